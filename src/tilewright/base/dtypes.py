@@ -1,0 +1,206 @@
+"""Data types: one row per type, every other spelling derived from it.
+
+A row knows its size in bits and how numpy, LLVM, C, DLPack and IREE's HAL name it.  Not a tensor
+type (shapes live in `graph`); called by every room that reads or writes typed data.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final, final
+
+import ml_dtypes
+import numpy as np
+
+from tilewright.base.errors import UserError
+
+
+class Kind(enum.Enum):
+    """What a bit pattern of the type means."""
+
+    BOOL = "bool"
+    SINT = "sint"
+    UINT = "uint"
+    FLOAT = "float"
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class DType:
+    """One scalar type; instances are unique, compare them with `is` or `==`.
+
+    Units: `bits` is the storage width of one element; sub-byte types are packed low bits first.
+    """
+
+    name: str
+    kind: Kind
+    bits: int
+    numpy: np.dtype[np.generic]
+    llvm: str
+    c: str
+    dlpack: tuple[int, int]
+    iree: int
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (parse, (self.name,))
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element, rounded up for sub-byte types."""
+        return (self.bits + 7) // 8
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind is Kind.FLOAT
+
+    @property
+    def is_signed(self) -> bool:
+        return self.kind in (Kind.SINT, Kind.FLOAT)
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in (Kind.SINT, Kind.UINT)
+
+    @property
+    def is_bool(self) -> bool:
+        return self.kind is Kind.BOOL
+
+
+# Source: DLPack 1.1 DLDataTypeCode; IREE element types are numerical_type << 24 | bit_count.
+_INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
+_E3M4FN_CODES: Final = {"f8e4m3fn": 10, "f8e5m2": 12}
+
+bool_: Final = DType(
+    "bool", Kind.BOOL, 8, np.dtype(np.bool_), "i8", "uint8_t", (_BOOL, 8), 0x13000008
+)
+i4: Final = DType(
+    "i4", Kind.SINT, 4, np.dtype(ml_dtypes.int4), "i4", "int8_t", (_INT, 4), 0x11000004
+)
+u4: Final = DType(
+    "u4", Kind.UINT, 4, np.dtype(ml_dtypes.uint4), "i4", "uint8_t", (_UINT, 4), 0x12000004
+)
+i8: Final = DType(
+    "i8", Kind.SINT, 8, np.dtype(np.int8), "i8", "int8_t", (_INT, 8), 0x11000008
+)
+u8: Final = DType(
+    "u8", Kind.UINT, 8, np.dtype(np.uint8), "i8", "uint8_t", (_UINT, 8), 0x12000008
+)
+i16: Final = DType(
+    "i16", Kind.SINT, 16, np.dtype(np.int16), "i16", "int16_t", (_INT, 16), 0x11000010
+)
+u16: Final = DType(
+    "u16", Kind.UINT, 16, np.dtype(np.uint16), "i16", "uint16_t", (_UINT, 16), 0x12000010
+)
+i32: Final = DType(
+    "i32", Kind.SINT, 32, np.dtype(np.int32), "i32", "int32_t", (_INT, 32), 0x11000020
+)
+u32: Final = DType(
+    "u32", Kind.UINT, 32, np.dtype(np.uint32), "i32", "uint32_t", (_UINT, 32), 0x12000020
+)
+i64: Final = DType(
+    "i64", Kind.SINT, 64, np.dtype(np.int64), "i64", "int64_t", (_INT, 64), 0x11000040
+)
+u64: Final = DType(
+    "u64", Kind.UINT, 64, np.dtype(np.uint64), "i64", "uint64_t", (_UINT, 64), 0x12000040
+)
+f16: Final = DType(
+    "f16", Kind.FLOAT, 16, np.dtype(np.float16), "half", "_Float16", (_FLOAT, 16), 0x21000010
+)
+bf16: Final = DType(
+    "bf16",
+    Kind.FLOAT,
+    16,
+    np.dtype(ml_dtypes.bfloat16),
+    "bfloat",
+    "uint16_t",
+    (_BFLOAT, 16),
+    0x22000010,
+)
+f32: Final = DType(
+    "f32", Kind.FLOAT, 32, np.dtype(np.float32), "float", "float", (_FLOAT, 32), 0x21000020
+)
+f64: Final = DType(
+    "f64", Kind.FLOAT, 64, np.dtype(np.float64), "double", "double", (_FLOAT, 64), 0x21000040
+)
+f8e4m3fn: Final = DType(
+    "f8e4m3fn",
+    Kind.FLOAT,
+    8,
+    np.dtype(ml_dtypes.float8_e4m3fn),
+    "i8",
+    "uint8_t",
+    (_E3M4FN_CODES["f8e4m3fn"], 8),
+    0x25000008,
+)
+f8e5m2: Final = DType(
+    "f8e5m2",
+    Kind.FLOAT,
+    8,
+    np.dtype(ml_dtypes.float8_e5m2),
+    "i8",
+    "uint8_t",
+    (_E3M4FN_CODES["f8e5m2"], 8),
+    0x24000008,
+)
+
+ALL: Final = (
+    bool_, i4, u4, i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64, f8e4m3fn, f8e5m2,
+)  # fmt: skip
+FLOATS: Final = (f16, bf16, f32, f64)
+SIGNED_INTEGERS: Final = (i8, i16, i32, i64)
+UNSIGNED_INTEGERS: Final = (u8, u16, u32, u64)
+INTEGERS: Final = SIGNED_INTEGERS + UNSIGNED_INTEGERS
+NUMERIC: Final = FLOATS + INTEGERS
+ANY: Final = (bool_, *NUMERIC)
+
+_BY_NAME: Final = {t.name: t for t in ALL}
+_BY_NUMPY: Final = {t.numpy: t for t in ALL}
+_BY_DLPACK: Final = {t.dlpack: t for t in ALL}
+# The signless integers of IREE (numerical type 0x10) name the signed rows on the way in.
+_BY_IREE: Final = {t.iree: t for t in ALL} | {
+    0x10000000 | t.bits: t for t in (i4, *SIGNED_INTEGERS)
+}
+
+
+def parse(name: str) -> DType:
+    """The type called `name` (`f32`, `i64`, `bool`).
+
+    Raises: UserError for a name that no row has.
+    """
+    found = _BY_NAME.get(name)
+    if found is None:
+        raise UserError(
+            f"unknown data type '{name}'", hint="known: " + " ".join(sorted(_BY_NAME))
+        )
+    return found
+
+
+def from_numpy(dtype: np.dtype[np.generic] | type) -> DType:
+    """The row of a numpy dtype (native byte order).
+
+    Raises: UserError for object, string, complex and other types without a row.
+    """
+    found = _BY_NUMPY.get(np.dtype(dtype))
+    if found is None:
+        raise UserError(f"numpy type '{np.dtype(dtype)}' has no tensor data type")
+    return found
+
+
+def from_dlpack(code: int, bits: int) -> DType:
+    """The row of a DLPack (code, bits) pair.  Raises: UserError if there is none."""
+    found = _BY_DLPACK.get((code, bits))
+    if found is None:
+        raise UserError(f"DLPack type code {code} with {bits} bits is not supported")
+    return found
+
+
+def from_iree(element_type: int) -> DType:
+    """The row of an IREE HAL element type.  Raises: UserError if there is none."""
+    found = _BY_IREE.get(element_type)
+    if found is None:
+        raise UserError(f"element type 0x{element_type:08X} is not supported")
+    return found

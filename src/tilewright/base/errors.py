@@ -1,0 +1,100 @@
+"""The error tree: everything Tilewright raises on purpose.
+
+    TilewrightError
+    ├── UserError            the input or the request is at fault
+    │   ├── ModelError       unsupported op, type mismatch, bad attribute (location: the model's terms)
+    │   ├── TargetError      unknown CPU, missing feature, impossible target
+    │   ├── ArchiveError     corrupt or incompatible artifact (location: file and byte range or field)
+    │   ├── ScheduleError    a schedule primitive does not apply here
+    │   └── InputError       a call got the wrong number, type or shape of tensors
+    ├── DeviceError          a device, driver or queue failed (carries a status code)
+    └── InternalError        a broken invariant of ours ("please report")
+
+A message reads `location: what, expected, got`, lower case, no full stop, values quoted; the
+hint follows on its own line.  Not a place for logging or warnings (see `diagnostics`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+DOCS: Final = "docs/errors.md"
+
+
+class TilewrightError(Exception):
+    """Base of the tree; catches everything Tilewright raises on purpose.
+
+    Args:
+        message: what happened, in the wording of the module docstring.
+        location: where, in the terms of the input (`model.onnx: node 'add_3'`).
+        hint: the call or flag that helps.
+    """
+
+    def __init__(
+        self, message: str, *, location: object | None = None, hint: str | None = None
+    ) -> None:
+        self.message: str = message
+        self.location: object | None = location
+        self.hint: str | None = hint
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        text = self.message if self.location is None else f"{self.location}: {self.message}"
+        return text if self.hint is None else f"{text}\nhint: {self.hint}"
+
+
+class UserError(TilewrightError):
+    """The input or the request is at fault, not Tilewright."""
+
+
+class ModelError(UserError):
+    """A model cannot be understood or compiled as it stands."""
+
+
+class TargetError(UserError):
+    """A target is unknown, contradictory or cannot run the code."""
+
+
+class ArchiveError(UserError):
+    """An artifact is corrupt, truncated or of an incompatible version."""
+
+
+class ScheduleError(UserError):
+    """A schedule primitive does not apply to the given kernel."""
+
+
+class InputError(UserError):
+    """A call got the wrong number, type or shape of tensors."""
+
+
+class DeviceError(TilewrightError):
+    """A device, driver or queue failed.
+
+    Args:
+        message: what happened.
+        code: the status code (`tilewright.runtime.hal.status`), an integer.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int = 2,
+        location: object | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, location=location, hint=hint)
+        self.code: int = code
+
+
+class InternalError(TilewrightError):
+    """An invariant of Tilewright itself broke; the text asks for a report."""
+
+    def __init__(
+        self, message: str, *, location: object | None = None, dump: str | None = None
+    ) -> None:
+        self.dump: str | None = dump
+        hint = "this is a bug in Tilewright, please report it with the model and this text"
+        super().__init__(
+            message if dump is None else f"{message}\n{dump}", location=location, hint=hint
+        )
