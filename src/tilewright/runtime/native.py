@@ -1,0 +1,77 @@
+"""The one binding to the C core: worker pool, plan replay, code images, aligned memory.
+
+Not here: any policy, any file format, any device noun. Called by `loaders`, `hal`, `drivers`,
+`graph_executor` and `session`. Every class exists twice: in C (`_native`, built from `native/`) and in
+Python over ctypes and mmap (slower, one thread), used when the extension was not built. `IS_NATIVE`
+says which one the names below are bound to; `FALLBACK` and `EXTENSION` name both for tests.
+
+Memory
+------
+`Memory(size_bytes)`: zeroed, 64-byte aligned block (>= 2 MiB: 2 MiB aligned, huge pages advised).
+    `.address: int`, `.size_bytes: int`, `.readonly: bool`; buffer protocol (format "B"), so
+    `memoryview(m)`, `np.frombuffer(m, dtype)` work and keep it alive.
+`map_file(path, offset=0, length=None) -> Memory`: read-only shared mapping of a file range (any offset).
+`processor_data() -> tuple[int, ...]`: the eight 64-bit words of the executable environment (IREE layout).
+`create_environment(constants=b"") -> Memory`: an executable environment block; `.address` goes to
+    `dispatch(environment=...)` and `CodeImage.call_query`. Address 0 means "the default environment".
+
+CodeImage
+---------
+`CodeImage(size_bytes, segments, relocations, protections)`: reserves one address range, copies, relocates,
+protects, flushes the instruction cache. Never writable and executable at once. Unmapped with the last
+reference.
+    segments:    sequence of (offset, bytes-like)
+    relocations: sequence of (offset, value, is_base_relative): 8 bytes written at `offset`:
+                 `value`, plus the image base if is_base_relative
+    protections: sequence of (offset, length, PROTECT_* bits), applied in order (so RELRO = a later
+                 PROTECT_READ over an earlier READ|WRITE range); ranges grow to whole pages; pages never
+                 named become inaccessible. WRITE|EXECUTE is refused (ValueError).
+    `.base: int`, `.size_bytes: int`, `.address(offset) -> int` (IndexError when outside),
+    `.read(address, length) -> bytes` (bounds-checked, IndexError),
+    `.call_query(offset, version, environment_address) -> int`: calls the library query function and
+    returns the address of the library header pointer, or 0 for NULL.
+`read_library(image_or_reader, library_address) -> Library`: the tables of an executable library v0, each
+    pointer checked by the reader: `Library(name, version, features, constant_count, imports, exports)`,
+    `Export(name, function, flags, local_memory_bytes, constant_count, binding_count, workgroup_size,
+    parameter_count)`. `read_process_memory(address, length)` is the reader for dlopen-ed libraries.
+
+Pool
+----
+`Pool(thread_count, cpu_ids=None, spin_us=100)`: `thread_count` counts the caller, who always takes part.
+    `.thread_count`, `.close()`, context manager. Workers start at first use, sleep when idle, and are
+    started again in a forked child. May be used from several Python threads at once.
+
+Plan
+----
+`PlanBuilder` packs the records; `builder.build() -> Plan`.
+    slot(size_bytes, writable=False, alignment=1) -> int      (slots are numbered in order of creation)
+    dispatch(function, bindings, workgroup_count, constants=(), environment=0, workgroup_size=(1, 1, 1),
+             local_memory_bytes=0, barrier=True) -> int       (the command's ordinal)
+    copy(target, source, barrier=True); fill(target, pattern: bytes of 1, 2, 4 or 8, barrier=True)
+    host_call(function, bindings, writable=(bool per binding), barrier=True): calls
+             `function(*memoryviews)` with the GIL held, one byte view per binding
+    keep(obj): the plan holds a reference (code images, environments)
+  A binding is (slot, offset, length) in bytes. `barrier=True`: the command waits for all earlier ones;
+  commands without a barrier between them may run at the same time.
+`Plan(commands, bindings, slots, constants, host_calls=(), owners=())`: the packed form, see
+    `native/include/tw_plan.h`; everything but the function addresses is range-checked (ValueError).
+    `.run(pool, buffers) -> None`: `pool` may be None (caller only). `buffers`: one entry per slot, an
+        object with the buffer protocol (C-contiguous, >= the slot's size, writable when the slot is), or
+        an int address (unchecked). ValueError names the slot. RuntimeError with the command ordinal when
+        a kernel returns non-zero. KeyboardInterrupt is noticed between commands.
+    `.run_timed(pool, buffers) -> list[int]`: nanoseconds per command, run one command at a time.
+    `.command_count`, `.slot_count`.
+
+Invocation
+----------
+`Invocation(plan, pool, inputs, outputs, constants=())`: the fast path for a whole static model.
+    inputs:    per input (name, formats, shape): `formats` = accepted buffer-protocol format strings
+               separated by "|" ("f", "l|q", "?"), shape = tuple of int
+    outputs:   per output a callable without arguments returning a fresh writable buffer
+               (`functools.partial(np.empty, shape, dtype)`)
+    constants: buffers for the slots after inputs and outputs; remaining slots are scratch, allocated
+               here, one set per call in flight.
+    `invocation(*arrays)` returns the output, or a tuple if there is not exactly one. TypeError/ValueError
+    name the input. Calls from several threads are independent. Inputs not aligned as the slot asks are
+    copied to aligned memory first.
+"""
