@@ -1,0 +1,122 @@
+"""The graph IR: a typed SSA graph of tensor operations.
+
+Numeric semantics: integers wrap in two's complement; floats follow IEEE 754 in the stated type,
+reductions and contractions of f16/bf16 accumulate in f32; the order of a float sum is not
+specified; NaN propagates through arithmetic, `max` and `min`.  Division of integers truncates.
+
+Nodes stand in a list in topological order; values know the node that made them.  `Editor` is the
+only writer after construction.  Not here: what ops exist (`compiler/ops`), text (`text.py`),
+checks (`verifier.py`), execution (`evaluator.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+from tilewright.compiler.graph.schema import Attributes, OpSchema, TensorType
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a node came from, in the model's terms; `str` prints `model.onnx: node 'add_3'`."""
+
+    file: str = "<memory>"
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}: node '{self.name}'" if self.name else self.file
+
+
+UNKNOWN_LOCATION = Location()
+
+
+@final
+class Value:
+    """One tensor value: a graph input (`node` is None) or result `index` of `node`."""
+
+    __slots__ = ("index", "name", "node", "type")
+
+    def __init__(self, type_: TensorType, name: str = "") -> None:
+        self.type: TensorType = type_
+        self.name: str = name
+        self.node: Node | None = None
+        self.index: int = 0
+
+    def __repr__(self) -> str:
+        return f"%{self.name or '?'}: {self.type}"
+
+
+@final
+class Node:
+    """One application of an op; identity matters, so nodes compare by `is`."""
+
+    __slots__ = ("attributes", "location", "operands", "regions", "results", "schema")
+
+    def __init__(
+        self,
+        schema: OpSchema,
+        operands: Sequence[Value | None],
+        attributes: Attributes,
+        result_types: Sequence[TensorType],
+        *,
+        regions: Sequence[Graph] = (),
+        location: Location = UNKNOWN_LOCATION,
+        names: Sequence[str] = (),
+    ) -> None:
+        self.schema: OpSchema = schema
+        self.operands: list[Value | None] = list(operands)
+        self.attributes: dict[str, object] = dict(attributes)
+        self.regions: tuple[Graph, ...] = tuple(regions)
+        self.location: Location = location
+        self.results: tuple[Value, ...] = tuple(
+            Value(t, names[i] if i < len(names) else "") for i, t in enumerate(result_types)
+        )
+        for index, value in enumerate(self.results):
+            value.node = self
+            value.index = index
+
+    @property
+    def op(self) -> str:
+        """The name of the op."""
+        return self.schema.name
+
+    @property
+    def result(self) -> Value:
+        """The only result."""
+        (value,) = self.results
+        return value
+
+    @property
+    def present_operands(self) -> tuple[Value, ...]:
+        """The operands without the absent optional ones."""
+        return tuple(v for v in self.operands if v is not None)
+
+    def __repr__(self) -> str:
+        return f"<{self.op} -> {', '.join(map(repr, self.results))}>"
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Graph:
+    """Inputs, nodes in topological order, outputs.  Regions of control flow are graphs too.
+
+    The dimension symbols of a graph are those that occur in the types of its inputs.
+    """
+
+    name: str = "main"
+    inputs: list[Value] = field(default_factory=list[Value])
+    nodes: list[Node] = field(default_factory=list[Node])
+    outputs: list[Value] = field(default_factory=list[Value])
+    output_names: list[str] = field(default_factory=list[str])
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def values(self) -> Iterator[Value]:
+        """Inputs, then every result in order."""
+        yield from self.inputs
+        for node in self.nodes:
+            yield from node.results

@@ -1,0 +1,1 @@
+"""The kernel IR.  See `ir.py` for the data and its semantics."""

@@ -1,0 +1,307 @@
+"""The kernel IR: what one kernel computes, as loops over buffers.
+
+Numeric semantics: integers wrap; `div` on integers truncates toward zero and `mod` takes the sign
+of the dividend (`floormod` the divisor's); shifts by the width or more are undefined; floats follow
+IEEE 754 in the type of the expression, except that a sum in a loop marked `reduction` may be
+reassociated and `mul` + `add` may be contracted to `fma` where a schedule says so.  `max`/`min`
+propagate NaN.  Comparison yields `bool` (i8 0/1 in memory).  Casts float -> integer truncate and
+saturate, NaN gives 0.  Indices are mathematical integers (`base.symbolic.Dim`) that fit i64.
+
+A kernel is a 3-D grid of independent workgroups (the loops of kind GRID_*, outermost) over
+parameters (bindings), `dims` (u32 push constants) and local buffers.  All nodes are frozen: a
+schedule primitive returns a new kernel.  Loop variables and buffers are unique within a kernel:
+variables by name, buffers by identity.
+
+From naive to machine: `lowering` builds naive nests (every loop SERIAL, multi-dimensional
+indices), `schedule` rewrites them, `lowering` flattens, vectorizes and unrolls, `codegen` prints.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.symbolic import Dim, Symbol
+
+
+class Space(enum.Enum):
+    """Where a buffer lives."""
+
+    DEVICE = "device"  # a binding of the kernel, or a slice of the program's memory
+    WORKGROUP = "workgroup"  # local memory of one workgroup
+    REGISTER = "register"  # must vanish into SSA values once loops over it are unrolled
+    CONSTANT = "constant"  # small read-only table inside the kernel (see `Buffer.data`)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """A dense row-major array.  Compared by identity.
+
+    Shapes: `shape` in elements; dims may use the kernel's dimension symbols.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[Dim, ...]
+    space: Space = Space.DEVICE
+    data: tuple[float, ...] | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]@{self.space.value}"
+
+
+# --- expressions -----------------------------------------------------------------------------
+
+
+class Expression:
+    """A value of one `dtype` in `lanes` lanes (1 = scalar)."""
+
+    __slots__ = ()
+    dtype: DType
+    lanes: int
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Const(Expression):
+    """A number; `value` is a Python int, float or bool."""
+
+    value: float
+    dtype: DType
+    lanes: int = 1
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Index(Expression):
+    """An integer expression of loop variables and dims used as a value (i64 by default).
+
+    After vectorization, lane `l` has the value `dim + l * stride`.
+    """
+
+    dim: Dim
+    dtype: DType = dtypes.i64
+    lanes: int = 1
+    stride: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Load(Expression):
+    """`buffer[indices]`.  After flattening there is one index.
+
+    With `lanes > 1`, lane `l` reads at `index + l * stride`; lanes where `mask` is false read 0
+    and touch no memory.
+    """
+
+    buffer: Buffer
+    indices: tuple[Dim, ...]
+    lanes: int = 1
+    stride: int = 1
+    mask: Expression | None = None
+
+    @property
+    def dtype(self) -> DType:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.buffer.dtype
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Unary(Expression):
+    """neg abs exp log sqrt rsqrt floor ceil round trunc sin cos tanh erf not is_nan sigmoid
+
+    (`round` is half to even; `not` is logical on bool and bitwise on integers).
+    """
+
+    op: str
+    operand: Expression
+    dtype: DType
+    lanes: int = 1
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Binary(Expression):
+    """add sub mul div mod floormod min max pow and or xor shl shr."""
+
+    op: str
+    left: Expression
+    right: Expression
+    dtype: DType
+    lanes: int = 1
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Fma(Expression):
+    """`a * b + c` with one rounding."""
+
+    a: Expression
+    b: Expression
+    c: Expression
+    dtype: DType
+    lanes: int = 1
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Compare(Expression):
+    """eq ne lt le gt ge; ordered on floats except `ne`, which is true on NaN."""
+
+    op: str
+    left: Expression
+    right: Expression
+    lanes: int = 1
+    dtype: DType = dtypes.bool_
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Select(Expression):
+    """`if_true` where `condition`, else `if_false`; both are evaluated, loads included,
+
+    except that a masked load never touches memory (guard out-of-range loads with `mask`).
+    """
+
+    condition: Expression
+    if_true: Expression
+    if_false: Expression
+    dtype: DType
+    lanes: int = 1
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Cast(Expression):
+    """Conversion of value; to bool means `!= 0`."""
+
+    operand: Expression
+    dtype: DType
+    lanes: int = 1
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Splat(Expression):
+    """A scalar in every lane."""
+
+    operand: Expression
+    lanes: int
+    dtype: DType
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Horizontal(Expression):
+    """Combine the lanes of a vector into a scalar with add, mul, min or max."""
+
+    op: str
+    operand: Expression
+    dtype: DType
+    lanes: int = 1
+
+
+# --- statements ------------------------------------------------------------------------------
+
+
+class LoopKind(enum.Enum):
+    """How a loop runs."""
+
+    SERIAL = "serial"
+    GRID_X = "grid.x"  # one iteration per workgroup along x; outermost loops only
+    GRID_Y = "grid.y"
+    GRID_Z = "grid.z"
+    UNROLL = "unroll"  # constant extent; expanded by lowering/unroll
+    VECTOR = "vector"  # constant extent; turned into lanes by lowering/vectorize
+
+
+class Statement:
+    __slots__ = ()
+
+
+Body = tuple[Statement, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Store(Statement):
+    """`buffer[indices] = value`; lanes and mask as in `Load`."""
+
+    buffer: Buffer
+    indices: tuple[Dim, ...]
+    value: Expression
+    stride: int = 1
+    mask: Expression | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class For(Statement):
+    """`for var in 0 .. extent`.  `reduction`: iterations combine into the same elements."""
+
+    var: Symbol
+    extent: Dim
+    body: Body
+    kind: LoopKind = LoopKind.SERIAL
+    reduction: bool = False
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class If(Statement):
+    """Run `body` when the scalar bool `condition` holds."""
+
+    condition: Expression
+    body: Body
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Comment(Statement):
+    """A remark that survives printing; no effect."""
+
+    text: str
+
+
+class Access(enum.Enum):
+    READ = "read"
+    WRITE = "write"
+    READ_WRITE = "read_write"
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Parameter:
+    """One binding of a kernel, in binding order."""
+
+    buffer: Buffer
+    access: Access
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """One kernel.  `dims` are the push constants in order; `trace` is what schedules did."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    dims: tuple[Symbol, ...]
+    locals: tuple[Buffer, ...]
+    body: Body
+    trace: tuple[object, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+
+def walk(body: Sequence[Statement]) -> list[Statement]:
+    """Every statement of `body` in order, outer before inner."""
+    found: list[Statement] = []
+    for statement in body:
+        found.append(statement)
+        if isinstance(statement, For | If):
+            found.extend(walk(statement.body))
+    return found
