@@ -1,0 +1,156 @@
+"""Export the zoo to ONNX, with inputs, torch's own outputs and a fact sheet per model.
+
+What it is: the script behind ``make models``.  Per model it writes ``NAME.onnx``,
+``NAME.inputs.npz``, ``NAME.ref.npz`` (torch eager: o0, o1, ...) and ``NAME.json``.
+What it is not: part of the package; it needs torch and transformers, which Tilewright does not.
+Who calls it: developers and ``make models``::
+
+    python benchmarks/models/export.py build/models resnet50 bert_base
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import onnx
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+import zoo
+
+OPSET: Final = 18
+MODEL_FILES: Final = (".onnx", ".inputs.npz", ".ref.npz", ".json")
+
+
+def count_flops(example: zoo.Example) -> int:
+    """Return the floating-point operations of matrix products and convolutions.
+
+    Attention is taken apart into its products, as its fused form would be counted as nothing.
+    """
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        example.module(*example.inputs.values())
+    return counter.get_total_flops()
+
+
+def streamed_bytes(model: onnx.ModelProto) -> int:
+    """Return how many bytes one run must read at least: inputs, and weights that are not looked up.
+
+    A table that only Gather reads contributes a few rows; those are left out.
+    """
+    readers: dict[str, set[str]] = {}
+    for node in model.graph.node:
+        for name in node.input:
+            readers.setdefault(name, set()).add(node.op_type)
+    total = 0
+    for tensor in model.graph.initializer:
+        if readers.get(tensor.name, set()) - {"Gather"}:
+            item = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+            total += int(np.prod(tensor.dims, dtype=np.int64)) * item
+    return total
+
+
+def export_onnx(example: zoo.Example, path: Path) -> None:
+    """Write the ONNX file, weights inside."""
+    shapes = {
+        name: {axis: torch.export.Dim(label) for axis, label in example.dynamic[name].items()}
+        if name in example.dynamic
+        else None
+        for name in example.inputs
+    }
+    torch.onnx.export(
+        example.module,
+        tuple(example.inputs.values()),
+        path,
+        input_names=list(example.inputs),
+        dynamic_shapes=tuple(shapes.values()) if example.dynamic else None,
+        opset_version=OPSET,
+        dynamo=True,
+        external_data=False,
+        verbose=False,
+    )
+
+
+def fact_sheet(name: str, example: zoo.Example, path: Path) -> dict[str, object]:
+    """Return what the benchmarks need to know of a model without loading it."""
+    model = onnx.load(path, load_external_data=False)
+    operators = Counter(node.op_type for node in model.graph.node)
+    inputs = {key: value.numpy() for key, value in example.inputs.items()}
+    return {
+        "name": name,
+        "flops": count_flops(example),
+        "parameters": sum(p.numel() for p in example.module.parameters()),
+        "streamed_bytes": streamed_bytes(model) + sum(v.nbytes for v in inputs.values()),
+        "onnx_bytes": path.stat().st_size,
+        "opsets": {entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
+        "nodes": len(model.graph.node),
+        "operators": dict(operators.most_common()),
+        "inputs": {key: [str(v.dtype), list(v.shape)] for key, v in inputs.items()},
+        "dynamic": {key: list(axes.values()) for key, axes in example.dynamic.items()},
+        "torch": torch.__version__,
+    }
+
+
+def export(name: str, folder: Path) -> str:
+    """Export one model and return a line about it."""
+    start = time.perf_counter()
+    example = zoo.build(name)
+    path = folder / f"{name}.onnx"
+    with torch.no_grad():
+        outputs = example.module(*example.inputs.values())
+        export_onnx(example, path)
+        facts = fact_sheet(name, example, path)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    np.savez(
+        folder / f"{name}.inputs.npz",
+        **{key: value.numpy() for key, value in example.inputs.items()},
+    )
+    np.savez(
+        folder / f"{name}.ref.npz",
+        **{f"o{index}": value.numpy() for index, value in enumerate(outputs)},
+    )
+    (folder / f"{name}.json").write_text(json.dumps(facts, indent=1) + "\n")
+    seconds = time.perf_counter() - start
+    return (
+        f"{name:24} {facts['flops'] / 1e9:8.3f} GFLOP {facts['parameters'] / 1e6:7.1f} M parameters"
+        f" {facts['nodes']:5d} nodes {seconds:6.1f} s"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Export the models named, or all that are not there yet."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("build/models"))
+    parser.add_argument("names", nargs="*", help="models to export again; default: those missing")
+    options = parser.parse_args(arguments)
+    warnings.filterwarnings("ignore")
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    missing = [
+        name
+        for name in zoo.ZOO
+        if not all((options.folder / f"{name}{suffix}").exists() for suffix in MODEL_FILES)
+    ]
+    failed: list[str] = []
+    for name in options.names or missing:
+        try:
+            line = export(name, options.folder)
+        except Exception as error:  # one model that cannot be exported must not stop the others
+            failed.append(name)
+            line = f"{name:24} FAILED: {type(error).__name__}: {str(error)[:2000]}"
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
