@@ -7,11 +7,17 @@ position, no state) and not a writer.  Used by `elf`, `vmfb` and `bytecode`.
 
 from __future__ import annotations
 
+import mmap
 import struct
-from collections.abc import Buffer
-from typing import Final, final
+from typing import Final, TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
 
 from tilewright.base.errors import ArchiveError
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap | npt.NDArray[np.generic]
+"""What carries bytes here (`collections.abc.Buffer` is newer than our oldest Python)."""
 
 _U16: Final = struct.Struct("<H")
 _U32: Final = struct.Struct("<I")
@@ -104,4 +110,6 @@ def decode_text(data: Buffer, location: str, what: str) -> str:
     try:
         return bytes(data).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ArchiveError(f"{what} is not UTF-8 ({error.reason})", location=location) from error
+        raise ArchiveError(
+            f"{what} is not UTF-8 ({error.reason})", location=location
+        ) from error
