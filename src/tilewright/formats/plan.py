@@ -113,7 +113,9 @@ def to_json(plan: Plan) -> bytes:
 
 
 def _encode(plan: Plan) -> dict[str, object]:
-    produced = {e for s in plan.steps for e in s.arguments[len(s.arguments) - s.result_count :]}
+    produced = {
+        e for s in plan.steps for e in s.arguments[len(s.arguments) - s.result_count :]
+    }
     leaves = [e for e in range(len(plan.entries)) if e not in produced]
     names = {entry: name for name, entry in plan.inputs}
     nodes: list[dict[str, object]] = []
@@ -216,7 +218,14 @@ def from_json(data: bytes | memoryview) -> Plan:
         plan = _decode(cast("dict[str, object]", extension))
     except ArchiveError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, UserError) as error:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+        AttributeError,
+        UserError,
+    ) as error:
         raise ArchiveError(f"malformed plan: {error!r}", location="plan") from error
     _check(plan)
     return plan
@@ -309,14 +318,18 @@ def _check(plan: Plan) -> None:
 
     require(all(s.kind in STORAGE_KINDS for s in plan.storages), "unknown storage kind")
     require(all(s.kind in STEP_KINDS for s in plan.steps), "unknown step kind")
-    require_indices([e.storage for e in plan.entries], len(plan.storages), "storage of an entry")
+    require_indices(
+        [e.storage for e in plan.entries], len(plan.storages), "storage of an entry"
+    )
     count = len(plan.entries)
     require_indices([e for _, e in (*plan.inputs, *plan.outputs)], count, "signature entry")
     for step in plan.steps:
         where = f"step '{step.name}'"
         require_indices(step.arguments, count, f"{where}: argument")
         require(0 <= step.result_count <= len(step.arguments), f"{where}: bad result count")
-        require(step.kind != "copy" or len(step.arguments) == 2, f"{where}: copy is not 1 -> 1")
+        require(
+            step.kind != "copy" or len(step.arguments) == 2, f"{where}: copy is not 1 -> 1"
+        )
     for name, index, axis in plan.dims:
         require(0 <= index < len(plan.inputs), f"dimension '{name}': no input {index}")
         rank = len(plan.entries[plan.inputs[index][1]].shape)
@@ -326,4 +339,7 @@ def _check(plan: Plan) -> None:
         sizes = (entry.offset_bytes, entry.size_bytes, storage.size_bytes)
         if all(isinstance(s, int) for s in sizes):
             offset, size, room = cast("tuple[int, int, int]", sizes)
-            require(0 <= offset and size >= 0 and offset + size <= room, "entry past its storage")
+            require(
+                0 <= offset and size >= 0 and offset + size <= room,
+                "entry past its storage",
+            )
