@@ -1,0 +1,117 @@
+"""Diagnostics: what is not an error but should be known.
+
+A *warning* is for the user (an op runs on the host, a file is from an older version); a *remark*
+explains a decision (why a kernel was tiled so) and is shown on request only.  Each carries a
+location in the input's terms and, where there is one, a cost.  A `Diagnostics` collects them in
+order and merges repeats; `show` sends the warnings through Python's `warnings`.  Not logging, and
+not for failures (see `errors`).  Made by the API or the CLI, filled by every room.
+"""
+
+from __future__ import annotations
+
+import enum
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+from tilewright.base.text import plural
+
+
+class TilewrightWarning(UserWarning):
+    """The category of everything Tilewright warns about; filter it with `warnings`."""
+
+
+class Severity(enum.Enum):
+    """How much a reader should care."""
+
+    WARNING = "warning"
+    REMARK = "remark"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One observation.  `str` prints `location: message (cost)` and the hint on its own line.
+
+    `cost` says in words what it takes (`about 1.2 MFLOP on the host`).
+    """
+
+    severity: Severity
+    message: str
+    location: str = ""
+    cost: str = ""
+    hint: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.location}: {self.message}" if self.location else self.message
+        text = f"{text} ({self.cost})" if self.cost else text
+        return f"{text}\nhint: {self.hint}" if self.hint else text
+
+
+@final
+class Diagnostics:
+    """Collects diagnostics in order; equal ones count once with a repeat count.
+
+    Thread-safety: one writer at a time.
+    """
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[Diagnostic, int] = {}
+
+    def add(self, diagnostic: Diagnostic) -> None:
+        """Record one observation."""
+        self._counts[diagnostic] = self._counts.get(diagnostic, 0) + 1
+
+    def warn(
+        self, message: str, *, location: object = "", cost: str = "", hint: str = ""
+    ) -> None:
+        """Record something the user should know."""
+        self.add(Diagnostic(Severity.WARNING, message, str(location), cost, hint))
+
+    def remark(
+        self, message: str, *, location: object = "", cost: str = "", hint: str = ""
+    ) -> None:
+        """Record why something was decided."""
+        self.add(Diagnostic(Severity.REMARK, message, str(location), cost, hint))
+
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """The warnings in the order they were first recorded."""
+        return tuple(d for d in self._counts if d.severity is Severity.WARNING)
+
+    @property
+    def remarks(self) -> tuple[Diagnostic, ...]:
+        """The remarks in the order they were first recorded."""
+        return tuple(d for d in self._counts if d.severity is Severity.REMARK)
+
+    def count(self, diagnostic: Diagnostic) -> int:
+        """How often `diagnostic` was recorded."""
+        return self._counts.get(diagnostic, 0)
+
+    def __iter__(self) -> Iterator[Diagnostic]:
+        return iter(self._counts)
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def render(self, *, remarks: bool = False) -> str:
+        """One paragraph per diagnostic, `warning: …` or `remark: …`, repeats counted."""
+        shown = self if remarks else self.warnings
+        return "\n".join(f"{d.severity.value}: {self._text(d)}" for d in shown)
+
+    def show(self, *, stacklevel: int = 2) -> None:
+        """Send every warning through `warnings.warn` and forget it; remarks stay."""
+        pending = [(d, self._text(d)) for d in self.warnings]
+        for diagnostic, _ in pending:
+            del self._counts[diagnostic]
+        for _, text in pending:
+            warnings.warn(text, TilewrightWarning, stacklevel=stacklevel + 1)
+
+    def _text(self, diagnostic: Diagnostic) -> str:
+        count = self._counts[diagnostic]
+        again = f" [{plural(count, 'time')}]" if count > 1 else ""
+        first, newline, rest = str(diagnostic).partition("\n")
+        return first + again + newline + rest

@@ -1,0 +1,171 @@
+"""Knobs: every setting that comes from outside the program, in one typed table.
+
+The only module that reads environment variables.  A knob has a name, a variable
+`TILEWRIGHT_<NAME>`, a type, a default and one sentence; reading it parses the variable afresh, so
+a change shows at the next read.  Not for compile options (those are dataclasses passed along);
+knobs give their defaults.  Read by every room, listed by the CLI.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Generic, TypeVar, final
+
+from tilewright.base.errors import UserError
+from tilewright.base.text import did_you_mean
+
+T_co = TypeVar("T_co", covariant=True)
+
+PREFIX: Final = "TILEWRIGHT_"
+_TRUE: Final = ("1", "true", "yes", "on")
+_FALSE: Final = ("0", "false", "no", "off", "")
+_SIZE_SCALE: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def _parse_bool(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in _TRUE + _FALSE:
+        raise ValueError("one of " + " ".join(_TRUE[:-1] + _FALSE[:-1]))
+    return word in _TRUE
+
+
+def _parse_count(text: str) -> int:
+    if not re.fullmatch(r"\s*[0-9]+\s*", text):
+        raise ValueError("a number that is not negative")
+    return int(text)
+
+
+def _parse_size(text: str) -> int:
+    match = re.fullmatch(r"\s*([0-9]+)\s*([KMG]?)(i?B)?\s*", text, re.IGNORECASE)
+    if match is None:
+        raise ValueError("a size like 4096, 512M or 2G")
+    return int(match[1]) * _SIZE_SCALE[match[2].upper()]
+
+
+def _parse_path(text: str) -> Path:
+    return Path(text).expanduser()
+
+
+def _parse_folder(text: str) -> Path | None:
+    return _parse_path(text) if text else None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Knob(Generic[T_co]):
+    """One setting.  `parse` raises ValueError whose text says what is expected."""
+
+    name: str
+    parse: Callable[[str], T_co]
+    default: Callable[[], T_co]
+    summary: str
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return PREFIX + self.name.upper()
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the variable or an override gives the value."""
+        return self.name in _OVERRIDES or self.variable in os.environ
+
+    def get(self) -> T_co:
+        """The value now: the innermost override, else the variable, else the default.
+
+        Raises: UserError when the variable does not parse.
+        """
+        text = _OVERRIDES.get(self.name, os.environ.get(self.variable))
+        if text is None:
+            return self.default()
+        try:
+            return self.parse(text)
+        except ValueError as error:
+            raise UserError(
+                f"got '{text}', expected {error}",
+                location=self.variable,
+                hint=f"unset {self.variable} for the default: {self.summary}",
+            ) from error
+
+
+def _cache_home() -> Path:
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    return (
+        Path(configured) if configured else Path("~/.cache").expanduser()
+    ) / "tilewright"
+
+
+CACHE_DIR: Final = Knob(
+    "cache_dir", _parse_path, _cache_home, "folder of compiled objects kept between runs"
+)
+CACHE: Final = Knob("cache", _parse_bool, lambda: True, "keep compiled objects on disk")
+CACHE_LIMIT: Final = Knob(
+    "cache_limit", _parse_size, lambda: 2 << 30, "size at which the oldest objects go"
+)
+JOBS: Final = Knob(
+    "jobs", _parse_count, lambda: 0, "processes that compile kernels; 0 = one per core"
+)
+THREADS: Final = Knob(
+    "threads", _parse_count, lambda: 0, "threads that run kernels; 0 = one per core"
+)
+SPIN_US: Final = Knob(
+    "spin_us",
+    _parse_count,
+    lambda: 100,
+    "microseconds an idle worker spins before sleeping",
+)
+TARGET: Final = Knob("target", str, lambda: "host", "target when none is given")
+VERIFY: Final = Knob("verify", _parse_bool, lambda: False, "verify the IR after every pass")
+DUMP_DIR: Final = Knob(
+    "dump_dir", _parse_folder, lambda: None, "folder for the IR before and after every pass"
+)
+TIMING: Final = Knob("timing", _parse_bool, lambda: False, "print the time of every pass")
+NATIVE: Final = Knob("native", _parse_bool, lambda: True, "use the native core where built")
+DEBUG: Final = Knob("debug", _parse_bool, lambda: False, "show tracebacks of user errors")
+
+TABLE: Final[Mapping[str, Knob[object]]] = MappingProxyType(
+    {
+        knob.name: knob
+        for knob in (
+            CACHE_DIR, CACHE, CACHE_LIMIT, JOBS, THREADS, SPIN_US, TARGET, VERIFY, DUMP_DIR,
+            TIMING, NATIVE, DEBUG,
+        )
+    }
+)  # fmt: skip
+
+_OVERRIDES: Final[dict[str, str]] = {}
+
+
+@contextlib.contextmanager
+def override(**values: object) -> Generator[None]:
+    """Set knobs by name for the duration of a `with` block (tests, CLI flags).
+
+    Raises: UserError for a name that is not in the table.
+    """
+    for name in values:
+        if name not in TABLE:
+            raise UserError(f"unknown knob '{name}'", hint=did_you_mean(name, TABLE))
+    saved = dict(_OVERRIDES)
+    _OVERRIDES.update({name: str(value) for name, value in values.items()})
+    try:
+        yield
+    finally:
+        _OVERRIDES.clear()
+        _OVERRIDES.update(saved)
+
+
+def unknown_variables() -> tuple[str, ...]:
+    """Variables that start with `TILEWRIGHT_` but name no knob, each with a suggestion."""
+    known = {knob.variable for knob in TABLE.values()}
+    found: list[str] = []
+    for variable in sorted(os.environ):
+        if variable.startswith(PREFIX) and variable not in known:
+            hint = did_you_mean(variable, known)
+            found.append(variable if hint is None else f"{variable} ({hint})")
+    return tuple(found)

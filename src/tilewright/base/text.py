@@ -1,0 +1,112 @@
+"""Words and numbers for people: suggestions, sizes, durations, identifiers, quoted strings.
+
+Pure functions on strings that error messages, printers and reports share.  Not a parser and not
+a terminal library; called by every room that writes text for a reader.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Container, Iterable
+from typing import Final
+
+from tilewright.base.errors import UserError
+
+_SIZE_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+_DURATION_UNITS: Final = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
+_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
+_UNESCAPED: Final = {v: "\\" + k for k, v in _ESCAPES.items()}
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """A hint `did you mean 'x' or 'y'?` when `known` has something close to `word`."""
+    close = difflib.get_close_matches(word, sorted(known), n=3, cutoff=0.6)
+    if not close:
+        return None
+    return f"did you mean {' or '.join(repr(c) for c in close)}?"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def format_bytes(size_bytes: float) -> str:
+    """`512 B`, `1.5 KiB`, `97.7 MiB`."""
+    size = float(size_bytes)
+    for unit in _SIZE_UNITS[:-1]:
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} {_SIZE_UNITS[-1]}"
+
+
+def format_duration(duration_ns: float) -> str:
+    """`850 ns`, `1.52 ms`, `2.30 s`."""
+    for scale, unit in _DURATION_UNITS[:-1]:
+        if duration_ns >= scale:
+            return f"{duration_ns / scale:.2f} {unit}"
+    return f"{duration_ns:.0f} ns"
+
+
+def identifier(text: str, *, fallback: str = "v") -> str:
+    """`text` as an identifier of C, our text forms and symbol names.
+
+    Every run of other characters becomes one underscore; a leading digit gets one in front.
+    """
+    cleaned = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_") or fallback
+    return "_" + cleaned if cleaned[0].isdigit() else cleaned
+
+
+def unique(name: str, taken: Container[str]) -> str:
+    """`name`, or `name_1`, `name_2` …: the first that `taken` does not contain."""
+    if name not in taken:
+        return name
+    count = 1
+    while f"{name}_{count}" in taken:
+        count += 1
+    return f"{name}_{count}"
+
+
+def quote(text: str) -> str:
+    r"""`text` between double quotes on one line, with `\n \t \r \" \\ \uXXXX` escapes."""
+    pieces: list[str] = []
+    for char in text:
+        escaped = _UNESCAPED.get(char)
+        if escaped is None and (ord(char) < 0x20 or 0x7F <= ord(char) <= 0x9F):
+            escaped = f"\\u{ord(char):04x}"
+        pieces.append(escaped or char)
+    return '"' + "".join(pieces) + '"'
+
+
+def unquote(text: str) -> str:
+    """Undo `quote`.
+
+    Raises: UserError when `text` is not such a string.
+    """
+    if len(text) < 2 or text[0] != '"' or text[-1] != '"':
+        raise UserError(f"expected a quoted string, got {text[:40]!r}")
+    pieces: list[str] = []
+    position, end = 1, len(text) - 1
+    while position < end:
+        char = text[position]
+        position += 1
+        if char != "\\":
+            pieces.append(char)
+            continue
+        code = text[position] if position < end else ""
+        position += 1
+        if code == "u" and re.fullmatch(r"[0-9a-fA-F]{4}", text[position : position + 4]):
+            pieces.append(chr(int(text[position : position + 4], 16)))
+            position += 4
+        elif code in _ESCAPES:
+            pieces.append(_ESCAPES[code])
+        else:
+            raise UserError(f"unknown escape '\\{code}' in a quoted string")
+    return "".join(pieces)
+
+
+def indent(text: str, prefix: str = "  ") -> str:
+    """Every line that is not blank with `prefix` in front."""
+    return "\n".join(prefix + line if line.strip() else line for line in text.split("\n"))

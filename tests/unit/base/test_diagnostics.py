@@ -1,0 +1,38 @@
+import pytest
+
+from tilewright.base.diagnostics import Diagnostics, Severity, TilewrightWarning
+
+
+def test_a_diagnostic_prints_location_message_cost_and_hint():
+    found = Diagnostics()
+    found.warn("runs on the host", location="m: node 'a'", cost="1 MFLOP", hint="try x")
+    (diagnostic,) = found
+    assert str(diagnostic) == "m: node 'a': runs on the host (1 MFLOP)\nhint: try x"
+    assert diagnostic.severity is Severity.WARNING
+
+
+def test_equal_diagnostics_are_counted_not_repeated():
+    found = Diagnostics()
+    for _ in range(3):
+        found.warn("slow", hint="h")
+    assert len(found) == 1
+    assert found.count(found.warnings[0]) == 3
+    assert found.render() == "warning: slow [3 times]\nhint: h"
+
+
+def test_remarks_are_shown_on_request_only():
+    found = Diagnostics()
+    found.remark("tiled 12x32")
+    assert found.render() == ""
+    assert found.render(remarks=True) == "remark: tiled 12x32"
+
+
+def test_show_goes_through_warnings_once():
+    found = Diagnostics()
+    found.warn("slow op")
+    found.remark("stays")
+    with pytest.warns(TilewrightWarning, match="slow op"):
+        found.show()
+    found.show()
+    assert found.warnings == ()
+    assert len(found.remarks) == 1

@@ -1,0 +1,82 @@
+from pathlib import Path
+
+import pytest
+
+from tilewright.base import knobs
+from tilewright.base.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch):
+    for knob in knobs.TABLE.values():
+        monkeypatch.delenv(knob.variable, raising=False)
+
+
+def test_the_default_holds_when_nothing_is_set():
+    assert knobs.JOBS.get() == 0
+    assert knobs.CACHE.get() is True
+    assert knobs.DUMP_DIR.get() is None
+    assert not knobs.JOBS.is_set
+
+
+def test_the_variable_is_read_at_every_get(monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_JOBS", "3")
+    assert knobs.JOBS.get() == 3
+    monkeypatch.setenv("TILEWRIGHT_JOBS", "4")
+    assert knobs.JOBS.get() == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("4096", 4096), ("2G", 2 << 30), ("512 MiB", 512 << 20)]
+)
+def test_sizes_take_units(monkeypatch, text, size):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_LIMIT", text)
+    assert knobs.CACHE_LIMIT.get() == size
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "expected"),
+    [
+        ("TILEWRIGHT_JOBS", "-1", "a number that is not negative"),
+        ("TILEWRIGHT_CACHE", "maybe", "one of 1 true yes 0 false no off"),
+        ("TILEWRIGHT_CACHE_LIMIT", "2X", "a size like"),
+    ],
+)
+def test_a_bad_value_names_the_variable_and_what_is_expected(
+    monkeypatch, variable, text, expected
+):
+    monkeypatch.setenv(variable, text)
+    knob = knobs.TABLE[variable.removeprefix("TILEWRIGHT_").lower()]
+    with pytest.raises(UserError, match=f"{variable}: got '{text}', expected {expected}"):
+        knob.get()
+
+
+def test_the_cache_folder_follows_the_xdg_variable(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert knobs.CACHE_DIR.get() == tmp_path / "tilewright"
+
+
+def test_override_wins_over_the_variable_and_ends(monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_DUMP_DIR", "/a")
+    with knobs.override(dump_dir="/b", verify=True):
+        assert knobs.DUMP_DIR.get() == Path("/b")
+        assert knobs.VERIFY.get() is True
+    assert knobs.DUMP_DIR.get() == Path("/a")
+    assert knobs.VERIFY.get() is False
+
+
+def test_override_refuses_unknown_names():
+    with pytest.raises(UserError, match="unknown knob 'job'"), knobs.override(job=1):
+        pass
+
+
+def test_a_misspelt_variable_is_found(monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHEDIR", "x")
+    (found,) = knobs.unknown_variables()
+    assert found.startswith("TILEWRIGHT_CACHEDIR (did you mean 'TILEWRIGHT_CACHE_DIR'")
+
+
+def test_every_knob_is_in_the_table_under_its_name():
+    declared = {k for k in vars(knobs).values() if isinstance(k, knobs.Knob)}
+    assert set(knobs.TABLE.values()) == declared
+    assert all(name == knob.name and knob.summary for name, knob in knobs.TABLE.items())

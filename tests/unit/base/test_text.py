@@ -1,0 +1,66 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.base import text
+from tilewright.base.errors import UserError
+
+
+def test_a_close_word_is_suggested():
+    assert text.did_you_mean("matmull", ["matmul", "add"]) == "did you mean 'matmul'?"
+
+
+def test_nothing_is_suggested_for_a_far_word():
+    assert text.did_you_mean("zzz", ["matmul", "add"]) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.5 KiB"),
+        (5 << 40, "5.0 TiB"),
+        (5 << 50, "5120.0 TiB"),
+    ],
+)
+def test_sizes_are_shown_with_one_decimal(size, shown):
+    assert text.format_bytes(size) == shown
+
+
+@pytest.mark.parametrize(
+    ("duration", "shown"),
+    [(0, "0 ns"), (850, "850 ns"), (1_520_000, "1.52 ms"), (2_300_000_000, "2.30 s")],
+)
+def test_durations_choose_their_unit(duration, shown):
+    assert text.format_duration(duration) == shown
+
+
+@pytest.mark.parametrize(
+    ("raw", "clean"),
+    [("a/b.c", "a_b_c"), ("3x", "_3x"), ("", "v"), ("::", "v"), ("ok_1", "ok_1")],
+)
+def test_identifiers_keep_what_they_can(raw, clean):
+    assert text.identifier(raw) == clean
+
+
+def test_unique_counts_up_from_one():
+    assert text.unique("a", {"a", "a_1"}) == "a_2"
+    assert text.unique("b", {"a"}) == "b"
+
+
+@given(st.text())
+def test_quoting_round_trips_on_one_line(value):
+    quoted = text.quote(value)
+    assert "\n" not in quoted
+    assert text.unquote(quoted) == value
+
+
+@pytest.mark.parametrize("bad", ["", '"', "abc", '"\\q"', '"\\u12"', '"\\"'])
+def test_unquote_refuses_what_is_not_quoted(bad):
+    with pytest.raises(UserError):
+        text.unquote(bad)
+
+
+def test_indent_leaves_blank_lines_alone():
+    assert text.indent("a\n\nb") == "  a\n\n  b"
