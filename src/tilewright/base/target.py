@@ -1,0 +1,334 @@
+"""Targets: which CPU code is made for, and what a schedule needs to know about it.
+
+A `Target` is plain data: architecture, operating system, CPU name, features (LLVM's spellings)
+and caches.  Not a code generator's option set and not the running machine (`host` observes that;
+`Target.host()` turns it into a target).  Called by schedules, code generators, the command line
+and the loaders that pick the best code of a fat artifact.
+
+Text form: `ARCH[-OS] [-mcpu=NAME] [-mattr=+a,-b] [-l1d=32K] [-l2=1M] [-l3=32M]`, also `host` and
+an x86-64 level (`v3`, `x86_64-v3`).  `str(target)` reads back as an equal target.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, replace
+from typing import Final, final
+
+from tilewright.base import host
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import TargetError
+from tilewright.base.host import Caches
+
+# --- feature tables ----------------------------------------------------------------------------
+# Source: x86-64 psABI, "Micro-Architecture Levels"; LLVM's processor tables for the CPU rows.
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_V1: Final = _names("cx8 fxsr mmx sse sse2")
+_V2: Final = _V1 | _names("cx16 popcnt sahf sse3 ssse3 sse4.1 sse4.2")
+_V3: Final = _V2 | _names("avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave")
+_V4: Final = _V3 | _names("avx512f avx512bw avx512cd avx512dq avx512vl")
+LEVELS: Final = {"v1": _V1, "v2": _V2, "v3": _V3, "v4": _V4}
+"""The x86-64 levels, weakest first."""
+
+_ICE: Final = _V4 | _names(
+    "avx512vnni avx512ifma avx512vbmi avx512vbmi2 avx512bitalg avx512vpopcntdq gfni vaes"
+)
+_SAPPHIRE: Final = _ICE | _names("avx512bf16 avx512fp16 avxvnni amx-tile amx-int8 amx-bf16")
+_DEFAULT_CACHES: Final = Caches()
+_NEON: Final = frozenset({"neon", "fp-armv8"})
+_N1: Final = _NEON | frozenset({"crc", "lse", "dotprod", "fullfp16"})
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Cpu:
+    """One row: the features and caches that come with a CPU name."""
+
+    features: frozenset[str]
+    caches: Caches = _DEFAULT_CACHES
+
+
+def _caches(l1d_kib: int, l2_kib: int, l3_kib: int, ways: int = 8) -> Caches:
+    return Caches(
+        l1d_bytes=l1d_kib << 10, l2_bytes=l2_kib << 10, l3_bytes=l3_kib << 10, l1d_ways=ways
+    )
+
+
+_X86_CPUS: Final[dict[str, _Cpu]] = {
+    "x86-64": _Cpu(_V1),
+    "x86-64-v2": _Cpu(_V2),
+    "x86-64-v3": _Cpu(_V3, _caches(32, 512, 8192)),
+    "x86-64-v4": _Cpu(_V4, _caches(32, 1024, 16384)),
+    "haswell": _Cpu(_V3, _caches(32, 256, 8192)),
+    "broadwell": _Cpu(_V3, _caches(32, 256, 8192)),
+    "skylake": _Cpu(_V3, _caches(32, 256, 8192)),
+    "skylake-avx512": _Cpu(_V4, _caches(32, 1024, 16384)),
+    "cascadelake": _Cpu(_V4 | {"avx512vnni"}, _caches(32, 1024, 16384)),
+    "icelake-client": _Cpu(_ICE, _caches(48, 512, 8192, 12)),
+    "icelake-server": _Cpu(_ICE, _caches(48, 1280, 32768, 12)),
+    "tigerlake": _Cpu(_ICE, _caches(48, 1280, 12288, 12)),
+    "sapphirerapids": _Cpu(_SAPPHIRE, _caches(48, 2048, 65536, 12)),
+    "emeraldrapids": _Cpu(_SAPPHIRE, _caches(48, 2048, 65536, 12)),
+    "graniterapids": _Cpu(_SAPPHIRE | {"amx-fp16"}, _caches(48, 2048, 65536, 12)),
+    "alderlake": _Cpu(_V3 | {"avxvnni", "gfni", "vaes"}, _caches(48, 1280, 12288, 12)),
+    "raptorlake": _Cpu(_V3 | {"avxvnni", "gfni", "vaes"}, _caches(48, 2048, 24576, 12)),
+    "znver1": _Cpu(_V3 | {"sse4a"}, _caches(32, 512, 8192)),
+    "znver2": _Cpu(_V3 | {"sse4a"}, _caches(32, 512, 16384)),
+    "znver3": _Cpu(_V3 | {"sse4a", "vaes"}, _caches(32, 512, 32768)),
+    "znver4": _Cpu(_ICE | {"avx512bf16", "sse4a"}, _caches(32, 1024, 32768)),
+    "znver5": _Cpu(_ICE | {"avx512bf16", "avxvnni", "sse4a"}, _caches(48, 1024, 32768, 12)),
+}
+_ARM_CPUS: Final[dict[str, _Cpu]] = {
+    "generic": _Cpu(_NEON),
+    "cortex-a53": _Cpu(_NEON | {"crc"}, _caches(32, 512, 0, 4)),
+    "cortex-a72": _Cpu(_NEON | {"crc"}, _caches(32, 1024, 0, 2)),
+    "cortex-a76": _Cpu(_N1, _caches(64, 512, 2048, 4)),
+    "neoverse-n1": _Cpu(_N1, _caches(64, 1024, 32768, 4)),
+    "neoverse-n2": _Cpu(_N1 | {"sve", "sve2", "bf16", "i8mm"}, _caches(64, 1024, 32768, 4)),
+    "neoverse-v1": _Cpu(_N1 | {"sve", "bf16", "i8mm"}, _caches(64, 1024, 32768, 4)),
+    "neoverse-v2": _Cpu(_N1 | {"sve", "sve2", "bf16", "i8mm"}, _caches(64, 2048, 32768, 4)),
+    "apple-m1": _Cpu(_N1, _caches(128, 4096, 8192)),
+}
+_RISCV_CPUS: Final[dict[str, _Cpu]] = {
+    "generic-rv64": _Cpu(frozenset("imafdc")),
+    "generic-rv64v": _Cpu(frozenset("imafdcv")),
+}
+_CPUS: Final = {"x86_64": _X86_CPUS, "aarch64": _ARM_CPUS, "riscv64": _RISCV_CPUS}
+_GENERIC: Final = {"x86_64": "x86-64-v2", "aarch64": "generic", "riscv64": "generic-rv64"}
+_ARCHITECTURES: Final = {"amd64": "x86_64", "x86-64": "x86_64", "arm64": "aarch64"}
+_SYSTEMS: Final = {
+    "linux": "linux", "gnu": "linux", "musl": "linux", "macos": "macos", "darwin": "macos",
+    "windows": "windows", "win32": "windows",
+}  # fmt: skip
+_TRIPLE_NOISE: Final = frozenset({"unknown", "pc", "apple", "none", "elf", "eabi", "msvc"})
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One CPU to make code for.  Features use LLVM's names, without sign."""
+
+    arch: str = "x86_64"
+    os: str = "linux"
+    cpu: str = "x86-64-v2"
+    features: frozenset[str] = _V2
+    caches: Caches = _DEFAULT_CACHES
+
+    # --- making one ------------------------------------------------------------------------
+
+    @staticmethod
+    def host() -> Target:
+        """The machine this process runs on."""
+        seen = host.describe()
+        rows = _rows(seen.arch)
+        cpu = seen.cpu if seen.cpu in rows else _closest(seen.arch, seen.features)
+        baseline = _V1 if seen.arch == "x86_64" else frozenset[str]()
+        features = seen.features | baseline if seen.features else rows[cpu].features
+        return Target(
+            arch=seen.arch, os=seen.os, cpu=cpu, features=features, caches=seen.caches
+        )
+
+    @staticmethod
+    def level(name: str, *, os: str = "linux") -> Target:
+        """An x86-64 level: `v1` … `v4`.  Raises: TargetError for another name."""
+        if name not in LEVELS:
+            raise TargetError(
+                f"unknown x86-64 level '{name}', expected one of {' '.join(LEVELS)}"
+            )
+        cpu = "x86-64" if name == "v1" else f"x86-64-{name}"
+        return Target(os=os, cpu=cpu, features=LEVELS[name], caches=_X86_CPUS[cpu].caches)
+
+    @staticmethod
+    def parse(text: str) -> Target:
+        """Read the text form of the module docstring.
+
+        Raises: TargetError naming the word that is not understood.
+        """
+        words = text.split()
+        if not words:
+            raise TargetError("empty target", hint="try 'host' or 'x86_64 -mcpu=znver4'")
+        target = _parse_head(words[0])
+        for word in words[1:]:
+            target = _parse_option(target, word)
+        return target
+
+    # --- questions -------------------------------------------------------------------------
+
+    def has(self, feature: str) -> bool:
+        """Whether code for this target may use `feature`."""
+        return feature in self.features
+
+    @property
+    def vector_bits(self) -> int:
+        """Width of the vectors that schedules use; one f32 when there are none."""
+        if self.arch == "x86_64":
+            if self.has("avx512f") and not self.has("prefer-256-bit"):
+                return 512
+            return 256 if self.has("avx") else 128
+        if self.arch == "riscv64" and not self.has("v"):
+            return 32
+        return 128
+
+    @property
+    def vector_registers(self) -> int:
+        """Architectural vector registers."""
+        return 16 if self.arch == "x86_64" and not self.has("avx512f") else 32
+
+    @property
+    def has_fma(self) -> bool:
+        """Whether `a * b + c` with one rounding is one instruction."""
+        return self.arch != "x86_64" or self.has("fma")
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether masked loads and stores of any lane are one instruction."""
+        return self.has("avx512vl") or self.has("avx512f")
+
+    def vector_lanes(self, dtype: DType) -> int:
+        """Elements of `dtype` in one vector, at least 1."""
+        return max(1, self.vector_bits // max(8, dtype.bits))
+
+    @property
+    def l1d_bytes(self) -> int:
+        """First level data cache of a core."""
+        return self.caches.l1d_bytes
+
+    @property
+    def l2_bytes(self) -> int:
+        """Second level cache of a core."""
+        return self.caches.l2_bytes
+
+    @property
+    def l3_bytes(self) -> int:
+        """Last level cache, shared; 0 = none."""
+        return self.caches.l3_bytes
+
+    @property
+    def line_bytes(self) -> int:
+        """Cache line."""
+        return self.caches.line_bytes
+
+    @property
+    def llvm_features(self) -> str:
+        """What this target adds to and takes from its CPU row, as LLVM's feature string."""
+        known = _rows(self.arch)[self.cpu].features
+        added = [f"+{name}" for name in sorted(self.features - known)]
+        return ",".join(added + [f"-{name}" for name in sorted(known - self.features)])
+
+    def runs_on(self, machine: Target) -> bool:
+        """Whether code for this target runs on `machine` (its OS does not matter)."""
+        return self.arch == machine.arch and self.features <= machine.features
+
+    def __str__(self) -> str:
+        row = _rows(self.arch)[self.cpu]
+        words = [self.arch if self.os == "linux" else f"{self.arch}-{self.os}"]
+        words.append(f"-mcpu={self.cpu}")
+        if self.llvm_features:
+            words.append(f"-mattr={self.llvm_features}")
+        for name in ("l1d", "l2", "l3"):
+            size = getattr(self.caches, f"{name}_bytes")
+            if size != getattr(row.caches, f"{name}_bytes"):
+                words.append(f"-{name}={size}")
+        return " ".join(words)
+
+
+def _rows(arch: str) -> dict[str, _Cpu]:
+    rows = _CPUS.get(arch)
+    if rows is None:
+        raise TargetError(
+            f"unknown architecture '{arch}'", hint="known: " + " ".join(sorted(_CPUS))
+        )
+    return rows
+
+
+def _closest(arch: str, features: frozenset[str]) -> str:
+    """The strongest generic row of `arch` whose features are all there."""
+    generic = (
+        "x86-64-v4",
+        "x86-64-v3",
+        "x86-64-v2",
+        "x86-64",
+        "generic-rv64v",
+        "generic-rv64",
+    )
+    for name in generic:
+        row = _rows(arch).get(name)
+        if row is not None and row.features - _V1 <= features:
+            return name
+    return _GENERIC[arch]
+
+
+def _parse_head(word: str) -> Target:
+    if word in ("host", "native"):
+        return Target.host()
+    if word in LEVELS:
+        return Target.level(word)
+    parts = word.replace("x86-64", "x86_64").split("-")
+    arch = _ARCHITECTURES.get(parts[0], parts[0])
+    cpu, system = _GENERIC.get(arch, ""), "linux"
+    _rows(arch)
+    for part in parts[1:]:
+        if arch == "x86_64" and part in LEVELS:
+            cpu = "x86-64" if part == "v1" else f"x86-64-{part}"
+        elif part in _SYSTEMS:
+            system = _SYSTEMS[part]
+        elif part not in _TRIPLE_NOISE:
+            raise TargetError(
+                f"target '{word}': unknown system '{part}'",
+                hint="known: " + " ".join(sorted(set(_SYSTEMS.values()))),
+            )
+    return _with_cpu(Target(arch=arch, os=system), cpu)
+
+
+def _with_cpu(target: Target, name: str) -> Target:
+    rows = _rows(target.arch)
+    if name in ("host", "native"):
+        return replace(Target.host(), os=target.os)
+    if name not in rows:
+        near = difflib.get_close_matches(name, rows, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else "known: " + " ".join(sorted(rows))
+        raise TargetError(f"unknown CPU '{name}' of {target.arch}", hint=hint)
+    return replace(target, cpu=name, features=rows[name].features, caches=rows[name].caches)
+
+
+def _parse_option(target: Target, word: str) -> Target:
+    key, separator, value = word.partition("=")
+    if not separator or not value:
+        raise TargetError(f"target option '{word}' has no value", hint="write -mcpu=NAME")
+    key = key.lstrip("-")
+    if key in ("mcpu", "cpu"):
+        return _with_cpu(target, value)
+    if key in ("mattr", "features"):
+        return _with_features(target, value)
+    if key in ("l1d", "l2", "l3"):
+        return replace(
+            target, caches=replace(target.caches, **{f"{key}_bytes": _size(word, value)})
+        )
+    raise TargetError(
+        f"unknown target option '-{key}'", hint="known: -mcpu= -mattr= -l1d= -l2= -l3="
+    )
+
+
+def _with_features(target: Target, text: str) -> Target:
+    features = set(target.features)
+    for item in filter(None, text.split(",")):
+        if item[0] not in "+-" or len(item) == 1:
+            raise TargetError(f"feature '{item}' needs a leading '+' or '-'")
+        if item[0] == "+":
+            features.add(item[1:])
+        else:
+            features.discard(item[1:])
+    return replace(target, features=frozenset(features))
+
+
+def _size(word: str, text: str) -> int:
+    scale = {"K": 1 << 10, "M": 1 << 20}.get(text[-1].upper(), 1)
+    digits = text[:-1] if scale > 1 else text
+    if not digits.isdigit():
+        raise TargetError(f"target option '{word}': '{text}' is not a size")
+    return int(digits) * scale
