@@ -1,0 +1,200 @@
+"""From the fused graph to a program: one step per kernel, views become aliases.
+
+Every top-level node must be a constant, a view (`reshape`), a kernel (in `lowered`) or an op that
+runs on the host.  Called by the pipeline after the kernels were scheduled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast, final
+
+from tilewright.base.arena import align
+from tilewright.base.errors import InternalError, ModelError
+from tilewright.base.symbolic import Dim, Expr, Symbol, symbol, symbols
+from tilewright.compiler.graph.ir import Graph, Node, Value
+from tilewright.compiler.graph.schema import Array, TensorType, Trait
+from tilewright.compiler.kernel.grid import grid_extents
+from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.program.ir import Copy, Dispatch, Entry, HostCall, Program, Step, Storage
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """The kernel of a node: its index in the program and its arithmetic work."""
+
+    kernel: int
+    flops: Dim = 0
+
+
+def build_program(
+    graph: Graph, kernels: Sequence[Kernel], lowered: Mapping[Node, Lowered]
+) -> Program:
+    """The program of `graph`; storages have lifetimes but no places yet (`memory.assign`).
+
+    Raises: ModelError if a dimension of the model cannot be read off any input.
+    """
+    return _Builder(graph, kernels, lowered).build()
+
+
+class _Builder:
+    """State of one construction: where each value lives and the steps so far."""
+
+    def __init__(
+        self, graph: Graph, kernels: Sequence[Kernel], lowered: Mapping[Node, Lowered]
+    ) -> None:
+        self.graph: Graph = graph
+        self.kernels: Sequence[Kernel] = kernels
+        self.lowered: Mapping[Node, Lowered] = lowered
+        self.entries: dict[Value, Entry] = {}
+        self.steps: list[Step] = []
+        self.names: dict[str, int] = {}
+        self.outputs: dict[Value, Entry] = {}
+        self.finished: list[Storage] = []
+
+    def build(self) -> Program:
+        inputs = tuple(self._input(value) for value in self.graph.inputs)
+        self._reserve_outputs()
+        for node in self.graph:
+            self._emit(node)
+        outputs = tuple(self._output(i) for i in range(len(self.graph.outputs)))
+        return Program(
+            name=self.graph.name,
+            inputs=inputs,
+            outputs=outputs,
+            dims=_find_dims(self.graph),
+            kernels=tuple(self.kernels),
+            steps=tuple(self.steps),
+        )
+
+    def _input(self, value: Value) -> tuple[str, Entry]:
+        storage = Storage("input", value.type.size_bytes, value.name)
+        self.entries[value] = Entry(storage, value.type)
+        return value.name, self.entries[value]
+
+    def _reserve_outputs(self) -> None:
+        """Let the step that computes an output write it in place, through views if need be."""
+        for value in self.graph.outputs:
+            origin = _origin(value)
+            if origin.node is None or origin.node.op == "constant" or origin in self.outputs:
+                continue
+            storage = Storage("output", origin.type.size_bytes, value.name)
+            self.outputs[origin] = Entry(storage, origin.type)
+
+    def _output(self, index: int) -> tuple[str, Entry]:
+        value = self.graph.outputs[index]
+        name = self.graph.output_names[index] if self.graph.output_names else value.name
+        entry = self.entries[value]
+        if entry.storage.kind != "output" or entry.storage in self.finished:
+            target = Entry(Storage("output", value.type.size_bytes, name), value.type)
+            self.steps.append(Copy(entry, target))
+            entry = target
+        entry.storage.name = name
+        self.finished.append(entry.storage)
+        return name, entry
+
+    def _emit(self, node: Node) -> None:
+        if node.op == "constant":
+            array = cast("Array", node.attributes["value"])
+            size = align(array.nbytes)
+            storage = Storage("constant", size, node.result.name, array)
+            self.entries[node.result] = Entry(storage, node.result.type)
+        elif Trait.VIEW in node.schema.traits:
+            source = self._entry(node, node.operands[0])
+            self.entries[node.result] = Entry(
+                source.storage, node.result.type, source.offset_bytes
+            )
+        elif node in self.lowered:
+            self._dispatch(node, self.lowered[node])
+        else:
+            self._host_call(node)
+
+    def _entry(self, node: Node, value: Value | None) -> Entry:
+        if value is None or value not in self.entries:
+            raise InternalError(
+                f"operand {value} of '{node.op}' has no place", location=node.location
+            )
+        return self.entries[value]
+
+    def _result(self, value: Value) -> Entry:
+        entry = self.outputs.get(value)
+        if entry is None:
+            storage = Storage("transient", value.type.size_bytes, value.name)
+            entry = Entry(storage, value.type)
+        self.entries[value] = entry
+        return entry
+
+    def _dispatch(self, node: Node, lowered: Lowered) -> None:
+        kernel = self.kernels[lowered.kernel]
+        operands = [self._entry(node, v) for v in node.present_operands]
+        results = [self._result(v) for v in node.results]
+        scratch = [
+            self._scratch(kernel, index)
+            for index in range(len(operands) + len(results), len(kernel.parameters))
+        ]
+        arguments = (*operands, *results, *scratch)
+        self.steps.append(
+            Dispatch(
+                name=self._unique(kernel.name),
+                kernel=lowered.kernel,
+                arguments=arguments,
+                result_count=len(results) + len(scratch),
+                grid=grid_extents(kernel),
+                dims=tuple(Expr.of_atom(s) for s in kernel.dims),
+                location=node.location,
+                flops=lowered.flops,
+            )
+        )
+
+    def _scratch(self, kernel: Kernel, index: int) -> Entry:
+        buffer = kernel.parameters[index].buffer
+        type_ = TensorType(buffer.dtype, buffer.shape)
+        return Entry(Storage("transient", type_.size_bytes, buffer.name), type_)
+
+    def _host_call(self, node: Node) -> None:
+        operands = tuple(None if v is None else self._entry(node, v) for v in node.operands)
+        results = tuple(self._result(v) for v in node.results)
+        name = self._unique(node.op)
+        self.steps.append(
+            HostCall(name, node.op, dict(node.attributes), operands, results, node.location)
+        )
+
+    def _unique(self, name: str) -> str:
+        count = self.names.get(name, 0)
+        self.names[name] = count + 1
+        return name if count == 0 else f"{name}.{count}"
+
+
+def _origin(value: Value) -> Value:
+    """The value whose bytes `value` shows through views."""
+    while value.node is not None and Trait.VIEW in value.node.schema.traits:
+        source = value.node.operands[0]
+        if source is None:
+            break
+        value = source
+    return value
+
+
+def _find_dims(graph: Graph) -> tuple[tuple[str, int, int], ...]:
+    """Where a call finds the value of each symbol: the first input axis that is the bare symbol."""
+    found: dict[str, tuple[int, int]] = {}
+    wanted: set[Symbol] = set()
+    for index, value in enumerate(graph.inputs):
+        for axis, dim in enumerate(value.type.shape):
+            wanted |= symbols(dim)
+            for name in (s.name for s in symbols(dim)):
+                if dim == symbol(name):
+                    found.setdefault(name, (index, axis))
+    for value in graph.values():
+        for dim in value.type.shape:
+            wanted |= symbols(dim)
+    missing = sorted({s.name for s in wanted} - set(found))
+    if missing:
+        raise ModelError(
+            f"dimensions {missing} are not the size of any input axis",
+            location=graph.name,
+            hint="fix the input shapes with input_shapes={'name': [..]} (--input-shape name=..)",
+        )
+    return tuple((name, *place) for name, place in sorted(found.items()))

@@ -1,0 +1,128 @@
+"""The program IR: what the host does to run a model.
+
+Tensors are entries: dense row-major views (`Entry`) of storages (`Storage`, identity matters).
+Steps run in order; `Dispatch` runs a kernel over its grid, `HostCall` a reference implementation
+in Python, `Copy` moves bytes.  Storages have a kind and, once `memory.assign` ran, a place.
+Sizes, offsets, grids and push constants are symbolic in the model's dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import final
+
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.schema import Array, TensorType
+from tilewright.compiler.kernel.ir import Kernel
+
+
+@final
+class Storage:
+    """Bytes of one kind: `input`, `output`, `constant` or `transient`.
+
+    `first`/`last` are the steps between which a transient lives (inclusive); `offset_bytes` is
+    its place in the arena (static programs) or in the weights (constants), -1 until assigned.
+    """
+
+    __slots__ = ("array", "first", "kind", "last", "name", "offset_bytes", "size_bytes")
+
+    def __init__(self, kind: str, size_bytes: Dim, name: str, array: Array | None = None) -> None:
+        self.kind: str = kind
+        self.size_bytes: Dim = size_bytes
+        self.name: str = name
+        self.array: Array | None = array
+        self.first: int = -1
+        self.last: int = -1
+        self.offset_bytes: int = -1
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} '{self.name}' {self.size_bytes} bytes>"
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """A tensor in a storage."""
+
+    storage: Storage
+    type: TensorType
+    offset_bytes: Dim = 0
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Dispatch:
+    """Run `kernels[kernel]`; `arguments` follow the kernel's parameters, operands first."""
+
+    name: str
+    kernel: int
+    arguments: tuple[Entry, ...]
+    result_count: int
+    grid: tuple[Dim, Dim, Dim]
+    dims: tuple[Dim, ...]
+    location: object = ""
+    flops: Dim = 0
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Copy:
+    """Copy the bytes of `source` to `target`."""
+
+    source: Entry
+    target: Entry
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class HostCall:
+    """Run the reference implementation of op `op` on the host."""
+
+    name: str
+    op: str
+    attributes: Mapping[str, object]
+    operands: tuple[Entry | None, ...]
+    results: tuple[Entry, ...]
+    location: object = ""
+
+
+Step = Dispatch | Copy | HostCall
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Program:
+    """A whole model.  `dims` maps each symbol to the (input, axis) that carries its value."""
+
+    name: str
+    inputs: tuple[tuple[str, Entry], ...]
+    outputs: tuple[tuple[str, Entry], ...]
+    dims: tuple[tuple[str, int, int], ...]
+    kernels: tuple[Kernel, ...]
+    steps: tuple[Step, ...]
+    arena_bytes: int = -1
+    weights_bytes: int = 0
+    storages: tuple[Storage, ...] = field(default=())
+
+
+def operands_of(step: Step) -> tuple[Entry, ...]:
+    """The entries a step reads."""
+    match step:
+        case Dispatch():
+            return step.arguments[: len(step.arguments) - step.result_count]
+        case Copy():
+            return (step.source,)
+        case HostCall():
+            return tuple(e for e in step.operands if e is not None)
+
+
+def results_of(step: Step) -> tuple[Entry, ...]:
+    """The entries a step writes."""
+    match step:
+        case Dispatch():
+            return step.arguments[len(step.arguments) - step.result_count :]
+        case Copy():
+            return (step.target,)
+        case HostCall():
+            return step.results

@@ -1,0 +1,1 @@
+"""Loaders: from the bytes of an executable to callable kernels, one file per format."""
