@@ -9,15 +9,18 @@ construction (`compiler.program`).
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast, final
 
+import numpy as np
+
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ArchiveError, UserError
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, Expr, evaluate
 from tilewright.base.symbolic import parse as parse_dim
 
 VERSION: Final = (1, 0)
@@ -110,6 +113,45 @@ class Plan:
 def to_json(plan: Plan) -> bytes:
     """The file form; the same plan gives the same bytes."""
     return json.dumps(_encode(plan), separators=(",", ":"), sort_keys=True).encode()
+
+
+def encode_attribute(value: object) -> object:
+    """An op attribute in JSON terms.
+
+    Raises: UserError for a value that has no such form.
+    """
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case tuple() | list():
+            return [encode_attribute(v) for v in cast("Sequence[object]", value)]
+        case DType():
+            return {"dtype": value.name}
+        case Expr():
+            return {"dim": str(value)}
+        case np.ndarray():
+            array = cast("np.ndarray[tuple[int, ...], np.dtype[np.generic]]", value)
+            text = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+            return {"array": text, "type": dtypes.from_numpy(array.dtype).name, "shape": array.shape}
+        case _:
+            raise UserError(f"attribute value {value!r} cannot be stored in a plan")
+
+
+def decode_attribute(value: object, env: Mapping[str, int]) -> object:
+    """Undo `encode_attribute`; dimensions become numbers through `env`."""
+    if isinstance(value, list):
+        return tuple(decode_attribute(v, env) for v in cast("list[object]", value))
+    if not isinstance(value, dict):
+        return value
+    members = cast("dict[str, object]", value)
+    if "dtype" in members:
+        return dtypes.parse(_text(members["dtype"]))
+    if "dim" in members:
+        return evaluate(parse_dim(_text(members["dim"])), env)
+    dtype = dtypes.parse(_text(members["type"]))
+    shape = tuple(_number(d) for d in cast("list[object]", members["shape"]))
+    data = base64.b64decode(_text(members["array"]))
+    return np.frombuffer(data, dtype.numpy).reshape(shape)
 
 
 def _encode(plan: Plan) -> dict[str, object]:

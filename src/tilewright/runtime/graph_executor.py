@@ -22,12 +22,12 @@ from tilewright.base.arena import Block, pack
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ArchiveError, InputError
 from tilewright.base.symbolic import Dim, evaluate
-from tilewright.formats.plan import Entry, Plan, Step
+from tilewright.formats.plan import Entry, Plan, Step, decode_attribute
 from tilewright.runtime import native
 from tilewright.runtime.loaders.embedded_elf import LoadedExecutable
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
-# (op, attributes as in the plan, operands) -> results
+# (op, attributes, operands with None for absent ones) -> results
 HostFunction = Callable[[str, Mapping[str, object], Sequence[Array | None]], Sequence[Array]]
 
 BOUND_PLAN_LIMIT: Final = 32
@@ -379,8 +379,9 @@ class _HostCall:
         operands: list[Array | None] = [None] * cast("int", attributes["operand_count"])
         for place, array in zip(cast("list[int]", attributes["present"]), arrays[:count], strict=True):
             operands[place] = array
-        values = dict(cast("Mapping[str, object]", attributes["values"]))
-        results = self._function(self._step.target, {**values, "$dims": self._env}, operands)
+        stored = cast("Mapping[str, object]", attributes["values"])
+        values = {name: decode_attribute(value, self._env) for name, value in stored.items()}
+        results = self._function(self._step.target, values, operands)
         for target, result in zip(arrays[count:], results, strict=True):
             if target.shape != result.shape:
                 raise InputError(

@@ -30,12 +30,16 @@ def test_blocks_that_live_together_never_overlap(requests: list[Block]) -> None:
 
 
 @given(blocks)
-def test_the_arena_holds_every_block_and_is_not_below_the_peak(requests: list[Block]) -> None:
+def test_the_arena_holds_every_block_and_is_not_below_the_peak(
+    requests: list[Block],
+) -> None:
     packing = pack(requests)
     assert packing.size_bytes >= peak_bytes(requests)
     for offset, block in zip(packing.offsets, requests, strict=True):
         assert offset % ALIGNMENT_BYTES == 0
-        assert offset + align(block.size_bytes) <= packing.size_bytes or not block.size_bytes
+        assert (
+            offset + align(block.size_bytes) <= packing.size_bytes or not block.size_bytes
+        )
 
 
 def test_a_chain_needs_two_buffers_whatever_its_length() -> None:

@@ -78,7 +78,7 @@ def _step(program: Program, step: Step, entries: dict[Entry, int]) -> form.Step:
             return form.Step("copy", "copy", "", numbers((step.source, step.target)), 1)
         case HostCall():
             present = [index for index, e in enumerate(step.operands) if e is not None]
-            attributes = {key: _plain(value) for key, value in step.attributes.items()}
+            attributes = {key: form.encode_attribute(value) for key, value in step.attributes.items()}
             return form.Step(
                 kind="host",
                 name=step.name,
@@ -91,16 +91,3 @@ def _step(program: Program, step: Step, entries: dict[Entry, int]) -> form.Step:
                     "operand_count": len(step.operands),
                 },
             )
-
-
-def _plain(value: object) -> object:
-    """An attribute in JSON terms; `runtime.host_functions` undoes it."""
-    match value:
-        case tuple() | list():
-            return [_plain(v) for v in value]  # pyright: ignore[reportUnknownVariableType]
-        case bool() | int() | float() | str() | None:
-            return value
-        case _:
-            return {"$": type(value).__name__, "text": str(value)}
-
-
