@@ -1,0 +1,436 @@
+"""The rows of the figures table: what is measured, and the bar it must pass.
+
+What it is: the one place with the bars; each row turns a measurement into a ratio.
+What it is not: a measurement (``measure.py``, ``processes.py``) or a layout (``report.py``).
+Who calls it: ``bench.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+from figures import processes
+from figures.measure import Arena, Measurement, Series, WorkerFailed
+
+MEGABYTE: Final = 1e6
+LARGEST_ERROR: Final = 1e-5
+OURS: Final = "tilewright"
+PEER: Final = "onnxruntime"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One line of the report.
+
+    Attributes:
+        subset: "ops", "models", "decode", "threads" or "processes".
+        ratio: What is compared with the bar; none if it could not be measured.
+        at_least: Whether the bar is a least or a most.
+        bar: None for lines that only inform.
+        unit: What the ratio is a share of.
+        detail: Absolute values, for the reader.
+    """
+
+    subset: str
+    name: str
+    ratio: float | None
+    at_least: bool
+    bar: float | None
+    unit: str
+    detail: str
+    error: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        """PASS or MISS; "-" without a bar."""
+        if self.ratio is None:
+            return "MISS" if self.bar is not None else "-"
+        if self.error is not None and not self.error <= LARGEST_ERROR:
+            return "WRONG"
+        if self.bar is None:
+            return "-"
+        met = self.ratio >= self.bar if self.at_least else self.ratio <= self.bar
+        return "PASS" if met else "MISS"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRow:
+    """A model that is timed in rounds.
+
+    Attributes:
+        measure: "peak" (share of the FMA peak), "stream" (share of streaming read) or "peer"
+            (our time over onnxruntime's).
+    """
+
+    subset: str
+    model: str
+    title: str
+    measure: str
+    bar: float | None
+
+
+MODEL_ROWS: Final = (
+    ModelRow(subset="ops", model="matmul_1024", title="matmul 1024³", measure="peak", bar=0.92),
+    ModelRow(
+        subset="ops",
+        model="matmul_128x768x3072",
+        title="matmul 128×768×3072, constant right operand",
+        measure="peak",
+        bar=0.92,
+    ),
+    ModelRow(
+        subset="ops",
+        model="matmul_128x768x768",
+        title="matmul 128×768×768, constant right operand",
+        measure="peak",
+        bar=None,
+    ),
+    ModelRow(
+        subset="ops",
+        model="conv3x3_64_56",
+        title="conv 3×3 64→64 at 56×56",
+        measure="peak",
+        bar=0.88,
+    ),
+    ModelRow(
+        subset="ops",
+        model="depthwise3x3_144_56",
+        title="depthwise 3×3, 144 ch, 56×56",
+        measure="peer",
+        bar=None,
+    ),
+    ModelRow(
+        subset="ops", model="gemv_4096", title="gemv 4096²", measure="stream", bar=None
+    ),
+    ModelRow(
+        subset="ops",
+        model="softmax_12x128x128",
+        title="softmax 12×128×128",
+        measure="peer",
+        bar=None,
+    ),
+    ModelRow(
+        subset="ops",
+        model="layernorm_128x768",
+        title="layer norm 128×768",
+        measure="peer",
+        bar=None,
+    ),
+    ModelRow(
+        subset="ops",
+        model="mlp_b1",
+        title="MLP 784-256-256-10, batch 1, call from Python",
+        measure="peer",
+        bar=1.0,
+    ),
+    ModelRow(subset="ops", model="mlp_b64", title="MLP, batch 64", measure="peer", bar=None),
+    ModelRow(subset="models", model="resnet50", title="ResNet-50", measure="peer", bar=1.15),
+    ModelRow(subset="models", model="bert_base", title="BERT-base", measure="peer", bar=1.15),
+    ModelRow(subset="models", model="vit_b16", title="ViT-B/16", measure="peer", bar=1.15),
+    ModelRow(
+        subset="models", model="mobilenetv2", title="MobileNetV2", measure="peer", bar=1.4
+    ),
+    ModelRow(
+        subset="models", model="convnext_tiny", title="ConvNeXt-tiny", measure="peer", bar=1.4
+    ),
+    ModelRow(
+        subset="models", model="gpt2_prefill", title="GPT-2 prefill", measure="peer", bar=1.4
+    ),
+    ModelRow(
+        subset="models",
+        model="minilm_l6",
+        title="MiniLM-L6 3×41, symbolic dims",
+        measure="peer",
+        bar=None,
+    ),
+    ModelRow(
+        subset="models",
+        model="whisper_tiny_encoder",
+        title="Whisper-tiny encoder",
+        measure="peer",
+        bar=None,
+    ),
+    ModelRow(
+        subset="models",
+        model="yolo_detector",
+        title="YOLO-style detector",
+        measure="peer",
+        bar=None,
+    ),
+    ModelRow(
+        subset="decode", model="gpt2_decode", title="GPT-2 decode", measure="stream", bar=0.8
+    ),
+    ModelRow(
+        subset="decode",
+        model="llama_decode",
+        title="Llama-style decode",
+        measure="stream",
+        bar=0.8,
+    ),
+)
+THREAD_ROWS: Final = (("resnet50", "ResNet-50"), ("bert_base", "BERT-base"))
+THREAD_BAR: Final = 0.6
+COMPILED_MODEL: Final = "resnet50"
+COMPILE_BARS_S: Final = (20.0, 2.0, 0.150)
+IMPORT_BARS_S: Final = (("tilewright", 0.150), ("tilewright.runtime", 0.080))
+MEMORY_MODELS: Final = ("resnet50", "bert_base")
+
+
+def median(values: list[float]) -> float:
+    """Return the middle value; the readings of a limit are few."""
+    return sorted(values)[len(values) // 2]
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration with a unit that suits it."""
+    return f"{seconds * 1e6:.1f} µs" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
+
+
+class Figures:
+    """Measures rows of one run; results of one thread are kept for the two-thread rows.
+
+    Args:
+        models: Folder with the exported models.
+        threads: Threads for the model rows.
+        rounds: Rounds per model.
+        seconds: Least time per contender and round.
+        contenders: Who takes part.
+    """
+
+    def __init__(
+        self,
+        *,
+        models: Path,
+        threads: int,
+        rounds: int,
+        seconds: float,
+        contenders: tuple[str, ...],
+    ) -> None:
+        self.models = models
+        self.threads = threads
+        self.rounds = rounds
+        self.seconds = seconds
+        self.contenders = contenders
+        self.measured: dict[tuple[str, int], Measurement] = {}
+
+    def path(self, model: str) -> Path:
+        """Return where a model lies."""
+        return self.models / f"{model}.onnx"
+
+    def run(self, wanted: Callable[[str, str], bool]) -> Iterator[Outcome]:
+        """Yield the outcome of every row for which ``wanted(subset, model)``."""
+        yield from self.run_models([r for r in MODEL_ROWS if wanted(r.subset, r.model)])
+        pairs = [pair for pair in THREAD_ROWS if wanted("threads", pair[0])]
+        if pairs and OURS in self.contenders:
+            yield from self.run_threads(pairs)
+        if OURS in self.contenders:
+            if wanted("processes", "import"):
+                yield from self.run_imports()
+            if wanted("processes", "compile"):
+                yield from self.run_compilation()
+            if wanted("processes", "memory"):
+                yield from self.run_memory()
+
+    def run_models(self, rows: list[ModelRow]) -> Iterator[Outcome]:
+        """Yield the rows that are timed in rounds."""
+        if not rows:
+            return
+        with self.arena(self.threads) as arena:
+            for row in rows:
+                if not self.path(row.model).exists():
+                    yield failed(row, "model is not exported")
+                    continue
+                yield self.judge(row, self.measure(arena, row.model))
+
+    def arena(self, threads: int) -> Arena:
+        """Return an arena with the settings of this run."""
+        return Arena(threads=threads, rounds=self.rounds, seconds=self.seconds)
+
+    def measure(self, arena: Arena, model: str) -> Measurement:
+        """Measure a model and keep the result."""
+        result = arena.measure(self.contenders, self.path(model))
+        self.measured[model, arena.threads] = result
+        return result
+
+    def judge(self, row: ModelRow, result: Measurement) -> Outcome:
+        """Turn a measurement into the ratio of its row."""
+        series = result.series.get(OURS) or result.series.get(PEER)
+        if series is None or OURS in result.failures:
+            return failed(row, "; ".join(result.failures.values()))
+        alone = OURS not in result.series
+        peer = result.series.get(PEER)
+        ratio, unit = self.ratio_of(row, result, series, peer)
+        words = [describe(OURS if not alone else PEER, series)]
+        if peer is not None and not alone:
+            words.append(describe(PEER, peer))
+        words.append(self.describe_share(row, result, series))
+        if max(series.foreign) > 0.1:
+            words.append(f"disturbed {max(series.foreign):.0%}")
+        return Outcome(
+            subset=row.subset,
+            name=row.title,
+            ratio=ratio,
+            at_least=row.measure != "peer",
+            bar=None if alone else row.bar,
+            unit=unit,
+            detail=", ".join(filter(None, words)),
+            error=series.error,
+        )
+
+    def facts(self, model: str) -> dict[str, float]:
+        """Return the fact sheet of a model."""
+        return json.loads(self.path(model).with_suffix(".json").read_text())
+
+    def ratio_of(
+        self, row: ModelRow, result: Measurement, series: Series, peer: Series | None
+    ) -> tuple[float | None, str]:
+        """Return the ratio of a row and what it is a share of."""
+        facts = self.facts(row.model)
+        if row.measure == "peak":
+            rate = facts["flops"] / series.seconds
+            return rate / median(result.fma_flops), "of FMA peak"
+        if row.measure == "stream":
+            rate = facts["streamed_bytes"] / series.seconds
+            return rate / median(result.read_bytes), "of streaming read"
+        return (None if peer is None else series.seconds / peer.seconds), f"× {PEER}"
+
+    def describe_share(self, row: ModelRow, result: Measurement, series: Series) -> str:
+        """Return absolute rates: what was reached, and the limit in the same run."""
+        facts = self.facts(row.model)
+        if row.measure == "stream":
+            rate = facts["streamed_bytes"] / series.seconds / 1e9
+            return f"{rate:.1f} of {median(result.read_bytes) / 1e9:.1f} GB/s"
+        if facts["flops"] == 0:
+            return ""
+        peak = median(result.fma_flops)
+        rate = facts["flops"] / series.seconds
+        return f"{rate / 1e9:.1f} of {peak / 1e9:.1f} GFLOP/s ({rate / peak:.0%})"
+
+    def run_threads(self, pairs: list[tuple[str, str]]) -> Iterator[Outcome]:
+        """Yield the two-thread rows: our own time against our own with one thread."""
+        for model, title in pairs:
+            if not self.path(model).exists():
+                yield thread_outcome(title, None, "model is not exported")
+                continue
+            for threads in (1, 2):
+                if (model, threads) not in self.measured:
+                    with self.arena(threads) as arena:
+                        self.measure(arena, model)
+            one, two = (self.measured[model, threads] for threads in (1, 2))
+            if OURS not in one.series or OURS not in two.series:
+                reasons = [*one.failures.values(), *two.failures.values()]
+                yield thread_outcome(title, None, "; ".join(reasons))
+                continue
+            ratio = two.series[OURS].seconds / one.series[OURS].seconds
+            words = [f"2 threads {format_duration(two.series[OURS].seconds)}"]
+            if PEER in two.series:
+                words.append(f"{PEER} {format_duration(two.series[PEER].seconds)}")
+            yield thread_outcome(title, ratio, ", ".join(words))
+
+    def run_imports(self) -> Iterator[Outcome]:
+        """Yield what importing costs beyond numpy."""
+        for module, bar in IMPORT_BARS_S:
+            name = f"import {module}, beyond numpy"
+            try:
+                seconds = processes.import_seconds(module)
+            except WorkerFailed as failure:
+                yield time_outcome(name, None, bar, str(failure))
+                continue
+            yield time_outcome(name, seconds, bar, "")
+
+    def run_compilation(self) -> Iterator[Outcome]:
+        """Yield how long compiling, recompiling and loading take."""
+        what = f"ResNet-50 ({COMPILED_MODEL})"
+        names = (
+            f"compile {what}, cold cache",
+            f"compile {what}, warm cache",
+            f"load {what} artifact and first run",
+        )
+        try:
+            taken = processes.compilation(self.path(COMPILED_MODEL))
+        except WorkerFailed as failure:
+            for name, bar in zip(names, COMPILE_BARS_S, strict=True):
+                yield time_outcome(name, None, bar, str(failure))
+            return
+        values = (taken.cold_s, taken.warm_s, taken.first_run_s)
+        for name, value, bar in zip(names, values, COMPILE_BARS_S, strict=True):
+            yield time_outcome(name, value, bar, "")
+
+    def run_memory(self) -> Iterator[Outcome]:
+        """Yield the peak memory while compiling."""
+        for model in MEMORY_MODELS:
+            path = self.path(model)
+            name = f"peak memory while compiling {model}"
+            try:
+                peak = processes.peak_memory_bytes(path)
+                limit = 3 * processes.weight_bytes(path) + 500 * MEGABYTE
+            except (WorkerFailed, FileNotFoundError) as failure:
+                yield memory_outcome(name, None, str(failure))
+                continue
+            detail = f"{peak / MEGABYTE:.0f} of {limit / MEGABYTE:.0f} MB"
+            yield memory_outcome(name, peak / limit, detail)
+
+
+def describe(name: str, series: Series) -> str:
+    """Return a contender's time with the spread of its rounds."""
+    spread = (max(series.medians) - min(series.medians)) / series.seconds
+    return f"{name} {format_duration(series.seconds)} ±{spread / 2:.0%}"
+
+
+def failed(row: ModelRow, reason: str) -> Outcome:
+    """Return the outcome of a row that could not be measured."""
+    return Outcome(
+        subset=row.subset,
+        name=row.title,
+        ratio=None,
+        at_least=row.measure != "peer",
+        bar=row.bar,
+        unit="",
+        detail=reason[:160],
+    )
+
+
+def thread_outcome(title: str, ratio: float | None, detail: str) -> Outcome:
+    """Return a two-thread row."""
+    return Outcome(
+        subset="threads",
+        name=f"{title}, two threads",
+        ratio=ratio,
+        at_least=False,
+        bar=THREAD_BAR,
+        unit="× one thread",
+        detail=detail[:160],
+    )
+
+
+def time_outcome(name: str, seconds: float | None, bar_s: float, detail: str) -> Outcome:
+    """Return a row whose bar is a time; its ratio is the share of the bar that was used."""
+    used = "" if seconds is None else f"{format_duration(seconds)} of {format_duration(bar_s)}"
+    return Outcome(
+        subset="processes",
+        name=name,
+        ratio=None if seconds is None else seconds / bar_s,
+        at_least=False,
+        bar=1.0,
+        unit="of the time allowed",
+        detail=detail[:160] or used,
+    )
+
+
+def memory_outcome(name: str, ratio: float | None, detail: str) -> Outcome:
+    """Return a row whose bar is an amount of memory."""
+    return Outcome(
+        subset="processes",
+        name=name,
+        ratio=ratio,
+        at_least=False,
+        bar=1.0,
+        unit="of 3 × weights + 500 MB",
+        detail=detail[:160],
+    )
