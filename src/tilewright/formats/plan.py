@@ -132,7 +132,11 @@ def encode_attribute(value: object) -> object:
         case np.ndarray():
             array = cast("np.ndarray[tuple[int, ...], np.dtype[np.generic]]", value)
             text = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
-            return {"array": text, "type": dtypes.from_numpy(array.dtype).name, "shape": array.shape}
+            return {
+                "array": text,
+                "type": dtypes.from_numpy(array.dtype).name,
+                "shape": array.shape,
+            }
         case _:
             raise UserError(f"attribute value {value!r} cannot be stored in a plan")
 

@@ -1,0 +1,6 @@
+"""VM bytecode: the instruction table, encoding, assembler, disassembler, verifier.
+
+Bytes of one function ↔ `Instruction` tuples, text ↔ instructions, and a builder for emitters.
+Runs nothing (`runtime.vm` does) and knows no module beyond what a verifier needs.  Called by
+`compiler.program`, `runtime.vm` and the command line.
+"""
