@@ -1,0 +1,262 @@
+"""Writes kernels: buffers with fresh names, naive loop nests, stores, reductions.
+
+The helper that op bodies and tests use to emit a kernel; it produces naive code only (SERIAL
+loops, multi-dimensional indices, one lane).  Schedules rewrite kernels, they do not use this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import final
+
+from tilewright.base import dtypes, symbolic
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import InternalError
+from tilewright.base.symbolic import Dim, Symbol
+from tilewright.compiler.kernel.expressions import Expressions, binary, cast, const
+from tilewright.compiler.kernel.ir import (
+    Access,
+    Body,
+    Buffer,
+    Comment,
+    Const,
+    Expression,
+    For,
+    If,
+    Kernel,
+    Load,
+    Parameter,
+    Space,
+    Statement,
+    Store,
+)
+from tilewright.compiler.kernel.rewrite import FreshNames, body_symbols, buffers_read
+
+Indices = Sequence[Dim]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Immediate:
+    """A tensor whose elements are all `value`: read like a buffer, becomes a constant."""
+
+    value: float
+    dtype: DType
+    shape: tuple[Dim, ...]
+
+
+Source = Buffer | Immediate
+
+
+def compute_dtype(dtype: DType) -> DType:
+    """The type arithmetic happens in: f32 for the 16-bit floats, else the type itself."""
+    return dtypes.f32 if dtype in (dtypes.f16, dtypes.bf16) else dtype
+
+
+class KernelBuilder(Expressions):
+    """Builds one kernel statement by statement.
+
+    >>> from tilewright.base.dtypes import f32
+    >>> b = KernelBuilder("double")
+    >>> x, y = b.parameter("x", f32, (4,)), b.result("y", f32, (4,))
+    >>> with b.nest((4,)) as (i,):
+    ...     b.store(y, (i,), b.mul(b.load(x, (i,)), 2))
+    >>> kernel = b.build()
+    """
+
+    def __init__(self, name: str, dims: Sequence[Symbol] = ()) -> None:
+        self.name: str = name
+        self._dims: dict[str, Symbol] = {s.name: s for s in dims}
+        self._parameters: list[Parameter] = []
+        self._locals: list[Buffer] = []
+        self._names: FreshNames = FreshNames(self._dims)
+        self._open: list[list[Statement]] = [[]]
+
+    # --- buffers -------------------------------------------------------------------------
+
+    def parameter(
+        self, name: str, dtype: DType, shape: Indices, access: Access = Access.READ
+    ) -> Buffer:
+        """The next binding."""
+        self._reserve(shape)
+        buffer = Buffer(self._names.fresh(name), dtype, tuple(shape))
+        self._parameters.append(Parameter(buffer, access))
+        return buffer
+
+    def result(self, name: str, dtype: DType, shape: Indices) -> Buffer:
+        """The next binding, written by the kernel."""
+        return self.parameter(name, dtype, shape, Access.WRITE)
+
+    def temporary(self, dtype: DType, shape: Indices, name: str = "t") -> Buffer:
+        """An intermediate in the program's memory, until a schedule moves or inlines it."""
+        self._reserve(shape)
+        buffer = Buffer(self._names.fresh(name), dtype, tuple(shape))
+        self._locals.append(buffer)
+        return buffer
+
+    def table(
+        self, values: Sequence[float], dtype: DType, shape: Indices, name: str = "table"
+    ) -> Buffer:
+        """A small read-only array inside the kernel."""
+        buffer = Buffer(
+            self._names.fresh(name), dtype, tuple(shape), Space.CONSTANT, tuple(values)
+        )
+        self._locals.append(buffer)
+        return buffer
+
+    def _reserve(self, shape: Indices) -> None:
+        """Dimension symbols keep their names; loop variables stay away from them."""
+        for dim in shape:
+            for symbol in symbolic.symbols(dim):
+                if symbol.name not in self._dims:
+                    self._dims[symbol.name] = symbol
+                    self._names.fresh(symbol.name)
+
+    # --- control -------------------------------------------------------------------------
+
+    @contextmanager
+    def loop(
+        self, extent: Dim, name: str = "i", *, reduction: bool = False
+    ) -> Iterator[Dim]:
+        """One loop; yields its variable (0 without a loop when the extent is 1)."""
+        if extent == 1:
+            yield 0
+            return
+        upper = symbolic.bounds(extent)[1]
+        var = Symbol(self._names.fresh(name), 0, None if upper is None else upper - 1)
+        self._open.append([])
+        yield symbolic.Expr.of_atom(var)
+        body = tuple(self._open.pop())
+        self._emit(For(var, extent, body, reduction=reduction))
+
+    @contextmanager
+    def nest(
+        self, shape: Indices, names: Sequence[str] | None = None, *, reduction: bool = False
+    ) -> Iterator[tuple[Dim, ...]]:
+        """Nested loops over `shape`; yields the variables, 0 for extents of 1."""
+        names = names or ()
+        variables: list[Dim] = []
+        opened: list[tuple[Symbol, Dim]] = []
+        for position, extent in enumerate(shape):
+            if extent == 1:
+                variables.append(0)
+                continue
+            stem = names[position] if position < len(names) else _stem(position, reduction)
+            upper = symbolic.bounds(extent)[1]
+            var = Symbol(self._names.fresh(stem), 0, None if upper is None else upper - 1)
+            opened.append((var, extent))
+            variables.append(symbolic.Expr.of_atom(var))
+            self._open.append([])
+        yield tuple(variables)
+        for var, extent in reversed(opened):
+            body = tuple(self._open.pop())
+            self._emit(For(var, extent, body, reduction=reduction))
+
+    def reduce(self, extents: Indices, names: Sequence[str] | None = None):  # noqa: ANN201
+        """Nested reduction loops: `with b.reduce((k,)) as (k,): b.accumulate(...)`."""
+        return self.nest(extents, names, reduction=True)
+
+    @contextmanager
+    def when(self, condition: Expression) -> Iterator[None]:
+        """A guarded region; nothing is emitted for a condition that is surely false."""
+        self._open.append([])
+        yield
+        body = tuple(self._open.pop())
+        if not isinstance(condition, Const):
+            self._emit(If(condition, body))
+        elif condition.value:
+            for statement in body:
+                self._emit(statement)
+
+    def comment(self, text: str) -> None:
+        """A remark."""
+        self._emit(Comment(text))
+
+    def _emit(self, statement: Statement) -> None:
+        self._open[-1].append(statement)
+
+    # --- memory --------------------------------------------------------------------------
+
+    def load(
+        self, source: Source, indices: Indices, mask: Expression | None = None
+    ) -> Expression:
+        """`source[indices]`; 0 where `mask` is false."""
+        if len(indices) != len(source.shape):
+            raise InternalError(f"{len(indices)} indices into {source!r}")
+        if isinstance(mask, Const):
+            if not mask.value:
+                return const(0, source.dtype)
+            mask = None
+        if isinstance(source, Immediate):
+            value = const(source.value, source.dtype)
+            return value if mask is None else self.select(mask, value, 0)
+        return Load(source, tuple(indices), mask=mask)
+
+    def read(
+        self, source: Source, indices: Indices, mask: Expression | None = None
+    ) -> Expression:
+        """Like `load`, widened to the compute type (f16, bf16 -> f32)."""
+        return cast(self.load(source, indices, mask), compute_dtype(source.dtype))
+
+    def store(self, buffer: Buffer, indices: Indices, value: Expression | float) -> None:
+        """`buffer[indices] = value`, of the buffer's dtype."""
+        if not isinstance(value, Expression):
+            value = const(value, buffer.dtype)
+        if value.dtype is not buffer.dtype:
+            raise InternalError(f"store of {value.dtype} into {buffer!r}")
+        if len(indices) != len(buffer.shape):
+            raise InternalError(f"{len(indices)} indices into {buffer!r}")
+        self._emit(Store(buffer, tuple(indices), value))
+
+    def write(self, buffer: Buffer, indices: Indices, value: Expression) -> None:
+        """Like `store`, with the value converted to the buffer's dtype."""
+        self.store(buffer, indices, cast(value, buffer.dtype))
+
+    def accumulate(
+        self, op: str, buffer: Buffer, indices: Indices, value: Expression
+    ) -> None:
+        """`buffer[indices] = buffer[indices] op value` (the running value on the left)."""
+        self.store(buffer, indices, binary(op, Load(buffer, tuple(indices)), value))
+
+    def within(self, index: Dim, low: Dim, high: Dim) -> Expression:
+        """`low <= index < high`, decided now where bounds decide it."""
+        return self.and_(
+            self.ge(self.index(index), self.index(low)),
+            self.lt(self.index(index), self.index(high)),
+        )
+
+    # --- the result ----------------------------------------------------------------------
+
+    def build(self) -> Kernel:
+        """The kernel so far; `dims` are the symbols used, by name."""
+        if len(self._open) != 1:
+            raise InternalError(
+                f"kernel '{self.name}' has {len(self._open) - 1} open loops"
+            )
+        body: Body = tuple(self._open[0])
+        used = {s.name for s in body_symbols(body)}
+        for buffer in (*(p.buffer for p in self._parameters), *self._locals):
+            used |= {s.name for d in buffer.shape for s in symbolic.symbols(d)}
+        dims = tuple(self._dims[n] for n in sorted(self._dims) if n in used)
+        return Kernel(self.name, self._access(body), dims, tuple(self._locals), body)
+
+    def _access(self, body: Body) -> tuple[Parameter, ...]:
+        """Results that later nests read back are READ_WRITE."""
+        read = buffers_read(body)
+        return tuple(
+            Parameter(p.buffer, Access.READ_WRITE)
+            if p.access is Access.WRITE and p.buffer in read
+            else p
+            for p in self._parameters
+        )
+
+
+def _stem(position: int, reduction: bool) -> str:
+    return f"r{position}" if reduction else f"i{position}"
+
+
+def free_dims(kernel: Kernel) -> Mapping[str, Symbol]:
+    """The push constants of `kernel` by name."""
+    return {s.name: s for s in kernel.dims}

@@ -1,0 +1,462 @@
+"""Runs any kernel on numpy arrays: naive, scheduled, vectorized or flattened.
+
+The oracle of lowering.  Loops whose iterations surely touch different elements are run as one
+numpy axis, the others one iteration at a time, so results are those of the serial program.
+Registers and workgroup memory start poisoned and are private to each workgroup; an access out of
+bounds is an error.  Not a performance tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+
+from tilewright.base import symbolic
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import InternalError
+from tilewright.base.symbolic import Atom, Dim, Opaque, Operation, Symbol
+from tilewright.compiler.kernel import numerics
+from tilewright.compiler.kernel.independence import is_independent
+from tilewright.compiler.kernel.ir import (
+    Binary,
+    Body,
+    Buffer,
+    Cast,
+    Comment,
+    Compare,
+    Const,
+    Expression,
+    Fma,
+    For,
+    Horizontal,
+    If,
+    Index,
+    Kernel,
+    Load,
+    LoopKind,
+    Select,
+    Space,
+    Splat,
+    Statement,
+    Store,
+    Unary,
+)
+from tilewright.compiler.kernel.rewrite import Rewriter, substitute
+from tilewright.compiler.kernel.text import expression_text
+
+Values = np.ndarray[Any, np.dtype[Any]]
+Mask = Values | None
+
+_GRID: Final = (LoopKind.GRID_X, LoopKind.GRID_Y, LoopKind.GRID_Z)
+_PRIVATE: Final = (Space.WORKGROUP, Space.REGISTER)
+# More simultaneous iterations than this are not run as one array.
+_AXIS_LIMIT: Final = 1 << 22
+
+
+def evaluate(
+    kernel: Kernel, arrays: Sequence[np.ndarray], dims: Mapping[str, int] | None = None
+) -> None:
+    """Run `kernel` in place on one array per parameter.
+
+    Raises: InternalError for a wrong array, an access out of bounds or unknown dims.
+    """
+    env = dict(dims or {})
+    missing = [s.name for s in kernel.dims if s.name not in env]
+    if missing:
+        raise InternalError(f"kernel '{kernel.name}' needs values for {missing}")
+    run = _Run(kernel, arrays, env)
+    run.body(_specialise(kernel.body, env), None)
+    run.copy_back()
+
+
+def _specialise(body: Sequence[Statement], env: Mapping[str, int]) -> Body:
+    """`body` with dims as numbers and loop variables bounded by their extents."""
+    return _bounded(Rewriter(dims=env).body(body) if env else tuple(body))
+
+
+def _bounded(body: Sequence[Statement]) -> Body:
+    result: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, If):
+            result.append(If(statement.condition, _bounded(statement.body)))
+        elif isinstance(statement, For):
+            high = symbolic.bounds(statement.extent)[1]
+            name = statement.var.name
+            var = Symbol(name, 0, None if high is None else max(high - 1, 0))
+            inner = substitute(statement.body, {name: symbolic.Expr.of_atom(var)})
+            result.append(
+                For(
+                    var,
+                    statement.extent,
+                    _bounded(inner),
+                    statement.kind,
+                    statement.reduction,
+                )
+            )
+        else:
+            result.append(statement)
+    return tuple(result)
+
+
+@final
+@dataclass(slots=True)
+class _Storage:
+    """Where a buffer lives: a contiguous array, one copy per private axis in front."""
+
+    array: Values
+    shape: tuple[int, ...]
+    private: int
+
+
+@final
+class _Run:
+    """The state of one evaluation."""
+
+    def __init__(
+        self, kernel: Kernel, arrays: Sequence[np.ndarray], env: dict[str, int]
+    ) -> None:
+        self.kernel: Kernel = kernel
+        self.axes: int = max(1, _depth(kernel.body))
+        self.env: dict[str, Any] = dict(env)
+        self.vector_size: int = 1
+        self.axis_count: int = 0
+        self.grid_axes: list[tuple[str, int]] = []
+        self.storage: dict[Buffer, _Storage] = {}
+        self.copies: list[tuple[np.ndarray, Values]] = []
+        self.values: dict[int, Any] = {}
+        self.independent: dict[int, bool] = {}
+        if len(arrays) != len(kernel.parameters):
+            raise InternalError(
+                f"kernel '{kernel.name}' takes {len(kernel.parameters)} arrays, "
+                f"got {len(arrays)}"
+            )
+        for parameter, array in zip(kernel.parameters, arrays, strict=True):
+            self._bind(parameter.buffer, array)
+        for buffer in kernel.locals:
+            if buffer.space not in _PRIVATE:
+                self._allocate(buffer)
+        self._allocate_private()
+
+    # --- memory --------------------------------------------------------------------------
+
+    def _shape(self, buffer: Buffer) -> tuple[int, ...]:
+        return tuple(symbolic.evaluate(d, self.env_numbers()) for d in buffer.shape)
+
+    def env_numbers(self) -> dict[str, int]:
+        return {n: v for n, v in self.env.items() if isinstance(v, int)}
+
+    def _bind(self, buffer: Buffer, array: np.ndarray) -> None:
+        shape = self._shape(buffer)
+        if array.dtype != buffer.dtype.numpy or array.size != _product(shape):
+            raise InternalError(
+                f"kernel '{self.kernel.name}': parameter {buffer!r} got "
+                f"{array.dtype}{list(array.shape)}, expected {list(shape)}"
+            )
+        dense = np.ascontiguousarray(array)
+        if dense is not array and array.ndim > 0:
+            self.copies.append((array, dense))
+        self.storage[buffer] = _Storage(dense.reshape(shape), shape, 0)
+
+    def copy_back(self) -> None:
+        for array, dense in self.copies:
+            if array.flags.writeable:
+                array[...] = dense.reshape(array.shape)
+
+    def _allocate(self, buffer: Buffer) -> None:
+        shape = self._shape(buffer)
+        if buffer.data is not None:
+            data = np.asarray(buffer.data).astype(buffer.dtype.numpy).reshape(shape)
+            self.storage[buffer] = _Storage(data, shape, 0)
+            return
+        lead = tuple(n for _, n in self.grid_axes) if buffer.space in _PRIVATE else ()
+        array = np.full(lead + shape, _poison(buffer.dtype), buffer.dtype.numpy)
+        self.storage[buffer] = _Storage(array, shape, len(lead))
+
+    def _allocate_private(self) -> None:
+        for buffer in self.kernel.locals:
+            if buffer.space in _PRIVATE:
+                self._allocate(buffer)
+
+    def _slots(
+        self,
+        buffer: Buffer,
+        indices: Sequence[Dim],
+        lanes: int,
+        stride: int,
+        mask: Mask,
+        what: str,
+    ) -> tuple[Values, tuple[Any, ...]]:
+        """The array to index and its index arrays, checked against the bounds."""
+        found = self.storage.get(buffer)
+        if found is None:
+            raise InternalError(f"kernel '{self.kernel.name}': unknown buffer {buffer!r}")
+        array, shape = found.array, found.shape
+        if len(indices) == 1 and len(shape) != 1:
+            shape = (_product(shape),)
+            array = array.reshape(array.shape[: found.private] + shape)
+        if len(indices) != len(shape):
+            raise InternalError(
+                f"kernel '{self.kernel.name}': {len(indices)} indices into {buffer!r}"
+            )
+        positions: list[Any] = [self.dim(i) for i in indices]
+        if lanes > 1:
+            positions = [_lane_axis(p) for p in positions]
+            if positions:
+                positions[-1] = positions[-1] + np.arange(lanes, dtype=np.int64) * stride
+        for axis, extent in enumerate(shape):
+            positions[axis] = self._checked(positions[axis], extent, mask, buffer, what)
+        private = [self.env[name] for name, _ in self.grid_axes[: found.private]]
+        return array, (*(_lane_axis(p) if lanes > 1 else p for p in private), *positions)
+
+    def _checked(
+        self, position: Any, extent: int, mask: Mask, buffer: Buffer, what: str
+    ) -> Any:
+        outside = (position < 0) | (position >= extent)
+        if mask is not None:
+            position = np.where(mask, position, 0) if np.any(outside) else position
+            outside = outside & mask
+        if np.any(outside):
+            bad = int(np.broadcast_to(position, np.shape(outside))[outside].flat[0])
+            raise InternalError(
+                f"kernel '{self.kernel.name}': {what} {buffer!r} at index {bad} of {extent}"
+            )
+        return position
+
+    # --- indices -------------------------------------------------------------------------
+
+    def dim(self, dim: Dim) -> Any:
+        """An index as a number, or an array over the parallel axes."""
+        if isinstance(dim, int):
+            return dim
+        total: Any = dim.constant
+        for monomial, factor in dim.terms:
+            term: Any = factor
+            for atom in monomial:
+                term = term * self._atom(atom)
+            total = total + term
+        return total
+
+    def _atom(self, atom: Atom) -> Any:
+        if isinstance(atom, Symbol):
+            value = self.env.get(atom.name)
+            if value is None:
+                raise InternalError(
+                    f"kernel '{self.kernel.name}': '{atom.name}' is not in scope"
+                )
+            return value
+        if isinstance(atom, Operation):
+            left, right = self.dim(atom.left), self.dim(atom.right)
+            if atom.op == "floordiv":
+                return left // right
+            if atom.op == "mod":
+                return left % right
+            return np.minimum(left, right) if atom.op == "min" else np.maximum(left, right)
+        if isinstance(atom, Opaque) and isinstance(atom.payload, Expression):
+            return np.asarray(self.value(atom.payload)).astype(np.int64)
+        raise InternalError(
+            f"kernel '{self.kernel.name}': index atom '{atom}' has no value"
+        )
+
+    # --- expressions ---------------------------------------------------------------------
+
+    def value(self, e: Expression) -> Values:
+        """The value of `e`: a scalar or parallel axes, then lanes if there are several."""
+        known = self.values.get(id(e))
+        if known is None:
+            known = self._value(e)
+            self.values[id(e)] = known
+        return known
+
+    def _value(self, e: Expression) -> Values:
+        if isinstance(e, Const):
+            return _spread(numerics.array(e.value, e.dtype), e.lanes)
+        if isinstance(e, Index):
+            return self._index(e)
+        if isinstance(e, Load):
+            return self._load(e)
+        if isinstance(e, Unary):
+            return numerics.unary(e.op, self.value(e.operand), e.dtype)
+        if isinstance(e, Binary):
+            left, right = self.value(e.left), self.value(e.right)
+            return numerics.binary(e.op, left, right, e.dtype)
+        if isinstance(e, Compare):
+            return numerics.compare(e.op, self.value(e.left), self.value(e.right))
+        if isinstance(e, Cast):
+            return numerics.cast(self.value(e.operand), e.dtype)
+        return self._value_of_lanes(e)
+
+    def _value_of_lanes(self, e: Expression) -> Values:
+        if isinstance(e, Select):
+            condition = self.value(e.condition)
+            return np.where(condition, self.value(e.if_true), self.value(e.if_false))
+        if isinstance(e, Fma):
+            a, b, c = self.value(e.a), self.value(e.b), self.value(e.c)
+            return numerics.fma(a, b, c, e.dtype)
+        if isinstance(e, Splat):
+            return _spread(self.value(e.operand), e.lanes)
+        if isinstance(e, Horizontal):
+            return numerics.horizontal(e.op, self.value(e.operand), e.dtype)
+        raise InternalError(f"cannot evaluate {type(e).__name__}")
+
+    def _index(self, e: Index) -> Values:
+        value = np.asarray(self.dim(e.dim), np.int64)
+        if e.lanes > 1:
+            value = value[..., None] + np.arange(e.lanes, dtype=np.int64) * e.stride
+        return value.astype(e.dtype.numpy)
+
+    def _load(self, e: Load) -> Values:
+        mask = self.active(e.mask, e.lanes)
+        array, slots = self._slots(
+            e.buffer, e.indices, e.lanes, e.stride, mask, "load from"
+        )
+        if mask is not None and array.size == 0:
+            return _spread(np.zeros((), array.dtype), e.lanes)
+        value = np.asarray(array[slots])
+        return value if mask is None else np.where(mask, value, np.zeros((), array.dtype))
+
+    def active(self, mask: Expression | None, lanes: int) -> Mask:
+        """The mask of an access: its own and that of the guards around it."""
+        guard = self.guard
+        if guard is not None and lanes > 1:
+            guard = guard[..., None]
+        if mask is None:
+            return guard
+        own = self.value(mask)
+        return own if guard is None else own & guard
+
+    # --- statements ----------------------------------------------------------------------
+
+    guard: Mask = None
+
+    def body(self, body: Sequence[Statement], guard: Mask) -> None:
+        """Run statements where `guard` holds (None: everywhere)."""
+        for statement in body:
+            self.guard = guard
+            if isinstance(statement, Store):
+                self._store(statement)
+            elif isinstance(statement, For):
+                self._loop(statement, guard)
+            elif isinstance(statement, If):
+                self.values.clear()
+                condition = self.value(statement.condition)
+                inner = condition if guard is None else condition & guard
+                if np.any(inner):
+                    everywhere = bool(np.all(inner))
+                    self.body(statement.body, None if everywhere else np.asarray(inner))
+            elif not isinstance(statement, Comment):
+                raise InternalError(f"cannot run {type(statement).__name__}")
+
+    def _store(self, s: Store) -> None:
+        self.values.clear()
+        lanes = s.value.lanes
+        value = self.value(s.value)
+        mask = self.active(s.mask, lanes)
+        array, slots = self._slots(s.buffer, s.indices, lanes, s.stride, mask, "store to")
+        if value.dtype != array.dtype:
+            raise InternalError(
+                f"kernel '{self.kernel.name}': store of {value.dtype} "
+                f"({expression_text(s.value)}) to {s.buffer!r}"
+            )
+        if mask is None:
+            array[slots] = value
+            return
+        shape = np.broadcast_shapes(np.shape(mask), *(np.shape(p) for p in slots))
+        chosen = np.broadcast_to(mask, shape)
+        where = tuple(np.broadcast_to(p, shape)[chosen] for p in slots)
+        array[where] = np.broadcast_to(value, shape)[chosen]
+
+    def _loop(self, loop: For, guard: Mask) -> None:
+        self.values.clear()
+        extent = self.dim(loop.extent)
+        if isinstance(extent, int | np.integer):
+            if extent <= 0:
+                return
+            if self._parallel(loop, int(extent)):
+                self._run_axis(loop, int(extent), guard)
+            else:
+                self._run_serial(loop, int(extent), guard)
+            return
+        # The extent differs between parallel iterations: run to the longest, guarded.
+        for step in range(int(np.max(extent, initial=0))):
+            self.env[loop.var.name] = step
+            inside = np.asarray(step < extent)
+            self.body(loop.body, inside if guard is None else inside & guard)
+        del self.env[loop.var.name]
+
+    def _parallel(self, loop: For, extent: int) -> bool:
+        if self.vector_size * extent > _AXIS_LIMIT:
+            return False
+        known = self.independent.get(id(loop))
+        if known is None:
+            known = is_independent(loop, private=_PRIVATE if loop.kind in _GRID else ())
+            self.independent[id(loop)] = known
+        return known
+
+    def _run_axis(self, loop: For, extent: int, guard: Mask) -> None:
+        shape = [1] * self.axes
+        shape[self.axis_count] = extent
+        name = loop.var.name
+        self.env[name] = np.arange(extent, dtype=np.int64).reshape(shape)
+        self.axis_count += 1
+        self.vector_size *= extent
+        grid = loop.kind in _GRID
+        if grid:
+            self.grid_axes.append((name, extent))
+            self._allocate_private()
+        self.body(loop.body, guard)
+        if grid:
+            self.grid_axes.pop()
+        self.axis_count -= 1
+        self.vector_size //= extent
+        del self.env[name]
+
+    def _run_serial(self, loop: For, extent: int, guard: Mask) -> None:
+        grid = loop.kind in _GRID
+        # Workgroups run in any order: backwards finds those that rely on the order.
+        for step in range(extent - 1, -1, -1) if grid else range(extent):
+            self.env[loop.var.name] = step
+            if grid:
+                self._allocate_private()
+            self.body(loop.body, guard)
+        del self.env[loop.var.name]
+
+
+def _depth(body: Sequence[Statement]) -> int:
+    depth = 0
+    for statement in body:
+        if isinstance(statement, For):
+            depth = max(depth, 1 + _depth(statement.body))
+        elif isinstance(statement, If):
+            depth = max(depth, _depth(statement.body))
+    return depth
+
+
+def _product(shape: Sequence[int]) -> int:
+    count = 1
+    for extent in shape:
+        count *= extent
+    return count
+
+
+def _lane_axis(position: Any) -> Any:
+    return (
+        position[..., None]
+        if isinstance(position, np.ndarray) and position.ndim
+        else position
+    )
+
+
+def _spread(value: Values, lanes: int) -> Values:
+    if lanes == 1:
+        return value
+    return np.broadcast_to(value[..., None], (*value.shape, lanes))
+
+
+def _poison(dtype: DType) -> Any:
+    """A value that shows when it is read before it is written."""
+    if dtype.is_float:
+        return np.asarray(np.nan).astype(dtype.numpy)
+    return numerics.array(0x5A5A5A5A5A5A5A5A, dtype) if dtype.is_integer else np.True_

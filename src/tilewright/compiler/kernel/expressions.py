@@ -1,0 +1,399 @@
+"""Constructors of kernel expressions: dtype checks, lanes, coercion of numbers, safe folding.
+
+`Expressions` is a namespace of static functions (`E.add(x, 1)`); `KernelBuilder` inherits it, so
+bodies write `b.add(x, 1)`.  Only rewrites that are exact for every value (NaN, -0, wrap-around)
+happen here; cost-driven simplification belongs to lowering.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from tilewright.base import dtypes, symbolic
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import InternalError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.kernel import numerics
+from tilewright.compiler.kernel.ir import (
+    Binary,
+    Cast,
+    Compare,
+    Const,
+    Expression,
+    Fma,
+    Horizontal,
+    Index,
+    Select,
+    Splat,
+    Unary,
+)
+from tilewright.compiler.kernel.rewrite import as_index, from_index
+from tilewright.compiler.kernel.text import expression_text
+
+Scalar = float  # int, float or bool
+Operand = Expression | Scalar
+
+_COMMUTATIVE: Final = ("add", "mul", "and", "or", "xor")
+_BITWISE: Final = ("and", "or", "xor", "shl", "shr")
+
+
+def const(value: Scalar, dtype: DType, lanes: int = 1) -> Const:
+    """The number `value` as `dtype`: integers wrap, floats are rounded to the type."""
+    if dtype.is_bool:
+        return Const(bool(value), dtype, lanes)
+    if dtype.is_float:
+        rounded = numerics.array(float(value), dtypes.f64).astype(dtype.numpy)
+        return Const(float(rounded), dtype, lanes)
+    if isinstance(value, float) and not value.is_integer():
+        raise InternalError(f"constant {value} is not a value of {dtype}")
+    return Const(int(numerics.array(int(value), dtype)), dtype, lanes)
+
+
+def splat(value: Expression, lanes: int) -> Expression:
+    """A scalar in every lane; vectors of that width pass through."""
+    if value.lanes == lanes:
+        return value
+    if value.lanes != 1:
+        raise InternalError(f"cannot widen {value.lanes} lanes to {lanes}")
+    if isinstance(value, Const):
+        return Const(value.value, value.dtype, lanes)
+    return Splat(value, lanes, value.dtype)
+
+
+def _pair(op: str, x: Operand, y: Operand) -> tuple[Expression, Expression]:
+    """Both as expressions of one dtype and one lane count."""
+    if isinstance(x, Expression) and not isinstance(y, Expression):
+        y = const(y, x.dtype, x.lanes)
+    elif isinstance(y, Expression) and not isinstance(x, Expression):
+        x = const(x, y.dtype, y.lanes)
+    if not isinstance(x, Expression) or not isinstance(y, Expression):
+        raise InternalError(f"'{op}' of two plain numbers has no data type")
+    if x.dtype is not y.dtype:
+        raise InternalError(
+            f"operands of '{op}' differ: {x.dtype} ({expression_text(x)}) and {y.dtype} "
+            f"({expression_text(y)})"
+        )
+    lanes = max(x.lanes, y.lanes)
+    return splat(x, lanes), splat(y, lanes)
+
+
+def _number(value: Expression) -> Scalar | None:
+    return value.value if isinstance(value, Const) else None
+
+
+def binary(op: str, x: Operand, y: Operand) -> Expression:
+    """`x op y`; a number takes the dtype of the other side."""
+    left, right = _pair(op, x, y)
+    dtype = left.dtype
+    if op not in numerics.BINARY:
+        raise InternalError(f"unknown binary operator '{op}'")
+    if op in _BITWISE and dtype.is_float:
+        raise InternalError(f"operator '{op}' needs integers or bool, got {dtype}")
+    if isinstance(left, Const) and isinstance(right, Const):
+        folded = _fold_binary(op, left, right)
+        if folded is not None:
+            return folded
+    if isinstance(left, Const) and op in _COMMUTATIVE:
+        left, right = right, left
+    simple = _neutral(op, left, right)
+    return simple if simple is not None else Binary(op, left, right, dtype, left.lanes)
+
+
+def _fold_binary(op: str, x: Const, y: Const) -> Const | None:
+    dtype = x.dtype
+    if dtype.is_integer and op in ("div", "mod", "floormod") and y.value == 0:
+        return None
+    if op in ("shl", "shr") and not 0 <= y.value < dtype.bits:
+        return None
+    value = numerics.binary(
+        op, numerics.array(x.value, dtype), numerics.array(y.value, dtype), dtype
+    )
+    return Const(_plain(value, dtype), dtype, x.lanes)
+
+
+def _plain(value: numerics.Values, dtype: DType) -> Scalar:
+    if dtype.is_bool:
+        return bool(value)
+    return float(value) if dtype.is_float else int(value)
+
+
+def _neutral(op: str, left: Expression, right: Expression) -> Expression | None:
+    """`left` (or an absorbing constant) when `right` is a constant that makes `op` trivial."""
+    number = _number(right)
+    if number is None:
+        return None
+    dtype = left.dtype
+    if op in ("mul", "div") and number == 1:
+        return left
+    if dtype.is_float:
+        keeps = op == "sub" and number == 0 and math.copysign(1, number) > 0
+        return left if keeps else None
+    if op in ("add", "sub", "or", "xor", "shl", "shr") and number == 0:
+        return left
+    if op in ("mul", "and") and number == 0:
+        return right
+    if op == "and" and number == numerics.identity("and", dtype):
+        return left
+    return right if op == "or" and dtype.is_bool else None
+
+
+def unary(op: str, x: Expression) -> Expression:
+    """`op(x)`; `is_nan` gives bool."""
+    if op not in numerics.UNARY:
+        raise InternalError(f"unknown unary operator '{op}'")
+    if op == "is_nan":
+        if not x.dtype.is_float:
+            return const(False, dtypes.bool_, x.lanes)
+        return Unary(op, x, dtypes.bool_, x.lanes)
+    if isinstance(x, Const):
+        value = numerics.unary(op, numerics.array(x.value, x.dtype), x.dtype)
+        return Const(_plain(value, x.dtype), x.dtype, x.lanes)
+    if op == "abs" and not x.dtype.is_signed:
+        return x
+    if op == "not" and isinstance(x, Unary) and x.op == "not":
+        return x.operand
+    return Unary(op, x, x.dtype, x.lanes)
+
+
+def compare(op: str, x: Operand, y: Operand) -> Expression:
+    """`x op y` as bool; comparisons of indices are decided when their bounds decide them."""
+    left, right = _pair(op, x, y)
+    if op not in numerics.COMPARE:
+        raise InternalError(f"unknown comparison '{op}'")
+    if isinstance(left, Const) and isinstance(right, Const):
+        value = numerics.compare(
+            op,
+            numerics.array(left.value, left.dtype),
+            numerics.array(right.value, right.dtype),
+        )
+        return Const(bool(value), dtypes.bool_, left.lanes)
+    if (
+        left.lanes == 1
+        and isinstance(left, Index | Const)
+        and isinstance(right, Index | Const)
+    ):
+        if left.dtype is dtypes.i64:
+            known = _decide(op, symbolic.bounds(as_index(left) - as_index(right)))
+            if known is not None:
+                return const(known, dtypes.bool_)
+    return Compare(op, left, right, left.lanes)
+
+
+def _decide(op: str, difference: symbolic.Bounds) -> bool | None:
+    low, high = difference
+    if op in ("ge", "gt", "ne"):
+        opposite = _decide({"ge": "lt", "gt": "le", "ne": "eq"}[op], difference)
+        return None if opposite is None else not opposite
+    if op == "eq":
+        if low == 0 and high == 0:
+            return True
+        apart = (low is not None and low > 0) or (high is not None and high < 0)
+        return False if apart else None
+    edge = 0 if op == "le" else -1
+    if high is not None and high <= edge:
+        return True
+    return False if low is not None and low > edge else None
+
+
+def select(condition: Expression, x: Operand, y: Operand) -> Expression:
+    """`x` where `condition`, else `y`."""
+    left, right = _pair("select", x, y)
+    if not condition.dtype.is_bool:
+        raise InternalError(f"a condition must be bool, got {condition.dtype}")
+    if isinstance(condition, Const):
+        return left if condition.value else right
+    lanes = max(condition.lanes, left.lanes)
+    left, right = splat(left, lanes), splat(right, lanes)
+    return Select(splat(condition, lanes), left, right, left.dtype, lanes)
+
+
+def cast(x: Expression, dtype: DType) -> Expression:
+    """`x` converted to `dtype`; nothing if it has that type."""
+    if x.dtype is dtype:
+        return x
+    if isinstance(x, Const):
+        value = numerics.cast(numerics.array(x.value, x.dtype), dtype)
+        return Const(_plain(value, dtype), dtype, x.lanes)
+    return Cast(x, dtype, x.lanes)
+
+
+def fma(a: Operand, b: Operand, c: Expression) -> Expression:
+    """`a * b + c` with one rounding."""
+    left, right = _pair("fma", a, b)
+    left, total = _pair("fma", left, c)
+    right = splat(right, left.lanes)
+    return Fma(left, right, total, total.dtype, total.lanes)
+
+
+def horizontal(op: str, x: Expression) -> Expression:
+    """The lanes of `x` combined into a scalar."""
+    return x if x.lanes == 1 else Horizontal(op, x, x.dtype)
+
+
+class Expressions:
+    """The expression helpers under short names; see the functions of this module."""
+
+    const = staticmethod(const)
+    splat = staticmethod(splat)
+    cast = staticmethod(cast)
+    select = staticmethod(select)
+    fma = staticmethod(fma)
+    unary = staticmethod(unary)
+    binary = staticmethod(binary)
+    compare = staticmethod(compare)
+    horizontal = staticmethod(horizontal)
+    as_index = staticmethod(as_index)
+
+    @staticmethod
+    def index(dim: Dim, dtype: DType = dtypes.i64) -> Expression:
+        """The value of an index as an expression."""
+        return from_index(dim, dtype)
+
+    @staticmethod
+    def add(x: Operand, y: Operand) -> Expression:
+        return binary("add", x, y)
+
+    @staticmethod
+    def sub(x: Operand, y: Operand) -> Expression:
+        return binary("sub", x, y)
+
+    @staticmethod
+    def mul(x: Operand, y: Operand) -> Expression:
+        return binary("mul", x, y)
+
+    @staticmethod
+    def div(x: Operand, y: Operand) -> Expression:
+        return binary("div", x, y)
+
+    @staticmethod
+    def mod(x: Operand, y: Operand) -> Expression:
+        return binary("mod", x, y)
+
+    @staticmethod
+    def floormod(x: Operand, y: Operand) -> Expression:
+        return binary("floormod", x, y)
+
+    @staticmethod
+    def min(x: Operand, y: Operand) -> Expression:
+        return binary("min", x, y)
+
+    @staticmethod
+    def max(x: Operand, y: Operand) -> Expression:
+        return binary("max", x, y)
+
+    @staticmethod
+    def pow(x: Operand, y: Operand) -> Expression:
+        return binary("pow", x, y)
+
+    @staticmethod
+    def and_(x: Operand, y: Operand) -> Expression:
+        return binary("and", x, y)
+
+    @staticmethod
+    def or_(x: Operand, y: Operand) -> Expression:
+        return binary("or", x, y)
+
+    @staticmethod
+    def xor(x: Operand, y: Operand) -> Expression:
+        return binary("xor", x, y)
+
+    @staticmethod
+    def shl(x: Operand, y: Operand) -> Expression:
+        return binary("shl", x, y)
+
+    @staticmethod
+    def shr(x: Operand, y: Operand) -> Expression:
+        return binary("shr", x, y)
+
+    @staticmethod
+    def eq(x: Operand, y: Operand) -> Expression:
+        return compare("eq", x, y)
+
+    @staticmethod
+    def ne(x: Operand, y: Operand) -> Expression:
+        return compare("ne", x, y)
+
+    @staticmethod
+    def lt(x: Operand, y: Operand) -> Expression:
+        return compare("lt", x, y)
+
+    @staticmethod
+    def le(x: Operand, y: Operand) -> Expression:
+        return compare("le", x, y)
+
+    @staticmethod
+    def gt(x: Operand, y: Operand) -> Expression:
+        return compare("gt", x, y)
+
+    @staticmethod
+    def ge(x: Operand, y: Operand) -> Expression:
+        return compare("ge", x, y)
+
+    @staticmethod
+    def neg(x: Expression) -> Expression:
+        return unary("neg", x)
+
+    @staticmethod
+    def abs(x: Expression) -> Expression:
+        return unary("abs", x)
+
+    @staticmethod
+    def exp(x: Expression) -> Expression:
+        return unary("exp", x)
+
+    @staticmethod
+    def log(x: Expression) -> Expression:
+        return unary("log", x)
+
+    @staticmethod
+    def sqrt(x: Expression) -> Expression:
+        return unary("sqrt", x)
+
+    @staticmethod
+    def rsqrt(x: Expression) -> Expression:
+        return unary("rsqrt", x)
+
+    @staticmethod
+    def floor(x: Expression) -> Expression:
+        return unary("floor", x)
+
+    @staticmethod
+    def ceil(x: Expression) -> Expression:
+        return unary("ceil", x)
+
+    @staticmethod
+    def round(x: Expression) -> Expression:
+        return unary("round", x)
+
+    @staticmethod
+    def trunc(x: Expression) -> Expression:
+        return unary("trunc", x)
+
+    @staticmethod
+    def sin(x: Expression) -> Expression:
+        return unary("sin", x)
+
+    @staticmethod
+    def cos(x: Expression) -> Expression:
+        return unary("cos", x)
+
+    @staticmethod
+    def tanh(x: Expression) -> Expression:
+        return unary("tanh", x)
+
+    @staticmethod
+    def erf(x: Expression) -> Expression:
+        return unary("erf", x)
+
+    @staticmethod
+    def sigmoid(x: Expression) -> Expression:
+        return unary("sigmoid", x)
+
+    @staticmethod
+    def not_(x: Expression) -> Expression:
+        return unary("not", x)
+
+    @staticmethod
+    def is_nan(x: Expression) -> Expression:
+        return unary("is_nan", x)

@@ -1,0 +1,105 @@
+"""Whether the iterations of a loop may run in any order, or all at once.
+
+Conservative: True means that every iteration touches its own elements of every buffer the loop
+writes.  Needs loop variables with bounds.  The evaluator asks it to run loops as array axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from tilewright.base import symbolic
+from tilewright.base.symbolic import Dim, Opaque
+from tilewright.compiler.kernel.ir import Buffer, For, Space
+from tilewright.compiler.kernel.rewrite import buffers_written, loads, loops, stores
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Access:
+    indices: tuple[Dim, ...]
+    reach: int  # how far the lanes extend along the last index
+
+
+def is_independent(loop: For, *, private: Sequence[Space] = ()) -> bool:
+    """Whether no two iterations of `loop` touch one element of a buffer it writes.
+
+    Args:
+        loop: the loop.
+        private: spaces whose buffers every iteration has for itself.
+    """
+    inner = {inside.var.name for inside in loops(loop.body)}
+    return all(
+        _apart(_accesses(loop, buffer), loop.var.name, inner)
+        for buffer in buffers_written(loop.body)
+        if buffer.space not in private
+    )
+
+
+def _accesses(loop: For, buffer: Buffer) -> list[_Access]:
+    found = [
+        _Access(s.indices, (s.value.lanes - 1) * abs(s.stride))
+        for s in stores(loop.body)
+        if s.buffer is buffer
+    ]
+    found += [
+        _Access(e.indices, (e.lanes - 1) * abs(e.stride))
+        for e in loads(loop.body)
+        if e.buffer is buffer
+    ]
+    return found
+
+
+def _apart(accesses: Sequence[_Access], name: str, inner: set[str]) -> bool:
+    """Whether some index position separates the iterations in every access."""
+    ranks = {len(a.indices) for a in accesses}
+    if len(ranks) != 1:
+        return False
+    rank = ranks.pop()
+    for position in range(rank):
+        last = position == rank - 1
+        parts = [(a.indices[position], a.reach if last else 0) for a in accesses]
+        if _separates(parts, name, inner):
+            return True
+    return False
+
+
+def _separates(parts: Sequence[tuple[Dim, int]], name: str, inner: set[str]) -> bool:
+    factors: set[Dim] = set()
+    outers: set[Dim] = set()
+    low, high = 0, 0
+    for number, (index, reach) in enumerate(parts):
+        if any(isinstance(a, Opaque) for a in symbolic.atoms(index)):
+            return False
+        split = symbolic.linear(index, name)
+        if split is None:
+            return False
+        factors.add(split[0])
+        outer, varying = _split(split[1], inner)
+        outers.add(outer)
+        least, most = symbolic.bounds(varying)
+        if least is None or most is None:
+            return False
+        low = least if number == 0 else min(low, least)
+        high = most + reach if number == 0 else max(high, most + reach)
+    if len(factors) != 1 or len(outers) != 1:
+        return False
+    factor = factors.pop()
+    return isinstance(factor, int) and factor != 0 and high - low < abs(factor)
+
+
+def _split(rest: Dim, inner: set[str]) -> tuple[Dim, Dim]:
+    """`rest` as (part fixed inside the loop, part that inner loops and constants vary)."""
+    if isinstance(rest, int):
+        return 0, rest
+    outer: Dim = 0
+    varying: Dim = rest.constant
+    for monomial, factor in rest.terms:
+        term: Dim = symbolic.Expr(((monomial, 1),), 0) * factor
+        if any(s.name in inner for s in symbolic.symbols(term)):
+            varying = varying + term
+        else:
+            outer = outer + term
+    return outer, varying

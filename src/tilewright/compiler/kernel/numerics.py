@@ -1,0 +1,232 @@
+"""What each operator of the kernel IR computes, on numpy arrays.
+
+The one executable statement of the numeric semantics at the top of `ir.py`: the evaluator runs
+on it and the expression builder folds constants with it.  Not fast and not generated code; float
+functions are computed in f64 and rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import InternalError
+
+Values = np.ndarray[Any, np.dtype[Any]]
+
+_erf: Final = np.frompyfunc(math.erf, 1, 1)
+
+
+def _sigmoid(x: Values) -> Values:
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + small), small / (1 + small))
+
+
+_FLOAT_UNARY: Final[dict[str, Callable[[Values], Values]]] = {
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "erf": lambda x: np.asarray(_erf(x), np.float64),
+    "sigmoid": _sigmoid,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+    "trunc": np.trunc,
+}
+_ROUNDING: Final = ("floor", "ceil", "round", "trunc")
+UNARY: Final = ("neg", "abs", *_FLOAT_UNARY, "not", "is_nan")
+BINARY: Final = (
+    "add", "sub", "mul", "div", "mod", "floormod", "min", "max", "pow", "and", "or", "xor",
+    "shl", "shr",
+)  # fmt: skip
+COMPARE: Final = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def array(value: Any, dtype: DType) -> Values:  # noqa: ANN401 - whatever numpy accepts
+    """`value` as an array of `dtype`; Python integers wrap."""
+    if dtype.is_integer and isinstance(value, int):
+        return _wrapped(value, dtype)
+    return np.asarray(value, dtype.numpy)
+
+
+def _wrapped(value: int, dtype: DType) -> Values:
+    value &= (1 << dtype.bits) - 1
+    if dtype.is_signed and value >> (dtype.bits - 1):
+        value -= 1 << dtype.bits
+    return np.asarray(value, dtype.numpy)
+
+
+def cast(x: Values, dtype: DType) -> Values:
+    """Conversion of value: to bool `!= 0`; float to integer truncates, saturates, NaN is 0."""
+    source = dtypes.from_numpy(x.dtype)
+    if source is dtype:
+        return x
+    with np.errstate(all="ignore"):
+        if dtype.is_bool:
+            return np.asarray(x != np.zeros((), x.dtype))
+        if not (source.is_float and dtype.is_integer):
+            return x.astype(dtype.numpy)
+        return _saturate(x.astype(np.float64), dtype)
+
+
+def _saturate(x: Values, dtype: DType) -> Values:
+    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+    high = (1 << (dtype.bits - dtype.is_signed)) - 1
+    x = np.trunc(np.nan_to_num(x, nan=0.0, posinf=np.inf, neginf=-np.inf))
+    inside = np.where((x >= float(low)) & (x < float(high)), x, 0.0)
+    wide = np.uint64 if dtype is dtypes.u64 else np.int64
+    exact = inside.astype(wide).astype(dtype.numpy)
+    top = np.asarray(high, dtype.numpy)
+    bottom = np.asarray(low, dtype.numpy)
+    return np.where(x >= float(high), top, np.where(x < float(low), bottom, exact))
+
+
+def unary(op: str, x: Values, dtype: DType) -> Values:
+    """`op` of `x`; `dtype` is the result's (bool for `is_nan`, else that of `x`)."""
+    with np.errstate(all="ignore"):
+        if op == "not":
+            return np.asarray(~x)
+        if op == "is_nan":
+            return np.asarray(np.isnan(x))
+        if op == "neg":
+            return np.asarray(np.negative(x))
+        if op == "abs":
+            return np.asarray(np.abs(x))
+        function = _FLOAT_UNARY.get(op)
+        if function is None:
+            raise InternalError(f"unknown unary operator '{op}'")
+        if not dtype.is_float:
+            if op in _ROUNDING:
+                return x
+            raise InternalError(f"operator '{op}' needs a float, got {dtype}")
+        return np.asarray(function(x.astype(np.float64))).astype(dtype.numpy)
+
+
+def binary(op: str, x: Values, y: Values, dtype: DType) -> Values:
+    """`x op y`, both of `dtype`."""
+    function = _BINARY.get(op)
+    if function is None:
+        raise InternalError(f"unknown binary operator '{op}'")
+    with np.errstate(all="ignore"):
+        return np.asarray(function(x, y, dtype)).astype(dtype.numpy, copy=False)
+
+
+def _div(x: Values, y: Values, dtype: DType) -> Values:
+    if dtype.is_float:
+        return np.asarray(x / y)
+    quotient = np.floor_divide(x, y)
+    if not dtype.is_signed:
+        return np.asarray(quotient)
+    # numpy floors; step up where the floor went below the truncated quotient.
+    inexact = (quotient * y != x) & ((x < 0) != (y < 0)) & (y != 0)
+    return np.asarray(quotient + inexact.astype(x.dtype))
+
+
+def _mod(x: Values, y: Values, dtype: DType) -> Values:
+    if dtype.is_float and dtype is not dtypes.f64:
+        return np.fmod(x.astype(np.float64), y.astype(np.float64)).astype(dtype.numpy)
+    return np.asarray(np.fmod(x, y))
+
+
+def _floormod(x: Values, y: Values, dtype: DType) -> Values:
+    if dtype.is_float and dtype is not dtypes.f64:
+        return np.mod(x.astype(np.float64), y.astype(np.float64)).astype(dtype.numpy)
+    return np.asarray(np.mod(x, y))
+
+
+def _pow(x: Values, y: Values, dtype: DType) -> Values:
+    if dtype.is_float:
+        return np.power(x.astype(np.float64), y.astype(np.float64)).astype(dtype.numpy)
+    negative = np.where(np.abs(x) == 1, np.where(y % 2 == 0, 1, x), 0)
+    return np.where(y < 0, negative, np.power(x, np.maximum(y, 0)))
+
+
+def _shr(x: Values, y: Values, _: DType) -> Values:
+    return np.asarray(np.right_shift(x, y))
+
+
+_BINARY: Final[dict[str, Callable[[Values, Values, DType], Values]]] = {
+    "add": lambda x, y, _: np.asarray(x + y),
+    "sub": lambda x, y, _: np.asarray(x - y),
+    "mul": lambda x, y, _: np.asarray(x * y),
+    "div": _div,
+    "mod": _mod,
+    "floormod": _floormod,
+    "min": lambda x, y, _: np.asarray(np.minimum(x, y)),
+    "max": lambda x, y, _: np.asarray(np.maximum(x, y)),
+    "pow": _pow,
+    "and": lambda x, y, _: np.asarray(x & y),
+    "or": lambda x, y, _: np.asarray(x | y),
+    "xor": lambda x, y, _: np.asarray(x ^ y),
+    "shl": lambda x, y, _: np.asarray(np.left_shift(x, y)),
+    "shr": _shr,
+}
+
+_COMPARE: Final[dict[str, Callable[[Values, Values], Values]]] = {
+    "eq": lambda x, y: np.asarray(x == y),
+    "ne": lambda x, y: np.asarray(x != y),
+    "lt": lambda x, y: np.asarray(x < y),
+    "le": lambda x, y: np.asarray(x <= y),
+    "gt": lambda x, y: np.asarray(x > y),
+    "ge": lambda x, y: np.asarray(x >= y),
+}
+
+
+def compare(op: str, x: Values, y: Values) -> Values:
+    """`x op y` as bool; NaN compares false except with `ne`."""
+    function = _COMPARE.get(op)
+    if function is None:
+        raise InternalError(f"unknown comparison '{op}'")
+    with np.errstate(all="ignore"):
+        return function(x, y)
+
+
+def fma(a: Values, b: Values, c: Values, dtype: DType) -> Values:
+    """`a * b + c`; the product is exact in the wider type it is computed in (f32 and below)."""
+    if not dtype.is_float:
+        with np.errstate(all="ignore"):
+            return np.asarray(a * b + c)
+    wide = np.longdouble if dtype is dtypes.f64 else np.float64
+    with np.errstate(all="ignore"):
+        return np.asarray(a.astype(wide) * b.astype(wide) + c.astype(wide)).astype(
+            dtype.numpy
+        )
+
+
+def horizontal(op: str, x: Values, dtype: DType) -> Values:
+    """Combine the last axis with `op`, in pairs (the order of a float sum is not specified)."""
+    while x.shape[-1] > 1:
+        half = x.shape[-1] // 2
+        rest = x[..., 2 * half :]
+        x = binary(op, x[..., :half], x[..., half : 2 * half], dtype)
+        if rest.shape[-1]:
+            x = np.concatenate([x, rest], -1)
+    return np.asarray(x[..., 0])
+
+
+def identity(op: str, dtype: DType) -> float:
+    """The neutral element of `add`, `mul`, `min`, `max`, `and`, `or`, `xor` as a number."""
+    if op in ("add", "or", "xor"):
+        return 0
+    if op == "mul":
+        return 1
+    if dtype.is_bool:
+        return op in ("min", "and")
+    if op == "and":
+        return -1 if dtype.is_signed else (1 << dtype.bits) - 1
+    if op not in ("min", "max"):
+        raise InternalError(f"operator '{op}' has no neutral element")
+    if dtype.is_float:
+        return math.inf if op == "min" else -math.inf
+    if op == "max":
+        return -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+    return (1 << (dtype.bits - dtype.is_signed)) - 1

@@ -1,0 +1,469 @@
+"""Walking and rewriting kernels: maps, substitution, index atoms, collectors, fresh names.
+
+A `Rewriter` rebuilds expressions and statements bottom-up, sharing what is shared.  It looks into
+opaque index atoms, whose payload is an expression (a data-dependent index), so a substitution
+reaches the loads inside indices as well.  No transformation is decided here; schedule
+primitives, lowering and the evaluator call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import final
+
+from tilewright.base import dtypes, symbolic
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import InternalError
+from tilewright.base.symbolic import Dim, Expr, Opaque, Symbol
+from tilewright.compiler.kernel.ir import (
+    Binary,
+    Body,
+    Buffer,
+    Cast,
+    Comment,
+    Compare,
+    Const,
+    Expression,
+    Fma,
+    For,
+    Horizontal,
+    If,
+    Index,
+    Kernel,
+    Load,
+    Parameter,
+    Select,
+    Splat,
+    Statement,
+    Store,
+    Unary,
+    walk,
+)
+from tilewright.compiler.kernel.text import expression_text
+
+ExpressionMap = Callable[[Expression], Expression]
+StatementMap = Callable[[Statement], "Statement | Sequence[Statement]"]
+
+# --- data-dependent indices ------------------------------------------------------------------
+
+
+def as_index(value: Expression) -> Dim:
+    """A scalar integer expression as an index; loads become one opaque atom.
+
+    Equal expressions give equal indices (the atom's key is the text of the expression).
+    """
+    if isinstance(value, Index) and value.lanes == 1:
+        return value.dim
+    if isinstance(value, Const) and value.lanes == 1:
+        return int(value.value)
+    if value.lanes != 1 or not value.dtype.is_integer:
+        raise InternalError(
+            f"an index must be a scalar integer, got {value.dtype} x {value.lanes}"
+        )
+    return symbolic.opaque(value, f"<{expression_text(value)}>")
+
+
+def from_index(dim: Dim, dtype: DType = dtypes.i64) -> Expression:
+    """The value of an index: the inverse of `as_index`."""
+    if isinstance(dim, int):
+        return Const(dim, dtype)
+    payload = opaque_expression(dim)
+    if payload is not None and payload.dtype is dtype:
+        return payload
+    return Index(dim, dtype)
+
+
+def opaque_expression(dim: Dim) -> Expression | None:
+    """The expression behind `dim` when it is exactly one opaque atom."""
+    if isinstance(dim, int) or dim.constant or len(dim.terms) != 1:
+        return None
+    ((monomial, factor),) = dim.terms
+    atom = monomial[0]
+    if factor != 1 or len(monomial) != 1 or not isinstance(atom, Opaque):
+        return None
+    return atom.payload if isinstance(atom.payload, Expression) else None
+
+
+def payloads(dim: Dim) -> Iterator[Expression]:
+    """The expressions inside the opaque atoms of `dim`."""
+    for atom in symbolic.atoms(dim):
+        if isinstance(atom, Opaque) and isinstance(atom.payload, Expression):
+            yield atom.payload
+
+
+# --- rewriting -------------------------------------------------------------------------------
+
+
+@final
+class Rewriter:
+    """Rebuilds kernel code with dims, buffers, expressions and statements replaced.
+
+    Args:
+        dims: symbol name -> replacement, applied to every index, extent and `Index` value.  A
+            loop whose variable is mapped to a plain symbol is renamed.
+        buffers: replacement buffers (indices stay).
+        expression: called on every rebuilt expression, children first.
+        statement: called on every rebuilt statement, inner first; may return several or none.
+    """
+
+    def __init__(
+        self,
+        *,
+        dims: Mapping[str, Dim] | None = None,
+        buffers: Mapping[Buffer, Buffer] | None = None,
+        expression: ExpressionMap | None = None,
+        statement: StatementMap | None = None,
+    ) -> None:
+        self.dims: Mapping[str, Dim] = dims or {}
+        self.buffers: Mapping[Buffer, Buffer] = buffers or {}
+        self.on_expression: ExpressionMap | None = expression
+        self.on_statement: StatementMap | None = statement
+        # id -> (the original, kept alive; its image)
+        self._memo: dict[int, tuple[Expression, Expression]] = {}
+
+    def dim(self, dim: Dim) -> Dim:
+        """The image of an index or extent."""
+        if isinstance(dim, int):
+            return dim
+        if any(isinstance(a, Opaque) for a in symbolic.atoms(dim)):
+            dim = symbolic.map_opaque(dim, self._opaque)
+        return symbolic.substitute(dim, self.dims) if self.dims else dim
+
+    def _opaque(self, atom: Opaque) -> Dim:
+        if not isinstance(atom.payload, Expression):
+            return Expr.of_atom(atom)
+        image = self.expression(atom.payload)
+        return Expr.of_atom(atom) if image is atom.payload else as_index(image)
+
+    def expression(self, value: Expression) -> Expression:
+        """The image of an expression."""
+        known = self._memo.get(id(value))
+        if known is not None:
+            return known[1]
+        image = self._rebuild(value)
+        if self.on_expression is not None:
+            image = self.on_expression(image)
+        self._memo[id(value)] = (value, image)
+        return image
+
+    def _rebuild(self, value: Expression) -> Expression:
+        if isinstance(value, Load):
+            return self._load(value)
+        if isinstance(value, Index):
+            dim = self.dim(value.dim)
+            if dim == value.dim:
+                return value
+            if isinstance(dim, int) and value.lanes == 1:
+                return Const(dim, value.dtype)
+            return Index(dim, value.dtype, value.lanes, value.stride)
+        parts = children(value)
+        images = [self.expression(p) for p in parts]
+        if all(a is b for a, b in zip(parts, images, strict=True)):
+            return value
+        return with_children(value, images)
+
+    def _load(self, value: Load) -> Load:
+        indices = tuple(self.dim(i) for i in value.indices)
+        buffer = self.buffers.get(value.buffer, value.buffer)
+        mask = None if value.mask is None else self.expression(value.mask)
+        if buffer is value.buffer and mask is value.mask and indices == value.indices:
+            return value
+        return Load(buffer, indices, value.lanes, value.stride, mask)
+
+    def statement(self, statement: Statement) -> tuple[Statement, ...]:
+        """The image of a statement, usually one."""
+        image = self._statement(statement)
+        if self.on_statement is None:
+            return (image,)
+        result = self.on_statement(image)
+        return (result,) if isinstance(result, Statement) else tuple(result)
+
+    def _statement(self, statement: Statement) -> Statement:
+        if isinstance(statement, Store):
+            mask = None if statement.mask is None else self.expression(statement.mask)
+            return Store(
+                self.buffers.get(statement.buffer, statement.buffer),
+                tuple(self.dim(i) for i in statement.indices),
+                self.expression(statement.value),
+                statement.stride,
+                mask,
+            )
+        if isinstance(statement, For):
+            return For(
+                self._variable(statement.var),
+                self.dim(statement.extent),
+                self.body(statement.body),
+                statement.kind,
+                statement.reduction,
+            )
+        if isinstance(statement, If):
+            return If(self.expression(statement.condition), self.body(statement.body))
+        return statement
+
+    def _variable(self, var: Symbol) -> Symbol:
+        image = self.dims.get(var.name)
+        if image is None:
+            return var
+        renamed = as_symbol(image)
+        if renamed is None:
+            raise InternalError(f"loop variable '{var.name}' cannot become '{image}'")
+        return renamed
+
+    def body(self, body: Sequence[Statement]) -> Body:
+        """The image of a body."""
+        return tuple(s for old in body for s in self.statement(old))
+
+
+def as_symbol(dim: Dim) -> Symbol | None:
+    """The symbol that `dim` consists of, if it is one."""
+    if isinstance(dim, int) or dim.constant or len(dim.terms) != 1:
+        return None
+    ((monomial, factor),) = dim.terms
+    atom = monomial[0]
+    return atom if factor == 1 and len(monomial) == 1 and isinstance(atom, Symbol) else None
+
+
+def children(value: Expression) -> tuple[Expression, ...]:
+    """The direct operands of an expression (a load's mask, not its indices)."""
+    if isinstance(value, Binary | Compare):
+        return (value.left, value.right)
+    if isinstance(value, Unary | Cast | Splat | Horizontal):
+        return (value.operand,)
+    if isinstance(value, Fma):
+        return (value.a, value.b, value.c)
+    if isinstance(value, Select):
+        return (value.condition, value.if_true, value.if_false)
+    if isinstance(value, Load) and value.mask is not None:
+        return (value.mask,)
+    return ()
+
+
+def with_children(value: Expression, parts: Sequence[Expression]) -> Expression:
+    """`value` with other operands, in the order of `children`."""
+    if isinstance(value, Binary):
+        return Binary(value.op, parts[0], parts[1], value.dtype, value.lanes)
+    if isinstance(value, Compare):
+        return Compare(value.op, parts[0], parts[1], value.lanes)
+    if isinstance(value, Unary):
+        return Unary(value.op, parts[0], value.dtype, value.lanes)
+    if isinstance(value, Cast):
+        return Cast(parts[0], value.dtype, value.lanes)
+    if isinstance(value, Splat):
+        return Splat(parts[0], value.lanes, value.dtype)
+    if isinstance(value, Horizontal):
+        return Horizontal(value.op, parts[0], value.dtype, value.lanes)
+    if isinstance(value, Fma):
+        return Fma(parts[0], parts[1], parts[2], value.dtype, value.lanes)
+    if isinstance(value, Select):
+        return Select(parts[0], parts[1], parts[2], value.dtype, value.lanes)
+    if isinstance(value, Load) and parts:
+        return Load(value.buffer, value.indices, value.lanes, value.stride, parts[0])
+    return value
+
+
+def map_expression(value: Expression, visit: ExpressionMap) -> Expression:
+    """`visit` applied to every sub-expression, children first, indices included."""
+    return Rewriter(expression=visit).expression(value)
+
+
+def map_body(
+    body: Sequence[Statement],
+    *,
+    expression: ExpressionMap | None = None,
+    statement: StatementMap | None = None,
+) -> Body:
+    """The maps applied to every expression and statement of `body`."""
+    return Rewriter(expression=expression, statement=statement).body(body)
+
+
+def substitute(body: Sequence[Statement], dims: Mapping[str, Dim]) -> Body:
+    """`body` with symbols replaced; loops of replaced variables must have gone or be renamed."""
+    return Rewriter(dims=dims).body(body)
+
+
+def substitute_expression(value: Expression, dims: Mapping[str, Dim]) -> Expression:
+    """`value` with symbols replaced."""
+    return Rewriter(dims=dims).expression(value)
+
+
+def substitute_dim(value: Dim, dims: Mapping[str, Dim]) -> Dim:
+    """`value` with symbols replaced, those inside data-dependent indices too."""
+    return Rewriter(dims=dims).dim(value)
+
+
+def replace_buffers(body: Sequence[Statement], buffers: Mapping[Buffer, Buffer]) -> Body:
+    """`body` with other buffers at the same indices."""
+    return Rewriter(buffers=buffers).body(body)
+
+
+def with_body(
+    kernel: Kernel, body: Body, *, locals_: Iterable[Buffer] | None = None
+) -> Kernel:
+    """`kernel` with another body (and other local buffers)."""
+    return Kernel(
+        kernel.name,
+        kernel.parameters,
+        kernel.dims,
+        kernel.locals if locals_ is None else tuple(locals_),
+        body,
+        kernel.trace,
+        kernel.notes,
+    )
+
+
+def rename_loops(body: Sequence[Statement], names: FreshNames) -> Body:
+    """A copy of `body` whose loop variables have fresh names (and their old bounds)."""
+    renamed: dict[str, Dim] = {}
+    for loop in loops(body):
+        fresh = names.fresh(loop.var.name)
+        renamed[loop.var.name] = symbolic.symbol(fresh, loop.var.lower, loop.var.upper)
+    return substitute(body, renamed)
+
+
+# --- collecting ------------------------------------------------------------------------------
+
+
+def subexpressions(value: Expression) -> Iterator[Expression]:
+    """`value` and everything below it, inside indices too; shared parts once."""
+    seen: set[int] = set()
+    stack = [value]
+    while stack:
+        current = stack.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield current
+        stack.extend(children(current))
+        for dim in expression_dims(current):
+            stack.extend(payloads(dim))
+
+
+def expression_dims(value: Expression) -> tuple[Dim, ...]:
+    """The indices that stand directly in `value`."""
+    if isinstance(value, Load):
+        return value.indices
+    return (value.dim,) if isinstance(value, Index) else ()
+
+
+def statement_expressions(statement: Statement) -> Iterator[Expression]:
+    """The root expressions of one statement, not of its body; loads inside indices too."""
+    if isinstance(statement, Store):
+        yield statement.value
+        if statement.mask is not None:
+            yield statement.mask
+        for index in statement.indices:
+            yield from payloads(index)
+    elif isinstance(statement, If):
+        yield statement.condition
+    elif isinstance(statement, For):
+        yield from payloads(statement.extent)
+
+
+def expressions(body: Sequence[Statement]) -> Iterator[Expression]:
+    """Every expression in `body`."""
+    for statement in walk(body):
+        for root in statement_expressions(statement):
+            yield from subexpressions(root)
+
+
+def loads(code: Expression | Sequence[Statement]) -> list[Load]:
+    """Every load in an expression or body."""
+    found = subexpressions(code) if isinstance(code, Expression) else expressions(code)
+    return [e for e in found if isinstance(e, Load)]
+
+
+def stores(body: Sequence[Statement]) -> list[Store]:
+    """Every store in `body`, in order."""
+    return [s for s in walk(body) if isinstance(s, Store)]
+
+
+def loops(body: Sequence[Statement]) -> list[For]:
+    """Every loop in `body`, outer before inner."""
+    return [s for s in walk(body) if isinstance(s, For)]
+
+
+def buffers_read(body: Sequence[Statement]) -> dict[Buffer, None]:
+    """The buffers loaded in `body`, in order of first appearance."""
+    return {load.buffer: None for load in loads(body)}
+
+
+def buffers_written(body: Sequence[Statement]) -> dict[Buffer, None]:
+    """The buffers stored in `body`, in order of first appearance."""
+    return {store.buffer: None for store in stores(body)}
+
+
+def dim_symbols(dim: Dim) -> frozenset[Symbol]:
+    """The symbols of an index, those inside data-dependent atoms included."""
+    found = set(symbolic.symbols(dim))
+    for payload in payloads(dim):
+        found |= expression_symbols(payload)
+    return frozenset(found)
+
+
+def expression_symbols(value: Expression) -> frozenset[Symbol]:
+    """The symbols an expression depends on through its indices."""
+    found: set[Symbol] = set()
+    for part in subexpressions(value):
+        for dim in expression_dims(part):
+            found |= symbolic.symbols(dim)
+    return frozenset(found)
+
+
+def body_symbols(body: Sequence[Statement]) -> frozenset[Symbol]:
+    """Every symbol in `body`: loop variables (bound or free) and dimensions."""
+    found: set[Symbol] = set()
+    for statement in walk(body):
+        if isinstance(statement, For):
+            found |= symbolic.symbols(statement.extent) | {statement.var}
+        elif isinstance(statement, Store):
+            for index in statement.indices:
+                found |= symbolic.symbols(index)
+    for value in expressions(body):
+        for dim in expression_dims(value):
+            found |= symbolic.symbols(dim)
+    return frozenset(found)
+
+
+@final
+class FreshNames:
+    """Hands out names that are not taken yet: `i`, `i_2`, `i_3` …"""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken: set[str] = set(taken)
+        self._counts: dict[str, int] = {}
+
+    def fresh(self, stem: str) -> str:
+        """`stem`, or `stem` with the first free number."""
+        base, _, tail = stem.rpartition("_")
+        base = base if base and tail.isdigit() else stem
+        if stem not in self._taken:
+            self._taken.add(stem)
+            return stem
+        count = self._counts.get(base, 1)
+        while True:
+            count += 1
+            name = f"{base}_{count}"
+            if name not in self._taken:
+                break
+        self._counts[base] = count
+        self._taken.add(name)
+        return name
+
+    @staticmethod
+    def of(kernel: Kernel) -> FreshNames:
+        """Names free in `kernel`: loop variables, dims and buffers are taken."""
+        taken = {s.name for s in body_symbols(kernel.body)} | {s.name for s in kernel.dims}
+        taken |= {b.name for b in kernel.locals} | {
+            p.buffer.name for p in kernel.parameters
+        }
+        return FreshNames(taken)
+
+
+def parameter_buffers(parameters: Sequence[Parameter]) -> tuple[Buffer, ...]:
+    """The buffers of the bindings, in order."""
+    return tuple(p.buffer for p in parameters)
+
+
+def without_comments(body: Sequence[Statement]) -> Body:
+    """`body` without remarks."""
+    return map_body(body, statement=lambda s: () if isinstance(s, Comment) else s)
