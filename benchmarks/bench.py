@@ -39,8 +39,12 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME")
     parser.add_argument("--threads", type=int, default=1, choices=(1, 2))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.6, help="per contender and round")
-    parser.add_argument("--contenders", nargs="+", default=[OURS, PEER], choices=(OURS, PEER))
+    parser.add_argument(
+        "--seconds", type=float, default=0.6, help="per contender and round"
+    )
+    parser.add_argument(
+        "--contenders", nargs="+", default=[OURS, PEER], choices=(OURS, PEER)
+    )
     parser.add_argument("--json", type=Path, default=Path("build/bench.json"))
     parser.add_argument("--strict", action="store_true", help="fail if a bar is missed")
     options = parser.parse_args(arguments)
@@ -113,7 +117,9 @@ def main(arguments: list[str] | None = None) -> int:
     write_json(outcomes, options.json, options.threads)
     missed = [outcome for outcome in outcomes if outcome.verdict in ("MISS", "WRONG")]
     barred = [outcome for outcome in outcomes if outcome.bar is not None]
-    console.print(f"{len(barred) - len(missed)} of {len(barred)} bars passed; {options.json}")
+    console.print(
+        f"{len(barred) - len(missed)} of {len(barred)} bars passed; {options.json}"
+    )
     return 1 if options.strict and missed else 0
 
 

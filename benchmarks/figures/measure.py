@@ -33,7 +33,7 @@ LIMIT_SECONDS: Final = 0.15
 SETTLE_SECONDS: Final = 0.03
 
 
-class WorkerFailed(Exception):
+class WorkerError(Exception):
     """A contender could not load, run or answer in time."""
 
 
@@ -51,7 +51,9 @@ def pinned(cores: tuple[int, ...]) -> Generator[None, None, None]:
 class Worker:
     """A worker process and the line protocol spoken with it."""
 
-    def __init__(self, name: str, model: Path, threads: int, cores: tuple[int, ...]) -> None:
+    def __init__(
+        self, name: str, model: Path, threads: int, cores: tuple[int, ...]
+    ) -> None:
         self.name = name
         environment = dict(os.environ)
         environment["OMP_NUM_THREADS"] = str(threads)
@@ -76,12 +78,14 @@ class Worker:
         line = stream.readline() if ready else b""
         if not line:
             self.close()
-            reason = "ended without an answer" if ready else f"no answer in {timeout_s:.0f} s"
-            raise WorkerFailed(f"{self.name}: {reason}")
+            reason = (
+                "ended without an answer" if ready else f"no answer in {timeout_s:.0f} s"
+            )
+            raise WorkerError(f"{self.name}: {reason}")
         answer: dict[str, Any] = json.loads(line)
         if "failed" in answer:
             self.close()
-            raise WorkerFailed(f"{self.name}: {answer['failed']}")
+            raise WorkerError(f"{self.name}: {answer['failed']}")
         return answer
 
     def ask(self, **request: object) -> dict[str, Any]:
@@ -169,7 +173,9 @@ class Arena:
             if foreign_share(before, after, self.threads) <= QUIET_SHARE:
                 return
 
-    def ask_quietly(self, worker: Worker, **request: object) -> tuple[dict[str, Any], float]:
+    def ask_quietly(
+        self, worker: Worker, **request: object
+    ) -> tuple[dict[str, Any], float]:
         """Ask, and ask again while others disturb; return the calmest answer and its share."""
         pids = (worker.process.pid, os.getpid())
         calmest: tuple[dict[str, Any], float] | None = None
@@ -213,7 +219,7 @@ class Arena:
             worker = Worker(name, model, self.threads, self.cores)
             workers.append(worker)
             error = float(worker.ask(do="check")["error"])
-        except WorkerFailed as failure:
+        except WorkerError as failure:
             result.failures[name] = str(failure)
             return
         result.series[name] = Series(error=error, load_seconds=worker.load_seconds)
@@ -223,7 +229,7 @@ class Arena:
         time.sleep(SETTLE_SECONDS)  # a peer's spinning threads go to sleep first
         try:
             answer, share = self.ask_quietly(worker, do="time", seconds=self.seconds)
-        except WorkerFailed as failure:
+        except WorkerError as failure:
             result.failures[worker.name] = str(failure)
             del result.series[worker.name]
             return

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, final
 
 from figures.machine import tree_memory_bytes
-from figures.measure import WorkerFailed
+from figures.measure import WorkerError
 
 SAMPLE_INTERVAL_S: Final = 0.02
 TIMEOUT_S: Final = 600.0
@@ -92,7 +92,7 @@ def run_program(text: str, *arguments: str, **changes: str) -> float:
         check=False,
     )
     if finished.returncode:
-        raise WorkerFailed(last_line(finished.stderr.decode(errors="replace")))
+        raise WorkerError(last_line(finished.stderr.decode(errors="replace")))
     return last_number(finished.stdout)
 
 
@@ -113,11 +113,11 @@ def run_watched(text: str, *arguments: str, **changes: str) -> tuple[float, int]
         if process.poll() is None:
             process.kill()
             process.wait()
-            raise WorkerFailed(f"no end in {TIMEOUT_S:.0f} s")
+            raise WorkerError(f"no end in {TIMEOUT_S:.0f} s")
         output.seek(0)
         trace.seek(0)
         if process.returncode:
-            raise WorkerFailed(last_line(trace.read().decode(errors="replace")))
+            raise WorkerError(last_line(trace.read().decode(errors="replace")))
         return last_number(output.read()), peak
 
 

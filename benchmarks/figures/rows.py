@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, final
 
 from figures import processes
-from figures.measure import Arena, Measurement, Series, WorkerFailed
+from figures.measure import Arena, Measurement, Series, WorkerError
 
 MEGABYTE: Final = 1e6
 LARGEST_ERROR: Final = 1e-5
@@ -76,7 +76,9 @@ class ModelRow:
 
 
 MODEL_ROWS: Final = (
-    ModelRow(subset="ops", model="matmul_1024", title="matmul 1024³", measure="peak", bar=0.92),
+    ModelRow(
+        subset="ops", model="matmul_1024", title="matmul 1024³", measure="peak", bar=0.92
+    ),
     ModelRow(
         subset="ops",
         model="matmul_128x768x3072",
@@ -129,18 +131,32 @@ MODEL_ROWS: Final = (
         measure="peer",
         bar=1.0,
     ),
-    ModelRow(subset="ops", model="mlp_b64", title="MLP, batch 64", measure="peer", bar=None),
-    ModelRow(subset="models", model="resnet50", title="ResNet-50", measure="peer", bar=1.15),
-    ModelRow(subset="models", model="bert_base", title="BERT-base", measure="peer", bar=1.15),
+    ModelRow(
+        subset="ops", model="mlp_b64", title="MLP, batch 64", measure="peer", bar=None
+    ),
+    ModelRow(
+        subset="models", model="resnet50", title="ResNet-50", measure="peer", bar=1.15
+    ),
+    ModelRow(
+        subset="models", model="bert_base", title="BERT-base", measure="peer", bar=1.15
+    ),
     ModelRow(subset="models", model="vit_b16", title="ViT-B/16", measure="peer", bar=1.15),
     ModelRow(
         subset="models", model="mobilenetv2", title="MobileNetV2", measure="peer", bar=1.4
     ),
     ModelRow(
-        subset="models", model="convnext_tiny", title="ConvNeXt-tiny", measure="peer", bar=1.4
+        subset="models",
+        model="convnext_tiny",
+        title="ConvNeXt-tiny",
+        measure="peer",
+        bar=1.4,
     ),
     ModelRow(
-        subset="models", model="gpt2_prefill", title="GPT-2 prefill", measure="peer", bar=1.4
+        subset="models",
+        model="gpt2_prefill",
+        title="GPT-2 prefill",
+        measure="peer",
+        bar=1.4,
     ),
     ModelRow(
         subset="models",
@@ -164,7 +180,11 @@ MODEL_ROWS: Final = (
         bar=None,
     ),
     ModelRow(
-        subset="decode", model="gpt2_decode", title="GPT-2 decode", measure="stream", bar=0.8
+        subset="decode",
+        model="gpt2_decode",
+        title="GPT-2 decode",
+        measure="stream",
+        bar=0.8,
     ),
     ModelRow(
         subset="decode",
@@ -339,7 +359,7 @@ class Figures:
             name = f"import {module}, beyond numpy"
             try:
                 seconds = processes.import_seconds(module)
-            except WorkerFailed as failure:
+            except WorkerError as failure:
                 yield time_outcome(name, None, bar, str(failure))
                 continue
             yield time_outcome(name, seconds, bar, "")
@@ -354,7 +374,7 @@ class Figures:
         )
         try:
             taken = processes.compilation(self.path(COMPILED_MODEL))
-        except WorkerFailed as failure:
+        except WorkerError as failure:
             for name, bar in zip(names, COMPILE_BARS_S, strict=True):
                 yield time_outcome(name, None, bar, str(failure))
             return
@@ -370,7 +390,7 @@ class Figures:
             try:
                 peak = processes.peak_memory_bytes(path)
                 limit = 3 * processes.weight_bytes(path) + 500 * MEGABYTE
-            except (WorkerFailed, FileNotFoundError) as failure:
+            except (WorkerError, FileNotFoundError) as failure:
                 yield memory_outcome(name, None, str(failure))
                 continue
             detail = f"{peak / MEGABYTE:.0f} of {limit / MEGABYTE:.0f} MB"
@@ -411,7 +431,9 @@ def thread_outcome(title: str, ratio: float | None, detail: str) -> Outcome:
 
 def time_outcome(name: str, seconds: float | None, bar_s: float, detail: str) -> Outcome:
     """Return a row whose bar is a time; its ratio is the share of the bar that was used."""
-    used = "" if seconds is None else f"{format_duration(seconds)} of {format_duration(bar_s)}"
+    used = (
+        "" if seconds is None else f"{format_duration(seconds)} of {format_duration(bar_s)}"
+    )
     return Outcome(
         subset="processes",
         name=name,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import sys
 import time
@@ -103,18 +104,18 @@ CONTENDERS: Final[dict[str, Callable[[Path, int], Contender]]] = {
 
 
 def relative_error(outputs: list[Array], path: Path) -> float:
-    """Return the largest relative Frobenius error over the outputs; infinite if shapes differ."""
-    worst = 0.0
+    """Return the largest relative Frobenius error; infinite if shapes differ or NaN appears."""
+    errors = [0.0]
     with np.load(path.with_suffix(".ref.npz")) as reference:
         if len(reference.files) != len(outputs):
-            return float("inf")
+            return math.inf
         for index, got in enumerate(outputs):
             want = reference[f"o{index}"]
             if want.shape != got.shape:
-                return float("inf")
+                return math.inf
             difference = np.linalg.norm((got.astype(np.float64) - want).ravel())
-            worst = max(worst, float(difference / (np.linalg.norm(want.ravel()) + 1e-30)))
-    return worst if worst == worst else float("inf")  # NaN is as wrong as can be
+            errors.append(float(difference / (np.linalg.norm(want.ravel()) + 1e-30)))
+    return math.inf if any(map(math.isnan, errors)) else max(errors)
 
 
 def time_calls(call: Callable[[], object], seconds: float) -> list[float]:
@@ -189,7 +190,9 @@ def main() -> int:
             answer({"load_seconds": contender.load_seconds})
             for line in requests:
                 answer(serve_model(contender, path, json.loads(line)))
-    except Exception as error:  # whatever a peer raises belongs into the report, not into a trace
+    except (
+        Exception
+    ) as error:  # whatever a peer raises belongs into the report, not into a trace
         answer({"failed": f"{type(error).__name__}: {error}"})
         return 1
     return 0

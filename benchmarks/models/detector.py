@@ -57,7 +57,9 @@ class SplitStage(nn.Module):
         super().__init__()
         half = outputs // 2
         self.enter = Unit(inputs, outputs)
-        self.chain = nn.ModuleList(Bottleneck(half, shortcut=shortcut) for _ in range(depth))
+        self.chain = nn.ModuleList(
+            Bottleneck(half, shortcut=shortcut) for _ in range(depth)
+        )
         self.leave = Unit((2 + depth) * half, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -87,7 +89,11 @@ class PoolingPyramid(nn.Module):
 
 def branch(inputs: int, middle: int, outputs: int) -> nn.Sequential:
     """Return two units and a plain 1 x 1 convolution."""
-    units = (Unit(inputs, middle, 3), Unit(middle, middle, 3), nn.Conv2d(middle, outputs, 1))
+    units = (
+        Unit(inputs, middle, 3),
+        Unit(middle, middle, 3),
+        nn.Conv2d(middle, outputs, 1),
+    )
     return nn.Sequential(*units)
 
 
@@ -116,7 +122,7 @@ class Detector(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        stem, w4, w8, w16, w32 = WIDTHS
+        stem, _, w8, w16, w32 = WIDTHS
         pairs = zip(WIDTHS[:-1], WIDTHS[1:], DEPTHS, strict=True)
         self.stem = Unit(3, stem, 3, 2)
         self.backbone = nn.ModuleList(

@@ -73,7 +73,9 @@ def export_onnx(example: zoo.Example, path: Path) -> None:
         tuple(example.inputs.values()),
         path,
         input_names=list(example.inputs),
-        dynamic_shapes=(shapes,) if labels else None,  # forward takes *values: one level more
+        dynamic_shapes=(shapes,)
+        if labels
+        else None,  # forward takes *values: one level more
         opset_version=OPSET,
         dynamo=True,
         external_data=False,
@@ -92,7 +94,9 @@ def fact_sheet(name: str, example: zoo.Example, path: Path) -> dict[str, object]
         "parameters": sum(p.numel() for p in example.module.parameters()),
         "streamed_bytes": streamed_bytes(model) + sum(v.nbytes for v in inputs.values()),
         "onnx_bytes": path.stat().st_size,
-        "opsets": {entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
+        "opsets": {
+            entry.domain or "ai.onnx": entry.version for entry in model.opset_import
+        },
         "nodes": len(model.graph.node),
         "operators": dict(operators.most_common()),
         "inputs": {key: [str(v.dtype), list(v.shape)] for key, v in inputs.items()},
@@ -131,7 +135,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Export the models named, or all that are not there yet."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, nargs="?", default=Path("build/models"))
-    parser.add_argument("names", nargs="*", help="models to export again; default: those missing")
+    parser.add_argument(
+        "names", nargs="*", help="models to export again; default: those missing"
+    )
     options = parser.parse_args(arguments)
     warnings.filterwarnings("ignore")
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
@@ -147,7 +153,9 @@ def main(arguments: list[str] | None = None) -> int:
     for name in options.names or missing:
         try:
             line = export(name, options.folder)
-        except Exception as error:  # one model that cannot be exported must not stop the others
+        except (
+            Exception
+        ) as error:  # one model that cannot be exported must not stop the others
             failed.append(name)
             line = f"{name:24} FAILED: {type(error).__name__}: {str(error)[:2000]}"
         sys.stdout.write(line + "\n")

@@ -79,7 +79,9 @@ class Encoder:
     def constant(self, name: str, value: Array) -> str:
         """Enter an initializer once and return its name."""
         if name not in self.initializers:
-            self.initializers[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
+            self.initializers[name] = numpy_helper.from_array(
+                np.ascontiguousarray(value), name
+            )
         return name
 
     def scalar(self, value: float) -> str:
@@ -88,14 +90,16 @@ class Encoder:
 
     def integers(self, *values: int) -> str:
         """Return the name of an i64 list."""
-        return self.constant("list_" + "_".join(map(str, values)), np.array(values, np.int64))
+        return self.constant(
+            "list_" + "_".join(map(str, values)), np.array(values, np.int64)
+        )
 
     def weight(self, name: str) -> str:
         """Return the name of a trained tensor as it is."""
         return self.constant(name, self.weights[name])
 
     def linear(self, x: str, name: str) -> str:
-        """x @ weightᵀ + bias."""
+        """X @ weightᵀ + bias."""
         matrix = self.constant(f"{name}.weight_t", self.weights[f"{name}.weight"].T)
         return self.node("Add", self.node("MatMul", x, matrix), self.weight(f"{name}.bias"))
 
@@ -124,7 +128,9 @@ class Encoder:
         scale = self.scalar((self.width // self.heads) ** -0.5)
         scores = self.node("Mul", self.node("MatMul", query, key), scale)
         shares = self.node("Softmax", self.node("Add", scores, hidden), axis=-1)
-        mixed = self.node("Transpose", self.node("MatMul", shares, value), perm=[0, 2, 1, 3])
+        mixed = self.node(
+            "Transpose", self.node("MatMul", shares, value), perm=[0, 2, 1, 3]
+        )
         joined = self.node("Reshape", mixed, self.integers(0, 0, self.width))
         return self.linear(joined, f"{name}.output.dense")
 
@@ -142,7 +148,9 @@ class Encoder:
         tokens = self.node("Shape", ids, start=1, end=2)
         table = self.weight("embeddings.position_embeddings.weight")
         places = self.node("Slice", table, self.integers(0), tokens, self.integers(0))
-        kind = self.constant("type", self.weights["embeddings.token_type_embeddings.weight"][0])
+        kind = self.constant(
+            "type", self.weights["embeddings.token_type_embeddings.weight"][0]
+        )
         total = self.node("Add", self.node("Add", words, kind), places)
         return self.normalise(total, "embeddings.LayerNorm")
 

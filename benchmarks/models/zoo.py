@@ -100,7 +100,9 @@ class TakeField(nn.Module):
 
     def forward(self, *values: Tensor) -> Tensor:
         """Return the field ``answer``."""
-        return getattr(self.inner(**dict(zip(self.names, values, strict=True))), self.answer)
+        return getattr(
+            self.inner(**dict(zip(self.names, values, strict=True))), self.answer
+        )
 
 
 @final
@@ -273,7 +275,13 @@ def yolo_detector() -> Example:
 
 def perceptron(batch: int) -> Example:
     """Return the 784-256-256-10 perceptron."""
-    layers = (nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+    layers = (
+        nn.Linear(784, 256),
+        nn.ReLU(),
+        nn.Linear(256, 256),
+        nn.ReLU(),
+        nn.Linear(256, 10),
+    )
     return Example(module=nn.Sequential(*layers), inputs={"x": torch.randn(batch, 784)})
 
 

@@ -1,0 +1,48 @@
+"""The façade offers exactly the names it lists, and every package lists its names."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import tilewright
+
+SOURCE = Path(tilewright.__file__).parent
+PROMISED = {"compile", "load", "Model", "__version__"}
+
+
+def test_the_names_of_the_issue_are_there() -> None:
+    assert set(tilewright.__all__) >= PROMISED - {"__version__"}
+    assert isinstance(tilewright.__version__, str)
+
+
+@pytest.mark.parametrize("name", sorted(tilewright.__all__))
+def test_every_listed_name_resolves_and_is_documented(name: str) -> None:
+    member = getattr(tilewright, name)
+    if callable(member):
+        assert (member.__doc__ or "").strip()
+
+
+def test_dir_lists_the_facade() -> None:
+    assert set(tilewright.__all__) <= set(dir(tilewright))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = tilewright.no_such_name
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    from tilewright.base.version import VERSION
+
+    assert tilewright.__version__ == VERSION
+
+
+@pytest.mark.parametrize(
+    "path", sorted(SOURCE.rglob("*.py")), ids=lambda p: p.relative_to(SOURCE).as_posix()
+)
+def test_every_module_says_what_it_is(path: Path) -> None:
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert docstring, "the module has no docstring"

@@ -1,0 +1,64 @@
+"""The layering contracts of pyproject.toml hold, and cover every room there is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "tilewright"
+
+
+def contracts() -> list[dict[str, object]]:
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return document["tool"]["importlinter"]["contracts"]
+
+
+def test_the_contracts_hold() -> None:
+    pytest.importorskip("importlinter", reason="extra 'dev' is not installed")
+    command = [
+        sys.executable,
+        "-c",
+        "from importlinter.cli import lint_imports_command; lint_imports_command()",
+    ]
+    finished = subprocess.run(
+        [*command, "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+
+
+def test_no_contract_ignores_an_import() -> None:
+    assert [c["name"] for c in contracts() if "ignore_imports" in c] == []
+
+
+@pytest.mark.parametrize(
+    "container", ["tilewright", "tilewright.compiler", "tilewright.runtime"]
+)
+def test_every_layered_room_is_exhaustive(container: str) -> None:
+    layered = [c for c in contracts() if container in c.get("containers", [])]
+    assert [c["exhaustive"] for c in layered] == [True]
+
+
+@pytest.mark.parametrize(
+    "room",
+    ["compiler/frontends", "compiler/codegen", "runtime/drivers"],
+    ids=lambda r: r.split("/")[1],
+)
+def test_siblings_that_never_meet_are_all_listed(room: str) -> None:
+    package = "tilewright." + room.replace("/", ".")
+    siblings = {
+        f"{package}.{path.parent.name}" for path in (SOURCE / room).glob("*/__init__.py")
+    }
+    listed = {m for c in contracts() if c["type"] == "independence" for m in c["modules"]}
+    assert siblings, f"no package in {room}"
+    if len(siblings) > 1:
+        assert siblings <= listed

@@ -1,0 +1,70 @@
+"""Habits that a linter does not know: sizes, the environment, names of files."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import sizes
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "tilewright"
+FORBIDDEN_FILE_NAMES = {"utils", "util", "helpers", "common", "misc"}
+READS_THE_ENVIRONMENT = {SOURCE / "base" / "knobs.py"}
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def attribute_paths(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            yield f"{node.value.id}.{node.attr}"
+        elif isinstance(node, ast.ImportFrom) and node.module == "os":
+            yield from (f"os.{alias.name}" for alias in node.names)
+
+
+def test_files_and_functions_keep_their_size() -> None:
+    allowed = sizes.read_allowed(ROOT / "tools" / "sizes.toml")
+    assert sizes.find_complaints(sizes.measure(ROOT), allowed) == []
+
+
+def test_only_the_knobs_read_the_environment() -> None:
+    readers = {
+        path
+        for path in modules()
+        if {"os.environ", "os.getenv"} & set(attribute_paths(ast.parse(path.read_text())))
+    }
+    assert readers <= READS_THE_ENVIRONMENT
+
+
+def test_no_file_is_called_utils() -> None:
+    assert [path for path in modules() if path.stem in FORBIDDEN_FILE_NAMES] == []
+
+
+@pytest.mark.parametrize("word", ["TODO", "FIXME", "XXX"])
+def test_open_ends_name_an_issue(word: str) -> None:
+    loose = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in modules()
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if word in line and f"{word}(#" not in line
+    ]
+    assert loose == []
+
+
+def test_asserts_and_bare_excepts_never_hide_an_error() -> None:
+    hiding: list[str] = []
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ExceptHandler):
+                body_is_empty = all(isinstance(item, ast.Pass) for item in node.body)
+                if node.type is None or (
+                    body_is_empty and ast.unparse(node.type) == "Exception"
+                ):
+                    hiding.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert hiding == []

@@ -1,0 +1,76 @@
+"""What every test shares: markers, a cache of its own, where the exported models are.
+
+What it is: fixtures and settings that hold for the whole suite.
+What it is not: a place for helpers of one room (those live beside its tests).
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import importlib.util
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE_VARIABLE = "TILEWRIGHT_CACHE_DIR"
+MODELS_VARIABLE = "TILEWRIGHT_TEST_MODELS"
+
+hypothesis.settings.register_profile(
+    "tilewright",
+    deadline=None,  # compiling takes as long as the machine's other work lets it
+    max_examples=50,
+    print_blob=True,
+    derandomize=bool(os.environ.get("CI")),
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("tilewright")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the run a fresh object cache; workers of one run share it.
+
+    A cache from an earlier run could hide a change in the compiler.
+    """
+    if hasattr(config, "workerinput"):
+        return
+    folder = tempfile.mkdtemp(prefix="tilewright-test-cache-")
+    os.environ[CACHE_VARIABLE] = folder
+    os.environ.setdefault("TILEWRIGHT_JOBS", "1")  # the test processes are the parallelism
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def missing_requirement(marker: str) -> str | None:
+    """Return why a test with ``marker`` cannot run here, or None."""
+    if marker == "needs_torch":
+        return None if importlib.util.find_spec("torch") else "torch is not installed"
+    if marker == "needs_cuda":
+        return None if ctypes.util.find_library("cuda") else "no CUDA driver"
+    if marker == "needs_opencl":
+        return None if ctypes.util.find_library("OpenCL") else "no OpenCL loader"
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests whose device or package is not here, with the reason."""
+    for item in items:
+        for marker in ("needs_torch", "needs_cuda", "needs_opencl"):
+            if item.get_closest_marker(marker):
+                reason = missing_requirement(marker)
+                if reason is not None:
+                    item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def models_folder() -> Path:
+    """The folder of exported models (``make models``); skips if there is none."""
+    folder = Path(os.environ.get(MODELS_VARIABLE, ROOT / "build" / "models"))
+    if not folder.is_absolute():
+        folder = ROOT / folder
+    if not folder.is_dir():
+        pytest.skip(f"no exported models in {folder.name}; run 'make models'")
+    return folder

@@ -1,0 +1,100 @@
+"""The figures table judges as the bars say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from figures.measure import Measurement, Series
+from figures.rows import MODEL_ROWS, OURS, PEER, Figures, ModelRow, Outcome, failed
+
+OUTCOME = Outcome(
+    subset="ops",
+    name="x",
+    ratio=1.0,
+    at_least=False,
+    bar=1.0,
+    unit="",
+    detail="",
+    error=1e-7,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, "PASS"),
+        ({"ratio": 1.001}, "MISS"),
+        ({"at_least": True, "ratio": 0.999}, "MISS"),
+        ({"at_least": True, "ratio": 1.001}, "PASS"),
+        ({"bar": None}, "-"),
+        ({"ratio": None}, "MISS"),
+        ({"ratio": None, "bar": None}, "-"),
+        ({"error": 2e-5}, "WRONG"),
+        ({"error": float("inf"), "bar": None}, "WRONG"),
+        ({"error": float("nan")}, "WRONG"),
+    ],
+)
+def test_the_verdict_follows_ratio_bar_and_error(
+    changes: dict[str, object], verdict: str
+) -> None:
+    assert replace(OUTCOME, **changes).verdict == verdict
+
+
+def measurement(**seconds: float) -> Measurement:
+    series = {
+        name: Series(medians=[value], times=[value], foreign=[0.0], error=1e-7)
+        for name, value in seconds.items()
+    }
+    return Measurement(series=series, fma_flops=[90e9, 100e9, 80e9], read_bytes=[20e9])
+
+
+@pytest.fixture
+def figures(tmp_path: Path) -> Figures:
+    (tmp_path / "m.json").write_text('{"flops": 1e9, "streamed_bytes": 1e8}')
+    return Figures(
+        models=tmp_path, threads=1, rounds=1, seconds=0.1, contenders=(OURS, PEER)
+    )
+
+
+@pytest.mark.parametrize(
+    ("measure", "ratio", "at_least"),
+    [
+        ("peak", 1e9 / 0.02 / 90e9, True),
+        ("stream", 1e8 / 0.02 / 20e9, True),
+        ("peer", 0.5, False),
+    ],
+)
+def test_each_measure_has_its_own_ratio(
+    figures: Figures, measure: str, ratio: float, at_least: bool
+) -> None:
+    row = ModelRow(subset="ops", model="m", title="M", measure=measure, bar=0.7)
+    outcome = figures.judge(row, measurement(tilewright=0.02, onnxruntime=0.04))
+    assert outcome.ratio == pytest.approx(ratio)
+    assert outcome.at_least is at_least
+
+
+def test_a_failed_contender_is_a_miss_with_its_reason(figures: Figures) -> None:
+    row = ModelRow(subset="ops", model="m", title="M", measure="peer", bar=1.0)
+    result = measurement(onnxruntime=0.04)
+    result.failures[OURS] = "tilewright: no such op"
+    outcome = figures.judge(row, result)
+    assert (outcome.verdict, outcome.detail) == ("MISS", "tilewright: no such op")
+
+
+def test_the_peer_alone_is_not_judged(figures: Figures) -> None:
+    row = ModelRow(subset="ops", model="m", title="M", measure="peak", bar=0.9)
+    assert figures.judge(row, measurement(onnxruntime=0.04)).verdict == "-"
+
+
+def test_a_model_that_was_not_exported_is_a_miss(figures: Figures) -> None:
+    row = MODEL_ROWS[0]
+    assert failed(row, "model is not exported").verdict == "MISS"
+
+
+def test_every_row_measures_a_model_once() -> None:
+    names = [row.model for row in MODEL_ROWS]
+    assert len(set(names)) == len(names)
+    assert {row.measure for row in MODEL_ROWS} == {"peak", "stream", "peer"}
