@@ -2,8 +2,8 @@
 
 Not here: any policy, any file format, any device noun. Called by `loaders`, `hal`, `drivers`,
 `graph_executor` and `session`. Every class exists twice: in C (`_native`, built from `native/`) and in
-Python over ctypes and mmap (slower, one thread), used when the extension was not built. `IS_NATIVE`
-says which one the names below are bound to; `FALLBACK` and `EXTENSION` name both for tests.
+Python over ctypes and mmap (`fallback`; slower, one thread), used when the extension was not built.
+`IS_NATIVE` says which one the names below are bound to; `FALLBACK` and `EXTENSION` are the two modules.
 
 Memory
 ------
@@ -45,8 +45,8 @@ Plan
 ----
 `PlanBuilder` packs the records; `builder.build() -> Plan`.
     slot(size_bytes, writable=False, alignment=1) -> int      (slots are numbered in order of creation)
-    dispatch(function, bindings, workgroup_count, constants=(), environment=0, workgroup_size=(1, 1, 1),
-             local_memory_bytes=0, barrier=True) -> int       (the command's ordinal)
+    dispatch(function, bindings, workgroup_count, *, constants=(), environment=0,
+             workgroup_size=(1, 1, 1), local_memory_bytes=0, barrier=True) -> int   (the command's ordinal)
     copy(target, source, barrier=True); fill(target, pattern: bytes of 1, 2, 4 or 8, barrier=True)
     host_call(function, bindings, writable=(bool per binding), barrier=True): calls
              `function(*memoryviews)` with the GIL held, one byte view per binding
@@ -75,3 +75,45 @@ Invocation
     name the input. Calls from several threads are independent. Inputs not aligned as the slot asks are
     copied to aligned memory first.
 """
+
+from __future__ import annotations
+
+from tilewright.runtime.native.core import (
+    EXTENSION,
+    FALLBACK,
+    IS_NATIVE,
+    CodeImage,
+    Invocation,
+    Memory,
+    Plan,
+    Pool,
+    map_file,
+    processor_data,
+)
+from tilewright.runtime.native.environment import create_environment
+from tilewright.runtime.native.fallback import read_process_memory
+from tilewright.runtime.native.library import Export, Library, read_library
+from tilewright.runtime.native.plan_builder import PlanBuilder
+from tilewright.runtime.native.records import PROTECT_EXECUTE, PROTECT_READ, PROTECT_WRITE
+
+__all__ = [
+    "EXTENSION",
+    "FALLBACK",
+    "IS_NATIVE",
+    "PROTECT_EXECUTE",
+    "PROTECT_READ",
+    "PROTECT_WRITE",
+    "CodeImage",
+    "Export",
+    "Invocation",
+    "Library",
+    "Memory",
+    "Plan",
+    "PlanBuilder",
+    "Pool",
+    "create_environment",
+    "map_file",
+    "processor_data",
+    "read_library",
+    "read_process_memory",
+]

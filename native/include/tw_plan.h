@@ -1,0 +1,112 @@
+// Plans: a recorded list of commands, checked once, replayed many times.
+//
+// The record layouts below are little endian, without padding, and mirrored by `struct` formats in
+// `tilewright/runtime/native.py` (MIRROR PLAN RECORDS). All numbers are checked when the plan is made;
+// the addresses of functions and environments are trusted.
+#ifndef TW_PLAN_H_
+#define TW_PLAN_H_
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tw_executable.h"
+#include "tw_memory.h"
+#include "tw_pool.h"
+#include "tw_status.h"
+
+enum { TW_COMMAND_DISPATCH = 0, TW_COMMAND_COPY = 1, TW_COMMAND_FILL = 2, TW_COMMAND_HOST_CALL = 3 };
+enum { TW_COMMAND_BARRIER = 1 };  // waits for all earlier commands
+enum { TW_BINDING_WRITABLE = 1 };
+enum { TW_SLOT_WRITABLE = 1 };
+
+// MIRROR PLAN RECORDS. One buffer of a run.
+typedef struct tw_plan_slot_t {
+  uint64_t size_bytes;
+  uint32_t flags;
+  uint32_t alignment;  // a power of two, or 0
+} tw_plan_slot_t;
+
+// MIRROR PLAN RECORDS. A byte range of a slot.
+typedef struct tw_plan_binding_t {
+  uint32_t slot;
+  uint32_t flags;
+  uint64_t offset;
+  uint64_t length;
+} tw_plan_binding_t;
+
+// MIRROR PLAN RECORDS. One command.
+//   dispatch   function, environment (0: default), constants, bindings, workgroup counts and sizes
+//   copy       two bindings of equal length: target, source
+//   fill       one binding; `function` holds the pattern, `constant_count` its length 1, 2, 4 or 8
+//   host call  any bindings; `function` is the index handed to the callback
+typedef struct tw_plan_command_t {
+  uint32_t kind;
+  uint32_t flags;
+  uint32_t binding_first;
+  uint32_t binding_count;
+  uint32_t constant_first;
+  uint32_t constant_count;
+  uint32_t workgroup_count[3];
+  uint32_t workgroup_size[3];
+  uint32_t local_memory_bytes;
+  uint32_t reserved;
+  uint64_t function;
+  uint64_t environment;
+} tw_plan_command_t;
+
+static_assert(sizeof(tw_plan_slot_t) == 16, "MIRROR PLAN RECORDS");
+static_assert(sizeof(tw_plan_binding_t) == 24, "MIRROR PLAN RECORDS");
+static_assert(sizeof(tw_plan_command_t) == 72, "MIRROR PLAN RECORDS");
+
+typedef struct tw_plan_layout_t {
+  const tw_plan_slot_t* slots;
+  const tw_plan_binding_t* bindings;
+  const tw_plan_command_t* commands;
+  const uint32_t* constants;
+  uint32_t slot_count;
+  uint32_t binding_count;
+  uint32_t command_count;
+  uint32_t constant_count;
+  uint32_t host_call_count;
+} tw_plan_layout_t;
+
+// Immutable after creation; any number of threads may run it, each with its own frame.
+typedef struct tw_plan_t tw_plan_t;
+
+tw_status_t tw_plan_create(const tw_plan_layout_t* layout, tw_message_t* message, tw_plan_t** out_plan);
+void tw_plan_destroy(tw_plan_t* plan);
+
+uint32_t tw_plan_slot_count(const tw_plan_t* plan);
+uint32_t tw_plan_command_count(const tw_plan_t* plan);
+const tw_plan_slot_t* tw_plan_slot(const tw_plan_t* plan, uint32_t slot);
+const tw_plan_command_t* tw_plan_command(const tw_plan_t* plan, uint32_t command);
+const tw_plan_binding_t* tw_plan_binding(const tw_plan_t* plan, uint32_t binding);
+
+// The mutable part of one run in flight: patched pointers, dispatch states, scratch. The plan outlives it.
+typedef struct tw_frame_t tw_frame_t;
+
+tw_status_t tw_frame_create(const tw_plan_t* plan, tw_frame_t** out_frame);
+void tw_frame_destroy(tw_frame_t* frame);
+
+// Sets the address of a slot. Remembered between runs, so only what changes costs anything.
+void tw_frame_bind(tw_frame_t* frame, uint32_t slot, void* base);
+void* tw_frame_slot_base(const tw_frame_t* frame, uint32_t slot);
+
+typedef struct tw_run_options_t {
+  tw_pool_t* pool;                                    // NULL: the caller works alone
+  int (*host_call)(void* context, uint32_t command);  // non-zero stops with TW_STATUS_HOST_FAILED
+  int (*poll)(void* context);  // called between commands about every 50 ms; non-zero: TW_STATUS_INTERRUPTED
+  void* context;
+  uint64_t* command_ns;        // NULL, or one entry per command; then commands run one at a time
+} tw_run_options_t;
+
+typedef struct tw_failure_t {
+  uint32_t command;
+  int32_t code;
+} tw_failure_t;
+
+// Replays the plan. `out_failure` is set with TW_STATUS_KERNEL_FAILED.
+tw_status_t tw_frame_run(tw_frame_t* frame, const tw_run_options_t* options, tw_failure_t* out_failure);
+
+#endif  // TW_PLAN_H_

@@ -1,0 +1,242 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan_internal.h"
+
+enum { DISPATCH_BINDING_LIMIT = 255, DISPATCH_CONSTANT_LIMIT = 65535, WORKGROUP_Z_LIMIT = 65535 };
+
+// ---- checks -----------------------------------------------------------------------------------------
+
+static int range_fits(uint64_t first, uint64_t count, uint64_t limit) {
+  return first <= limit && count <= limit - first;
+}
+
+static tw_status_t check_slots(const tw_plan_layout_t* layout, tw_message_t* message) {
+  for (uint32_t i = 0; i < layout->slot_count; ++i) {
+    const tw_plan_slot_t* slot = &layout->slots[i];
+    if (slot->size_bytes > SIZE_MAX / 2) {
+      return tw_message_write(message, TW_STATUS_INVALID, "slot %u: size is too large", i);
+    }
+    if ((slot->alignment & (slot->alignment - 1)) != 0) {
+      return tw_message_write(message, TW_STATUS_INVALID, "slot %u: alignment %u, expected a power of two", i,
+                              slot->alignment);
+    }
+  }
+  return TW_STATUS_OK;
+}
+
+static tw_status_t check_bindings(const tw_plan_layout_t* layout, tw_message_t* message) {
+  for (uint32_t i = 0; i < layout->binding_count; ++i) {
+    const tw_plan_binding_t* binding = &layout->bindings[i];
+    if (binding->slot >= layout->slot_count) {
+      return tw_message_write(message, TW_STATUS_INVALID, "binding %u: slot %u, expected less than %u", i,
+                              binding->slot, layout->slot_count);
+    }
+    const tw_plan_slot_t* slot = &layout->slots[binding->slot];
+    if (!range_fits(binding->offset, binding->length, slot->size_bytes)) {
+      return tw_message_write(message, TW_STATUS_INVALID, "binding %u: %llu bytes at %llu leave slot %u of %llu bytes",
+                              i, (unsigned long long)binding->length, (unsigned long long)binding->offset,
+                              binding->slot, (unsigned long long)slot->size_bytes);
+    }
+    if ((binding->flags & TW_BINDING_WRITABLE) && !(slot->flags & TW_SLOT_WRITABLE)) {
+      return tw_message_write(message, TW_STATUS_INVALID, "binding %u: writes slot %u, which is read-only", i,
+                              binding->slot);
+    }
+  }
+  return TW_STATUS_OK;
+}
+
+static tw_status_t check_dispatch(const tw_plan_layout_t* layout, uint32_t ordinal, tw_message_t* message) {
+  const tw_plan_command_t* command = &layout->commands[ordinal];
+  if (command->function == 0) {
+    return tw_message_write(message, TW_STATUS_INVALID, "command %u: the function address is 0", ordinal);
+  }
+  if (command->binding_count > DISPATCH_BINDING_LIMIT || command->constant_count > DISPATCH_CONSTANT_LIMIT) {
+    return tw_message_write(message, TW_STATUS_INVALID, "command %u: too many bindings or constants", ordinal);
+  }
+  if (!range_fits(command->constant_first, command->constant_count, layout->constant_count)) {
+    return tw_message_write(message, TW_STATUS_INVALID, "command %u: constants end after the table", ordinal);
+  }
+  if (command->workgroup_count[2] > WORKGROUP_Z_LIMIT || command->workgroup_size[2] > WORKGROUP_Z_LIMIT) {
+    return tw_message_write(message, TW_STATUS_INVALID, "command %u: z above 65535", ordinal);
+  }
+  const uint64_t plane = (uint64_t)command->workgroup_count[0] * command->workgroup_count[1];
+  if (plane > (UINT64_MAX >> 24) / (command->workgroup_count[2] + 1u)) {
+    return tw_message_write(message, TW_STATUS_INVALID, "command %u: too many workgroups", ordinal);
+  }
+  return TW_STATUS_OK;
+}
+
+static tw_status_t check_copy(const tw_plan_layout_t* layout, uint32_t ordinal, tw_message_t* message) {
+  const tw_plan_command_t* command = &layout->commands[ordinal];
+  if (command->binding_count != 2) {
+    return tw_message_write(message, TW_STATUS_INVALID, "command %u: a copy has two bindings", ordinal);
+  }
+  const tw_plan_binding_t* target = &layout->bindings[command->binding_first];
+  const tw_plan_binding_t* source = target + 1;
+  if (target->length != source->length || !(target->flags & TW_BINDING_WRITABLE)) {
+    return tw_message_write(message, TW_STATUS_INVALID,
+                            "command %u: a copy needs a writable target and equal lengths, got %llu and %llu bytes",
+                            ordinal, (unsigned long long)target->length, (unsigned long long)source->length);
+  }
+  const uint64_t distance =
+      target->offset > source->offset ? target->offset - source->offset : source->offset - target->offset;
+  if (target->slot == source->slot && distance < target->length) {
+    return tw_message_write(message, TW_STATUS_INVALID, "command %u: the copied ranges overlap", ordinal);
+  }
+  return TW_STATUS_OK;
+}
+
+static tw_status_t check_fill(const tw_plan_layout_t* layout, uint32_t ordinal, tw_message_t* message) {
+  const tw_plan_command_t* command = &layout->commands[ordinal];
+  const uint32_t pattern_length = command->constant_count;
+  if (pattern_length == 0 || pattern_length > 8 || (pattern_length & (pattern_length - 1)) != 0) {
+    return tw_message_write(message, TW_STATUS_INVALID, "command %u: a pattern has 1, 2, 4 or 8 bytes, got %u",
+                            ordinal, pattern_length);
+  }
+  const tw_plan_binding_t* target = &layout->bindings[command->binding_first];
+  if (command->binding_count != 1 || !(target->flags & TW_BINDING_WRITABLE) || target->length % pattern_length != 0) {
+    return tw_message_write(message, TW_STATUS_INVALID,
+                            "command %u: a fill needs one writable binding of whole patterns", ordinal);
+  }
+  return TW_STATUS_OK;
+}
+
+static tw_status_t check_command(const tw_plan_layout_t* layout, uint32_t ordinal, tw_message_t* message) {
+  const tw_plan_command_t* command = &layout->commands[ordinal];
+  if (!range_fits(command->binding_first, command->binding_count, layout->binding_count)) {
+    return tw_message_write(message, TW_STATUS_INVALID, "command %u: bindings end after the table", ordinal);
+  }
+  switch (command->kind) {
+    case TW_COMMAND_DISPATCH:
+      return check_dispatch(layout, ordinal, message);
+    case TW_COMMAND_COPY:
+      return check_copy(layout, ordinal, message);
+    case TW_COMMAND_FILL:
+      return check_fill(layout, ordinal, message);
+    case TW_COMMAND_HOST_CALL:
+      if (command->function < layout->host_call_count) return TW_STATUS_OK;
+      return tw_message_write(message, TW_STATUS_INVALID, "command %u: host call %llu, expected less than %u",
+                              ordinal, (unsigned long long)command->function, layout->host_call_count);
+    default:
+      return tw_message_write(message, TW_STATUS_INVALID, "command %u: unknown kind %u", ordinal, command->kind);
+  }
+}
+
+static tw_status_t check_layout(const tw_plan_layout_t* layout, tw_message_t* message) {
+  tw_status_t status = check_slots(layout, message);
+  if (status == TW_STATUS_OK) status = check_bindings(layout, message);
+  for (uint32_t i = 0; status == TW_STATUS_OK && i < layout->command_count; ++i) {
+    status = check_command(layout, i, message);
+  }
+  return status;
+}
+
+// ---- building ---------------------------------------------------------------------------------------
+
+uint64_t tw_plan_unit_count(const tw_plan_t* plan, const tw_plan_command_t* command) {
+  if (command->kind == TW_COMMAND_HOST_CALL) return 0;
+  if (command->kind == TW_COMMAND_DISPATCH) {
+    return (uint64_t)command->workgroup_count[0] * command->workgroup_count[1] * command->workgroup_count[2];
+  }
+  const uint64_t length = plan->bindings[command->binding_first].length;
+  return (length + TW_TRANSFER_UNIT_BYTES - 1) / TW_TRANSFER_UNIT_BYTES;
+}
+
+// A host call is a batch of its own: it needs the interpreter, not the workers.
+static int starts_batch(const tw_plan_command_t* command, const tw_plan_command_t* before) {
+  return (command->flags & TW_COMMAND_BARRIER) || command->kind == TW_COMMAND_HOST_CALL ||
+         before->kind == TW_COMMAND_HOST_CALL;
+}
+
+static void build_batches(tw_plan_t* plan) {
+  for (uint32_t i = 0; i < plan->command_count; ++i) {
+    const tw_plan_command_t* command = &plan->commands[i];
+    if (i == 0 || starts_batch(command, command - 1)) {
+      plan->batches[plan->batch_count++] = (tw_batch_t){.first = i, .end = i};
+    }
+    tw_batch_t* batch = &plan->batches[plan->batch_count - 1];
+    batch->unit_count += tw_plan_unit_count(plan, command);
+    batch->end = i + 1;
+    plan->unit_ends[i] = batch->unit_count;
+    if (command->kind == TW_COMMAND_DISPATCH && command->local_memory_bytes > plan->local_memory_bytes) {
+      plan->local_memory_bytes = command->local_memory_bytes;
+    }
+  }
+}
+
+// Sorts the bindings by slot, so that a changed slot patches its own pointers only.
+static void build_slot_index(tw_plan_t* plan) {
+  uint32_t* first = plan->slot_binding_first;
+  for (uint32_t i = 0; i < plan->binding_count; ++i) {
+    plan->binding_lengths[i] = (size_t)plan->bindings[i].length;
+    ++first[plan->bindings[i].slot + 1];
+  }
+  for (uint32_t slot = 0; slot < plan->slot_count; ++slot) first[slot + 1] += first[slot];
+  for (uint32_t i = 0; i < plan->binding_count; ++i) plan->slot_bindings[first[plan->bindings[i].slot]++] = i;
+  // The loop above moved every start to its end; shift them back by one.
+  for (uint32_t slot = plan->slot_count; slot > 0; --slot) first[slot] = first[slot - 1];
+  first[0] = 0;
+}
+
+static void* copy_table(const void* table, size_t count, size_t entry_bytes) {
+  void* copy = calloc(count == 0 ? 1 : count, entry_bytes);
+  if (copy != NULL && table != NULL && count != 0) memcpy(copy, table, count * entry_bytes);
+  return copy;
+}
+
+static int allocate_tables(tw_plan_t* plan, const tw_plan_layout_t* layout) {
+  plan->slot_count = layout->slot_count;
+  plan->binding_count = layout->binding_count;
+  plan->command_count = layout->command_count;
+  plan->constant_count = layout->constant_count;
+  plan->slots = copy_table(layout->slots, layout->slot_count, sizeof(*plan->slots));
+  plan->bindings = copy_table(layout->bindings, layout->binding_count, sizeof(*plan->bindings));
+  plan->commands = copy_table(layout->commands, layout->command_count, sizeof(*plan->commands));
+  plan->constants = copy_table(layout->constants, layout->constant_count, sizeof(*plan->constants));
+  plan->binding_lengths = copy_table(NULL, layout->binding_count, sizeof(*plan->binding_lengths));
+  plan->unit_ends = copy_table(NULL, layout->command_count, sizeof(*plan->unit_ends));
+  plan->batches = copy_table(NULL, layout->command_count, sizeof(*plan->batches));
+  plan->slot_bindings = copy_table(NULL, layout->binding_count, sizeof(*plan->slot_bindings));
+  plan->slot_binding_first = copy_table(NULL, (size_t)layout->slot_count + 2, sizeof(*plan->slot_binding_first));
+  return plan->slots && plan->bindings && plan->commands && plan->constants && plan->binding_lengths &&
+         plan->unit_ends && plan->batches && plan->slot_bindings && plan->slot_binding_first;
+}
+
+tw_status_t tw_plan_create(const tw_plan_layout_t* layout, tw_message_t* message, tw_plan_t** out_plan) {
+  const tw_status_t status = check_layout(layout, message);
+  if (status != TW_STATUS_OK) return status;
+  tw_plan_t* plan = calloc(1, sizeof(*plan));
+  if (plan == NULL || !allocate_tables(plan, layout)) {
+    tw_plan_destroy(plan);
+    return tw_message_write(message, TW_STATUS_NO_MEMORY, "out of memory");
+  }
+  build_slot_index(plan);
+  build_batches(plan);
+  *out_plan = plan;
+  return TW_STATUS_OK;
+}
+
+void tw_plan_destroy(tw_plan_t* plan) {
+  if (plan == NULL) return;
+  free(plan->slots);
+  free(plan->bindings);
+  free(plan->commands);
+  free(plan->constants);
+  free(plan->binding_lengths);
+  free(plan->unit_ends);
+  free(plan->batches);
+  free(plan->slot_bindings);
+  free(plan->slot_binding_first);
+  free(plan);
+}
+
+uint32_t tw_plan_slot_count(const tw_plan_t* plan) { return plan->slot_count; }
+
+uint32_t tw_plan_command_count(const tw_plan_t* plan) { return plan->command_count; }
+
+const tw_plan_slot_t* tw_plan_slot(const tw_plan_t* plan, uint32_t slot) { return &plan->slots[slot]; }
+
+const tw_plan_command_t* tw_plan_command(const tw_plan_t* plan, uint32_t command) { return &plan->commands[command]; }
+
+const tw_plan_binding_t* tw_plan_binding(const tw_plan_t* plan, uint32_t binding) { return &plan->bindings[binding]; }

@@ -1,0 +1,38 @@
+// What plan.c (recording) and replay.c (running) share. Private to the core.
+#ifndef TW_PLAN_INTERNAL_H_
+#define TW_PLAN_INTERNAL_H_
+
+#include "tw_plan.h"
+
+// Copies and fills are cut into units of this many bytes; a multiple of every pattern length.
+enum { TW_TRANSFER_UNIT_BYTES = 256 << 10 };
+
+// Commands that may run at the same time; their units are numbered through.
+typedef struct tw_batch_t {
+  uint32_t first;
+  uint32_t end;
+  uint64_t unit_count;
+} tw_batch_t;
+
+struct tw_plan_t {
+  tw_plan_slot_t* slots;
+  tw_plan_binding_t* bindings;
+  tw_plan_command_t* commands;
+  uint32_t* constants;
+  size_t* binding_lengths;       // parallel to bindings, as kernels want them
+  uint64_t* unit_ends;           // per command: the batch's units up to and including this command
+  tw_batch_t* batches;
+  uint32_t* slot_bindings;       // binding ordinals sorted by slot
+  uint32_t* slot_binding_first;  // slot_count + 1 entries into slot_bindings
+  uint32_t slot_count;
+  uint32_t binding_count;
+  uint32_t command_count;
+  uint32_t constant_count;
+  uint32_t batch_count;
+  uint32_t local_memory_bytes;   // the largest any dispatch asks for
+};
+
+// Units of one command: workgroups, or transfer units; 0 for host calls.
+uint64_t tw_plan_unit_count(const tw_plan_t* plan, const tw_plan_command_t* command);
+
+#endif  // TW_PLAN_INTERNAL_H_

@@ -1,0 +1,91 @@
+// What the files of the Python binding share: the types, the run of a plan, error helpers.
+//
+// All functions here need the GIL. Types are created once per process (no sub-interpreters).
+#ifndef TW_PYTHON_BINDING_H_
+#define TW_PYTHON_BINDING_H_
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "tw_image.h"
+#include "tw_memory.h"
+#include "tw_plan.h"
+#include "tw_pool.h"
+
+typedef struct tw_memory_object_t tw_memory_object_t;
+
+typedef struct tw_pool_object_t {
+  PyObject_HEAD
+  tw_pool_t* pool;
+  int closed;
+} tw_pool_object_t;
+
+// A frame with the buffers of its run; idle ones are kept in a list at the plan.
+typedef struct tw_call_t {
+  struct tw_call_t* next;
+  tw_frame_t* frame;
+  Py_buffer* views;         // one per slot; obj NULL where nothing is held
+  PyObject** owners;        // one per slot, borrowed for the run; NULL for raw addresses
+} tw_call_t;
+
+typedef struct tw_plan_object_t {
+  PyObject_HEAD
+  tw_plan_t* plan;
+  PyObject* host_calls;     // tuple of callables
+  PyObject* owners;         // tuple of objects to keep alive
+  tw_call_t* idle_calls;
+  uint32_t idle_count;
+} tw_plan_object_t;
+
+extern PyTypeObject* tw_memory_type;
+extern PyTypeObject* tw_image_type;
+extern PyTypeObject* tw_pool_type;
+extern PyTypeObject* tw_plan_type;
+extern PyTypeObject* tw_invocation_type;
+
+int tw_memory_register(PyObject* module);
+int tw_image_register(PyObject* module);
+int tw_pool_register(PyObject* module);
+int tw_plan_register(PyObject* module);
+int tw_invocation_register(PyObject* module);
+
+// Creates a type from its spec and adds it to the module. NULL with an exception on failure.
+PyTypeObject* tw_type_add(PyObject* module, PyType_Spec* spec, const char* name);
+
+// The last lines of every dealloc.
+void tw_object_free(PyObject* self);
+
+// Sets the exception a status stands for (not for OK and HOST_FAILED, which has one already).
+void tw_status_raise(tw_status_t status, const char* text);
+
+// ---- memory ----
+
+PyObject* tw_memory_new(size_t size_bytes);
+void* tw_memory_object_data(PyObject* memory);
+
+// A byte view of `size_bytes` at `data` that keeps `owner`'s buffer held (owner may be NULL).
+PyObject* tw_memory_borrow(void* data, size_t size_bytes, int readonly, PyObject* owner);
+
+PyObject* tw_map_file(PyObject* module, PyObject* arguments, PyObject* keywords);
+
+// ---- running plans ----
+
+// An idle call of the plan, or a new one. NULL with an exception on failure.
+tw_call_t* tw_call_acquire(tw_plan_object_t* plan);
+
+// Releases the held buffers and puts the call back.
+void tw_call_release(tw_plan_object_t* plan, tw_call_t* call);
+
+// Binds a slot to an object's buffer, checking contiguity, length, writability and alignment.
+int tw_call_bind_object(tw_plan_object_t* plan, tw_call_t* call, uint32_t slot, PyObject* object);
+
+// Binds a slot to an address; `owner` (borrowed, may be NULL) is what views for host calls keep alive.
+void tw_call_bind_address(tw_call_t* call, uint32_t slot, void* base, PyObject* owner);
+
+// Runs with the GIL released. `pool` is a Pool object or None. Returns -1 with an exception set.
+int tw_call_run(tw_plan_object_t* plan, tw_call_t* call, PyObject* pool, uint64_t* command_ns);
+
+// True for None or an open Pool; otherwise sets an exception.
+int tw_pool_check(PyObject* pool);
+
+#endif  // TW_PYTHON_BINDING_H_

@@ -1,0 +1,399 @@
+// `Invocation`: the fast call path of a whole static model.
+
+#include "binding.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+PyTypeObject* tw_invocation_type;
+
+enum { IDLE_CONTEXT_LIMIT = 8 };
+
+// What an input must look like.
+typedef struct input_spec_t {
+  PyObject* name;     // str
+  PyObject* formats;  // str: accepted formats separated by '|'
+  const char* format_text;
+  Py_ssize_t* shape;
+  int rank;
+} input_spec_t;
+
+// What one call in flight has for itself: a call of the plan, scratch memory, room for misaligned inputs.
+typedef struct context_t {
+  struct context_t* next;
+  tw_call_t* call;
+  PyObject** memories;  // one per slot: a Memory for scratch and staged inputs, else NULL
+} context_t;
+
+typedef struct invocation_object_t {
+  PyObject_HEAD
+  tw_plan_object_t* plan;
+  PyObject* pool;
+  PyObject* outputs;    // tuple of callables
+  PyObject* constants;  // tuple of buffers
+  input_spec_t* inputs;
+  uint32_t input_count;
+  uint32_t output_count;
+  uint32_t constant_count;
+  context_t* idle;
+  uint32_t idle_count;
+} invocation_object_t;
+
+// ---- contexts ---------------------------------------------------------------------------------------
+
+static void context_destroy(invocation_object_t* self, context_t* context) {
+  const uint32_t slot_count = tw_plan_slot_count(self->plan->plan);
+  if (context->call != NULL) tw_call_release(self->plan, context->call);
+  for (uint32_t slot = 0; context->memories != NULL && slot < slot_count; ++slot) {
+    Py_XDECREF(context->memories[slot]);
+  }
+  free(context->memories);
+  free(context);
+}
+
+static int context_fill(invocation_object_t* self, context_t* context) {
+  const uint32_t slot_count = tw_plan_slot_count(self->plan->plan);
+  const uint32_t first_constant = self->input_count + self->output_count;
+  const uint32_t first_scratch = first_constant + self->constant_count;
+  for (uint32_t slot = first_constant; slot < first_scratch; ++slot) {
+    PyObject* constant = PyTuple_GetItem(self->constants, (Py_ssize_t)(slot - first_constant));
+    if (tw_call_bind_object(self->plan, context->call, slot, constant) < 0) return -1;
+  }
+  for (uint32_t slot = first_scratch; slot < slot_count; ++slot) {
+    context->memories[slot] = tw_memory_new((size_t)tw_plan_slot(self->plan->plan, slot)->size_bytes);
+    if (context->memories[slot] == NULL) return -1;
+    tw_call_bind_address(context->call, slot, tw_memory_object_data(context->memories[slot]),
+                         context->memories[slot]);
+  }
+  return 0;
+}
+
+static context_t* context_acquire(invocation_object_t* self) {
+  context_t* context = self->idle;
+  if (context != NULL) {
+    self->idle = context->next;
+    --self->idle_count;
+    return context;
+  }
+  context = calloc(1, sizeof(*context));
+  if (context != NULL) {
+    context->memories = calloc((size_t)tw_plan_slot_count(self->plan->plan) + 1, sizeof(*context->memories));
+  }
+  if (context == NULL || context->memories == NULL) {
+    free(context);
+    PyErr_NoMemory();
+    return NULL;
+  }
+  context->call = tw_call_acquire(self->plan);
+  if (context->call == NULL || context_fill(self, context) < 0) {
+    context_destroy(self, context);
+    return NULL;
+  }
+  return context;
+}
+
+// Lets go of the caller's arrays; constants and scratch stay bound.
+static void context_release(invocation_object_t* self, context_t* context) {
+  tw_call_t* call = context->call;
+  const uint32_t border_count = self->input_count + self->output_count;
+  for (uint32_t slot = 0; slot < border_count; ++slot) {
+    if (call->views[slot].obj != NULL) PyBuffer_Release(&call->views[slot]);
+    call->owners[slot] = NULL;
+  }
+  if (self->idle_count >= IDLE_CONTEXT_LIMIT) {
+    context_destroy(self, context);
+    return;
+  }
+  context->next = self->idle;
+  self->idle = context;
+  ++self->idle_count;
+}
+
+// ---- inputs and outputs -----------------------------------------------------------------------------
+
+// True if `format` is one of the alternatives. A byte-order mark that means "native" is skipped.
+static int format_matches(const char* format, const char* alternatives) {
+  if (format == NULL) format = "B";
+  if (*format == '@' || *format == '=' || (*format == '<' && PY_LITTLE_ENDIAN)) ++format;
+  const size_t length = strlen(format);
+  for (const char* option = alternatives; option != NULL; option = strchr(option, '|')) {
+    if (*option == '|') ++option;
+    if (strncmp(option, format, length) == 0 && (option[length] == '|' || option[length] == '\0')) return 1;
+  }
+  return 0;
+}
+
+static int shape_matches(const Py_buffer* view, const input_spec_t* spec) {
+  if (view->ndim != spec->rank) return 0;
+  for (int axis = 0; axis < spec->rank; ++axis) {
+    if (view->shape[axis] != spec->shape[axis]) return 0;
+  }
+  return 1;
+}
+
+static PyObject* shape_tuple(const Py_ssize_t* shape, int rank) {
+  PyObject* tuple = PyTuple_New(rank);
+  for (int axis = 0; tuple != NULL && axis < rank; ++axis) {
+    PyObject* extent = PyLong_FromSsize_t(shape[axis]);
+    if (extent == NULL || PyTuple_SetItem(tuple, axis, extent) < 0) Py_CLEAR(tuple);
+  }
+  return tuple;
+}
+
+static void raise_shape(const Py_buffer* view, const input_spec_t* spec) {
+  PyObject* got = shape_tuple(view->shape, view->ndim);
+  PyObject* expected = shape_tuple(spec->shape, spec->rank);
+  if (got != NULL && expected != NULL) {
+    PyErr_Format(PyExc_ValueError, "input '%U' has shape %R, expected %R", spec->name, got, expected);
+  }
+  Py_XDECREF(got);
+  Py_XDECREF(expected);
+}
+
+// Copies a misaligned input to memory of the context's own.
+static int stage_input(invocation_object_t* self, context_t* context, uint32_t slot, const Py_buffer* view) {
+  PyObject** memory = &context->memories[slot];
+  if (*memory == NULL) *memory = tw_memory_new((size_t)tw_plan_slot(self->plan->plan, slot)->size_bytes);
+  if (*memory == NULL) return -1;
+  const uint64_t size_bytes = tw_plan_slot(self->plan->plan, slot)->size_bytes;
+  if (size_bytes != 0) memcpy(tw_memory_object_data(*memory), view->buf, (size_t)size_bytes);
+  tw_call_bind_address(context->call, slot, tw_memory_object_data(*memory), *memory);
+  return 0;
+}
+
+static int bind_input(invocation_object_t* self, context_t* context, uint32_t slot, PyObject* object) {
+  const input_spec_t* spec = &self->inputs[slot];
+  const tw_plan_slot_t* info = tw_plan_slot(self->plan->plan, slot);
+  Py_buffer* view = &context->call->views[slot];
+  if (!PyObject_CheckBuffer(object)) {
+    PyErr_Format(PyExc_TypeError, "input '%U' is a %R, expected an array with the buffer protocol", spec->name,
+                 Py_TYPE(object));
+    return -1;
+  }
+  if (PyObject_GetBuffer(object, view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_ValueError, "input '%U' is not C-contiguous", spec->name);
+    return -1;
+  }
+  if (!format_matches(view->format, spec->format_text)) {
+    PyErr_Format(PyExc_TypeError, "input '%U' has format '%s', expected '%U'", spec->name,
+                 view->format == NULL ? "B" : view->format, spec->formats);
+    return -1;
+  }
+  if (!shape_matches(view, spec)) {
+    raise_shape(view, spec);
+    return -1;
+  }
+  if ((uint64_t)view->len < info->size_bytes) {
+    PyErr_Format(PyExc_ValueError, "input '%U' has %zd bytes, but the plan reads %llu", spec->name, view->len,
+                 (unsigned long long)info->size_bytes);
+    return -1;
+  }
+  if (info->alignment > 1 && ((uintptr_t)view->buf & (info->alignment - 1)) != 0) {
+    return stage_input(self, context, slot, view);
+  }
+  tw_call_bind_address(context->call, slot, view->buf, object);
+  return 0;
+}
+
+static PyObject* make_output(invocation_object_t* self, context_t* context, uint32_t index) {
+  PyObject* allocate = PyTuple_GetItem(self->outputs, (Py_ssize_t)index);
+  PyObject* output = allocate == NULL ? NULL : PyObject_CallObject(allocate, NULL);
+  if (output == NULL) return NULL;
+  if (tw_call_bind_object(self->plan, context->call, self->input_count + index, output) < 0) Py_CLEAR(output);
+  return output;
+}
+
+// ---- the call ---------------------------------------------------------------------------------------
+
+static PyObject* run_in_context(invocation_object_t* self, context_t* context, PyObject* arguments) {
+  for (uint32_t i = 0; i < self->input_count; ++i) {
+    if (bind_input(self, context, i, PyTuple_GetItem(arguments, (Py_ssize_t)i)) < 0) return NULL;
+  }
+  if (self->output_count == 1) {
+    PyObject* output = make_output(self, context, 0);
+    if (output != NULL && tw_call_run(self->plan, context->call, self->pool, NULL) < 0) Py_CLEAR(output);
+    return output;
+  }
+  PyObject* outputs = PyTuple_New((Py_ssize_t)self->output_count);
+  for (uint32_t i = 0; outputs != NULL && i < self->output_count; ++i) {
+    PyObject* output = make_output(self, context, i);
+    if (output == NULL || PyTuple_SetItem(outputs, (Py_ssize_t)i, output) < 0) Py_CLEAR(outputs);
+  }
+  if (outputs != NULL && tw_call_run(self->plan, context->call, self->pool, NULL) < 0) Py_CLEAR(outputs);
+  return outputs;
+}
+
+static PyObject* invocation_call(PyObject* object, PyObject* arguments, PyObject* keywords) {
+  invocation_object_t* self = (invocation_object_t*)object;
+  if (keywords != NULL && PyDict_Size(keywords) != 0) {
+    PyErr_SetString(PyExc_TypeError, "an invocation takes positional arguments only");
+    return NULL;
+  }
+  if (PyTuple_Size(arguments) != (Py_ssize_t)self->input_count) {
+    return PyErr_Format(PyExc_TypeError, "got %zd inputs, expected %u", PyTuple_Size(arguments), self->input_count);
+  }
+  if (!tw_pool_check(self->pool)) return NULL;
+  context_t* context = context_acquire(self);
+  if (context == NULL) return NULL;
+  PyObject* result = run_in_context(self, context, arguments);
+  context_release(self, context);
+  return result;
+}
+
+// ---- construction -----------------------------------------------------------------------------------
+
+static int read_shape(PyObject* shape, input_spec_t* spec) {
+  PyObject* extents = PySequence_Tuple(shape);
+  if (extents == NULL) return -1;
+  const Py_ssize_t rank = PyTuple_Size(extents);
+  spec->shape = calloc((size_t)rank + 1, sizeof(*spec->shape));
+  spec->rank = (int)rank;
+  if (spec->shape == NULL) PyErr_NoMemory();
+  for (Py_ssize_t axis = 0; spec->shape != NULL && axis < rank && !PyErr_Occurred(); ++axis) {
+    spec->shape[axis] = PyLong_AsSsize_t(PyTuple_GetItem(extents, axis));
+  }
+  Py_DECREF(extents);
+  return PyErr_Occurred() ? -1 : 0;
+}
+
+static int read_inputs(PyObject* inputs, invocation_object_t* self) {
+  PyObject* items = PySequence_Tuple(inputs);
+  if (items == NULL) return -1;
+  const Py_ssize_t count = PyTuple_Size(items);
+  self->inputs = calloc((size_t)count + 1, sizeof(*self->inputs));
+  if (self->inputs == NULL) PyErr_NoMemory();
+  for (Py_ssize_t i = 0; self->inputs != NULL && i < count && !PyErr_Occurred(); ++i) {
+    input_spec_t* spec = &self->inputs[i];
+    PyObject* shape = NULL;
+    PyObject* item = PyTuple_GetItem(items, i);
+    if (!PyTuple_Check(item)) {
+      PyErr_Format(PyExc_TypeError, "input %zd: expected a tuple (name, formats, shape)", i);
+      break;
+    }
+    if (!PyArg_ParseTuple(item, "UUO", &spec->name, &spec->formats, &shape)) break;
+    spec->name = Py_NewRef(spec->name);
+    spec->formats = Py_NewRef(spec->formats);
+    self->input_count = (uint32_t)i + 1;
+    spec->format_text = PyUnicode_AsUTF8AndSize(spec->formats, NULL);
+    if (spec->format_text != NULL) read_shape(shape, spec);
+  }
+  Py_DECREF(items);
+  return PyErr_Occurred() ? -1 : 0;
+}
+
+static int read_tuple(PyObject* sequence, PyObject** out_tuple, uint32_t* out_count) {
+  *out_tuple = sequence == NULL ? PyTuple_New(0) : PySequence_Tuple(sequence);
+  if (*out_tuple == NULL) return -1;
+  *out_count = (uint32_t)PyTuple_Size(*out_tuple);
+  return 0;
+}
+
+// Inputs, outputs and constants come first among the slots, and nothing writes to an input.
+static int check_slots(invocation_object_t* self) {
+  const uint64_t named = (uint64_t)self->input_count + self->output_count + self->constant_count;
+  const uint32_t slot_count = tw_plan_slot_count(self->plan->plan);
+  if (named > slot_count) {
+    PyErr_Format(PyExc_ValueError, "%llu inputs, outputs and constants, but the plan has %u slots",
+                 (unsigned long long)named, slot_count);
+    return -1;
+  }
+  for (uint32_t i = 0; i < self->input_count; ++i) {
+    if (tw_plan_slot(self->plan->plan, i)->flags & TW_SLOT_WRITABLE) {
+      PyErr_Format(PyExc_ValueError, "input '%U': the plan writes to slot %u", self->inputs[i].name, i);
+      return -1;
+    }
+  }
+  return 0;
+}
+
+static PyObject* invocation_construct(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
+  static char* names[] = {"plan", "pool", "inputs", "outputs", "constants", NULL};
+  PyObject* plan = NULL;
+  PyObject* pool = NULL;
+  PyObject* inputs = NULL;
+  PyObject* outputs = NULL;
+  PyObject* constants = NULL;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!OOO|O:Invocation", names, tw_plan_type, &plan, &pool,
+                                   &inputs, &outputs, &constants) ||
+      !tw_pool_check(pool)) {
+    return NULL;
+  }
+  invocation_object_t* self = (invocation_object_t*)PyType_GenericAlloc(type, 0);
+  if (self == NULL) return NULL;
+  self->plan = (tw_plan_object_t*)Py_NewRef(plan);
+  self->pool = Py_NewRef(pool);
+  if (read_inputs(inputs, self) < 0 || read_tuple(outputs, &self->outputs, &self->output_count) < 0 ||
+      read_tuple(constants, &self->constants, &self->constant_count) < 0 || check_slots(self) < 0) {
+    Py_DECREF(self);
+    return NULL;
+  }
+  context_t* context = context_acquire(self);  // checks the constants, allocates the scratch
+  if (context == NULL) {
+    Py_DECREF(self);
+    return NULL;
+  }
+  context_release(self, context);
+  return (PyObject*)self;
+}
+
+static int invocation_traverse(PyObject* object, visitproc visit, void* arg) {
+  invocation_object_t* self = (invocation_object_t*)object;
+  Py_VISIT(Py_TYPE(object));
+  Py_VISIT((PyObject*)self->plan);
+  Py_VISIT(self->outputs);
+  return 0;
+}
+
+// The output callables are what can close a cycle.
+static int invocation_clear(PyObject* object) {
+  invocation_object_t* self = (invocation_object_t*)object;
+  PyObject* outputs = self->outputs;
+  self->outputs = PyTuple_New(0);
+  if (self->outputs == NULL) PyErr_Clear();
+  Py_XDECREF(outputs);
+  return 0;
+}
+
+static void invocation_dealloc(PyObject* object) {
+  invocation_object_t* self = (invocation_object_t*)object;
+  PyObject_GC_UnTrack(object);
+  while (self->idle != NULL) {
+    context_t* context = self->idle;
+    self->idle = context->next;
+    context_destroy(self, context);
+  }
+  for (uint32_t i = 0; i < self->input_count; ++i) {
+    Py_XDECREF(self->inputs[i].name);
+    Py_XDECREF(self->inputs[i].formats);
+    free(self->inputs[i].shape);
+  }
+  free(self->inputs);
+  Py_XDECREF(self->outputs);
+  Py_XDECREF(self->constants);
+  Py_XDECREF((PyObject*)self->plan);
+  Py_XDECREF(self->pool);
+  tw_object_free(object);
+}
+
+static PyType_Slot invocation_slots[] = {
+    {Py_tp_new, (void*)invocation_construct},
+    {Py_tp_dealloc, (void*)invocation_dealloc},
+    {Py_tp_traverse, (void*)invocation_traverse},
+    {Py_tp_clear, (void*)invocation_clear},
+    {Py_tp_call, (void*)invocation_call},
+    {Py_tp_doc, "Invocation(plan, pool, inputs, outputs, constants=()): call a static model with arrays."},
+    {0, NULL},
+};
+
+static PyType_Spec invocation_spec = {
+    .name = "tilewright.runtime._native.Invocation",
+    .basicsize = (int)sizeof(invocation_object_t),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .slots = invocation_slots,
+};
+
+int tw_invocation_register(PyObject* module) {
+  tw_invocation_type = tw_type_add(module, &invocation_spec, "Invocation");
+  return tw_invocation_type == NULL ? -1 : 0;
+}

@@ -1,0 +1,83 @@
+// The extension module `tilewright.runtime._native`: registration and error mapping.
+
+#include "binding.h"
+
+#include <errno.h>
+
+PyTypeObject* tw_type_add(PyObject* module, PyType_Spec* spec, const char* name) {
+  PyObject* type = PyType_FromModuleAndSpec(module, spec, NULL);
+  if (type == NULL) return NULL;
+  if (PyModule_AddObjectRef(module, name, type) < 0) {
+    Py_DECREF(type);
+    return NULL;
+  }
+  return (PyTypeObject*)type;  // the module's globals keep this reference for the life of the process
+}
+
+void tw_object_free(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  const freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+  release(self);
+  Py_DECREF(type);
+}
+
+void tw_status_raise(tw_status_t status, const char* text) {
+  switch (status) {
+    case TW_STATUS_OK:
+    case TW_STATUS_HOST_FAILED:
+    case TW_STATUS_INTERRUPTED:
+      return;  // no exception, or the callback has set one
+    case TW_STATUS_NO_MEMORY:
+      PyErr_NoMemory();
+      return;
+    case TW_STATUS_SYSTEM:
+      PyErr_SetFromErrno(PyExc_OSError);
+      return;
+    case TW_STATUS_KERNEL_FAILED:
+      PyErr_SetString(PyExc_RuntimeError, text);
+      return;
+    case TW_STATUS_INVALID:
+    default:
+      PyErr_SetString(PyExc_ValueError, text);
+      return;
+  }
+}
+
+static PyObject* processor_data(PyObject* module, PyObject* unused) {
+  (void)module;
+  (void)unused;
+  uint64_t words[TW_PROCESSOR_DATA_COUNT];
+  tw_processor_query(words);
+  PyObject* result = PyTuple_New(TW_PROCESSOR_DATA_COUNT);
+  for (Py_ssize_t i = 0; result != NULL && i < TW_PROCESSOR_DATA_COUNT; ++i) {
+    PyObject* word = PyLong_FromUnsignedLongLong(words[i]);
+    if (word == NULL || PyTuple_SetItem(result, i, word) < 0) Py_CLEAR(result);
+  }
+  return result;
+}
+
+static PyMethodDef module_methods[] = {
+    {"processor_data", processor_data, METH_NOARGS, "The eight processor words of the executable environment."},
+    {"map_file", (PyCFunction)(void (*)(void))tw_map_file, METH_VARARGS | METH_KEYWORDS,
+     "map_file(path, offset=0, length=None) -> Memory: a read-only shared mapping of a file range."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module_definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "tilewright.runtime._native",
+    .m_doc = "The C core; documented in tilewright.runtime.native.",
+    .m_size = -1,
+    .m_methods = module_methods,
+};
+
+PyMODINIT_FUNC PyInit__native(void) {
+  PyObject* module = PyModule_Create(&module_definition);
+  if (module == NULL) return NULL;
+  if (tw_memory_register(module) < 0 || tw_image_register(module) < 0 || tw_pool_register(module) < 0 ||
+      tw_plan_register(module) < 0 || tw_invocation_register(module) < 0) {
+    Py_DECREF(module);
+    return NULL;
+  }
+  return module;
+}

@@ -1,0 +1,363 @@
+// `Plan`: a recorded plan as a Python object, and the run that `Plan` and `Invocation` share.
+
+#include "binding.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+PyTypeObject* tw_plan_type;
+
+enum { IDLE_CALL_LIMIT = 8 };
+
+// ---- calls ------------------------------------------------------------------------------------------
+
+static void call_destroy(tw_call_t* call) {
+  tw_frame_destroy(call->frame);
+  free(call->views);
+  free(call->owners);
+  free(call);
+}
+
+tw_call_t* tw_call_acquire(tw_plan_object_t* plan) {
+  tw_call_t* call = plan->idle_calls;
+  if (call != NULL) {
+    plan->idle_calls = call->next;
+    --plan->idle_count;
+    return call;
+  }
+  const size_t slot_count = tw_plan_slot_count(plan->plan);
+  call = calloc(1, sizeof(*call));
+  if (call != NULL) {
+    call->views = calloc(slot_count + 1, sizeof(*call->views));
+    call->owners = calloc(slot_count + 1, sizeof(*call->owners));
+  }
+  if (call == NULL || call->views == NULL || call->owners == NULL ||
+      tw_frame_create(plan->plan, &call->frame) != TW_STATUS_OK) {
+    if (call != NULL) call_destroy(call);
+    PyErr_NoMemory();
+    return NULL;
+  }
+  return call;
+}
+
+void tw_call_release(tw_plan_object_t* plan, tw_call_t* call) {
+  const uint32_t slot_count = tw_plan_slot_count(plan->plan);
+  for (uint32_t slot = 0; slot < slot_count; ++slot) {
+    if (call->views[slot].obj != NULL) PyBuffer_Release(&call->views[slot]);
+    call->owners[slot] = NULL;
+  }
+  if (plan->idle_count >= IDLE_CALL_LIMIT) {
+    call_destroy(call);
+    return;
+  }
+  call->next = plan->idle_calls;
+  plan->idle_calls = call;
+  ++plan->idle_count;
+}
+
+void tw_call_bind_address(tw_call_t* call, uint32_t slot, void* base, PyObject* owner) {
+  call->owners[slot] = owner;
+  tw_frame_bind(call->frame, slot, base);
+}
+
+static int check_alignment(const tw_plan_slot_t* info, uint32_t slot, const void* base) {
+  if (info->alignment <= 1 || ((uintptr_t)base & (info->alignment - 1)) == 0) return 0;
+  PyErr_Format(PyExc_ValueError, "slot %u: address %p, expected a multiple of %u", slot, base, info->alignment);
+  return -1;
+}
+
+int tw_call_bind_object(tw_plan_object_t* plan, tw_call_t* call, uint32_t slot, PyObject* object) {
+  const tw_plan_slot_t* info = tw_plan_slot(plan->plan, slot);
+  if (object == Py_None && info->size_bytes == 0) {
+    tw_call_bind_address(call, slot, NULL, NULL);
+    return 0;
+  }
+  if (PyLong_Check(object)) {
+    void* base = PyLong_AsVoidPtr(object);
+    if (base == NULL && PyErr_Occurred()) return -1;
+    tw_call_bind_address(call, slot, base, NULL);
+    return check_alignment(info, slot, base);
+  }
+  Py_buffer* view = &call->views[slot];
+  const int writable = (info->flags & TW_SLOT_WRITABLE) != 0;
+  if (!PyObject_CheckBuffer(object) ||
+      PyObject_GetBuffer(object, view, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) < 0) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_ValueError, "slot %u: got %R, expected a C-contiguous%s buffer", slot, Py_TYPE(object),
+                 writable ? " writable" : "");
+    return -1;
+  }
+  if ((uint64_t)view->len < info->size_bytes) {
+    PyErr_Format(PyExc_ValueError, "slot %u: buffer of %zd bytes, expected at least %llu", slot, view->len,
+                 (unsigned long long)info->size_bytes);
+    return -1;
+  }
+  tw_call_bind_address(call, slot, view->buf, object);
+  return check_alignment(info, slot, view->buf);
+}
+
+// ---- running ----------------------------------------------------------------------------------------
+
+typedef struct run_context_t {
+  tw_plan_object_t* plan;
+  tw_call_t* call;
+  PyThreadState* thread;
+} run_context_t;
+
+static PyObject* binding_view(const run_context_t* run, uint32_t ordinal) {
+  const tw_plan_binding_t* binding = tw_plan_binding(run->plan->plan, ordinal);
+  const uintptr_t base = (uintptr_t)tw_frame_slot_base(run->call->frame, binding->slot);
+  PyObject* memory = tw_memory_borrow((void*)(base + (uintptr_t)binding->offset), (size_t)binding->length,
+                                      !(binding->flags & TW_BINDING_WRITABLE), run->call->owners[binding->slot]);
+  if (memory == NULL) return NULL;
+  PyObject* view = PyMemoryView_FromObject(memory);
+  Py_DECREF(memory);
+  return view;
+}
+
+static int call_host(const run_context_t* run, const tw_plan_command_t* command) {
+  PyObject* arguments = PyTuple_New((Py_ssize_t)command->binding_count);
+  for (uint32_t i = 0; arguments != NULL && i < command->binding_count; ++i) {
+    PyObject* view = binding_view(run, command->binding_first + i);
+    if (view == NULL || PyTuple_SetItem(arguments, (Py_ssize_t)i, view) < 0) Py_CLEAR(arguments);
+  }
+  if (arguments == NULL) return -1;
+  PyObject* host_calls = run->plan->host_calls;  // emptied only if the collector broke a cycle
+  PyObject* function = host_calls == NULL ? NULL : PyTuple_GetItem(host_calls, (Py_ssize_t)command->function);
+  PyObject* result = function == NULL ? NULL : PyObject_CallObject(function, arguments);
+  Py_DECREF(arguments);
+  Py_XDECREF(result);
+  return result == NULL ? -1 : 0;
+}
+
+static int on_host_call(void* context, uint32_t command) {
+  run_context_t* run = context;
+  PyEval_RestoreThread(run->thread);
+  const int result = call_host(run, tw_plan_command(run->plan->plan, command));
+  run->thread = PyEval_SaveThread();
+  return result;
+}
+
+static int on_poll(void* context) {
+  run_context_t* run = context;
+  PyEval_RestoreThread(run->thread);
+  const int result = PyErr_CheckSignals();
+  run->thread = PyEval_SaveThread();
+  return result;
+}
+
+int tw_call_run(tw_plan_object_t* plan, tw_call_t* call, PyObject* pool, uint64_t* command_ns) {
+  run_context_t context = {.plan = plan, .call = call};
+  const tw_run_options_t options = {
+      .pool = pool == Py_None ? NULL : ((tw_pool_object_t*)pool)->pool,
+      .host_call = on_host_call,
+      .poll = on_poll,
+      .context = &context,
+      .command_ns = command_ns,
+  };
+  tw_failure_t failure;
+  context.thread = PyEval_SaveThread();
+  const tw_status_t status = tw_frame_run(call->frame, &options, &failure);
+  PyEval_RestoreThread(context.thread);
+  if (status == TW_STATUS_OK) return 0;
+  if (status == TW_STATUS_KERNEL_FAILED) {
+    PyErr_Format(PyExc_RuntimeError, "command %u: the kernel returned %d", failure.command, failure.code);
+  } else {
+    tw_status_raise(status, "the run failed");
+  }
+  return -1;
+}
+
+static int run_buffers(tw_plan_object_t* plan, PyObject* pool, PyObject* buffers, uint64_t* command_ns) {
+  const uint32_t slot_count = tw_plan_slot_count(plan->plan);
+  if (PyTuple_Size(buffers) != (Py_ssize_t)slot_count) {
+    PyErr_Format(PyExc_ValueError, "got %zd buffers, expected one per slot (%u)", PyTuple_Size(buffers), slot_count);
+    return -1;
+  }
+  tw_call_t* call = tw_call_acquire(plan);
+  if (call == NULL) return -1;
+  int result = 0;
+  for (uint32_t slot = 0; result == 0 && slot < slot_count; ++slot) {
+    result = tw_call_bind_object(plan, call, slot, PyTuple_GetItem(buffers, (Py_ssize_t)slot));
+  }
+  if (result == 0) result = tw_call_run(plan, call, pool, command_ns);
+  tw_call_release(plan, call);
+  return result;
+}
+
+static int run_arguments(PyObject* self, PyObject* const* arguments, Py_ssize_t count, uint64_t* command_ns) {
+  if (count != 2) {
+    PyErr_Format(PyExc_TypeError, "got %zd arguments, expected (pool, buffers)", count);
+    return -1;
+  }
+  if (!tw_pool_check(arguments[0])) return -1;
+  // A tuple of our own: nobody can drop a buffer while the run uses it.
+  PyObject* buffers = PySequence_Tuple(arguments[1]);
+  if (buffers == NULL) return -1;
+  const int result = run_buffers((tw_plan_object_t*)self, arguments[0], buffers, command_ns);
+  Py_DECREF(buffers);
+  return result;
+}
+
+static PyObject* plan_run(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  if (run_arguments(self, arguments, count, NULL) < 0) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyObject* plan_run_timed(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  const uint32_t command_count = tw_plan_command_count(((tw_plan_object_t*)self)->plan);
+  uint64_t* command_ns = calloc((size_t)command_count + 1, sizeof(*command_ns));
+  if (command_ns == NULL) return PyErr_NoMemory();
+  PyObject* result = NULL;
+  if (run_arguments(self, arguments, count, command_ns) == 0) result = PyList_New((Py_ssize_t)command_count);
+  for (uint32_t i = 0; result != NULL && i < command_count; ++i) {
+    PyObject* value = PyLong_FromUnsignedLongLong(command_ns[i]);
+    if (value == NULL || PyList_SetItem(result, (Py_ssize_t)i, value) < 0) Py_CLEAR(result);
+  }
+  free(command_ns);
+  return result;
+}
+
+// ---- construction -----------------------------------------------------------------------------------
+
+// The records of a buffer in memory of our own, which is aligned; `bytes` itself need not be.
+static void* copy_records(const Py_buffer* view, size_t record_bytes, const char* what, uint32_t* out_count) {
+  const size_t size_bytes = (size_t)view->len;
+  if (size_bytes % record_bytes != 0 || size_bytes / record_bytes > INT32_MAX) {
+    PyErr_Format(PyExc_ValueError, "%s: %zu bytes, expected whole records of %zu", what, size_bytes, record_bytes);
+    return NULL;
+  }
+  void* records = malloc(size_bytes + 1);
+  if (records == NULL) return PyErr_NoMemory();
+  if (size_bytes != 0) memcpy(records, view->buf, size_bytes);
+  *out_count = (uint32_t)(size_bytes / record_bytes);
+  return records;
+}
+
+static tw_plan_t* create_plan(const Py_buffer views[4], Py_ssize_t host_call_count) {
+  tw_plan_layout_t layout = {.host_call_count = (uint32_t)host_call_count};
+  void* commands = copy_records(&views[0], sizeof(tw_plan_command_t), "commands", &layout.command_count);
+  void* bindings = commands == NULL
+                       ? NULL
+                       : copy_records(&views[1], sizeof(tw_plan_binding_t), "bindings", &layout.binding_count);
+  void* slots =
+      bindings == NULL ? NULL : copy_records(&views[2], sizeof(tw_plan_slot_t), "slots", &layout.slot_count);
+  void* constants =
+      slots == NULL ? NULL : copy_records(&views[3], sizeof(uint32_t), "constants", &layout.constant_count);
+  layout.commands = commands;
+  layout.bindings = bindings;
+  layout.slots = slots;
+  layout.constants = constants;
+  tw_plan_t* plan = NULL;
+  if (constants != NULL) {
+    tw_message_t message = {{0}};
+    const tw_status_t status = tw_plan_create(&layout, &message, &plan);
+    if (status != TW_STATUS_OK) tw_status_raise(status, message.text);
+  }
+  free(commands);
+  free(bindings);
+  free(slots);
+  free(constants);
+  return plan;
+}
+
+static PyObject* plan_construct(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
+  static char* names[] = {"commands", "bindings", "slots", "constants", "host_calls", "owners", NULL};
+  Py_buffer views[4];
+  PyObject* host_calls = NULL;
+  PyObject* owners = NULL;
+  memset(views, 0, sizeof(views));
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "y*y*y*y*|OO:Plan", names, &views[0], &views[1], &views[2],
+                                   &views[3], &host_calls, &owners)) {
+    return NULL;
+  }
+  tw_plan_object_t* self = (tw_plan_object_t*)PyType_GenericAlloc(type, 0);
+  if (self != NULL) {
+    self->host_calls = host_calls == NULL ? PyTuple_New(0) : PySequence_Tuple(host_calls);
+    self->owners = owners == NULL ? PyTuple_New(0) : PySequence_Tuple(owners);
+    if (self->host_calls != NULL && self->owners != NULL) {
+      self->plan = create_plan(views, PyTuple_Size(self->host_calls));
+    }
+    if (self->plan == NULL) Py_CLEAR(self);
+  }
+  for (int i = 0; i < 4; ++i) PyBuffer_Release(&views[i]);
+  return (PyObject*)self;
+}
+
+static int plan_traverse(PyObject* object, visitproc visit, void* arg) {
+  tw_plan_object_t* self = (tw_plan_object_t*)object;
+  Py_VISIT(Py_TYPE(object));
+  Py_VISIT(self->host_calls);
+  Py_VISIT(self->owners);
+  return 0;
+}
+
+// Only the host calls can close a cycle; the owners must live as long as the plan can run.
+static int plan_clear(PyObject* object) {
+  tw_plan_object_t* self = (tw_plan_object_t*)object;
+  PyObject* host_calls = self->host_calls;
+  self->host_calls = PyTuple_New(0);
+  if (self->host_calls == NULL) PyErr_Clear();
+  Py_XDECREF(host_calls);
+  return 0;
+}
+
+static void plan_dealloc(PyObject* object) {
+  tw_plan_object_t* self = (tw_plan_object_t*)object;
+  PyObject_GC_UnTrack(object);
+  while (self->idle_calls != NULL) {
+    tw_call_t* call = self->idle_calls;
+    self->idle_calls = call->next;
+    call_destroy(call);
+  }
+  tw_plan_destroy(self->plan);
+  Py_XDECREF(self->host_calls);
+  Py_XDECREF(self->owners);
+  tw_object_free(object);
+}
+
+static PyObject* plan_command_count(PyObject* object, void* unused) {
+  (void)unused;
+  return PyLong_FromUnsignedLong(tw_plan_command_count(((tw_plan_object_t*)object)->plan));
+}
+
+static PyObject* plan_slot_count(PyObject* object, void* unused) {
+  (void)unused;
+  return PyLong_FromUnsignedLong(tw_plan_slot_count(((tw_plan_object_t*)object)->plan));
+}
+
+static PyGetSetDef plan_properties[] = {
+    {"command_count", plan_command_count, NULL, "Number of commands.", NULL},
+    {"slot_count", plan_slot_count, NULL, "Number of buffers a run takes.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef plan_methods[] = {
+    {"run", (PyCFunction)(void (*)(void))plan_run, METH_FASTCALL, "run(pool, buffers) -> None"},
+    {"run_timed", (PyCFunction)(void (*)(void))plan_run_timed, METH_FASTCALL,
+     "run_timed(pool, buffers) -> list of nanoseconds per command"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot plan_slots[] = {
+    {Py_tp_new, (void*)plan_construct},
+    {Py_tp_dealloc, (void*)plan_dealloc},
+    {Py_tp_traverse, (void*)plan_traverse},
+    {Py_tp_clear, (void*)plan_clear},
+    {Py_tp_getset, plan_properties},
+    {Py_tp_methods, plan_methods},
+    {Py_tp_doc, "Plan(commands, bindings, slots, constants, host_calls=(), owners=()): recorded commands."},
+    {0, NULL},
+};
+
+static PyType_Spec plan_spec = {
+    .name = "tilewright.runtime._native.Plan",
+    .basicsize = (int)sizeof(tw_plan_object_t),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .slots = plan_slots,
+};
+
+int tw_plan_register(PyObject* module) {
+  tw_plan_type = tw_type_add(module, &plan_spec, "Plan");
+  return tw_plan_type == NULL ? -1 : 0;
+}

@@ -1,0 +1,288 @@
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan_internal.h"
+#include "wait.h"
+
+enum { POLL_INTERVAL_NS = 50 * 1000 * 1000 };
+
+struct tw_frame_t {
+  const tw_plan_t* plan;
+  tw_dispatch_state_t* states;  // one per command
+  void** pointers;              // one per binding
+  void** slot_bases;            // what the pointers were patched for
+  tw_scratch_t scratch;         // of the calling thread
+  uint8_t max_concurrency;      // what the states were patched for
+  _Atomic uint64_t failure;     // 0, or (command + 1) << 32 | code
+};
+
+// ---- frames -----------------------------------------------------------------------------------------
+
+static void fill_state(tw_frame_t* frame, uint32_t ordinal) {
+  const tw_plan_t* plan = frame->plan;
+  const tw_plan_command_t* command = &plan->commands[ordinal];
+  frame->states[ordinal] = (tw_dispatch_state_t){
+      .workgroup_size_x = command->workgroup_size[0],
+      .workgroup_size_y = command->workgroup_size[1],
+      .workgroup_size_z = (uint16_t)command->workgroup_size[2],
+      .constant_count = (uint16_t)command->constant_count,
+      .workgroup_count_x = command->workgroup_count[0],
+      .workgroup_count_y = command->workgroup_count[1],
+      .workgroup_count_z = (uint16_t)command->workgroup_count[2],
+      .max_concurrency = frame->max_concurrency,
+      .binding_count = (uint8_t)command->binding_count,
+      .constants = plan->constants + command->constant_first,
+      .binding_pointers = frame->pointers + command->binding_first,
+      .binding_lengths = plan->binding_lengths + command->binding_first,
+  };
+}
+
+tw_status_t tw_frame_create(const tw_plan_t* plan, tw_frame_t** out_frame) {
+  tw_frame_t* frame = calloc(1, sizeof(*frame));
+  if (frame == NULL) return TW_STATUS_NO_MEMORY;
+  frame->plan = plan;
+  frame->max_concurrency = 1;
+  frame->states = calloc((size_t)plan->command_count + 1, sizeof(*frame->states));
+  frame->pointers = calloc((size_t)plan->binding_count + 1, sizeof(*frame->pointers));
+  frame->slot_bases = calloc((size_t)plan->slot_count + 1, sizeof(*frame->slot_bases));
+  if (frame->states == NULL || frame->pointers == NULL || frame->slot_bases == NULL) {
+    tw_frame_destroy(frame);
+    return TW_STATUS_NO_MEMORY;
+  }
+  for (uint32_t i = 0; i < plan->binding_count; ++i) {
+    frame->pointers[i] = (void*)(uintptr_t)plan->bindings[i].offset;
+  }
+  for (uint32_t i = 0; i < plan->command_count; ++i) {
+    if (plan->commands[i].kind == TW_COMMAND_DISPATCH) fill_state(frame, i);
+  }
+  *out_frame = frame;
+  return TW_STATUS_OK;
+}
+
+void tw_frame_destroy(tw_frame_t* frame) {
+  if (frame == NULL) return;
+  tw_scratch_release(&frame->scratch);
+  free(frame->states);
+  free(frame->pointers);
+  free(frame->slot_bases);
+  free(frame);
+}
+
+void tw_frame_bind(tw_frame_t* frame, uint32_t slot, void* base) {
+  if (frame->slot_bases[slot] == base) return;
+  const tw_plan_t* plan = frame->plan;
+  frame->slot_bases[slot] = base;
+  const uint32_t end = plan->slot_binding_first[slot + 1];
+  for (uint32_t i = plan->slot_binding_first[slot]; i < end; ++i) {
+    const uint32_t binding = plan->slot_bindings[i];
+    frame->pointers[binding] = (void*)((uintptr_t)base + (uintptr_t)plan->bindings[binding].offset);
+  }
+}
+
+void* tw_frame_slot_base(const tw_frame_t* frame, uint32_t slot) { return frame->slot_bases[slot]; }
+
+static void set_max_concurrency(tw_frame_t* frame, uint32_t thread_count) {
+  const uint8_t value = thread_count > UINT8_MAX ? UINT8_MAX : (uint8_t)thread_count;
+  if (frame->max_concurrency == value) return;
+  frame->max_concurrency = value;
+  for (uint32_t i = 0; i < frame->plan->command_count; ++i) frame->states[i].max_concurrency = value;
+}
+
+// ---- units ------------------------------------------------------------------------------------------
+
+// The first failure wins; the rest of the run is skipped.
+static void report_failure(tw_frame_t* frame, uint32_t command, int code) {
+  uint64_t none = 0;
+  const uint64_t failure = ((uint64_t)command + 1) << 32 | (uint32_t)code;
+  atomic_compare_exchange_strong(&frame->failure, &none, failure);
+}
+
+static void run_workgroups(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index, const tw_scratch_t* scratch,
+                           uint64_t begin, uint64_t end) {
+  const tw_plan_command_t* command = &frame->plan->commands[ordinal];
+  const tw_dispatch_state_t* state = &frame->states[ordinal];
+  const tw_kernel_t kernel = (tw_kernel_t)(uintptr_t)command->function;
+  const tw_environment_t* environment =
+      command->environment == 0 ? tw_environment_default() : (const tw_environment_t*)(uintptr_t)command->environment;
+  const uint32_t count_x = command->workgroup_count[0];
+  const uint32_t count_y = command->workgroup_count[1];
+  tw_workgroup_state_t workgroup = {
+      .processor_id = worker_index,
+      .local_memory = command->local_memory_bytes == 0 ? NULL : scratch->base,
+      .local_memory_size = command->local_memory_bytes,
+  };
+  if (begin != 0) {
+    workgroup.workgroup_id_x = (uint32_t)(begin % count_x);
+    workgroup.workgroup_id_y = (uint32_t)(begin / count_x % count_y);
+    workgroup.workgroup_id_z = (uint16_t)(begin / count_x / count_y);
+  }
+  for (uint64_t unit = begin; unit < end; ++unit) {
+    const int code = kernel(environment, state, &workgroup);
+    if (code != 0) {
+      report_failure(frame, ordinal, code);
+      return;
+    }
+    if (++workgroup.workgroup_id_x < count_x) continue;
+    workgroup.workgroup_id_x = 0;
+    if (++workgroup.workgroup_id_y < count_y) continue;
+    workgroup.workgroup_id_y = 0;
+    ++workgroup.workgroup_id_z;
+  }
+}
+
+// Writes whole patterns; a range starts at a pattern boundary because units are multiples of 8 bytes.
+static void fill_bytes(uint8_t* target, size_t length, uint64_t pattern, uint32_t pattern_length) {
+  uint8_t block[64];
+  for (size_t i = 0; i < sizeof(block); ++i) block[i] = (uint8_t)(pattern >> (8 * (i % pattern_length)));
+  if (pattern_length == 1) {
+    memset(target, block[0], length);
+    return;
+  }
+  size_t done = 0;
+  for (; done + sizeof(block) <= length; done += sizeof(block)) memcpy(target + done, block, sizeof(block));
+  memcpy(target + done, block, length - done);
+}
+
+static void run_transfer(tw_frame_t* frame, uint32_t ordinal, uint64_t begin, uint64_t end) {
+  const tw_plan_t* plan = frame->plan;
+  const tw_plan_command_t* command = &plan->commands[ordinal];
+  const uint64_t length = plan->bindings[command->binding_first].length;
+  const size_t first = (size_t)(begin * TW_TRANSFER_UNIT_BYTES);
+  const size_t stop = (size_t)(end * TW_TRANSFER_UNIT_BYTES < length ? end * TW_TRANSFER_UNIT_BYTES : length);
+  uint8_t* target = frame->pointers[command->binding_first];
+  if (command->kind == TW_COMMAND_FILL) {
+    fill_bytes(target + first, stop - first, command->function, command->constant_count);
+    return;
+  }
+  const uint8_t* source = frame->pointers[command->binding_first + 1];
+  memmove(target + first, source + first, stop - first);
+}
+
+static void run_units(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index, const tw_scratch_t* scratch,
+                      uint64_t begin, uint64_t end) {
+  if (frame->plan->commands[ordinal].kind == TW_COMMAND_DISPATCH) {
+    run_workgroups(frame, ordinal, worker_index, scratch, begin, end);
+  } else {
+    run_transfer(frame, ordinal, begin, end);
+  }
+}
+
+// ---- batches ----------------------------------------------------------------------------------------
+
+typedef struct batch_job_t {
+  tw_frame_t* frame;
+  uint32_t first;
+} batch_job_t;
+
+// Runs a range of a batch's units: finds the command each part belongs to.
+static void work_on_batch(void* context, uint32_t worker_index, tw_scratch_t* scratch, uint64_t begin, uint64_t end) {
+  const batch_job_t* job = context;
+  tw_frame_t* frame = job->frame;
+  const tw_plan_t* plan = frame->plan;
+  if (tw_scratch_reserve(scratch, plan->local_memory_bytes) != TW_STATUS_OK) {
+    report_failure(frame, job->first, -1);
+    return;
+  }
+  uint64_t command_begin = 0;
+  for (uint32_t ordinal = job->first; begin < end; ++ordinal) {
+    if (atomic_load_explicit(&frame->failure, memory_order_relaxed) != 0) return;
+    const uint64_t command_end = plan->unit_ends[ordinal];
+    if (begin < command_end) {
+      const uint64_t stop = end < command_end ? end : command_end;
+      run_units(frame, ordinal, worker_index, scratch, begin - command_begin, stop - command_begin);
+      begin = stop;
+    }
+    command_begin = command_end;
+  }
+}
+
+typedef struct run_t {
+  tw_frame_t* frame;
+  const tw_run_options_t* options;
+  tw_seat_t* seat;
+  uint64_t next_poll_ns;
+} run_t;
+
+static tw_status_t run_batch(run_t* run, const tw_batch_t* batch) {
+  tw_frame_t* frame = run->frame;
+  if (frame->plan->commands[batch->first].kind == TW_COMMAND_HOST_CALL) {
+    if (run->options->host_call == NULL) return TW_STATUS_HOST_FAILED;
+    const int failed = run->options->host_call(run->options->context, batch->first);
+    return failed ? TW_STATUS_HOST_FAILED : TW_STATUS_OK;
+  }
+  batch_job_t job = {.frame = frame, .first = batch->first};
+  tw_pool_run(run->seat, batch->unit_count, work_on_batch, &job, &frame->scratch);
+  const uint64_t failure = atomic_load_explicit(&frame->failure, memory_order_relaxed);
+  return failure == 0 ? TW_STATUS_OK : TW_STATUS_KERNEL_FAILED;
+}
+
+static tw_status_t poll_sometimes(run_t* run) {
+  if (run->options->poll == NULL) return TW_STATUS_OK;
+  const uint64_t now = tw_clock_coarse_ns();
+  if (now < run->next_poll_ns) return TW_STATUS_OK;
+  const int first = run->next_poll_ns == 0;
+  run->next_poll_ns = now + POLL_INTERVAL_NS;
+  if (first || run->options->poll(run->options->context) == 0) return TW_STATUS_OK;
+  return TW_STATUS_INTERRUPTED;
+}
+
+static tw_status_t run_batches(run_t* run) {
+  const tw_plan_t* plan = run->frame->plan;
+  for (uint32_t i = 0; i < plan->batch_count; ++i) {
+    tw_status_t status = poll_sometimes(run);
+    if (status == TW_STATUS_OK) status = run_batch(run, &plan->batches[i]);
+    if (status != TW_STATUS_OK) return status;
+  }
+  return TW_STATUS_OK;
+}
+
+// One timed command inside a batch: the units of its neighbours are left out.
+static void work_on_command(void* context, uint32_t worker_index, tw_scratch_t* scratch, uint64_t begin,
+                            uint64_t end) {
+  const batch_job_t* job = context;
+  if (tw_scratch_reserve(scratch, job->frame->plan->local_memory_bytes) != TW_STATUS_OK) {
+    report_failure(job->frame, job->first, -1);
+    return;
+  }
+  if (atomic_load_explicit(&job->frame->failure, memory_order_relaxed) != 0) return;
+  run_units(job->frame, job->first, worker_index, scratch, begin, end);
+}
+
+static tw_status_t run_command(run_t* run, uint32_t ordinal) {
+  const tw_plan_t* plan = run->frame->plan;
+  const tw_plan_command_t* command = &plan->commands[ordinal];
+  if (command->kind == TW_COMMAND_HOST_CALL) {
+    return run_batch(run, &(tw_batch_t){.first = ordinal, .end = ordinal + 1});
+  }
+  batch_job_t job = {.frame = run->frame, .first = ordinal};
+  tw_pool_run(run->seat, tw_plan_unit_count(plan, command), work_on_command, &job, &run->frame->scratch);
+  const uint64_t failure = atomic_load_explicit(&run->frame->failure, memory_order_relaxed);
+  return failure == 0 ? TW_STATUS_OK : TW_STATUS_KERNEL_FAILED;
+}
+
+static tw_status_t run_timed(run_t* run) {
+  for (uint32_t i = 0; i < run->frame->plan->command_count; ++i) {
+    tw_status_t status = poll_sometimes(run);
+    const uint64_t begin = tw_clock_ns();
+    if (status == TW_STATUS_OK) status = run_command(run, i);
+    if (status != TW_STATUS_OK) return status;
+    run->options->command_ns[i] = tw_clock_ns() - begin;
+  }
+  return TW_STATUS_OK;
+}
+
+tw_status_t tw_frame_run(tw_frame_t* frame, const tw_run_options_t* options, tw_failure_t* out_failure) {
+  run_t run = {.frame = frame, .options = options};
+  atomic_store_explicit(&frame->failure, 0, memory_order_relaxed);
+  set_max_concurrency(frame, options->pool == NULL ? 1 : tw_pool_thread_count(options->pool));
+  if (options->pool != NULL) run.seat = tw_pool_enter(options->pool);
+  const tw_status_t status = options->command_ns == NULL ? run_batches(&run) : run_timed(&run);
+  tw_pool_leave(run.seat);
+  if (status == TW_STATUS_KERNEL_FAILED) {
+    const uint64_t failure = atomic_load(&frame->failure);
+    out_failure->command = (uint32_t)(failure >> 32) - 1;
+    out_failure->code = (int32_t)(uint32_t)failure;
+  }
+  return status;
+}

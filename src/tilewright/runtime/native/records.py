@@ -1,0 +1,39 @@
+"""The packed form of plans and of the executable interface, as `struct` formats and numbers.
+
+Not here: what the numbers mean in use (`plan_builder`, `library`, `fallback`).  The C side of the same
+layouts stands in `native/include/tw_plan.h` and `native/include/tw_executable.h`.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+# MIRROR PLAN RECORDS
+SLOT: Final = Struct("<QII")  # size_bytes, flags, alignment
+BINDING: Final = Struct("<IIQQ")  # slot, flags, offset, length
+COMMAND: Final = Struct("<14I2Q")
+# kind, flags, binding_first, binding_count, constant_first, constant_count, workgroup_count xyz,
+# workgroup_size xyz, local_memory_bytes, reserved, function, environment
+
+COMMAND_DISPATCH: Final = 0
+COMMAND_COPY: Final = 1
+COMMAND_FILL: Final = 2
+COMMAND_HOST_CALL: Final = 3
+
+COMMAND_BARRIER: Final = 1
+BINDING_WRITABLE: Final = 1
+SLOT_WRITABLE: Final = 1
+
+PROTECT_READ: Final = 1
+PROTECT_WRITE: Final = 2
+PROTECT_EXECUTE: Final = 4
+
+ENVIRONMENT: Final = Struct(
+    "<4Q8Q"
+)  # constants, import thunk, functions, contexts, processor data
+DISPATCH_STATE: Final = Struct("<IIHHIIHBBQQQ")
+# workgroup_size xyz, constant_count, workgroup_count xyz, max_concurrency, binding_count, constants,
+# binding pointers, binding lengths
+WORKGROUP_STATE: Final = Struct("<IIHHIQI4x")
+# workgroup_id xyz, reserved, processor_id, local memory, local memory size
