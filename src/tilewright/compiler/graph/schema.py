@@ -32,14 +32,17 @@ class TensorType:
 
     @property
     def rank(self) -> int:
+        """The number of axes."""
         return len(self.shape)
 
     @property
     def is_static(self) -> bool:
+        """Whether every dimension is a number."""
         return all(isinstance(d, int) for d in self.shape)
 
     @property
     def element_count(self) -> Dim:
+        """The product of the dimensions."""
         count: Dim = 1
         for dim in self.shape:
             count = count * dim
@@ -47,12 +50,15 @@ class TensorType:
 
     @property
     def size_bytes(self) -> Dim:
+        """The bytes of all elements, sub-byte types one byte each."""
         return self.element_count * self.dtype.itemsize
 
     def with_shape(self, shape: Sequence[Dim]) -> TensorType:
+        """The same element type with another shape."""
         return TensorType(self.dtype, tuple(shape))
 
     def with_dtype(self, dtype: DType) -> TensorType:
+        """The same shape with another element type."""
         return TensorType(dtype, self.shape)
 
     def __str__(self) -> str:
@@ -123,3 +129,8 @@ class OpSchema:
     traits: Trait
     region_count: int = 0
     source: str = ""
+
+    def complete(self, attributes: Attributes) -> dict[str, object]:
+        """`attributes` plus the defaults of those that are not given."""
+        defaults = {s.name: s.default for s in self.attributes if not s.required}
+        return defaults | dict(attributes)

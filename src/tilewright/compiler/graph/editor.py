@@ -1,0 +1,345 @@
+"""The only writer of a graph after construction.
+
+An editor computes the uses of every value once and keeps them right while it inserts, replaces
+and erases; it keeps the nodes in topological order.  Open one per pass, finish it before anyone
+else looks at `graph.nodes`:
+
+    with Editor(graph) as edit:
+        for node in edit.nodes():
+            ...
+
+Not a pattern matcher (`passes/rewriting.py`).  Ownership: while an editor is open, the graph
+belongs to it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Final, final
+
+from tilewright.base.errors import InternalError
+from tilewright.compiler.graph.ir import UNKNOWN_LOCATION, Graph, Location, Node, Value
+from tilewright.compiler.graph.schema import OpSchema
+
+_GAP: Final = 1 << 20
+
+
+@final
+class Editor:
+    """Edits one graph; `modified` tells whether anything changed."""
+
+    __slots__ = ("_head", "_next", "_order", "_previous", "_tail", "_unsorted", "_uses",
+                 "graph", "modified")  # fmt: skip
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph: Graph = graph
+        self.modified: bool = False
+        self._unsorted: bool = False
+        self._order: dict[Node, int] = {}
+        self._next: dict[Node, Node] = {}
+        self._previous: dict[Node, Node] = {}
+        self._head: Node | None = None
+        self._tail: Node | None = None
+        # value -> node -> how many operands of the node are the value
+        self._uses: dict[Value, dict[Node, int]] = {}
+        for node in graph.nodes:
+            self._link_after(self._tail, node)
+            self._count(node)
+
+    def __enter__(self) -> Editor:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.finish()
+
+    # --- looking
+
+    def nodes(self) -> Iterator[Node]:
+        """Nodes in order, robust against insertion and erasure while iterating.
+
+        Nodes inserted before the current one are not visited, those after it are.
+        """
+        node = self._head
+        while node is not None:
+            following = self._next.get(node)
+            yield node
+            # The visitor may have erased `node` or inserted after it.
+            node = self._next.get(node) if node in self._order else self._alive(following)
+
+    def _alive(self, node: Node | None) -> Node | None:
+        # Erased nodes keep a forward link, so a chain of erasures still leads on.
+        while node is not None and node not in self._order:
+            node = self._next.get(node)
+        return node
+
+    def reversed_nodes(self) -> Iterator[Node]:
+        """Nodes from last to first; the current one may be erased."""
+        node = self._tail
+        while node is not None:
+            before = self._previous.get(node)
+            yield node
+            node = before
+
+    def contains(self, node: Node) -> bool:
+        """Whether `node` is (still) in the graph."""
+        return node in self._order
+
+    def users(self, value: Value) -> tuple[Node, ...]:
+        """The nodes that take `value`, each once, in no particular order."""
+        return tuple(self._uses.get(value, ()))
+
+    def sole_user(self, value: Value) -> Node | None:
+        """The node with the only use of `value`; None if there are more uses or an output."""
+        uses = self._uses.get(value, {})
+        if len(uses) != 1 or self.is_output(value):
+            return None
+        ((node, count),) = uses.items()
+        return node if count == 1 else None
+
+    def use_count(self, value: Value) -> int:
+        """How many operands and graph outputs are `value`."""
+        outputs = sum(v is value for v in self.graph.outputs)
+        return sum(self._uses.get(value, {}).values()) + outputs
+
+    def is_output(self, value: Value) -> bool:
+        """Whether the graph returns `value`."""
+        return any(v is value for v in self.graph.outputs)
+
+    def comes_before(self, first: Node, second: Node) -> bool:
+        """Whether `first` stands before `second`."""
+        return self._order[first] < self._order[second]
+
+    # --- writing
+
+    def create(
+        self,
+        schema: OpSchema,
+        operands: Sequence[Value | None],
+        attributes: Mapping[str, object] | None = None,
+        *,
+        before: Node | None,
+        location: Location | None = None,
+        names: Sequence[str] = (),
+    ) -> Node:
+        """A new node with inferred result types, inserted before `before` (None: at the end).
+
+        Raises: the op's ModelError when the operands do not fit.
+        """
+        complete = schema.complete(attributes or {})
+        types = schema.infer([None if v is None else v.type for v in operands], complete)
+        if location is None:
+            location = UNKNOWN_LOCATION if before is None else before.location
+        node = Node(schema, operands, complete, types, location=location, names=names)
+        self.insert_before(before, node)
+        return node
+
+    def insert_before(self, anchor: Node | None, node: Node) -> None:
+        """Put `node` before `anchor` (None: at the end)."""
+        previous = self._tail if anchor is None else self._previous.get(anchor)
+        self._link_after(previous, node)
+        self._count(node)
+        self._check_order(node)
+        self.modified = True
+
+    def insert_after(self, anchor: Node | None, node: Node) -> None:
+        """Put `node` after `anchor` (None: at the beginning)."""
+        self._link_after(anchor, node)
+        self._count(node)
+        self._check_order(node)
+        self.modified = True
+
+    def replace_uses(self, old: Value, new: Value) -> None:
+        """Make every operand and output that is `old` be `new`.
+
+        `new` takes the name of `old` when it has none, or when `old` is an output.
+        """
+        if old is new:
+            return
+        if old.type != new.type:
+            raise InternalError(
+                f"cannot replace a value of type {old.type} by one of type {new.type}",
+                location=None if old.node is None else old.node.location,
+            )
+        for user in self.users(old):
+            self._substitute(user, old, new)
+        if self.is_output(old):
+            self.graph.outputs[:] = [new if v is old else v for v in self.graph.outputs]
+        if not new.name and new.node is not None:
+            new.name = old.name
+        self.modified = True
+
+    def replace_uses_in(self, user: Node, old: Value, new: Value) -> None:
+        """Make every operand of `user` that is `old` be `new`."""
+        self._substitute(user, old, new)
+        self.modified = True
+
+    def set_operand(self, node: Node, index: int, value: Value | None) -> None:
+        """Replace one operand."""
+        old = node.operands[index]
+        if old is not None:
+            self._drop_use(old, node)
+        node.operands[index] = value
+        if value is not None:
+            self._add_use(value, node)
+        self._check_order(node)
+        self.modified = True
+
+    def set_attribute(self, node: Node, name: str, value: object) -> None:
+        """Replace one attribute; the caller keeps the result types right."""
+        node.attributes[name] = value
+        self.modified = True
+
+    def replace(self, node: Node, values: Sequence[Value]) -> None:
+        """Use `values` instead of the results of `node` and erase it."""
+        for old, new in zip(node.results, values, strict=True):
+            self.replace_uses(old, new)
+        self.erase(node)
+
+    def erase(self, node: Node) -> None:
+        """Remove a node whose results nobody uses.
+
+        Raises: InternalError when a result is used.
+        """
+        for value in node.results:
+            if self._uses.get(value) or self.is_output(value):
+                raise InternalError(
+                    f"cannot erase op '{node.op}', its result '%{value.name}' is used",
+                    location=node.location,
+                )
+        for value in node.present_operands:
+            self._drop_use(value, node)
+        self._unlink(node)
+        self.modified = True
+
+    def erase_dead(self, node: Node | None) -> None:
+        """Erase `node` and then its operands' makers, as far as nobody uses them."""
+        work = [node]
+        while work:
+            current = work.pop()
+            if current is None or current not in self._order:
+                continue
+            if any(self._uses.get(v) or self.is_output(v) for v in current.results):
+                continue
+            makers = [v.node for v in current.present_operands]
+            self.erase(current)
+            work.extend(makers)
+
+    def finish(self) -> None:
+        """Write the node list back, in topological order."""
+        nodes: list[Node] = []
+        node = self._head
+        while node is not None:
+            nodes.append(node)
+            node = self._next.get(node)
+        self.graph.nodes[:] = self._sorted(nodes) if self._unsorted else nodes
+        self._unsorted = False
+
+    # --- uses
+
+    def _count(self, node: Node) -> None:
+        for value in node.present_operands:
+            self._add_use(value, node)
+
+    def _add_use(self, value: Value, node: Node) -> None:
+        uses = self._uses.setdefault(value, {})
+        uses[node] = uses.get(node, 0) + 1
+
+    def _drop_use(self, value: Value, node: Node) -> None:
+        uses = self._uses[value]
+        uses[node] -= 1
+        if not uses[node]:
+            del uses[node]
+
+    def _substitute(self, user: Node, old: Value, new: Value) -> None:
+        for index, value in enumerate(user.operands):
+            if value is old:
+                user.operands[index] = new
+                self._drop_use(old, user)
+                self._add_use(new, user)
+        self._check_order(user)
+
+    # --- order
+
+    def _check_order(self, node: Node) -> None:
+        place = self._order[node]
+        for value in node.present_operands:
+            if value.node is not None and self._order.get(value.node, -1) > place:
+                self._unsorted = True
+
+    def _link_after(self, previous: Node | None, node: Node) -> None:
+        if node in self._order:
+            raise InternalError(f"op '{node.op}' is inserted twice", location=node.location)
+        following = self._head if previous is None else self._next.get(previous)
+        if previous is None:
+            self._head = node
+        else:
+            self._next[previous] = node
+            self._previous[node] = previous
+        if following is None:
+            self._tail = node
+            self._next.pop(node, None)
+        else:
+            self._next[node] = following
+            self._previous[following] = node
+        low = 0 if previous is None else self._order[previous]
+        high = low + 2 * _GAP if following is None else self._order[following]
+        self._order[node] = (low + high) // 2
+        if high - low < 2:
+            self._renumber()
+
+    def _renumber(self) -> None:
+        node, place = self._head, 0
+        while node is not None:
+            place += _GAP
+            self._order[node] = place
+            node = self._next.get(node)
+
+    def _unlink(self, node: Node) -> None:
+        previous, following = self._previous.pop(node, None), self._next.get(node)
+        if previous is None:
+            self._head = following
+        elif following is None:
+            self._next.pop(previous, None)
+        else:
+            self._next[previous] = following
+        if following is None:
+            self._tail = previous
+        elif previous is None:
+            self._previous.pop(following, None)
+        else:
+            self._previous[following] = previous
+        del self._order[node]
+
+    def _sorted(self, nodes: Sequence[Node]) -> list[Node]:
+        """A topological order that stays as close to the given one as it can."""
+        place = {node: index for index, node in enumerate(nodes)}
+        waiting: dict[Node, int] = {}
+        users: dict[Node, list[Node]] = {}
+        for node in nodes:
+            operands = node.present_operands
+            makers = {v.node for v in operands if v.node is not None and v.node in place}
+            waiting[node] = len(makers)
+            for maker in makers:
+                users.setdefault(maker, []).append(node)
+        ready = [place[node] for node in nodes if not waiting[node]]
+        result: list[Node] = []
+        while ready:
+            node = nodes[heapq.heappop(ready)]
+            result.append(node)
+            for user in users.get(node, ()):
+                waiting[user] -= 1
+                if not waiting[user]:
+                    heapq.heappush(ready, place[user])
+        if len(result) != len(nodes):
+            stuck = next(node for node in nodes if waiting[node])
+            raise InternalError(
+                f"op '{stuck.op}' depends on itself", location=stuck.location
+            )
+        return result

@@ -1,0 +1,242 @@
+"""Runs a graph on numpy arrays with the oracles of its ops.
+
+The reference for every other way to run a model, the engine of constant folding and the fallback
+for ops without a kernel.  Exact in meaning, slow, no parallelism.  Dimension symbols are bound
+from the shapes of the inputs; attributes get numbers for symbols before an oracle sees them.  An
+op with regions finds them as callables under the attribute `regions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from tilewright.base import dtypes, symbolic
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import InputError, InternalError, ModelError, TilewrightError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.ir import Graph, Node, Value
+from tilewright.compiler.graph.schema import Array, TensorType
+
+REGIONS: Final = "regions"
+RegionFunction = Callable[[Sequence[Array]], list[Array]]
+Inputs = Mapping[str, Array] | Sequence[Array]
+
+
+def evaluate(
+    graph: Graph, inputs: Inputs, *, dims: Mapping[str, int] | None = None
+) -> list[Array]:
+    """The outputs of `graph` for `inputs`, by name or in order.
+
+    Args:
+        graph: what to run.
+        inputs: one array per graph input, of its exact dtype.
+        dims: values of symbols that the input shapes do not decide.
+
+    Raises: InputError for arrays that do not fit; ModelError from an op, naming the node.
+    """
+    arrays = _ordered(graph, inputs)
+    bound = bind_dims(graph.inputs, [a.shape for a in arrays], dims)
+    for value, array in zip(graph.inputs, arrays, strict=True):
+        if dtypes.from_numpy(array.dtype) != value.type.dtype:
+            raise InputError(
+                f"has type {dtypes.from_numpy(array.dtype)}, expected {value.type}",
+                location=f"input '{value.name}'",
+            )
+    return _run(graph, arrays, bound)
+
+
+def _ordered(graph: Graph, inputs: Inputs) -> list[Array]:
+    names = [v.name for v in graph.inputs]
+    if isinstance(inputs, Mapping):
+        missing = [n for n in names if n not in inputs]
+        extra = [n for n in inputs if n not in names]
+        if missing or extra:
+            raise InputError(f"inputs do not fit: missing {missing}, unknown {extra}")
+        return [np.asarray(inputs[n]) for n in names]
+    if len(inputs) != len(names):
+        raise InputError(f"got {len(inputs)} inputs, expected {len(names)}: {names}")
+    return [np.asarray(a) for a in inputs]
+
+
+def bind_dims(
+    inputs: Sequence[Value],
+    shapes: Sequence[Sequence[int]],
+    dims: Mapping[str, int] | None = None,
+) -> dict[str, int]:
+    """The numbers for the symbols in the types of `inputs`, given actual shapes.
+
+    Raises: InputError for a wrong rank or size, or a size outside the symbol's bounds.
+    """
+    bound: dict[str, int] = dict(dims or {})
+    pending: list[tuple[Value, int, Dim, int]] = []
+    for value, shape in zip(inputs, shapes, strict=True):
+        if len(shape) != value.type.rank:
+            raise InputError(
+                f"has shape {tuple(shape)}, expected {value.type}",
+                location=f"input '{value.name}'",
+            )
+        for axis, (dim, size) in enumerate(zip(value.type.shape, shape, strict=True)):
+            _check_or_keep(value, axis, dim, int(size), bound, pending)
+    while pending:
+        undecided = pending
+        pending = []
+        for value, axis, dim, size in undecided:
+            _check_or_keep(value, axis, dim, size, bound, pending)
+        if len(pending) == len(undecided):
+            value, axis, dim, size = pending[0]
+            raise InputError(
+                f"cannot tell the symbols in '{dim}' from size {size}",
+                location=f"input '{value.name}', axis {axis}",
+            )
+    return bound
+
+
+def _check_or_keep(
+    value: Value,
+    axis: int,
+    dim: Dim,
+    size: int,
+    bound: dict[str, int],
+    pending: list[tuple[Value, int, Dim, int]],
+) -> None:
+    known = symbolic.substitute(dim, bound)
+    where = f"input '{value.name}', axis {axis}"
+    if isinstance(known, int):
+        if known != size:
+            raise InputError(f"has size {size}, expected {known} ({dim})", location=where)
+        return
+    free = symbolic.symbols(known)
+    solved = _solve(known, size) if len(free) == 1 else None
+    if solved is None:
+        pending.append((value, axis, dim, size))
+        return
+    (free_symbol,) = free
+    low, high = free_symbol.lower, free_symbol.upper
+    if (low is not None and solved < low) or (high is not None and solved > high):
+        raise InputError(
+            f"has size {size}, which gives {free_symbol.name} = {solved} outside "
+            f"{'' if low is None else low}..{'' if high is None else high}",
+            location=where,
+        )
+    bound[free_symbol.name] = solved
+
+
+def _solve(dim: Dim, size: int) -> int | None:
+    """The value of the only symbol of `dim`, when `dim` is linear in it."""
+    (free,) = symbolic.symbols(dim)
+    line = symbolic.linear(dim, free.name)
+    if line is None:
+        return None
+    factor, rest = line
+    if not isinstance(factor, int) or not isinstance(rest, int) or factor == 0:
+        return None
+    quotient, remainder = divmod(size - rest, factor)
+    return quotient if remainder == 0 else None
+
+
+def concrete_attributes(node: Node, dims: Mapping[str, int]) -> dict[str, object]:
+    """The attributes of `node` with every known symbol replaced by its number."""
+    found = dict(node.attributes)
+    for spec in node.schema.attributes:
+        held = found.get(spec.name)
+        if spec.kind == "dims" and isinstance(held, tuple):
+            found[spec.name] = tuple(symbolic.substitute(d, dims) for d in held)
+    return found
+
+
+def evaluate_node(
+    node: Node, operands: Sequence[Array | None], dims: Mapping[str, int] | None = None
+) -> list[Array]:
+    """The results of one node.
+
+    Raises: ModelError or the oracle's own error, with the node as location.
+    """
+    bound = dims or {}
+    attributes = concrete_attributes(node, bound)
+    if node.regions:
+        attributes[REGIONS] = tuple(_callable(region, bound) for region in node.regions)
+    try:
+        with np.errstate(all="ignore"):
+            results = node.schema.evaluate(operands, attributes)
+    except TilewrightError as error:
+        error.location = error.location or node.location
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"op '{node.op}' failed: {error}", location=node.location
+        ) from error
+    return [
+        _checked(node, value, array, bound)
+        for value, array in zip(node.results, results, strict=True)
+    ]
+
+
+def _callable(region: Graph, dims: Mapping[str, int]) -> RegionFunction:
+    def call(arrays: Sequence[Array]) -> list[Array]:
+        shapes = [a.shape for a in arrays]
+        return _run(region, list(arrays), bind_dims(region.inputs, shapes, dims))
+
+    return call
+
+
+def _checked(node: Node, value: Value, array: Array, dims: Mapping[str, int]) -> Array:
+    result = np.asarray(array)
+    dtype: DType = value.type.dtype
+    if result.dtype != dtype.numpy or not _fits(value.type, result.shape, dims):
+        raise InternalError(
+            f"op '{node.op}' gave {dtypes.from_numpy(result.dtype)}{list(result.shape)} "
+            f"for result {value.index}, expected {value.type}",
+            location=node.location,
+        )
+    return result
+
+
+def _fits(type_: TensorType, shape: tuple[int, ...], dims: Mapping[str, int]) -> bool:
+    if len(shape) != type_.rank:
+        return False
+    for dim, size in zip(type_.shape, shape, strict=True):
+        known = symbolic.substitute(dim, dims)
+        if isinstance(known, int) and known != size:
+            return False
+    return True
+
+
+def _run(graph: Graph, inputs: Sequence[Array], dims: dict[str, int]) -> list[Array]:
+    remaining = _use_counts(graph)
+    values: dict[Value, Array] = dict(zip(graph.inputs, inputs, strict=True))
+    for node in graph.nodes:
+        operands = [None if v is None else values[v] for v in node.operands]
+        results = evaluate_node(node, operands, dims)
+        for value, array in zip(node.results, results, strict=True):
+            _learn_dims(value.type, array.shape, dims)
+            if remaining.get(value):
+                values[value] = array
+        for value in node.present_operands:
+            remaining[value] -= 1
+            if not remaining[value]:
+                values.pop(value, None)
+    return [values[v] for v in graph.outputs]
+
+
+def _use_counts(graph: Graph) -> dict[Value, int]:
+    counts: dict[Value, int] = {}
+    for node in graph.nodes:
+        for value in node.present_operands:
+            counts[value] = counts.get(value, 0) + 1
+    for value in graph.outputs:
+        counts[value] = counts.get(value, 0) + 1
+    return counts
+
+
+def _learn_dims(type_: TensorType, shape: tuple[int, ...], dims: dict[str, int]) -> None:
+    """Bind a symbol that only the data decides (the count of `nonzero`)."""
+    for dim, size in zip(type_.shape, shape, strict=True):
+        known = symbolic.substitute(dim, dims)
+        if not isinstance(known, int) and len(symbolic.symbols(known)) == 1:
+            solved = _solve(known, size)
+            if solved is not None:
+                (free,) = symbolic.symbols(known)
+                dims[free.name] = solved

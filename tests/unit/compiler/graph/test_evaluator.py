@@ -1,0 +1,123 @@
+import numpy as np
+import pytest
+
+from fakes import tiny_ops
+from tilewright.base.errors import InputError, InternalError, ModelError
+from tilewright.compiler.graph.evaluator import bind_dims, evaluate
+from tilewright.compiler.graph.ir import Location
+from tilewright.compiler.graph.parser import parse_graph
+
+
+def graph_of(text):
+    return parse_graph(text, tiny_ops.lookup)
+
+
+SUM = (
+    "graph @g<N: 1..8>(%x: f32[N, 2], %y: f32[2]) { %z: f32[N, 2] = add(%x, %y) return %z }"
+)
+
+
+def test_inputs_go_by_order_or_by_name():
+    graph = graph_of(SUM)
+    x, y = np.ones((3, 2), np.float32), np.array([1, 2], np.float32)
+    (by_order,) = evaluate(graph, [x, y])
+    (by_name,) = evaluate(graph, {"y": y, "x": x})
+    np.testing.assert_array_equal(by_order, x + y)
+    np.testing.assert_array_equal(by_name, x + y)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([np.ones((3, 2), np.float32)], "got 1 inputs, expected 2"),
+        (
+            {"x": np.ones((3, 2), np.float32), "q": np.ones(2)},
+            r"missing \['y'\], unknown \['q'\]",
+        ),
+        (
+            [np.ones((3, 2), np.float32), np.ones(3, np.float32)],
+            "'y', axis 0: has size 3, expe",
+        ),
+        ([np.ones((9, 2), np.float32), np.ones(2, np.float32)], "N = 9 outside 1..8"),
+        ([np.ones((0, 2), np.float32), np.ones(2, np.float32)], "N = 0 outside 1..8"),
+        (
+            [np.ones(3, np.float32), np.ones(2, np.float32)],
+            r"has shape \(3,\), expected f32\[N",
+        ),
+        ([np.ones((3, 2)), np.ones(2, np.float32)], "'x': has type f64, expected f32"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(inputs, message):
+    with pytest.raises(InputError, match=message):
+        evaluate(graph_of(SUM), inputs)
+
+
+def test_symbols_are_solved_through_linear_dims_in_any_order():
+    graph = graph_of(
+        "graph @g<N: .., M: ..>(%x: f32[2*N + M + 1], %y: f32[3*M]) { return %x }"
+    )
+    assert bind_dims(graph.inputs, [(12,), (9,)]) == {"M": 3, "N": 4}
+    with pytest.raises(InputError, match="cannot tell"):
+        bind_dims(graph.inputs, [(13,), (9,)])
+
+
+def test_symbols_that_no_input_decides_may_be_given():
+    graph = graph_of("graph @g<N: ..>(%x: f32[N*N]) { return %x }")
+    with pytest.raises(InputError, match="cannot tell the symbols in"):
+        bind_dims(graph.inputs, [(9,)])
+    assert bind_dims(graph.inputs, [(9,)], {"N": 3}) == {"N": 3}
+
+
+def test_symbolic_attributes_become_numbers():
+    graph = graph_of(
+        "graph @g<N: ..>(%x: f32[N, 4]) { %y: f32[2*N, 2] = reshape(%x) {shape = [2*N, 2]}"
+        " return %y }"
+    )
+    (y,) = evaluate(graph, [np.zeros((3, 4), np.float32)])
+    assert y.shape == (6, 2)
+
+
+def test_sizes_that_only_data_decides_are_learnt():
+    graph = graph_of(
+        "graph @g<K: 0..>(%x: f32[5]) { %i: i64[K] = nonzero(%x) {count = [K]}"
+        " %y: i64[K, 1] = reshape(%i) {shape = [K, 1]} return %y }"
+    )
+    (y,) = evaluate(graph, [np.array([0, 1, 0, 2, 0], np.float32)])
+    np.testing.assert_array_equal(y, [[1], [3]])
+
+
+def test_regions_are_run():
+    graph = graph_of(
+        "graph @g(%x: f32[2]) { %y: f32[2] = fused(%x, %x)"
+        " graph @k(%a: f32[2], %b: f32[2]) { %c: f32[2] = mul(%a, %b) return %c } return %y }"
+    )
+    np.testing.assert_array_equal(
+        evaluate(graph, [np.array([3, -2], np.float32)])[0], [9, 4]
+    )
+
+
+def test_several_results_and_repeated_outputs():
+    graph = graph_of(
+        "graph @g(%x: i32[4]) { %a: i32[2], %b: i32[2] = split(%x) return %b, %a, %b, %x }"
+    )
+    b, a, again, x = evaluate(graph, [np.arange(4, dtype=np.int32)])
+    np.testing.assert_array_equal(a, [0, 1])
+    np.testing.assert_array_equal(b, [2, 3])
+    assert again is b
+    assert x.size == 4
+
+
+def test_a_failing_oracle_names_the_node():
+    graph = graph_of(
+        "graph @g(%x: f32[3]) { %y: f32[2] = reshape(%x) {shape = [2]} return %y }"
+    )
+    graph.nodes[0].location = Location("m.onnx", "r")
+    with pytest.raises(ModelError, match=r"m.onnx: node 'r': op 'reshape' failed"):
+        evaluate(graph, [np.zeros(3, np.float32)])
+
+
+def test_a_result_of_the_wrong_type_is_our_bug():
+    graph = graph_of("graph @g(%x: f32[3]) { %y: f32[3] = neg(%x) return %y }")
+    graph.nodes[0].results[0].type = tiny_ops.TensorType(tiny_ops.dtypes.f64, (3,))
+    with pytest.raises(InternalError, match=r"gave f32\[3\] for result 0, expected f64"):
+        evaluate(graph, [np.zeros(3, np.float32)])
