@@ -1,0 +1,51 @@
+"""`.vmfb` archives: VM modules in a file, as IREE's runtime loads them.
+
+`read_archive` and `write_archive` turn bytes into a `ModuleDef` and back.
+"""
+
+from tilewright.formats.vmfb.module import (
+    OPTIONAL,
+    REQUIRED,
+    CallSite,
+    DebugDatabase,
+    Dependency,
+    Export,
+    FileLine,
+    FunctionDescriptor,
+    Fused,
+    Import,
+    Location,
+    ModuleDef,
+    ModuleState,
+    Named,
+    Rodata,
+    Signature,
+    SourceMap,
+)
+from tilewright.formats.vmfb.reader import read_archive
+from tilewright.formats.vmfb.verifier import verify_module
+from tilewright.formats.vmfb.writer import archive_bytes, write_archive
+
+__all__ = [
+    "OPTIONAL",
+    "REQUIRED",
+    "CallSite",
+    "DebugDatabase",
+    "Dependency",
+    "Export",
+    "FileLine",
+    "FunctionDescriptor",
+    "Fused",
+    "Import",
+    "Location",
+    "ModuleDef",
+    "ModuleState",
+    "Named",
+    "Rodata",
+    "Signature",
+    "SourceMap",
+    "archive_bytes",
+    "read_archive",
+    "verify_module",
+    "write_archive",
+]

@@ -1,0 +1,197 @@
+"""A VM module as frozen data: what a `.vmfb` archive says.
+
+The fields are those of IREE's `bytecode_module_def.fbs`, with Python names and without offsets.
+No bytes are interpreted here and nothing is checked beyond types (`reader` and `verifier` do).
+Called by whoever reads, writes or looks at modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias, final
+
+from tilewright.formats.byte_view import Buffer
+from tilewright.formats.bytecode.isa import BYTECODE_VERSION
+
+REQUIRED: Final = 1
+OPTIONAL: Final = 2
+"""Flags of imports and dependencies."""
+
+EXTERNAL_THRESHOLD_BYTES: Final = 256
+"""Read-only data from this size on is stored beside the tables, 64-byte aligned, unless told."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependency:
+    """A module that must be (or may be) there, at least in the given version."""
+
+    name: str
+    minimum_version: int = 0
+    flags: int = REQUIRED
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """How a function is called, and what it says about itself to host languages."""
+
+    calling_convention: str = ""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Import:
+    """A function of another module, by its full name `module.function`."""
+
+    name: str
+    signature: Signature
+    flags: int = REQUIRED
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """A function others may call; `function` is its ordinal in this module."""
+
+    name: str
+    function: int
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rodata:
+    """One read-only data segment.
+
+    Ownership: `data` is a view of the archive when read, the caller's buffer when written.
+
+    Attributes:
+        external: stored beside the tables (and so mappable); None lets the writer choose.
+    """
+
+    data: Buffer
+    external: bool | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleState:
+    """Room for the globals of one context.  Units: bytes and number of references."""
+
+    global_bytes: int = 0
+    global_refs: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionDescriptor:
+    """Where the code of a function lies in the bytecode, and what a frame of it needs."""
+
+    offset: int
+    length: int
+    block_count: int
+    word_registers: int
+    ref_registers: int
+    requirements: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """A place inlined into another."""
+
+    callee: int
+    caller: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FileLine:
+    """A place in a file."""
+
+    filename: str
+    line: int
+    column: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """Several places that became one."""
+
+    metadata: str
+    locations: tuple[int, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A place with a name."""
+
+    name: str
+    child: int
+
+
+Location: TypeAlias = "CallSite | FileLine | Fused | Named | None"
+"""An entry of the location table; None is the unknown place."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceMap:
+    """For one function: (bytecode offset, index of the location) pairs."""
+
+    name: str
+    locations: tuple[tuple[int, int], ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebugDatabase:
+    """Where the code came from."""
+
+    locations: tuple[Location, ...] = ()
+    functions: tuple[SourceMap, ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleDef:
+    """One VM module.
+
+    `signatures` and `functions` run along each other; ordinals of functions, types, rodata and
+    imports are positions in these tuples.
+    """
+
+    name: str
+    version: int = 0
+    requirements: int = 0
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    types: tuple[str, ...] = ()
+    dependencies: tuple[Dependency, ...] = ()
+    imports: tuple[Import, ...] = ()
+    exports: tuple[Export, ...] = ()
+    signatures: tuple[Signature, ...] = ()
+    rodata: tuple[Rodata, ...] = ()
+    rwdata: tuple[int, ...] = ()
+    state: ModuleState = field(default_factory=ModuleState)
+    functions: tuple[FunctionDescriptor, ...] = ()
+    bytecode_version: int = BYTECODE_VERSION
+    bytecode: Buffer = b""
+    debug: DebugDatabase | None = None
+
+    def code(self, function: int) -> memoryview:
+        """The bytes of one function."""
+        descriptor = self.functions[function]
+        return memoryview(self.bytecode)[descriptor.offset :][: descriptor.length]
+
+    def function_name(self, function: int) -> str:
+        """The best name there is for a function: exported, from debug data, or its ordinal."""
+        for export in self.exports:
+            if export.function == function:
+                return export.name
+        if self.debug is not None and function < len(self.debug.functions):
+            return self.debug.functions[function].name or f"function_{function}"
+        return f"function_{function}"

@@ -1,0 +1,216 @@
+"""`.vmfb` bytes → `ModuleDef`, without copying read-only data.
+
+Accepts what IREE's runtime accepts: a size-prefixed FlatBuffer, optionally behind a ZIP local
+header (polyglot archives), with read-only data embedded or following on 64-byte boundaries.
+Every offset and every table entry is checked; the bytecode itself is not looked into
+(`bytecode.verifier` does).  Called by `runtime.vm`, `compiler.packaging` tests and the CLI.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from tilewright.base.errors import ArchiveError
+from tilewright.formats.byte_view import Buffer, ByteView
+from tilewright.formats.vmfb.flatbuffer import PREFIX_BYTES, TableView
+from tilewright.formats.vmfb.module import (
+    CallSite,
+    DebugDatabase,
+    Dependency,
+    Export,
+    FileLine,
+    FunctionDescriptor,
+    Fused,
+    Import,
+    Location,
+    ModuleDef,
+    ModuleState,
+    Named,
+    Rodata,
+    Signature,
+    SourceMap,
+)
+from tilewright.formats.vmfb.schema import (
+    DESCRIPTOR,
+    IDENTIFIER,
+    RODATA_ALIGNMENT,
+    LocationKind,
+    Root,
+    Segment,
+)
+from tilewright.formats.vmfb.verifier import verify_module
+
+_ZIP_LOCAL_HEADER: Final = struct.Struct("<4sHHHHHIIIHH")
+_ZIP_MAGIC: Final = b"PK\x03\x04"
+
+
+def read_archive(buffer: Buffer, location: str = "module") -> ModuleDef:
+    """Read one module.
+
+    Args:
+        buffer: the whole archive: bytes, a memory map, a numpy array.  It must outlive the
+            module, whose read-only data and bytecode are views of it.
+        location: how errors call it, usually the file name.
+
+    Raises:
+        ArchiveError: the archive is corrupt, truncated or of an unknown version.
+    """
+    view = ByteView(buffer, location)
+    start = _flatbuffer_start(view)
+    size = view.u32(start, "size of the tables")
+    tables = view.sub(start + PREFIX_BYTES, size, "tables")
+    root = TableView.root(tables, IDENTIFIER, location)
+    end = start + PREFIX_BYTES + size
+    data_start = -(-end // RODATA_ALIGNMENT) * RODATA_ALIGNMENT
+    module = ModuleDef(
+        name=root.text(Root.NAME, "module name"),
+        version=root.u32(Root.VERSION),
+        requirements=root.u32(Root.REQUIREMENTS),
+        attributes=_attributes(root, Root.ATTRIBUTES),
+        types=tuple(t.text(0, "type name") for t in root.tables(Root.TYPES, "types")),
+        dependencies=_dependencies(root),
+        imports=_imports(root),
+        exports=_exports(root),
+        signatures=tuple(map(_signature, root.tables(Root.SIGNATURES, "signatures"))),
+        rodata=tuple(_rodata(root, view, data_start)),
+        rwdata=tuple(t.i32(0) for t in root.tables(Root.RWDATA, "writable segments")),
+        state=_state(root),
+        functions=tuple(_functions(root)),
+        bytecode_version=root.u32(Root.BYTECODE_VERSION),
+        bytecode=root.vector(Root.BYTECODE, 1, "bytecode") or b"",
+        debug=_debug(root),
+    )
+    verify_module(module, location)
+    return module
+
+
+def _flatbuffer_start(view: ByteView) -> int:
+    if bytes(view.data[:4]) != _ZIP_MAGIC:
+        return 0
+    fields = view.unpack(_ZIP_LOCAL_HEADER, 0, "ZIP header")
+    compression, name_bytes, extra_bytes = fields[3], fields[9], fields[10]
+    if compression != 0:
+        raise ArchiveError(
+            f"the module in the ZIP file is compressed with method {compression}, expected 0",
+            location=view.location,
+        )
+    return _ZIP_LOCAL_HEADER.size + name_bytes + extra_bytes
+
+
+def _attributes(table: TableView, slot: int) -> Mapping[str, str]:
+    return {
+        entry.text(0, "attribute name"): entry.text(1, "attribute value")
+        for entry in table.tables(slot, "attributes")
+    }
+
+
+def _signature(table: TableView | None) -> Signature:
+    if table is None:
+        return Signature()
+    return Signature(
+        calling_convention=table.text(0, "calling convention"),
+        attributes=_attributes(table, 1),
+    )
+
+
+def _dependencies(root: TableView) -> tuple[Dependency, ...]:
+    return tuple(
+        Dependency(
+            name=table.text(0, "dependency name"),
+            minimum_version=table.u32(1),
+            flags=table.u32(2, 1),
+        )
+        for table in root.tables(Root.DEPENDENCIES, "dependencies")
+    )
+
+
+def _imports(root: TableView) -> tuple[Import, ...]:
+    return tuple(
+        Import(
+            name=table.text(0, "import name"),
+            signature=_signature(table.table(1)),
+            flags=table.u32(2, 1),
+        )
+        for table in root.tables(Root.IMPORTS, "imports")
+    )
+
+
+def _exports(root: TableView) -> tuple[Export, ...]:
+    return tuple(
+        Export(name=table.text(0, "export name"), function=table.i32(1))
+        for table in root.tables(Root.EXPORTS, "exports")
+    )
+
+
+def _rodata(root: TableView, view: ByteView, data_start: int) -> Iterator[Rodata]:
+    for index, table in enumerate(root.tables(Root.RODATA, "read-only data")):
+        what = f"read-only data {index}"
+        if table.u8(Segment.COMPRESSION) > 1:
+            raise ArchiveError(f"{what} is compressed", location=view.location)
+        embedded = table.vector(Segment.EMBEDDED, 1, what)
+        if embedded is not None:
+            yield Rodata(data=embedded, external=False)
+            continue
+        offset, length = table.u64(Segment.OFFSET), table.u64(Segment.LENGTH)
+        yield Rodata(data=view.sub(data_start + offset, length, what), external=True)
+
+
+def _state(root: TableView) -> ModuleState:
+    table = root.table(Root.STATE)
+    if table is None:
+        return ModuleState()
+    return ModuleState(global_bytes=table.i32(0), global_refs=table.i32(1))
+
+
+def _functions(root: TableView) -> Iterator[FunctionDescriptor]:
+    data = root.vector(Root.DESCRIPTORS, DESCRIPTOR.size, "function descriptors")
+    for fields in DESCRIPTOR.iter_unpack(data or b""):
+        offset, length, requirements, _, blocks, words, refs = fields
+        yield FunctionDescriptor(
+            offset=offset,
+            length=length,
+            requirements=requirements,
+            block_count=blocks,
+            word_registers=words,
+            ref_registers=refs,
+        )
+
+
+def _debug(root: TableView) -> DebugDatabase | None:
+    table = root.table(Root.DEBUG)
+    if table is None:
+        return None
+    kinds = bytes(table.vector(0, 1, "location kinds") or b"")
+    entries = table.optional_tables(1, "locations")
+    if len(kinds) != len(entries):
+        raise ArchiveError(
+            f"debug data has {len(entries)} locations of {len(kinds)} kinds",
+            location="module",
+        )
+    return DebugDatabase(
+        locations=tuple(_location(*entry) for entry in zip(kinds, entries, strict=True)),
+        functions=tuple(_source_map(t) for t in table.tables(2, "source maps")),
+    )
+
+
+def _location(kind: int, table: TableView | None) -> Location:
+    if kind == LocationKind.NONE or table is None:
+        return None
+    if kind == LocationKind.CALL_SITE:
+        return CallSite(table.i32(0), table.i32(1))
+    if kind == LocationKind.FILE_LINE:
+        return FileLine(table.text(0, "file name"), table.i32(1), table.i32(2))
+    if kind == LocationKind.FUSED:
+        data = table.vector(1, 4, "fused locations") or memoryview(b"")
+        return Fused(table.text(0, "metadata"), tuple(data.cast("i").tolist()))
+    if kind == LocationKind.NAMED:
+        return Named(table.text(0, "location name"), table.i32(1))
+    raise ArchiveError(f"debug location of unknown kind {kind}", location="module")
+
+
+def _source_map(table: TableView) -> SourceMap:
+    data = table.vector(1, 8, "source map") or b""
+    pairs = tuple(struct.iter_unpack("<ii", data))
+    return SourceMap(name=table.text(0, "function name"), locations=pairs)
