@@ -15,7 +15,7 @@ SOURCES := src tests tools benchmarks examples
 NATIVE := $(wildcard native/include/*.h native/include/*/*.h native/src/*.c native/src/*.h native/src/*/*.c) $(wildcard setup.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check bench bench-quick native models format wheel clean
+.PHONY: help demo test test-all test-slow check bench bench-quick native models format wheel clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,8 +28,10 @@ demo: $(STAMPS)/base $(MINILM) ## Compile and run all-MiniLM-L6-v2: sentence sim
 test: $(STAMPS)/test ## Run the fast tests (2-3 minutes on two cores)
 	$(PYTEST) -m "not slow and not needs_torch"
 
-test-all: test $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/interop models ## Then the slow ones too: whole models against torch, IREE beside
-	TILEWRIGHT_TEST_MODELS=$(MODELS) $(PYTEST) -m "slow or needs_torch"
+test-all: test test-slow ## Every test: the fast ones, then whole models against torch, IREE beside
+
+test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/interop models ## Only what make test leaves out
+	$(PYTEST) -m "slow or needs_torch"
 
 check: $(STAMPS)/dev $(STAMPS)/test ## Format, lint, types, layering, sizes; changes nothing
 	$(VENV)/bin/ruff format --check $(SOURCES)
@@ -42,7 +44,7 @@ bench: $(STAMPS)/peers $(STAMPS)/torch models ## Print the figures as ratios, on
 	$(PY) benchmarks/bench.py --models $(MODELS)
 
 bench-quick: $(STAMPS)/peers $(STAMPS)/torch ## The op microbenchmarks and the MLP only
-	$(PY) benchmarks/models/export.py $(MODELS) --missing --group ops
+	$(PY) benchmarks/models/export.py $(MODELS) --micro
 	$(PY) benchmarks/bench.py --models $(MODELS) --only ops
 
 format: $(STAMPS)/dev ## Format and fix what can be fixed
@@ -58,7 +60,7 @@ wheel: $(STAMPS)/base ## Build the wheel into dist/
 	$(PY) -m build --wheel
 
 models: $(STAMPS)/torch $(STAMPS)/demo ## Export the model set into build/models (needs torch, about 4 minutes, 4 GB)
-	$(PY) benchmarks/models/export.py $(MODELS) --missing
+	$(PY) benchmarks/models/export.py $(MODELS)
 
 $(MINILM): benchmarks/models/minilm.py $(STAMPS)/demo
 	$(PY) benchmarks/models/minilm.py $@

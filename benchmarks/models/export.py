@@ -138,6 +138,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "names", nargs="*", help="models to export again; default: those missing"
     )
+    parser.add_argument(
+        "--micro", action="store_true", help="single operators and the MLP only"
+    )
     options = parser.parse_args(arguments)
     warnings.filterwarnings("ignore")
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
@@ -146,7 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
     options.folder.mkdir(parents=True, exist_ok=True)
     missing = [
         name
-        for name in zoo.ZOO
+        for name in (zoo.MICROBENCHMARKS if options.micro else zoo.ZOO)
         if not all((options.folder / f"{name}{suffix}").exists() for suffix in MODEL_FILES)
     ]
     failed: list[str] = []

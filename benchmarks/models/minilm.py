@@ -70,7 +70,7 @@ class Encoder:
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: dict[str, onnx.TensorProto] = {}
 
-    def node(self, op: str, *operands: str, **attributes: object) -> str:
+    def node(self, op: str, *operands: str, **attributes: Any) -> str:
         """Append a node and return the name of its result."""
         name = f"{op.lower()}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, operands, [name], name=name, **attributes))

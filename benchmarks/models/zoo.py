@@ -44,15 +44,18 @@ class Example:
 
 Builder = Callable[[], Example]
 ZOO: dict[str, Builder] = {}
+MICROBENCHMARKS: set[str] = set()
 
 
-def model(name: str) -> Callable[[Builder], Builder]:
-    """Enter a builder into the zoo under ``name``."""
+def model(name: str, *, micro: bool = False) -> Callable[[Builder], Builder]:
+    """Enter a builder into the zoo under ``name``; ``micro`` marks single operators and the MLP."""
 
     def enter(builder: Builder) -> Builder:
         if name in ZOO:
             raise ValueError(f"two models are called {name!r}")
         ZOO[name] = builder
+        if micro:
+            MICROBENCHMARKS.add(name)
         return builder
 
     return enter
@@ -285,13 +288,13 @@ def perceptron(batch: int) -> Example:
     return Example(module=nn.Sequential(*layers), inputs={"x": torch.randn(batch, 784)})
 
 
-@model("mlp_b1")
+@model("mlp_b1", micro=True)
 def mlp_b1() -> Example:
     """Perceptron, batch 1: all call overhead."""
     return perceptron(1)
 
 
-@model("mlp_b64")
+@model("mlp_b64", micro=True)
 def mlp_b64() -> Example:
     """Perceptron, batch 64."""
     return perceptron(64)
@@ -330,38 +333,38 @@ def constant_product(m: int, k: int, n: int) -> Example:
     return Example(module=ProductWithConstant(k, n), inputs={"a": torch.randn(m, k)})
 
 
-@model("matmul_1024")
+@model("matmul_1024", micro=True)
 def matmul_1024() -> Example:
     """1024³, both operands given at run time."""
     return dynamic_product(1024, 1024, 1024)
 
 
-@model("matmul_128x768x3072")
+@model("matmul_128x768x3072", micro=True)
 def matmul_128x768x3072() -> Example:
     """[128, 768] x [768, 3072], right operand constant."""
     return constant_product(128, 768, 3072)
 
 
-@model("matmul_128x768x768")
+@model("matmul_128x768x768", micro=True)
 def matmul_128x768x768() -> Example:
     """[128, 768] x [768, 768], right operand constant."""
     return constant_product(128, 768, 768)
 
 
-@model("gemv_4096")
+@model("gemv_4096", micro=True)
 def gemv_4096() -> Example:
     """[1, 4096] x [4096, 4096], right operand constant."""
     return constant_product(1, 4096, 4096)
 
 
-@model("conv3x3_64_56")
+@model("conv3x3_64_56", micro=True)
 def conv3x3_64_56() -> Example:
     """3 x 3, 64 → 64 channels, 56 x 56."""
     module = nn.Conv2d(64, 64, 3, padding=1)
     return Example(module=module, inputs={"x": torch.randn(1, 64, 56, 56)})
 
 
-@model("depthwise3x3_144_56")
+@model("depthwise3x3_144_56", micro=True)
 def depthwise3x3_144_56() -> Example:
     """Depthwise 3 x 3, 144 channels, 56 x 56."""
     module = nn.Conv2d(144, 144, 3, padding=1, groups=144)
@@ -377,13 +380,13 @@ class Softmax(nn.Module):
         return functional.softmax(x, dim=-1)
 
 
-@model("softmax_12x128x128")
+@model("softmax_12x128x128", micro=True)
 def softmax_12x128x128() -> Example:
     """Softmax over the last axis of [12, 128, 128]."""
     return Example(module=Softmax(), inputs={"x": 3 * torch.randn(12, 128, 128)})
 
 
-@model("layernorm_128x768")
+@model("layernorm_128x768", micro=True)
 def layernorm_128x768() -> Example:
     """Layer normalisation over the last axis of [1, 128, 768]."""
     module = stir(nn.LayerNorm(768))
