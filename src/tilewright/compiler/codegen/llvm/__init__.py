@@ -1,0 +1,10 @@
+"""LLVM code generator: kernel IR to freestanding ELF executables for CPUs.  See README.md."""
+
+from tilewright.compiler.codegen.llvm.compile import (
+    CompiledKernel,
+    compile_kernels,
+    link_executable,
+)
+from tilewright.compiler.codegen.llvm.options import Options
+
+__all__ = ["CompiledKernel", "Options", "compile_kernels", "link_executable"]

@@ -1,0 +1,229 @@
+"""Typed arithmetic on operands: the words in which expressions, conversions and math are written.
+
+Thin wrappers that choose the LLVM instruction for a scalar type and any number of lanes, and own
+the semantics of the kernel IR that LLVM does not share: NaN-propagating `min`/`max`, division
+that never traps.  Called by expressions, conversions and math of this room.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from tilewright.compiler.codegen.llvm.types import (
+    Value,
+    float_text,
+    iota,
+    mangle,
+    splat_text,
+    split_type,
+    vector,
+)
+from tilewright.compiler.codegen.llvm.writer import FunctionWriter
+
+_FLOATS: Final = ("float", "double", "half")
+
+
+@final
+class Arithmetic:
+    """Emits pure instructions through a `FunctionWriter`.
+
+    Args:
+        writer: where the instructions go.
+        has_fma: whether the target multiplies and adds with one rounding.
+    """
+
+    def __init__(self, writer: FunctionWriter, *, has_fma: bool) -> None:
+        self.writer: FunctionWriter = writer
+        self.has_fma: bool = has_fma
+
+    # --- constants and shapes of values ----------------------------------------------------
+
+    def float(self, like: Value, value: float) -> Value:
+        """A constant of the type of `like`."""
+        scalar, lanes = split_type(like.type)
+        return Value(splat_text(float_text(value, scalar), scalar, lanes), like.type)
+
+    def integer(self, like: Value, value: int) -> Value:
+        """An integer constant of the type of `like`."""
+        scalar, lanes = split_type(like.type)
+        bits = int(scalar[1:])
+        wrapped = value & ((1 << bits) - 1)
+        signed = wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped
+        text = {0: "false", 1: "true"}[wrapped] if bits == 1 else str(signed)
+        return Value(splat_text(text, scalar, lanes), like.type)
+
+    def splat(self, value: Value, lanes: int) -> Value:
+        """A scalar in every lane."""
+        if lanes == 1:
+            return value
+        type_ = vector(value.type, lanes)
+        if not value.text.startswith("%"):
+            return Value(splat_text(value.text, value.type, lanes), type_)
+        pure = self.writer.pure
+        single = pure(type_, f"insertelement {type_} poison, {value}, i64 0", value)
+        mask = f"<{lanes} x i32> zeroinitializer"
+        return pure(
+            type_, f"shufflevector {single}, {type_} poison, {mask}", single, speculate=False
+        )
+
+    def lane(self, value: Value, index: int) -> Value:
+        """One lane of a vector."""
+        scalar, lanes = split_type(value.type)
+        if lanes == 1:
+            return value
+        return self.op(scalar, f"extractelement {value}, i64 {index}", value)
+
+    def with_lane(self, value: Value, index: int, item: Value) -> Value:
+        """The vector with one lane replaced."""
+        return self.op(value.type, f"insertelement {value}, {item}, i64 {index}", value, item)
+
+    def shuffle(self, left: Value, right: Value | None, order: list[int]) -> Value:
+        """Lanes of `left` (then `right`) in a new order."""
+        scalar, _ = split_type(left.type)
+        items = ", ".join(f"i32 {i}" for i in order)
+        other = f"{left.type} poison" if right is None else str(right)
+        type_ = vector(scalar, len(order))
+        operands = (left,) if right is None else (left, right)
+        mask = f"<{len(order)} x i32> <{items}>"
+        return self.op(type_, f"shufflevector {left}, {other}, {mask}", *operands)
+
+    def op(self, type_: str, text: str, *operands: Value) -> Value:
+        """A pure instruction that stays inside its conditional."""
+        return self.writer.pure(type_, text, *operands, speculate=False)
+
+    # --- generic ---------------------------------------------------------------------------
+
+    def binary(self, verb: str, left: Value, right: Value) -> Value:
+        """`verb left, right` with the type of `left`."""
+        return self.op(
+            left.type, f"{verb} {left.type} {left.text}, {right.text}", left, right
+        )
+
+    def compare(self, verb: str, left: Value, right: Value) -> Value:
+        """`icmp …` or `fcmp …`: an i1 per lane."""
+        _, lanes = split_type(left.type)
+        text = f"{verb} {left.type} {left.text}, {right.text}"
+        return self.op(vector("i1", lanes), text, left, right)
+
+    def select(self, condition: Value, if_true: Value, if_false: Value) -> Value:
+        """Lane-wise choice."""
+        text = f"select {condition}, {if_true}, {if_false}"
+        return self.op(if_true.type, text, condition, if_true, if_false)
+
+    def convert(self, verb: str, value: Value, scalar: str) -> Value:
+        """`verb value to scalar` for every lane."""
+        _, lanes = split_type(value.type)
+        type_ = vector(scalar, lanes)
+        return self.op(type_, f"{verb} {value} to {type_}", value)
+
+    def bitcast(self, value: Value, scalar: str) -> Value:
+        """The same bits as lanes of another type of the same width."""
+        return self.convert("bitcast", value, scalar)
+
+    def intrinsic(self, name: str, *operands: Value, flags: str = "") -> Value:
+        """`llvm.name` overloaded on the type of the first operand."""
+        type_ = operands[0].type
+        function = f"llvm.{name}.{mangle(*split_type(type_))}"
+        self.writer.declare(type_, function, *(o.type for o in operands))
+        arguments = ", ".join(map(str, operands))
+        call = f"call {flags} {type_}" if flags else f"call {type_}"
+        return self.op(type_, f"{call} @{function}({arguments})", *operands)
+
+    # --- floats ----------------------------------------------------------------------------
+
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
+        """`a * b + c`, with one rounding where the target can."""
+        if self.has_fma:
+            return self.intrinsic("fma", a, b, c)
+        return self.binary("fadd", self.binary("fmul", a, b), c)
+
+    def mul(self, a: Value, b: Value) -> Value:
+        """Product of floats."""
+        return self.binary("fmul", a, b)
+
+    def add(self, a: Value, b: Value) -> Value:
+        """Sum of floats."""
+        return self.binary("fadd", a, b)
+
+    def sub(self, a: Value, b: Value) -> Value:
+        """Difference of floats."""
+        return self.binary("fsub", a, b)
+
+    def div(self, a: Value, b: Value) -> Value:
+        """Quotient of floats."""
+        return self.binary("fdiv", a, b)
+
+    def absolute(self, value: Value) -> Value:
+        """Magnitude of a float."""
+        return self.intrinsic("fabs", value)
+
+    def is_nan(self, value: Value) -> Value:
+        """Whether a float is not a number."""
+        return self.compare("fcmp uno", value, value)
+
+    def extreme(self, op: str, left: Value, right: Value) -> Value:
+        """`min` or `max` of floats; NaN if one is NaN.
+
+        One instruction when an operand is a constant: x86's takes the second one if unordered.
+        """
+        verb = "fcmp ogt" if op == "max" else "fcmp olt"
+        if not right.text.startswith("%"):
+            left, right = right, left
+        chosen = self.select(self.compare(verb, left, right), left, right)
+        if not left.text.startswith("%"):
+            return chosen
+        return self.select(self.is_nan(left), left, chosen)
+
+    # --- integers --------------------------------------------------------------------------
+
+    def shift(self, verb: str, value: Value, amount: int) -> Value:
+        """`shl`, `lshr` or `ashr` by a constant."""
+        return self.binary(verb, value, self.integer(value, amount))
+
+    def divide(self, left: Value, right: Value, *, signed: bool, rest: bool) -> Value:
+        """Quotient or remainder, truncated; by zero gives 0, the most negative by -1 wraps."""
+        verb = ("s" if signed else "u") + ("rem" if rest else "div")
+        zero, one = self.integer(left, 0), self.integer(left, 1)
+        known = not right.text.startswith("%")
+        if known and right.text not in ("0", "zeroinitializer", "-1", "splat (i64 -1)"):
+            return self.binary(verb, left, right)
+        bad = self.compare("icmp eq", right, zero)
+        unsafe = bad
+        if signed:
+            minus = self.compare("icmp eq", right, self.integer(left, -1))
+            unsafe = self.binary("or", bad, minus)
+        result = self.binary(verb, left, self.select(unsafe, one, right))
+        if signed:
+            negated = zero if rest else self.binary("sub", zero, left)
+            result = self.select(minus, negated, result)
+        return self.select(bad, zero, result)
+
+    def floor_rest(self, left: Value, right: Value, *, signed: bool) -> Value:
+        """The remainder with the sign of the divisor."""
+        rest = self.divide(left, right, signed=signed, rest=True)
+        if not signed:
+            return rest
+        zero = self.integer(left, 0)
+        differs = self.compare("icmp slt", self.binary("xor", rest, right), zero)
+        nonzero = self.compare("icmp ne", rest, zero)
+        fix = self.binary("and", differs, nonzero)
+        return self.select(fix, self.binary("add", rest, right), rest)
+
+    def iota(self, lanes: int, stride: int, scalar: str) -> Value:
+        """The vector `0, stride, 2 * stride, …`."""
+        return iota(lanes, stride, scalar)
+
+    # --- across lanes ----------------------------------------------------------------------
+
+    def halves(self, value: Value) -> tuple[Value, Value, int]:
+        """Lower half, upper half, and how many lanes remain after them (odd counts)."""
+        _, lanes = split_type(value.type)
+        half = lanes // 2
+        low = self.shuffle(value, None, list(range(half)))
+        high = self.shuffle(value, None, list(range(half, 2 * half)))
+        if half == 1:
+            low, high = self.lane(value, 0), self.lane(value, 1)
+        return low, high, lanes - 2 * half
+
+
+__all__ = ["Arithmetic"]

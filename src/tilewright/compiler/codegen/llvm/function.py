@@ -1,0 +1,201 @@
+"""One kernel as one LLVM module: the dispatch function of the executable library ABI.
+
+Reads push constants, binding pointers and workgroup ids from the structures that
+`formats.executable` describes, then hands the body to `statements`.  Text only; `machine` makes
+object code of it.  Called by `compile` of this room and by tests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import Final, final
+
+from tilewright.base import symbolic
+from tilewright.base.errors import InternalError
+from tilewright.base.target import Target
+from tilewright.compiler.codegen.llvm.expressions import Expressions
+from tilewright.compiler.codegen.llvm.registers import plan_registers
+from tilewright.compiler.codegen.llvm.statements import Statements
+from tilewright.compiler.codegen.llvm.types import Value, constant_text, memory_type
+from tilewright.compiler.codegen.llvm.writer import FunctionWriter
+from tilewright.compiler.kernel.ir import Buffer, Kernel, Space
+from tilewright.formats.executable import DISPATCH_STATE, WORKGROUP_STATE
+
+LOCAL_ALIGNMENT_BYTES: Final = 64
+STACK_LIMIT_BYTES: Final = 32 << 10
+_PLACEHOLDER: Final = "@tw_kernel"
+
+TRIPLES: Final = {
+    "x86_64": "x86_64-unknown-unknown-eabi-elf",
+    "aarch64": "aarch64-unknown-unknown-eabi-elf",
+    "riscv64": "riscv64-unknown-unknown-eabi-elf",
+}
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelModule:
+    """The LLVM IR of one kernel.
+
+    Units: `local_memory_bytes` of workgroup-local memory.
+
+    Attributes:
+        symbol: the function's name, made of its content, so equal kernels share one object.
+    """
+
+    name: str
+    symbol: str
+    text: str
+    constant_count: int
+    binding_count: int
+    local_memory_bytes: int
+
+
+def emit_kernel(kernel: Kernel, target: Target) -> KernelModule:
+    """Write the LLVM IR of a machine-lowered kernel."""
+    function = _Function(kernel, target)
+    body = function.emit()
+    header = f'target triple = "{TRIPLES[target.arch]}"'
+    signature = (
+        f"define hidden i32 {_PLACEHOLDER}(ptr %environment, ptr %dispatch, ptr %workgroup) "
+        'nounwind "no-builtins" {'
+    )
+    lines = [header, *function.globals, *function.writer.declarations.values()]
+    text = "\n".join([*lines, signature, *body, "}", ""])
+    digest = hashlib.sha256(text.encode()).hexdigest()[:24]
+    symbol = f"tw_{digest}"
+    return KernelModule(
+        name=kernel.name,
+        symbol=symbol,
+        text=text.replace(_PLACEHOLDER, f"@{symbol}"),
+        constant_count=len(kernel.dims),
+        binding_count=len(kernel.parameters),
+        local_memory_bytes=function.local_bytes,
+    )
+
+
+@final
+class _Function:
+    """State while one kernel is written."""
+
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        self.kernel: Kernel = kernel
+        self.writer: FunctionWriter = FunctionWriter()
+        self.registers = plan_registers(kernel)
+        self.expressions: Expressions = Expressions(self.writer, self.registers, target)
+        self.globals: list[str] = []
+        self.local_bytes: int = 0
+
+    def emit(self) -> list[str]:
+        """The lines of the function's body."""
+        self._constants()
+        self._bindings()
+        self._locals()
+        statements = Statements(
+            self.writer, self.expressions, self.registers, self._workgroup_ids()
+        )
+        statements.run(self.kernel.body)
+        self.writer.scope.block.terminator = "ret i32 0"
+        return self.writer.text()
+
+    def _field(self, struct: str, offset: int) -> Value:
+        base = Value(f"%{struct}", "ptr")
+        if offset == 0:
+            return base
+        return self.writer.pure("ptr", f"getelementptr i8, ptr %{struct}, i64 {offset}", base)
+
+    def _read(self, address: Value, type_: str, align: int) -> Value:
+        return self.writer.pure(type_, f"load {type_}, {address}, align {align}", address)
+
+    def _constants(self) -> None:
+        if not self.kernel.dims:
+            return
+        field = DISPATCH_STATE.offset("constants")
+        table = self._read(self._field("dispatch", field), "ptr", 8)
+        for i, symbol in enumerate(self.kernel.dims):
+            place = self._element(table, "i32", i)
+            value = self._read(place, "i32", 4)
+            wide = self.writer.pure("i64", f"zext {value} to i64", value)
+            self.expressions.indices.symbols[symbol.key] = wide
+
+    def _element(self, base: Value, unit: str, i: int) -> Value:
+        if i == 0:
+            return base
+        return self.writer.pure("ptr", f"getelementptr {unit}, {base}, i64 {i}", base)
+
+    def _bindings(self) -> None:
+        if not self.kernel.parameters:
+            return
+        field = DISPATCH_STATE.offset("binding_pointers")
+        table = self._read(self._field("dispatch", field), "ptr", 8)
+        for i, parameter in enumerate(self.kernel.parameters):
+            pointer = self._read(self._element(table, "ptr", i), "ptr", 8)
+            self.expressions.memory.bases[parameter.buffer] = pointer
+
+    def _workgroup_ids(self) -> dict[str, Value]:
+        ids: dict[str, Value] = {}
+        for axis, type_, align in (("x", "i32", 4), ("y", "i32", 4), ("z", "i16", 2)):
+            field = WORKGROUP_STATE.offset(f"workgroup_id_{axis}")
+            value = self._read(self._field("workgroup", field), type_, align)
+            ids[axis] = self.writer.pure("i64", f"zext {value} to i64", value)
+        return ids
+
+    def _locals(self) -> None:
+        stack = 0
+        for buffer in self.kernel.locals:
+            if buffer.space is Space.WORKGROUP:
+                self._workgroup_buffer(buffer)
+            elif buffer.space is Space.CONSTANT:
+                self._constant_buffer(buffer)
+            elif buffer in self.registers.memory:
+                stack += self._stack_buffer(buffer)
+        if stack > STACK_LIMIT_BYTES:
+            raise InternalError(
+                f"kernel '{self.kernel.name}' needs {stack} bytes of stack, expected at most "
+                f"{STACK_LIMIT_BYTES}: register buffers are indexed by loops not unrolled"
+            )
+
+    def _elements(self, buffer: Buffer) -> int:
+        extents = [e for e in buffer.shape if isinstance(e, int)]
+        if len(extents) < len(buffer.shape):
+            raise InternalError(
+                f"kernel '{self.kernel.name}': local buffer '{buffer.name}' has the shape "
+                f"{buffer.shape}, expected constant dimensions"
+            )
+        return math.prod(extents)
+
+    def _workgroup_buffer(self, buffer: Buffer) -> None:
+        field = WORKGROUP_STATE.offset("local_memory")
+        base = self._read(self._field("workgroup", field), "ptr", 8)
+        self.expressions.memory.bases[buffer] = self._element(base, "i8", self.local_bytes)
+        size = self._elements(buffer) * buffer.dtype.itemsize
+        self.local_bytes += -(-size // LOCAL_ALIGNMENT_BYTES) * LOCAL_ALIGNMENT_BYTES
+
+    def _constant_buffer(self, buffer: Buffer) -> None:
+        name = f"@.tw.constant.{len(self.globals)}"
+        unit = memory_type(buffer.dtype)
+        data = buffer.data or ()
+        items = ", ".join(f"{unit} {_memory_constant(v, buffer)}" for v in data)
+        self.globals.append(
+            f"{name} = internal constant [{len(data)} x {unit}] [{items}], align 64"
+        )
+        self.expressions.memory.bases[buffer] = Value(name, "ptr")
+
+    def _stack_buffer(self, buffer: Buffer) -> int:
+        count = self._elements(buffer)
+        name = self.writer.fresh("stack")
+        unit = memory_type(buffer.dtype)
+        self.writer.blocks[0].phis.append(f"{name} = alloca [{count} x {unit}], align 64")
+        self.expressions.memory.bases[buffer] = Value(name, "ptr")
+        return count * buffer.dtype.itemsize
+
+
+def _memory_constant(value: float, buffer: Buffer) -> str:
+    if buffer.dtype.is_bool:
+        return str(int(bool(value)))
+    return constant_text(value, buffer.dtype)
+
+
+__all__ = ["KernelModule", "emit_kernel", "symbolic"]

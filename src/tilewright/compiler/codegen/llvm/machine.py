@@ -1,0 +1,64 @@
+"""LLVM's side: target machines, object code and assembly from IR text.
+
+The only file that calls llvmlite.  The IR is written in the form the instruction selector wants, so
+no optimisation pass runs before it.  Called by `worker` processes and by `compile` inline.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Final
+
+import llvmlite.binding as llvm
+
+from tilewright.base.errors import InternalError, TargetError
+
+LLVM_VERSION: Final = ".".join(map(str, llvm.llvm_version_info))
+_ABI_NAMES: Final = {"riscv64": "lp64d"}
+
+
+@functools.cache
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+@functools.cache
+def target_machine(triple: str, cpu: str, features: str, opt: int) -> llvm.TargetMachine:
+    """The machine that code is made for.  Raises: TargetError when LLVM lacks it."""
+    _initialize()
+    try:
+        target = llvm.Target.from_triple(triple)
+        return target.create_target_machine(
+            cpu=cpu,
+            features=features,
+            opt=opt,
+            reloc="pic",
+            codemodel="medium" if triple.startswith("riscv") else "small",
+            abiname=_ABI_NAMES.get(triple.partition("-")[0], ""),
+        )
+    except RuntimeError as error:
+        raise TargetError(f"LLVM has no target '{triple}' with CPU '{cpu}': {error}") from error
+
+
+def _parse(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
+    context = llvm.create_context()
+    try:
+        module = llvm.parse_assembly(text, context)
+        module.data_layout = str(machine.target_data)
+        module.verify()
+    except RuntimeError as error:
+        raise InternalError(f"LLVM rejects our code: {error}", dump=text) from error
+    return module
+
+
+def object_code(text: str, triple: str, cpu: str, features: str, opt: int) -> bytes:
+    """The relocatable object of a module.  Raises: InternalError with the text in `dump`."""
+    machine = target_machine(triple, cpu, features, opt)
+    return bytes(machine.emit_object(_parse(text, machine)))
+
+
+def assembly(text: str, triple: str, cpu: str, features: str, opt: int) -> str:
+    """The assembly of a module, for people."""
+    machine = target_machine(triple, cpu, features, opt)
+    return str(machine.emit_assembly(_parse(text, machine)))

@@ -1,0 +1,206 @@
+"""Kernel statements as LLVM control flow: loops with phis, conditionals, grid variables.
+
+Loops test at the end, behind one test at the entry where the extent may be zero.  REGISTER slots
+that a loop writes become its phis.  Called by `function`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, final
+
+from tilewright.base.errors import InternalError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.codegen.llvm.expressions import Expressions
+from tilewright.compiler.codegen.llvm.indices import LoopFrame, split_linear
+from tilewright.compiler.codegen.llvm.registers import (
+    Registers,
+    Slot,
+    loads_of,
+    written_buffers,
+    written_slots,
+)
+from tilewright.compiler.codegen.llvm.types import Value
+from tilewright.compiler.codegen.llvm.writer import Block, FunctionWriter
+from tilewright.compiler.kernel.ir import (
+    Comment,
+    For,
+    If,
+    Load,
+    LoopKind,
+    Space,
+    Statement,
+    Store,
+    walk,
+)
+
+GRID_AXES: Final = {LoopKind.GRID_X: "x", LoopKind.GRID_Y: "y", LoopKind.GRID_Z: "z"}
+
+
+@final
+class Statements:
+    """Emits the statements of one kernel."""
+
+    def __init__(
+        self,
+        writer: FunctionWriter,
+        expressions: Expressions,
+        registers: Registers,
+        workgroup_ids: dict[str, Value],
+    ) -> None:
+        self.writer: FunctionWriter = writer
+        self.e: Expressions = expressions
+        self.registers: Registers = registers
+        self.workgroup_ids: dict[str, Value] = workgroup_ids
+
+    def run(self, body: Sequence[Statement]) -> None:
+        """Emit statements in order."""
+        for statement in body:
+            if isinstance(statement, Store):
+                self.e.memory.store(statement)
+            elif isinstance(statement, For):
+                self._for(statement)
+            elif isinstance(statement, If):
+                self._if(statement)
+            elif not isinstance(statement, Comment):
+                raise InternalError(f"no machine code for a {type(statement).__name__}")
+
+    # --- loops -----------------------------------------------------------------------------
+
+    def _for(self, loop: For) -> None:
+        if loop.kind in GRID_AXES:
+            self.e.indices.symbols[loop.var.key] = self.workgroup_ids[GRID_AXES[loop.kind]]
+            self.run(loop.body)
+            return
+        if loop.extent == 0:
+            return
+        if loop.kind is LoopKind.VECTOR:
+            raise InternalError(f"loop '{loop.var.key}' was not turned into lanes")
+        self._loop(loop)
+
+    def _loop(self, loop: For) -> None:
+        writer, indices, memory = self.writer, self.e.indices, self.e.memory
+        extent = indices.value(loop.extent)
+        low, _ = indices.interval(loop.extent)
+        certain = low is not None and low >= 1
+        memory.forget(written_buffers(loop.body))
+        slots = written_slots(loop.body, self.registers)
+        before = writer.scope.block
+        enter = "" if certain else writer.pure(
+            "i1", f"icmp sgt i64 {extent.text}, 0", extent
+        ).text  # fmt: skip
+        header = writer.block("loop")
+        scope = writer.push(header)
+        frame = LoopFrame(loop.var.key, scope, not _has_loops(loop))
+        _collect_users(loop, frame)
+        counter = Value(writer.fresh("i"), "i64", scope.level)
+        indices.symbols[loop.var.key] = counter
+        indices.frames.append(frame)
+        firsts = {slot: memory.slot_value(slot) for slot in slots}
+        for slot in slots:
+            memory.slots[slot] = Value(writer.fresh("r"), firsts[slot].type, scope.level)
+        phis = dict(memory.slots)
+        self.run(loop.body)
+        last = scope.block
+        last.lines.extend(scope.latch)
+        last.lines.append(f"{counter.text}.next = add nuw nsw i64 {counter.text}, 1")
+        header.phis.append(_phi(f"{counter.text}", "i64", before, "0", last, f"{counter.text}.next"))
+        for name, type_, first, following in frame.phis:
+            header.phis.append(_phi(name, type_, before, first, last, following))
+        for slot in slots:
+            phi, first, end = phis[slot], firsts[slot], memory.slots[slot]
+            header.phis.append(
+                _phi(phi.text, phi.type, before, first.text, last, end.text)
+            )
+        last.lines.append(f"%again{counter.text[2:]} = icmp slt i64 {counter.text}.next, {extent.text}")
+        following_block = writer.block("done")
+        last.terminator = (
+            f"br i1 %again{counter.text[2:]}, label %{header.label}, "
+            f"label %{following_block.label}"
+        )
+        before.terminator = (
+            f"br label %{header.label}" if certain
+            else f"br i1 {enter}, label %{header.label}, label %{following_block.label}"
+        )  # fmt: skip
+        indices.frames.pop()
+        del indices.symbols[loop.var.key]
+        writer.pop(following_block)
+        self._merge(slots, firsts, before, last, following_block, direct=certain)
+
+    def _merge(
+        self,
+        slots: Sequence[Slot],
+        firsts: dict[Slot, Value],
+        before: Block,
+        last: Block,
+        after: Block,
+        *,
+        direct: bool,
+    ) -> None:
+        """Give slots their values where two paths meet (or `last` alone leads on)."""
+        memory, level = self.e.memory, self.writer.level
+        for slot in slots:
+            end, first = memory.slots[slot], firsts[slot]
+            if direct or end.text == first.text:
+                memory.slots[slot] = Value(end.text, end.type, level)
+                continue
+            name = self.writer.fresh("m")
+            after.phis.append(_phi(name, end.type, before, first.text, last, end.text))
+            memory.slots[slot] = Value(name, end.type, level)
+
+    # --- conditionals ----------------------------------------------------------------------
+
+    def _if(self, node: If) -> None:
+        writer, memory = self.writer, self.e.memory
+        condition = self.e.value(node.condition)
+        slots = written_slots(node.body, self.registers)
+        firsts = {slot: memory.slot_value(slot) for slot in slots}
+        before = writer.scope.block
+        then = writer.block("then")
+        scope = writer.push(then, barrier=True)
+        self.run(node.body)
+        last = scope.block
+        after = writer.block("join")
+        last.terminator = f"br label %{after.label}"
+        before.terminator = (
+            f"br i1 {condition.text}, label %{then.label}, label %{after.label}"
+        )
+        writer.pop(after)
+        for slot in slots:
+            memory.slots.setdefault(slot, firsts[slot])
+        self._merge(slots, firsts, before, last, after, direct=False)
+
+
+def _phi(
+    name: str, type_: str, before: Block, first: str, last: Block, following: str
+) -> str:
+    return (
+        f"{name} = phi {type_} [ {first}, %{before.label} ], [ {following}, %{last.label} ]"
+    )
+
+
+def _has_loops(loop: For) -> bool:
+    return any(isinstance(s, For) for s in walk(loop.body))
+
+
+def _collect_users(loop: For, frame: LoopFrame) -> None:
+    """Which addresses move with the loop, by step."""
+    if not frame.innermost:
+        return
+    seen: set[int] = set()
+    for statement in walk(loop.body):
+        nodes: list[Load | Store] = list(loads_of(statement, seen))
+        if isinstance(statement, Store):
+            nodes.append(statement)
+        for node in nodes:
+            if node.buffer.space is Space.REGISTER:
+                continue
+            linear = split_linear(node.indices[0], frame.name)
+            if linear is None or linear[0] == 0:
+                continue
+            step, rest = linear
+            base: Dim = rest if isinstance(rest, int) else rest - rest.constant
+            frame.users.setdefault(step, set()).add((node.buffer, base))
+
+
+__all__ = ["Statements"]
