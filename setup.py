@@ -61,6 +61,7 @@ setup(
             extra_compile_args=[
                 "-std=c11",
                 "-O2",
+                "-g0",
                 "-Wall",
                 "-Wextra",
                 "-fvisibility=hidden",

@@ -91,7 +91,7 @@ from tilewright.runtime.native.core import (
     processor_data,
 )
 from tilewright.runtime.native.environment import create_environment
-from tilewright.runtime.native.fallback import read_process_memory
+from tilewright.runtime.native.fallback_memory import read_process_memory
 from tilewright.runtime.native.library import Export, Library, read_library
 from tilewright.runtime.native.plan_builder import PlanBuilder
 from tilewright.runtime.native.records import PROTECT_EXECUTE, PROTECT_READ, PROTECT_WRITE
