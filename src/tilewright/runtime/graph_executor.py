@@ -28,7 +28,9 @@ from tilewright.runtime.loaders.embedded_elf import LoadedExecutable
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 # (op, attributes, operands with None for absent ones) -> results
-HostFunction = Callable[[str, Mapping[str, object], Sequence[Array | None]], Sequence[Array]]
+HostFunction = Callable[
+    [str, Mapping[str, object], Sequence[Array | None]], Sequence[Array]
+]
 
 BOUND_PLAN_LIMIT: Final = 32
 # What the buffer protocol calls each type; types it has no letter for travel as their bits.
@@ -106,7 +108,9 @@ class GraphExecutor:
         except (TypeError, ValueError, BufferError) as error:
             fixed = self._conform(arrays, error)
             result = bound.invocation(*fixed)
-        results = (result,) if len(bound.output_types) == 1 else cast("tuple[Array, ...]", result)
+        results = (
+            (result,) if len(bound.output_types) == 1 else cast("tuple[Array, ...]", result)
+        )
         return cast("tuple[Array, ...]", self._typed(bound, results))
 
     def bound_for(self, arrays: Sequence[Array]) -> BoundPlan:
@@ -189,7 +193,9 @@ class GraphExecutor:
         given = np.asarray(array)
         want = f"{entry.dtype}[{', '.join(map(str, entry.shape))}]"
         got = f"{given.dtype}[{', '.join(map(str, given.shape))}]"
-        return InputError(f"got {got}, expected {want}", location=f"input '{self.input_names[index]}'")
+        return InputError(
+            f"got {got}, expected {want}", location=f"input '{self.input_names[index]}'"
+        )
 
 
 def _as_bits(array: Array) -> Array:
@@ -270,7 +276,9 @@ class _Binder:
         else:
             packing = pack(blocks)
             offsets, size = list(packing.offsets), packing.size_bytes
-        if any(o < 0 or o + b.size_bytes > size for o, b in zip(offsets, blocks, strict=True)):
+        if any(
+            o < 0 or o + b.size_bytes > size for o, b in zip(offsets, blocks, strict=True)
+        ):
             raise ArchiveError("a transient lies outside the arena", location="plan")
         if size:
             slot = self.builder.slot(size, writable=True)
@@ -369,18 +377,22 @@ class _HostCall:
 
     def __call__(self, *views: memoryview) -> None:
         arrays = [
-            np.frombuffer(view, dtype.numpy, count=int(np.prod(shape, dtype=np.int64))).reshape(
-                shape
-            )
+            np.frombuffer(
+                view, dtype.numpy, count=int(np.prod(shape, dtype=np.int64))
+            ).reshape(shape)
             for view, (dtype, shape) in zip(views, self._types, strict=True)
         ]
         count = len(arrays) - self._step.result_count
         attributes = self._step.attributes or {}
         operands: list[Array | None] = [None] * cast("int", attributes["operand_count"])
-        for place, array in zip(cast("list[int]", attributes["present"]), arrays[:count], strict=True):
+        for place, array in zip(
+            cast("list[int]", attributes["present"]), arrays[:count], strict=True
+        ):
             operands[place] = array
         stored = cast("Mapping[str, object]", attributes["values"])
-        values = {name: decode_attribute(value, self._env) for name, value in stored.items()}
+        values = {
+            name: decode_attribute(value, self._env) for name, value in stored.items()
+        }
         results = self._function(self._step.target, values, operands)
         for target, result in zip(arrays[count:], results, strict=True):
             if target.shape != result.shape:

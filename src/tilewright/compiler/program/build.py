@@ -10,14 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast, final
 
-from tilewright.base.arena import align
 from tilewright.base.errors import InternalError, ModelError
 from tilewright.base.symbolic import Dim, Expr, Symbol, symbol, symbols
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Array, TensorType, Trait
 from tilewright.compiler.kernel.grid import grid_extents
 from tilewright.compiler.kernel.ir import Kernel
-from tilewright.compiler.program.ir import Copy, Dispatch, Entry, HostCall, Program, Step, Storage
+from tilewright.compiler.program.ir import (
+    Copy,
+    Dispatch,
+    Entry,
+    HostCall,
+    Program,
+    Step,
+    Storage,
+)
 
 
 @final
@@ -78,7 +85,11 @@ class _Builder:
         """Let the step that computes an output write it in place, through views if need be."""
         for value in self.graph.outputs:
             origin = _origin(value)
-            if origin.node is None or origin.node.op == "constant" or origin in self.outputs:
+            if (
+                origin.node is None
+                or origin.node.op == "constant"
+                or origin in self.outputs
+            ):
                 continue
             storage = Storage("output", origin.type.size_bytes, value.name)
             self.outputs[origin] = Entry(storage, origin.type)
@@ -98,8 +109,7 @@ class _Builder:
     def _emit(self, node: Node) -> None:
         if node.op == "constant":
             array = cast("Array", node.attributes["value"])
-            size = align(array.nbytes)
-            storage = Storage("constant", size, node.result.name, array)
+            storage = Storage("constant", array.nbytes, node.result.name, array)
             self.entries[node.result] = Entry(storage, node.result.type)
         elif Trait.VIEW in node.schema.traits:
             source = self._entry(node, node.operands[0])

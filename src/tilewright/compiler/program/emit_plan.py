@@ -78,7 +78,9 @@ def _step(program: Program, step: Step, entries: dict[Entry, int]) -> form.Step:
             return form.Step("copy", "copy", "", numbers((step.source, step.target)), 1)
         case HostCall():
             present = [index for index, e in enumerate(step.operands) if e is not None]
-            attributes = {key: form.encode_attribute(value) for key, value in step.attributes.items()}
+            attributes = {
+                key: form.encode_attribute(value) for key, value in step.attributes.items()
+            }
             return form.Step(
                 kind="host",
                 name=step.name,

@@ -27,7 +27,9 @@ class Storage:
 
     __slots__ = ("array", "first", "kind", "last", "name", "offset_bytes", "size_bytes")
 
-    def __init__(self, kind: str, size_bytes: Dim, name: str, array: Array | None = None) -> None:
+    def __init__(
+        self, kind: str, size_bytes: Dim, name: str, array: Array | None = None
+    ) -> None:
         self.kind: str = kind
         self.size_bytes: Dim = size_bytes
         self.name: str = name

@@ -13,7 +13,7 @@ from typing import final
 from tilewright.base.arena import Block, align, pack, peak_bytes
 from tilewright.base.symbolic import Dim, proves_equal
 from tilewright.compiler.kernel.ir import Buffer, Kernel, Load, Store, walk
-from tilewright.compiler.kernel.rewrite import loads_in
+from tilewright.compiler.kernel.rewrite import loads
 from tilewright.compiler.program.ir import (
     Copy,
     Dispatch,
@@ -83,7 +83,11 @@ def _reuse_in_place(program: Program) -> dict[Storage, Storage]:
 
 
 def _find_donor(
-    step: Dispatch, kernel: Kernel, position: int, index: int, merged: dict[Storage, Storage]
+    step: Dispatch,
+    kernel: Kernel,
+    position: int,
+    index: int,
+    merged: dict[Storage, Storage],
 ) -> Storage | None:
     result = step.arguments[position]
     if result.storage.first != index:
@@ -114,7 +118,7 @@ def _reads_only_what_it_overwrites(kernel: Kernel, source: Buffer, target: Buffe
     for statement in walk(kernel.body):
         if not isinstance(statement, Store):
             continue
-        for load in loads_in(statement):
+        for load in loads([statement]):
             if load.buffer is source and not _same_place(load, statement, target):
                 return False
     return True
@@ -176,16 +180,21 @@ class MemoryReport:
     arena_bytes: int | None
     lower_bound_bytes: int | None
     unshared_bytes: int | None
-    rows: tuple[tuple[str, str, Dim, int, int, int], ...]  # name kind size first last offset
+    rows: tuple[
+        tuple[str, str, Dim, int, int, int], ...
+    ]  # name kind size first last offset
 
 
 def report(program: Program) -> MemoryReport:
     """The memory table of a program, largest first."""
     transients = [s for s in program.storages if s.kind == "transient"]
     static = all(isinstance(s.size_bytes, int) for s in transients)
-    blocks = [Block(_known(s.size_bytes), s.first, s.last) for s in transients] if static else []
+    blocks = (
+        [Block(_known(s.size_bytes), s.first, s.last) for s in transients] if static else []
+    )
     rows = [
-        (s.name, s.kind, s.size_bytes, s.first, s.last, s.offset_bytes) for s in program.storages
+        (s.name, s.kind, s.size_bytes, s.first, s.last, s.offset_bytes)
+        for s in program.storages
     ]
     rows.sort(key=lambda row: -row[2] if isinstance(row[2], int) else 0)
     return MemoryReport(

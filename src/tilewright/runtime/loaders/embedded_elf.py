@@ -64,7 +64,8 @@ def load_embedded_elf(
     library = native.read_library(image, header)
     if library.imports:
         raise ArchiveError(
-            f"library imports {sorted(library.imports)}, none are provided", location=location
+            f"library imports {sorted(library.imports)}, none are provided",
+            location=location,
         )
     exports = {export.name: export for export in library.exports}
     return LoadedExecutable(image, environment, library, exports)

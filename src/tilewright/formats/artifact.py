@@ -1,0 +1,195 @@
+"""An artifact: a `.vmfb` archive that also carries a plan, code for several CPUs and sources.
+
+IREE sees a module with bytecode, executables and constants.  The module attribute
+`tilewright.manifest` (JSON) says which rodata segments hold the plan, the executables with the
+features they need, the constants in the order of the plan's constant storages, and the printed
+sources.  Written by `compiler.packaging`, read by `runtime.session` and the CLI.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, cast, final
+
+from tilewright.base.errors import ArchiveError
+from tilewright.base.version import VERSION as PRODUCER_VERSION
+from tilewright.formats import plan as plan_form
+from tilewright.formats.byte_view import Buffer
+from tilewright.formats.plan import Plan
+from tilewright.formats.vmfb import ModuleDef, Rodata
+
+MANIFEST_ATTRIBUTE: Final = "tilewright.manifest"
+MANIFEST_VERSION: Final = (1, 0)
+SOURCES_LIMIT_BYTES: Final = 1 << 28
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """Code of every kernel for one target; runs where the machine has all `features`."""
+
+    target: str
+    arch: str
+    features: frozenset[str]
+    format: str
+    image: Buffer
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """What a runtime needs to run a model without a virtual machine.
+
+    Ownership: buffers may be views of a mapped file, which they keep alive.
+    `sources` maps `graph`, `kernel/<name>`, `llvm/<name>` … to texts; empty when left out.
+    """
+
+    plan: Plan
+    variants: tuple[Variant, ...]
+    constants: tuple[Buffer, ...]
+    producer: str = f"tilewright {PRODUCER_VERSION}"
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
+    """`module` with the artifact in rodata and attributes.
+
+    Requires: rodata of `module` begins with the variants' images, then the constants, as
+    `leading_rodata` lists them, so that its bytecode can refer to them.
+    """
+    lead = leading_rodata(artifact)
+    if len(module.rodata) < len(lead):
+        raise ArchiveError("module lacks the artifact's rodata", location=module.name)
+    rodata = [*module.rodata]
+    plan_index = len(rodata)
+    rodata.append(Rodata(plan_form.to_json(artifact.plan)))
+    sources_index = -1
+    if artifact.sources:
+        sources_index = len(rodata)
+        text = json.dumps(dict(artifact.sources), separators=(",", ":"), sort_keys=True)
+        rodata.append(Rodata(zlib.compress(text.encode(), 6)))
+    count = len(artifact.variants)
+    manifest = {
+        "version": list(MANIFEST_VERSION),
+        "producer": artifact.producer,
+        "plan": plan_index,
+        "sources": sources_index,
+        "constants": list(range(count, count + len(artifact.constants))),
+        "variants": [
+            {
+                "target": v.target,
+                "arch": v.arch,
+                "features": sorted(v.features),
+                "format": v.format,
+                "rodata": index,
+            }
+            for index, v in enumerate(artifact.variants)
+        ],
+    }
+    text = json.dumps(manifest, separators=(",", ":"), sort_keys=True)
+    attributes = {**module.attributes, MANIFEST_ATTRIBUTE: text}
+    return replace(module, rodata=tuple(rodata), attributes=attributes)
+
+
+def leading_rodata(artifact: Artifact) -> tuple[Rodata, ...]:
+    """The segments that bytecode refers to: images, then constants, in order."""
+    images = (Rodata(v.image) for v in artifact.variants)
+    return (*images, *(Rodata(c) for c in artifact.constants))
+
+
+def is_artifact(module: ModuleDef) -> bool:
+    """Whether the module was made by Tilewright and can run from its plan."""
+    return MANIFEST_ATTRIBUTE in module.attributes
+
+
+def extract(module: ModuleDef, location: str = "module") -> Artifact:
+    """The artifact in a module; buffers are views of the module's rodata.
+
+    Raises: ArchiveError if there is none, or it is malformed or of a newer version.
+    """
+    text = module.attributes.get(MANIFEST_ATTRIBUTE)
+    if text is None:
+        raise ArchiveError(
+            "no Tilewright manifest in this module",
+            location=location,
+            hint="modules of other compilers run through the virtual machine (engine='vm')",
+        )
+    try:
+        return _extract(cast("dict[str, object]", json.loads(text)), module, location)
+    except ArchiveError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise ArchiveError(f"malformed manifest: {error!r}", location=location) from error
+
+
+def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> Artifact:
+    version = tuple(cast("list[int]", manifest["version"]))
+    producer = str(manifest["producer"])
+    if version[0] != MANIFEST_VERSION[0] or version > MANIFEST_VERSION:
+        raise ArchiveError(
+            f"made by {producer} with manifest version {version[0]}.{version[1]}, this is "
+            f"tilewright {PRODUCER_VERSION} which reads up to "
+            f"{MANIFEST_VERSION[0]}.{MANIFEST_VERSION[1]}",
+            location=location,
+            hint="update Tilewright, or compile the model again with this version",
+        )
+
+    def segment(index: object) -> Buffer:
+        if not isinstance(index, int) or not 0 <= index < len(module.rodata):
+            raise ArchiveError(
+                f"manifest names rodata segment {index!r}", location=location
+            )
+        return module.rodata[index].data
+
+    plan = plan_form.from_json(memoryview(segment(manifest["plan"])))
+    constants = tuple(segment(i) for i in cast("Sequence[object]", manifest["constants"]))
+    wanted = [s for s in plan.storages if s.kind == "constant"]
+    if len(wanted) != len(constants):
+        raise ArchiveError(
+            f"{len(constants)} constants, the plan needs {len(wanted)}", location=location
+        )
+    for storage, data in zip(wanted, constants, strict=True):
+        size = memoryview(data).nbytes
+        if not isinstance(storage.size_bytes, int) or size < storage.size_bytes:
+            raise ArchiveError(
+                f"constant '{storage.name}' has {size} bytes, expected {storage.size_bytes}",
+                location=location,
+            )
+    rows = cast("Sequence[dict[str, object]]", manifest["variants"])
+    variants = tuple(
+        Variant(
+            target=str(row["target"]),
+            arch=str(row["arch"]),
+            features=frozenset(map(str, cast("Sequence[object]", row["features"]))),
+            format=str(row["format"]),
+            image=segment(row["rodata"]),
+        )
+        for row in rows
+    )
+    return Artifact(
+        plan=plan,
+        variants=variants,
+        constants=constants,
+        producer=producer,
+        sources=_read_sources(manifest, module, location),
+    )
+
+
+def _read_sources(
+    manifest: dict[str, object], module: ModuleDef, location: str
+) -> Mapping[str, str]:
+    index = manifest["sources"]
+    if index == -1:
+        return {}
+    if not isinstance(index, int) or not 0 <= index < len(module.rodata):
+        raise ArchiveError(f"manifest names rodata segment {index!r}", location=location)
+    inflate = zlib.decompressobj()
+    try:
+        data = inflate.decompress(bytes(module.rodata[index].data), SOURCES_LIMIT_BYTES)
+    except zlib.error as error:
+        raise ArchiveError(f"sources are corrupt: {error}", location=location) from error
+    rows = cast("dict[str, object]", json.loads(data))
+    return {str(name): str(text) for name, text in rows.items()}
