@@ -1,0 +1,215 @@
+"""A session: an artifact ready to be called.
+
+Picks the code for this CPU, maps the weights, starts the worker pool, and turns whatever a user
+passes (numpy, anything with DLPack or the buffer protocol, by position or by name) into a native
+call.  Not here: how a plan runs (`graph_executor`) and bytecode (`virtual_machine`).
+
+Ownership: a session keeps its artifact (and the mapped file) alive.
+Thread-safety: calls from several threads are independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast, final
+
+import numpy as np
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import ArchiveError, InputError, TargetError
+from tilewright.base.host import usable_cores
+from tilewright.base.symbolic import Dim
+from tilewright.base.target import Target
+from tilewright.base.text import did_you_mean
+from tilewright.formats.artifact import Artifact, Variant, extract
+from tilewright.formats.byte_view import Buffer
+from tilewright.formats.plan import Step
+from tilewright.formats.vmfb import read_archive
+from tilewright.runtime import native
+from tilewright.runtime.graph_executor import Array, GraphExecutor, HostFunction
+from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
+
+TensorSpec = tuple[str, DType, tuple[Dim, ...]]
+
+
+@final
+class Session:
+    """A loaded model.
+
+    Args:
+        artifact: what to run.
+        threads: workers including the caller; None = the cores this process may use.
+        host_function: runs ops that have no kernel (see `tilewright.load`).
+        location: how errors call the artifact.
+        machine: choose code for this machine instead of the host (it must run here).
+
+    Raises:
+        TargetError: no variant of the artifact runs on this CPU.
+    """
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        *,
+        threads: int | None = None,
+        host_function: HostFunction | None = None,
+        location: str = "artifact",
+        machine: Target | None = None,
+    ) -> None:
+        self.artifact: Artifact = artifact
+        self.threads: int = threads or usable_cores()
+        self.variant: Variant | None = choose_variant(
+            artifact.variants, machine or Target.host(), location
+        )
+        self._pool: native.Pool | None = (
+            native.Pool(self.threads) if self.threads > 1 else None
+        )
+        executable = (
+            None
+            if self.variant is None
+            else load_embedded_elf(self.variant.image, f"{location}: {self.variant.target}")
+        )
+        self.executor: GraphExecutor = GraphExecutor(
+            artifact.plan,
+            executable,
+            artifact.constants,
+            pool=self._pool,
+            host_function=host_function,
+        )
+
+    @staticmethod
+    def from_file(
+        path: str | Path,
+        *,
+        threads: int | None = None,
+        host_function: HostFunction | None = None,
+    ) -> Session:
+        """Load an artifact; weights stay in the file, mapped read-only.
+
+        Raises: ArchiveError if the file cannot be read or is no artifact of ours.
+        """
+        try:
+            data = native.map_file(str(path))
+        except OSError as error:
+            raise ArchiveError(f"cannot read the file: {error}", location=str(path)) from error
+        return Session.from_bytes(
+            memoryview(data), threads=threads, host_function=host_function, location=str(path)
+        )
+
+    @staticmethod
+    def from_bytes(
+        data: Buffer,
+        *,
+        threads: int | None = None,
+        host_function: HostFunction | None = None,
+        location: str = "artifact",
+    ) -> Session:
+        """Load an artifact from memory, which must stay unchanged."""
+        artifact = extract(read_archive(data, location), location)
+        return Session(
+            artifact, threads=threads, host_function=host_function, location=location
+        )
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Name, type and shape of each input, in order."""
+        plan = self.artifact.plan
+        return tuple((n, plan.entries[e].dtype, plan.entries[e].shape) for n, e in plan.inputs)
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Name, type and shape of each output, in order."""
+        plan = self.artifact.plan
+        return tuple((n, plan.entries[e].dtype, plan.entries[e].shape) for n, e in plan.outputs)
+
+    def __call__(self, *arguments: object, **named: object) -> Array | tuple[Array, ...]:
+        """Run on arrays by position, by name, or on one mapping from name to array.
+
+        Returns: the output, or a tuple when there are several (or none).
+        Raises: InputError naming the input that is missing or does not fit.
+        """
+        arrays = self._arrange(arguments, named)
+        results = self.executor(*arrays)
+        return results[0] if len(results) == 1 else results
+
+    def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:
+        """Run by names; outputs by name."""
+        results = self.executor(*self._arrange((inputs,), {}))
+        return dict(zip(self.executor.output_names, results, strict=True))
+
+    def profile(self, *arguments: object, **named: object) -> list[tuple[Step, int]]:
+        """Run once, step after step: (step, nanoseconds)."""
+        return self.executor.profile(self._arrange(arguments, named))
+
+    def _arrange(
+        self, arguments: Sequence[object], named: Mapping[str, object]
+    ) -> Sequence[Array]:
+        if not named and all(type(a) is np.ndarray for a in arguments):
+            return cast("Sequence[Array]", arguments)
+        if len(arguments) == 1 and isinstance(arguments[0], Mapping):
+            named = {**cast("Mapping[str, object]", arguments[0]), **named}
+            arguments = ()
+        return self._by_name(arguments, named) if named else [as_array(a) for a in arguments]
+
+    def _by_name(
+        self, arguments: Sequence[object], named: Mapping[str, object]
+    ) -> Sequence[Array]:
+        names = self.executor.input_names
+        unknown = sorted(set(named) - set(names[len(arguments) :]))
+        if unknown:
+            raise InputError(
+                f"there is no further input '{unknown[0]}'",
+                hint=did_you_mean(unknown[0], names) or f"inputs: {', '.join(names)}",
+            )
+        missing = [n for n in names[len(arguments) :] if n not in named]
+        if missing:
+            raise InputError(f"inputs {missing} are missing")
+        rest = [as_array(named[n]) for n in names[len(arguments) :]]
+        return [*(as_array(a) for a in arguments), *rest]
+
+
+def as_array(value: object) -> Array:
+    """A numpy view of `value` without a copy where its memory is on the host.
+
+    Raises: InputError for what is neither an array nor convertible to one.
+    """
+    if isinstance(value, np.ndarray):
+        return cast("Array", value)
+    if hasattr(value, "__dlpack__"):
+        detach = getattr(value, "detach", None)
+        try:
+            return np.from_dlpack(detach() if callable(detach) else value)  # pyright: ignore[reportArgumentType]
+        except (BufferError, TypeError, RuntimeError):
+            pass  # read-only, or a type that DLPack or numpy lacks: copy below
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"got {type(value).__name__}, expected an array") from error
+    if array.dtype == object:
+        raise InputError(f"got {type(value).__name__}, expected an array")
+    return array
+
+
+def choose_variant(
+    variants: Sequence[Variant], machine: Target, location: str
+) -> Variant | None:
+    """The variant with the most features that `machine` has; None if there is no code at all.
+
+    Raises: TargetError naming what the machine lacks.
+    """
+    if not variants:
+        return None
+    fitting = [
+        v for v in variants if v.arch == machine.arch and v.features <= machine.features
+    ]
+    if not fitting:
+        lacking = min((v.features - machine.features for v in variants), key=len)
+        raise TargetError(
+            f"no code for this CPU ('{machine.arch}', '{machine.cpu}'); the artifact has "
+            + ", ".join(f"'{v.target}'" for v in variants)
+            + (f"; missing here: {' '.join(sorted(lacking))}" if lacking else ""),
+            location=location,
+            hint="compile with target='x86_64' and levels=('v2', 'v3', 'v4') for any x86-64",
+        )
+    return max(fitting, key=lambda v: len(v.features))
