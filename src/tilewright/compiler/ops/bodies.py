@@ -1,0 +1,176 @@
+"""Emitters shared by the families: pointwise nests, reductions, index helpers.
+
+Every body is a function `(builder, attributes, operands, results)` that emits naive nests (see
+`kernel/ir.py`): loops over result indices, then reduction loops, one store.  f16 and bf16 are
+computed in f32 and rounded at each store.  Schedules fuse, inline and tile; nothing here does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.schema import Attributes
+from tilewright.compiler.kernel import numerics
+from tilewright.compiler.kernel.builder import KernelBuilder, Source, compute_dtype
+from tilewright.compiler.kernel.ir import Buffer, Expression
+from tilewright.compiler.ops.declaration import Emit
+from tilewright.compiler.ops.shapes import broadcast_indices, normal_axes
+
+Operands = Sequence[Source | None]
+Results = Sequence[Buffer]
+# (builder, *operand values, **attributes) -> value
+Scalar = Callable[..., Expression]
+
+
+def given(operands: Operands, position: int) -> Source:
+    """An operand that the checks made sure of."""
+    source = operands[position]
+    assert source is not None
+    return source
+
+
+def maybe(operands: Operands, position: int) -> Source | None:
+    """An optional operand."""
+    return operands[position] if position < len(operands) else None
+
+
+def read_broadcast(b: KernelBuilder, source: Source, indices: Sequence[Dim]) -> Expression:
+    """The (widened) element of a broadcast operand at a result position."""
+    return b.read(source, broadcast_indices(source.shape, indices))
+
+
+def pointwise(function: Scalar, *, use_attributes: bool = False) -> Emit:
+    """A nest over the result; `function(b, *values)` of the broadcast operands.
+
+    Absent operands are passed as None, attributes as keywords when `use_attributes`.
+    """
+
+    def emit(
+        b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+    ) -> None:
+        (result,) = results
+        keywords: dict[str, Any] = dict(attributes) if use_attributes else {}
+        with b.nest(result.shape) as indices:
+            values = [None if o is None else read_broadcast(b, o, indices) for o in operands]
+            b.write(result, indices, function(b, *values, **keywords))
+
+    return emit
+
+
+def full_indices(
+    axes: Sequence[int], outer: Sequence[Dim], inner: Sequence[Dim]
+) -> tuple[Dim, ...]:
+    """Operand indices from those of the kept axes and those of the reduced `axes`, in order."""
+    kept, reduced = iter(outer), iter(inner)
+    rank = len(outer) + len(inner)
+    return tuple(next(reduced) if i in axes else next(kept) for i in range(rank))
+
+
+def kept_indices(axes: Sequence[int], indices: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The indices that do not belong to `axes`."""
+    return tuple(d for i, d in enumerate(indices) if i not in axes)
+
+
+def result_indices(
+    axes: Sequence[int], outer: Sequence[Dim], *, keepdims: bool
+) -> tuple[Dim, ...]:
+    """Where a reduction stores the element of the kept indices `outer`."""
+    if not keepdims:
+        return tuple(outer)
+    return full_indices(axes, outer, (0,) * len(axes))
+
+
+def reduce_rows(
+    b: KernelBuilder,
+    op: str,
+    source: Source,
+    axes: Sequence[int],
+    value: Callable[[tuple[Dim, ...], tuple[Dim, ...]], Expression],
+    *,
+    into: Buffer | None = None,
+    keepdims: bool = False,
+) -> Buffer:
+    """Combine `value(indices of source, kept indices)` over `axes` with `op`.
+
+    Shapes: the result has the kept dimensions (or is `into`, with `keepdims` as stated).
+    """
+    outer_shape = kept_indices(axes, source.shape)
+    extents = [source.shape[a] for a in axes]
+    if into is None:
+        into = b.temporary(compute_dtype(source.dtype), outer_shape, f"{op}_rows")
+    with b.nest(outer_shape) as outer:
+        where = result_indices(axes, outer, keepdims=keepdims)
+        b.store(into, where, numerics.identity(op, into.dtype))
+        with b.reduce(extents) as inner:
+            b.accumulate(op, into, where, value(full_indices(axes, outer, inner), outer))
+    return into
+
+
+def reduction(op: str, before: Scalar | None = None, after: Scalar | None = None) -> Emit:
+    """A reduction over `axes` with `keepdims`.
+
+    `before(b, x)` maps each element, `after(b, total, count)` the result; `count` is the number
+    of combined elements as a dimension.
+    """
+
+    def emit(
+        b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+    ) -> None:
+        x, (result,) = given(operands, 0), results
+        axes = normal_axes(cast("tuple[int, ...]", attributes["axes"]), len(x.shape))
+        keepdims = bool(attributes["keepdims"])
+
+        def element(indices: tuple[Dim, ...], _: tuple[Dim, ...]) -> Expression:
+            value = b.read(x, indices)
+            return value if before is None else before(b, value)
+
+        direct = after is None and result.dtype is compute_dtype(x.dtype)
+        if direct:
+            reduce_rows(b, op, x, axes, element, into=result, keepdims=keepdims)
+            return
+        rows = reduce_rows(b, op, x, axes, element)
+        count: Dim = 1
+        for axis in axes:
+            count = count * x.shape[axis]
+        with b.nest(rows.shape) as outer:
+            total = b.load(rows, outer)
+            value = total if after is None else after(b, total, count)
+            b.write(result, result_indices(axes, outer, keepdims=keepdims), value)
+
+    return emit
+
+
+def safe_quotient(b: KernelBuilder, op: str, x: Expression, y: Expression) -> Expression:
+    """`div`, `mod` or `floormod` of integers that cannot trap: by zero gives 0, by -1 wraps."""
+    if x.dtype.is_float:
+        return b.binary(op, x, y)
+    zero = b.eq(y, 0)
+    if not x.dtype.is_signed:
+        return b.select(zero, 0, b.binary(op, x, b.select(zero, 1, y)))
+    minus = b.eq(y, -1)
+    plain = b.binary(op, x, b.select(b.or_(zero, minus), 1, y))
+    by_minus_one = b.neg(x) if op == "div" else b.const(0, x.dtype)
+    return b.select(zero, 0, b.select(minus, by_minus_one, plain))
+
+
+def polynomial(b: KernelBuilder, x: Expression, coefficients: Sequence[float]) -> Expression:
+    """`c[0] + c[1] x + c[2] x^2 …` by Horner's rule."""
+    total: Expression = b.const(coefficients[-1], x.dtype)
+    for coefficient in reversed(coefficients[:-1]):
+        total = b.add(b.mul(total, x), coefficient)
+    return total
+
+
+def copy_nest(b: KernelBuilder, source: Source, target: Buffer) -> None:
+    """`target[i] = source[i]`, converted."""
+    with b.nest(target.shape) as indices:
+        b.write(target, indices, b.read(source, indices))
+
+
+def wrapped_index(b: KernelBuilder, value: Expression, extent: Dim) -> Dim:
+    """A loaded index, negative ones counted from the end, clamped into `0 .. extent`."""
+    value = b.cast(value, b.index(0).dtype)
+    wrapped = b.select(b.lt(value, 0), b.add(value, b.index(extent)), value)
+    return b.as_index(b.min(b.max(wrapped, 0), b.index(extent - 1)))

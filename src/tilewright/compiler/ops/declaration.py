@@ -1,0 +1,268 @@
+"""What one row of the catalogue consists of, and the checks every row gets for free.
+
+`declare` wraps the row's `infer` and `evaluate` with operand and attribute checks, defaults and
+result types, so families state only what is particular to an op.  Not here: the rows (one file
+per family) and how bodies are written (`bodies`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import InternalError, ModelError
+from tilewright.base.symbolic import Expr
+from tilewright.compiler.graph.schema import (
+    Array,
+    Attributes,
+    AttributeSpec,
+    Infer,
+    OperandSpec,
+    OpSchema,
+    TensorType,
+    Trait,
+)
+from tilewright.compiler.kernel.builder import KernelBuilder, Source
+from tilewright.compiler.kernel.ir import Buffer
+
+Types = Sequence[TensorType | None]
+# (builder, attributes, operands: None where absent, results)
+Emit = Callable[[KernelBuilder, Attributes, Sequence[Source | None], Sequence[Buffer]], None]
+Supports = Callable[[Types, Attributes], bool]
+
+ATTRIBUTE_KINDS: Final = (
+    "int", "float", "string", "bool", "dtype", "dims", "ints", "floats", "array",
+)  # fmt: skip
+
+
+def supports_any_native(types: Types, attributes: Attributes) -> bool:
+    """Bodies exist for every type the code generators handle (not 4-bit, not 8-bit floats)."""
+    target = attributes.get("dtype")
+    used = [t.dtype for t in types if t is not None]
+    used += [target] if isinstance(target, DType) else []
+    return all(t in dtypes.ANY for t in used)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Body:
+    """How an op becomes naive loop nests.
+
+    `supports` says for which types and attributes; where it says no, the oracle runs on the host.
+    """
+
+    emit: Emit
+    supports: Supports = supports_any_native
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class OpDecl:
+    """One op: its schema, its kernel body (None: only the oracle) and its test cases."""
+
+    schema: OpSchema
+    body: Body | None
+    cases: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.schema.name
+
+    def complete(self, attributes: Attributes) -> dict[str, object]:
+        """`attributes` with defaults filled in, checked against the declared kinds."""
+        return complete_attributes(self.schema.name, self.schema.attributes, attributes)
+
+    def supports(self, types: Types, attributes: Attributes) -> bool:
+        """Whether a kernel can be built for these operand types."""
+        return self.body is not None and self.body.supports(types, self.complete(attributes))
+
+
+def operand(
+    name: str, allowed: tuple[DType, ...] = dtypes.ANY, *, like: str | None = None
+) -> OperandSpec:
+    """A required operand; `like` names an earlier one whose dtype it shares."""
+    return OperandSpec(name, allowed, like=like)
+
+
+def optional(
+    name: str, allowed: tuple[DType, ...] = dtypes.ALL, *, like: str | None = None
+) -> OperandSpec:
+    """An operand that may be absent."""
+    return OperandSpec(name, allowed, optional=True, like=like)
+
+
+def variadic(
+    name: str, allowed: tuple[DType, ...] = dtypes.ANY, *, like: str | None = None
+) -> OperandSpec:
+    """The last operand, any number of times."""
+    return OperandSpec(name, allowed, variadic=True, like=like)
+
+
+_REQUIRED: Final = object()
+
+
+def attr(name: str, kind: str, default: object = _REQUIRED) -> AttributeSpec:
+    """An attribute; required when no default is given."""
+    if kind not in ATTRIBUTE_KINDS:
+        raise InternalError(f"attribute kind '{kind}' of '{name}' is unknown")
+    required = default is _REQUIRED
+    return AttributeSpec(name, kind, None if required else default, required)
+
+
+def declare(
+    *,
+    name: str,
+    summary: str,
+    operands: tuple[OperandSpec, ...],
+    infer: Infer,
+    evaluate: Callable[..., Any],
+    attributes: tuple[AttributeSpec, ...] = (),
+    results: tuple[str, ...] = ("result",),
+    body: Body | Emit | None = None,
+    traits: Trait = Trait.PURE,
+    cases: tuple[str, ...] = (),
+    regions: int = 0,
+    source: str = "",
+) -> OpDecl:
+    """One row.
+
+    `infer` gets operand types (absent ones as None, checked) and complete attributes.
+    `evaluate(*arrays, **attributes)` returns an array or a tuple; its results are converted to
+    the inferred dtypes.
+    """
+    specs = tuple(operands)
+
+    def checked_infer(types: Types, given: Attributes) -> tuple[TensorType, ...]:
+        full = complete_attributes(name, attributes, given)
+        return infer(check_operands(name, specs, types), full)
+
+    def checked_evaluate(arrays: Sequence[Array | None], given: Attributes) -> tuple[Array, ...]:
+        full = complete_attributes(name, attributes, given)
+        padded = _padded(specs, arrays)
+        types = [None if a is None else type_of(a) for a in padded]
+        expected = infer(check_operands(name, specs, types), full)
+        with np.errstate(all="ignore"):
+            values = evaluate(*padded, **full)
+            listed = values if isinstance(values, tuple) else (values,)
+            return tuple(
+                np.asarray(v).astype(t.dtype.numpy, copy=False)
+                for v, t in zip(listed, expected, strict=True)
+            )
+
+    schema = OpSchema(
+        name, summary, specs, attributes, results, checked_infer, checked_evaluate, traits,
+        regions, source,
+    )  # fmt: skip
+    return OpDecl(schema, body if body is None or isinstance(body, Body) else Body(body), cases)
+
+
+def type_of(array: Array) -> TensorType:
+    """The tensor type of a numpy array."""
+    return TensorType(dtypes.from_numpy(array.dtype), array.shape)
+
+
+def _padded(specs: Sequence[OperandSpec], given: Sequence[Any]) -> list[Any]:
+    """`given` with absent trailing operands as None."""
+    missing = 0 if specs and specs[-1].variadic else len(specs) - len(given)
+    return [*given, *([None] * missing)]
+
+
+# --- checks ----------------------------------------------------------------------------------
+
+
+def check_operands(op: str, specs: Sequence[OperandSpec], types: Types) -> list[TensorType | None]:
+    """The types, one per formal operand (variadic ones repeated), or a ModelError."""
+    open_ended = bool(specs) and specs[-1].variadic
+    if len(types) > len(specs) and not open_ended:
+        raise ModelError(f"op '{op}' takes {len(specs)} operands, got {len(types)}")
+    padded = _padded(specs, types)
+    by_name: dict[str, TensorType] = {}
+    for position, type_ in enumerate(padded):
+        spec = specs[min(position, len(specs) - 1)]
+        if type_ is None:
+            if not spec.optional:
+                raise ModelError(f"op '{op}' needs operand {position + 1} ('{spec.name}')")
+            continue
+        _check_dtype(op, position, spec, type_, by_name)
+        by_name.setdefault(spec.name, type_)
+    return padded
+
+
+def _check_dtype(
+    op: str,
+    position: int,
+    spec: OperandSpec,
+    type_: TensorType,
+    earlier: Mapping[str, TensorType],
+) -> None:
+    where = f"op '{op}': operand {position + 1} ('{spec.name}') has type {type_}"
+    if type_.dtype not in spec.dtypes:
+        names = " ".join(t.name for t in spec.dtypes)
+        raise ModelError(f"{where}, expected one of {names}")
+    model = earlier.get(spec.name if spec.variadic else spec.like or "")
+    if spec.like is not None and model is None:
+        model = earlier.get(spec.like)
+    if model is not None and model.dtype is not type_.dtype:
+        raise ModelError(f"{where}, expected {model.dtype} like the operand before")
+
+
+def complete_attributes(
+    op: str, specs: Sequence[AttributeSpec], given: Attributes
+) -> dict[str, object]:
+    """Every declared attribute, defaults included, of its declared kind."""
+    full: dict[str, object] = {}
+    for spec in specs:
+        if spec.name in given:
+            full[spec.name] = _checked_attribute(op, spec, given[spec.name])
+        elif spec.required:
+            raise ModelError(f"op '{op}' needs attribute '{spec.name}'")
+        else:
+            full[spec.name] = spec.default
+    if len(full) < len(given) or any(n not in full for n in given):
+        unknown = sorted(set(given) - set(full))
+        if unknown:
+            known = " ".join(s.name for s in specs) or "none"
+            raise ModelError(f"op '{op}' has no attribute '{unknown[0]}' (known: {known})")
+    return full
+
+
+def _checked_attribute(op: str, spec: AttributeSpec, value: object) -> object:
+    if value is None and spec.default is None and not spec.required:
+        return None
+    if spec.kind in ("dims", "ints", "floats") and isinstance(value, list):
+        value = tuple(value)
+    if spec.kind == "float" and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if spec.kind == "bool" and isinstance(value, int) and value in (0, 1):
+        value = bool(value)
+    if not _KIND_CHECKS[spec.kind](value):
+        raise ModelError(
+            f"op '{op}': attribute '{spec.name}' is {value!r}, expected kind '{spec.kind}'"
+        )
+    return value
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _all(check: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, tuple) and all(map(check, value))
+
+
+_KIND_CHECKS: Final[dict[str, Callable[[object], bool]]] = {
+    "int": _is_int,
+    "float": lambda v: isinstance(v, float),
+    "string": lambda v: isinstance(v, str),
+    "bool": lambda v: isinstance(v, bool),
+    "dtype": lambda v: isinstance(v, DType),
+    "dims": _all(lambda v: _is_int(v) or isinstance(v, Expr)),
+    "ints": _all(_is_int),
+    "floats": _all(lambda v: isinstance(v, float | int)),
+    "array": lambda v: isinstance(v, np.ndarray),
+}

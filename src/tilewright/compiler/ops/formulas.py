@@ -1,0 +1,157 @@
+"""Special functions composed from the operators of the kernel IR.
+
+Accuracy is stated per function in units in the last place (ulp) of f32, measured against f64
+over the full range with kernel operators of 1 ulp; the f64 versions are good to about 4 ulp.
+Bodies of ops call these; nothing else does.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from tilewright.base.dtypes import f64
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.ir import Expression
+from tilewright.compiler.ops.bodies import polynomial
+
+_INFINITY: Final = math.inf
+
+
+def _terms(x: Expression, single: int, double: int) -> int:
+    """How many series terms the type of `x` needs."""
+    return double if x.dtype is f64 else single
+
+
+def _with_sign(b: KernelBuilder, magnitude: Expression, x: Expression) -> Expression:
+    """`magnitude` with the sign of `x`."""
+    return b.select(b.lt(x, 0), b.neg(magnitude), magnitude)
+
+
+def log1p(b: KernelBuilder, x: Expression) -> Expression:
+    """log(1 + x), 2 ulp: the rounding error of `1 + x` cancels in the quotient."""
+    u = b.add(x, 1)
+    exact = b.mul(b.log(u), b.div(x, b.sub(u, 1)))
+    plain = b.or_(b.eq(u, 1), b.eq(x, _INFINITY))
+    return b.select(plain, x, exact)
+
+
+def expm1(b: KernelBuilder, x: Expression) -> Expression:
+    """exp(x) - 1, 4 ulp: by tanh(x / 2) below 1, where the difference would cancel."""
+    t = b.tanh(b.mul(x, 0.5))
+    small = b.div(b.mul(t, 2), b.sub(b.const(1, x.dtype), t))
+    return b.select(b.gt(x, 1), b.sub(b.exp(x), 1), small)
+
+
+def softplus(b: KernelBuilder, x: Expression) -> Expression:
+    """log(1 + exp(x)) without overflow, 2 ulp."""
+    tail = log1p(b, b.exp(b.neg(b.abs(x))))
+    return b.add(b.select(b.lt(x, 0), 0, x), tail)
+
+
+def sinh(b: KernelBuilder, x: Expression) -> Expression:
+    """4 ulp; finite up to the edge of overflow because exp(|x| / 2) is squared late."""
+    square = b.mul(x, x)
+    series = [1 / math.factorial(2 * i + 1) for i in range(_terms(x, 6, 11))]
+    small = b.mul(x, polynomial(b, square, series))
+    magnitude = b.abs(x)
+    half = b.exp(b.mul(magnitude, 0.5))
+    big = b.sub(b.mul(b.mul(half, 0.5), half), b.div(b.div(b.const(0.5, x.dtype), half), half))
+    return b.select(b.le(magnitude, 1), small, _with_sign(b, big, x))
+
+
+def cosh(b: KernelBuilder, x: Expression) -> Expression:
+    """4 ulp; finite up to the edge of overflow."""
+    half = b.exp(b.mul(b.abs(x), 0.5))
+    down = b.div(b.div(b.const(0.5, x.dtype), half), half)
+    return b.add(b.mul(b.mul(half, 0.5), half), down)
+
+
+def tan(b: KernelBuilder, x: Expression) -> Expression:
+    """sin / cos, 3 ulp away from the poles."""
+    return b.div(b.sin(x), b.cos(x))
+
+
+def _atan_unit(b: KernelBuilder, x: Expression) -> Expression:
+    """Arc tangent of 0 <= x <= 1: two half-angle steps, then the odd series."""
+    one = b.const(1, x.dtype)
+    for _ in range(2):
+        x = b.div(x, b.add(b.sqrt(b.add(b.mul(x, x), one)), 1))
+    series = [(-1) ** i / (2 * i + 1) for i in range(_terms(x, 6, 13))]
+    return b.mul(b.mul(x, polynomial(b, b.mul(x, x), series)), 4)
+
+
+def atan(b: KernelBuilder, x: Expression) -> Expression:
+    """Arc tangent, 4 ulp: arguments above 1 through pi/2 - atan(1/x)."""
+    magnitude = b.abs(x)
+    big = b.gt(magnitude, 1)
+    reduced = b.select(big, b.div(b.const(1, x.dtype), magnitude), magnitude)
+    angle = _atan_unit(b, reduced)
+    angle = b.select(big, b.sub(b.const(math.pi / 2, x.dtype), angle), angle)
+    return _with_sign(b, angle, x)
+
+
+def asin(b: KernelBuilder, x: Expression) -> Expression:
+    """Arc sine as atan(x / sqrt((1 - x) (1 + x))), 6 ulp; NaN outside [-1, 1]."""
+    one = b.const(1, x.dtype)
+    return atan(b, b.div(x, b.sqrt(b.mul(b.sub(one, x), b.add(one, x)))))
+
+
+def acos(b: KernelBuilder, x: Expression) -> Expression:
+    """Arc cosine as 2 atan(sqrt((1 - x) / (1 + x))), 6 ulp; NaN outside [-1, 1]."""
+    one = b.const(1, x.dtype)
+    ratio = b.div(b.sub(one, x), b.add(one, x))
+    return b.mul(atan(b, b.sqrt(ratio)), 2)
+
+
+def _log_of_twice(b: KernelBuilder, x: Expression) -> Expression:
+    return b.add(b.log(x), math.log(2))
+
+
+def asinh(b: KernelBuilder, x: Expression) -> Expression:
+    """4 ulp; log(2|x|) where the square would overflow."""
+    magnitude = b.abs(x)
+    square = b.mul(magnitude, magnitude)
+    root = b.sqrt(b.add(square, 1))
+    near = log1p(b, b.add(magnitude, b.div(square, b.add(root, 1))))
+    far = b.gt(magnitude, _far(x))
+    return _with_sign(b, b.select(far, _log_of_twice(b, magnitude), near), x)
+
+
+def _far(x: Expression) -> float:
+    """Where x * x still is finite and 1 is lost beside it."""
+    return 1e150 if x.dtype is f64 else 1e18
+
+
+def acosh(b: KernelBuilder, x: Expression) -> Expression:
+    """4 ulp; NaN below 1."""
+    t = b.sub(x, 1)
+    near = log1p(b, b.add(t, b.sqrt(b.add(b.mul(t, 2), b.mul(t, t)))))
+    return b.select(b.gt(x, _far(x)), _log_of_twice(b, x), near)
+
+
+def atanh(b: KernelBuilder, x: Expression) -> Expression:
+    """log((1 + |x|) / (1 - |x|)) / 2 through log1p, 4 ulp; NaN outside [-1, 1]."""
+    magnitude = b.abs(x)
+    ratio = b.div(b.mul(magnitude, 2), b.sub(b.const(1, x.dtype), magnitude))
+    return _with_sign(b, b.mul(log1p(b, ratio), 0.5), x)
+
+
+def gelu(b: KernelBuilder, x: Expression) -> Expression:
+    """x * Phi(x) with the error function."""
+    inner = b.erf(b.mul(x, math.sqrt(0.5)))
+    return b.mul(b.mul(x, 0.5), b.add(inner, 1))
+
+
+def gelu_tanh(b: KernelBuilder, x: Expression) -> Expression:
+    """x * Phi(x) with the tanh approximation of Hendrycks and Gimpel."""
+    cube = b.mul(b.mul(b.mul(x, x), x), 0.044715)
+    inner = b.tanh(b.mul(b.add(x, cube), math.sqrt(2 / math.pi)))
+    return b.mul(b.mul(x, 0.5), b.add(inner, 1))
+
+
+def clamp(b: KernelBuilder, x: Expression, low: float, high: float) -> Expression:
+    """`x` limited to [low, high]; NaN passes."""
+    x = b.select(b.lt(x, low), low, x)
+    return b.select(b.gt(x, high), high, x)
+

@@ -1,0 +1,166 @@
+"""Shape rules shared by the families: broadcasting, axes, windows.
+
+Works on symbolic dimensions; what cannot be compared is taken to match (a symbol against another
+symbol or a number), because a model that runs at all makes them equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from tilewright.base import symbolic
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.schema import Attributes, Infer, TensorType
+
+Shape = tuple[Dim, ...]
+Types = Sequence[TensorType | None]
+
+
+def present(types: Types) -> list[TensorType]:
+    """The operands that are there."""
+    return [t for t in types if t is not None]
+
+
+def first(types: Types) -> TensorType:
+    """The first operand's type."""
+    type_ = types[0]
+    assert type_ is not None
+    return type_
+
+
+def need(types: Types, position: int) -> TensorType:
+    """The type of an operand that the checks made sure of."""
+    type_ = types[position]
+    assert type_ is not None
+    return type_
+
+
+# --- broadcasting ----------------------------------------------------------------------------
+
+
+def broadcast_dim(left: Dim, right: Dim) -> Dim:
+    """One dimension of a numpy broadcast."""
+    if left == right or right == 1:
+        return left
+    if left == 1:
+        return right
+    if isinstance(left, int) and isinstance(right, int):
+        raise ModelError(f"dimensions {left} and {right} do not broadcast")
+    if isinstance(left, int) or isinstance(right, int):
+        return left if isinstance(left, int) else right
+    return min(left, right, key=lambda d: (len(str(d)), str(d)))
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The numpy broadcast of several shapes.  Raises: ModelError where sizes clash."""
+    rank = max((len(s) for s in shapes), default=0)
+    result: list[Dim] = [1] * rank
+    for shape in shapes:
+        for position, dim in enumerate(shape, rank - len(shape)):
+            try:
+                result[position] = broadcast_dim(result[position], dim)
+            except ModelError as error:
+                texts = " and ".join(f"[{', '.join(map(str, s))}]" for s in shapes)
+                raise ModelError(f"shapes {texts} do not broadcast") from error
+    return tuple(result)
+
+
+def broadcast_indices(shape: Shape, indices: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Where an operand of `shape` is read when the broadcast result is at `indices`."""
+    offset = len(indices) - len(shape)
+    return tuple(0 if dim == 1 else indices[offset + i] for i, dim in enumerate(shape))
+
+
+# --- axes ------------------------------------------------------------------------------------
+
+
+def normal_axis(axis: int, rank: int) -> int:
+    """`axis` counted from the front.  Raises: ModelError outside `-rank .. rank`."""
+    if not -rank <= axis < max(rank, 1):
+        raise ModelError(f"axis {axis} is out of range for rank {rank}")
+    return axis + rank if axis < 0 else axis
+
+
+def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Axes counted from the front, in order, without repetition."""
+    result = sorted({normal_axis(a, rank) for a in axes})
+    if len(result) != len(axes):
+        raise ModelError(f"axes {list(axes)} repeat an axis")
+    return tuple(result)
+
+
+def reduced_shape(shape: Shape, axes: Sequence[int], *, keepdims: bool) -> Shape:
+    """`shape` with `axes` reduced to 1 or removed."""
+    if keepdims:
+        return tuple(1 if i in axes else d for i, d in enumerate(shape))
+    return tuple(d for i, d in enumerate(shape) if i not in axes)
+
+
+def check_same(what: str, left: Dim, right: Dim) -> None:
+    """Raises: ModelError when two dimensions surely differ."""
+    if isinstance(left, int) and isinstance(right, int) and left != right:
+        raise ModelError(f"{what}: {left} and {right} differ")
+
+
+def element_count(shape: Sequence[Dim]) -> Dim:
+    """The product of the dimensions."""
+    count: Dim = 1
+    for dim in shape:
+        count = count * dim
+    return count
+
+
+# --- windows (convolution, pooling) ----------------------------------------------------------
+
+
+def spatial_axes(rank: int, layout: str) -> tuple[int, ...]:
+    """The axes between batch and channel of an NCHW- or NHWC-like layout."""
+    return tuple(range(2, rank)) if layout == "NCHW" else tuple(range(1, rank - 1))
+
+
+def channel_axis(rank: int, layout: str) -> int:
+    """The channel axis of an NCHW- or NHWC-like layout."""
+    return 1 if layout == "NCHW" else rank - 1
+
+
+def window_count(
+    size: Dim, kernel: Dim, stride: int, dilation: int, *, ceil_mode: bool, pads: tuple[Dim, Dim]
+) -> Dim:
+    """How many windows fit into `size` with `pads` (begin, end) around it.
+
+    In ceil mode the last window may stick out at the end, but it starts inside the input or its
+    left padding (ONNX).
+    """
+    span = size + pads[0] + pads[1] - ((kernel - 1) * dilation + 1)
+    if not ceil_mode:
+        return symbolic.floordiv(span, stride) + 1
+    inside = symbolic.ceildiv(size + pads[0], stride)
+    return symbolic.minimum(symbolic.ceildiv(span, stride) + 1, inside)
+
+
+def ints_or(value: object, default: Sequence[int]) -> tuple[int, ...]:
+    """An `ints` attribute, or `default` when it is empty."""
+    given = cast("tuple[int, ...]", value)
+    return tuple(given) if given else tuple(default)
+
+
+# --- common inference ------------------------------------------------------------------------
+
+
+def like_first(types: Types, _: Attributes) -> tuple[TensorType, ...]:
+    """The result has the type of operand 0."""
+    return (first(types),)
+
+
+def broadcast_result(dtype: DType | None = None) -> Infer:
+    """The result is the broadcast of all operands, of the last one's dtype or of `dtype`."""
+
+    def infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
+        operands = present(types)
+        shape = broadcast_shapes(*(t.shape for t in operands))
+        return (TensorType(dtype or operands[0].dtype, shape),)
+
+    return infer
