@@ -1,0 +1,67 @@
+"""Figures from fresh processes, taken of a stand-in package with known behaviour."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from figures import processes
+from figures.measure import WorkerError
+
+STAND_IN = """
+import os, pathlib, subprocess, sys, time
+
+class Model:
+    def save(self, path):
+        pathlib.Path(path).write_text("artifact")
+    def __call__(self, *inputs):
+        time.sleep(0.01 * len(inputs))
+
+def compile(path, threads=1):
+    cache = pathlib.Path(os.environ["TILEWRIGHT_CACHE_DIR"])
+    if not cache.exists():
+        cache.mkdir()
+        program = "import time; x = bytearray(80_000_000); time.sleep(0.3)"
+        subprocess.run([sys.executable, "-c", program], check=True)
+    if "broken" in str(path):
+        raise ValueError("no such op")
+    return Model()
+
+def load(path):
+    assert pathlib.Path(path).read_text() == "artifact"
+    return Model()
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    package = tmp_path / "tilewright"
+    (package / "runtime").mkdir(parents=True)
+    (package / "__init__.py").write_text(STAND_IN)
+    (package / "runtime" / "__init__.py").write_text("import time; time.sleep(0.05)\n")
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    )
+    model = tmp_path / "model.onnx"
+    np.savez(model.with_suffix(".inputs.npz"), a=np.zeros(1), b=np.zeros(1))
+    return model
+
+
+def test_cold_and_warm_differ_by_the_cache_and_children_count(stand_in: Path) -> None:
+    taken = processes.compilation(stand_in)
+    assert taken.cold_s >= 0.3 > taken.warm_s
+    assert taken.peak_bytes > 80e6  # the child's
+    assert 0.02 <= taken.first_run_s < 0.3
+
+
+def test_what_importing_costs_is_timed_after_numpy(stand_in: Path) -> None:
+    assert processes.import_seconds("tilewright.runtime", runs=1) >= 0.05
+    assert processes.import_seconds("tilewright", runs=1) < 0.05
+
+
+def test_an_error_of_the_program_is_its_last_line(stand_in: Path) -> None:
+    with pytest.raises(WorkerError, match="ValueError: no such op"):
+        processes.compilation(stand_in.with_name("broken.onnx"))
