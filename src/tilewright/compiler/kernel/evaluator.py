@@ -201,11 +201,9 @@ class _Run:
             raise InternalError(
                 f"kernel '{self.kernel.name}': {len(indices)} indices into {buffer!r}"
             )
-        positions: list[Any] = [self.dim(i) for i in indices]
-        if lanes > 1:
-            positions = [_lane_axis(p) for p in positions]
-            if positions:
-                positions[-1] = positions[-1] + np.arange(lanes, dtype=np.int64) * stride
+        positions: list[Any] = [self.dim(i, lanes) for i in indices]
+        if lanes > 1 and positions:
+            positions[-1] = positions[-1] + np.arange(lanes, dtype=np.int64) * stride
         for axis, extent in enumerate(shape):
             positions[axis] = self._checked(positions[axis], extent, mask, buffer, what)
         private = [self.env[name] for name, _ in self.grid_axes[: found.private]]
@@ -227,35 +225,36 @@ class _Run:
 
     # --- indices -------------------------------------------------------------------------
 
-    def dim(self, dim: Dim) -> Any:
-        """An index as a number, or an array over the parallel axes."""
+    def dim(self, dim: Dim, lanes: int = 1) -> Any:
+        """An index as a number, or an array over the parallel axes (then lanes, if several)."""
         if isinstance(dim, int):
             return dim
         total: Any = dim.constant
         for monomial, factor in dim.terms:
             term: Any = factor
             for atom in monomial:
-                term = term * self._atom(atom)
+                term = term * self._atom(atom, lanes)
             total = total + term
         return total
 
-    def _atom(self, atom: Atom) -> Any:
+    def _atom(self, atom: Atom, lanes: int) -> Any:
         if isinstance(atom, Symbol):
             value = self.env.get(atom.name)
             if value is None:
                 raise InternalError(
                     f"kernel '{self.kernel.name}': '{atom.name}' is not in scope"
                 )
-            return value
+            return value if lanes == 1 else _lane_axis(value)
         if isinstance(atom, Operation):
-            left, right = self.dim(atom.left), self.dim(atom.right)
+            left, right = self.dim(atom.left, lanes), self.dim(atom.right, lanes)
             if atom.op == "floordiv":
                 return left // right
             if atom.op == "mod":
                 return left % right
             return np.minimum(left, right) if atom.op == "min" else np.maximum(left, right)
         if isinstance(atom, Opaque) and isinstance(atom.payload, Expression):
-            return np.asarray(self.value(atom.payload)).astype(np.int64)
+            index = np.asarray(self.value(atom.payload)).astype(np.int64)
+            return index if lanes == atom.payload.lanes else _lane_axis(index)
         raise InternalError(
             f"kernel '{self.kernel.name}': index atom '{atom}' has no value"
         )
@@ -302,9 +301,9 @@ class _Run:
         raise InternalError(f"cannot evaluate {type(e).__name__}")
 
     def _index(self, e: Index) -> Values:
-        value = np.asarray(self.dim(e.dim), np.int64)
+        value = np.asarray(self.dim(e.dim, e.lanes), np.int64)
         if e.lanes > 1:
-            value = value[..., None] + np.arange(e.lanes, dtype=np.int64) * e.stride
+            value = value + np.arange(e.lanes, dtype=np.int64) * e.stride
         return value.astype(e.dtype.numpy)
 
     def _load(self, e: Load) -> Values:

@@ -96,7 +96,8 @@ class Load(Expression):
     """`buffer[indices]`.  After flattening there is one index.
 
     With `lanes > 1`, lane `l` reads at `index + l * stride`; lanes where `mask` is false read 0
-    and touch no memory.
+    and touch no memory.  An opaque atom of the index may hold a vector of as many lanes: lane `l`
+    then uses its value in lane `l`.
     """
 
     buffer: Buffer

@@ -48,18 +48,17 @@ StatementMap = Callable[[Statement], "Statement | Sequence[Statement]"]
 
 
 def as_index(value: Expression) -> Dim:
-    """A scalar integer expression as an index; loads become one opaque atom.
+    """An integer expression as an index; loads become one opaque atom.
 
-    Equal expressions give equal indices (the atom's key is the text of the expression).
+    Equal expressions give equal indices (the atom's key is the text of the expression).  A vector
+    gives every lane of the access its own index (after vectorization only).
     """
     if isinstance(value, Index) and value.lanes == 1:
         return value.dim
     if isinstance(value, Const) and value.lanes == 1:
         return int(value.value)
-    if value.lanes != 1 or not value.dtype.is_integer:
-        raise InternalError(
-            f"an index must be a scalar integer, got {value.dtype} x {value.lanes}"
-        )
+    if not value.dtype.is_integer:
+        raise InternalError(f"an index must be an integer, got {value.dtype}")
     return symbolic.opaque(value, f"<{expression_text(value)}>")
 
 
