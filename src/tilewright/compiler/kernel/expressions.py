@@ -174,16 +174,16 @@ def compare(op: str, x: Operand, y: Operand) -> Expression:
         and isinstance(right, Index | Const)
     ):
         if left.dtype is dtypes.i64:
-            known = _decide(op, symbolic.bounds(as_index(left) - as_index(right)))
+            known = decide(op, symbolic.bounds(as_index(left) - as_index(right)))
             if known is not None:
                 return const(known, dtypes.bool_)
     return Compare(op, left, right, left.lanes)
 
 
-def _decide(op: str, difference: symbolic.Bounds) -> bool | None:
+def decide(op: str, difference: symbolic.Bounds) -> bool | None:
     low, high = difference
     if op in ("ge", "gt", "ne"):
-        opposite = _decide({"ge": "lt", "gt": "le", "ne": "eq"}[op], difference)
+        opposite = decide({"ge": "lt", "gt": "le", "ne": "eq"}[op], difference)
         return None if opposite is None else not opposite
     if op == "eq":
         if low == 0 and high == 0:

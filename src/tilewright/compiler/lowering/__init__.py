@@ -1,0 +1,1 @@
+"""Between the IRs: graph nodes to kernels, scheduled kernels to machine kernels."""

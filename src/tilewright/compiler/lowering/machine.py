@@ -1,0 +1,29 @@
+"""From a scheduled kernel to one that a code generator prints: the order of the steps.
+
+Every step keeps what the kernel evaluator computes.  Called by the pipeline.
+"""
+
+from __future__ import annotations
+
+from tilewright.base.target import Target
+from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.lowering.contract import contract
+from tilewright.compiler.lowering.flatten import flatten
+from tilewright.compiler.lowering.simplify import simplify
+from tilewright.compiler.lowering.unroll import unroll
+from tilewright.compiler.lowering.vectorize import vectorize
+
+
+def lower(kernel: Kernel, target: Target) -> Kernel:
+    """The kernel with linear indices, lanes and no loop left to expand."""
+    # Multi-dimensional indices become one; symbols get bounds.
+    kernel = flatten(kernel)
+    # What bounds decide is gone: empty loops, known conditions.
+    kernel = simplify(kernel)
+    # Sums of products in reductions use one instruction where the target has it.
+    if target.has_fma:
+        kernel = contract(kernel)
+    # VECTOR loops become lanes.  From here no loop of that kind exists.
+    kernel = vectorize(kernel)
+    # UNROLL loops become copies.  From here loops are SERIAL or on the grid.
+    return unroll(kernel)

@@ -1,0 +1,161 @@
+"""Decide what bounds decide: conditions, masks, selections, empty and single-step loops.
+
+Requires: bounded symbols (`flatten`).  Ensures: no conditional with a known condition, no loop
+that runs less than twice except on the grid.  Values never change.  Called by `machine`; its
+`fold` also by `unroll` and `vectorize` on the nodes they make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.base import dtypes, symbolic
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.kernel import expressions as e
+from tilewright.compiler.kernel.grid import GRID_KINDS
+from tilewright.compiler.kernel.ir import (
+    Binary,
+    Body,
+    Cast,
+    Compare,
+    Const,
+    Expression,
+    For,
+    If,
+    Index,
+    Kernel,
+    Load,
+    Select,
+    Splat,
+    Statement,
+    Store,
+    Unary,
+)
+from tilewright.compiler.kernel.rewrite import Rewriter, substitute, with_body
+
+
+def simplify(kernel: Kernel) -> Kernel:
+    """The kernel with everything decided that bounds decide."""
+    return with_body(kernel, simplify_body(kernel.body))
+
+
+def simplify_body(body: Sequence[Statement]) -> Body:
+    """The same for a list of statements."""
+    return Rewriter(expression=fold, statement=fold_statement).body(body)
+
+
+# --- statements --------------------------------------------------------------------------------
+
+
+def fold_statement(statement: Statement) -> Sequence[Statement]:
+    """A statement whose parts are simplified, as what remains of it."""
+    if isinstance(statement, If):
+        return _fold_if(statement)
+    if isinstance(statement, For):
+        return _fold_for(statement)
+    if isinstance(statement, Store) and isinstance(statement.mask, Const):
+        if not statement.mask.value:
+            return ()
+        return (
+            Store(statement.buffer, statement.indices, statement.value, statement.stride),
+        )
+    return (statement,)
+
+
+def _fold_if(statement: If) -> Sequence[Statement]:
+    if not statement.body:
+        return ()
+    if isinstance(statement.condition, Const):
+        return statement.body if statement.condition.value else ()
+    return (statement,)
+
+
+def _fold_for(loop: For) -> Sequence[Statement]:
+    if loop.kind in GRID_KINDS:
+        return (loop,)
+    low, high = symbolic.bounds(loop.extent)
+    if not loop.body or (high is not None and high <= 0):
+        return ()
+    if low == high == 1:
+        return simplify_body(substitute(loop.body, {loop.var.name: 0}))
+    return (loop,)
+
+
+# --- expressions -------------------------------------------------------------------------------
+
+
+def fold(value: Expression) -> Expression:
+    """A node whose operands are simplified, as what remains of it."""
+    if isinstance(value, Compare):
+        return _fold_compare(value)
+    if isinstance(value, Binary):
+        return _fold_binary(value)
+    if isinstance(value, Select):
+        if isinstance(value.condition, Const):
+            return value.if_true if value.condition.value else value.if_false
+    elif isinstance(value, Cast | Unary):
+        if isinstance(value.operand, Const):
+            return (
+                e.cast(value.operand, value.dtype)
+                if isinstance(value, Cast)
+                else e.unary(value.op, value.operand)
+            )
+    elif isinstance(value, Splat):
+        if isinstance(value.operand, Const):
+            return Const(value.operand.value, value.dtype, value.lanes)
+    elif isinstance(value, Load) and isinstance(value.mask, Const):
+        if not value.mask.value:
+            return e.const(0, value.dtype, value.lanes)
+        return Load(value.buffer, value.indices, value.lanes, value.stride)
+    elif isinstance(value, Index) and isinstance(value.dim, int):
+        if value.lanes == 1 or value.stride == 0:
+            return e.const(value.dim, value.dtype, value.lanes)
+    return value
+
+
+def _fold_binary(value: Binary) -> Expression:
+    if isinstance(value.left, Const) or isinstance(value.right, Const):
+        if value.left.lanes == value.right.lanes:
+            return e.binary(value.op, value.left, value.right)
+    if value.op == "and" and value.dtype.is_bool and value.left is value.right:
+        return value.left
+    return value
+
+
+def _uniform_index(value: Expression) -> Dim | None:
+    """An i64 value that is the same in every lane, as an index."""
+    if isinstance(value, Splat):
+        return _uniform_index(value.operand)
+    if value.dtype is not dtypes.i64:
+        return None
+    if isinstance(value, Const):
+        return int(value.value)
+    if isinstance(value, Index) and (value.lanes == 1 or value.stride == 0):
+        return value.dim
+    return None
+
+
+def _interval(value: Expression) -> tuple[Dim, int] | None:
+    """First lane and the distance to the last lane of an i64 index."""
+    if isinstance(value, Index) and value.dtype is dtypes.i64 and value.lanes > 1:
+        return value.dim, (value.lanes - 1) * value.stride
+    uniform = _uniform_index(value)
+    return None if uniform is None else (uniform, 0)
+
+
+def _fold_compare(value: Compare) -> Expression:
+    if value.lanes == 1:
+        if value.left.lanes == value.right.lanes == 1:
+            return e.compare(value.op, value.left, value.right)
+        return value
+    left, right = _interval(value.left), _interval(value.right)
+    if left is None or right is None:
+        return value
+    low, high = symbolic.bounds(left[0] - right[0])
+    first = min(left[1], 0) - max(right[1], 0)
+    last = max(left[1], 0) - min(right[1], 0)
+    known = e.decide(
+        value.op,
+        (None if low is None else low + first, None if high is None else high + last),
+    )
+    return value if known is None else Const(known, dtypes.bool_, value.lanes)

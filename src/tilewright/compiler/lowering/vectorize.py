@@ -1,0 +1,316 @@
+"""Turn loops of kind VECTOR into lanes.
+
+    for v in 0..16 (vector): C[i + v] = A[2*v] * s     ->   C[i] = A[0 : 32 : 2] * splat(s)   (x 16)
+
+Loads and stores follow the coefficient of the lane variable: 0 is a scalar, a constant a stride,
+anything else one index per lane.  Conditions on the lane become masks.  A store that every lane
+would do to one element must be a reduction; its lanes are combined first.  A loop that cannot be
+turned into lanes (sequential dependence, lanes inside lanes) is unrolled, or runs serially.
+
+Requires: linear indices, bounded symbols.  Ensures: no loop of kind VECTOR.  That iterations do not
+depend on each other is what the schedule vouches for.  Called by `machine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, final
+
+from tilewright.base import dtypes, symbolic
+from tilewright.base.symbolic import Dim, Opaque
+from tilewright.compiler.kernel import expressions as e
+from tilewright.compiler.kernel import numerics
+from tilewright.compiler.kernel.ir import (
+    Binary,
+    Body,
+    Compare,
+    Const,
+    Expression,
+    Fma,
+    For,
+    Horizontal,
+    If,
+    Index,
+    Kernel,
+    Load,
+    LoopKind,
+    Space,
+    Statement,
+    Store,
+)
+from tilewright.compiler.kernel.rewrite import (
+    as_index,
+    children,
+    expression_symbols,
+    payloads,
+    subexpressions,
+    with_body,
+    with_children,
+)
+from tilewright.compiler.lowering.simplify import fold
+
+MAX_UNROLL: Final = 64
+"""Loops that cannot become lanes are unrolled up to this extent."""
+_COMBINE: Final = ("add", "mul", "min", "max", "and", "or", "xor")
+
+
+class _NoLanesError(Exception):
+    """The loop at hand cannot become lanes."""
+
+
+def vectorize(kernel: Kernel) -> Kernel:
+    """The kernel with vectors instead of VECTOR loops."""
+    return with_body(kernel, _body(kernel.body))
+
+
+def _body(body: Sequence[Statement]) -> Body:
+    return tuple(new for old in body for new in _statement(old))
+
+
+def _statement(statement: Statement) -> Sequence[Statement]:
+    if isinstance(statement, If):
+        return (If(statement.condition, _body(statement.body)),)
+    if not isinstance(statement, For):
+        return (statement,)
+    inside = _body(statement.body)
+    if statement.kind is not LoopKind.VECTOR:
+        return (
+            For(
+                statement.var,
+                statement.extent,
+                inside,
+                statement.kind,
+                statement.reduction,
+            ),
+        )
+    extent = statement.extent
+    if isinstance(extent, int):
+        try:
+            return _Lanes(statement.var.name, extent, reduction=statement.reduction).body(
+                inside
+            )
+        except _NoLanesError:
+            pass
+    small = isinstance(extent, int) and extent <= MAX_UNROLL
+    kind = LoopKind.UNROLL if small else LoopKind.SERIAL
+    return (For(statement.var, extent, inside, kind, statement.reduction),)
+
+
+@final
+class _Lanes:
+    """Rewrites the body of one vector loop."""
+
+    def __init__(self, name: str, lanes: int, *, reduction: bool) -> None:
+        self.name: str = name
+        self.lanes: int = lanes
+        self.reduction: bool = reduction
+        self.mask: Expression | None = None
+        lane = Index(0, dtypes.i64, lanes, 1)
+        self.lane: Dim = symbolic.opaque(lane, f"<lane of {lanes}>") if lanes > 1 else 0
+        self._memo: dict[tuple[int, int], tuple[Expression, Expression]] = {}
+
+    # --- statements ------------------------------------------------------------------------
+
+    def body(self, body: Sequence[Statement]) -> Body:
+        """The statements with lanes."""
+        return tuple(new for old in body for new in self._statement(old))
+
+    def _statement(self, statement: Statement) -> Sequence[Statement]:
+        if isinstance(statement, Store):
+            return (self._store(statement),)
+        if isinstance(statement, For):
+            if self._depends(statement.extent):
+                raise _NoLanesError
+            saved, self.reduction = self.reduction, self.reduction
+            inside = self.body(statement.body)
+            self.reduction = saved
+            return (
+                For(
+                    statement.var,
+                    statement.extent,
+                    inside,
+                    statement.kind,
+                    statement.reduction,
+                ),
+            )
+        if isinstance(statement, If):
+            return self._if(statement)
+        return (statement,)
+
+    def _if(self, statement: If) -> Sequence[Statement]:
+        condition = self.value(statement.condition)
+        if condition.lanes == 1 and self.mask is None:
+            return (If(condition, self.body(statement.body)),)
+        saved = self.mask
+        wide = e.splat(condition, self.lanes)
+        self.mask = wide if saved is None else fold(self._and(saved, wide))
+        inside = self.body(statement.body)
+        self.mask = saved
+        return inside
+
+    def _and(self, left: Expression, right: Expression) -> Expression:
+        return Binary("and", left, right, dtypes.bool_, self.lanes)
+
+    def _masked(self, mask: Expression | None) -> Expression | None:
+        """The mask of an access inside the current conditionals."""
+        own = None if mask is None else e.splat(self.value(mask), self.lanes)
+        if own is None or self.mask is None:
+            return self.mask if own is None else own
+        return fold(self._and(self.mask, own))
+
+    def _store(self, store: Store) -> Store:
+        (index,) = store.indices
+        base, stride = self._index(index)
+        if stride == 0 and base is index:
+            return self._store_one(store, index)
+        value = e.splat(self.value(store.value), self.lanes)
+        return Store(store.buffer, (base,), value, stride, self._masked(store.mask))
+
+    def _store_one(self, store: Store, index: Dim) -> Store:
+        """All lanes store to one element."""
+        combined = self._reduced(store)
+        if combined is not None:
+            return Store(store.buffer, (index,), combined)
+        value = self.value(store.value)
+        mask = None if store.mask is None else self.value(store.mask)
+        if value.lanes > 1 or self.mask is not None or (mask is not None and mask.lanes > 1):
+            raise _NoLanesError
+        return Store(store.buffer, (index,), value, mask=mask)
+
+    def _reduced(self, store: Store) -> Expression | None:
+        """`T op lanes-of-x combined`, when the store is `T = T op x` and x has lanes."""
+        value = store.value
+        if isinstance(value, Fma) and self._is_target(value.c, store):
+            total: Expression = value.c
+            op, item = "add", Binary("mul", value.a, value.b, value.dtype)
+        elif isinstance(value, Binary) and value.op in _COMBINE:
+            op = value.op
+            if self._is_target(value.left, store):
+                total, item = value.left, value.right
+            elif self._is_target(value.right, store):
+                total, item = value.right, value.left
+            else:
+                return None
+        else:
+            return None
+        if self._reads(item, store) or store.mask is not None:
+            raise _NoLanesError
+        exact = not value.dtype.is_float or op in ("min", "max")
+        if not (self.reduction or exact):
+            raise _NoLanesError
+        wide = self.value(item)
+        if wide.lanes == 1 and self.mask is None and op in ("min", "max", "and", "or"):
+            return Binary(op, total, wide, value.dtype)
+        wide = e.splat(wide, self.lanes)
+        if self.mask is not None:
+            neutral = e.const(numerics.identity(op, value.dtype), value.dtype, self.lanes)
+            wide = e.select(self.mask, wide, neutral)
+        return Binary(op, total, Horizontal(op, wide, value.dtype), value.dtype)
+
+    def _is_target(self, value: Expression, store: Store) -> bool:
+        return (
+            isinstance(value, Load)
+            and value.buffer is store.buffer
+            and value.indices == store.indices
+            and value.mask is None
+        )
+
+    def _reads(self, value: Expression, store: Store) -> bool:
+        return any(
+            isinstance(part, Load) and part.buffer is store.buffer
+            for part in subexpressions(value)
+        )
+
+    # --- indices ---------------------------------------------------------------------------
+
+    def _depends(self, dim: Dim) -> bool:
+        if isinstance(dim, int):
+            return False
+        for atom in symbolic.atoms(dim):
+            if isinstance(atom, symbolic.Symbol) and atom.key == self.name:
+                return True
+        return any(
+            any(s.key == self.name for s in expression_symbols(p)) for p in payloads(dim)
+        )
+
+    def _index(self, dim: Dim) -> tuple[Dim, int]:
+        """The index of lane 0 and the stride; a stride of 0 with a new index is per lane."""
+        if not self._depends(dim):
+            return dim, 0
+        if not any(isinstance(a, Opaque) for a in symbolic.atoms(dim)):
+            linear = symbolic.linear(dim, self.name)
+            if linear is not None and isinstance(linear[0], int):
+                return linear[1], linear[0]
+        return self._per_lane(dim), 0
+
+    def _per_lane(self, dim: Dim) -> Dim:
+        wide = symbolic.map_opaque(dim, self._opaque)
+        return symbolic.substitute(wide, {self.name: self.lane})
+
+    def _opaque(self, atom: Opaque) -> Dim:
+        if not isinstance(atom.payload, Expression):
+            return symbolic.Expr.of_atom(atom)
+        return as_index(self.value(atom.payload))
+
+    # --- expressions -----------------------------------------------------------------------
+
+    def value(self, value: Expression) -> Expression:
+        """The value with lanes, or unchanged when it does not depend on the lane."""
+        key = (id(value), id(self.mask))
+        known = self._memo.get(key)
+        if known is None:
+            known = self._memo[key] = (value, self._value(value))
+        return known[1]
+
+    def _value(self, value: Expression) -> Expression:
+        if value.lanes > 1:
+            raise _NoLanesError
+        if isinstance(value, Const):
+            return value
+        if isinstance(value, Index):
+            return self._index_value(value)
+        if isinstance(value, Load):
+            return self._load(value)
+        parts = children(value)
+        new = [self.value(part) for part in parts]
+        if all(a is b for a, b in zip(parts, new, strict=True)):
+            return value
+        if all(part.lanes == 1 for part in new):
+            return fold(with_children(value, new))
+        if isinstance(value, Horizontal):
+            raise _NoLanesError
+        return fold(_with_lanes(value, [e.splat(p, self.lanes) for p in new], self.lanes))
+
+    def _index_value(self, value: Index) -> Expression:
+        base, stride = self._index(value.dim)
+        if base is value.dim and stride == 0:
+            return value
+        return Index(base, value.dtype, self.lanes, stride)
+
+    def _load(self, load: Load) -> Expression:
+        (index,) = load.indices
+        base, stride = self._index(index)
+        private = load.buffer.space is Space.REGISTER
+        if stride == 0 and base is index:
+            mask = None if load.mask is None else self.value(load.mask)
+            if private or (self.mask is None and (mask is None or mask.lanes == 1)):
+                same = mask is load.mask
+                return load if same else Load(load.buffer, (index,), mask=mask)
+            return Load(load.buffer, (index,), self.lanes, 0, self._masked(load.mask))
+        return Load(load.buffer, (base,), self.lanes, stride, self._masked(load.mask))
+
+
+def _with_lanes(
+    value: Expression, parts: Sequence[Expression], lanes: int
+) -> Expression:
+    """`value` over vector operands."""
+    if isinstance(value, Compare):
+        return Compare(value.op, parts[0], parts[1], lanes)
+    scalar = with_children(value, parts)
+    return _relane(scalar, lanes)
+
+
+def _relane(value: Expression, lanes: int) -> Expression:
+    fields = {name: getattr(value, name) for name in type(value).__slots__}
+    fields["lanes"] = lanes
+    return type(value)(**fields)
