@@ -29,13 +29,17 @@ SOURCES_LIMIT_BYTES: Final = 1 << 28
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """Code of every kernel for one target; runs where the machine has all `features`."""
+    """Code of every kernel for one target, and the plan whose grids fit that code.
+
+    Runs where the machine has all `features`; `image` is empty if nothing became machine code.
+    """
 
     target: str
     arch: str
     features: frozenset[str]
     format: str
     image: Buffer
+    plan: Plan
 
 
 @final
@@ -44,10 +48,10 @@ class Artifact:
     """What a runtime needs to run a model without a virtual machine.
 
     Ownership: buffers may be views of a mapped file, which they keep alive.
+    `constants` are shared by all variants, in the order of any plan's constant storages.
     `sources` maps `graph`, `kernel/<name>`, `llvm/<name>` … to texts; empty when left out.
     """
 
-    plan: Plan
     variants: tuple[Variant, ...]
     constants: tuple[Buffer, ...]
     producer: str = f"tilewright {PRODUCER_VERSION}"
@@ -65,7 +69,7 @@ def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
         raise ArchiveError("module lacks the artifact's rodata", location=module.name)
     rodata = [*module.rodata]
     plan_index = len(rodata)
-    rodata.append(Rodata(plan_form.to_json(artifact.plan)))
+    rodata.extend(Rodata(plan_form.to_json(v.plan)) for v in artifact.variants)
     sources_index = -1
     if artifact.sources:
         sources_index = len(rodata)
@@ -75,7 +79,6 @@ def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
     manifest = {
         "version": list(MANIFEST_VERSION),
         "producer": artifact.producer,
-        "plan": plan_index,
         "sources": sources_index,
         "constants": list(range(count, count + len(artifact.constants))),
         "variants": [
@@ -85,6 +88,7 @@ def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
                 "features": sorted(v.features),
                 "format": v.format,
                 "rodata": index,
+                "plan": plan_index + index,
             }
             for index, v in enumerate(artifact.variants)
         ],
@@ -144,8 +148,32 @@ def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> A
             )
         return module.rodata[index].data
 
-    plan = plan_form.from_json(memoryview(segment(manifest["plan"])))
     constants = tuple(segment(i) for i in cast("Sequence[object]", manifest["constants"]))
+    rows = cast("Sequence[dict[str, object]]", manifest["variants"])
+    variants = tuple(
+        Variant(
+            target=str(row["target"]),
+            arch=str(row["arch"]),
+            features=frozenset(map(str, cast("Sequence[object]", row["features"]))),
+            format=str(row["format"]),
+            image=segment(row["rodata"]),
+            plan=plan_form.from_json(memoryview(segment(row["plan"]))),
+        )
+        for row in rows
+    )
+    if not variants:
+        raise ArchiveError("manifest lists no variant", location=location)
+    for variant in variants:
+        _check_constants(variant.plan, constants, location)
+    return Artifact(
+        variants=variants,
+        constants=constants,
+        producer=producer,
+        sources=_read_sources(manifest, module, location),
+    )
+
+
+def _check_constants(plan: Plan, constants: Sequence[Buffer], location: str) -> None:
     wanted = [s for s in plan.storages if s.kind == "constant"]
     if len(wanted) != len(constants):
         raise ArchiveError(
@@ -158,24 +186,6 @@ def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> A
                 f"constant '{storage.name}' has {size} bytes, expected {storage.size_bytes}",
                 location=location,
             )
-    rows = cast("Sequence[dict[str, object]]", manifest["variants"])
-    variants = tuple(
-        Variant(
-            target=str(row["target"]),
-            arch=str(row["arch"]),
-            features=frozenset(map(str, cast("Sequence[object]", row["features"]))),
-            format=str(row["format"]),
-            image=segment(row["rodata"]),
-        )
-        for row in rows
-    )
-    return Artifact(
-        plan=plan,
-        variants=variants,
-        constants=constants,
-        producer=producer,
-        sources=_read_sources(manifest, module, location),
-    )
 
 
 def _read_sources(

@@ -44,17 +44,24 @@ class Effect(enum.Enum):
 @final
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One encoded field; `bank` is a register bank, `any`, or empty where there is none."""
+    """One encoded field.
+
+    Attributes:
+        bank: a register bank, `any`, or empty where the field is no register.
+        movable: a reference may be handed over here (the move bit empties the register).
+    """
 
     name: str
     kind: FieldKind
     bank: str
+    movable: bool = False
 
 
 # --- forms: field lists that many opcodes share --------------------------------------------
 #
 # `name:bank` reads a register, `:=bank` writes one, `:*bank` and `:=*bank` are lists, `:#bank`
-# is an immediate, `:@bank` a global; `$` and `$$` are the row's first and second bank.
+# is an immediate, `:@bank` a global; `$` and `$$` are the row's first and second bank, `&` marks
+# a reference that may be handed over.
 
 _WORDS: Final = {
     "rodata": FieldKind.RODATA,
@@ -87,7 +94,7 @@ ZERO: Final = ("result:=$", "")
 CONSTANT: Final = ("value:#$ result:=$", "")
 RODATA: Final = ("segment:rodata result:=ref", "")
 CAST_REF: Final = (
-    "operand:ref type:type result:=ref",
+    "operand:&ref type:type result:=ref",
     "{operand} : !vm.ref<?> -> {type}",
 )
 SELECT: Final = (
@@ -112,12 +119,12 @@ GLOBAL_LOAD_AT: Final = ("place:i32 result:=$", ".rwdata[{place}]")
 GLOBAL_STORE_AT: Final = ("place:i32 value:$", "{value}, .rwdata[{place}]")
 GLOBAL_LOAD_REF: Final = ("place:@ref type:type result:=ref", ".refs[{place}] : {type}")
 GLOBAL_STORE_REF: Final = (
-    "place:@ref type:type value:ref",
+    "place:@ref type:type value:&ref",
     "{value}, .refs[{place}] : {type}",
 )
 GLOBAL_LOAD_REF_AT: Final = ("place:i32 type:type result:=ref", ".refs[{place}] : {type}")
 GLOBAL_STORE_REF_AT: Final = (
-    "place:i32 type:type value:ref",
+    "place:i32 type:type value:&ref",
     "{value}, .refs[{place}] : {type}",
 )
 LIST_ALLOC: Final = ("type:type capacity:i32 result:=ref", "{capacity} : !vm.list<{type}>")
@@ -144,7 +151,7 @@ BUFFER_FILL: Final = ("buffer:ref offset:i64 length:i64 value:$", "")
 BUFFER_LOAD: Final = ("buffer:ref offset:i64 result:=$", "")
 BUFFER_STORE: Final = ("buffer:ref offset:i64 value:$", "{value}, {buffer}, {offset}")
 BUFFER_HASH: Final = ("buffer:ref offset:i64 length:i64 result:=i64", "")
-DISCARD: Final = ("refs:*ref", "")
+DISCARD: Final = ("refs:*&ref", "")
 BRANCH: Final = ("target:block moves:moves", "{target}({moves})")
 COND_BRANCH: Final = (
     "condition:i32 true:block true_moves:moves false:block false_moves:moves",
@@ -158,23 +165,23 @@ BRANCH_TABLE: Final = (
     "index:i32 default:block default_moves:moves cases:cases",
     "{index} { default: {default}({default_moves}){cases} }",
 )
-CALL: Final = ("callee:function operands:*any results:=*any", "{callee}({operands})")
+CALL: Final = ("callee:function operands:*&any results:=*any", "{callee}({operands})")
 CALL_VARIADIC: Final = (
-    "callee:function segments:segments operands:*any results:=*any",
+    "callee:function segments:segments operands:*&any results:=*any",
     "{callee} segments[{segments}]({operands})",
 )
 CALL_RESUME: Final = (
-    "callee:function operands:*any target:block results:=*any",
+    "callee:function operands:*&any target:block results:=*any",
     "{callee}({operands}) -> {target}({results})",
 )
 CALL_VARIADIC_RESUME: Final = (
-    "callee:function segments:segments operands:*any target:block results:=*any",
+    "callee:function segments:segments operands:*&any target:block results:=*any",
     "{callee} segments[{segments}]({operands}) -> {target}({results})",
 )
 IMPORT_RESOLVED: Final = ("callee:function result:=i32", "")
-RETURN: Final = ("operands:*any", "")
+RETURN: Final = ("operands:*&any", "")
 FAIL: Final = ("status:i32 message:string", "")
-TRACE: Final = ("event:string operands:*any", "{event}({operands})")
+TRACE: Final = ("event:string operands:*&any", "{event}({operands})")
 
 
 def parse_fields(form: str, banks: str) -> tuple[Field, ...]:
@@ -188,10 +195,9 @@ def parse_fields(form: str, banks: str) -> tuple[Field, ...]:
         if word is not None:
             found.append(Field(name, word, ""))
             continue
-        for mark, field_kind in _MARKS:
-            if kind.startswith(mark):
-                found.append(Field(name, field_kind, kind[len(mark) :]))
-                break
-        else:
-            found.append(Field(name, FieldKind.OPERAND, kind))
+        mark, field_kind = next(
+            ((m, k) for m, k in _MARKS if kind.startswith(m)), ("", FieldKind.OPERAND)
+        )
+        bank = kind.removeprefix(mark)
+        found.append(Field(name, field_kind, bank.removeprefix("&"), bank.startswith("&")))
     return tuple(found)

@@ -186,7 +186,7 @@ _CORE: Final[tuple[_Row, ...]] = (
     (24, "list.get.i64", LIST_GET, "i64", READ, "element of a list"),
     (25, "list.set.i64", LIST_SET, "i64", WRITE, "replace an element of a list"),
     (26, "list.get.ref", LIST_GET_REF, "", READ, "element of a list"),
-    (27, "list.set.ref", LIST_SET, "ref", WRITE, "replace an element of a list"),
+    (27, "list.set.ref", LIST_SET, "&ref", WRITE, "replace an element of a list"),
     (28, "select.i32", SELECT, "i32", PURE, "one of two values by condition"),
     (29, "select.i64", SELECT, "i64", PURE, "one of two values by condition"),
     (30, "select.ref", SELECT_REF, "", PURE, "one of two values by condition"),
@@ -293,7 +293,7 @@ _CORE: Final[tuple[_Row, ...]] = (
     (131, "br_table", BRANCH_TABLE, "", CONTROL, "go to one of many blocks by index"),
     (132, "buffer.hash", BUFFER_HASH, "", READ, "stable 64-bit hash of a range"),
     (133, "discard.refs", DISCARD, "", WRITE, "release moved references", "3.10"),
-    (134, "assign.ref", UNARY, "ref", PURE, "copy or move a reference", "3.10"),
+    (134, "assign.ref", UNARY, "&ref", PURE, "copy or move a reference", "3.10"),
     (135, "call.yieldable", CALL_RESUME, "", ANY, "call that may suspend", "3.11"),
     (136, "call.variadic.yieldable", CALL_VARIADIC_RESUME, "", ANY, "variadic call that may suspend", "3.11"),
 )

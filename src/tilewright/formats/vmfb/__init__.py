@@ -1,8 +1,11 @@
 """`.vmfb` archives: VM modules in a file, as IREE's runtime loads them.
 
-`read_archive` and `write_archive` turn bytes into a `ModuleDef` and back.
+`read_archive` and `write_archive` turn bytes into a `ModuleDef` and back; `ModuleBuilder` makes
+one; `decode_module` gives its verified instructions.
 """
 
+from tilewright.formats.vmfb.builder import ModuleBuilder
+from tilewright.formats.vmfb.code import decode_module
 from tilewright.formats.vmfb.module import (
     OPTIONAL,
     REQUIRED,
@@ -38,6 +41,7 @@ __all__ = [
     "Fused",
     "Import",
     "Location",
+    "ModuleBuilder",
     "ModuleDef",
     "ModuleState",
     "Named",
@@ -45,6 +49,7 @@ __all__ = [
     "Signature",
     "SourceMap",
     "archive_bytes",
+    "decode_module",
     "read_archive",
     "verify_module",
     "write_archive",

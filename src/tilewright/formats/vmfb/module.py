@@ -192,6 +192,6 @@ class ModuleDef:
         for export in self.exports:
             if export.function == function:
                 return export.name
-        if self.debug is not None and function < len(self.debug.functions):
+        if self.debug is not None and len(self.debug.functions) == len(self.functions):
             return self.debug.functions[function].name or f"function_{function}"
         return f"function_{function}"
