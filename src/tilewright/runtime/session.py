@@ -59,19 +59,20 @@ class Session:
     ) -> None:
         self.artifact: Artifact = artifact
         self.threads: int = threads or usable_cores()
-        self.variant: Variant | None = choose_variant(
+        self.variant: Variant = choose_variant(
             artifact.variants, machine or Target.host(), location
         )
         self._pool: native.Pool | None = (
             native.Pool(self.threads) if self.threads > 1 else None
         )
+        image = memoryview(self.variant.image)
         executable = (
-            None
-            if self.variant is None
-            else load_embedded_elf(self.variant.image, f"{location}: {self.variant.target}")
+            load_embedded_elf(image, f"{location}: {self.variant.target}")
+            if image.nbytes
+            else None
         )
         self.executor: GraphExecutor = GraphExecutor(
-            artifact.plan,
+            self.variant.plan,
             executable,
             artifact.constants,
             pool=self._pool,
@@ -92,9 +93,14 @@ class Session:
         try:
             data = native.map_file(str(path))
         except OSError as error:
-            raise ArchiveError(f"cannot read the file: {error}", location=str(path)) from error
+            raise ArchiveError(
+                f"cannot read the file: {error}", location=str(path)
+            ) from error
         return Session.from_bytes(
-            memoryview(data), threads=threads, host_function=host_function, location=str(path)
+            memoryview(data),
+            threads=threads,
+            host_function=host_function,
+            location=str(path),
         )
 
     @staticmethod
@@ -114,14 +120,18 @@ class Session:
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Name, type and shape of each input, in order."""
-        plan = self.artifact.plan
-        return tuple((n, plan.entries[e].dtype, plan.entries[e].shape) for n, e in plan.inputs)
+        plan = self.variant.plan
+        return tuple(
+            (n, plan.entries[e].dtype, plan.entries[e].shape) for n, e in plan.inputs
+        )
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Name, type and shape of each output, in order."""
-        plan = self.artifact.plan
-        return tuple((n, plan.entries[e].dtype, plan.entries[e].shape) for n, e in plan.outputs)
+        plan = self.variant.plan
+        return tuple(
+            (n, plan.entries[e].dtype, plan.entries[e].shape) for n, e in plan.outputs
+        )
 
     def __call__(self, *arguments: object, **named: object) -> Array | tuple[Array, ...]:
         """Run on arrays by position, by name, or on one mapping from name to array.
@@ -150,7 +160,9 @@ class Session:
         if len(arguments) == 1 and isinstance(arguments[0], Mapping):
             named = {**cast("Mapping[str, object]", arguments[0]), **named}
             arguments = ()
-        return self._by_name(arguments, named) if named else [as_array(a) for a in arguments]
+        return (
+            self._by_name(arguments, named) if named else [as_array(a) for a in arguments]
+        )
 
     def _by_name(
         self, arguments: Sequence[object], named: Mapping[str, object]
@@ -191,15 +203,11 @@ def as_array(value: object) -> Array:
     return array
 
 
-def choose_variant(
-    variants: Sequence[Variant], machine: Target, location: str
-) -> Variant | None:
-    """The variant with the most features that `machine` has; None if there is no code at all.
+def choose_variant(variants: Sequence[Variant], machine: Target, location: str) -> Variant:
+    """The variant with the most features that `machine` has.
 
     Raises: TargetError naming what the machine lacks.
     """
-    if not variants:
-        return None
     fitting = [
         v for v in variants if v.arch == machine.arch and v.features <= machine.features
     ]

@@ -1,0 +1,83 @@
+"""Tilewright: an ML compiler and runtime.
+
+    import tilewright as tw
+    model = tw.compile("model.onnx")     # machine code for this CPU
+    y = model(x)                         # numpy in, numpy out
+    model.save("model.vmfb")
+    session = tw.load("model.vmfb")
+
+Names only; the modules behind them load at first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from tilewright.base.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from tilewright.api import Model, compile, coverage, load
+    from tilewright.base.errors import (
+        ArchiveError,
+        DeviceError,
+        InputError,
+        InternalError,
+        ModelError,
+        ScheduleError,
+        TargetError,
+        TilewrightError,
+        UserError,
+    )
+    from tilewright.base.target import Target
+    from tilewright.runtime.session import Session
+
+_HOMES = {
+    "tilewright.api": ("Model", "compile", "coverage", "load"),
+    "tilewright.base.errors": (
+        "ArchiveError",
+        "DeviceError",
+        "InputError",
+        "InternalError",
+        "ModelError",
+        "ScheduleError",
+        "TargetError",
+        "TilewrightError",
+        "UserError",
+    ),
+    "tilewright.base.target": ("Target",),
+    "tilewright.runtime.session": ("Session",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "ArchiveError",
+    "DeviceError",
+    "InputError",
+    "InternalError",
+    "Model",
+    "ModelError",
+    "ScheduleError",
+    "Session",
+    "Target",
+    "TargetError",
+    "TilewrightError",
+    "UserError",
+    "__version__",
+    "compile",
+    "coverage",
+    "load",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tilewright' has no attribute '{name}'")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

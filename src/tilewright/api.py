@@ -1,0 +1,245 @@
+"""The few functions that join the two roofs for a user: compile, run, save, load.
+
+`compile` returns a `Model`: the artifact, loaded and callable, with every level of its
+compilation at hand.  `load` returns a `Session`: the same call without the compiler.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import final
+
+from tilewright.base.diagnostics import Diagnostics
+from tilewright.base.errors import UserError
+from tilewright.base.host import usable_cores
+from tilewright.base.target import LEVELS, Target
+from tilewright.compiler import pipeline
+from tilewright.compiler.codegen.llvm import ObjectCache
+from tilewright.compiler.frontends import onnx
+from tilewright.compiler.frontends.onnx import CoverageReport
+from tilewright.compiler.graph.text import print_graph
+from tilewright.compiler.kernel.text import print_kernel
+from tilewright.compiler.ops import catalogue
+from tilewright.compiler.packaging.archive import make_artifact, save_archive
+from tilewright.compiler.program.memory import MemoryReport
+from tilewright.formats.plan import Step
+from tilewright.runtime.graph_executor import Array
+from tilewright.runtime.session import Session, TensorSpec
+
+__all__ = ["KernelView", "Model", "compile", "coverage", "load"]
+
+
+def compile(  # noqa: A001 - the verb users expect: tilewright.compile
+    model: object,
+    *,
+    target: str | Target | None = None,
+    levels: Sequence[str] | None = None,
+    opt_level: int = 2,
+    threads: int | None = None,
+    jobs: int | None = None,
+    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+    cache: bool = True,
+    progress: pipeline.Progress | None = None,
+) -> Model:
+    """Compile a model to machine code and load it.
+
+    Args:
+        model: path of an ONNX file, its bytes, an `onnx.ModelProto`, or a `Graph`.
+        target: `"host"` (default), `"x86_64 -mcpu=znver4"`, or a `Target`.
+        levels: make code for several x86-64 levels (`("v2", "v3", "v4")`) instead; the best one
+            the machine has is picked at load.
+        opt_level: 0 = every op its own kernel, 1 = fusion, 2 = everything.
+        threads: threads a call may use; default: the cores this process may use.
+        jobs: processes that generate code; default the same.
+        input_shapes: shapes by input name; strings name dynamic dimensions.
+        cache: reuse machine code of earlier compilations (`TILEWRIGHT_CACHE_DIR`).
+        progress: watches the phases.
+
+    Returns: a callable `Model`.
+    Raises: ModelError listing everything unsupported; TargetError for an unknown target.
+    """
+    options = pipeline.CompileOptions(
+        targets=resolve_targets(target, levels),
+        opt_level=opt_level,
+        threads=threads or usable_cores(),
+        jobs=jobs or usable_cores(),
+        cache=ObjectCache.default() if cache else None,
+        input_shapes=input_shapes,
+    )
+    compiled = pipeline.compile_model(model, options, progress or pipeline.SILENT)
+    compiled.diagnostics.show(stacklevel=2)
+    return Model(compiled, threads=threads)
+
+
+def resolve_targets(
+    target: str | Target | None, levels: Sequence[str] | None
+) -> tuple[Target, ...]:
+    """The targets to make code for.  Raises: TargetError, UserError for contradictions."""
+    if isinstance(target, Target):
+        base = target
+    else:
+        base = Target.host() if target in (None, "host") else Target.parse(target or "")
+    if not levels:
+        return (base,)
+    if base.arch != "x86_64":
+        raise UserError(f"levels are for x86_64, the target is '{base.arch}'")
+    unknown = [level for level in levels if level not in LEVELS]
+    if unknown:
+        raise UserError(f"unknown level '{unknown[0]}', expected {' '.join(LEVELS)}")
+    return tuple(Target.level(level, os=base.os) for level in levels)
+
+
+def load(path: str | Path, *, threads: int | None = None) -> Session:
+    """Load an artifact (`.vmfb`) that `Model.save` or `tilewright compile` wrote.
+
+    Raises: ArchiveError for a file that is corrupt or no artifact; TargetError if it has no code
+    for this CPU.
+    """
+    return Session.from_file(path, threads=threads, host_function=run_reference)
+
+
+def coverage(model: object) -> CoverageReport:
+    """What of a model is fast, runs on the host, or is not supported; before any work."""
+    return onnx.coverage(model)
+
+
+def run_reference(
+    op: str, attributes: Mapping[str, object], operands: Sequence[Array | None]
+) -> Sequence[Array]:
+    """Run the numpy oracle of an op: what a program's host steps call."""
+    return catalogue.lookup(op).schema.evaluate(operands, attributes)
+
+
+@final
+class KernelView:
+    """One kernel of a model at every level; each attribute is text."""
+
+    def __init__(self, record: pipeline.KernelRecord) -> None:
+        self._record: pipeline.KernelRecord = record
+
+    @property
+    def name(self) -> str:
+        """The name of the export."""
+        return self._record.name
+
+    @property
+    def naive_ir(self) -> str:
+        """The loops as the op declarations state them."""
+        return print_kernel(self._record.naive)
+
+    @property
+    def kernel_ir(self) -> str:
+        """The loops after scheduling."""
+        return print_kernel(self._record.scheduled)
+
+    @property
+    def machine_ir(self) -> str:
+        """Flattened, vectorized and unrolled."""
+        return print_kernel(self._record.machine)
+
+    @property
+    def llvm_ir(self) -> str:
+        """LLVM IR as handed to LLVM."""
+        return self._record.compiled.llvm_ir
+
+    @property
+    def assembly(self) -> str:
+        """Machine code as text."""
+        return self._record.compiled.assembly()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Why the schedule looks as it does."""
+        return self._record.scheduled.notes
+
+    def __repr__(self) -> str:
+        return f"<kernel '{self.name}'>"
+
+
+@final
+class Model:
+    """A compiled model: call it, look into it, save it.
+
+    Thread-safety: calls from several threads are independent.
+    """
+
+    def __init__(self, compiled: pipeline.Compiled, *, threads: int | None = None) -> None:
+        self.compiled: pipeline.Compiled = compiled
+        self._threads: int | None = threads
+
+    @functools.cached_property
+    def session(self) -> Session:
+        """The model, loaded on this machine.  Raises: TargetError if it is for another one."""
+        return Session(
+            make_artifact(self.compiled.parts),
+            threads=self._threads,
+            host_function=run_reference,
+            location=self.compiled.graph.name,
+        )
+
+    def __call__(self, *arguments: object, **named: object) -> Array | tuple[Array, ...]:
+        """Run on arrays by position, by name, or on one mapping from name to array.
+
+        Raises: InputError naming the input that is missing or does not fit.
+        """
+        return self.session(*arguments, **named)
+
+    def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:
+        """Run by names; outputs by name."""
+        return self.session.run(inputs)
+
+    def profile(self, *arguments: object, **named: object) -> list[tuple[Step, int]]:
+        """Run once, step after step: (step, nanoseconds)."""
+        return self.session.profile(*arguments, **named)
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Name, type and shape of each input, in order."""
+        return self.session.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Name, type and shape of each output, in order."""
+        return self.session.outputs
+
+    @property
+    def kernels(self) -> tuple[KernelView, ...]:
+        """Every distinct kernel, for the first target."""
+        return tuple(KernelView(r) for r in self.compiled.kernels[0])
+
+    @property
+    def graph_ir(self) -> str:
+        """The graph after every pass."""
+        return print_graph(self.compiled.graph)
+
+    @property
+    def memory(self) -> MemoryReport:
+        """What a run needs."""
+        return self.compiled.memory
+
+    @property
+    def diagnostics(self) -> Diagnostics:
+        """Warnings and remarks of the compilation."""
+        return self.compiled.diagnostics
+
+    def sources(self) -> dict[str, str]:
+        """Every printed level by name: `graph`, `kernel/<name>`, `naive/<name>`, `llvm/<name>`."""
+        texts = {"graph": self.graph_ir}
+        for kernel in self.kernels:
+            texts[f"naive/{kernel.name}"] = kernel.naive_ir
+            texts[f"kernel/{kernel.name}"] = kernel.kernel_ir
+            texts[f"llvm/{kernel.name}"] = kernel.llvm_ir
+        return texts
+
+    def save(self, path: str | Path, *, sources: bool = True) -> int:
+        """Write the artifact as a `.vmfb`; returns its size in bytes.
+
+        Args:
+            path: the file; it appears only when it is complete.
+            sources: also store the printed levels, compressed, for `tilewright inspect`.
+        """
+        texts = self.sources() if sources else {}
+        parts = self.compiled.parts
+        return save_archive(parts, make_artifact(parts, texts), path)

@@ -1,0 +1,1 @@
+"""Packaging: from a compiled program to files."""

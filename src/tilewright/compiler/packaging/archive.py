@@ -1,0 +1,66 @@
+"""Make a `.vmfb`: bytecode for virtual machines, code for several CPUs, constants and the plan.
+
+Called by the API (`Model.save`) and the CLI.  The bytes depend only on what was compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from tilewright.base.target import Target
+from tilewright.compiler.program.emit_bytecode import emit_module
+from tilewright.compiler.program.ir import Program
+from tilewright.formats.artifact import Artifact, Variant, embed, leading_rodata
+from tilewright.formats.plan import Plan
+from tilewright.formats.vmfb import write_archive
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One target's share: its program, the plan of it, and the linked kernels."""
+
+    target: Target
+    program: Program
+    plan: Plan
+    image: bytes
+
+
+def make_artifact(
+    parts: Sequence[Part], sources: Mapping[str, str] | None = None
+) -> Artifact:
+    """The artifact of a model; constants are the programs' arrays, not copies."""
+    variants = tuple(
+        Variant(
+            target=str(part.target),
+            arch=part.target.arch,
+            features=part.target.features,
+            format=f"embedded-elf-{part.target.arch}",
+            image=part.image,
+            plan=part.plan,
+        )
+        for part in parts
+    )
+    arrays = [s.array for s in parts[0].program.storages if s.array is not None]
+    constants = tuple(memoryview(a.reshape(-1).view("u1")) for a in arrays)
+    return Artifact(variants=variants, constants=constants, sources=dict(sources or {}))
+
+
+def save_archive(parts: Sequence[Part], artifact: Artifact, path: str | Path) -> int:
+    """Write the `.vmfb`; returns its size in bytes.
+
+    The file appears under its name only when it is complete.  Virtual machines get the code that
+    runs on most machines; sessions choose among all of it.
+    """
+    index = min(range(len(parts)), key=lambda i: len(parts[i].target.features))
+    module = emit_module(
+        parts[index].program,
+        leading_rodata(artifact),
+        executable=index,
+        executable_format=artifact.variants[index].format,
+        first_constant=len(parts),
+    )
+    return write_archive(embed(artifact, module), path)

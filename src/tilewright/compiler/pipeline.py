@@ -1,0 +1,312 @@
+"""The contents page of the compiler: one route from a model to machine code.
+
+`compile_model` tells the whole story; every line is one step, and the comments between them say
+what holds from there on.  No pass, schedule or encoding is implemented here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol, final
+
+from tilewright.base.diagnostics import Diagnostics
+from tilewright.base.dtypes import DType
+from tilewright.base.host import usable_cores
+from tilewright.base.symbolic import Dim
+from tilewright.base.target import Target
+from tilewright.base.text import identifier, unique
+from tilewright.compiler import transforms
+from tilewright.compiler.codegen.llvm import (
+    CompiledKernel,
+    ObjectCache,
+    compile_kernels,
+    link_executable,
+)
+from tilewright.compiler.frontends import onnx
+from tilewright.compiler.graph.ir import Graph, Node
+from tilewright.compiler.graph.schema import Trait
+from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.kernel.text import print_kernel
+from tilewright.compiler.lowering import machine
+from tilewright.compiler.lowering.build_kernel import build_kernel
+from tilewright.compiler.lowering.promote_scratch import promote_scratch
+from tilewright.compiler.ops import catalogue
+from tilewright.compiler.packaging.archive import Part
+from tilewright.compiler.passes import PassContext, run_passes
+from tilewright.compiler.program import memory
+from tilewright.compiler.program.build import Lowered, build_program
+from tilewright.compiler.program.emit_plan import emit_plan
+from tilewright.compiler.program.ir import HostCall, Program
+from tilewright.compiler.program.work import arithmetic_work
+from tilewright.compiler.schedule import rules
+
+# Kernels are compared by their text under this name, then get names of their own.
+_KEY_NAME: Final = "kernel"
+
+
+class Progress(Protocol):
+    """Who watches a compilation.  Called from the compiling thread."""
+
+    def phase(self, name: str) -> None:
+        """A phase begins."""
+        ...
+
+    def advance(self, done: int, total: int) -> None:
+        """`done` of `total` units of the phase are finished."""
+        ...
+
+
+class _Silent:
+    def phase(self, name: str) -> None:
+        del name
+
+    def advance(self, done: int, total: int) -> None:
+        del done, total
+
+
+SILENT: Progress = _Silent()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileOptions:
+    """How to compile.
+
+    targets: code is made for each; the first decides how weights are packed.
+    opt_level: 0 = no fusion, 1 = fusion, 2 = everything.
+    threads: cores that kernels may count on (schedules only, results do not depend on it).
+    jobs: processes that generate code.
+    """
+
+    targets: tuple[Target, ...]
+    opt_level: int = 2
+    threads: int = field(default_factory=usable_cores)
+    jobs: int = field(default_factory=usable_cores)
+    cache: ObjectCache | None = None
+    input_shapes: Mapping[str, Sequence[int | str]] | None = None
+    context: PassContext | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelRecord:
+    """Everything known about one kernel: each level can be looked at and printed."""
+
+    name: str
+    naive: Kernel
+    scheduled: Kernel
+    machine: Kernel
+    compiled: CompiledKernel
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Compiled:
+    """What a compilation yields; `parts` and `kernels` have one entry per target."""
+
+    graph: Graph
+    parts: tuple[Part, ...]
+    kernels: tuple[tuple[KernelRecord, ...], ...]
+    memory: memory.MemoryReport
+    diagnostics: Diagnostics
+    seconds: Mapping[str, float]
+
+
+def compile_model(
+    source: object, options: CompileOptions, progress: Progress = SILENT
+) -> Compiled:
+    """Compile a model (path, bytes, proto or `Graph`).
+
+    Raises: ModelError listing everything in the model that is not supported.
+    """
+    clock = _Clock(progress)
+
+    with clock("import"):
+        graph = import_model(source, options)
+    # From here no operator of a foreign format is left and every value has a type.
+
+    with clock("optimize graph"):
+        optimize(graph, options)
+    # From here every top-level node is a constant, a view, one kernel, or runs on the host.
+
+    with clock("build kernels"):
+        groups = find_kernels(graph)
+    # From here each distinct kernel is a list of naive loop nests.
+
+    with clock("schedule"):
+        scheduled = [
+            schedule_kernels(groups, t, options, progress) for t in options.targets
+        ]
+    # From here its loops are tiled, fused and bound to a grid, per target.
+
+    with clock("generate code"):
+        kernels = tuple(
+            generate_code(target, groups, variant, options, progress)
+            for target, variant in zip(options.targets, scheduled, strict=True)
+        )
+        images = [
+            link(target, records)
+            for target, records in zip(options.targets, kernels, strict=True)
+        ]
+    # From here the kernels are machine code; what remains is the host side.
+
+    with clock("plan memory"):
+        programs = [make_program(graph, groups, variant) for variant in scheduled]
+    # From here every tensor has a place and every step its grid.
+
+    diagnostics = Diagnostics()
+    warn_about_host_calls(programs[0], diagnostics)
+    parts = tuple(
+        Part(target, program, emit_plan(program), image)
+        for target, program, image in zip(options.targets, programs, images, strict=True)
+    )
+    report = memory.report(programs[0])
+    return Compiled(graph, parts, kernels, report, diagnostics, clock.seconds)
+
+
+def optimize(graph: Graph, options: CompileOptions) -> None:
+    """Run every pass over the graph, in order and in place."""
+    context = options.context or PassContext(opt_level=options.opt_level)
+    target = options.targets[0]
+
+    def panel(m: Dim, n: Dim, k: Dim, dtype: DType) -> int:
+        return rules.contraction_panel(target, m, n, k, dtype)
+
+    run_passes(graph, transforms.standard_passes(choose_panel=panel), context)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Nodes that share one kernel: equal in everything but the values of their constants."""
+
+    naive: Kernel
+    nodes: tuple[Node, ...]
+
+
+def find_kernels(graph: Graph) -> tuple[Group, ...]:
+    """The distinct kernels of the graph; kernels that print alike are one."""
+    groups: dict[str, tuple[Kernel, list[Node]]] = {}
+    taken: set[str] = set()
+    for node in graph:
+        if not is_kernel(node):
+            continue
+        kernel = build_kernel(node, _KEY_NAME)
+        key = print_kernel(kernel)
+        if key not in groups:
+            name = unique(identifier(str(node.attributes.get("name", node.op))), taken)
+            taken.add(name)
+            groups[key] = (replace(kernel, name=name), [])
+        groups[key][1].append(node)
+    return tuple(Group(kernel, tuple(nodes)) for kernel, nodes in groups.values())
+
+
+def is_kernel(node: Node) -> bool:
+    """Whether the node becomes machine code (not a constant, a view or a host call)."""
+    if node.op == "fused":
+        return True
+    traits = node.schema.traits
+    if Trait.CONSTANT in traits or Trait.VIEW in traits:
+        return False
+    types = [None if v is None else v.type for v in node.operands]
+    return catalogue.lookup(node.op).supports(types, node.attributes)
+
+
+def schedule_kernels(
+    groups: Sequence[Group], target: Target, options: CompileOptions, progress: Progress
+) -> tuple[Kernel, ...]:
+    """One scheduled kernel per group."""
+    scheduled: list[Kernel] = []
+    for group in groups:
+        kernel = rules.schedule(group.naive, target, threads=options.threads)
+        # From here no buffer of the kernel lives in memory that nobody gave it.
+        scheduled.append(promote_scratch(kernel))
+        progress.advance(len(scheduled), len(groups))
+    return tuple(scheduled)
+
+
+def generate_code(
+    target: Target,
+    groups: Sequence[Group],
+    scheduled: Sequence[Kernel],
+    options: CompileOptions,
+    progress: Progress,
+) -> tuple[KernelRecord, ...]:
+    """Object code of every kernel."""
+    lowered = [machine.lower(kernel, target) for kernel in scheduled]
+    compiled = compile_kernels(
+        lowered,
+        target,
+        jobs=options.jobs,
+        cache=options.cache,
+        progress=lambda done, total, _name: progress.advance(done, total),
+    )
+    return tuple(
+        KernelRecord(group.naive.name, group.naive, kernel, low, code)
+        for group, kernel, low, code in zip(
+            groups, scheduled, lowered, compiled, strict=True
+        )
+    )
+
+
+def link(target: Target, records: Sequence[KernelRecord]) -> bytes:
+    """The kernels as one image; empty if there are none."""
+    compiled = [record.compiled for record in records]
+    return link_executable(compiled, "tilewright", target) if compiled else b""
+
+
+def make_program(
+    graph: Graph, groups: Sequence[Group], kernels: Sequence[Kernel]
+) -> Program:
+    """The host side of the graph for one target's kernels."""
+    lowered = {
+        node: Lowered(index, arithmetic_work(node))
+        for index, group in enumerate(groups)
+        for node in group.nodes
+    }
+    return memory.assign(build_program(graph, kernels, lowered))
+
+
+def import_model(source: object, options: CompileOptions) -> Graph:
+    """The model as a graph of our ops."""
+    if isinstance(source, Graph):
+        return source
+    return onnx.load(source, input_shapes=options.input_shapes).graph
+
+
+def warn_about_host_calls(program: Program, diagnostics: Diagnostics) -> None:
+    """Say which ops are slow and what they cost."""
+    for step in program.steps:
+        if isinstance(step, HostCall):
+            size = _bytes_moved(step)
+            diagnostics.warn(
+                f"op '{step.op}' has no kernel and runs its reference implementation",
+                location=step.location,
+                cost=f"moves {size} bytes through numpy on each run",
+            )
+
+
+def _bytes_moved(step: HostCall) -> Dim:
+    total: Dim = 0
+    for entry in (*step.operands, *step.results):
+        if entry is not None:
+            total = total + entry.type.size_bytes
+    return total
+
+
+class _Clock:
+    """Names the phases to the progress display and keeps their durations."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress: Progress = progress
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, phase: str) -> Generator[None]:
+        self.progress.phase(phase)
+        start = time.perf_counter()
+        yield
+        self.seconds[phase] = time.perf_counter() - start
