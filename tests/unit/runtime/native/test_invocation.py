@@ -1,0 +1,347 @@
+"""Invocations: the call path of a whole model, in both implementations."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import threading
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.runtime.native import PlanBuilder
+
+Kernels = Mapping[str, int]
+N = 101
+SIZE = 4 * N
+GRID = (2, 1, 1)
+
+
+def empty(dtype: str = "f4", count: int = N) -> functools.partial[Any]:
+    return functools.partial(np.empty, (count,), np.dtype(dtype))
+
+
+def adding(
+    core: ModuleType,
+    kernels: Kernels,
+    *,
+    pool: Any = None,
+    alignment: int = 1,
+    outputs: int = 1,
+) -> Any:
+    """(x + weights) + y, through a scratch slot."""
+    builder = PlanBuilder()
+    x, y = builder.slot(SIZE, alignment=alignment), builder.slot(SIZE, alignment=alignment)
+    out = [builder.slot(SIZE, writable=True) for _ in range(outputs)]
+    weights = builder.slot(SIZE)
+    scratch = builder.slot(SIZE, writable=True, alignment=64)
+    first = [(x, 0, SIZE), (weights, 0, SIZE), (scratch, 0, SIZE)]
+    builder.dispatch(kernels["add"], first, GRID, constants=[N])
+    for slot in out:
+        second = [(scratch, 0, SIZE), (y, 0, SIZE), (slot, 0, SIZE)]
+        builder.dispatch(kernels["add"], second, GRID, constants=[N])
+    return core.Invocation(
+        builder.build(core.Plan),
+        pool,
+        [("x", "f", (N,)), ("y", "f", (N,))],
+        [empty() for _ in range(outputs)],
+        [np.arange(N, dtype=np.float32)],
+    )
+
+
+def test_an_invocation_returns_fresh_outputs(core: ModuleType, kernels: Kernels) -> None:
+    invocation = adding(core, kernels)
+    x, y = np.ones(N, np.float32), np.full(N, 2, np.float32)
+    first, second = invocation(x, y), invocation(y, y)
+    np.testing.assert_array_equal(first, np.arange(N) + 3)
+    np.testing.assert_array_equal(second, np.arange(N) + 4)
+
+
+@pytest.mark.parametrize("outputs", [0, 1, 2, 3])
+def test_one_output_comes_alone_and_others_as_a_tuple(
+    core: ModuleType, kernels: Kernels, outputs: int
+) -> None:
+    x = np.ones(N, np.float32)
+    result = adding(core, kernels, outputs=outputs)(x, x)
+    if outputs == 1:
+        assert isinstance(result, np.ndarray)
+    else:
+        assert isinstance(result, tuple)
+        assert len(result) == outputs
+        assert all((part == np.arange(N) + 2).all() for part in result)
+
+
+def test_misaligned_inputs_are_copied_to_aligned_memory(
+    core: ModuleType, kernels: Kernels
+) -> None:
+    invocation = adding(core, kernels, alignment=64)
+    room = np.zeros(N + 17, np.float32)
+    for start in range(17):
+        x = room[start : start + N]
+        x[:] = start
+        np.testing.assert_array_equal(invocation(x, x), np.arange(N) + 2 * start)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (lambda x: (x,), TypeError, "got 1 inputs, expected 2"),
+        (lambda x: (x, x, x), TypeError, "got 3 inputs, expected 2"),
+        (
+            lambda x: (x, x.astype("f8")),
+            TypeError,
+            "input 'y' has format 'd', expected 'f'",
+        ),
+        (
+            lambda x: (x.astype("i4"), x),
+            TypeError,
+            "input 'x' has format 'i', expected 'f'",
+        ),
+        (
+            lambda x: (x.astype(">f4"), x),
+            TypeError,
+            "input 'x' has format '>f', expected 'f'",
+        ),
+        (
+            lambda x: (x[:-1], x),
+            ValueError,
+            r"input 'x' has shape \(100,\), expected \(101,\)",
+        ),
+        (
+            lambda x: (x, x.reshape(1, N)),
+            ValueError,
+            r"'y' has shape \(1, 101\), expected \(101,\)",
+        ),
+        (
+            lambda x: (x[0].reshape(()), x),
+            ValueError,
+            r"'x' has shape \(\), expected \(101,\)",
+        ),
+        (lambda x: (np.repeat(x, 2)[::2], x), ValueError, "input 'x' is not C-contiguous"),
+        (lambda x: (x, None), TypeError, "input 'y' is a .*NoneType.*, expected an array"),
+        (lambda x: (x, 5), TypeError, "input 'y' is a .*int.*, expected an array"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_named(
+    core: ModuleType, kernels: Kernels, arguments: Any, error: type[Exception], message: str
+) -> None:
+    invocation = adding(core, kernels)
+    x = np.ones(N, np.float32)
+    with pytest.raises(error, match=message):
+        invocation(*arguments(x))
+    np.testing.assert_array_equal(invocation(x, x), np.arange(N) + 2)
+
+
+@pytest.mark.parametrize(
+    ("formats", "dtype", "fits"),
+    [
+        ("l|q", "i8", True),
+        ("q|l", np.longlong, True),
+        ("?", "?", True),
+        ("e", "f2", True),
+        ("B", "u1", True),
+        ("b", "u1", False),
+        ("Zf", "c8", True),
+        ("f", "c8", False),
+        ("fd", "f4", False),
+        ("d|f", "f4", True),
+        ("", "f4", False),
+    ],
+)
+def test_formats_are_alternatives(
+    core: ModuleType, formats: str, dtype: Any, fits: bool
+) -> None:
+    builder = PlanBuilder()
+    builder.slot(0)
+    invocation = core.Invocation(builder.build(core.Plan), None, [("x", formats, (3,))], [])
+    if fits:
+        assert invocation(np.zeros(3, dtype)) == ()
+    else:
+        with pytest.raises(TypeError, match="has format"):
+            invocation(np.zeros(3, dtype))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 0, 3), (1, 1, 1, 1, 1)])
+def test_odd_shapes_pass(core: ModuleType, shape: tuple[int, ...]) -> None:
+    builder = PlanBuilder()
+    size = int(4 * np.prod(shape))
+    source, target = builder.slot(size), builder.slot(size, writable=True)
+    builder.copy((target, 0, size), (source, 0, size))
+    invocation = core.Invocation(
+        builder.build(core.Plan),
+        None,
+        [("x", "f", shape)],
+        [lambda: np.empty(shape, np.float32)],
+    )
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    result = invocation(np.asarray(x))
+    assert result.shape == shape
+    np.testing.assert_array_equal(result, x)
+
+
+def test_an_output_that_is_too_small_is_refused(core: ModuleType, kernels: Kernels) -> None:
+    builder = PlanBuilder()
+    out = builder.slot(SIZE, writable=True)
+    builder.dispatch(kernels["mark"], [(out, 0, SIZE)], (N, 1, 1))
+    invocation = core.Invocation(builder.build(core.Plan), None, [], [empty(count=N - 1)])
+    with pytest.raises(
+        ValueError, match="slot 0: buffer of 400 bytes, expected at least 404"
+    ):
+        invocation()
+
+
+def test_an_input_smaller_than_the_plan_reads_is_refused(core: ModuleType) -> None:
+    builder = PlanBuilder()
+    builder.slot(8)
+    invocation = core.Invocation(builder.build(core.Plan), None, [("x", "f", (1,))], [])
+    with pytest.raises(ValueError, match="input 'x' has 4 bytes, but the plan reads 8"):
+        invocation(np.zeros(1, np.float32))
+
+
+def test_exceptions_of_kernels_outputs_and_host_calls_come_out(
+    core: ModuleType, kernels: Kernels
+) -> None:
+    def refuse(*views: object) -> None:
+        raise LookupError("no")
+
+    failing = PlanBuilder()
+    failing.dispatch(kernels["fail"], [], (1, 1, 1), constants=[0, 5])
+    with pytest.raises(RuntimeError, match="command 0: the kernel returned 5"):
+        core.Invocation(failing.build(core.Plan), None, [], [])()
+    calling = PlanBuilder()
+    calling.host_call(refuse, [])
+    with pytest.raises(LookupError, match="no"):
+        core.Invocation(calling.build(core.Plan), None, [], [])()
+    allocating = PlanBuilder()
+    allocating.slot(4, writable=True)
+    with pytest.raises(LookupError, match="no"):
+        core.Invocation(allocating.build(core.Plan), None, [], [refuse])()
+
+
+def test_an_invocation_is_checked_when_made(core: ModuleType) -> None:
+    builder = PlanBuilder()
+    builder.slot(4, writable=True)
+    builder.slot(16)
+    plan = builder.build(core.Plan)
+    with pytest.raises(
+        ValueError, match="3 inputs, outputs and constants, but the plan has 2 slots"
+    ):
+        core.Invocation(plan, None, [], [empty(), empty()], [b""])
+    with pytest.raises(ValueError, match="input 'x': the plan writes to slot 0"):
+        core.Invocation(plan, None, [("x", "f", (1,))], [])
+    with pytest.raises(ValueError, match="slot 1: buffer of 3 bytes, expected at least 16"):
+        core.Invocation(plan, None, [], [empty()], [b"abc"])
+    with pytest.raises(TypeError):
+        core.Invocation(3, None, [], [])
+    with pytest.raises(TypeError):
+        core.Invocation(plan, 3, [], [])
+    with pytest.raises((TypeError, ValueError)):
+        core.Invocation(plan, None, [("x", "f")], [])
+
+
+def test_threads_may_call_one_invocation_at_once(
+    core: ModuleType, kernels: Kernels
+) -> None:
+    with core.Pool(2) as pool:
+        invocation = adding(core, kernels, pool=pool)
+        wrong: list[int] = []
+
+        def call(value: int) -> None:
+            x = np.full(N, value, np.float32)
+            rounds = 100 if core.__name__.endswith("_native") else 5
+            results = [invocation(x, x) for _ in range(rounds)]
+            wrong.extend(value for y in results if (y != np.arange(N) + 2 * value).any())
+
+        threads = [threading.Thread(target=call, args=(i,)) for i in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
+    assert wrong == []
+
+
+def test_a_call_inside_a_call_has_its_own_scratch(core: ModuleType) -> None:
+    seen: list[int] = []
+
+    def recurse(scratch: memoryview) -> None:
+        seen.append(scratch[0])
+        if len(seen) < 4:
+            scratch[0] = len(seen)
+            mine = scratch[0]
+            invocation()
+            seen.append(scratch[0] - mine)
+
+    builder = PlanBuilder()
+    slot = builder.slot(8, writable=True)
+    builder.fill((slot, 0, 8), b"\0")
+    builder.host_call(recurse, [(slot, 0, 8)], writable=(True,))
+    invocation = core.Invocation(builder.build(core.Plan), None, [], [])
+    invocation()
+    assert seen == [0] * 7  # 4 fresh starts, 3 values found unchanged after the inner call
+
+
+def test_a_closed_pool_ends_the_invocation(core: ModuleType, kernels: Kernels) -> None:
+    pool = core.Pool(2)
+    invocation = adding(core, kernels, pool=pool)
+    pool.close()
+    x = np.ones(N, np.float32)
+    with pytest.raises(ValueError, match="the pool is closed"):
+        invocation(x, x)
+
+
+def test_a_call_keeps_nothing_of_its_arguments(core: ModuleType, kernels: Kernels) -> None:
+    class Array(np.ndarray):
+        """An array that weak references can point to."""
+
+    invocation = adding(core, kernels)
+    x = np.ones(N, np.float32).view(Array)
+    result = invocation(x, x).view(Array)
+    input_gone, output_gone = weakref.ref(x), weakref.ref(result)
+    del x, result
+    gc.collect()
+    assert input_gone() is None
+    assert output_gone() is None
+
+
+def test_repeated_calls_do_not_grow_the_process(
+    extension: ModuleType, kernels: Kernels
+) -> None:
+    invocation = adding(extension, kernels, alignment=64)
+    room = np.ones(N + 1, np.float32)
+
+    def resident_pages() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    def burst() -> None:
+        for _ in range(5000):
+            invocation(room[1:], room[:-1])
+            with pytest.raises(TypeError):
+                invocation(room[1:])
+
+    burst()
+    before = resident_pages()
+    burst()
+    assert resident_pages() - before < 100
+
+
+def test_a_cycle_through_an_output_is_collected(core: ModuleType) -> None:
+    class Model:
+        """Holds its invocation, which holds it."""
+
+        def allocate(self) -> np.ndarray:
+            return np.empty(1, np.float32)
+
+    model = Model()
+    gone = weakref.ref(model)
+    builder = PlanBuilder()
+    builder.slot(4, writable=True)
+    model.call = core.Invocation(builder.build(core.Plan), None, [], [model.allocate])  # pyright: ignore[reportAttributeAccessIssue]
+    del model
+    gc.collect()
+    assert gone() is None

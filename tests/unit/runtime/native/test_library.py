@@ -1,0 +1,139 @@
+"""Reading the tables of an executable library, sound and corrupt."""
+
+from __future__ import annotations
+
+import struct
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from tilewright.base.errors import ArchiveError
+from tilewright.runtime.native import (
+    PROTECT_READ,
+    Export,
+    read_library,
+    read_process_memory,
+)
+
+PAGE = 4096
+HEADER, NAME, FUNCTIONS, ATTRIBUTES, NAMES, IMPORTS, TEXT, CODE = range(
+    256, 256 + 8 * 256, 256
+)
+
+
+def image_of(core: ModuleType, attributes: bool = True) -> tuple[object, int, bytearray]:
+    """An image with a library at offset 0: two exports, one import, three constants."""
+    data = bytearray(PAGE)
+    relocations: list[tuple[int, int, bool]] = []
+
+    def point(at: int, target: int) -> None:
+        relocations.append((at, target, True))
+
+    struct.pack_into("<I", data, 8, 1)
+    struct.pack_into("<I", data, 24, 2)
+    struct.pack_into("<I", data, 104, 3)
+    struct.pack_into("<I4xQII", data, HEADER, 6, 0, 9, 1)
+    for at, target in (
+        (0, HEADER),
+        (HEADER + 8, NAME),
+        (16, IMPORTS),
+        (32, FUNCTIONS),
+        (64, NAMES),
+    ):
+        point(at, target)
+    if attributes:
+        point(40, ATTRIBUTES)
+    struct.pack_into("<QHBBIIHH", data, ATTRIBUTES, 1, 2, 3, 4, 5, 6, 7, 8)
+    struct.pack_into("<QHBBIIHH", data, ATTRIBUTES + 64, 0, 0, 0, 1, 1, 1, 1, 0)
+    data[NAME : NAME + 8] = b"library\0"
+    data[TEXT : TEXT + 40] = b"first\0".ljust(20, b"-") + b"second \xc3\xa9\0".ljust(
+        20, b"-"
+    )
+    data[-5:] = b"?imp\0"
+    for index in range(2):
+        point(FUNCTIONS + 8 * index, CODE + 16 * index)
+        point(NAMES + 8 * index, TEXT + 20 * index)
+    point(IMPORTS, PAGE - 5)
+    image = core.CodeImage(PAGE, [(0, bytes(data))], relocations, [(0, PAGE, PROTECT_READ)])
+    return image, image.base, data
+
+
+def test_the_tables_are_read(core: ModuleType) -> None:
+    image, base, _ = image_of(core)
+    library = read_library(image, base)  # pyright: ignore[reportArgumentType]
+    assert (library.name, library.version, library.features, library.sanitizer) == (
+        "library",
+        6,
+        9,
+        1,
+    )
+    assert library.constant_count == 3
+    assert library.imports == ("?imp",)
+    assert library.exports == (
+        Export("first", base + CODE, 1, 2 * 4096, 3, 4, (5, 6, 7), 8),
+        Export("second é", base + CODE + 16, 0, 0, 0, 1, (1, 1, 1), 0),
+    )
+
+
+def test_attributes_may_be_missing(core: ModuleType) -> None:
+    image, base, _ = image_of(core, attributes=False)
+    library = read_library(image, base)  # pyright: ignore[reportArgumentType]
+    assert library.exports[0].workgroup_size == (1, 1, 1)
+    assert library.exports[0].local_memory_bytes == 0
+
+
+def test_any_reader_will_do(core: ModuleType) -> None:
+    image, base, _ = image_of(core)
+    expected = read_library(image, base)  # pyright: ignore[reportArgumentType]
+    assert read_library(read_process_memory, base) == expected
+
+
+@pytest.mark.parametrize(
+    "offset", [0, 16, 32, 40, 64, HEADER + 8, FUNCTIONS, NAMES + 8, IMPORTS]
+)
+@pytest.mark.parametrize("value", [8, (1 << 64) - 8, 1 << 63])
+def test_a_pointer_out_of_the_image_is_an_error(
+    core: ModuleType, offset: int, value: int
+) -> None:
+    image, base, _ = image_of(core)
+    content = bytearray(image.read(base, PAGE))  # pyright: ignore[reportAttributeAccessIssue]
+    struct.pack_into("<Q", content, offset, value)
+
+    def read(address: int, length: int) -> bytes:
+        if not base <= address <= address + length <= base + PAGE:
+            raise IndexError(f"{length} bytes at {address:#x}")
+        return bytes(content[address - base : address - base + length])
+
+    with pytest.raises(ArchiveError, match=r"executable library: .* bytes at 0x"):
+        read_library(read, base)
+
+
+def test_a_table_of_absurd_length_is_an_error(core: ModuleType) -> None:
+    image, base, _ = image_of(core)
+    content = bytearray(image.read(base, PAGE))  # pyright: ignore[reportAttributeAccessIssue]
+    for offset in (8, 24):
+        changed = content.copy()
+        struct.pack_into("<I", changed, offset, 0xFFFFFFFF)
+        with pytest.raises(ArchiveError, match="table of 4294967295 entries"):
+            read_library(lambda a, n, c=changed: bytes(c[a - base : a - base + n]), base)
+
+
+def test_random_damage_never_escapes_the_image(core: ModuleType) -> None:
+    rng = np.random.default_rng(0)
+    image, base, _ = image_of(core)
+    content = np.frombuffer(image.read(base, PAGE), np.uint8)  # pyright: ignore[reportAttributeAccessIssue]
+    outcomes = {"read": 0, "refused": 0}
+    for _ in range(300):
+        damaged = content.copy()
+        damaged[rng.integers(0, CODE, 8)] = rng.integers(0, 256, 8)
+        again = core.CodeImage(
+            PAGE, [(0, damaged.tobytes())], [], [(0, PAGE, PROTECT_READ)]
+        )
+        try:
+            read_library(lambda a, n, i=again: i.read(a - base + i.base, n), base)
+        except ArchiveError:
+            outcomes["refused"] += 1
+        else:
+            outcomes["read"] += 1
+    assert min(outcomes.values()) > 10

@@ -1,0 +1,354 @@
+"""The worker pool: threads, fork, several callers, interruption. Only the C core has workers."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from tilewright.runtime import native
+from tilewright.runtime.native import PlanBuilder
+
+Start = Callable[[str], "subprocess.Popen[str]"]
+Kernels = Mapping[str, int]
+DEADLINE_S = 60
+
+
+def marking_plan(
+    core: ModuleType, kernels: Kernels, count: int, commands: int = 1
+) -> native.Plan:
+    builder = PlanBuilder()
+    slot = builder.slot(4 * count, writable=True)
+    for _ in range(commands):
+        builder.dispatch(kernels["mark"], [(slot, 0, 4 * count)], (count, 1, 1))
+    return builder.build(core.Plan)
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    """The program's output; its failure is the test's."""
+    try:
+        out, errors = process.communicate(timeout=DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    assert process.returncode == 0, errors
+    return out
+
+
+@pytest.mark.parametrize("threads", range(1, 9))
+@pytest.mark.parametrize("spin_us", [0, 100])
+def test_every_workgroup_runs_once_whatever_the_pool(
+    core: ModuleType, kernels: Kernels, threads: int, spin_us: int
+) -> None:
+    with core.Pool(threads, spin_us=spin_us) as pool:
+        for count in (1, 2, 3, 31, 257):
+            cells = np.zeros(count, np.uint32)
+            plan = marking_plan(core, kernels, count, 5)
+            for _ in range(3):
+                plan.run(pool, [cells])
+            assert (cells == 15).all()
+
+
+def test_independent_commands_share_the_workers(
+    extension: ModuleType, kernels: Kernels
+) -> None:
+    def elapsed(barrier: bool) -> float:
+        builder = PlanBuilder()
+        for _ in range(4):
+            builder.dispatch(
+                kernels["linger"], [], (1, 1, 1), constants=[50], barrier=barrier
+            )
+        plan = builder.build(extension.Plan)
+        begin = time.perf_counter()
+        plan.run(pool, [])
+        return time.perf_counter() - begin
+
+    with extension.Pool(4) as pool:
+        assert elapsed(barrier=True) >= 0.2
+        assert (
+            min(elapsed(barrier=False) for _ in range(5)) < 0.16
+        )  # others use this machine too
+
+
+def test_workers_wake_again_after_sleeping(extension: ModuleType, kernels: Kernels) -> None:
+    builder = PlanBuilder()
+    builder.dispatch(kernels["linger"], [], (4, 1, 1), constants=[40])
+    plan = builder.build(extension.Plan)
+    with extension.Pool(4, spin_us=50) as pool:
+        times: list[float] = []
+        for _ in range(5):
+            begin = time.perf_counter()
+            plan.run(pool, [])
+            times.append(time.perf_counter() - begin)
+            time.sleep(0.01)
+    assert min(times[1:]) < 0.12  # 0.16 with one thread
+
+
+def test_an_idle_pool_uses_no_time(extension: ModuleType, kernels: Kernels) -> None:
+    with extension.Pool(4) as pool:
+        marking_plan(extension, kernels, 64).run(pool, [np.zeros(64, np.uint32)])
+        time.sleep(0.05)
+        before = time.process_time()
+        time.sleep(0.3)
+        assert time.process_time() - before < 0.05
+
+
+def test_python_threads_share_one_pool_and_one_plan(
+    extension: ModuleType, kernels: Kernels
+) -> None:
+    plan = marking_plan(extension, kernels, 17, 10)
+    results = [np.zeros(17, np.uint32) for _ in range(12)]
+    with extension.Pool(3) as pool:
+
+        def submit(cells: np.ndarray) -> None:
+            for _ in range(50):
+                plan.run(pool, [cells])
+
+        threads = [threading.Thread(target=submit, args=(cells,)) for cells in results]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+            assert not thread.is_alive()
+    assert all((cells == 500).all() for cells in results)
+
+
+def test_other_python_threads_run_meanwhile(
+    extension: ModuleType, kernels: Kernels
+) -> None:
+    builder = PlanBuilder()
+    builder.dispatch(kernels["linger"], [], (1, 1, 1), constants=[500])
+    plan = builder.build(extension.Plan)
+    thread = threading.Thread(target=plan.run, args=(None, []))
+    thread.start()
+    time.sleep(0.05)
+    assert thread.is_alive()  # it sleeps in the kernel, and we got here
+    thread.join()
+
+
+def test_a_host_call_may_run_another_plan_on_the_pool(
+    core: ModuleType, kernels: Kernels
+) -> None:
+    inner = marking_plan(core, kernels, 50)
+    cells = np.zeros(50, np.uint32)
+    with core.Pool(3) as pool:
+        builder = PlanBuilder()
+        slot = builder.slot(200, writable=True)
+        builder.dispatch(kernels["mark"], [(slot, 0, 200)], (50, 1, 1))
+        builder.host_call(lambda: inner.run(pool, [cells]), [])
+        builder.dispatch(kernels["mark"], [(slot, 0, 200)], (50, 1, 1))
+        builder.build(core.Plan).run(pool, [cells])
+    assert (cells == 3).all()
+
+
+def test_a_closed_pool_refuses_work(core: ModuleType, kernels: Kernels) -> None:
+    plan = marking_plan(core, kernels, 4)
+    pool = core.Pool(2)
+    plan.run(pool, [np.zeros(4, np.uint32)])
+    pool.close()
+    pool.close()
+    assert pool.closed
+    with pytest.raises(ValueError, match="the pool is closed"):
+        plan.run(pool, [np.zeros(4, np.uint32)])
+
+
+def test_closing_joins_the_workers(run_script: Start) -> None:
+    script = """
+def tasks():
+    return len(os.listdir("/proc/self/task"))
+before = tasks()
+pool = native.Pool(5)
+builder = native.PlanBuilder()
+builder.dispatch(address("linger"), [], (8, 1, 1), constants=[1])
+plan = builder.build()
+assert tasks() == before, "workers start at first use"
+plan.run(pool, [])
+assert tasks() == before + 4, tasks()
+pool.close()
+assert tasks() == before, tasks()
+pool = native.Pool(3)
+plan.run(pool, [])
+del pool
+assert tasks() == before, tasks()
+"""
+    if not native.IS_NATIVE:
+        pytest.skip("the C core is not built")
+    finish(run_script(script))
+
+
+def test_pools_are_checked_when_made(core: ModuleType) -> None:
+    with pytest.raises(ValueError, match="thread_count is 0, expected 1 to 4096"):
+        core.Pool(0)
+    with pytest.raises(ValueError, match="spin_us is -1, expected at least 0"):
+        core.Pool(1, spin_us=-1)
+    with pytest.raises(
+        ValueError, match=r"cpu_ids has 1 entries, expected one per thread \(2\)"
+    ):
+        core.Pool(2, [0])
+    assert core.Pool(3).thread_count == 3
+
+
+def test_workers_are_pinned_where_asked(run_script: Start) -> None:
+    script = """
+cpu = min(os.sched_getaffinity(0))
+pool = native.Pool(3, [cpu, cpu, cpu])
+builder = native.PlanBuilder()
+builder.dispatch(address("linger"), [], (8, 1, 1), constants=[1])
+builder.build().run(pool, [])
+masks = [os.sched_getaffinity(int(task)) for task in os.listdir("/proc/self/task")]
+assert sum(mask == {cpu} for mask in masks) >= 2, masks
+try:
+    native.Pool(2, [0, 1 << 40])
+except ValueError as error:
+    assert "out of range" in str(error)
+else:
+    raise AssertionError
+"""
+    if not native.IS_NATIVE:
+        pytest.skip("the C core is not built")
+    finish(run_script(script))
+
+
+FORK = """
+def tasks():
+    return len(os.listdir("/proc/self/task"))
+builder = native.PlanBuilder()
+slot = builder.slot(400, True)
+for _ in range(20):
+    builder.dispatch(address("mark"), [(slot, 0, 400)], (100, 1, 1))
+plan = builder.build()
+pool = native.Pool(3)
+cells = np.zeros(100, np.uint32)
+plan.run(pool, [cells])
+child = os.fork()
+for _ in range(10):
+    plan.run(pool, [cells])
+assert (cells == 220).all(), cells
+assert not native.IS_NATIVE or tasks() == 3, tasks()
+if child == 0:
+    grandchild = os.fork()
+    plan.run(pool, [cells])
+    assert (cells == 240).all()
+    if grandchild == 0:
+        os._exit(0)
+    assert os.waitpid(grandchild, 0)[1] == 0
+    pool.close()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_forked_child_starts_its_own_workers(run_script: Start) -> None:
+    finish(run_script(FORK))
+
+
+def test_forking_while_other_threads_run_leaves_the_child_able_to_run(
+    run_script: Start,
+) -> None:
+    script = """
+builder = native.PlanBuilder()
+slot = builder.slot(400, True)
+for _ in range(20):
+    builder.dispatch(address("mark"), [(slot, 0, 400)], (100, 1, 1))
+plan = builder.build()
+pool = native.Pool(3)
+stop = False
+def load():
+    cells = np.zeros(100, np.uint32)
+    while not stop:
+        plan.run(pool, [cells])
+threads = [threading.Thread(target=load) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for _ in range(10):
+    child = os.fork()
+    if child == 0:
+        cells = np.zeros(100, np.uint32)
+        plan.run(pool, [cells])
+        os._exit(0 if (cells == 20).all() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+stop = True
+for thread in threads:
+    thread.join()
+"""
+    finish(run_script(script))
+
+
+def test_forking_inside_a_host_call_continues_the_run_in_both(run_script: Start) -> None:
+    script = """
+children = []
+def fork():
+    children.append(os.fork())
+builder = native.PlanBuilder()
+slot = builder.slot(400, True)
+builder.dispatch(address("mark"), [(slot, 0, 400)], (100, 1, 1))
+builder.host_call(fork, [])
+builder.dispatch(address("mark"), [(slot, 0, 400)], (100, 1, 1))
+cells = np.zeros(100, np.uint32)
+builder.build().run(native.Pool(3), [cells])
+assert (cells == 2).all(), cells
+if children[0] == 0:
+    os._exit(0)
+assert os.waitpid(children[0], 0)[1] == 0
+"""
+    finish(run_script(script))
+
+
+@pytest.mark.parametrize(
+    ("module", "pool"),
+    [("EXTENSION", "None"), ("EXTENSION", "native.Pool(2)"), ("FALLBACK", "None")],
+)
+def test_ctrl_c_ends_a_long_run(run_script: Start, module: str, pool: str) -> None:
+    if module == "EXTENSION" and not native.IS_NATIVE:
+        pytest.skip("the C core is not built")
+    script = f"""
+builder = native.PlanBuilder()
+for _ in range(2000):
+    builder.dispatch(address("linger"), [], (1, 1, 1), constants=[10])
+plan = builder.build(native.{module}.Plan)
+print("running", flush=True)
+try:
+    plan.run({pool}, [])
+except KeyboardInterrupt:
+    print("interrupted")
+else:
+    print("finished")
+small = native.PlanBuilder().build(native.{module}.Plan)
+small.run(None, [])
+"""
+    process = run_script(script)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "running\n"
+    time.sleep(0.2)
+    begin = time.perf_counter()
+    process.send_signal(signal.SIGINT)
+    assert finish(process) == "interrupted\n"
+    assert time.perf_counter() - begin < 5  # 20 seconds if it ran to its end
+
+
+def test_a_crowd_on_few_cores_finishes(run_script: Start) -> None:
+    script = """
+builder = native.PlanBuilder()
+slot = builder.slot(256, True)
+for _ in range(200):
+    builder.dispatch(address("mark"), [(slot, 0, 256)], (64, 1, 1))
+plan = builder.build()
+pools = [native.Pool(16) for _ in range(4)]
+cells = [np.zeros(64, np.uint32) for _ in pools]
+def load(pool, cell):
+    for _ in range(20):
+        plan.run(pool, [cell])
+threads = [threading.Thread(target=load, args=pair) for pair in zip(pools, cells)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert all((cell == 4000).all() for cell in cells)
+"""
+    finish(run_script(script))
