@@ -43,7 +43,9 @@ def pack(blocks: Sequence[Block]) -> Packing:
     """Place every block at a 64-byte aligned offset; blocks of size 0 go to offset 0."""
     offsets = [0] * len(blocks)
     placed: list[tuple[int, int, Block]] = []  # (start, end, block), sorted by start
-    order = sorted(range(len(blocks)), key=lambda i: (-blocks[i].size_bytes, blocks[i].first))
+    order = sorted(
+        range(len(blocks)), key=lambda i: (-blocks[i].size_bytes, blocks[i].first)
+    )
     for index in order:
         block = blocks[index]
         size = align(block.size_bytes)

@@ -108,7 +108,14 @@ u64: Final = DType(
     "u64", Kind.UINT, 64, np.dtype(np.uint64), "i64", "uint64_t", (_UINT, 64), 0x12000040
 )
 f16: Final = DType(
-    "f16", Kind.FLOAT, 16, np.dtype(np.float16), "half", "_Float16", (_FLOAT, 16), 0x21000010
+    "f16",
+    Kind.FLOAT,
+    16,
+    np.dtype(np.float16),
+    "half",
+    "_Float16",
+    (_FLOAT, 16),
+    0x21000010,
 )
 bf16: Final = DType(
     "bf16",
@@ -124,7 +131,14 @@ f32: Final = DType(
     "f32", Kind.FLOAT, 32, np.dtype(np.float32), "float", "float", (_FLOAT, 32), 0x21000020
 )
 f64: Final = DType(
-    "f64", Kind.FLOAT, 64, np.dtype(np.float64), "double", "double", (_FLOAT, 64), 0x21000040
+    "f64",
+    Kind.FLOAT,
+    64,
+    np.dtype(np.float64),
+    "double",
+    "double",
+    (_FLOAT, 64),
+    0x21000040,
 )
 f8e4m3fn: Final = DType(
     "f8e4m3fn",

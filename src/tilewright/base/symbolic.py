@@ -557,7 +557,9 @@ class _Parser:
         return value
 
     def _error(self) -> UserError:
-        return UserError(f"'{self.text}' is not a dimension (at column {self.position + 1})")
+        return UserError(
+            f"'{self.text}' is not a dimension (at column {self.position + 1})"
+        )
 
     def _space(self) -> None:
         while self.position < len(self.text) and self.text[self.position].isspace():
