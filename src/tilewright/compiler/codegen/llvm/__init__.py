@@ -1,5 +1,6 @@
 """LLVM code generator: kernel IR to freestanding ELF executables for CPUs.  See README.md."""
 
+from tilewright.compiler.codegen.llvm.cache import ObjectCache
 from tilewright.compiler.codegen.llvm.compile import (
     CompiledKernel,
     compile_kernels,
@@ -7,4 +8,4 @@ from tilewright.compiler.codegen.llvm.compile import (
 )
 from tilewright.compiler.codegen.llvm.options import Options
 
-__all__ = ["CompiledKernel", "Options", "compile_kernels", "link_executable"]
+__all__ = ["CompiledKernel", "ObjectCache", "Options", "compile_kernels", "link_executable"]

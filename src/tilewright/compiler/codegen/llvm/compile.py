@@ -2,17 +2,20 @@
 
     kernels → IR text → (cache) → objects → + library tables → one ELF image
 
-Called by the pipeline.
+Small work is done in this process, large work by worker processes while further kernels are
+written.  Called by the pipeline.
 """
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, field
+from typing import Final, final
 
 from tilewright.base.target import Target
-from tilewright.compiler.codegen.llvm import machine
+from tilewright.compiler.codegen.llvm import machine, pool
+from tilewright.compiler.codegen.llvm.cache import ObjectCache
 from tilewright.compiler.codegen.llvm.function import TRIPLES, KernelModule, emit_kernel
 from tilewright.compiler.codegen.llvm.options import Options
 from tilewright.compiler.kernel.ir import Kernel
@@ -25,6 +28,11 @@ from tilewright.formats.executable import (
 
 Progress = Callable[[int, int, str], None]
 """Called with kernels done, kernels in all, and the name of the last one."""
+
+SECONDS_PER_LINE: Final = 3e-5
+"""What LLVM takes for one line of our IR, roughly."""
+INLINE_SECONDS: Final = 0.6
+"""Less work than this is not worth starting processes."""
 
 
 @final
@@ -57,52 +65,181 @@ def export_of(module: KernelModule) -> ExportDecl:
     )
 
 
+def settings_of(target: Target, options: Options) -> dict[str, str | int]:
+    """What LLVM is told besides the text."""
+    return {
+        "triple": TRIPLES[target.arch],
+        "cpu": target.cpu,
+        "features": feature_string(target),
+        "opt": options.opt,
+    }
+
+
+def feature_string(target: Target) -> str:
+    """The target's features for LLVM; spelled out where its CPU rows say less than ours."""
+    if target.arch != "riscv64":
+        return target.llvm_features
+    return ",".join(f"+{name}" for name in sorted(target.features))
+
+
+@final
+@dataclass(slots=True, eq=False)
+class _Run:
+    """One call of `compile_kernels`: which objects are wanted, and those that are there."""
+
+    settings: dict[str, str | int]
+    total: int
+    jobs: int
+    cache: ObjectCache | None
+    progress: Progress | None
+    objects: dict[str, tuple[bytes, float]] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    waiting: list[KernelModule] = field(default_factory=list)
+    users: dict[str, list[str]] = field(default_factory=dict)
+    workers: pool.WorkerPool | None = None
+    results: queue.SimpleQueue[tuple[KernelModule, bytes | Exception, float]] = field(
+        default_factory=queue.SimpleQueue
+    )
+    under_way: int = 0
+    done: int = 0
+
+    def want(self, module: KernelModule) -> None:
+        """Ask for the object of a module."""
+        symbol = module.symbol
+        if symbol in self.objects:
+            self._tell(module.name)
+            return
+        self.users.setdefault(symbol, []).append(module.name)
+        if symbol in self.keys:
+            return
+        parts = (module.text, machine.LLVM_VERSION, *map(str, self.settings.values()))
+        self.keys[symbol] = ObjectCache.key(*parts)
+        known = None if self.cache is None else self.cache.get(self.keys[symbol])
+        if known is not None:
+            self._keep(module, known, 0.0)
+            return
+        self.waiting.append(module)
+        if self.workers is not None or self._is_large():
+            self._hand_out()
+        self._collect(block=False)
+
+    def _is_large(self) -> bool:
+        lines = sum(module.text.count("\n") for module in self.waiting)
+        return self.jobs > 1 and lines * SECONDS_PER_LINE > INLINE_SECONDS
+
+    def _hand_out(self) -> None:
+        if self.workers is None:
+            self.workers = pool.shared_pool(self.jobs)
+        for module in self.waiting:
+            self.workers.submit(self._task(module))
+            self.under_way += 1
+        self.waiting.clear()
+
+    def _task(self, module: KernelModule) -> pool.Task:
+        results = self.results
+
+        def done(result: bytes | Exception, seconds: float) -> None:
+            results.put((module, result, seconds))
+
+        return pool.Task(module.name, self.settings, module.text, done)
+
+    def _collect(self, *, block: bool) -> None:
+        while self.under_way:
+            try:
+                module, result, seconds = self.results.get(block=block)
+            except queue.Empty:
+                return
+            self.under_way -= 1
+            if isinstance(result, Exception):
+                raise result
+            self._store(module, result, seconds)
+
+    def _store(self, module: KernelModule, code: bytes, seconds: float) -> None:
+        if self.cache is not None:
+            self.cache.put(self.keys[module.symbol], code)
+        self._keep(module, code, seconds)
+
+    def _keep(self, module: KernelModule, code: bytes, seconds: float) -> None:
+        self.objects[module.symbol] = (code, seconds)
+        for name in self.users.pop(module.symbol, []):
+            self._tell(name)
+
+    def _tell(self, name: str) -> None:
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done, self.total, name)
+
+    def finish(self) -> None:
+        """Wait until every object is there."""
+        for module in self.waiting:
+            code, seconds = machine.timed_object_code(module.text, **self.settings)
+            self._store(module, code, seconds)
+        fresh = bool(self.waiting or self.under_way)
+        self.waiting.clear()
+        self._collect(block=True)
+        if fresh and self.cache is not None:
+            self.cache.trim()
+
+
 def compile_kernels(
     kernels: Sequence[Kernel],
     target: Target,
     *,
-    options: Options | None = None,
+    jobs: int = 1,
+    cache: ObjectCache | None = None,
     progress: Progress | None = None,
+    options: Options | None = None,
 ) -> tuple[CompiledKernel, ...]:
     """Object code for every kernel, equal ones compiled once.
 
     Args:
         kernels: machine-lowered kernels (`lowering.machine.lower`).
         target: the CPU.
+        jobs: processes that may work at a time; 1 = this one only.
+        cache: objects made before.
+        progress: told after every kernel, from this thread.
         options: how LLVM is asked.
-        progress: told after every kernel.
+
+    Raises:
+        InternalError: LLVM rejects the code of a kernel (`dump` has the text), or a worker died.
     """
-    options = options or Options()
-    compiled: list[CompiledKernel] = []
-    for done, kernel in enumerate(kernels, 1):
-        module = emit_kernel(kernel, target)
-        code = machine.object_code(
-            module.text, TRIPLES[target.arch], target.cpu, target.llvm_features, options.opt
-        )
-        compiled.append(
-            CompiledKernel(
-                name=module.name,
-                object_bytes=code,
-                llvm_ir=module.text,
-                export=export_of(module),
-            )
-        )
-        if progress is not None:
-            progress(done, len(kernels), module.name)
-    return tuple(compiled)
+    settings = settings_of(target, options or Options())
+    run = _Run(settings, len(kernels), jobs, cache, progress)
+    modules: list[KernelModule] = []
+    try:
+        for kernel in kernels:
+            module = emit_kernel(kernel, target)
+            modules.append(module)
+            run.want(module)
+        run.finish()
+    except BaseException:
+        if run.under_way:
+            pool.stop()
+        raise
+    return tuple(_compiled(module, *run.objects[module.symbol]) for module in modules)
+
+
+def _compiled(module: KernelModule, code: bytes, seconds: float) -> CompiledKernel:
+    return CompiledKernel(
+        name=module.name,
+        object_bytes=code,
+        llvm_ir=module.text,
+        export=export_of(module),
+        seconds=seconds,
+    )
 
 
 def link_executable(
     compiled: Sequence[CompiledKernel], name: str, target: Target
 ) -> bytes:
     """One embedded ELF image that exports `compiled` by ordinal, in their order."""
-    triple = TRIPLES[target.arch]
     exports = [kernel.export for kernel in compiled]
-    tables = f'target triple = "{triple}"\n' + library_tables_ir(name, exports)
-    table_object = machine.object_code(tables, triple, target.cpu, target.llvm_features, 0)
+    settings = settings_of(target, Options(opt=0))
+    head = f'target triple = "{settings["triple"]}"\n'
+    tables = machine.object_code(head + library_tables_ir(name, exports), **settings)
     objects = {kernel.export.function: kernel.object_bytes for kernel in compiled}
     return link_shared(
-        [*objects.values(), table_object],
+        [*objects.values(), tables],
         names=[*(f"kernel '{symbol}'" for symbol in objects), "library tables"],
         machine=target.arch,
     )

@@ -7,6 +7,7 @@ no optimisation pass runs before it.  Called by `worker` processes and by `compi
 from __future__ import annotations
 
 import functools
+import time
 from typing import Final
 
 import llvmlite.binding as llvm
@@ -24,7 +25,9 @@ def _initialize() -> None:
 
 
 @functools.cache
-def target_machine(triple: str, cpu: str, features: str, opt: int) -> llvm.TargetMachine:
+def target_machine(
+    *, triple: str, cpu: str, features: str, opt: int
+) -> llvm.TargetMachine:
     """The machine that code is made for.  Raises: TargetError when LLVM lacks it."""
     _initialize()
     try:
@@ -52,13 +55,27 @@ def _parse(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     return module
 
 
-def object_code(text: str, triple: str, cpu: str, features: str, opt: int) -> bytes:
-    """The relocatable object of a module.  Raises: InternalError with the text in `dump`."""
-    machine = target_machine(triple, cpu, features, opt)
+def object_code(text: str, **settings: str | int) -> bytes:
+    """The relocatable object of a module.
+
+    Args:
+        text: the module.
+        settings: the arguments of `target_machine`.
+
+    Raises: InternalError with the text in `dump`.
+    """
+    machine = target_machine(**settings)
     return bytes(machine.emit_object(_parse(text, machine)))
 
 
-def assembly(text: str, triple: str, cpu: str, features: str, opt: int) -> str:
+def timed_object_code(text: str, **settings: str | int) -> tuple[bytes, float]:
+    """The object and the seconds it took."""
+    started = time.perf_counter()
+    code = object_code(text, **settings)
+    return code, time.perf_counter() - started
+
+
+def assembly(text: str, **settings: str | int) -> str:
     """The assembly of a module, for people."""
-    machine = target_machine(triple, cpu, features, opt)
+    machine = target_machine(**settings)
     return str(machine.emit_assembly(_parse(text, machine)))
