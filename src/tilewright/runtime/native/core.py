@@ -5,20 +5,23 @@ Not here: either implementation.  Called by the front door of this package and b
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from tilewright.runtime.native import fallback
+import tilewright.runtime.native.fallback as python_core
 
-EXTENSION: Final[ModuleType | None]
-try:
-    from tilewright.runtime import _native
-except ImportError:
-    EXTENSION = None
-else:
-    EXTENSION = _native
 
-FALLBACK: Final[ModuleType] = fallback
+def _find_extension() -> ModuleType | None:
+    """The C core; one that was built but cannot be loaded is an error, not a reason to be slow."""
+    try:
+        return import_module("tilewright.runtime._native")
+    except ModuleNotFoundError:
+        return None
+
+
+EXTENSION: Final = _find_extension()
+FALLBACK: Final[ModuleType] = python_core
 IS_NATIVE: Final = EXTENSION is not None
 
 if TYPE_CHECKING:

@@ -10,11 +10,10 @@ import ctypes
 import sys
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Self
 
-from tilewright.runtime.native import records
 from tilewright.runtime.native.fallback_memory import (
     CodeImage,
     Memory,
@@ -22,6 +21,16 @@ from tilewright.runtime.native.fallback_memory import (
     default_environment,
     map_file,
     processor_data,
+)
+from tilewright.runtime.native.records import (
+    BINDING,
+    BINDING_WRITABLE,
+    COMMAND,
+    DISPATCH_STATE,
+    SLOT,
+    SLOT_WRITABLE,
+    WORKGROUP_STATE,
+    Kind,
 )
 
 __all__ = [
@@ -119,22 +128,19 @@ class _Command:
             len(self.bindings) == self.binding_count, f"{at}: bindings end after the table"
         )
         match self.kind:
-            case records.COMMAND_DISPATCH:
+            case Kind.DISPATCH:
                 self._check_dispatch(at, constant_count)
-            case records.COMMAND_COPY:
+            case Kind.COPY:
                 self._check_copy(at)
-            case records.COMMAND_FILL:
+            case Kind.FILL:
                 _check(
                     self.constant_count in {1, 2, 4, 8},
                     f"{at}: a pattern has 1, 2, 4 or 8 bytes, got {self.constant_count}",
                 )
-                fits = (
-                    self.binding_count == 1
-                    and self.bindings[0][1] == records.BINDING_WRITABLE
-                )
+                fits = self.binding_count == 1 and self.bindings[0][1] == BINDING_WRITABLE
                 fits = fits and self.bindings[0][3] % self.constant_count == 0
                 _check(fits, f"{at}: a fill needs one writable binding of whole patterns")
-            case records.COMMAND_HOST_CALL:
+            case Kind.HOST_CALL:
                 _check(
                     self.function < host_call_count,
                     f"{at}: host call {self.function}, expected less than {host_call_count}",
@@ -158,12 +164,27 @@ class _Command:
         _check(self.binding_count == 2, f"{at}: a copy has two bindings")
         (to, flags, start, length), (source, _, source_start, source_length) = self.bindings
         _check(
-            flags == records.BINDING_WRITABLE and length == source_length,
+            flags == BINDING_WRITABLE and length == source_length,
             f"{at}: a copy needs a writable target and equal lengths, "
             f"got {length} and {source_length} bytes",
         )
         overlaps = to == source and abs(start - source_start) < length
         _check(not overlaps, f"{at}: the copied ranges overlap")
+
+
+def _check_buffer(index: int, value: object, size_bytes: int, writable: bool) -> memoryview:
+    wanted = f"expected a C-contiguous{' writable' if writable else ''} buffer"
+    try:
+        view = memoryview(value)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError, BufferError):
+        raise ValueError(f"slot {index}: got {type(value)!r}, {wanted}") from None
+    if not view.c_contiguous or (writable and view.readonly):
+        raise ValueError(f"slot {index}: got {type(value)!r}, {wanted}")
+    _check(
+        view.nbytes >= size_bytes,
+        f"slot {index}: buffer of {view.nbytes} bytes, expected at least {size_bytes}",
+    )
+    return view
 
 
 class _Slots:
@@ -187,7 +208,7 @@ class _Slots:
         elif value is None and size_bytes == 0:
             address = 0
         else:
-            view = self._view(index, value, size_bytes, flags == records.SLOT_WRITABLE)
+            view = _check_buffer(index, value, size_bytes, flags == SLOT_WRITABLE)
             address = buffer_address(value)
         _check(
             alignment <= 1 or address % alignment == 0,
@@ -195,21 +216,6 @@ class _Slots:
         )
         self.views.append(view)
         self.addresses.append(address)
-
-    @staticmethod
-    def _view(index: int, value: object, size_bytes: int, writable: bool) -> memoryview:
-        wanted = f"expected a C-contiguous{' writable' if writable else ''} buffer"
-        try:
-            view = memoryview(value)  # pyright: ignore[reportArgumentType]
-        except (TypeError, ValueError, BufferError):
-            raise ValueError(f"slot {index}: got {type(value)!r}, {wanted}") from None
-        if not view.c_contiguous or (writable and view.readonly):
-            raise ValueError(f"slot {index}: got {type(value)!r}, {wanted}")
-        _check(
-            view.nbytes >= size_bytes,
-            f"slot {index}: buffer of {view.nbytes} bytes, expected at least {size_bytes}",
-        )
-        return view
 
     def range_view(self, binding: tuple[int, ...]) -> memoryview:
         """A byte view of a binding; keeps the buffer alive where there is one."""
@@ -224,7 +230,7 @@ class _Slots:
         view = view.cast("B") if view.format != "B" or view.ndim != 1 else view
         if held is not None and held.nbytes:
             view = view[offset : offset + length]
-        return view if flags == records.BINDING_WRITABLE else view.toreadonly()
+        return view if flags == BINDING_WRITABLE else view.toreadonly()
 
 
 class Plan:
@@ -239,11 +245,11 @@ class Plan:
         host_calls: Sequence[Callable[..., object]] = (),
         owners: Sequence[object] = (),
     ) -> None:
-        self._slots = _unpack(records.SLOT, slots, "slots")
+        self.slots = _unpack(SLOT, slots, "slots")
         self._constants = ctypes.create_string_buffer(bytes(constants), len(constants) + 4)
         self._host_calls = tuple(host_calls)
         self._owners = tuple(owners)
-        table = _unpack(records.BINDING, bindings, "bindings")
+        table = _unpack(BINDING, bindings, "bindings")
         self._check_slots()
         self._check_bindings(table)
         _check(
@@ -251,7 +257,7 @@ class Plan:
             f"constants: {len(constants)} bytes, expected whole records of 4",
         )
         self._commands = [
-            _Command(c, table) for c in _unpack(records.COMMAND, commands, "commands")
+            _Command(c, table) for c in _unpack(COMMAND, commands, "commands")
         ]
         for ordinal, command in enumerate(self._commands):
             command.check(f"command {ordinal}", len(constants) // 4, len(self._host_calls))
@@ -264,7 +270,7 @@ class Plan:
     @property
     def slot_count(self) -> int:
         """Number of buffers a run takes."""
-        return len(self._slots)
+        return len(self.slots)
 
     def run(self, pool: Pool | None, buffers: Sequence[object]) -> None:
         """Replay the commands."""
@@ -273,7 +279,7 @@ class Plan:
     def run_timed(self, pool: Pool | None, buffers: Sequence[object]) -> list[int]:
         """Replay the commands, timing each in nanoseconds."""
         _check_pool(pool)
-        run = _Slots(self._slots, tuple(buffers))
+        run = _Slots(self.slots, tuple(buffers))
         times: list[int] = []
         concurrency = 1 if pool is None else min(pool.thread_count, 255)
         for ordinal, command in enumerate(self._commands):
@@ -283,7 +289,7 @@ class Plan:
         return times
 
     def _check_slots(self) -> None:
-        for index, (_, _, alignment) in enumerate(self._slots):
+        for index, (_, _, alignment) in enumerate(self.slots):
             _check(
                 alignment & (alignment - 1) == 0,
                 f"slot {index}: alignment {alignment}, expected a power of two",
@@ -293,16 +299,16 @@ class Plan:
         for index, (slot, flags, offset, length) in enumerate(table):
             at = f"binding {index}"
             _check(
-                slot < len(self._slots),
-                f"{at}: slot {slot}, expected less than {len(self._slots)}",
+                slot < len(self.slots),
+                f"{at}: slot {slot}, expected less than {len(self.slots)}",
             )
-            size_bytes, slot_flags, _ = self._slots[slot]
+            size_bytes, slot_flags, _ = self.slots[slot]
             _check(
                 offset + length <= size_bytes,
                 f"{at}: {length} bytes at {offset} leave slot {slot} of {size_bytes} bytes",
             )
             _check(
-                not flags & records.BINDING_WRITABLE or slot_flags == records.SLOT_WRITABLE,
+                not flags & BINDING_WRITABLE or slot_flags == SLOT_WRITABLE,
                 f"{at}: writes slot {slot}, which is read-only",
             )
 
@@ -311,13 +317,13 @@ class Plan:
     ) -> None:
         pointers = [run.addresses[slot] + offset for slot, _, offset, _ in command.bindings]
         match command.kind:
-            case records.COMMAND_DISPATCH:
+            case Kind.DISPATCH:
                 code = self._dispatch(command, pointers, concurrency)
                 if code != 0:
                     raise RuntimeError(f"command {ordinal}: the kernel returned {code}")
-            case records.COMMAND_COPY:
+            case Kind.COPY:
                 ctypes.memmove(pointers[0], pointers[1], command.bindings[0][3])
-            case records.COMMAND_FILL:
+            case Kind.FILL:
                 width, length = command.constant_count, command.bindings[0][3]
                 pattern = command.function.to_bytes(8, "little")[:width]
                 ctypes.memmove(pointers[0], pattern * (length // width), length)
@@ -331,13 +337,13 @@ class Plan:
         environment = command.environment or default_environment.address
         local = Memory(command.local_memory_bytes) if command.local_memory_bytes else None
         with _dispatch_state(command, self._constants, pointers, concurrency) as state:
-            group = ctypes.create_string_buffer(records.WORKGROUP_STATE.size)
+            group = ctypes.create_string_buffer(WORKGROUP_STATE.size)
             size_x, size_y, size_z = command.grid
             local_fields = (0, 0, local.address if local else 0, command.local_memory_bytes)
             for z in range(size_z):
                 for y in range(size_y):
                     for x in range(size_x):
-                        records.WORKGROUP_STATE.pack_into(group, 0, x, y, z, *local_fields)
+                        WORKGROUP_STATE.pack_into(group, 0, x, y, z, *local_fields)
                         code = kernel(environment, state, group)
                         if code != 0:
                             return code
@@ -347,12 +353,12 @@ class Plan:
 @contextmanager
 def _dispatch_state(
     command: _Command, constants: Any, pointers: list[int], concurrency: int
-) -> Iterator[Any]:
+) -> Generator[Any]:
     """The block all workgroups read; the tables it points to live as long as the context."""
     addresses = array("Q", pointers or [0])
     lengths = array("Q", [binding[3] for binding in command.bindings] or [0])
     yield ctypes.create_string_buffer(
-        records.DISPATCH_STATE.pack(
+        DISPATCH_STATE.pack(
             *command.size,
             command.constant_count,
             *command.grid,
@@ -388,7 +394,7 @@ class Invocation:
         ]
         self._outputs = tuple(outputs)
         self._constants = tuple(constants)
-        slots = plan._slots
+        slots = plan.slots
         named = len(self._inputs) + len(self._outputs) + len(self._constants)
         _check(
             named <= len(slots),
@@ -396,7 +402,7 @@ class Invocation:
         )
         for index, (name, _, _) in enumerate(self._inputs):
             _check(
-                slots[index][1] != records.SLOT_WRITABLE,
+                slots[index][1] != SLOT_WRITABLE,
                 f"input '{name}': the plan writes to slot {index}",
             )
         self._scratch_sizes = [size for size, _, _ in slots[named:]]
@@ -404,7 +410,7 @@ class Invocation:
         for index, (slot, value) in enumerate(
             zip(slots[first:], self._constants, strict=False), first
         ):
-            _Slots._view(index, value, slot[0], slot[1] == records.SLOT_WRITABLE)
+            _check_buffer(index, value, slot[0], slot[1] == SLOT_WRITABLE)
 
     def __call__(self, *arrays: object) -> Any:
         """Run the model on its inputs."""
@@ -419,7 +425,7 @@ class Invocation:
 
     def _input(self, index: int, value: object) -> object:
         name, formats, shape = self._inputs[index]
-        size_bytes, _, alignment = self._plan._slots[index]
+        size_bytes, _, alignment = self._plan.slots[index]
         try:
             view = memoryview(value)  # pyright: ignore[reportArgumentType]
         except (TypeError, ValueError, BufferError):

@@ -13,15 +13,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
 
-from tilewright.runtime.native import records
+from tilewright.runtime.native.records import (
+    ENVIRONMENT,
+    PROTECT_EXECUTE,
+    PROTECT_READ,
+    PROTECT_WRITE,
+)
 
 _QUERY: Final = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p)
 _SYSTEM_PROTECTION: Final = (
-    (records.PROTECT_READ, mmap.PROT_READ),
-    (records.PROTECT_WRITE, mmap.PROT_WRITE),
-    (records.PROTECT_EXECUTE, mmap.PROT_EXEC),
+    (PROTECT_READ, mmap.PROT_READ),
+    (PROTECT_WRITE, mmap.PROT_WRITE),
+    (PROTECT_EXECUTE, mmap.PROT_EXEC),
 )
-_WRITE_AND_EXECUTE: Final = records.PROTECT_WRITE | records.PROTECT_EXECUTE
+_WRITE_AND_EXECUTE: Final = PROTECT_WRITE | PROTECT_EXECUTE
 
 
 class _PyBuffer(ctypes.Structure):
@@ -77,7 +82,8 @@ class Memory(mmap.mmap):
         return self
 
     @classmethod
-    def _map(cls, descriptor: int, offset: int, length: int) -> Self:
+    def map(cls, descriptor: int, offset: int, length: int) -> Self:
+        """Map part of a file for reading."""
         self = super().__new__(cls, descriptor, length, prot=mmap.PROT_READ, offset=offset)
         return self._describe(length, readonly=True)
 
@@ -92,7 +98,7 @@ def map_file(path: str | Path, offset: int = 0, length: int | None = None) -> Me
                 f"range of {wanted} bytes at offset {offset} ends after the file's {file_bytes} bytes"
             )
         if wanted and offset % mmap.ALLOCATIONGRANULARITY == 0:
-            return Memory._map(file.fileno(), offset, wanted)
+            return Memory.map(file.fileno(), offset, wanted)
         memory = Memory(wanted)
         file.seek(offset)
         memoryview(memory)[:wanted] = file.read(wanted)
@@ -105,7 +111,7 @@ def processor_data() -> tuple[int, ...]:
     return (0,) * 8
 
 
-default_environment: Final = Memory(records.ENVIRONMENT.size)
+default_environment: Final = Memory(ENVIRONMENT.size)
 
 # ------------------------------------------------------------------ code images
 
@@ -154,7 +160,7 @@ class CodeImage:
     def read(self, address: int, length: int) -> bytes:
         """Bytes of readable pages."""
         offset = address - self.base
-        if not self._allows(offset, length, records.PROTECT_READ):
+        if not self._allows(offset, length, PROTECT_READ):
             raise IndexError(
                 f"{length} bytes at address {address:#x} are not readable image memory"
             )
@@ -162,7 +168,7 @@ class CodeImage:
 
     def call_query(self, offset: int, version: int, environment_address: int) -> int:
         """Call the library query function at an offset."""
-        if not self._allows(offset, 1, records.PROTECT_EXECUTE):
+        if not self._allows(offset, 1, PROTECT_EXECUTE):
             raise ValueError(f"offset {offset} is not executable image memory")
         query = _QUERY(self.base + offset)
         return query(version, environment_address or default_environment.address) or 0

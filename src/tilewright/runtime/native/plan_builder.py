@@ -11,8 +11,16 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
-from tilewright.runtime.native import records
 from tilewright.runtime.native.core import Plan
+from tilewright.runtime.native.records import (
+    BINDING,
+    BINDING_WRITABLE,
+    COMMAND,
+    COMMAND_BARRIER,
+    SLOT,
+    SLOT_WRITABLE,
+    Kind,
+)
 
 Range = tuple[int, int, int]  # (slot, offset, length) in bytes
 
@@ -34,7 +42,7 @@ class PlanBuilder:
     @property
     def command_count(self) -> int:
         """Commands recorded so far."""
-        return len(self._commands) // records.COMMAND.size
+        return len(self._commands) // COMMAND.size
 
     def slot(self, size_bytes: int, writable: bool = False, alignment: int = 1) -> int:
         """Add a buffer that every run supplies.
@@ -42,10 +50,8 @@ class PlanBuilder:
         Returns:
             Its number: slots count up from 0.
         """
-        ordinal = len(self._slots) // records.SLOT.size
-        self._slots += records.SLOT.pack(
-            size_bytes, records.SLOT_WRITABLE if writable else 0, alignment
-        )
+        ordinal = len(self._slots) // SLOT.size
+        self._slots += SLOT.pack(size_bytes, SLOT_WRITABLE if writable else 0, alignment)
         return ordinal
 
     def dispatch(
@@ -64,7 +70,7 @@ class PlanBuilder:
         first = len(self._constants)
         self._constants.extend(value & 0xFFFFFFFF for value in constants)
         return self._append(
-            records.COMMAND_DISPATCH,
+            Kind.DISPATCH,
             bindings,
             barrier=barrier,
             constants=(first, len(constants)),
@@ -75,13 +81,13 @@ class PlanBuilder:
     def copy(self, target: Range, source: Range, barrier: bool = True) -> int:
         """Record a copy between two ranges of equal length that do not overlap."""
         return self._append(
-            records.COMMAND_COPY, (target, source), barrier=barrier, writable=(True, False)
+            Kind.COPY, (target, source), barrier=barrier, writable=(True, False)
         )
 
     def fill(self, target: Range, pattern: bytes, barrier: bool = True) -> int:
         """Record the repetition of 1, 2, 4 or 8 bytes over a range."""
         return self._append(
-            records.COMMAND_FILL,
+            Kind.FILL,
             (target,),
             barrier=barrier,
             writable=(True,),
@@ -99,7 +105,7 @@ class PlanBuilder:
         """Record a call of `function` with one byte view per binding; none is writable by default."""
         self._host_calls.append(function)
         return self._append(
-            records.COMMAND_HOST_CALL,
+            Kind.HOST_CALL,
             bindings,
             barrier=barrier,
             writable=tuple(writable) if writable is not None else (False,) * len(bindings),
@@ -137,14 +143,14 @@ class PlanBuilder:
         payload: tuple[int, int] = (0, 0),
     ) -> int:
         ordinal = self.command_count
-        first = len(self._bindings) // records.BINDING.size
+        first = len(self._bindings) // BINDING.size
         flags = chain(writable, (False,) * (len(bindings) - len(writable)))
         for (slot, offset, length), writes in zip(bindings, flags, strict=True):
-            flag = records.BINDING_WRITABLE if writes else 0
-            self._bindings += records.BINDING.pack(slot, flag, offset, length)
-        self._commands += records.COMMAND.pack(
+            flag = BINDING_WRITABLE if writes else 0
+            self._bindings += BINDING.pack(slot, flag, offset, length)
+        self._commands += COMMAND.pack(
             kind,
-            records.COMMAND_BARRIER if barrier else 0,
+            COMMAND_BARRIER if barrier else 0,
             first,
             len(bindings),
             *constants,

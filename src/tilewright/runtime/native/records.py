@@ -6,6 +6,7 @@ layouts stands in `native/include/tw_plan.h` and `native/include/tw_executable.h
 
 from __future__ import annotations
 
+from enum import IntEnum
 from struct import Struct
 from typing import Final
 
@@ -16,10 +17,15 @@ COMMAND: Final = Struct("<14I2Q")
 # kind, flags, binding_first, binding_count, constant_first, constant_count, workgroup_count xyz,
 # workgroup_size xyz, local_memory_bytes, reserved, function, environment
 
-COMMAND_DISPATCH: Final = 0
-COMMAND_COPY: Final = 1
-COMMAND_FILL: Final = 2
-COMMAND_HOST_CALL: Final = 3
+
+class Kind(IntEnum):
+    """What a command does."""
+
+    DISPATCH = 0
+    COPY = 1
+    FILL = 2
+    HOST_CALL = 3
+
 
 COMMAND_BARRIER: Final = 1
 BINDING_WRITABLE: Final = 1

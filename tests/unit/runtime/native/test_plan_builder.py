@@ -476,7 +476,7 @@ def test_a_cycle_through_a_host_call_is_collected(core: ModuleType) -> None:
     held: list[object] = [Owner()]
     gone = weakref.ref(held[0])
     builder = PlanBuilder()
-    builder.host_call(lambda: held, [])
+    builder.host_call(held.clear, [])
     held.append(builder.build(core.Plan))
     del held, builder
     gc.collect()
