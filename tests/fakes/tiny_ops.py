@@ -148,6 +148,7 @@ knobs = OpSchema(
         AttributeSpec("type", "dtype", None),
         AttributeSpec("dims", "dims", ()),
         AttributeSpec("axes", "ints", ()),
+        AttributeSpec("scales", "floats", ()),
         AttributeSpec("table", "array", None),
     ),
     ("z",),
@@ -177,11 +178,23 @@ impure = OpSchema(
     Trait.NONE,
 )
 
+branch = OpSchema(
+    "branch",
+    "test op of control flow",
+    fused.operands,
+    (),
+    (),
+    fused.infer,
+    fused.evaluate,
+    Trait.PURE,
+    region_count=1,
+)
+
 TABLE = {
     s.name: s
     for s in (
         add, mul, sub, neg, clip, concat, split, reshape, nonzero, constant, knobs, fused,
-        impure,
+        impure, branch,
     )
 }  # fmt: skip
 

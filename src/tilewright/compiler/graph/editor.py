@@ -21,7 +21,7 @@ from typing import Final, final
 
 from tilewright.base.errors import InternalError
 from tilewright.compiler.graph.ir import UNKNOWN_LOCATION, Graph, Location, Node, Value
-from tilewright.compiler.graph.schema import OpSchema
+from tilewright.compiler.graph.schema import OpSchema, Trait
 
 _GAP: Final = 1 << 20
 
@@ -219,11 +219,16 @@ class Editor:
         self.modified = True
 
     def erase_dead(self, node: Node | None) -> None:
-        """Erase `node` and then its operands' makers, as far as nobody uses them."""
+        """Erase `node` and then its operands' makers, as far as nobody needs them.
+
+        A node that is not PURE stays.
+        """
         work = [node]
         while work:
             current = work.pop()
             if current is None or current not in self._order:
+                continue
+            if Trait.PURE not in current.schema.traits:
                 continue
             if any(self._uses.get(v) or self.is_output(v) for v in current.results):
                 continue

@@ -286,8 +286,6 @@ class _Parser:
     def _attribute(self, spec: AttributeSpec) -> object:
         if self._accept("none"):
             return None
-        if spec.kind == "ints":
-            return self._ints()
         readers: dict[str, Callable[[], object]] = {
             "int": lambda: int(self._match(_INTEGER, "an integer")),
             "float": lambda: float(self._match(_NUMBER, "a number")),
@@ -295,6 +293,8 @@ class _Parser:
             "bool": self._bool,
             "dtype": self._dtype,
             "dims": self._dims,
+            "ints": self._ints,
+            "floats": self._floats,
             "array": self._array,
         }
         if spec.kind not in readers:
@@ -306,6 +306,15 @@ class _Parser:
         if not all(isinstance(d, int) for d in dims):
             raise self._error("expected integers")
         return tuple(d for d in dims if isinstance(d, int))
+
+    def _floats(self) -> tuple[float, ...]:
+        self._expect("[")
+        numbers: list[float] = []
+        while not self._accept("]"):
+            if numbers:
+                self._expect(",")
+            numbers.append(float(self._match(_NUMBER, "a number")))
+        return tuple(numbers)
 
     def _bool(self) -> bool:
         if self._accept("true"):

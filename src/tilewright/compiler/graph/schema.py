@@ -98,7 +98,8 @@ class OperandSpec:
 class AttributeSpec:
     """One attribute.  `kind` is one of the ATTRIBUTE_KINDS; `required` if there is no default.
 
-    kinds: int float string bool dtype dims (tuple of Dim) ints (tuple of int) array (numpy).
+    kinds: int float string bool dtype dims (tuple of Dim) ints (tuple of int)
+    floats (tuple of float) array (numpy).
     """
 
     name: str

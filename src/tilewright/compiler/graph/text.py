@@ -168,6 +168,11 @@ def _format_tuple(value: object) -> str:
     return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
 
 
+def _format_floats(value: object) -> str:
+    shown = map(_format_float, value) if isinstance(value, tuple) else [str(value)]
+    return f"[{', '.join(shown)}]"
+
+
 _FORMATS: Final[dict[str, Callable[[object], str]]] = {
     "int": str,
     "float": _format_float,
@@ -176,6 +181,7 @@ _FORMATS: Final[dict[str, Callable[[object], str]]] = {
     "dtype": str,
     "dims": _format_tuple,
     "ints": _format_tuple,
+    "floats": _format_floats,
 }
 
 

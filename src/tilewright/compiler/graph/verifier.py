@@ -140,6 +140,9 @@ _KINDS: Final[dict[str, Callable[[object], bool]]] = {
         isinstance(v, tuple) and all(_is_int(d) or isinstance(d, Expr) for d in v)
     ),
     "ints": lambda v: isinstance(v, tuple) and all(map(_is_int, v)),
+    "floats": lambda v: (
+        isinstance(v, tuple) and all(isinstance(f, float) or _is_int(f) for f in v)
+    ),
     "array": lambda v: isinstance(v, np.ndarray),
 }
 

@@ -20,7 +20,7 @@ EVERYTHING = """graph @main<N: 1.., S: 0..512>(%x: f32[N, 4], %"input.1/a": f32[
   %lo: f32[(N // 2), 4], %hi: f32[(N // 2), 4] = split(%0)
   %c: f32[N, 4] = clip(%0, _, %w)
   %k: f32[N, 4] = knobs(%c) {axes = [-1, 2], count = 7, dims = [N, (S + 4)], flag = true, \
-mode = "a\\"b", ratio = 1e-05, table = i64[0] [], type = bf16}
+mode = "a\\"b", ratio = 1e-05, scales = [0.5, 2.0], table = i64[0] [], type = bf16}
   %d: f32[N, 4] = knobs(%k)
   %f: f32[N, 4] = fused(%d, %w) {name = "k"}
     graph @k(%a: f32[N, 4], %b: f32[4]) {

@@ -63,7 +63,7 @@ def test_a_wrong_node_is_found(body, message):
     ("name", "value"),
     [
         ("count", 1.5), ("count", True), ("ratio", "x"), ("mode", 1), ("flag", 1),
-        ("type", "f32"), ("dims", [1]), ("axes", (1.0,)), ("table", 3), ("mode", None),
+        ("type", "f32"), ("dims", [1]), ("axes", (1.0,)), ("table", 3), ("mode", None), ("scales", ("a",)),
     ],
 )  # fmt: skip
 def test_an_attribute_of_the_wrong_kind_is_found(name, value):

@@ -1,0 +1,105 @@
+"""Runs passes in the given order, innermost regions first, and says which one failed.
+
+Checks the contract between passes (`requires`, `ensures`, `invalidates`), calls the instruments
+and chains errors with the pass name, the passes before it and the last dump.  Called by the
+pipeline with its written-down list, and by tests.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import final
+
+from tilewright.base.errors import InternalError, UserError
+from tilewright.compiler.graph.ir import Graph
+from tilewright.compiler.passes.contract import GraphPass, PassContext, PassResult
+from tilewright.compiler.passes.instruments import DumpInstrument
+
+
+@final
+class PassError(InternalError):
+    """A pass failed in a way that is not the user's fault; `__cause__` is what happened."""
+
+
+def run_passes(
+    graph: Graph,
+    passes: Sequence[GraphPass],
+    context: PassContext | None = None,
+    *,
+    held: frozenset[str] = frozenset(),
+) -> PassResult:
+    """Run `passes` in order on `graph` and its regions of control flow, in place.
+
+    Args:
+        graph: what to transform.
+        passes: in the order they run; the context may leave some out.
+        context: levels, switches, overrides, instruments.
+        held: properties that hold before the first pass.
+
+    Raises: PassError, or the UserError of a pass with a note that names the pass.
+    """
+    surroundings = context or PassContext()
+    done: list[str] = []
+    properties = set(held)
+    total = PassResult(modified=False)
+    for listed in passes:
+        if not surroundings.runs(listed.name, listed.level):
+            continue
+        graph_pass = listed.configured(surroundings.config.get(listed.name, {}))
+        missing = sorted(graph_pass.requires - properties)
+        if missing:
+            raise InternalError(
+                f"pass '{graph_pass.name}' requires {missing}, which no pass before it ensures"
+            )
+        result = _run_one(graph, graph_pass, surroundings, done)
+        total |= result
+        properties -= graph_pass.invalidates
+        properties |= graph_pass.ensures
+        done.append(graph_pass.name)
+    return total
+
+
+def _run_one(
+    graph: Graph, graph_pass: GraphPass, context: PassContext, done: Sequence[str]
+) -> PassResult:
+    try:
+        for instrument in context.instruments:
+            instrument.before(graph_pass, graph)
+        start = time.perf_counter_ns()
+        result = PassResult(modified=False)
+        for part in with_regions(graph):
+            result |= graph_pass.run(part, context)
+        duration_ns = time.perf_counter_ns() - start
+        for instrument in context.instruments:
+            instrument.after(graph_pass, graph, result, duration_ns)
+    except UserError as error:
+        error.add_note(_story(graph_pass, done, context))
+        raise
+    except Exception as error:
+        story = _story(graph_pass, done, context)
+        what = error.message if isinstance(error, InternalError) else error
+        raise PassError(f"{story}: {type(error).__name__}: {what}") from error
+    return result
+
+
+def _story(graph_pass: GraphPass, done: Sequence[str], context: PassContext) -> str:
+    story = f"in pass '{graph_pass}'"
+    if done:
+        story += f" after {', '.join(done)}"
+    dumps = [
+        i.last for i in context.instruments if isinstance(i, DumpInstrument) and i.last
+    ]
+    return story + f" (last dump: {dumps[-1]})" if dumps else story
+
+
+def with_regions(graph: Graph) -> Iterator[Graph]:
+    """The regions of control flow, innermost first, then the graph itself.
+
+    Regions of `fused` nodes are kernels, not graphs for passes.
+    """
+    for node in list(graph.nodes):
+        if node.op != "fused":
+            for region in node.regions:
+                yield from with_regions(region)
+    yield graph
