@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from typing import Final, TypeAlias, final
+from typing import Final, TypeAlias, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -40,8 +40,7 @@ class ByteView:
     __slots__ = ("data", "location", "size")
 
     def __init__(self, buffer: Buffer, location: str) -> None:
-        view = memoryview(buffer)
-        self.data: Final[memoryview] = view if view.format == "B" else view.cast("B")
+        self.data: Final[memoryview] = view_bytes(buffer)
         self.size: Final[int] = len(self.data)
         self.location: Final[str] = location
 
@@ -103,6 +102,12 @@ class ByteView:
             if self.data[end] == 0:
                 return decode_text(self.data[offset:end], self.location, what)
         raise ArchiveError(f"{what} at byte {offset} has no end", location=self.location)
+
+
+def view_bytes(buffer: Buffer) -> memoryview:
+    """The memory of a contiguous buffer as single bytes, not copied."""
+    view = memoryview(cast("bytes", buffer))
+    return view.cast("B") if view.nbytes else memoryview(b"")
 
 
 def decode_text(data: Buffer, location: str, what: str) -> str:

@@ -226,40 +226,43 @@ def library_tables_ir(
     strings = [
         f"@.tw.name.{i} = {_string(export.name)}" for i, export in enumerate(exports)
     ]
-    attributes = [_attributes(export) for export in exports]
     count = len(exports)
+    attributes = f"[{count} x {_ATTRIBUTES}] [{', '.join(map(_attributes, exports))}]"
     names = ", ".join(f"ptr @.tw.name.{i}" for i in range(count))
     functions = ", ".join(f"ptr @{_quote(export.function)}" for export in exports)
     declarations = [
         f"declare hidden i32 @{_quote(function)}(ptr, ptr, ptr) nounwind"
         for function in dict.fromkeys(export.function for export in exports)
     ]
-    pointers = "ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr"
-    return "\n".join(
-        [
-            f"@.tw.library.name = {_string(name)}",
-            *strings,
-            "@.tw.header = internal constant { i32, ptr, i32, i32 } "
-            f"{{ i32 {VERSION}, ptr @.tw.library.name, i32 0, i32 0 }}",
-            f"@.tw.functions = internal constant [{count} x ptr] [{functions}]",
-            f"@.tw.names = internal constant [{count} x ptr] [{names}]",
-            f"@.tw.attributes = internal constant [{count} x {_ATTRIBUTES}] "
-            f"[{', '.join(attributes)}], align 8",
-            f"@.tw.library = internal constant {{ ptr, {{ i32, ptr }}, {{ i32, {pointers} }}, "
-            "{ i32, i32 }, { i32, ptr } } "
-            "{ ptr @.tw.header, { i32, ptr } { i32 0, ptr null }, "
-            f"{{ i32, {pointers} }} {{ i32 {count}, ptr @.tw.functions, ptr @.tw.attributes, "
-            "ptr null, ptr null, ptr @.tw.names, ptr null, ptr null, ptr null, ptr null }, "
-            "{ i32, i32 } zeroinitializer, { i32, ptr } { i32 0, ptr null } }",
-            *(declarations if declare_functions else ()),
-            f"define ptr @{QUERY_FUNCTION}(i32 %max_version, ptr %environment) nounwind {{",
-            f"  %known = icmp uge i32 %max_version, {VERSION}",
-            "  %library = select i1 %known, ptr @.tw.library, ptr null",
-            "  ret ptr %library",
-            "}",
-            "",
-        ]
+    pointers = ", ".join(["ptr"] * 9)
+    library = (
+        f"{{ ptr, {{ i32, ptr }}, {{ i32, {pointers} }}, {{ i32, i32 }}, {{ i32, ptr }} }}"
     )
+    header = f"i32 {VERSION}, ptr @.tw.library.name, i32 0, i32 0"
+    table = (
+        f"i32 {count}, ptr @.tw.functions, ptr @.tw.attributes, ptr null, ptr null, "
+        "ptr @.tw.names, ptr null, ptr null, ptr null, ptr null"
+    )
+    value = (
+        f"{{ ptr @.tw.header, {{ i32, ptr }} zeroinitializer, {{ i32, {pointers} }} {{ {table} }}, "
+        "{ i32, i32 } zeroinitializer, { i32, ptr } zeroinitializer }"
+    )
+    lines = [
+        f"@.tw.library.name = {_string(name)}",
+        *strings,
+        f"@.tw.header = internal constant {{ i32, ptr, i32, i32 }} {{ {header} }}",
+        f"@.tw.functions = internal constant [{count} x ptr] [{functions}]",
+        f"@.tw.names = internal constant [{count} x ptr] [{names}]",
+        f"@.tw.attributes = internal constant {attributes}, align 8",
+        f"@.tw.library = internal constant {library} {value}",
+        *(declarations if declare_functions else ()),
+        f"define ptr @{QUERY_FUNCTION}(i32 %max_version, ptr %environment) nounwind {{",
+        f"  %known = icmp uge i32 %max_version, {VERSION}",
+        "  %library = select i1 %known, ptr @.tw.library, ptr null",
+        "  ret ptr %library",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 _ATTRIBUTES: Final = "{ i64, i16, i8, i8, i32, i32, i16, i16, [5 x i64] }"

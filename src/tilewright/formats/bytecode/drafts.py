@@ -54,7 +54,7 @@ class Edge:
         return tuple(zip(self.arguments, self.block.parameters, strict=True))
 
 
-DraftValue: TypeAlias = "Register | tuple[Register, ...] | tuple[int, ...] | Edge | tuple[Edge, ...] | int | bytes | None"  # noqa: E501 (one type)
+DraftValue: TypeAlias = "Register | tuple[Register, ...] | tuple[int, ...] | Edge | tuple[Edge, ...] | int | bytes | None"
 """A register, a list, a way to a block (its moves field holds None), a number or a string."""
 
 

@@ -15,7 +15,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, cast, final
+from typing import Any, Final, cast, final
 
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.bytecode.encoding import (
@@ -28,7 +28,6 @@ from tilewright.formats.bytecode.encoding import (
 from tilewright.formats.bytecode.forms import Field, FieldKind
 from tilewright.formats.bytecode.isa import (
     IMPORT_BIT,
-    MAX_PC,
     MOVE_BIT,
     REF_BIT,
     REF_MASK,
@@ -127,12 +126,6 @@ def _format_immediate(value: int, bank: str) -> str:
     return text if bits_from_float(float(text), bank) == value else f"0x{value:X}"
 
 
-def _format_field(
-    field: Field, value: FieldValue, names: Names, labels: Mapping[int, str]
-) -> str:
-    return _FORMATS[field.kind](field, value, names, labels)
-
-
 def _format_function(ordinal: int, names: Names) -> str:
     if ordinal & IMPORT_BIT:
         return f"@{_listed(names.imports, ordinal & ~IMPORT_BIT, 'import')}"
@@ -163,25 +156,36 @@ def quote(data: bytes) -> str:
     return f'"{shown}"'
 
 
-_Format = Callable[[Field, FieldValue, Names, Mapping[int, str]], str]
-_FORMATS: Final[Mapping[FieldKind, _Format]] = {
-    FieldKind.OPERAND: lambda f, v, n, b: format_register(cast("int", v), f.bank),
-    FieldKind.RESULT: lambda f, v, n, b: format_register(cast("int", v), f.bank),
-    FieldKind.OPERANDS: lambda f, v, n, b: _format_list(cast("tuple[int, ...]", v)),
-    FieldKind.RESULTS: lambda f, v, n, b: _format_list(cast("tuple[int, ...]", v)),
-    FieldKind.SEGMENTS: lambda f, v, n, b: ", ".join(map(str, cast("tuple[int, ...]", v))),
-    FieldKind.IMMEDIATE: lambda f, v, n, b: _format_immediate(cast("int", v), f.bank),
-    FieldKind.GLOBAL: lambda f, v, n, b: str(v),
-    FieldKind.RODATA: lambda f, v, n, b: str(v),
-    FieldKind.FUNCTION: lambda f, v, n, b: _format_function(cast("int", v), n),
-    FieldKind.TYPE: lambda f, v, n, b: _listed(n.types, cast("int", v), "!type"),
-    FieldKind.STRING: lambda f, v, n, b: quote(cast("bytes", v)),
-    FieldKind.TARGET: lambda f, v, n, b: _format_target(cast("int", v), b),
-    FieldKind.MOVES: lambda f, v, n, b: _format_moves(cast("Moves", v)),
-    FieldKind.CASES: lambda f, v, n, b: _format_cases(
-        cast("Sequence[tuple[int, Moves]]", v), b
-    ),
+_PLAIN_FORMATS: Final[Mapping[FieldKind, Callable[[Any], str]]] = {
+    FieldKind.OPERANDS: _format_list,
+    FieldKind.RESULTS: _format_list,
+    FieldKind.SEGMENTS: lambda value: ", ".join(map(str, value)),
+    FieldKind.GLOBAL: str,
+    FieldKind.RODATA: str,
+    FieldKind.STRING: quote,
+    FieldKind.MOVES: _format_moves,
 }
+
+
+def _format_field(
+    field: Field, value: FieldValue, names: Names, labels: Mapping[int, str]
+) -> str:
+    plain = _PLAIN_FORMATS.get(field.kind)
+    if plain is not None:
+        return plain(cast("Any", value))
+    if field.kind is FieldKind.CASES:
+        return _format_cases(cast("Sequence[tuple[int, Moves]]", value), labels)
+    number = cast("int", value)
+    if field.kind is FieldKind.TARGET:
+        return _format_target(number, labels)
+    if field.kind is FieldKind.FUNCTION:
+        return _format_function(number, names)
+    if field.kind is FieldKind.TYPE:
+        return _listed(names.types, number, "!type")
+    if field.kind is FieldKind.IMMEDIATE:
+        return _format_immediate(number, field.bank)
+    return format_register(number, field.bank)
+
 
 # --- parsing -----------------------------------------------------------------------------------
 
@@ -353,31 +357,34 @@ def _parse_segments(text: str) -> tuple[int, ...]:
     return values
 
 
-_Parse = Callable[[Field, str, Names, Mapping[str, int]], FieldValue]
-_PARSERS: Final[Mapping[FieldKind, _Parse]] = {
-    FieldKind.OPERAND: lambda f, t, n, b: parse_register(t),
-    FieldKind.RESULT: lambda f, t, n, b: parse_register(t),
-    FieldKind.OPERANDS: lambda f, t, n, b: tuple(map(parse_register, _items(t))),
-    FieldKind.RESULTS: lambda f, t, n, b: tuple(map(parse_register, _items(t))),
-    FieldKind.SEGMENTS: lambda f, t, n, b: _parse_segments(t),
-    FieldKind.IMMEDIATE: lambda f, t, n, b: _parse_immediate(t, f.bank),
-    FieldKind.GLOBAL: lambda f, t, n, b: _parse_number(t),
-    FieldKind.RODATA: lambda f, t, n, b: _parse_number(t),
-    FieldKind.FUNCTION: lambda f, t, n, b: _parse_function(t, n),
-    FieldKind.TYPE: lambda f, t, n, b: _parse_type(t, n),
-    FieldKind.STRING: lambda f, t, n, b: unquote(t),
-    FieldKind.TARGET: lambda f, t, n, b: _parse_target(t.removeprefix("^"), b),
-    FieldKind.MOVES: lambda f, t, n, b: _parse_moves(t),
-    FieldKind.CASES: lambda f, t, n, b: tuple(
-        (_parse_target(name, b), _parse_moves(moves)) for name, moves in _CASE.findall(t)
-    ),
+_PLAIN_PARSERS: Final[Mapping[FieldKind, Callable[[str], FieldValue]]] = {
+    FieldKind.OPERAND: parse_register,
+    FieldKind.RESULT: parse_register,
+    FieldKind.OPERANDS: lambda text: tuple(map(parse_register, _items(text))),
+    FieldKind.RESULTS: lambda text: tuple(map(parse_register, _items(text))),
+    FieldKind.SEGMENTS: _parse_segments,
+    FieldKind.GLOBAL: _parse_number,
+    FieldKind.RODATA: _parse_number,
+    FieldKind.STRING: unquote,
+    FieldKind.MOVES: _parse_moves,
 }
 
 
 def _parse_field(
     field: Field, text: str, names: Names, labels: Mapping[str, int]
 ) -> FieldValue:
-    value = _PARSERS[field.kind](field, text, names, labels)
-    if field.kind is FieldKind.TARGET and cast("int", value) > MAX_PC:
-        raise ArchiveError(f"block at {value} lies too far away")
-    return value
+    plain = _PLAIN_PARSERS.get(field.kind)
+    if plain is not None:
+        return plain(text)
+    if field.kind is FieldKind.IMMEDIATE:
+        return _parse_immediate(text, field.bank)
+    if field.kind is FieldKind.FUNCTION:
+        return _parse_function(text, names)
+    if field.kind is FieldKind.TYPE:
+        return _parse_type(text, names)
+    if field.kind is FieldKind.TARGET:
+        return _parse_target(text.removeprefix("^"), labels)
+    return tuple(
+        (_parse_target(name, labels), _parse_moves(moves))
+        for name, moves in _CASE.findall(text)
+    )

@@ -8,13 +8,14 @@ Maps no memory and runs nothing: `runtime.loaders.embedded_elf` does.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
+import tilewright.formats.elf.structures as elf
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.byte_view import Buffer, ByteView
-from tilewright.formats.elf import structures as elf
 from tilewright.formats.elf.machines import MACHINES, Machine, machine_by_number
 from tilewright.formats.elf.objects import read_file_header
 
@@ -218,7 +219,7 @@ def _segments(view: ByteView, programs: Sequence[tuple[int, ...]]) -> tuple[Segm
     found.sort(key=lambda segment: segment.address)
     if not found:
         raise ArchiveError("the image has nothing to load", location=view.location)
-    for before, after in zip(found, found[1:], strict=False):
+    for before, after in itertools.pairwise(found):
         _check_neighbours(view, before, after)
     span = found[-1].address + found[-1].memory_bytes - found[0].address
     if span > MAX_SPAN_BYTES:

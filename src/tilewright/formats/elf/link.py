@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, final
 
+import tilewright.formats.elf.structures as elf
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.byte_view import Buffer
-from tilewright.formats.elf import structures as elf
 from tilewright.formats.elf.layout import (
     OutputSection,
     PlacedSegment,

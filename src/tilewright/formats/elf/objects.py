@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
+import tilewright.formats.elf.structures as elf
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.byte_view import Buffer, ByteView
-from tilewright.formats.elf import structures as elf
 
 _MAX_ALIGNMENT: Final = 1 << 16
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, final
 
+import tilewright.formats.elf.structures as elf
 from tilewright.base.errors import ArchiveError
-from tilewright.formats.elf import structures as elf
 from tilewright.formats.elf.machines import Machine
 from tilewright.formats.elf.objects import (
     ObjectFile,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from tilewright.formats.elf import structures as elf
+import tilewright.formats.elf.structures as elf
 from tilewright.formats.elf.layout import OutputSection, PlacedSegment, Region, align
 from tilewright.formats.elf.machines import Machine
 from tilewright.formats.elf.resolve import Target
@@ -235,9 +235,10 @@ def _program_headers(
     machine: Machine, sections: Sequence[OutputSection], segments: Sequence[PlacedSegment]
 ) -> list[bytes]:
     page = machine.page_bytes
-    headers: list[bytes] = []
-    for segment in segments:
-        headers.append(_segment_header(elf.PT_LOAD, segment.region.flags, segment, page))
+    headers = [
+        _segment_header(elf.PT_LOAD, segment.region.flags, segment, page)
+        for segment in segments
+    ]
     dynamic = next(section for section in sections if section.name == ".dynamic")
     headers.append(
         elf.PROGRAM_HEADER.pack(

@@ -12,12 +12,11 @@ as IREE's verifier looks at real addresses.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
 from tilewright.base.errors import ArchiveError
-from tilewright.formats.byte_view import Buffer, ByteView, decode_text
+from tilewright.formats.byte_view import Buffer, ByteView, decode_text, view_bytes
 
 PREFIX_BYTES: Final = 4
 _U16: Final = struct.Struct("<H")
@@ -302,7 +301,7 @@ class _Writer:
                 _U32.pack_into(self.out, place, position - place)
 
     def _elements(self, node: Elements) -> int:
-        data = memoryview(node.data).cast("B")
+        data = view_bytes(node.data)
         self.align(max(node.alignment, 4), ahead=4)
         position = len(self.out)
         self.out += _U32.pack(len(data) // node.element_bytes)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, final
 
-from tilewright.formats.byte_view import Buffer
+from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.bytecode.isa import BYTECODE_VERSION
 
 REQUIRED: Final = 1
@@ -185,7 +185,7 @@ class ModuleDef:
     def code(self, function: int) -> memoryview:
         """The bytes of one function."""
         descriptor = self.functions[function]
-        return memoryview(self.bytecode)[descriptor.offset :][: descriptor.length]
+        return view_bytes(self.bytecode)[descriptor.offset :][: descriptor.length]
 
     def function_name(self, function: int) -> str:
         """The best name there is for a function: exported, from debug data, or its ordinal."""

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Final, cast, final
 
 from tilewright.base.errors import ArchiveError
+from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.bytecode.encoding import (
     Instruction,
     Moves,
@@ -73,7 +74,7 @@ def module_names(module: ModuleDef) -> Names:
         imports=[item.name for item in module.imports],
         functions=[exported.get(index, f"fn{index}") for index in count],
         types=module.types,
-        rodata_bytes=[memoryview(item.data).nbytes for item in module.rodata],
+        rodata_bytes=[len(view_bytes(item.data)) for item in module.rodata],
     )
 
 
@@ -120,9 +121,9 @@ def _lines(module: ModuleDef, offsets: bool, rodata_limit: int) -> Iterator[str]
         optional = " optional" if item.flags & OPTIONAL else ""
         yield f'vm.import{optional} @{item.name} cconv "{item.signature.calling_convention}"'
     for index, segment in enumerate(module.rodata):
-        data = memoryview(segment.data)
-        if data.nbytes > rodata_limit:
-            yield f"vm.rodata[{index}] = ...  // {data.nbytes}b"
+        data = view_bytes(segment.data)
+        if len(data) > rodata_limit:
+            yield f"vm.rodata[{index}] = ...  // {len(data)}b"
         else:
             yield f"vm.rodata[{index}] = {bytes(data).hex().upper()}"
     for index in range(len(module.functions)):
@@ -296,9 +297,10 @@ def _convention(arguments: str, results: str) -> str:
 def _assemble(function: _Function, names: Names, location: str) -> tuple[Instruction, ...]:
     """The instructions of a function: one pass to place the blocks, one to aim at them."""
     labels: dict[str, int] = {}
+    code = bytearray()
     for _ in range(2):
         known = dict(labels)
-        code = bytearray()
+        code.clear()
         for number, line in function.lines:
             try:
                 if label := _LABEL.fullmatch(line):

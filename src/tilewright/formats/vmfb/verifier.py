@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tilewright.base.errors import ArchiveError
+from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.bytecode.isa import (
     BYTECODE_MAJOR,
     BYTECODE_MINOR,
@@ -55,7 +56,7 @@ def _problems(module: ModuleDef) -> Iterator[str]:
         yield f"the globals take {module.state.global_bytes} bytes"
     if not 0 <= module.state.global_refs <= MAX_STATE_REFS:
         yield f"the globals have {module.state.global_refs} references"
-    size = len(memoryview(module.bytecode).cast("B"))
+    size = len(view_bytes(module.bytecode))
     for index, function in enumerate(module.functions):
         yield from _function(index, function, size)
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from tilewright.formats.byte_view import Buffer
+from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.vmfb.flatbuffer import (
     Elements,
     Node,
@@ -97,23 +97,16 @@ def _stream(module: ModuleDef, file: BinaryIO) -> int:
     for segment in external:
         padding = -size % RODATA_ALIGNMENT
         file.write(bytes(padding))
-        data = _bytes_of(segment.data)
-        for start in range(0, len(data), _CHUNK_BYTES):
-            file.write(data[start : start + _CHUNK_BYTES])
+        data = view_bytes(segment.data)
+        starts = range(0, len(data), _CHUNK_BYTES)
+        file.writelines(data[start : start + _CHUNK_BYTES] for start in starts)
         size += padding + len(data)
     return size
 
 
-def _bytes_of(data: Buffer) -> memoryview:
-    view = memoryview(data)
-    if view.nbytes == 0:
-        return memoryview(b"")
-    return view.cast("B")
-
-
 def _is_external(segment: Rodata) -> bool:
     if segment.external is None:
-        return memoryview(segment.data).nbytes >= EXTERNAL_THRESHOLD_BYTES
+        return len(view_bytes(segment.data)) >= EXTERNAL_THRESHOLD_BYTES
     return segment.external
 
 
@@ -210,10 +203,10 @@ def _rodata(segments: Sequence[Rodata]) -> list[Table]:
     for segment in segments:
         if not _is_external(segment):
             found.append(
-                _table((Segment.EMBEDDED, Elements(_bytes_of(segment.data), 1, 16)))
+                _table((Segment.EMBEDDED, Elements(view_bytes(segment.data), 1, 16)))
             )
             continue
-        length = memoryview(segment.data).nbytes
+        length = len(view_bytes(segment.data))
         offset += -offset % RODATA_ALIGNMENT
         found.append(
             _table(
