@@ -152,7 +152,9 @@ celu: Final = _with_parameters(
 )
 
 
-def _selu_body(b: KernelBuilder, x: Expression, *, alpha: float, gamma: float) -> Expression:
+def _selu_body(
+    b: KernelBuilder, x: Expression, *, alpha: float, gamma: float
+) -> Expression:
     low = b.mul(formulas.expm1(b, x), alpha)
     return b.mul(b.select(b.lt(x, 0), low, x), gamma)
 

@@ -53,7 +53,9 @@ def pointwise(function: Scalar, *, use_attributes: bool = False) -> Emit:
         (result,) = results
         keywords: dict[str, Any] = dict(attributes) if use_attributes else {}
         with b.nest(result.shape) as indices:
-            values = [None if o is None else read_broadcast(b, o, indices) for o in operands]
+            values = [
+                None if o is None else read_broadcast(b, o, indices) for o in operands
+            ]
             b.write(result, indices, function(b, *values, **keywords))
 
     return emit
@@ -155,7 +157,9 @@ def safe_quotient(b: KernelBuilder, op: str, x: Expression, y: Expression) -> Ex
     return b.select(zero, 0, b.select(minus, by_minus_one, plain))
 
 
-def polynomial(b: KernelBuilder, x: Expression, coefficients: Sequence[float]) -> Expression:
+def polynomial(
+    b: KernelBuilder, x: Expression, coefficients: Sequence[float]
+) -> Expression:
     """`c[0] + c[1] x + c[2] x^2 …` by Horner's rule."""
     total: Expression = b.const(coefficients[-1], x.dtype)
     for coefficient in reversed(coefficients[:-1]):

@@ -14,8 +14,13 @@ from tilewright.base.errors import InternalError, ModelError
 from tilewright.compiler.graph.schema import OpSchema
 from tilewright.compiler.ops import (
     activations,
+    contraction,
+    control,
+    convolution,
     elementwise,
     functions,
+    reductions,
+    rows,
 )
 from tilewright.compiler.ops.declaration import OpDecl
 
@@ -23,6 +28,11 @@ _FAMILIES: Final[dict[str, tuple[OpDecl, ...]]] = {
     "elementwise": elementwise.OPS,
     "functions": functions.OPS,
     "activations": activations.OPS,
+    "reductions": reductions.OPS,
+    "rows": rows.OPS,
+    "contraction": contraction.OPS,
+    "convolution": convolution.OPS,
+    "control": control.OPS,
 }
 
 

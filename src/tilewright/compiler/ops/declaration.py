@@ -32,7 +32,9 @@ from tilewright.compiler.kernel.ir import Buffer
 
 Types = Sequence[TensorType | None]
 # (builder, attributes, operands: None where absent, results)
-Emit = Callable[[KernelBuilder, Attributes, Sequence[Source | None], Sequence[Buffer]], None]
+Emit = Callable[
+    [KernelBuilder, Attributes, Sequence[Source | None], Sequence[Buffer]], None
+]
 Supports = Callable[[Types, Attributes], bool]
 
 ATTRIBUTE_KINDS: Final = (
@@ -79,7 +81,9 @@ class OpDecl:
 
     def supports(self, types: Types, attributes: Attributes) -> bool:
         """Whether a kernel can be built for these operand types."""
-        return self.body is not None and self.body.supports(types, self.complete(attributes))
+        return self.body is not None and self.body.supports(
+            types, self.complete(attributes)
+        )
 
 
 def operand(
@@ -141,7 +145,9 @@ def declare(
         full = complete_attributes(name, attributes, given)
         return infer(check_operands(name, specs, types), full)
 
-    def checked_evaluate(arrays: Sequence[Array | None], given: Attributes) -> tuple[Array, ...]:
+    def checked_evaluate(
+        arrays: Sequence[Array | None], given: Attributes
+    ) -> tuple[Array, ...]:
         full = complete_attributes(name, attributes, given)
         padded = _padded(specs, arrays)
         types = [None if a is None else type_of(a) for a in padded]
@@ -158,7 +164,9 @@ def declare(
         name, summary, specs, attributes, results, checked_infer, checked_evaluate, traits,
         regions, source,
     )  # fmt: skip
-    return OpDecl(schema, body if body is None or isinstance(body, Body) else Body(body), cases)
+    return OpDecl(
+        schema, body if body is None or isinstance(body, Body) else Body(body), cases
+    )
 
 
 def type_of(array: Array) -> TensorType:
@@ -175,7 +183,9 @@ def _padded(specs: Sequence[OperandSpec], given: Sequence[Any]) -> list[Any]:
 # --- checks ----------------------------------------------------------------------------------
 
 
-def check_operands(op: str, specs: Sequence[OperandSpec], types: Types) -> list[TensorType | None]:
+def check_operands(
+    op: str, specs: Sequence[OperandSpec], types: Types
+) -> list[TensorType | None]:
     """The types, one per formal operand (variadic ones repeated), or a ModelError."""
     open_ended = bool(specs) and specs[-1].variadic
     if len(types) > len(specs) and not open_ended:

@@ -91,9 +91,7 @@ def _logical(name: str, summary: str, op: str, allowed: tuple[DType, ...]) -> Op
 
 # --- arithmetic ------------------------------------------------------------------------------
 
-add: Final = _binary(
-    "add", "Sum of two tensors", "add", NUMERIC, Trait.COMMUTATIVE
-)
+add: Final = _binary("add", "Sum of two tensors", "add", NUMERIC, Trait.COMMUTATIVE)
 sub: Final = _binary("sub", "Difference of two tensors", "sub", NUMERIC)
 mul: Final = _binary("mul", "Product of two tensors", "mul", NUMERIC, Trait.COMMUTATIVE)
 div: Final = _binary(
@@ -375,4 +373,3 @@ OPS: Final = (
     greater_equal, logical_and, logical_or, logical_xor, bitwise_and, bitwise_or, bitwise_xor,
     shift_left, shift_right, logical_not, bitwise_not, where, clip, prelu, convert, identity,
 )  # fmt: skip
-

@@ -56,7 +56,9 @@ def sinh(b: KernelBuilder, x: Expression) -> Expression:
     small = b.mul(x, polynomial(b, square, series))
     magnitude = b.abs(x)
     half = b.exp(b.mul(magnitude, 0.5))
-    big = b.sub(b.mul(b.mul(half, 0.5), half), b.div(b.div(b.const(0.5, x.dtype), half), half))
+    big = b.sub(
+        b.mul(b.mul(half, 0.5), half), b.div(b.div(b.const(0.5, x.dtype), half), half)
+    )
     return b.select(b.le(magnitude, 1), small, _with_sign(b, big, x))
 
 
@@ -154,4 +156,3 @@ def clamp(b: KernelBuilder, x: Expression, low: float, high: float) -> Expressio
     """`x` limited to [low, high]; NaN passes."""
     x = b.select(b.lt(x, low), low, x)
     return b.select(b.gt(x, high), high, x)
-

@@ -84,9 +84,7 @@ def _unsigned_sign_oracle(x: np.ndarray) -> np.ndarray:
     return np.sign(x) if np.issubdtype(x.dtype, np.unsignedinteger) else _sign_oracle(x)
 
 
-neg: Final = unary(
-    "neg", "Negative", np.negative, lambda b, x: b.neg(x), allowed=SIGNED
-)
+neg: Final = unary("neg", "Negative", np.negative, lambda b, x: b.neg(x), allowed=SIGNED)
 absolute: Final = unary(
     "abs", "Absolute value", np.abs, lambda b, x: b.abs(x), allowed=NUMERIC,
     traits=Trait.IDEMPOTENT,
@@ -127,10 +125,17 @@ acosh: Final = unary("acosh", "Inverse hyperbolic cosine", np.arccosh, formulas.
 atanh: Final = unary("atanh", "Inverse hyperbolic tangent", np.arctanh, formulas.atanh)
 _erf: Final = np.frompyfunc(math.erf, 1, 1)
 erf: Final = unary(
-    "erf", "Gauss error function", lambda x: np.asarray(_erf(x), np.float64), lambda b, x: b.erf(x)
+    "erf",
+    "Gauss error function",
+    lambda x: np.asarray(_erf(x), np.float64),
+    lambda b, x: b.erf(x),
 )
 is_nan: Final = unary(
-    "is_nan", "Whether x is not a number", np.isnan, lambda b, x: b.is_nan(x), infer=_to_bool
+    "is_nan",
+    "Whether x is not a number",
+    np.isnan,
+    lambda b, x: b.is_nan(x),
+    infer=_to_bool,
 )
 
 

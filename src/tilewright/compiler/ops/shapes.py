@@ -127,7 +127,13 @@ def channel_axis(rank: int, layout: str) -> int:
 
 
 def window_count(
-    size: Dim, kernel: Dim, stride: int, dilation: int, *, ceil_mode: bool, pads: tuple[Dim, Dim]
+    size: Dim,
+    kernel: Dim,
+    stride: int,
+    dilation: int,
+    *,
+    ceil_mode: bool,
+    pads: tuple[Dim, Dim],
 ) -> Dim:
     """How many windows fit into `size` with `pads` (begin, end) around it.
 

@@ -1,0 +1,191 @@
+"""Turns one graph node into one naive kernel.
+
+A node is a single op or a `fused` region.  The kernel's parameters are the node's operands in
+order (absent ones left out) and then its results; values inside a region become temporaries,
+scalar and splat constants immediates, other constants tables.  Bodies come from the op
+declarations; which nests are merged, inlined or localised is the schedule's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+import numpy as np
+
+from tilewright.base import dtypes, symbolic
+from tilewright.base.errors import InternalError
+from tilewright.base.symbolic import Expr, Symbol
+from tilewright.compiler.graph.ir import Graph, Node, Value
+from tilewright.compiler.graph.schema import Array
+from tilewright.compiler.kernel.builder import Immediate, KernelBuilder, Source
+from tilewright.compiler.kernel.ir import Buffer, Kernel
+from tilewright.compiler.ops import catalogue
+from tilewright.compiler.ops.bodies import copy_nest
+
+# Larger constants belong into the program's read-only data, as operands of the node.
+_TABLE_LIMIT: Final = 4096
+
+
+def can_build(node: Node) -> bool:
+    """Whether every op of `node` has a body for its types."""
+    if node.op == "fused":
+        return all(n.op == "constant" or can_build(n) for n in node.regions[0].nodes)
+    types = [None if v is None else v.type for v in node.operands]
+    return catalogue.lookup(node.op).supports(types, node.attributes)
+
+
+def build_kernel(node: Node, name: str) -> Kernel:
+    """The naive kernel of `node`.
+
+    Raises: InternalError when an op has no body (ask `can_build` first).
+    """
+    return _Builder(node, name).build()
+
+
+class _Builder:
+    """One node on its way to a kernel."""
+
+    def __init__(self, node: Node, name: str) -> None:
+        self.node: Node = node
+        self.b: KernelBuilder = KernelBuilder(name, _symbols(node))
+        self.sources: dict[Value, Source] = {}
+        self.operands: list[Buffer | None] = []
+        self.results: list[Buffer] = []
+        for position, operand in enumerate(node.operands):
+            self.operands.append(self._parameter(node, position, operand))
+        for position, result in enumerate(node.results):
+            label = _identifier(result.name) or f"out{position}"
+            self.results.append(self.b.result(label, result.type.dtype, result.type.shape))
+
+    def _parameter(self, node: Node, position: int, operand: Value | None) -> Buffer | None:
+        if operand is None:
+            return None
+        label = _identifier(operand.name) or f"in{position}"
+        return self.b.parameter(label, operand.type.dtype, operand.type.shape)
+
+    def build(self) -> Kernel:
+        if self.node.op == "fused":
+            self._region(self.node.regions[0])
+        else:
+            self._emit(self.node, self.operands, self.results)
+        return self.b.build()
+
+    # --- regions -------------------------------------------------------------------------
+
+    def _region(self, region: Graph) -> None:
+        for value, buffer in zip(region.inputs, self._present(), strict=True):
+            self.sources[value] = buffer
+        targets: dict[Value, Buffer] = {}
+        for value, buffer in zip(region.outputs, self.results, strict=True):
+            targets.setdefault(value, buffer)
+        for inner in region.nodes:
+            if inner.op == "constant":
+                self.sources[inner.result] = self._constant(inner.result, inner)
+                continue
+            buffers = [targets.get(v) or self._temporary(v) for v in inner.results]
+            self._emit(inner, [self._source(v) for v in inner.operands], buffers)
+            self.sources.update(zip(inner.results, buffers, strict=True))
+        for value, buffer in zip(region.outputs, self.results, strict=True):
+            source = self.sources[value]
+            if source is not buffer:
+                copy_nest(self.b, source, buffer)
+
+    def _present(self) -> list[Buffer]:
+        return [b for b in self.operands if b is not None]
+
+    def _source(self, value: Value | None) -> Source | None:
+        return None if value is None else self.sources[value]
+
+    def _temporary(self, value: Value) -> Buffer:
+        label = _identifier(value.name) or (value.node.op if value.node else "t")
+        return self.b.temporary(value.type.dtype, value.type.shape, label)
+
+    def _constant(self, value: Value, node: Node) -> Source:
+        array = cast("Array", node.attributes["value"])
+        splat = splat_value(array)
+        if splat is not None:
+            return Immediate(splat, value.type.dtype, value.type.shape)
+        if array.size > _TABLE_LIMIT:
+            raise InternalError(
+                f"constant {value.type} is too large for a table in a kernel",
+                location=node.location,
+            )
+        flat = np.ravel(array)
+        wide = flat.astype(np.float64) if value.type.dtype.is_float else flat
+        return self.b.table(
+            tuple(wide.tolist()), value.type.dtype, value.type.shape,
+            _identifier(value.name) or "table",
+        )  # fmt: skip
+
+    # --- ops -----------------------------------------------------------------------------
+
+    def _emit(
+        self, node: Node, operands: Sequence[Source | None], results: Sequence[Buffer]
+    ) -> None:
+        row = catalogue.lookup(node.op)
+        if row.body is None:
+            raise InternalError(
+                f"op '{node.op}' has no kernel body", location=node.location
+            )
+        missing = 0
+        if not any(s.variadic for s in row.schema.operands):
+            missing = len(row.schema.operands) - len(operands)
+        padded = [*operands, *([None] * missing)]
+        row.body.emit(self.b, row.complete(node.attributes), padded, results)
+
+
+def splat_value(array: Array) -> float | None:
+    """The element of a constant whose elements are all the same bits, else None."""
+    if array.size == 0 or not (array.size == 1 or array.size <= _SPLAT_SCAN):
+        return None
+    flat = np.ravel(array)
+    first = flat[0]
+    if flat.size > 1 and not _same_bits(flat):
+        return None
+    dtype = dtypes.from_numpy(array.dtype)
+    if dtype.is_bool:
+        return bool(first)
+    return float(first) if dtype.is_float else int(first)
+
+
+_SPLAT_SCAN: Final = 1 << 20
+
+
+def _same_bits(flat: Array) -> bool:
+    raw = np.ascontiguousarray(flat).view(np.uint8).reshape(flat.size, flat.dtype.itemsize)
+    return bool((raw == raw[0]).all())
+
+
+def _symbols(node: Node) -> list[Symbol]:
+    """Every dimension symbol of the types and attributes of `node`, by name."""
+    found: dict[str, Symbol] = {}
+
+    def take(value: object) -> None:
+        if isinstance(value, Expr):
+            found.update({s.name: s for s in symbolic.symbols(value)})
+        elif isinstance(value, tuple):
+            for item in cast("tuple[object, ...]", value):
+                take(item)
+
+    def visit(one: Node) -> None:
+        for value in (*one.present_operands, *one.results):
+            take(value.type.shape)
+        for attribute in _values(one.attributes):
+            take(attribute)
+        for region in one.regions:
+            for inner in region.nodes:
+                visit(inner)
+
+    visit(node)
+    return [found[n] for n in sorted(found)]
+
+
+def _values(attributes: Mapping[str, object]) -> list[object]:
+    return list(attributes.values())
+
+
+def _identifier(name: str) -> str:
+    """`name` reduced to letters, digits and `_`, empty if nothing is left."""
+    text = "".join(c if c.isalnum() and c.isascii() else "_" for c in name).strip("_")
+    return f"v{text}" if text[:1].isdigit() else text

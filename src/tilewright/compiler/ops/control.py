@@ -1,0 +1,283 @@
+"""Constants, generated tensors, and the ops that hold regions (fused, if, loop)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import ALL, ANY, NUMERIC, DType, bool_, i64
+from tilewright.base.errors import InternalError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.schema import (
+    Array,
+    Attributes,
+    OperandSpec,
+    OpSchema,
+    TensorType,
+    Trait,
+)
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.ops.bodies import Operands, Results, given
+from tilewright.compiler.ops.declaration import (
+    Body,
+    OpDecl,
+    Types,
+    attr,
+    declare,
+    operand,
+    type_of,
+    variadic,
+)
+from tilewright.compiler.ops.shapes import first, normal_axis
+
+Regions = Sequence[Callable[[Sequence[Array]], list[Array]]]
+
+# --- constants -------------------------------------------------------------------------------
+
+
+def _constant_infer(_: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    return (type_of(cast("Array", attributes["value"])),)
+
+
+constant: Final = declare(
+    name="constant",
+    summary="A tensor known at compile time",
+    operands=(),
+    attributes=(attr("value", "array"),),
+    infer=_constant_infer,
+    evaluate=lambda *, value: value,
+    traits=Trait.PURE | Trait.CONSTANT,
+)
+
+
+def _shape_tensor_infer(_: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    return (TensorType(i64, (len(cast("tuple[Dim, ...]", attributes["values"])),)),)
+
+
+def _shape_tensor_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    del operands
+    for position, dim in enumerate(cast("tuple[Dim, ...]", attributes["values"])):
+        b.store(results[0], (position,), b.index(dim))
+
+
+shape_tensor: Final = declare(
+    name="shape_tensor",
+    summary="A vector of dimensions, as data",
+    operands=(),
+    attributes=(attr("values", "dims"),),
+    infer=_shape_tensor_infer,
+    evaluate=lambda *, values: np.asarray(values, np.int64),
+    body=_shape_tensor_body,
+    cases=("; values=(3,5,7)", "; values=()"),
+)
+
+
+def _full_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    return (first(types).with_shape(cast("tuple[Dim, ...]", attributes["shape"])),)
+
+
+def _full_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    del attributes
+    value, (result,) = given(operands, 0), results
+    with b.nest(result.shape) as indices:
+        b.store(result, indices, b.load(value, ()))
+
+
+full: Final = declare(
+    name="full",
+    summary="A tensor of `shape` whose elements all are the scalar operand",
+    operands=(operand("value"),),
+    attributes=(attr("shape", "dims"),),
+    infer=_full_infer,
+    evaluate=lambda value, *, shape: np.full(shape, value, value.dtype),
+    body=_full_body,
+    traits=Trait.PURE | Trait.MOVEMENT,
+    cases=("[]; shape=(3,5)", "[]; shape=()", "[]; shape=(0,2)"),
+    source="ONNX ConstantOfShape, opset 9",
+)
+
+
+def _iota_infer(_: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    shape = cast("tuple[Dim, ...]", attributes["shape"])
+    normal_axis(cast("int", attributes["axis"]), len(shape))
+    return (TensorType(cast("DType", attributes["dtype"]), shape),)
+
+
+def _iota_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    del operands
+    (result,) = results
+    axis = normal_axis(cast("int", attributes["axis"]), len(result.shape))
+    with b.nest(result.shape) as indices:
+        b.store(result, indices, b.cast(b.index(indices[axis]), result.dtype))
+
+
+def _iota_oracle(*, shape: tuple[int, ...], dtype: DType, axis: int) -> Any:  # noqa: ANN401
+    axis = normal_axis(axis, len(shape))
+    row = np.arange(shape[axis]).astype(dtype.numpy)
+    lined = row.reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    return np.broadcast_to(lined, shape)
+
+
+iota: Final = declare(
+    name="iota",
+    summary="The position along `axis`, counted from 0",
+    operands=(),
+    attributes=(attr("shape", "dims"), attr("dtype", "dtype", i64), attr("axis", "int", 0)),
+    infer=_iota_infer,
+    evaluate=_iota_oracle,
+    body=_iota_body,
+    cases=tuple(f"; shape=(3,5) axis=1 dtype={t.name}" for t in NUMERIC)
+    + ("; shape=(7,)",),
+)
+
+
+def _eye_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    del operands
+    (result,) = results
+    offset = cast("int", attributes["offset"])
+    with b.nest(result.shape) as (row, column):
+        hit = b.eq(b.index(row + offset), b.index(column))
+        b.store(result, (row, column), b.cast(hit, result.dtype))
+
+
+eye: Final = declare(
+    name="eye",
+    summary="Ones on diagonal `offset`, zeros elsewhere",
+    operands=(),
+    attributes=(attr("shape", "dims"), attr("dtype", "dtype"), attr("offset", "int", 0)),
+    infer=lambda _, attributes: (
+        TensorType(
+            cast("DType", attributes["dtype"]), cast("tuple[Dim, ...]", attributes["shape"])
+        ),
+    ),
+    evaluate=lambda *, shape, dtype, offset: np.eye(*shape, offset).astype(dtype.numpy),
+    body=_eye_body,
+    cases=tuple(f"; shape=(4,6) offset=1 dtype={t.name}" for t in ANY)
+    + ("; shape=(5,3) offset=-2 dtype=f32",),
+    source="ONNX EyeLike, opset 22",
+)
+
+# --- regions ---------------------------------------------------------------------------------
+
+
+def _no_inference(name: str) -> Callable[[Types, Attributes], tuple[TensorType, ...]]:
+    def infer(_types: Types, _attributes: Attributes) -> tuple[TensorType, ...]:
+        raise InternalError(f"the result types of '{name}' are those of its regions")
+
+    return infer
+
+
+def _region_op(
+    name: str,
+    summary: str,
+    operands: tuple[OperandSpec, ...],
+    evaluate: Callable[[Sequence[Array | None], Attributes], tuple[Array, ...]],
+    *,
+    regions: int,
+    attributes: tuple[Any, ...] = (),
+    source: str = "",
+) -> OpDecl:
+    schema = OpSchema(
+        name, summary, operands, attributes, (), _no_inference(name), evaluate, Trait.NONE,
+        regions, source,
+    )  # fmt: skip
+    return OpDecl(schema, None, ())
+
+
+def _regions(attributes: Attributes) -> Regions:
+    found = attributes.get("regions")
+    if found is None:
+        raise InternalError("an op with regions is run by the graph evaluator")
+    return cast("Regions", found)
+
+
+def _fused_evaluate(
+    arrays: Sequence[Array | None], attributes: Attributes
+) -> tuple[Array, ...]:
+    return tuple(_regions(attributes)[0]([a for a in arrays if a is not None]))
+
+
+fused: Final = _region_op(
+    "fused",
+    "One kernel: the region takes the operands and yields the results",
+    (variadic("operands", ALL),),
+    _fused_evaluate,
+    regions=1,
+    attributes=(attr("name", "string", ""), attr("kind", "string", "")),
+)
+
+
+def _operands_of_any_type(name: str) -> OperandSpec:
+    return OperandSpec(name, ALL, optional=True, variadic=True)
+
+
+def _if_evaluate(
+    arrays: Sequence[Array | None], attributes: Attributes
+) -> tuple[Array, ...]:
+    condition, *captured = arrays
+    assert condition is not None
+    chosen = _regions(attributes)[0 if bool(np.all(condition)) else 1]
+    return tuple(chosen([a for a in captured if a is not None]))
+
+
+if_: Final = _region_op(
+    "if",
+    "The results of region 0 when the condition holds, else of region 1; both take the captures",
+    (operand("condition", (bool_,)), _operands_of_any_type("captures")),
+    _if_evaluate,
+    regions=2,
+    source="ONNX If, opset 21",
+)
+
+
+def _loop_evaluate(
+    arrays: Sequence[Array | None], attributes: Attributes
+) -> tuple[Array, ...]:
+    trip, go_on, *rest = arrays
+    carried_count = cast("int", attributes["carried"])
+    carried = [cast("Array", a) for a in rest[:carried_count]]
+    captured = [cast("Array", a) for a in rest[carried_count:]]
+    limit = None if trip is None else int(np.reshape(trip, ()))
+    running = True if go_on is None else bool(np.all(go_on))
+    scans: list[list[Array]] = []
+    step = 0
+    while running and (limit is None or step < limit):
+        state = [np.asarray(step, np.int64), np.asarray(running), *carried, *captured]
+        again, *outputs = _regions(attributes)[0](state)
+        running = bool(np.all(again))
+        carried = outputs[:carried_count]
+        scans.append(outputs[carried_count:])
+        step += 1
+    columns = [np.stack(column) for column in zip(*scans, strict=True)]
+    if not scans and cast("int", attributes["scans"]):
+        raise InternalError("a loop of zero trips with scan outputs has no shape for them")
+    return (*carried, *columns)
+
+
+loop: Final = _region_op(
+    "loop",
+    "Region 0 takes (step, condition, carried…, captures…), yields (condition, carried…, scans…)",
+    (
+        OperandSpec("trip_count", (i64,), optional=True),
+        OperandSpec("condition", (bool_,), optional=True),
+        _operands_of_any_type("values"),
+    ),
+    _loop_evaluate,
+    regions=1,
+    attributes=(attr("carried", "int"), attr("scans", "int", 0)),
+    source="ONNX Loop, opset 21",
+)
+
+
+OPS: Final = (constant, shape_tensor, full, iota, eye, fused, if_, loop)

@@ -1,0 +1,296 @@
+"""Reductions over axes: sums, extremes, positions of extremes, running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import NUMERIC, DType, i64
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
+from tilewright.compiler.kernel import numerics
+from tilewright.compiler.kernel.builder import KernelBuilder, compute_dtype
+from tilewright.compiler.kernel.ir import Expression
+from tilewright.compiler.ops.bodies import (
+    Operands,
+    Results,
+    Scalar,
+    given,
+    reduce_rows,
+    reduction,
+    safe_quotient,
+)
+from tilewright.compiler.ops.declaration import (
+    Body,
+    OpDecl,
+    Types,
+    attr,
+    declare,
+    operand,
+)
+from tilewright.compiler.ops.shapes import (
+    first,
+    like_first,
+    normal_axes,
+    normal_axis,
+    reduced_shape,
+)
+
+_R: Final = Trait.PURE | Trait.REDUCTION
+_CASES: Final = (
+    "[3,17]; axes=(1,)",
+    "[3,17]; axes=(0,) keepdims=False",
+    "[2,3,5]; axes=(0,2)",
+    "[2,3,5]; axes=(-1,) keepdims=False",
+    "[7]; axes=(0,) keepdims=False",
+    "[3,1]; axes=(1,)",
+    "[3,0]; axes=(1,)",
+    "[0,3]; axes=(1,)",
+    "[4,3]; axes=()",
+)
+
+
+def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x = first(types)
+    axes = normal_axes(cast("tuple[int, ...]", attributes["axes"]), x.rank)
+    shape = reduced_shape(x.shape, axes, keepdims=bool(attributes["keepdims"]))
+    return (x.with_shape(shape),)
+
+
+def _oracle(combine: Callable[..., Any], op: str) -> Callable[..., Any]:
+    """`combine` over the axes in f64 (floats) or wrapping integers."""
+
+    def evaluate(x: np.ndarray, *, axes: tuple[int, ...], keepdims: bool) -> np.ndarray:
+        dtype = dtypes.from_numpy(x.dtype)
+        wide = x.astype(np.float64) if dtype.is_float else x
+        start = np.asarray(numerics.identity(op, dtype)).astype(wide.dtype)
+        # The initial value also fixes the type of the sum, which numpy would widen.
+        options: dict[str, Any] = {"initial": start, "keepdims": keepdims}
+        if op in ("add", "mul"):
+            options["dtype"] = wide.dtype
+        total = combine(wide, axis=tuple(axes), **options)
+        return numerics.cast(np.asarray(total), dtype)
+
+    return evaluate
+
+
+def _reduce(
+    name: str,
+    summary: str,
+    op: str,
+    oracle: Callable[..., Any],
+    *,
+    after: Scalar | None = None,
+) -> OpDecl:
+    return declare(
+        name=name,
+        summary=summary,
+        operands=(operand("x", NUMERIC),),
+        attributes=(attr("axes", "ints"), attr("keepdims", "bool", default=True)),
+        infer=_infer,
+        evaluate=oracle,
+        body=reduction(op, after=after),
+        traits=_R,
+        cases=_CASES,
+        source=f"ONNX {name}, opset 18",
+    )
+
+
+def _mean_after(b: KernelBuilder, total: Expression, count: Dim) -> Expression:
+    return safe_quotient(b, "div", total, b.cast(b.index(count), total.dtype))
+
+
+def _mean_oracle(x: np.ndarray, *, axes: tuple[int, ...], keepdims: bool) -> np.ndarray:
+    dtype = dtypes.from_numpy(x.dtype)
+    if dtype.is_float:
+        mean = np.sum(x.astype(np.float64), axis=tuple(axes), keepdims=keepdims) / np.prod(
+            [x.shape[a] for a in axes], dtype=np.float64
+        )
+        return numerics.cast(np.asarray(mean), dtype)
+    total = np.sum(x, axis=tuple(axes), keepdims=keepdims, dtype=x.dtype)
+    count = numerics.array(int(np.prod([x.shape[a] for a in axes], dtype=np.int64)), dtype)
+    if count == 0:
+        return np.zeros_like(total)
+    return numerics.binary("div", np.asarray(total), count, dtype)
+
+
+reduce_sum: Final = _reduce(
+    "reduce_sum", "Sum over the listed axes (none listed: the operand)", "add",
+    _oracle(np.sum, "add"),
+)  # fmt: skip
+reduce_prod: Final = _reduce(
+    "reduce_prod", "Product over the listed axes", "mul", _oracle(np.prod, "mul")
+)
+reduce_max: Final = _reduce(
+    "reduce_max", "Largest over the listed axes; NaN wins", "max", _oracle(np.max, "max")
+)
+reduce_min: Final = _reduce(
+    "reduce_min", "Smallest over the listed axes; NaN wins", "min", _oracle(np.min, "min")
+)
+reduce_mean: Final = _reduce(
+    "reduce_mean", "Mean over the listed axes; integers truncate", "add", _mean_oracle,
+    after=_mean_after,
+)  # fmt: skip
+
+# --- positions of extremes -------------------------------------------------------------------
+
+
+def _arg_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x = first(types)
+    axis = normal_axis(cast("int", attributes["axis"]), x.rank)
+    shape = reduced_shape(x.shape, (axis,), keepdims=bool(attributes["keepdims"]))
+    return (TensorType(i64, shape),)
+
+
+def _arg_oracle(find: Callable[..., Any]) -> Callable[..., Any]:
+    def evaluate(
+        x: np.ndarray, *, axis: int, keepdims: bool, select_last: bool
+    ) -> np.ndarray:
+        wide = x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind in "fV" else x
+        if not select_last:
+            return find(wide, axis=axis, keepdims=keepdims)
+        flipped = np.flip(wide, axis)
+        return x.shape[axis] - 1 - find(flipped, axis=axis, keepdims=keepdims)
+
+    return evaluate
+
+
+def _arg_body(op: str) -> Body:
+    """Two reductions: the extreme, then the first (last) position that holds it."""
+
+    def emit(
+        b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+    ) -> None:
+        x, (result,) = given(operands, 0), results
+        axis = normal_axis(cast("int", attributes["axis"]), len(x.shape))
+        last = bool(attributes["select_last"])
+        best = reduce_rows(b, op, x, (axis,), lambda indices, _: b.read(x, indices))
+        nowhere = b.index(-1 if last else x.shape[axis])
+
+        def position(indices: tuple[Dim, ...], outer: tuple[Dim, ...]) -> Expression:
+            value = b.read(x, indices)
+            hit = b.or_(b.eq(value, b.load(best, outer)), b.is_nan(value))
+            return b.select(hit, b.index(indices[axis]), nowhere)
+
+        reduce_rows(
+            b, "max" if last else "min", x, (axis,), position, into=result,
+            keepdims=bool(attributes["keepdims"]),
+        )  # fmt: skip
+
+    return Body(emit)
+
+
+def _arg(name: str, summary: str, op: str, find: Callable[..., Any]) -> OpDecl:
+    return declare(
+        name=name,
+        summary=summary,
+        operands=(operand("x", NUMERIC),),
+        attributes=(
+            attr("axis", "int", 0),
+            attr("keepdims", "bool", default=True),
+            attr("select_last", "bool", default=False),
+        ),
+        infer=_arg_infer,
+        evaluate=_arg_oracle(find),
+        body=_arg_body(op),
+        traits=_R,
+        cases=(
+            "[3,17]; axis=1",
+            "[3,17]; axis=0 keepdims=False",
+            "[2,9]:index(2); axis=1 select_last=True",
+            "[2,9]:index(2); axis=-1",
+            "[5,1]; axis=1",
+        ),
+        source=f"ONNX {name}, opset 13",
+    )
+
+
+arg_max: Final = _arg(
+    "arg_max",
+    "First (or last) position of the largest; NaN counts as largest",
+    "max",
+    np.argmax,
+)
+arg_min: Final = _arg(
+    "arg_min",
+    "First (or last) position of the smallest; NaN counts as smallest",
+    "min",
+    np.argmin,
+)
+
+# --- running sums ----------------------------------------------------------------------------
+
+
+def _cumsum_oracle(
+    x: np.ndarray, *, axis: int, exclusive: bool, reverse: bool
+) -> np.ndarray:
+    dtype = dtypes.from_numpy(x.dtype)
+    wide: Any = np.float64 if dtype.is_float else x.dtype
+    values = np.flip(x, axis) if reverse else x
+    total = np.cumsum(values.astype(wide), axis=axis, dtype=wide)
+    if exclusive:
+        total = np.roll(total, 1, axis)
+        index: list[Any] = [slice(None)] * x.ndim
+        index[axis] = slice(0, 1)
+        total[tuple(index)] = 0
+    total = np.flip(total, axis) if reverse else total
+    return numerics.cast(np.ascontiguousarray(total), dtype)
+
+
+def _cumsum_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    """Every element sums its own prefix: quadratic, but every element is independent."""
+    x, (result,) = given(operands, 0), results
+    axis = normal_axis(cast("int", attributes["axis"]), len(x.shape))
+    reverse, exclusive = bool(attributes["reverse"]), bool(attributes["exclusive"])
+    wide: DType = compute_dtype(x.dtype)
+    total = b.temporary(wide, x.shape, "sums")
+    size = x.shape[axis]
+    with b.nest(x.shape) as indices:
+        b.store(total, indices, 0)
+        place = indices[axis]
+        count = (size - place if reverse else place + 1) - int(exclusive)
+        with b.reduce((count,), ("p",)) as (step,):
+            at = size - 1 - step if reverse else step
+            source = (*indices[:axis], at, *indices[axis + 1 :])
+            b.accumulate("add", total, indices, b.read(x, source))
+    with b.nest(x.shape) as indices:
+        b.write(result, indices, b.load(total, indices))
+
+
+def _short_enough(types: Types, attributes: Attributes) -> bool:
+    x = first(types)
+    size = x.shape[normal_axis(cast("int", attributes["axis"]), x.rank)]
+    return not isinstance(size, int) or size <= 4096
+
+
+cumsum: Final = declare(
+    name="cumsum",
+    summary="Running sum along `axis`; `exclusive` leaves the element out, `reverse` runs back",
+    operands=(operand("x", NUMERIC),),
+    attributes=(
+        attr("axis", "int", 0),
+        attr("exclusive", "bool", default=False),
+        attr("reverse", "bool", default=False),
+    ),
+    infer=like_first,
+    evaluate=_cumsum_oracle,
+    body=Body(_cumsum_body, _short_enough),
+    traits=_R,
+    cases=(
+        "[3,7]; axis=1",
+        "[3,7]; axis=0 exclusive=True",
+        "[7]; reverse=True",
+        "[2,7]; axis=-1 exclusive=True reverse=True",
+        "[3,1]; axis=1",
+    ),
+    source="ONNX CumSum, opset 14",
+)
+
+OPS: Final = (
+    reduce_sum, reduce_mean, reduce_max, reduce_min, reduce_prod, arg_max, arg_min, cumsum,
+)  # fmt: skip

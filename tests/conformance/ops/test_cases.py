@@ -1,0 +1,95 @@
+"""Every declared case of every op: the kernel of the node against the op's own oracle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.base import dtypes
+from tilewright.compiler.graph.ir import Value
+from tilewright.compiler.graph.schema import TensorType
+from tilewright.compiler.kernel.evaluator import evaluate
+from tilewright.compiler.kernel.verifier import verify
+from tilewright.compiler.lowering.build_kernel import build_kernel, can_build
+from tilewright.compiler.ops import cases, catalogue
+from tilewright.compiler.ops.builder import make_node
+from tilewright.compiler.ops.declaration import OpDecl, type_of
+
+# Relative error allowed between a kernel and the oracle, which computes in f64.
+TOLERANCE = {"f16": 2e-3, "bf16": 1.6e-2, "f32": 4e-6, "f64": 1e-12}
+
+
+def agree(actual: np.ndarray, expected: np.ndarray, context: str) -> None:
+    """Equal up to rounding; NaN equals NaN, integers are exact."""
+    assert actual.shape == expected.shape, context
+    dtype = dtypes.from_numpy(expected.dtype)
+    if not dtype.is_float:
+        np.testing.assert_array_equal(actual, expected, err_msg=context)
+        return
+    tolerance = TOLERANCE[dtype.name]
+    scale = np.abs(expected.astype(np.float64))
+    finite = scale[np.isfinite(scale)]
+    floor = min(1.0, float(finite.max(initial=0)))
+    np.testing.assert_allclose(
+        actual.astype(np.float64),
+        expected.astype(np.float64),
+        rtol=tolerance,
+        atol=tolerance * floor,
+        err_msg=context,
+    )
+
+
+def node_of(case: cases.Case):
+    operands = [None if a is None else Value(type_of(a), "") for a in case.operands]
+    return make_node(case.op, operands, case.attributes)
+
+
+@pytest.mark.parametrize(
+    "row", [r for r in catalogue.all_ops() if r.cases], ids=lambda r: r.name
+)
+def test_the_kernel_of_every_case_agrees_with_the_oracle(row: OpDecl):
+    for case in cases.instances(row):
+        node = node_of(case)
+        expected = row.schema.evaluate(case.operands, case.attributes)
+        for array, value in zip(expected, node.results, strict=True):
+            assert type_of(array) == value.type, str(case)
+        if not can_build(node):
+            continue
+        kernel = build_kernel(node, row.name)
+        verify(kernel)
+        outputs = [np.zeros(v.type.shape, v.type.dtype.numpy) for v in node.results]
+        arrays = [a for a in case.operands if a is not None]
+        evaluate(kernel, [*arrays, *outputs])
+        for actual, wanted in zip(outputs, expected, strict=True):
+            agree(actual, wanted, str(case))
+
+
+@pytest.mark.parametrize("row", catalogue.all_ops(), ids=lambda r: r.name)
+def test_every_op_with_a_body_has_cases(row: OpDecl):
+    assert row.cases or row.body is None or row.name == "constant"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [r for r in catalogue.all_ops() if r.cases and r.schema.operands],
+    ids=lambda r: r.name,
+)
+def test_inference_accepts_symbolic_dimensions(row: OpDecl):
+    for case in cases.instances(row):
+        types = [
+            None
+            if a is None
+            else TensorType(type_of(a).dtype, cases.symbolic_shape(a.shape))
+            for a in case.operands
+        ]
+        static = row.schema.infer(
+            [None if a is None else type_of(a) for a in case.operands], case.attributes
+        )
+        try:
+            dynamic = row.schema.infer(types, case.attributes)
+        except Exception as error:  # noqa: BLE001 - attributes may need numbers
+            assert "number" in str(error) or "groups" in str(error), str(case)
+            continue
+        assert [t.dtype for t in dynamic] == [t.dtype for t in static], str(case)
+        assert [t.rank for t in dynamic] == [t.rank for t in static], str(case)
+        break
