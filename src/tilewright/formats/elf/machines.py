@@ -316,54 +316,29 @@ def _write_riscv_call(code: bytearray, offset: int, value: int) -> None:
     _insert((0, 12, 20))(code, offset + 4, value)
 
 
-def _riscv_rules() -> dict[int, RelocationRule]:
-    rel = Value.RELATIVE
-    branch = ((11, 1, 7), (1, 4, 8), (5, 6, 25), (12, 1, 31))
-    jump = ((12, 8, 12), (11, 1, 20), (1, 10, 21), (20, 1, 31))
-    store = ((0, 5, 7), (5, 7, 25))
-    short_branch = ((5, 1, 2), (1, 2, 3), (6, 2, 5), (3, 2, 10), (8, 1, 12))
-    short_jump = (
-        *((5, 1, 2), (1, 3, 3), (7, 1, 6), (6, 1, 7)),
-        *((10, 1, 8), (8, 2, 9), (4, 1, 11), (11, 1, 12)),
+def _riscv_upper(name: str, value: Value, write: Writer, width: int) -> RelocationRule:
+    bound = (1 << 31) - 0x800
+    return RelocationRule(
+        name=name, value=value, write=write, width=width, low=-bound, high=bound - 1
     )
 
-    def upper(name: str, value: Value, write: Writer, width: int) -> RelocationRule:
-        bound = (1 << 31) - 0x800
-        return RelocationRule(
-            name=name, value=value, write=write, width=width, low=-bound, high=bound - 1
-        )
 
-    def short(
-        name: str, bits: int, fields: tuple[tuple[int, int, int], ...]
-    ) -> RelocationRule:
-        return RelocationRule(
-            name=name,
-            value=rel,
-            write=_insert(*fields, width=2),
-            width=2,
-            low=-(1 << (bits - 1)),
-            high=(1 << (bits - 1)) - 1,
-            multiple=2,
-        )
+def _riscv_short(
+    name: str, bits: int, fields: tuple[tuple[int, int, int], ...]
+) -> RelocationRule:
+    return RelocationRule(
+        name=name,
+        value=Value.RELATIVE,
+        write=_insert(*fields, width=2),
+        width=2,
+        low=-(1 << (bits - 1)),
+        high=(1 << (bits - 1)) - 1,
+        multiple=2,
+    )
 
-    rules = {
-        0: _ignored("R_RISCV_NONE"),
-        1: _plain("R_RISCV_32", Value.ABSOLUTE, 4, either=True),
-        2: _plain("R_RISCV_64", Value.POINTER, 8),
-        16: _word("R_RISCV_BRANCH", rel, *branch, bits=13, multiple=2),
-        17: _word("R_RISCV_JAL", rel, *jump, bits=21, multiple=2),
-        18: upper("R_RISCV_CALL", rel, _write_riscv_call, 8),
-        19: upper("R_RISCV_CALL_PLT", rel, _write_riscv_call, 8),
-        20: upper("R_RISCV_GOT_HI20", Value.SLOT_RELATIVE, _write_riscv_upper, 4),
-        23: upper("R_RISCV_PCREL_HI20", rel, _write_riscv_upper, 4),
-        24: _word("R_RISCV_PCREL_LO12_I", Value.PAIRED, (0, 12, 20)),
-        25: _word("R_RISCV_PCREL_LO12_S", Value.PAIRED, *store),
-        43: _ignored("R_RISCV_ALIGN"),
-        44: short("R_RISCV_RVC_BRANCH", 9, short_branch),
-        45: short("R_RISCV_RVC_JUMP", 12, short_jump),
-        51: _ignored("R_RISCV_RELAX"),
-        57: _plain("R_RISCV_32_PCREL", rel, 4),
-    }
+
+def _riscv_differences() -> dict[int, RelocationRule]:
+    rules: dict[int, RelocationRule] = {}
     for index, width in enumerate((1, 2, 4, 8)):
         rules[33 + index] = RelocationRule(
             name=f"R_RISCV_ADD{8 * width}",
@@ -377,6 +352,39 @@ def _riscv_rules() -> dict[int, RelocationRule]:
             write=_accumulate(width, -1),
             width=width,
         )
+    return rules
+
+
+def _riscv_rules() -> dict[int, RelocationRule]:
+    rel = Value.RELATIVE
+    branch = ((11, 1, 7), (1, 4, 8), (5, 6, 25), (12, 1, 31))
+    jump = ((12, 8, 12), (11, 1, 20), (1, 10, 21), (20, 1, 31))
+    store = ((0, 5, 7), (5, 7, 25))
+    short_branch = ((5, 1, 2), (1, 2, 3), (6, 2, 5), (3, 2, 10), (8, 1, 12))
+    short_jump = (
+        *((5, 1, 2), (1, 3, 3), (7, 1, 6), (6, 1, 7)),
+        *((10, 1, 8), (8, 2, 9), (4, 1, 11), (11, 1, 12)),
+    )
+
+    rules = {
+        0: _ignored("R_RISCV_NONE"),
+        1: _plain("R_RISCV_32", Value.ABSOLUTE, 4, either=True),
+        2: _plain("R_RISCV_64", Value.POINTER, 8),
+        16: _word("R_RISCV_BRANCH", rel, *branch, bits=13, multiple=2),
+        17: _word("R_RISCV_JAL", rel, *jump, bits=21, multiple=2),
+        18: _riscv_upper("R_RISCV_CALL", rel, _write_riscv_call, 8),
+        19: _riscv_upper("R_RISCV_CALL_PLT", rel, _write_riscv_call, 8),
+        20: _riscv_upper("R_RISCV_GOT_HI20", Value.SLOT_RELATIVE, _write_riscv_upper, 4),
+        23: _riscv_upper("R_RISCV_PCREL_HI20", rel, _write_riscv_upper, 4),
+        24: _word("R_RISCV_PCREL_LO12_I", Value.PAIRED, (0, 12, 20)),
+        25: _word("R_RISCV_PCREL_LO12_S", Value.PAIRED, *store),
+        43: _ignored("R_RISCV_ALIGN"),
+        44: _riscv_short("R_RISCV_RVC_BRANCH", 9, short_branch),
+        45: _riscv_short("R_RISCV_RVC_JUMP", 12, short_jump),
+        51: _ignored("R_RISCV_RELAX"),
+        57: _plain("R_RISCV_32_PCREL", rel, 4),
+    }
+    rules |= _riscv_differences()
     absolute = "an absolute address; compile with the position-independent relocation model"
     rules |= {
         n: _refused(f"R_RISCV_{name}", absolute)

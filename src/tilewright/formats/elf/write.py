@@ -154,33 +154,7 @@ def write_image(
     table = list(sections)
     if local:
         table += _symbol_sections(local, sections)
-    names, offsets = string_table([s.name for s in table] + [".shstrtab"])
-    table.append(
-        OutputSection(
-            ".shstrtab", Region.READ, elf.SHT_STRTAB, 0, size=len(names), contents=names
-        )
-    )
-    for section in table[len(sections) :]:
-        image += bytes(align(len(image), section.alignment) - len(image))
-        section.offset = len(image)
-        image += section.contents
-    image += bytes(align(len(image), 8) - len(image))
-    header_offset = len(image)
-    image += bytes(elf.SECTION_HEADER.size)
-    numbers = {section.name: i + 1 for i, section in enumerate(table)}
-    for section, name in zip(table, offsets, strict=True):
-        image += elf.SECTION_HEADER.pack(
-            name,
-            section.type,
-            section.flags,
-            section.address,
-            section.offset,
-            section.size,
-            numbers.get(section.link, 0),
-            section.info,
-            section.alignment,
-            section.entry_bytes,
-        )
+    header_offset = _append_sections(image, table, len(sections))
     headers = _program_headers(machine, sections, segments)
     image[: elf.FILE_HEADER.size] = elf.FILE_HEADER.pack(
         elf.MAGIC + bytes((elf.CLASS_64, elf.DATA_LITTLE, 1)),
@@ -201,6 +175,38 @@ def write_image(
     packed = b"".join(headers)
     image[elf.FILE_HEADER.size : elf.FILE_HEADER.size + len(packed)] = packed
     return bytes(image)
+
+
+def _append_sections(image: bytearray, table: list[OutputSection], placed: int) -> int:
+    """Write the sections no segment holds and the section headers; return where those begin."""
+    names, offsets = string_table([s.name for s in table] + [".shstrtab"])
+    table.append(
+        OutputSection(
+            ".shstrtab", Region.READ, elf.SHT_STRTAB, 0, size=len(names), contents=names
+        )
+    )
+    for section in table[placed:]:
+        image += bytes(align(len(image), section.alignment) - len(image))
+        section.offset = len(image)
+        image += section.contents
+    image += bytes(align(len(image), 8) - len(image))
+    header_offset = len(image)
+    image += bytes(elf.SECTION_HEADER.size)
+    numbers = {section.name: i + 1 for i, section in enumerate(table)}
+    for section, name in zip(table, offsets, strict=True):
+        image += elf.SECTION_HEADER.pack(
+            name,
+            section.type,
+            section.flags,
+            section.address,
+            section.offset,
+            section.size,
+            numbers.get(section.link, 0),
+            section.info,
+            section.alignment,
+            section.entry_bytes,
+        )
+    return header_offset
 
 
 def _symbol_sections(
