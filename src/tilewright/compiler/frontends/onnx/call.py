@@ -1,0 +1,190 @@
+"""One ONNX node as a row sees it: operands, attributes, opset, and an emitter to answer with.
+
+Guards stand here: a missing operand, a shape that must be known, an attribute of the wrong type.
+Not a table (see `table`); made by the importer for every node, read by the row that owns the op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar, final
+
+from onnx import GraphProto, NodeProto
+
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim, Expr
+from tilewright.compiler.frontends.onnx.attributes import AttributeReader
+from tilewright.compiler.frontends.onnx.contents import Contents, Ratio
+from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.problems import SkipNodeError, UnsupportedError
+from tilewright.compiler.frontends.onnx.tensors import Storage, to_array
+from tilewright.compiler.frontends.onnx.values import Held, Nothing, Tensor, TensorSequence
+from tilewright.compiler.graph.schema import Array
+from tilewright.compiler.ops.shapes import normal_axis
+
+T = TypeVar("T")
+# Imports a subgraph of the current node with these inputs; returns its outputs.
+Inline = Callable[[GraphProto, Sequence[Held]], list[Held]]
+
+
+@final
+@dataclass(slots=True)
+class Call:
+    """An application of a foreign op."""
+
+    node: NodeProto
+    opset: int
+    inputs: Sequence[Held | None]
+    attributes: AttributeReader
+    emitter: Emitter
+    storage: Storage
+    inline: Inline
+    output_count: int = field(default=1)
+
+    # --- operands
+
+    def held(self, index: int) -> Held | None:
+        """Operand `index`, of any kind; None when absent."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def optional(self, index: int) -> Tensor | None:
+        """Tensor operand `index`, or None when it is left out.
+
+        Raises: ModelError when it is a sequence or an empty optional.
+        """
+        held = self.held(index)
+        if held is None or isinstance(held, Tensor):
+            return held
+        raise ModelError(f"operand {index + 1} is not a tensor")
+
+    def tensor(self, index: int) -> Tensor:
+        """Tensor operand `index`.  Raises: ModelError when it is missing."""
+        held = self.optional(index)
+        if held is None:
+            raise ModelError(f"operand {index + 1} is missing")
+        return held
+
+    def tensors(self) -> list[Tensor]:
+        """All operands, all of them tensors and at least one."""
+        found = [self.tensor(i) for i in range(len(self.inputs))]
+        if not found:
+            raise ModelError("operand 1 is missing")
+        return found
+
+    def sequence(self, index: int) -> TensorSequence:
+        """Sequence operand `index`.  Raises: ModelError when it is something else."""
+        held = self.held(index)
+        if not isinstance(held, TensorSequence):
+            raise ModelError(f"operand {index + 1} is not a sequence")
+        return held
+
+    def is_nothing(self, index: int) -> bool:
+        """Whether operand `index` is absent or an empty optional."""
+        return self.held(index) is None or isinstance(self.held(index), Nothing)
+
+    def wants(self, index: int) -> bool:
+        """Whether the model uses output `index`."""
+        return index < len(self.node.output) and bool(self.node.output[index])
+
+    # --- what is known of operands
+
+    def contents(self, index: int, what: str) -> Contents:
+        """The elements of a small operand that shapes depend on.
+
+        Raises: UnsupportedError when they are only known while the model runs.
+        """
+        tensor = self.tensor(index)
+        found = self.emitter.contents(tensor)
+        if found is None:
+            raise UnsupportedError(
+                f"{what} depends on data: operand {index + 1} is computed"
+            )
+        return found
+
+    def dims(self, index: int, what: str) -> tuple[Dim, ...]:
+        """An integer operand as dimensions, flattened."""
+        found: list[Dim] = []
+        for item in self.contents(index, what).elements.flat:
+            whole = item.integer if isinstance(item, Ratio) else item
+            if not isinstance(whole, int | Expr):
+                raise UnsupportedError(f"{what} is not a whole number")
+            found.append(int(whole) if isinstance(whole, bool) else whole)
+        return tuple(found)
+
+    def numbers(self, index: int, what: str) -> tuple[int, ...]:
+        """An integer operand as plain numbers, flattened."""
+        found = self.dims(index, what)
+        if not all(isinstance(d, int) for d in found):
+            raise UnsupportedError(f"{what} depends on a dynamic dimension")
+        return tuple(int(d) for d in found if isinstance(d, int))
+
+    def number(self, index: int, what: str) -> int:
+        """An integer operand of one element as a plain number."""
+        found = self.numbers(index, what)
+        if len(found) != 1:
+            raise ModelError(f"{what} has {len(found)} elements, expected 1")
+        return found[0]
+
+    def array(self, index: int, what: str) -> Array:
+        """A constant operand.  Raises: UnsupportedError when it is computed."""
+        tensor = self.tensor(index)
+        if tensor.stand_in:
+            raise SkipNodeError("an input is unknown")
+        if tensor.array is None:
+            raise UnsupportedError(
+                f"{what} is not constant: operand {index + 1} is computed"
+            )
+        return tensor.array
+
+    # --- attributes
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """An int attribute.  Raises: ModelError when required and absent."""
+        value = self.attributes.integer(name)
+        return self._or(name, value, default)
+
+    def float(self, name: str, default: float | None = None) -> float:
+        """A float attribute."""
+        return self._or(name, self.attributes.float(name), default)
+
+    def string(self, name: str, default: str | None = None) -> str:
+        """A string attribute."""
+        return self._or(name, self.attributes.string(name), default)
+
+    def choice(self, name: str, default: str, known: Sequence[str]) -> str:
+        """A string attribute with a fixed set of values."""
+        value = self.string(name, default)
+        if value not in known:
+            raise UnsupportedError(
+                f"attribute '{name}' is '{value}', expected one of {' '.join(known)}"
+            )
+        return value
+
+    def integers(self, name: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
+        """A list of ints."""
+        return tuple(self._or(name, self.attributes.integers(name), default))
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """An int attribute that means yes or no."""
+        return bool(self.integer(name, int(default)))
+
+    def axis(self, rank: int, default: int | None = None, name: str = "axis") -> int:
+        """An axis attribute counted from the front."""
+        return normal_axis(self.integer(name, default), rank)
+
+    def array_attribute(self, name: str) -> Array | None:
+        """A tensor attribute."""
+        proto = self.attributes.tensor(name)
+        return None if proto is None else to_array(proto, self.storage)
+
+    def graph(self, name: str) -> GraphProto:
+        """A subgraph attribute."""
+        return self._or(name, self.attributes.graph(name), None)
+
+    def _or(self, name: str, value: T | None, default: T | None) -> T:
+        if value is not None:
+            return value
+        if default is None:
+            raise ModelError(f"attribute '{name}' is missing")
+        return default

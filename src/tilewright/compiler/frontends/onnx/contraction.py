@@ -1,0 +1,207 @@
+"""Rows for contractions: matmul, Gemm, Einsum, FusedMatMul, Attention of onnxruntime.
+
+Source: ONNX operator reference (MatMul, Gemm, Einsum); numpy.matmul for ranks below 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.problems import UnsupportedError
+from tilewright.compiler.frontends.onnx.reduction import reduce
+from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
+from tilewright.compiler.frontends.onnx.values import Tensor
+from tilewright.compiler.ops.shapes import element_count
+
+
+def matmul(e: Emitter, left: Tensor, right: Tensor) -> Tensor:
+    """The numpy product, vectors included."""
+    if left.rank == 0 or right.rank == 0:
+        raise ModelError(f"cannot multiply {left.type} by {right.type}")
+    row_vector, column_vector = left.rank == 1, right.rank == 1
+    if row_vector:
+        left = e.unsqueeze(left, (0,))
+    if column_vector:
+        right = e.unsqueeze(right, (1,))
+    result = e.op("matmul", left, right)
+    dropped = [-2] * row_vector + [-1] * column_vector
+    return e.squeeze(result, dropped) if dropped else result
+
+
+def _matmul(call: Call) -> Tensor:
+    return matmul(call.emitter, call.tensor(0), call.tensor(1))
+
+
+def swap_last(e: Emitter, x: Tensor) -> Tensor:
+    """The last two axes exchanged."""
+    order = list(range(x.rank))
+    order[-2:] = reversed(order[-2:])
+    return e.transpose(x, order)
+
+
+def _scaled(e: Emitter, x: Tensor, factor: float) -> Tensor:
+    return x if factor == 1.0 else e.op("mul", x, e.scalar(factor, x.dtype))
+
+
+def _gemm(call: Call) -> Tensor:
+    e, a, b, c = call.emitter, call.tensor(0), call.tensor(1), call.optional(2)
+    alpha, beta = call.float("alpha", 1.0), call.float("beta", 1.0)
+    if call.opset < 7:
+        call.integer("broadcast", 0)
+    if a.rank != 2 or b.rank != 2:
+        raise ModelError(f"operands have types {a.type} and {b.type}, expected matrices")
+    a = swap_last(e, a) if call.flag("transA") else a
+    b = swap_last(e, b) if call.flag("transB") else b
+    result = _scaled(e, e.op("matmul", a, b), alpha)
+    if c is None or beta == 0.0:
+        return result
+    return e.op("add", result, _scaled(e, c, beta))
+
+
+def _fused_matmul(call: Call) -> Tensor:
+    e, a, b = call.emitter, call.tensor(0), call.tensor(1)
+    if call.flag("transBatchA") or call.flag("transBatchB"):
+        raise UnsupportedError(
+            "attributes 'transBatchA' and 'transBatchB' are not supported"
+        )
+    a = swap_last(e, a) if call.flag("transA") else a
+    b = swap_last(e, b) if call.flag("transB") else b
+    return _scaled(e, matmul(e, a, b), call.float("alpha", 1.0))
+
+
+# --- einsum
+
+
+def _einsum_terms(call: Call) -> tuple[list[str], str]:
+    """The letters of every operand and of the result; an ellipsis becomes capital letters."""
+    equation = call.string("equation").replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    operands = call.tensors()
+    if len(terms) != len(operands):
+        raise ModelError(
+            f"equation '{equation}' has {len(terms)} operands, got {len(operands)}"
+        )
+    spread = 0
+    for term, x in zip(terms, operands, strict=True):
+        if "..." in term:
+            spread = max(spread, x.rank - len(term.replace("...", "")))
+    used = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c not in equation]
+    dots = "".join(used[:spread])
+    expanded: list[str] = []
+    for term, x in zip(terms, operands, strict=True):
+        missing = x.rank - len(term.replace("...", ""))
+        full = term.replace("...", dots[spread - missing :] if missing > 0 else "")
+        if len(full) != x.rank or (not full.isalpha() and full):
+            raise ModelError(f"equation '{equation}' does not fit operand {x.type}")
+        expanded.append(full)
+    if not arrow:
+        letters = "".join(expanded)
+        right = dots + "".join(
+            sorted(c for c in set(letters) if letters.count(c) == 1 and c not in dots)
+        )
+    return expanded, right.replace("...", dots)
+
+
+def _diagonal(e: Emitter, x: Tensor, term: str) -> tuple[Tensor, str]:
+    """Repeated letters of one operand reduced to their diagonal."""
+    for letter in dict.fromkeys(term):
+        while term.count(letter) > 1:
+            first = term.index(letter)
+            second = term.index(letter, first + 1)
+            size = x.shape[first]
+            order = [i for i in range(x.rank) if i not in (first, second)] + [first, second]
+            moved = e.transpose(x, order)
+            rows = e.iota((size, size), 0)
+            hit = e.op("equal", rows, e.iota((size, size), 1))
+            zero = e.scalar(0, x.dtype)
+            x = reduce(
+                e,
+                "reduce_sum",
+                e.op("where", hit, moved, zero),
+                (x.rank - 1,),
+                keepdims=False,
+            )
+            term = "".join(term[i] for i in order[:-1])
+    return x, term
+
+
+def _pair(
+    e: Emitter, x: Tensor, left: str, y: Tensor, right: str, kept: set[str]
+) -> tuple[Tensor, str]:
+    """Two operands contracted into one by a batched matmul."""
+    x, left = _sum_out(e, x, left, set(right) | kept)
+    y, right = _sum_out(e, y, right, set(left) | kept)
+    batch = [c for c in left if c in right and c in kept]
+    inner = [c for c in left if c in right and c not in kept]
+    rows = [c for c in left if c not in right]
+    columns = [c for c in right if c not in left]
+    sizes = {
+        c: d
+        for t, s in ((left, x.shape), (right, y.shape))
+        for c, d in zip(t, s, strict=True)
+        if d != 1
+    }
+
+    def size(letters: Sequence[str]) -> list[Dim]:
+        return [sizes.get(c, 1) for c in letters]
+
+    a = _arranged(e, x, left, [batch, rows, inner], size)
+    b = _arranged(e, y, right, [batch, inner, columns], size)
+    product = e.op("matmul", a, b)
+    letters = [*batch, *rows, *columns]
+    return e.reshape(product, size(letters)), "".join(letters)
+
+
+def _arranged(
+    e: Emitter,
+    x: Tensor,
+    term: str,
+    groups: Sequence[Sequence[str]],
+    size: Callable[[Sequence[str]], list[Dim]],
+) -> Tensor:
+    """`x` with its axes in groups, the last two groups flattened to one axis each."""
+    batch, first, second = groups
+    letters = [*batch, *first, *second]
+    moved = e.transpose(x, [term.index(c) for c in letters])
+    wanted = size(letters)
+    moved = e.broadcast_to(moved, wanted)
+    return e.reshape(
+        moved, (*size(batch), element_count(size(first)), element_count(size(second)))
+    )
+
+
+def _sum_out(e: Emitter, x: Tensor, term: str, needed: set[str]) -> tuple[Tensor, str]:
+    """Letters that nobody else needs are summed at once."""
+    axes = [i for i, c in enumerate(term) if c not in needed]
+    if not axes:
+        return x, term
+    result = reduce(e, "reduce_sum", x, axes, keepdims=False)
+    return result, "".join(c for c in term if c in needed)
+
+
+def _einsum(call: Call) -> Tensor:
+    e = call.emitter
+    terms, result = _einsum_terms(call)
+    if len(set(result)) != len(result) or not set(result) <= set("".join(terms)):
+        raise ModelError(f"einsum result '{result}' does not follow from its operands")
+    work = [_diagonal(e, x, t) for x, t in zip(call.tensors(), terms, strict=True)]
+    x, term = work[0]
+    for index, (y, other) in enumerate(work[1:], 2):
+        later = {c for _, t in work[index:] for c in t}
+        x, term = _pair(e, x, term, y, other, later | set(result))
+    x, term = _sum_out(e, x, term, set(result))
+    return e.transpose(x, [term.index(c) for c in result])
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("Einsum", _einsum),
+    row("Gemm", _gemm),
+    row("MatMul", _matmul),
+    row("FusedMatMul", _fused_matmul, domain=MICROSOFT),
+)

@@ -1,0 +1,325 @@
+"""Rows for convolution and pooling, with ONNX's ways to say how much padding there is.
+
+Source: ONNX operator reference (Conv, ConvTranspose, MaxPool, AveragePool, LpPool, GlobalX).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from tilewright.base import dtypes, symbolic
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.movement import pad
+from tilewright.compiler.frontends.onnx.problems import UnsupportedError
+from tilewright.compiler.frontends.onnx.reduction import extreme_scalar, reduce
+from tilewright.compiler.frontends.onnx.row import Build, Row, row
+from tilewright.compiler.frontends.onnx.values import Tensor
+
+_AUTO_PADS: Final = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Kernel, strides, dilations per spatial axis; pads at the front of all axes, then the back."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[Dim, ...]
+
+    @property
+    def has_fixed_pads(self) -> bool:
+        return all(isinstance(p, int) and p >= 0 for p in self.pads)
+
+    @property
+    def fixed_pads(self) -> tuple[int, ...]:
+        """The pads as numbers, or zeros when they are applied by a `pad` in front."""
+        if not self.has_fixed_pads:
+            return (0,) * len(self.pads)
+        return tuple(int(p) for p in self.pads if isinstance(p, int))
+
+
+def _spatial(call: Call, name: str, rank: int, default: int) -> tuple[int, ...]:
+    values = call.integers(name, (default,) * rank)
+    if len(values) != rank or any(v < 1 for v in values):
+        raise ModelError(f"attribute '{name}' is {list(values)} for {rank} spatial axes")
+    return values
+
+
+def same_pads(
+    size: Dim, kernel: int, stride: int, dilation: int, *, upper: bool
+) -> tuple[Dim, Dim]:
+    """Padding at both ends that makes the output `ceil(size / stride)` long."""
+    windows = symbolic.ceildiv(size, stride)
+    span = (windows - 1) * stride + (kernel - 1) * dilation + 1
+    total = symbolic.maximum(0, span - size)
+    small = symbolic.floordiv(total, 2)
+    return (small, total - small) if upper else (total - small, small)
+
+
+def window(call: Call, sizes: Sequence[Dim], kernel: Sequence[int]) -> Window:
+    """The window attributes of Conv and the pools, padding worked out."""
+    rank = len(sizes)
+    if len(kernel) != rank or any(k < 1 for k in kernel):
+        raise ModelError(f"kernel {list(kernel)} does not fit {rank} spatial axes")
+    strides = _spatial(call, "strides", rank, 1)
+    dilations = _spatial(call, "dilations", rank, 1)
+    auto = call.choice("auto_pad", "NOTSET", _AUTO_PADS)
+    pads: Sequence[Dim] = call.integers("pads", (0,) * (2 * rank))
+    if auto == "VALID":
+        pads = (0,) * (2 * rank)
+    elif auto != "NOTSET":
+        ends = [
+            same_pads(s, k, t, d, upper=auto == "SAME_UPPER")
+            for s, k, t, d in zip(sizes, kernel, strides, dilations, strict=True)
+        ]
+        pads = [e[0] for e in ends] + [e[1] for e in ends]
+    if len(pads) != 2 * rank:
+        raise ModelError(f"attribute 'pads' is {list(pads)} for {rank} spatial axes")
+    return Window(tuple(kernel), strides, dilations, tuple(pads))
+
+
+def apply_pads(e: Emitter, x: Tensor, found: Window, value: Tensor) -> Tensor:
+    """`x` padded by an op of its own, when the pads are not plain numbers."""
+    if found.has_fixed_pads:
+        return x
+    rank = len(found.kernel)
+    amounts = (0, 0, *found.pads[:rank], 0, 0, *found.pads[rank:])
+    return pad(e, x, amounts, "constant", value)
+
+
+def spatial_sizes(x: Tensor) -> tuple[Dim, ...]:
+    """The axes behind batch and channels."""
+    if x.rank < 3:
+        raise ModelError(f"operand 1 has type {x.type}, expected batch, channels and space")
+    return x.shape[2:]
+
+
+def weight_kernel(call: Call, w: Tensor) -> tuple[int, ...]:
+    """The kernel size, from the weights; the attribute must agree.
+
+    Raises: UnsupportedError when the weights have a dynamic size.
+    """
+    kernel = w.shape[2:]
+    if not all(isinstance(k, int) for k in kernel):
+        raise UnsupportedError("weights with a dynamic kernel size are not supported")
+    sizes = tuple(int(k) for k in kernel if isinstance(k, int))
+    stated = call.integers("kernel_shape", sizes)
+    if stated != sizes:
+        raise ModelError(
+            f"attribute 'kernel_shape' is {list(stated)}, weights have {list(sizes)}"
+        )
+    return sizes
+
+
+def conv(call: Call, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+    """The convolution that the attributes of `call` describe, of these operands."""
+    e = call.emitter
+    found = window(call, spatial_sizes(x), weight_kernel(call, w))
+    padded = apply_pads(e, x, found, e.scalar(0, x.dtype))
+    return e.op(
+        "conv",
+        padded,
+        w,
+        bias,
+        strides=found.strides,
+        pads=found.fixed_pads,
+        dilations=found.dilations,
+        groups=call.integer("group", 1),
+    )
+
+
+def _conv(call: Call) -> Tensor:
+    return conv(call, call.tensor(0), call.tensor(1), call.optional(2))
+
+
+# --- transposed
+
+
+def _transpose_pads(
+    call: Call, x: Tensor, found: Window, extra: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """Cropping at both ends and extra size at the back, from whichever attribute says it."""
+    rank = len(found.kernel)
+    auto = call.choice("auto_pad", "NOTSET", _AUTO_PADS)
+    wanted = call.attributes.integers("output_shape")
+    if wanted is None and auto in ("NOTSET", "VALID"):
+        given = call.integers("pads", (0,) * (2 * rank))
+        return list((0,) * (2 * rank) if auto == "VALID" else given), list(extra)
+    if wanted is not None and len(wanted) > rank:
+        wanted = wanted[-rank:]
+    begins, ends, rest = [0] * rank, [0] * rank, list(extra)
+    for axis in range(rank):
+        size, stride = x.shape[2 + axis], found.strides[axis]
+        full = (size - 1) * stride + (found.kernel[axis] - 1) * found.dilations[axis] + 1
+        target = size * stride if wanted is None else wanted[axis]
+        total = full + extra[axis] - target
+        if not isinstance(total, int):
+            raise UnsupportedError("'output_shape' with a dynamic input is not supported")
+        if total < 0:
+            rest[axis], total = extra[axis] - total, 0
+        small = total // 2
+        begins[axis] = small if auto == "SAME_UPPER" else total - small
+        ends[axis] = total - begins[axis]
+    return begins + ends, rest
+
+
+def _conv_transpose(call: Call) -> Tensor:
+    e, x, w, bias = call.emitter, call.tensor(0), call.tensor(1), call.optional(2)
+    rank = len(spatial_sizes(x))
+    kernel = weight_kernel(call, w)
+    strides = _spatial(call, "strides", rank, 1)
+    dilations = _spatial(call, "dilations", rank, 1)
+    found = Window(kernel, strides, dilations, (0,) * (2 * rank))
+    extra = call.integers("output_padding", (0,) * rank)
+    if len(extra) != rank:
+        raise ModelError(f"attribute 'output_padding' is {list(extra)}")
+    pads, rest = _transpose_pads(call, x, found, extra)
+    return e.op(
+        "conv_transpose", x, w, bias, strides=strides, pads=tuple(pads), dilations=dilations,
+        groups=call.integer("group", 1), output_padding=tuple(rest),
+    )  # fmt: skip
+
+
+# --- pools
+
+
+def _max_pool(call: Call) -> list[Tensor | None]:
+    e, x = call.emitter, call.tensor(0)
+    found = window(call, spatial_sizes(x), call.integers("kernel_shape"))
+    ceil_mode = call.flag("ceil_mode")
+    column_major = call.flag("storage_order")
+    attributes = {
+        "kernel": found.kernel,
+        "strides": found.strides,
+        "dilations": found.dilations,
+        "ceil_mode": ceil_mode,
+    }
+    padded = apply_pads(e, x, found, extreme_scalar(e, x.dtype, lowest=True))
+    result = e.op("max_pool", padded, pads=found.fixed_pads, **attributes)
+    if not call.wants(1):
+        return [result]
+    return [result, max_pool_indices(e, x, found, result, column_major=column_major)]
+
+
+def max_pool_indices(
+    e: Emitter, x: Tensor, found: Window, result: Tensor, *, column_major: bool
+) -> Tensor:
+    """Flat position in the whole operand of every element that a max pool chose.
+
+    Every window position is sliced out of the padded operand; the first one that equals the
+    maximum wins.
+    """
+    rank = len(found.kernel)
+    spatial, outputs = x.shape[2:], result.shape[2:]
+    lowest = extreme_scalar(e, x.dtype, lowest=True)
+    tall: list[Dim] = []
+    for axis in range(rank):
+        reach = (outputs[axis] - 1) * found.strides[axis] + 1
+        reach = reach + (found.kernel[axis] - 1) * found.dilations[axis]
+        tall.append(
+            symbolic.maximum(
+                found.pads[rank + axis], reach - spatial[axis] - found.pads[axis]
+            )
+        )
+    amounts = (0, 0, *found.pads[:rank], 0, 0, *tall)
+    padded = pad(e, x, amounts, "constant", lowest)
+    positions = pad(e, _flat_positions(e, x.shape, column_major=column_major), amounts, "constant",
+                    e.scalar(0, dtypes.i64))  # fmt: skip
+    chosen: Tensor | None = None
+    for offset in reversed(_offsets(found.kernel)):
+        starts = tuple(o * d for o, d in zip(offset, found.dilations, strict=True))
+        piece, place = (
+            e.op("slice", t, axes=tuple(range(2, 2 + rank)), starts=starts, sizes=outputs,
+                 steps=found.strides)
+            for t in (padded, positions)
+        )  # fmt: skip
+        hit = e.op("equal", piece, result)
+        chosen = place if chosen is None else e.op("where", hit, place, chosen)
+    assert chosen is not None
+    return chosen
+
+
+def _offsets(kernel: Sequence[int]) -> list[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = [()]
+    for size in kernel:
+        found = [(*o, i) for o in found for i in range(size)]
+    return found
+
+
+def _flat_positions(e: Emitter, shape: Sequence[Dim], *, column_major: bool) -> Tensor:
+    """The index of every element in the flattened tensor; columns first on request."""
+    weights: list[Dim] = []
+    order = list(range(len(shape)))
+    if column_major:
+        order[2:] = reversed(order[2:])
+    scale: Dim = 1
+    for axis in reversed(order):
+        weights.append(scale)
+        scale = scale * shape[axis]
+    weight_of = dict(zip(reversed(order), weights, strict=True))
+    total = e.scalar(0, dtypes.i64)
+    for axis, size in enumerate(shape):
+        line: list[Dim] = [1] * len(shape)
+        line[axis] = size
+        total = e.op("add", total, e.op("mul", e.iota(line, axis), e.dim(weight_of[axis])))
+    return e.broadcast_to(total, shape)
+
+
+def _average_pool(call: Call) -> Tensor:
+    e, x = call.emitter, call.tensor(0)
+    found = window(call, spatial_sizes(x), call.integers("kernel_shape"))
+    include = call.flag("count_include_pad")
+    if not found.has_fixed_pads and not include:
+        raise UnsupportedError("'auto_pad' of a dynamic dimension is not supported here")
+    padded = apply_pads(e, x, found, e.scalar(0, x.dtype))
+    return e.op(
+        "average_pool", padded, kernel=found.kernel, strides=found.strides,
+        pads=found.fixed_pads, dilations=found.dilations, ceil_mode=call.flag("ceil_mode"),
+        count_include_pad=include,
+    )  # fmt: skip
+
+
+def _lp_pool(call: Call) -> Tensor:
+    e, x = call.emitter, call.tensor(0)
+    found = window(call, spatial_sizes(x), call.integers("kernel_shape"))
+    padded = apply_pads(e, x, found, e.scalar(0, x.dtype))
+    return e.op(
+        "lp_pool", padded, kernel=found.kernel, strides=found.strides, pads=found.fixed_pads,
+        dilations=found.dilations, ceil_mode=call.flag("ceil_mode"), p=call.integer("p", 2),
+    )  # fmt: skip
+
+
+def _global(op: str) -> Build:
+    def build(call: Call) -> Tensor:
+        x = call.tensor(0)
+        axes = range(2, 2 + len(spatial_sizes(x)))
+        return reduce(call.emitter, op, x, axes, keepdims=True)
+
+    return build
+
+
+def _global_lp_pool(call: Call) -> Tensor:
+    e, x, p = call.emitter, call.tensor(0), call.integer("p", 2)
+    power = e.scalar(p, x.dtype)
+    axes = range(2, 2 + len(spatial_sizes(x)))
+    total = reduce(e, "reduce_sum", e.op("pow", e.op("abs", x), power), axes, keepdims=True)
+    return e.op("pow", total, e.op("div", e.scalar(1, x.dtype), power))
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("AveragePool", _average_pool),
+    row("Conv", _conv),
+    row("ConvTranspose", _conv_transpose),
+    row("GlobalAveragePool", _global("reduce_mean")),
+    row("GlobalLpPool", _global_lp_pool),
+    row("GlobalMaxPool", _global("reduce_max")),
+    row("LpPool", _lp_pool),
+    row("MaxPool", _max_pool),
+)

@@ -1,0 +1,277 @@
+"""Rows for elementwise ops: arithmetic, comparison, logic, activations, selection, casts.
+
+Source: ONNX operator reference (Operators.md), per op in the row.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.problems import UnsupportedError
+from tilewright.compiler.frontends.onnx.row import MICROSOFT, Build, Row, row
+from tilewright.compiler.frontends.onnx.tensors import dtype_of
+from tilewright.compiler.frontends.onnx.values import Held, Tensor
+
+_LEGACY: Final = ("consumed_inputs",)
+
+
+def _unary(op: str, **floats: float) -> Build:
+    """Graph op `op` of the first operand; `floats` are attributes and their defaults."""
+
+    def build(call: Call) -> Tensor:
+        attributes = {name: call.float(name, default) for name, default in floats.items()}
+        return call.emitter.op(op, call.tensor(0), **attributes)
+
+    return build
+
+
+def legacy_broadcast(call: Call) -> tuple[Tensor, Tensor]:
+    """The two operands; before opset 7 `axis` says where the second one's axes belong."""
+    left, right = call.tensor(0), call.tensor(1)
+    if call.opset >= 7:
+        return left, right
+    call.integer("broadcast", 0)
+    axis = call.attributes.integer("axis")
+    if axis is not None and right.rank < left.rank:
+        start = axis % max(left.rank, 1)
+        after = left.rank - start - right.rank
+        if after < 0:
+            raise ModelError(f"attribute 'axis' is {axis}, too large for {right.type}")
+        right = call.emitter.reshape(right, (*right.shape, *([1] * after)))
+    return left, right
+
+
+def _binary(op: str) -> Build:
+    return lambda call: call.emitter.op(op, *legacy_broadcast(call))
+
+
+def _variadic(op: str) -> Build:
+    """Two at a time, from the left."""
+
+    def build(call: Call) -> Tensor:
+        first, *rest = call.tensors()
+        for other in rest:
+            first = call.emitter.op(op, first, other)
+        return first
+
+    return build
+
+
+def _mean(call: Call) -> Tensor:
+    total = _variadic("add")(call)
+    assert isinstance(total, Tensor)
+    count = call.emitter.scalar(len(call.inputs), total.dtype)
+    return call.emitter.op("div", total, count)
+
+
+def _pow(call: Call) -> Tensor:
+    base, exponent = legacy_broadcast(call)
+    e = call.emitter
+    if base.dtype.is_float:
+        return e.op("pow", base, e.cast(exponent, base.dtype))
+    if exponent.dtype.is_float:
+        return e.cast(e.op("pow", e.cast(base, exponent.dtype), exponent), base.dtype)
+    return e.op("pow", base, e.cast(exponent, base.dtype))
+
+
+def _mod(call: Call) -> Tensor:
+    x, y = call.tensor(0), call.tensor(1)
+    fmod = call.flag("fmod")
+    if x.dtype.is_float and not fmod:
+        raise ModelError("attribute 'fmod' must be 1 for floats")
+    return call.emitter.op("mod", x, y, fmod=fmod)
+
+
+def _shift(call: Call) -> Tensor:
+    direction = call.choice("direction", "", ("LEFT", "RIGHT"))
+    return call.emitter.op(f"shift_{direction.lower()}", call.tensor(0), call.tensor(1))
+
+
+def _prelu(call: Call) -> Tensor:
+    x, slope = call.tensor(0), call.tensor(1)
+    if call.opset < 7 and slope.rank == 1 and slope.shape[0] != 1:
+        # One slope per channel.
+        slope = call.emitter.reshape(slope, (slope.shape[0], *([1] * (x.rank - 2))))
+    return call.emitter.op("prelu", x, slope)
+
+
+def _bound(call: Call, index: int, name: str) -> Tensor | None:
+    """A limit of Clip: an attribute before opset 11, an operand since."""
+    if call.opset < 11:
+        number = call.attributes.float(name)
+        return None if number is None else call.emitter.scalar(number, call.tensor(0).dtype)
+    return call.optional(index)
+
+
+def _clip(call: Call) -> Tensor:
+    e, x = call.emitter, call.tensor(0)
+    bounds = [_bound(call, 1, "min"), _bound(call, 2, "max")]
+    scalars = [None if b is None or not b.rank else e.reshape(b, ()) for b in bounds]
+    return e.op(
+        "clip",
+        x,
+        *(s if s is not None else b for s, b in zip(scalars, bounds, strict=True)),
+    )
+
+
+def _relu(call: Call) -> Tensor:
+    return call.emitter.op("relu", call.tensor(0))
+
+
+def _gelu(call: Call) -> Tensor:
+    form = call.choice("approximate", "none", ("none", "tanh"))
+    return call.emitter.op("gelu", call.tensor(0), approximate=form)
+
+
+def _swish(call: Call) -> Tensor:
+    e, x = call.emitter, call.tensor(0)
+    alpha = call.float("alpha", 1.0)
+    if alpha == 1.0:
+        return e.op("silu", x)
+    return e.op("mul", x, e.op("sigmoid", e.op("mul", x, e.scalar(alpha, x.dtype))))
+
+
+def _is_inf(call: Call) -> Tensor:
+    return call.emitter.op(
+        "is_inf",
+        call.tensor(0),
+        detect_positive=call.flag("detect_positive", default=True),
+        detect_negative=call.flag("detect_negative", default=True),
+    )
+
+
+def _not_greater(op: str) -> Build:
+    return lambda call: call.emitter.op(op, call.tensor(0), call.tensor(1))
+
+
+def convert(e: Emitter, x: Tensor, dtype: DType, *, saturate: bool = True) -> Tensor:
+    """`x` as `dtype` by ONNX's rules: integers wrap, only 8-bit floats saturate on request."""
+    if x.dtype == dtype:
+        return x
+    small = dtype in (dtypes.f8e4m3fn, dtypes.f8e5m2)
+    if small and saturate and x.dtype.is_float:
+        largest = 448.0 if dtype == dtypes.f8e4m3fn else 57344.0
+        finite = e.op("clip", e.cast(x, dtypes.f32), e.scalar(-largest, dtypes.f32),
+                      e.scalar(largest, dtypes.f32))  # fmt: skip
+        return e.cast(finite, dtype)
+    return e.cast(x, dtype)
+
+
+def _cast(call: Call) -> Tensor:
+    saturate = call.flag("saturate", default=True)
+    call.attributes.string("round_mode")
+    if call.opset < 6:
+        raise UnsupportedError("Cast before opset 6 is not supported")
+    return convert(
+        call.emitter, call.tensor(0), dtype_of(call.integer("to")), saturate=saturate
+    )
+
+
+def _cast_like(call: Call) -> Tensor:
+    saturate = call.flag("saturate", default=True)
+    call.attributes.string("round_mode")
+    return convert(call.emitter, call.tensor(0), call.tensor(1).dtype, saturate=saturate)
+
+
+def _identity(call: Call) -> Held:
+    held = call.held(0)
+    if held is None:
+        raise ModelError("operand 1 is missing")
+    return held
+
+
+def _dropout(call: Call) -> list[Tensor | None]:
+    """Inference: the operand itself, and a mask of ones."""
+    e, x = call.emitter, call.tensor(0)
+    training = call.opset >= 12 and call.optional(2) is not None
+    if training and any(call.array(2, "training mode").reshape(-1)):
+        ratio = (
+            0.5
+            if call.optional(1) is None
+            else float(call.array(1, "ratio").reshape(-1)[0])
+        )
+        if ratio > 0:
+            raise UnsupportedError("Dropout in training mode is not supported")
+    mask_dtype = dtypes.bool_ if call.opset >= 10 else x.dtype
+    mask = e.full(1, mask_dtype, x.shape) if call.wants(1) else None
+    return [x, mask]
+
+
+def _where(call: Call) -> Tensor:
+    return call.emitter.op("where", call.tensor(0), call.tensor(1), call.tensor(2))
+
+
+# --- com.microsoft
+
+
+def _bias_gelu(form: str) -> Build:
+    def build(call: Call) -> Tensor:
+        e, x, bias = call.emitter, call.tensor(0), call.optional(1)
+        return e.op("gelu", x if bias is None else e.op("add", x, bias), approximate=form)
+
+    return build
+
+
+def _quick_gelu(call: Call) -> Tensor:
+    e, x = call.emitter, call.tensor(0)
+    scaled = e.op("mul", x, e.scalar(call.float("alpha", 1.702), x.dtype))
+    return e.op("mul", x, e.op("sigmoid", scaled))
+
+
+_SAME: Final[dict[str, str]] = {
+    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh",
+    "Atan": "atan", "Atanh": "atanh", "BitwiseNot": "bitwise_not", "Ceil": "ceil", "Cos": "cos",
+    "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "HardSwish": "hard_swish",
+    "IsNaN": "is_nan", "Log": "log", "Mish": "mish", "Neg": "neg", "Not": "logical_not",
+    "Reciprocal": "reciprocal", "Round": "round", "Sigmoid": "sigmoid", "Sign": "sign",
+    "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus", "Softsign": "softsign", "Sqrt": "sqrt",
+    "Tan": "tan", "Tanh": "tanh",
+}  # fmt: skip
+_BINARY: Final[dict[str, str]] = {
+    "Add": "add", "And": "logical_and", "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or",
+    "BitwiseXor": "bitwise_xor", "Div": "div", "Equal": "equal", "Greater": "greater",
+    "GreaterOrEqual": "greater_equal", "Less": "less", "LessOrEqual": "less_equal", "Mul": "mul",
+    "Or": "logical_or", "Sub": "sub", "Xor": "logical_xor",
+}  # fmt: skip
+_PARAMETRIC: Final[tuple[tuple[str, str, dict[str, float]], ...]] = (
+    ("Celu", "celu", {"alpha": 1.0}),
+    ("Elu", "elu", {"alpha": 1.0}),
+    ("HardSigmoid", "hard_sigmoid", {"alpha": 0.2, "beta": 0.5}),
+    ("LeakyRelu", "leaky_relu", {"alpha": 0.01}),
+    ("Selu", "selu", {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}),
+    ("Shrink", "shrink", {"bias": 0.0, "lambd": 0.5}),
+    ("ThresholdedRelu", "thresholded_relu", {"alpha": 1.0}),
+)
+
+ROWS: Final[tuple[Row, ...]] = (
+    *(row(name, _unary(op), ignores=_LEGACY) for name, op in _SAME.items()),
+    *(row(name, _binary(op), ignores=_LEGACY) for name, op in _BINARY.items()),
+    *(row(name, _unary(op, **floats), ignores=_LEGACY) for name, op, floats in _PARAMETRIC),
+    row("BitShift", _shift),
+    row("Cast", _cast),
+    row("CastLike", _cast_like),
+    row("Clip", _clip, ignores=_LEGACY),
+    row("Dropout", _dropout, ignores=("is_test", "ratio", "seed", *_LEGACY)),
+    row("Gelu", _gelu),
+    row("Identity", _identity),
+    row("IsInf", _is_inf),
+    row("Max", _variadic("max"), ignores=_LEGACY),
+    row("Mean", _mean, ignores=_LEGACY),
+    row("Min", _variadic("min"), ignores=_LEGACY),
+    row("Mod", _mod),
+    row("PRelu", _prelu, ignores=_LEGACY),
+    row("Pow", _pow),
+    row("Relu", _relu, ignores=_LEGACY),
+    row("Sum", _variadic("add"), ignores=_LEGACY),
+    row("Swish", _swish),
+    row("Where", _where),
+    row("BiasGelu", _bias_gelu("none"), domain=MICROSOFT),
+    row("FastGelu", _bias_gelu("tanh"), domain=MICROSOFT),
+    row("Gelu", _bias_gelu("none"), domain=MICROSOFT),
+    row("QuickGelu", _quick_gelu, domain=MICROSOFT),
+)

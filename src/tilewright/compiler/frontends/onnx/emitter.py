@@ -1,0 +1,282 @@
+"""Appends graph ops for one imported model, folding what is already known.
+
+An op whose operands are small constants is computed at once by its oracle; one on small tensors
+with symbolic contents is followed (`contents`); everything else becomes a node.  Not the place
+for foreign semantics: rows decide what to emit, this decides whether anything must be.
+
+Called by rows (through `Call`) and by the importer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final, final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import InternalError, ModelError
+from tilewright.base.symbolic import Dim, Expr
+from tilewright.compiler.frontends.onnx import contents as known
+from tilewright.compiler.frontends.onnx.contents import Contents, Ratio, UndecidedError
+from tilewright.compiler.frontends.onnx.values import Tensor
+from tilewright.compiler.graph.ir import UNKNOWN_LOCATION, Graph, Location, Node, Value
+from tilewright.compiler.graph.schema import Array, OpSchema, TensorType, Trait
+from tilewright.compiler.ops import catalogue
+from tilewright.compiler.ops.shapes import normal_axis
+
+FOLD_ELEMENTS: Final = 1 << 16
+
+
+@final
+class Emitter:
+    """Writes nodes into `graph`; `location` is where the next ones come from."""
+
+    __slots__ = ("emitted", "graph", "location")
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph: Graph = graph
+        self.location: Location = UNKNOWN_LOCATION
+        self.emitted: list[Node] = []
+
+    # --- making tensors
+
+    def constant(self, array: Array, name: str = "") -> Tensor:
+        """A tensor with these elements; no node until something needs it."""
+        dtype = dtypes.from_numpy(array.dtype)
+        return Tensor(TensorType(dtype, array.shape), name, array=array)
+
+    def scalar(self, number: complex, dtype: DType) -> Tensor:
+        """A constant of rank 0."""
+        return self.constant(np.array(number).astype(dtype.numpy))
+
+    def dims(self, dims: Sequence[Dim]) -> Tensor:
+        """An i64 vector that holds `dims`."""
+        return self.from_contents(known.known(dtypes.i64, list(dims), (len(dims),)))
+
+    def dim(self, dim: Dim) -> Tensor:
+        """An i64 scalar that holds `dim`."""
+        return self.from_contents(known.known(dtypes.i64, [dim], ()))
+
+    def from_contents(self, contents: Contents) -> Tensor:
+        """A tensor of known contents; a plain constant when no symbol is in it."""
+        array = contents.constant
+        if array is not None:
+            return self.constant(array)
+        return Tensor(TensorType(contents.dtype, contents.shape), contents=contents)
+
+    def of_value(self, value: Value) -> Tensor:
+        """The tensor of a graph value."""
+        return Tensor(value.type, value.name, value=value)
+
+    # --- looking into tensors
+
+    def contents(self, tensor: Tensor) -> Contents | None:
+        """What is known about the elements of a small tensor."""
+        if tensor.contents is not None or tensor.array is None:
+            return tensor.contents
+        try:
+            return known.from_array(tensor.array, tensor.dtype)
+        except UndecidedError:
+            return None
+
+    def value(self, tensor: Tensor) -> Value:
+        """The graph value of `tensor`, made now if it has none yet."""
+        if tensor.value is None:
+            if tensor.array is not None:
+                tensor.value = self._node(
+                    "constant", (), {"value": tensor.array}, (tensor.type,)
+                ).result
+            elif tensor.contents is not None:
+                tensor.value = self._materialize(tensor.contents)
+            else:
+                raise InternalError("tensor without a value", location=self.location)
+            tensor.value.name = tensor.value.name or tensor.name
+        return tensor.value
+
+    def _materialize(self, contents: Contents) -> Value:
+        """Symbolic contents as data: a vector of dimensions, cast and divided as needed."""
+        flat = list(contents.elements.flat)
+        ratios = [v for v in flat if isinstance(v, Ratio)]
+        numerators = [v.numerator if isinstance(v, Ratio) else v for v in flat]
+        vector = self._node("shape_tensor", (), {"values": tuple(numerators)})
+        result = self.of_value(vector.result)
+        result = self.cast(self.reshape(result, contents.shape), contents.dtype)
+        if any(r.denominator != 1 for r in ratios):
+            below = np.array([r.denominator for r in ratios], contents.dtype.numpy)
+            result = self.op("div", result, self.constant(below.reshape(contents.shape)))
+        return self.value(result)
+
+    # --- ops
+
+    def op(self, name: str, *operands: Tensor | None, **attributes: object) -> Tensor:
+        """Apply an op with one result."""
+        (result,) = self.ops(name, *operands, **attributes)
+        return result
+
+    def ops(
+        self, name: str, *operands: Tensor | None, **attributes: object
+    ) -> tuple[Tensor, ...]:
+        """Apply graph op `name`; results are folded where their elements are known.
+
+        Raises: ModelError when the operands do not fit the op.
+        """
+        schema = catalogue.lookup(name).schema
+        given = list(operands)
+        while given and given[-1] is None:
+            given.pop()
+        complete = schema.complete(attributes)
+        types = schema.infer([None if t is None else t.type for t in given], complete)
+        folded = self._fold(schema, given, complete, types)
+        if folded is not None:
+            return folded
+        values = [None if t is None else self.value(t) for t in given]
+        node = self._node(name, values, attributes, types)
+        return tuple(map(self.of_value, node.results))
+
+    def _node(
+        self,
+        name: str,
+        operands: Sequence[Value | None],
+        attributes: Mapping[str, object],
+        types: Sequence[TensorType] | None = None,
+    ) -> Node:
+        schema = catalogue.lookup(name).schema
+        complete = schema.complete(attributes)
+        if types is None:
+            held = [None if v is None else v.type for v in operands]
+            types = schema.infer(held, complete)
+        node = Node(schema, operands, complete, types, location=self.location)
+        self.graph.nodes.append(node)
+        self.emitted.append(node)
+        return node
+
+    # --- folding
+
+    def _fold(
+        self,
+        schema: OpSchema,
+        operands: Sequence[Tensor | None],
+        attributes: Mapping[str, object],
+        types: Sequence[TensorType],
+    ) -> tuple[Tensor, ...] | None:
+        present = [t for t in operands if t is not None]
+        if Trait.PURE not in schema.traits or not all(t.is_static for t in types):
+            return None
+        if any(t.array is None and t.contents is None for t in present):
+            return None
+        counts = [math.prod(t.shape) for t in types] + [
+            t.array.size for t in present if t.array is not None
+        ]
+        if any(isinstance(c, int) and c > FOLD_ELEMENTS for c in counts):
+            return None
+        if all(t.array is not None for t in present):
+            return self._compute(schema, operands, attributes)
+        return self._follow(schema, present, attributes, types)
+
+    def _compute(
+        self,
+        schema: OpSchema,
+        operands: Sequence[Tensor | None],
+        attributes: Mapping[str, object],
+    ) -> tuple[Tensor, ...] | None:
+        if any(
+            isinstance(v, tuple) and any(isinstance(d, Expr) for d in v)
+            for v in attributes.values()
+        ):
+            return None
+        arrays = [None if t is None else t.array for t in operands]
+        with np.errstate(all="ignore"):
+            results = schema.evaluate(arrays, attributes)
+        return tuple(map(self.constant, results))
+
+    def _follow(
+        self,
+        schema: OpSchema,
+        present: Sequence[Tensor],
+        attributes: Mapping[str, object],
+        types: Sequence[TensorType],
+    ) -> tuple[Tensor, ...] | None:
+        held = [self.contents(t) for t in present]
+        inside = [c for c in held if c is not None]
+        if len(inside) != len(held) or len(types) != 1:
+            return None
+        try:
+            found = known.follow(schema.name, inside, attributes, types[0].dtype)
+            return (self.from_contents(found),)
+        except UndecidedError:
+            return None
+
+    # --- the ops that every family needs
+
+    def cast(self, x: Tensor, dtype: DType) -> Tensor:
+        """`x` with another element type."""
+        return x if x.dtype == dtype else self.op("cast", x, dtype=dtype)
+
+    def reshape(self, x: Tensor, shape: Sequence[Dim]) -> Tensor:
+        """`x` with another shape of the same number of elements."""
+        wanted = tuple(shape)
+        if x.shape == wanted:
+            return x
+        if x.array is not None and all(isinstance(d, int) for d in wanted):
+            # A view, so that reshaped weights stay memory-mapped.
+            if math.prod(wanted) != x.array.size:
+                raise ModelError(f"cannot reshape {x.type} to {list(wanted)}")
+            return self.constant(x.array.reshape(wanted), x.name)
+        return self.op("reshape", x, shape=wanted)
+
+    def transpose(self, x: Tensor, perm: Sequence[int]) -> Tensor:
+        """`x` with its axes in the order `perm`."""
+        order = tuple(perm)
+        if order == tuple(range(x.rank)):
+            return x
+        if x.array is not None:
+            # A strided view: transposed weights cost nothing until they are packed.
+            return self.constant(x.array.transpose(order), x.name)
+        return self.op("transpose", x, perm=order)
+
+    def broadcast_to(self, x: Tensor, shape: Sequence[Dim]) -> Tensor:
+        """`x` repeated along axes of size 1 and new leading axes."""
+        wanted = tuple(shape)
+        return x if x.shape == wanted else self.op("broadcast_to", x, shape=wanted)
+
+    def concat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
+        """The parts one after another along `axis`."""
+        return parts[0] if len(parts) == 1 else self.op("concat", *parts, axis=axis)
+
+    def slice(self, x: Tensor, axis: int, start: Dim, size: Dim, step: int = 1) -> Tensor:
+        """`size` elements of one axis from `start`."""
+        if start == 0 and step == 1 and size == x.shape[axis]:
+            return x
+        return self.op(
+            "slice", x, axes=(axis,), starts=(start,), sizes=(size,), steps=(step,)
+        )
+
+    def unsqueeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        """`x` with axes of size 1 inserted; `axes` count in the result."""
+        rank = x.rank + len(axes)
+        places = {normal_axis(a, rank) for a in axes}
+        if len(places) != len(axes):
+            raise ModelError(f"axes {list(axes)} name one axis twice")
+        rest = iter(x.shape)
+        return self.reshape(x, [1 if i in places else next(rest) for i in range(rank)])
+
+    def squeeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        """`x` without the given axes, all of size 1."""
+        places = {normal_axis(a, x.rank) for a in axes}
+        for axis in places:
+            if x.shape[axis] != 1 and isinstance(x.shape[axis], int):
+                raise ModelError(
+                    f"cannot squeeze axis {axis} of {x.type}, its size is not 1"
+                )
+        return self.reshape(x, [d for i, d in enumerate(x.shape) if i not in places])
+
+    def full(self, number: complex, dtype: DType, shape: Sequence[Dim]) -> Tensor:
+        """A tensor of one repeated number."""
+        return self.broadcast_to(self.scalar(number, dtype), shape)
+
+    def iota(self, shape: Sequence[Dim], axis: int, dtype: DType = dtypes.i64) -> Tensor:
+        """The index along `axis` at every element."""
+        return self.op("iota", shape=tuple(shape), dtype=dtype, axis=axis)

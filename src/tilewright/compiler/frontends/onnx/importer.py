@@ -1,0 +1,486 @@
+"""Walks an ONNX graph and writes the graph IR, node by node, through the table of rows.
+
+Order of meaning for an op type: a function of the model, a row of the table, the function body
+that the ONNX schema carries.  Problems are collected and the walk goes on with unknown values, so
+one pass finds all of them.  Not the rows, not the reading of files.  Called by `load` and
+`coverage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, final
+
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+    TypeProto,
+    ValueInfoProto,
+    defs,
+)
+
+from tilewright.base import symbolic
+from tilewright.base.errors import InternalError, ModelError, TilewrightError
+from tilewright.base.text import did_you_mean
+from tilewright.compiler.frontends.onnx import table
+from tilewright.compiler.frontends.onnx.attributes import AttributeReader, text_of
+from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.model import (
+    OpenModel,
+    metadata_of,
+    normal_domain,
+    opset_versions,
+)
+from tilewright.compiler.frontends.onnx.problems import (
+    Problem,
+    SkipNodeError,
+    UnsupportedError,
+)
+from tilewright.compiler.frontends.onnx.row import Result, Row
+from tilewright.compiler.frontends.onnx.scope import Record, Scope
+from tilewright.compiler.frontends.onnx.signature import (
+    Dimensions,
+    InputShapes,
+    described,
+    type_proto,
+)
+from tilewright.compiler.frontends.onnx.tensors import CODES, sparse_to_array, to_array
+from tilewright.compiler.frontends.onnx.values import (
+    Held,
+    Operand,
+    Tensor,
+    TensorSequence,
+    Unknown,
+)
+from tilewright.compiler.graph.ir import Graph, Location, Value
+
+MAX_DEPTH: Final = 32
+# Unrolled loops and inlined functions count every time; a model far beyond this is hostile.
+MAX_NODES: Final = 200_000
+_MALFORMED: Final = (ArithmeticError, LookupError, TypeError, ValueError, MemoryError)
+
+
+@final
+class Importer:
+    """Imports one model; afterwards `graph`, `problems` and `records` say what came of it."""
+
+    def __init__(self, model: OpenModel, input_shapes: InputShapes | None = None) -> None:
+        self.model: OpenModel = model
+        self.graph: Graph = Graph(metadata_of(model).name)
+        self.emitter: Emitter = Emitter(self.graph)
+        self.problems: list[Problem] = []
+        self.records: list[Record] = []
+        self._budget: int = MAX_NODES
+        self._record: Record | None = None
+        self._types: dict[str, ValueInfoProto] = {}
+        self._functions: dict[tuple[str, str, str], FunctionProto] = {
+            (normal_domain(text_of(f.domain)), text_of(f.name), text_of(f.overload)): f
+            for f in model.proto.functions
+        }
+        self._input_shapes: InputShapes | None = input_shapes
+
+    # --- the model
+
+    def run(self) -> None:
+        """Import everything; problems are collected, not raised.
+
+        Raises: UserError when `input_shapes` does not fit the model.
+        """
+        proto = self.model.proto.graph
+        for info in (*proto.value_info, *proto.output):
+            self._types[text_of(info.name)] = info
+        scope = Scope(opset_versions(self.model.proto))
+        self._initializers(proto, scope)
+        self._inputs(proto, scope)
+        for node in proto.node:
+            self._node(node, scope)
+        self._outputs(proto, scope)
+
+    def _location(self, name: str) -> Location:
+        return Location(self.model.file, name)
+
+    def _problem(self, record: Record | None, node: str, error: TilewrightError) -> None:
+        op = "" if record is None else record.title
+        self.problems.append(Problem(op, node, error.message, error.hint or ""))
+        if record is not None:
+            record.reasons.append(error.message)
+
+    def _initializers(self, proto: GraphProto, scope: Scope) -> None:
+        named = [(text_of(t.name), t, None) for t in proto.initializer]
+        named += [(text_of(s.values.name), None, s) for s in proto.sparse_initializer]
+        storage = self.model.storage
+        for name, tensor, sparse in named:
+            try:
+                array = (
+                    to_array(tensor, storage)
+                    if tensor is not None
+                    else sparse_to_array(sparse, storage)
+                )
+                scope.names[name] = self.emitter.constant(array, name)
+            except TilewrightError as error:
+                error.message = f"initializer '{name}': {error.message}"
+                self._problem(None, name, error)
+                scope.names[name] = Unknown()
+
+    def _inputs(self, proto: GraphProto, scope: Scope) -> None:
+        # Up to IR version 3 every initializer is listed as an input too; later that makes it a
+        # default that a caller could replace.  A compiled model keeps the default.
+        inputs = [v for v in proto.input if text_of(v.name) not in scope.names]
+        dimensions = Dimensions(inputs, self._input_shapes)
+        for proto_value in inputs:
+            name = text_of(proto_value.name)
+            try:
+                value = Value(dimensions.type_of(proto_value), name)
+            except TilewrightError as error:
+                error.message = f"input '{name}': {error.message}"
+                self._problem(None, name, error)
+                scope.names[name] = Unknown()
+                continue
+            if name in scope.names:
+                self._problem(None, name, ModelError(f"input '{name}' is listed twice"))
+                continue
+            self.graph.inputs.append(value)
+            scope.names[name] = self.emitter.of_value(value)
+
+    def _outputs(self, proto: GraphProto, scope: Scope) -> None:
+        if not proto.output:
+            self._problem(None, "", ModelError("the graph has no outputs"))
+        for info in proto.output:
+            name = text_of(info.name)
+            held = scope.lookup(name)
+            if isinstance(held, Unknown):
+                continue
+            self.emitter.location = self._location(name)
+            if isinstance(held, Tensor):
+                self.graph.outputs.append(self._output_value(held, name))
+                self.graph.output_names.append(name)
+                continue
+            what = "is not produced by any node" if held is None else "is not a tensor"
+            self._problem(None, name, UnsupportedError(f"output '{name}' {what}"))
+
+    def _output_value(self, held: Tensor, name: str) -> Value:
+        value = self.emitter.value(held)
+        if value.node is not None and not any(v is value for v in self.graph.outputs):
+            value.name = name
+        return value
+
+    # --- nodes
+
+    def _node(self, node: NodeProto, scope: Scope) -> None:
+        """Import one node under a record of its own."""
+        name = text_of(node.name) or next((text_of(o) for o in node.output if o), "")
+        full = f"{scope.prefix}{name}"
+        domain = normal_domain(text_of(node.domain))
+        outer_record, outer_emitted = self._record, self.emitter.emitted
+        record = Record(text_of(node.op_type), domain, full)
+        self._record = record
+        self.emitter.emitted = record.emitted
+        self.emitter.location = self._location(full)
+        if self._function(node) is None:
+            self.records.append(record)
+        try:
+            self._bind(node, scope, self._import(node, scope, record, full))
+        except SkipNodeError:
+            self._bind_unknown(node, scope)
+        except InternalError:
+            raise
+        except TilewrightError as error:
+            self._problem(record, full, error)
+            self._bind_unknown(node, scope)
+        except (*_MALFORMED, RecursionError) as error:
+            text = f"{type(error).__name__}: {error}".split("\n")[0][:200]
+            self._problem(record, full, ModelError(f"is malformed ({text})"))
+            self._bind_unknown(node, scope)
+        self._record, self.emitter.emitted = outer_record, outer_emitted
+
+    def _bind(self, node: NodeProto, scope: Scope, results: Sequence[Held | None]) -> None:
+        names = [text_of(n) for n in node.output]
+        for index, name in enumerate(names):
+            if not name:
+                continue
+            held = results[index] if index < len(results) else None
+            if held is None:
+                raise UnsupportedError(f"output {index + 1} ('{name}') is not supported")
+            if name in scope.names:
+                raise ModelError(f"value '{name}' is defined twice")
+            scope.names[name] = held
+            if isinstance(held, Tensor):
+                self._name(held, f"{scope.prefix}{name}")
+
+    @staticmethod
+    def _name(tensor: Tensor, name: str) -> None:
+        if tensor.value is not None and not tensor.value.name:
+            tensor.value.name = name
+        tensor.name = tensor.name or name
+
+    def _bind_unknown(self, node: NodeProto, scope: Scope) -> None:
+        """Stand-ins of the stated types, so that the nodes behind can still be checked."""
+        for raw in node.output:
+            name = text_of(raw)
+            if not name or name in scope.names:
+                continue
+            info = (
+                self._types.get(name) if scope.parent is None and not scope.depth else None
+            )
+            type_ = None if info is None else described(info.type)
+            scope.names[name] = (
+                Unknown()
+                if type_ is None
+                else Tensor(type_, name, Value(type_, name), stand_in=True)
+            )
+
+    def _operands(self, node: NodeProto, scope: Scope, record: Record) -> list[Held | None]:
+        found: list[Held | None] = []
+        unknown = False
+        for raw in node.input:
+            name = text_of(raw)
+            operand: Operand | None = scope.lookup(name) if name else None
+            if name and operand is None:
+                raise ModelError(f"input '{name}' is not defined before its use")
+            unknown = unknown or isinstance(operand, Unknown)
+            found.append(None if isinstance(operand, Unknown) else operand)
+        tensors = [h for h in found if isinstance(h, Tensor)]
+        record.dtypes = tuple(dict.fromkeys(t.dtype.name for t in tensors))
+        record.dims = tuple(
+            dict.fromkeys(
+                s.name
+                for t in tensors
+                for d in t.shape
+                for s in sorted(symbolic.symbols(d))
+            )
+        )
+        if unknown:
+            self._check_known(node, scope)
+            raise SkipNodeError("an input is unknown")
+        return found
+
+    def _check_known(self, node: NodeProto, scope: Scope) -> None:
+        """For a node that cannot be imported now: at least its op must be known."""
+        domain, op = normal_domain(text_of(node.domain)), text_of(node.op_type)
+        if self._function(node) is None and not self._has_meaning(domain, op, scope):
+            raise self._unknown_op(domain, op)
+
+    def _has_meaning(self, domain: str, op: str, scope: Scope) -> bool:
+        opset = scope.opsets.get(domain, 1)
+        if table.find(domain, op, opset) is not None:
+            return True
+        schema = _schema(domain, op, opset)
+        return schema is not None and bool(schema.all_function_opset_versions)
+
+    def _function(self, node: NodeProto) -> FunctionProto | None:
+        domain = normal_domain(text_of(node.domain))
+        key = (domain, text_of(node.op_type), text_of(node.overload))
+        return self._functions.get(key)
+
+    def _import(
+        self, node: NodeProto, scope: Scope, record: Record, full: str
+    ) -> Sequence[Held | None]:
+        self._budget -= 1
+        if self._budget < 0:
+            raise UnsupportedError(f"the model unrolls to more than {MAX_NODES} nodes")
+        if scope.depth > MAX_DEPTH:
+            raise UnsupportedError(f"functions and subgraphs nest deeper than {MAX_DEPTH}")
+        inputs = self._operands(node, scope, record)
+        attributes = _resolved(node, scope)
+        function = self._function(node)
+        if function is not None:
+            opsets = {
+                normal_domain(text_of(e.domain)): int(e.version)
+                for e in function.opset_import
+            }
+            return self._inline(
+                function, inputs, attributes, opsets or scope.opsets, full, scope.depth
+            )
+        opset = scope.opsets.get(record.domain)
+        if opset is None and record.domain == "":
+            raise ModelError("the model imports no opset of ONNX")
+        found = table.find(record.domain, record.op_type, opset or 1)
+        if found is None:
+            return self._expand(node, scope, inputs, attributes, full)
+        return self._call(found, node, scope, inputs, attributes)
+
+    def _call(
+        self,
+        found: Row,
+        node: NodeProto,
+        scope: Scope,
+        inputs: Sequence[Held | None],
+        attributes: Mapping[str, AttributeProto],
+    ) -> Sequence[Held | None]:
+        reader = AttributeReader(attributes)
+        call = Call(
+            node=node,
+            opset=scope.opsets.get(found.domain, 1),
+            inputs=inputs,
+            attributes=reader,
+            emitter=self.emitter,
+            storage=self.model.storage,
+            inline=lambda graph, given: self._subgraph(graph, given, scope),
+            output_count=len(node.output),
+        )
+        result: Result = found.build(call)
+        unread = [n for n in reader.unread if n not in found.ignores]
+        if unread:
+            raise UnsupportedError(f"attribute '{unread[0]}' is not supported")
+        if isinstance(result, Sequence):
+            return list(result)
+        return [result]
+
+    # --- bodies
+
+    def _subgraph(
+        self, graph: GraphProto, given: Sequence[Held], scope: Scope
+    ) -> list[Held]:
+        """Import a subgraph in place; its nodes see the names around it."""
+        inner = scope.inside()
+        if len(given) != len(graph.input):
+            raise ModelError(
+                f"subgraph '{text_of(graph.name)}' has {len(graph.input)} inputs, "
+                f"expected {len(given)}"
+            )
+        for value, held in zip(graph.input, given, strict=True):
+            inner.names[text_of(value.name)] = held
+        location = self.emitter.location
+        self._initializers(graph, inner)
+        for node in graph.node:
+            self._node(node, inner)
+        self.emitter.location = location
+        return [self._result(inner, text_of(v.name)) for v in graph.output]
+
+    def _result(self, scope: Scope, name: str) -> Held:
+        held = scope.lookup(name)
+        if held is None:
+            raise ModelError(f"output '{name}' of a subgraph is not defined")
+        if isinstance(held, Unknown):
+            raise SkipNodeError("a subgraph has a problem")
+        return held
+
+    def _inline(
+        self,
+        function: FunctionProto,
+        inputs: Sequence[Held | None],
+        attributes: Mapping[str, AttributeProto],
+        opsets: Mapping[str, int],
+        full: str,
+        depth: int,
+    ) -> Sequence[Held | None]:
+        """Import a function body in place of its call; it sees nothing but its inputs."""
+        defaults = {text_of(a.name): a for a in function.attribute_proto}
+        scope = Scope(opsets, None, defaults | dict(attributes), f"{full}/", depth + 1)
+        if len(inputs) > len(function.input):
+            raise ModelError(
+                f"function takes {len(function.input)} inputs, got {len(inputs)}"
+            )
+        for raw, held in zip(function.input, inputs, strict=False):
+            if held is not None:
+                scope.names[text_of(raw)] = held
+        absent = {text_of(n) for n in function.input} - scope.names.keys()
+        for node in function.node:
+            self._node(_without(node, absent), scope)
+        return [self._result(scope, text_of(raw)) for raw in function.output]
+
+    def _expand(
+        self,
+        node: NodeProto,
+        scope: Scope,
+        inputs: Sequence[Held | None],
+        attributes: Mapping[str, AttributeProto],
+        full: str,
+    ) -> Sequence[Held | None]:
+        """Last resort: the function body that the ONNX schema of the op carries."""
+        domain, op = normal_domain(text_of(node.domain)), text_of(node.op_type)
+        function = _schema_function(node, domain, op, scope.opsets.get(domain, 1), inputs)
+        if function is None:
+            raise self._unknown_op(domain, op)
+        schema = _schema(domain, op, scope.opsets.get(domain, 1))
+        defaults = (
+            {}
+            if schema is None
+            else {
+                name: spec.default_value
+                for name, spec in schema.attributes.items()
+                if spec.default_value.name
+            }
+        )
+        opsets = {normal_domain(e.domain): int(e.version) for e in function.opset_import}
+        outer = len(self.records)
+        results = self._inline(
+            function, inputs, defaults | dict(attributes), opsets, full, scope.depth
+        )
+        # The nodes of the body count for the op itself, not as nodes of the model.
+        record = self._record
+        for inner in self.records[outer:]:
+            if record is not None:
+                record.emitted.extend(inner.emitted)
+                record.reasons.extend(inner.reasons)
+        del self.records[outer:]
+        return results
+
+    @staticmethod
+    def _unknown_op(domain: str, op: str) -> UnsupportedError:
+        known = table.names(domain)
+        hint = did_you_mean(op, known) if known else None
+        where = f" of domain '{domain}'" if domain else ""
+        return UnsupportedError(f"op '{op}'{where} is not supported", hint=hint)
+
+
+def _resolved(node: NodeProto, scope: Scope) -> dict[str, AttributeProto]:
+    """The attributes of `node`, references to those of the function replaced."""
+    found: dict[str, AttributeProto] = {}
+    for attribute in node.attribute:
+        name, reference = text_of(attribute.name), text_of(attribute.ref_attr_name)
+        if not reference:
+            found[name] = attribute
+        elif reference in scope.attributes:
+            found[name] = scope.attributes[reference]
+    return found
+
+
+def _without(node: NodeProto, absent: set[str]) -> NodeProto:
+    """`node` with inputs that the caller left out spelled as left out."""
+    if not absent.intersection(map(text_of, node.input)):
+        return node
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    for index, raw in enumerate(node.input):
+        if text_of(raw) in absent:
+            copy.input[index] = ""
+    return copy
+
+
+def _schema(domain: str, op: str, opset: int) -> defs.OpSchema | None:
+    try:
+        return defs.get_schema(op, opset, domain)
+    except (defs.SchemaError, ValueError, TypeError):
+        return None
+
+
+def _schema_function(
+    node: NodeProto, domain: str, op: str, opset: int, inputs: Sequence[Held | None]
+) -> FunctionProto | None:
+    schema = _schema(domain, op, opset)
+    versions = [] if schema is None else list(schema.all_function_opset_versions)
+    if schema is None or not versions:
+        return None
+    version = max((v for v in versions if v <= opset), default=min(versions))
+    if version in schema.context_dependent_function_opset_versions:
+        types = [_type_bytes(held) for held in inputs]
+        data = schema.get_context_dependent_function_with_opset_version(
+            version, node.SerializeToString(), types
+        )
+    else:
+        data = schema.get_function_with_opset_version(version)
+    return FunctionProto.FromString(data) if data else None
+
+
+def _type_bytes(held: Held | None) -> bytes:
+    proto = TypeProto()
+    if isinstance(held, Tensor):
+        proto = type_proto(held.type, CODES[held.dtype])
+    elif isinstance(held, TensorSequence) and held.items:
+        first = held.items[0].type
+        proto.sequence_type.elem_type.CopyFrom(type_proto(first, CODES[first.dtype]))
+    return proto.SerializeToString()

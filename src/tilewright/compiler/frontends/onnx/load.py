@@ -1,0 +1,70 @@
+"""The front door: a model as a graph, or every reason why it is none.
+
+Called by the pipeline and the API.  Not coverage reports (see `coverage`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from tilewright.base.errors import ModelError, TilewrightError
+from tilewright.compiler.frontends.onnx.importer import Importer
+from tilewright.compiler.frontends.onnx.model import (
+    ModelMetadata,
+    OpenModel,
+    Source,
+    metadata_of,
+    open_model,
+)
+from tilewright.compiler.frontends.onnx.problems import report
+from tilewright.compiler.frontends.onnx.signature import InputShapes
+from tilewright.compiler.graph.ir import Graph
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ImportedModel:
+    """A graph and what the model said about itself."""
+
+    graph: Graph
+    metadata: ModelMetadata
+
+
+def load(source: Source, *, input_shapes: InputShapes | None = None) -> Graph:
+    """The graph of an ONNX model.
+
+    Args:
+        source: a path, the bytes of a model, or a `ModelProto`.
+        input_shapes: sizes (int) or names (str) of the dimensions of some inputs; a size fixes
+            a dynamic dimension wherever the model uses its name.
+
+    Raises: ModelError naming everything that is wrong or unsupported, in one go.
+    """
+    return load_model(source, input_shapes=input_shapes).graph
+
+
+def load_model(source: Source, *, input_shapes: InputShapes | None = None) -> ImportedModel:
+    """Like `load`, with the model's name, opsets and producer."""
+    model = open_model(source)
+    importer = import_model(model, input_shapes)
+    if importer.problems:
+        raise report(importer.problems, model.file)
+    return ImportedModel(importer.graph, metadata_of(model))
+
+
+def import_model(model: OpenModel, input_shapes: InputShapes | None = None) -> Importer:
+    """Run the importer; what it found wrong stands in `problems`.
+
+    Raises: ModelError for a model that protobuf accepts but that makes no sense at all.
+    """
+    importer = Importer(model, input_shapes)
+    try:
+        importer.run()
+    except TilewrightError:
+        raise
+    except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
+        raise ModelError(
+            f"the model is malformed ({type(error).__name__}: {error})", location=model.file
+        ) from error
+    return importer

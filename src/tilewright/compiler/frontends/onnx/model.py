@@ -1,0 +1,123 @@
+"""Reads an ONNX model from a path, bytes or proto, and says where its weights are.
+
+Large tensors stay mapped in their file.  Not the importer: nothing here looks at nodes.  Called
+by `load` and `coverage`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Final, final
+
+from google.protobuf.message import DecodeError
+from onnx import ModelProto, defs
+
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.onnx.attributes import text_of
+from tilewright.compiler.frontends.onnx.tensors import Storage, map_file
+from tilewright.compiler.frontends.onnx.wire import MalformedError, detach
+
+Source = str | PathLike[str] | bytes | bytearray | memoryview | ModelProto
+
+OLDEST_OPSET: Final = 6
+NEWEST_OPSET: Final = int(defs.onnx_opset_version())
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OpenModel:
+    """A parsed model, the place of its weights, and what to call it in messages."""
+
+    proto: ModelProto
+    storage: Storage
+    file: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ModelMetadata:
+    """What a model says about itself."""
+
+    name: str
+    opset: int
+    opsets: tuple[tuple[str, int], ...]
+    ir_version: int
+    producer: str
+    description: str
+
+
+def open_model(source: Source) -> OpenModel:
+    """Parse `source`.
+
+    Raises: ModelError when there is no such file or it is not an ONNX model.
+    """
+    if isinstance(source, ModelProto):
+        return _checked(OpenModel(source, Storage(), "<proto>"))
+    if isinstance(source, bytes | bytearray | memoryview):
+        return _parse(memoryview(source).cast("B"), None, "<bytes>")
+    path = Path(source)
+    if not path.is_file():
+        raise ModelError("no such file", location=path)
+    try:
+        data = map_file(path)
+    except OSError as error:
+        raise ModelError(f"cannot be read: {error.strerror}", location=path) from error
+    return _parse(data, path.parent, path.name)
+
+
+def _parse(data: memoryview, folder: Path | None, file: str) -> OpenModel:
+    token = f"\0{secrets.token_hex(16)}"
+    try:
+        detached = detach(data, token)
+        proto = ModelProto.FromString(detached.skeleton)
+    except (MalformedError, DecodeError) as error:
+        raise ModelError(
+            "is not an ONNX model: its bytes are not a valid protobuf", location=file
+        ) from error
+    storage = Storage(folder, data if detached.count else None, token)
+    return _checked(OpenModel(proto, storage, file))
+
+
+def _checked(model: OpenModel) -> OpenModel:
+    proto = model.proto
+    if not proto.HasField("graph"):
+        raise ModelError("is not an ONNX model: it has no graph", location=model.file)
+    opset = opset_versions(proto).get("")
+    if opset is not None and not OLDEST_OPSET <= opset <= NEWEST_OPSET:
+        raise ModelError(
+            f"uses opset {opset}, expected {OLDEST_OPSET} to {NEWEST_OPSET}",
+            location=model.file,
+            hint="convert it with onnx.version_converter.convert_version",
+        )
+    return model
+
+
+def opset_versions(proto: ModelProto) -> dict[str, int]:
+    """Version per domain; ONNX itself is the empty domain."""
+    found = {normal_domain(text_of(e.domain)): int(e.version) for e in proto.opset_import}
+    if not found and proto.ir_version < 3:
+        return {"": 1}
+    return found
+
+
+def normal_domain(domain: str) -> str:
+    """The empty string for both spellings of ONNX's own domain."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def metadata_of(model: OpenModel) -> ModelMetadata:
+    """What the model says about itself."""
+    proto = model.proto
+    opsets = opset_versions(proto)
+    producer = f"{text_of(proto.producer_name)} {text_of(proto.producer_version)}".strip()
+    return ModelMetadata(
+        name=text_of(proto.graph.name) or model.file,
+        opset=opsets.get("", 0),
+        opsets=tuple(sorted(opsets.items())),
+        ir_version=int(proto.ir_version),
+        producer=producer,
+        description=text_of(proto.doc_string),
+    )

@@ -1,0 +1,374 @@
+"""Rows for ops that move elements: transpose, concat, split, slice, pad, gather, scatter, tile.
+
+Source: ONNX operator reference (Operators.md), per op in the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from tilewright.base import dtypes, symbolic
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.problems import UnsupportedError
+from tilewright.compiler.frontends.onnx.row import Row, row
+from tilewright.compiler.frontends.onnx.values import Tensor
+from tilewright.compiler.ops.shapes import normal_axis
+
+_HUGE: Final = (1 << 31) - 1
+
+
+def _transpose(call: Call) -> Tensor:
+    x = call.tensor(0)
+    perm = call.integers("perm", tuple(reversed(range(x.rank))))
+    if sorted(perm) != list(range(x.rank)):
+        raise ModelError(
+            f"attribute 'perm' is {list(perm)}, no permutation of {x.rank} axes"
+        )
+    return call.emitter.transpose(x, perm)
+
+
+def _concat(call: Call) -> Tensor:
+    parts = call.tensors()
+    default = 1 if call.opset < 4 else None
+    return call.emitter.concat(parts, call.axis(parts[0].rank, default))
+
+
+# --- split and slice
+
+
+def _split_sizes(call: Call, dim: Dim) -> Sequence[Dim]:
+    count = call.integer("num_outputs", call.output_count)
+    given = call.attributes.integers("split") if call.opset < 13 else None
+    if given is None and call.optional(1) is not None:
+        given = call.dims(1, "the sizes")
+    if given is not None:
+        return given
+    part = symbolic.ceildiv(dim, count)
+    return [part] * (count - 1) + [dim - part * (count - 1)]
+
+
+def split(e: Emitter, x: Tensor, axis: int, sizes: Sequence[Dim]) -> list[Tensor]:
+    """Pieces of `x` of the given sizes, one after another."""
+    start: Dim = 0
+    pieces: list[Tensor] = []
+    for size in sizes:
+        pieces.append(e.slice(x, axis, start, size))
+        start = start + size
+    rest = start - x.shape[axis]
+    if isinstance(rest, int) and rest != 0:
+        raise ModelError(f"sizes {list(sizes)} do not add up to axis {axis} of {x.type}")
+    return pieces
+
+
+def _split(call: Call) -> list[Tensor]:
+    x = call.tensor(0)
+    axis = call.axis(x.rank, 0)
+    sizes = _split_sizes(call, x.shape[axis])
+    if len(sizes) != call.output_count:
+        raise ModelError(f"{len(sizes)} sizes for {call.output_count} outputs")
+    return split(call.emitter, x, axis, sizes)
+
+
+def _counted(position: Dim, size: Dim) -> Dim:
+    """A slice position counted from the front."""
+    lower, upper = symbolic.bounds(position)
+    if lower is not None and lower >= 0:
+        return position
+    if upper is not None and upper < 0:
+        return position + size
+    raise UnsupportedError(f"the sign of slice position '{position}' is unknown")
+
+
+def _clamp(position: Dim, low: Dim, high: Dim) -> Dim:
+    return symbolic.maximum(low, symbolic.minimum(position, high))
+
+
+def slice_range(start: Dim, end: Dim, step: int, size: Dim) -> tuple[Dim, Dim]:
+    """First index and number of elements of `start:end:step` over an axis of `size`.
+
+    Source: ONNX Slice, opset 13 (clamping of out-of-range positions).
+    """
+    if step > 0:
+        first = _limit(start, size, 0, size)
+        stop = _limit(end, size, 0, size)
+        return first, symbolic.maximum(0, symbolic.ceildiv(stop - first, step))
+    first = _limit(start, size, 0, size - 1)
+    stop = _limit(end, size, -1, size - 1)
+    return first, symbolic.maximum(0, symbolic.ceildiv(first - stop, -step))
+
+
+def _limit(position: Dim, size: Dim, low: Dim, high: Dim) -> Dim:
+    if isinstance(position, int) and position >= _HUGE:
+        return high
+    if isinstance(position, int) and position <= -_HUGE:
+        return low
+    return _clamp(_counted(position, size), low, high)
+
+
+def _slice_operands(
+    call: Call, rank: int
+) -> tuple[Sequence[Dim], Sequence[Dim], Sequence[int], Sequence[int]]:
+    if call.opset < 10:
+        starts, ends = call.integers("starts"), call.integers("ends")
+        axes = call.integers("axes", tuple(range(len(starts))))
+        return starts, ends, axes, [1] * len(starts)
+    starts, ends = call.dims(1, "the start"), call.dims(2, "the end")
+    axes = tuple(range(len(starts)))
+    steps: Sequence[int] = [1] * len(starts)
+    if call.optional(3) is not None:
+        axes = call.numbers(3, "the axes")
+    if call.optional(4) is not None:
+        steps = call.numbers(4, "the steps")
+    return starts, ends, [normal_axis(a, rank) for a in axes], steps
+
+
+def _slice(call: Call) -> Tensor:
+    x = call.tensor(0)
+    starts, ends, axes, steps = _slice_operands(call, x.rank)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise ModelError("starts, ends, axes and steps differ in length")
+    axes = [normal_axis(a, x.rank) for a in axes]
+    if len(set(axes)) != len(axes):
+        raise ModelError(f"axes {axes} name one axis twice")
+    kept: list[tuple[int, Dim, Dim, int]] = []
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        if step == 0:
+            raise ModelError("step is zero")
+        first, count = slice_range(start, end, step, x.shape[axis])
+        if first != 0 or step != 1 or count != x.shape[axis]:
+            kept.append((axis, first, count, step))
+    if not kept:
+        return x
+    places, firsts, counts, strides = zip(*kept, strict=True)
+    return call.emitter.op(
+        "slice", x, axes=places, starts=firsts, sizes=counts, steps=strides
+    )
+
+
+# --- pad
+
+
+def _pad_amounts(call: Call, rank: int) -> list[Dim]:
+    """Amounts per axis, all at the front first, then all at the back."""
+    if call.opset < 11:
+        return list(call.integers("pads" if call.opset >= 2 else "paddings"))
+    given = call.dims(1, "the amount of padding")
+    if call.optional(3) is None:
+        return list(given)
+    axes = [normal_axis(a, rank) for a in call.numbers(3, "the axes")]
+    if len(given) != 2 * len(axes):
+        raise ModelError(f"{len(given)} amounts for {len(axes)} axes")
+    amounts: list[Dim] = [0] * (2 * rank)
+    for index, axis in enumerate(axes):
+        amounts[axis] = given[index]
+        amounts[rank + axis] = given[index + len(axes)]
+    return amounts
+
+
+def _pad_value(call: Call, x: Tensor) -> Tensor | None:
+    if call.opset < 11:
+        return call.emitter.scalar(call.float("value", 0.0), x.dtype)
+    value = call.optional(2)
+    return None if value is None else call.emitter.reshape(value, ())
+
+
+def _pad(call: Call) -> Tensor:
+    x = call.tensor(0)
+    mode = call.choice("mode", "constant", ("constant", "edge", "reflect", "wrap"))
+    amounts = _pad_amounts(call, x.rank)
+    if len(amounts) != 2 * x.rank:
+        raise ModelError(f"{len(amounts)} amounts of padding for rank {x.rank}")
+    value = _pad_value(call, x)
+    if mode == "constant" and value is None:
+        value = call.emitter.scalar(0, x.dtype)
+    return pad(call.emitter, x, amounts, mode, value)
+
+
+def pad(
+    e: Emitter, x: Tensor, amounts: Sequence[Dim], mode: str, value: Tensor | None
+) -> Tensor:
+    """`x` with a border; negative amounts crop."""
+    rank = x.rank
+    grow: list[Dim] = list(amounts)
+    for axis in range(rank):
+        front, back = amounts[axis], amounts[rank + axis]
+        crop_front = -front if isinstance(front, int) and front < 0 else 0
+        crop_back = -back if isinstance(back, int) and back < 0 else 0
+        if crop_front or crop_back:
+            rest = x.shape[axis] - crop_front - crop_back
+            x = e.slice(x, axis, crop_front, rest)
+            grow[axis] = 0 if crop_front else front
+            grow[rank + axis] = 0 if crop_back else back
+    if all(g == 0 for g in grow):
+        return x
+    return e.op(
+        "pad", x, value if mode == "constant" else None, pads=tuple(grow), mode=mode
+    )
+
+
+# --- gather and scatter
+
+
+def _gather(call: Call) -> Tensor:
+    x = call.tensor(0)
+    return call.emitter.op("gather", x, call.tensor(1), axis=call.axis(x.rank, 0))
+
+
+def _gather_elements(call: Call) -> Tensor:
+    x = call.tensor(0)
+    return call.emitter.op("gather_elements", x, call.tensor(1), axis=call.axis(x.rank, 0))
+
+
+def _gather_nd(call: Call) -> Tensor:
+    return call.emitter.op(
+        "gather_nd",
+        call.tensor(0),
+        call.tensor(1),
+        batch_dims=call.integer("batch_dims", 0),
+    )
+
+
+_REDUCTIONS: Final = ("none", "add", "mul", "max", "min")
+
+
+def _scatter_elements(call: Call) -> Tensor:
+    x = call.tensor(0)
+    return call.emitter.op(
+        "scatter_elements",
+        x,
+        call.tensor(1),
+        call.tensor(2),
+        axis=call.axis(x.rank, 0),
+        reduction=call.choice("reduction", "none", _REDUCTIONS),
+    )
+
+
+def _scatter_nd(call: Call) -> Tensor:
+    return call.emitter.op(
+        "scatter_nd",
+        call.tensor(0),
+        call.tensor(1),
+        call.tensor(2),
+        reduction=call.choice("reduction", "none", _REDUCTIONS),
+    )
+
+
+def _compress(call: Call) -> Tensor:
+    """With a constant condition, so that the size of the result is known."""
+    e, x = call.emitter, call.tensor(0)
+    condition = call.array(1, "the condition").reshape(-1)
+    chosen = e.constant(np.flatnonzero(condition).astype(np.int64))
+    axis = call.attributes.integer("axis")
+    if axis is None:
+        count: Dim = 1
+        for dim in x.shape:
+            count = count * dim
+        return e.op("gather", e.reshape(x, (count,)), chosen, axis=0)
+    return e.op("gather", x, chosen, axis=normal_axis(axis, x.rank))
+
+
+def _non_zero(call: Call) -> Tensor:
+    """Of a constant only: otherwise the size of the result is data."""
+    found = np.nonzero(call.array(0, "the operand"))
+    return call.emitter.constant(np.array(found, np.int64).reshape(len(found), -1))
+
+
+def _reverse_sequence(call: Call) -> Tensor:
+    e, x = call.emitter, call.tensor(0)
+    time, batch = call.integer("time_axis", 0), call.integer("batch_axis", 1)
+    if sorted((time, batch)) != [0, 1]:
+        raise ModelError("time and batch axes must be 0 and 1")
+    shape: list[Dim] = [1] * x.rank
+    shape[time] = x.shape[time]
+    place = e.iota(shape, time)
+    lengths = e.unsqueeze(call.tensor(1), [i for i in range(x.rank) if i != batch])
+    last = e.op("sub", e.cast(lengths, dtypes.i64), e.scalar(1, dtypes.i64))
+    inside = e.op("less_equal", place, last)
+    index = e.op("where", inside, e.op("sub", last, place), place)
+    return e.op("gather_elements", x, e.broadcast_to(index, x.shape), axis=time)
+
+
+# --- the rest
+
+
+def _tile(call: Call) -> Tensor:
+    x = call.tensor(0)
+    if call.opset < 6:
+        repeats: list[Dim] = [1] * x.rank
+        repeats[normal_axis(call.number(2, "the axis"), x.rank)] = call.number(
+            1, "the count"
+        )
+    else:
+        repeats = list(call.dims(1, "the number of repeats"))
+    if len(repeats) != x.rank:
+        raise ModelError(f"{len(repeats)} repeats for rank {x.rank}")
+    if all(r == 1 for r in repeats):
+        return x
+    return call.emitter.op("tile", x, repeats=tuple(repeats))
+
+
+def _blocks(call: Call, x: Tensor) -> int:
+    block = call.integer("blocksize")
+    if block < 1 or x.rank != 4:
+        raise ModelError(f"attribute 'blocksize' is {block} for {x.type}")
+    return block
+
+
+def _depth_to_space(call: Call) -> Tensor:
+    e, x = call.emitter, call.tensor(0)
+    block = _blocks(call, x)
+    n, c, h, w = x.shape
+    depth = symbolic.floordiv(c, block * block)
+    mode = call.choice("mode", "DCR", ("DCR", "CRD"))
+    if mode == "DCR":
+        split_shape, perm = (n, block, block, depth, h, w), (0, 3, 4, 1, 5, 2)
+    else:
+        split_shape, perm = (n, depth, block, block, h, w), (0, 1, 4, 2, 5, 3)
+    moved = e.transpose(e.reshape(x, split_shape), perm)
+    return e.reshape(moved, (n, depth, h * block, w * block))
+
+
+def _space_to_depth(call: Call) -> Tensor:
+    e, x = call.emitter, call.tensor(0)
+    block = _blocks(call, x)
+    n, c, h, w = x.shape
+    rows, columns = symbolic.floordiv(h, block), symbolic.floordiv(w, block)
+    mode = call.choice("mode", "DCR", ("DCR", "CRD"))
+    perm = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    moved = e.transpose(e.reshape(x, (n, c, rows, block, columns, block)), perm)
+    return e.reshape(moved, (n, c * (block * block), rows, columns))
+
+
+def _trilu(call: Call) -> Tensor:
+    k = 0 if call.optional(1) is None else call.number(1, "the diagonal")
+    return call.emitter.op(
+        "trilu", call.tensor(0), upper=call.flag("upper", default=True), k=k
+    )
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("Compress", _compress),
+    row("Concat", _concat),
+    row("DepthToSpace", _depth_to_space),
+    row("Gather", _gather),
+    row("GatherElements", _gather_elements),
+    row("GatherND", _gather_nd),
+    row("NonZero", _non_zero),
+    row("Pad", _pad),
+    row("ReverseSequence", _reverse_sequence),
+    row("Scatter", _scatter_elements),
+    row("ScatterElements", _scatter_elements),
+    row("ScatterND", _scatter_nd),
+    row("Slice", _slice),
+    row("SpaceToDepth", _space_to_depth),
+    row("Split", _split),
+    row("Tile", _tile),
+    row("Transpose", _transpose),
+    row("Trilu", _trilu),
+)

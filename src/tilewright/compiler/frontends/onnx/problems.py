@@ -1,0 +1,72 @@
+"""What a model cannot have compiled, collected while it is imported.
+
+A problem names a node in the model's terms and says what is wrong; the list keeps going after the
+first so that a user sees all of them at once.  Not for bugs of ours (those are `InternalError`).
+Filled by the importer, turned into one `ModelError` by `load` and into rows by `coverage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from tilewright.base.errors import ModelError, TilewrightError
+from tilewright.base.text import plural
+
+SHOWN: Final = 40
+
+
+@final
+class UnsupportedError(ModelError):
+    """The model is well formed but asks for something that Tilewright does not compile."""
+
+
+@final
+class SkipNodeError(TilewrightError):
+    """The node depends on one whose problem is already reported; never reaches a user."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One reason why a model does not load; `node` is empty for the model as a whole."""
+
+    op_type: str
+    node: str
+    reason: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        where = f"node '{self.node}' ({self.op_type}): " if self.op_type else ""
+        return where + self.reason
+
+
+def _grouped(problems: Sequence[Problem]) -> Iterable[str]:
+    """One line per distinct (op, reason), with the nodes it concerns."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for problem in problems:
+        groups.setdefault((problem.op_type, problem.reason), []).append(problem.node)
+    for (op_type, reason), nodes in groups.items():
+        if not op_type:
+            yield reason
+            continue
+        names = ", ".join(f"'{n}'" for n in nodes[:3])
+        more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
+        yield f"{op_type} {names}{more}: {reason}"
+
+
+def report(problems: Sequence[Problem], file: str) -> ModelError:
+    """One error that names every problem of the model.
+
+    A single problem reads as a plain message; several become a list, equal reasons once.
+    """
+    hints = dict.fromkeys(p.hint for p in problems if p.hint)
+    hint = "; ".join(hints) or f"see all of it: tilewright coverage {file}"
+    if len(problems) == 1:
+        return ModelError(str(problems[0]), location=file, hint=hint)
+    lines = list(_grouped(problems))
+    rest = [f"  and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+    listing = "\n".join([f"  {line}" for line in lines[:SHOWN]] + rest)
+    head = f"{plural(len(problems), 'problem')} in the model"
+    return ModelError(f"{head}\n{listing}", location=file, hint=hint)

@@ -1,0 +1,227 @@
+"""Rows for reductions: sums, extremes, norms, positions of extremes, running sums, top-k.
+
+Source: ONNX operator reference (Operators.md), per op in the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.row import Build, Row, row
+from tilewright.compiler.frontends.onnx.shapes import one_hot
+from tilewright.compiler.frontends.onnx.values import Tensor
+from tilewright.compiler.ops.shapes import normal_axes, normal_axis
+
+Reduce = Callable[[Emitter, Tensor, tuple[int, ...], bool], Tensor]
+
+
+def reduce(
+    e: Emitter, op: str, x: Tensor, axes: Sequence[int], *, keepdims: bool
+) -> Tensor:
+    """Graph op `op` over `axes`; no axes, no op."""
+    return e.op(op, x, axes=tuple(axes), keepdims=keepdims) if axes else x
+
+
+def _axes(call: Call, operand_since: int) -> tuple[int, ...] | None:
+    """Axes to reduce; None means leave the operand alone."""
+    x = call.tensor(0)
+    if call.opset < operand_since:
+        given = call.attributes.integers("axes") or ()
+    else:
+        given = () if call.optional(1) is None else call.numbers(1, "the axes")
+    noop = call.flag("noop_with_empty_axes")
+    if not given:
+        return None if noop else tuple(range(x.rank))
+    return normal_axes(given, x.rank)
+
+
+def _reduction(function: Reduce, *, operand_since: int = 18) -> Build:
+    """A reduction by `function(emitter, x, axes, keepdims)`."""
+
+    def build(call: Call) -> Tensor:
+        e, x = call.emitter, call.tensor(0)
+        keepdims = call.flag("keepdims", default=True)
+        axes = _axes(call, operand_since)
+        return function(e, x, () if axes is None else axes, keepdims)
+
+    return build
+
+
+def _plain(op: str) -> Reduce:
+    def function(e: Emitter, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+        if not x.dtype.is_bool:
+            return reduce(e, op, x, axes, keepdims=keepdims)
+        wide = reduce(e, op, e.cast(x, dtypes.u8), axes, keepdims=keepdims)
+        return e.cast(wide, dtypes.bool_)
+
+    return function
+
+
+def _l1(e: Emitter, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    return reduce(e, "reduce_sum", e.op("abs", x), axes, keepdims=keepdims)
+
+
+def _sum_square(e: Emitter, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    return reduce(e, "reduce_sum", e.op("mul", x, x), axes, keepdims=keepdims)
+
+
+def _l2(e: Emitter, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    return through_float(e, _sum_square(e, x, axes, keepdims), "sqrt")
+
+
+def _log_sum(e: Emitter, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    return through_float(e, reduce(e, "reduce_sum", x, axes, keepdims=keepdims), "log")
+
+
+def _log_sum_exp(e: Emitter, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    """Shifted by the largest element, so that it does not overflow."""
+    wide = x if x.dtype.is_float else e.cast(x, dtypes.f32)
+    top = reduce(e, "reduce_max", wide, axes, keepdims=True)
+    finite = e.op("is_inf", top)
+    shift = e.op("where", finite, e.scalar(0, wide.dtype), top)
+    total = reduce(
+        e, "reduce_sum", e.op("exp", e.op("sub", wide, shift)), axes, keepdims=True
+    )
+    result = e.op("add", e.op("log", total), shift)
+    if not keepdims:
+        result = e.reshape(result, [d for i, d in enumerate(x.shape) if i not in axes])
+    return e.cast(result, x.dtype)
+
+
+def through_float(e: Emitter, x: Tensor, op: str) -> Tensor:
+    """A float function of `x`, in f64 and back when `x` holds integers."""
+    if x.dtype.is_float:
+        return e.op(op, x)
+    return e.cast(e.op(op, e.cast(x, dtypes.f64)), x.dtype)
+
+
+def _arg(op: str) -> Build:
+    def build(call: Call) -> Tensor:
+        x = call.tensor(0)
+        return call.emitter.op(
+            op,
+            x,
+            axis=call.axis(x.rank, 0),
+            keepdims=call.flag("keepdims", default=True),
+            select_last=call.flag("select_last_index"),
+        )
+
+    return build
+
+
+def _cumsum(call: Call) -> Tensor:
+    x = call.tensor(0)
+    return call.emitter.op(
+        "cumsum",
+        x,
+        axis=normal_axis(call.number(1, "the axis"), x.rank),
+        exclusive=call.flag("exclusive"),
+        reverse=call.flag("reverse"),
+    )
+
+
+def _cumprod(call: Call) -> Tensor:
+    """Step by step along an axis of known length."""
+    e, x = call.emitter, call.tensor(0)
+    axis = normal_axis(call.number(1, "the axis"), x.rank)
+    exclusive, reverse = call.flag("exclusive"), call.flag("reverse")
+    size = x.shape[axis]
+    if not isinstance(size, int) or size > 1024:
+        raise ModelError(f"CumProd along axis {axis} of {x.type} is not supported")
+    pieces = [e.slice(x, axis, i, 1) for i in range(size)]
+    if reverse:
+        pieces.reverse()
+    total = e.full(1, x.dtype, [1 if i == axis else d for i, d in enumerate(x.shape)])
+    results: list[Tensor] = []
+    for piece in pieces:
+        before, total = total, e.op("mul", total, piece)
+        results.append(before if exclusive else total)
+    if reverse:
+        results.reverse()
+    return e.concat(results, axis) if results else x
+
+
+def _top_k(call: Call) -> list[Tensor]:
+    x = call.tensor(0)
+    if call.opset < 10:
+        count: Dim = call.integer("k")
+    else:
+        (count,) = call.dims(1, "k")
+    results = call.emitter.ops(
+        "top_k",
+        x,
+        k=count,
+        axis=call.axis(x.rank, -1),
+        largest=call.flag("largest", default=True),
+        sorted=call.flag("sorted", default=True),
+    )
+    return list(results)
+
+
+def _softmax(op: str) -> Build:
+    """Before opset 13 all axes from `axis` on count as one."""
+
+    def build(call: Call) -> Tensor:
+        e, x = call.emitter, call.tensor(0)
+        axis = call.axis(x.rank, -1 if call.opset >= 13 else 1)
+        if call.opset >= 13 or axis == x.rank - 1:
+            return e.op(op, x, axis=axis)
+        return e.reshape(e.op(op, _flattened(e, x, axis), axis=-1), x.shape)
+
+    return build
+
+
+def _flattened(e: Emitter, x: Tensor, axis: int) -> Tensor:
+    rest: Dim = 1
+    for dim in x.shape[axis:]:
+        rest = rest * dim
+    return e.reshape(x, (*x.shape[:axis], rest))
+
+
+def _hardmax(call: Call) -> Tensor:
+    """One at the first largest element, zero elsewhere."""
+    e, x = call.emitter, call.tensor(0)
+    axis = call.axis(x.rank, -1 if call.opset >= 13 else 1)
+    flat = x if call.opset >= 13 else _flattened(e, x, axis)
+    best = e.op("arg_max", flat, axis=axis, keepdims=False)
+    hot = e.cast(one_hot(e, best, flat.shape[axis], axis), x.dtype)
+    return e.reshape(hot, x.shape)
+
+
+def extreme_scalar(e: Emitter, dtype: DType, *, lowest: bool) -> Tensor:
+    """The smallest or largest number of a type (infinite for floats)."""
+    if dtype.is_float:
+        return e.scalar(-np.inf if lowest else np.inf, dtype)
+    info = np.iinfo(dtype.numpy)
+    return e.scalar(int(info.min if lowest else info.max), dtype)
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("ArgMax", _arg("arg_max")),
+    row("ArgMin", _arg("arg_min")),
+    row("CumProd", _cumprod),
+    row("CumSum", _cumsum),
+    row("Hardmax", _hardmax),
+    row("LogSoftmax", _softmax("log_softmax")),
+    row("ReduceL1", _reduction(_l1)),
+    row("ReduceL2", _reduction(_l2)),
+    row("ReduceLogSum", _reduction(_log_sum)),
+    row("ReduceLogSumExp", _reduction(_log_sum_exp)),
+    row("ReduceMax", _reduction(_plain("reduce_max"))),
+    row("ReduceMean", _reduction(_plain("reduce_mean"))),
+    row("ReduceMin", _reduction(_plain("reduce_min"))),
+    row("ReduceProd", _reduction(_plain("reduce_prod"))),
+    row("ReduceSum", _reduction(_plain("reduce_sum"), operand_since=13)),
+    row("ReduceSumSquare", _reduction(_sum_square)),
+    row("Softmax", _softmax("softmax")),
+    row("TopK", _top_k),
+)

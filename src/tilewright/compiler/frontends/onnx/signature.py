@@ -1,0 +1,195 @@
+"""The inputs of a model: element types, shapes, and the symbols of dynamic dimensions.
+
+A `dim_param` becomes a symbol of that name, an unnamed dynamic dimension one named after its
+input; every symbol is at least 1.  The caller may fix or rename dimensions per input; a number
+given for a named dimension holds for all inputs that share the name.  Not shape inference (that
+is `ops`).  Called by the importer once per model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, final
+
+from onnx import TensorShapeProto, TypeProto, ValueInfoProto
+
+from tilewright.base import symbolic
+from tilewright.base.errors import ModelError, TilewrightError, UserError
+from tilewright.base.symbolic import Dim
+from tilewright.base.text import did_you_mean, identifier, unique
+from tilewright.compiler.frontends.onnx.attributes import text_of
+from tilewright.compiler.frontends.onnx.problems import UnsupportedError
+from tilewright.compiler.frontends.onnx.tensors import dtype_of
+from tilewright.compiler.graph.schema import TensorType
+
+InputShapes = Mapping[str, Sequence[int | str]]
+_OPERATORS: Final = "+-*/%()"
+MAX_DIM: Final = 1 << 48
+
+
+@final
+class Dimensions:
+    """The dynamic dimensions of a model by the name ONNX gives them."""
+
+    __slots__ = ("_overrides", "_params", "_symbols")
+
+    def __init__(
+        self, inputs: Sequence[ValueInfoProto], overrides: InputShapes | None = None
+    ) -> None:
+        self._overrides: InputShapes = overrides or {}
+        self._symbols: set[str] = set()
+        self._params: dict[str, Dim] = {}
+        known = [text_of(v.name) for v in inputs]
+        for name in self._overrides:
+            if name not in known:
+                raise UserError(
+                    f"input_shapes names '{name}', which is no input of the model",
+                    hint=did_you_mean(name, known) or f"inputs: {' '.join(known)}",
+                )
+        for value in inputs:
+            self._bind(value)
+        self._declare(inputs)
+
+    def _bind(self, value: ValueInfoProto) -> None:
+        """Note the numbers and names that an override gives to named dimensions."""
+        given = self._overrides.get(text_of(value.name))
+        dims = list(value.type.tensor_type.shape.dim)
+        if given is None or not value.type.tensor_type.HasField("shape"):
+            return
+        where = f"input '{text_of(value.name)}'"
+        if len(given) != len(dims):
+            raise UserError(
+                f"input_shapes has rank {len(given)}, the model has {len(dims)}",
+                location=where,
+            )
+        for axis, (dim, wanted) in enumerate(zip(dims, given, strict=True)):
+            fixed = dim.dim_value if dim.HasField("dim_value") else None
+            if fixed is not None and fixed > 0 and wanted != fixed:
+                raise UserError(
+                    f"input_shapes has {wanted!r} for axis {axis}, the model has {fixed}",
+                    location=where,
+                )
+            param = text_of(dim.dim_param)
+            if not param:
+                continue
+            chosen: Dim = wanted if isinstance(wanted, int) else self._symbol(wanted)
+            previous = self._params.setdefault(param, chosen)
+            if previous != chosen:
+                raise UserError(
+                    f"input_shapes gives dimension '{param}' as {previous} and as {chosen}",
+                    location=where,
+                )
+
+    def _declare(self, inputs: Sequence[ValueInfoProto]) -> None:
+        """Make the symbols: plain names first, so that expressions can refer to them."""
+        params = [
+            text_of(dim.dim_param)
+            for value in inputs
+            for dim in value.type.tensor_type.shape.dim
+            if dim.dim_param
+        ]
+        plain = [p for p in params if not any(c in p for c in _OPERATORS)]
+        for param in plain + params:
+            if param not in self._params:
+                self._params[param] = self._expression(param) or self._fresh(param)
+
+    def _expression(self, param: str) -> Dim | None:
+        """`past + sequence` in terms of other dimensions, when it is that."""
+        if not any(c in param for c in _OPERATORS):
+            return None
+        try:
+            parsed = symbolic.parse(param)
+        except TilewrightError:
+            return None
+        env = {s.name: self._params.get(s.name) for s in symbolic.symbols(parsed)}
+        found = {name: dim for name, dim in env.items() if dim is not None}
+        if not env or len(found) != len(env):
+            return None
+        return symbolic.substitute(parsed, found)
+
+    def _symbol(self, name: str) -> Dim:
+        cleaned = identifier(name, fallback="d")
+        self._symbols.add(cleaned)
+        return symbolic.symbol(cleaned, 1)
+
+    def _fresh(self, name: str) -> Dim:
+        return self._symbol(unique(identifier(name, fallback="d"), self._symbols))
+
+    def type_of(self, value: ValueInfoProto) -> TensorType:
+        """The type of one input.
+
+        Raises: UnsupportedError for sequences, maps, strings and inputs of unknown rank.
+        """
+        proto = value.type
+        name = text_of(value.name)
+        kind = proto.WhichOneof("value")
+        if kind != "tensor_type":
+            words = (kind or "unknown").removesuffix("_type").replace("_", " ")
+            raise UnsupportedError(f"type {words} is not supported")
+        dtype = dtype_of(proto.tensor_type.elem_type)
+        given = self._overrides.get(name)
+        if proto.tensor_type.HasField("shape"):
+            dims = list(proto.tensor_type.shape.dim)
+            words_given = given or [""] * len(dims)
+            shape = [
+                self._dim(d, w, f"{name}_d{i}")
+                for i, (d, w) in enumerate(zip(dims, words_given, strict=True))
+            ]
+            return TensorType(dtype, tuple(shape))
+        if given is None:
+            raise UnsupportedError(
+                "shape is unknown, even its rank",
+                hint=f"give it: input_shapes={{'{name}': (1, 'sequence', ...)}}",
+            )
+        free = [w if isinstance(w, int) else self._symbol(w) for w in given]
+        return TensorType(dtype, tuple(free))
+
+    def _dim(self, dim: TensorShapeProto.Dimension, wanted: int | str, name: str) -> Dim:
+        if dim.HasField("dim_value") and dim.dim_value >= 0:
+            if dim.dim_value > MAX_DIM:
+                raise ModelError(f"dimension {dim.dim_value} is too large")
+            return int(dim.dim_value)
+        param = text_of(dim.dim_param)
+        if param:
+            return self._params[param]
+        if isinstance(wanted, int):
+            return wanted
+        return self._symbol(wanted) if wanted else self._fresh(name)
+
+
+def described(type_: TypeProto) -> TensorType | None:
+    """The type that a `value_info` states, when it is a tensor of static or no shape issue.
+
+    Used to go on behind a node that could not be imported, never to decide anything.
+    """
+    if type_.WhichOneof("value") != "tensor_type" or not type_.tensor_type.HasField(
+        "shape"
+    ):
+        return None
+    try:
+        dtype = dtype_of(type_.tensor_type.elem_type)
+    except TilewrightError:
+        return None
+    shape: list[Dim] = []
+    for index, dim in enumerate(type_.tensor_type.shape.dim):
+        if dim.HasField("dim_value"):
+            shape.append(int(dim.dim_value))
+        else:
+            shape.append(
+                symbolic.symbol(identifier(text_of(dim.dim_param) or f"d{index}"), 0)
+            )
+    return TensorType(dtype, tuple(shape))
+
+
+def type_proto(type_: TensorType, code: int) -> TypeProto:
+    """The ONNX form of a tensor type, for functions that depend on their context."""
+    proto = TypeProto()
+    proto.tensor_type.elem_type = code
+    proto.tensor_type.shape.SetInParent()
+    for dim in type_.shape:
+        added = proto.tensor_type.shape.dim.add()
+        if isinstance(dim, int):
+            added.dim_value = dim
+        else:
+            added.dim_param = str(dim)
+    return proto

@@ -1,0 +1,63 @@
+"""The rows of all families, found by domain, op type and opset.
+
+The one place that lists the families.  Called by the importer for every node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from tilewright.base.errors import InternalError
+from tilewright.compiler.frontends.onnx import (
+    contraction,
+    convolution,
+    elementwise,
+    movement,
+    normalization,
+    reduction,
+    shapes,
+)
+from tilewright.compiler.frontends.onnx.row import Row
+
+_FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
+    contraction.ROWS,
+    convolution.ROWS,
+    elementwise.ROWS,
+    movement.ROWS,
+    normalization.ROWS,
+    reduction.ROWS,
+    shapes.ROWS,
+)
+
+
+def _index(families: Iterable[Iterable[Row]]) -> dict[tuple[str, str], list[Row]]:
+    found: dict[tuple[str, str], list[Row]] = {}
+    for rows in families:
+        for entry in rows:
+            others = found.setdefault((entry.domain, entry.name), [])
+            if any(_overlap(entry, other) for other in others):
+                raise InternalError(f"ONNX op '{entry.name}' has two rows for one opset")
+            others.append(entry)
+    return found
+
+
+def _overlap(one: Row, other: Row) -> bool:
+    latest = max(one.since, other.since)
+    return all(r.until is None or latest <= r.until for r in (one, other))
+
+
+_ROWS: Final = _index(_FAMILIES)
+
+
+def find(domain: str, name: str, opset: int) -> Row | None:
+    """The row for an op type at this opset, or None."""
+    for entry in _ROWS.get((domain, name), ()):
+        if entry.since <= opset and (entry.until is None or opset <= entry.until):
+            return entry
+    return None
+
+
+def names(domain: str) -> tuple[str, ...]:
+    """The op types with a row in `domain`."""
+    return tuple(sorted(n for d, n in _ROWS if d == domain))

@@ -1,0 +1,260 @@
+"""ONNX tensors as numpy arrays, without copying where the bytes are already at hand.
+
+Reads inline, typed, sparse and external data, checks every size against the declared shape, and
+keeps external files inside the model's folder.  Not about graph values; called by the importer
+for initializers, constants and attribute tensors.
+
+Source: onnx.proto3 (TensorProto, SparseTensorProto), ONNX ExternalData.md.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Final, final
+
+import numpy as np
+from onnx import SparseTensorProto, TensorProto
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.onnx.problems import UnsupportedError
+from tilewright.compiler.graph.schema import Array
+
+_T: Final = TensorProto
+DTYPES: Final[dict[int, DType]] = {
+    _T.FLOAT: dtypes.f32,
+    _T.UINT8: dtypes.u8,
+    _T.INT8: dtypes.i8,
+    _T.UINT16: dtypes.u16,
+    _T.INT16: dtypes.i16,
+    _T.INT32: dtypes.i32,
+    _T.INT64: dtypes.i64,
+    _T.BOOL: dtypes.bool_,
+    _T.FLOAT16: dtypes.f16,
+    _T.DOUBLE: dtypes.f64,
+    _T.UINT32: dtypes.u32,
+    _T.UINT64: dtypes.u64,
+    _T.BFLOAT16: dtypes.bf16,
+    _T.FLOAT8E4M3FN: dtypes.f8e4m3fn,
+    _T.FLOAT8E5M2: dtypes.f8e5m2,
+    _T.UINT4: dtypes.u4,
+    _T.INT4: dtypes.i4,
+}
+CODES: Final = {dtype: code for code, dtype in DTYPES.items()}
+MAX_BYTES: Final = 1 << 40
+
+# Which repeated field holds the elements when there is no raw data; the rest is in int32_data.
+_TYPED_FIELDS: Final = {
+    dtypes.f32: "float_data",
+    dtypes.f64: "double_data",
+    dtypes.i64: "int64_data",
+    dtypes.u32: "uint64_data",
+    dtypes.u64: "uint64_data",
+}
+# Stored in int32_data as bit patterns, not as values.
+_PATTERNS: Final[dict[DType, type[np.generic]]] = {
+    dtypes.f16: np.uint16,
+    dtypes.bf16: np.uint16,
+    dtypes.f8e4m3fn: np.uint8,
+    dtypes.f8e5m2: np.uint8,
+}
+
+
+def dtype_name(code: int) -> str:
+    """What ONNX calls element type `code`."""
+    try:
+        return str(_T.DataType.Name(code)).lower()
+    except ValueError:
+        return f"element type {code}"
+
+
+def dtype_of(code: int) -> DType:
+    """The row of ONNX element type `code`.
+
+    Raises: UnsupportedError for strings, complex numbers and other types without a row.
+    """
+    found = DTYPES.get(code)
+    if found is None:
+        raise UnsupportedError(f"type {dtype_name(code)} is not supported")
+    return found
+
+
+@final
+@dataclass(slots=True)
+class Storage:
+    """Where tensor bytes outside the proto live.
+
+    `data` and `token` belong to tensors that `wire.detach` took out of the model; `folder` is
+    where the model lies, or None when it has no place on disk.
+    """
+
+    folder: Path | None = None
+    data: memoryview | None = None
+    token: str = ""
+    _files: dict[Path, memoryview] = field(default_factory=dict[Path, memoryview])
+
+    def read(self, tensor: TensorProto) -> memoryview:
+        """The bytes that an external tensor refers to, mapped, bounds-checked.
+
+        Raises: ModelError for a bad reference or a path outside the model's folder.
+        """
+        entries = {e.key: e.value for e in tensor.external_data}
+        location = entries.get("location", "")
+        data = self.data
+        if data is None or location != self.token:
+            data = self._map(self._path(location))
+        offset = _number(entries.get("offset", "0"), "offset")
+        length = _number(entries.get("length", str(len(data) - offset)), "length")
+        if offset + length > len(data):
+            raise ModelError(
+                f"external data ends at byte {offset + length}, but "
+                f"'{location}' has {len(data)} bytes"
+            )
+        return data[offset : offset + length]
+
+    def _path(self, location: str) -> Path:
+        """The file called `location`, proven to lie inside the model's folder."""
+        if self.folder is None:
+            raise ModelError(
+                f"weights are in the external file '{location}', but the model has no folder",
+                hint="pass the path of the model instead of its bytes",
+            )
+        pure = PurePosixPath(location)
+        absolute = pure.is_absolute() or PureWindowsPath(location).anchor
+        if not location or absolute or "\0" in location:
+            raise ModelError(f"external data path '{location}' is not a relative path")
+        if ".." in pure.parts or ".." in PureWindowsPath(location).parts:
+            raise ModelError(f"external data path '{location}' leaves the model's folder")
+        root = self.folder.resolve()
+        path = (root / pure).resolve()
+        if not path.is_relative_to(root):
+            raise ModelError(
+                f"external data path '{location}' leads outside the model's folder"
+            )
+        if not path.is_file():
+            raise ModelError(
+                f"external data file '{location}' does not exist",
+                hint=f"expected it in {root}",
+            )
+        return path
+
+    def _map(self, path: Path) -> memoryview:
+        found = self._files.get(path)
+        if found is None:
+            found = self._files[path] = map_file(path)
+        return found
+
+
+def map_file(path: Path) -> memoryview:
+    """The contents of a file, mapped read-only."""
+    with path.open("rb") as stream:
+        if path.stat().st_size == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _number(text: str, what: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise ModelError(f"external data has {what} '{text[:40]}', expected a number")
+    return int(text)
+
+
+def shape_of(dims: object, limit_bytes: int = MAX_BYTES) -> tuple[int, ...]:
+    """Dimensions of a stored tensor.  Raises: ModelError for negative or absurd ones."""
+    shape = tuple(int(d) for d in dims)  # pyright: ignore[reportGeneralTypeIssues]
+    if any(d < 0 for d in shape):
+        raise ModelError(f"tensor has shape {list(shape)}, dimensions must not be negative")
+    if math.prod(d for d in shape if d) > limit_bytes or len(shape) > 64:
+        raise ModelError(f"tensor has shape {list(shape)[:8]}, which is too large")
+    return shape
+
+
+def to_array(tensor: TensorProto, storage: Storage) -> Array:
+    """The elements of `tensor`, a view of its bytes when those are stored as they are.
+
+    Raises: ModelError for data that does not fit the shape; UnsupportedError for its type.
+    """
+    dtype = dtype_of(tensor.data_type)
+    shape = shape_of(tensor.dims)
+    if tensor.data_location == _T.EXTERNAL:
+        return _from_bytes(storage.read(tensor), dtype, shape)
+    if tensor.HasField("raw_data"):
+        return _from_bytes(memoryview(tensor.raw_data), dtype, shape)
+    return _from_fields(tensor, dtype, shape)
+
+
+def _from_bytes(data: memoryview, dtype: DType, shape: tuple[int, ...]) -> Array:
+    count = math.prod(shape)
+    expected = (count * dtype.bits + 7) // 8
+    if len(data) != expected:
+        raise ModelError(
+            f"tensor {dtype}{list(shape)} has {len(data)} bytes of data, expected {expected}"
+        )
+    if dtype.bits == 4:
+        return _unpack(np.frombuffer(data, np.uint8), dtype, shape)
+    if dtype.is_bool:
+        return (np.frombuffer(data, np.uint8) != 0).reshape(shape)
+    return np.frombuffer(data, dtype.numpy).reshape(shape)
+
+
+def _unpack(packed: Array, dtype: DType, shape: tuple[int, ...]) -> Array:
+    """One element per byte from two per byte, low half first."""
+    halves = np.stack([packed & 15, packed >> 4], axis=-1).reshape(-1)
+    values = halves[: math.prod(shape)].reshape(shape)
+    if dtype.is_signed:
+        values = (values.astype(np.int8) ^ 8) - 8
+    return values.astype(dtype.numpy)
+
+
+def _from_fields(tensor: TensorProto, dtype: DType, shape: tuple[int, ...]) -> Array:
+    name = _TYPED_FIELDS.get(dtype, "int32_data")
+    stored = getattr(tensor, name)
+    count = math.prod(shape)
+    expected = (count + 1) // 2 if dtype.bits == 4 else count
+    if len(stored) != expected:
+        raise ModelError(
+            f"tensor {dtype}{list(shape)} has {len(stored)} elements in {name}, "
+            f"expected {expected}"
+        )
+    if name != "int32_data":
+        return np.array(stored, dtype.numpy).reshape(shape)
+    values = np.array(stored, np.int32)
+    if dtype.bits == 4:
+        return _unpack(values.astype(np.uint8), dtype, shape)
+    pattern = _PATTERNS.get(dtype)
+    if pattern is not None:
+        return values.astype(pattern).view(dtype.numpy).reshape(shape)
+    return values.astype(dtype.numpy).reshape(shape)
+
+
+def sparse_to_array(sparse: SparseTensorProto, storage: Storage) -> Array:
+    """A sparse tensor written out in full.
+
+    Raises: ModelError for indices outside the shape or of a wrong form.
+    """
+    shape = shape_of(sparse.dims, 1 << 32)
+    values = to_array(sparse.values, storage).reshape(-1)
+    indices = to_array(sparse.indices, storage)
+    if indices.dtype != np.int64:
+        raise ModelError("sparse tensor has indices that are not int64")
+    if indices.ndim == 2 and indices.shape == (len(values), len(shape)):
+        upper = np.array(shape, np.int64)
+        if np.any(indices < 0) or np.any(indices >= upper):
+            raise ModelError(f"sparse tensor has indices outside {list(shape)}")
+        flat = np.ravel_multi_index(tuple(indices.T), shape) if shape else indices[:, 0]
+    elif indices.shape == (len(values),):
+        flat = indices
+    else:
+        raise ModelError(
+            f"sparse tensor has indices of shape {list(indices.shape)} for "
+            f"{len(values)} values of a tensor of rank {len(shape)}"
+        )
+    result = np.zeros(math.prod(shape), values.dtype)
+    if np.any(flat < 0) or np.any(flat >= result.size):
+        raise ModelError(f"sparse tensor has indices outside {list(shape)}")
+    result[flat] = values
+    return result.reshape(shape)
