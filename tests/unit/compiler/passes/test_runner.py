@@ -141,9 +141,7 @@ def test_dumps_hold_the_input_and_every_change(tmp_path):
 
 def test_verification_finds_the_pass_that_broke_the_graph():
     context = PassContext(instruments=(VerifyInstrument(),))
-    with pytest.raises(
-        PassError, match=r"in pass 'breaks'.*not defined before its use"
-    ) as caught:
+    with pytest.raises(PassError, match=r"(?s)in pass 'breaks': .*not defined") as caught:
         run_passes(two_negs(), [Breaks()], context)
     assert "graph @g" in str(caught.value)
 
