@@ -10,6 +10,7 @@ Semantics: mathematical integers; `//` and `%` round toward minus infinity, divi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, final
 
@@ -227,8 +228,36 @@ def _polynomial(terms: Mapping[Monomial, int], constant: int) -> Dim:
     kept = [(m, f) for m, f in terms.items() if f]
     if not kept:
         return constant
+    for monomial, factor in kept:
+        for atom in monomial:
+            if isinstance(atom, Operation) and atom.op == "mod":
+                joined = _join_quotient(terms, monomial, factor, atom)
+                if joined is not None:
+                    return joined + constant
     kept.sort(key=lambda term: ([a.key for a in term[0]], term[1]))
     return Expr(tuple(kept), constant)
+
+
+def _join_quotient(
+    terms: Mapping[Monomial, int], monomial: Monomial, factor: int, atom: Operation
+) -> Dim | None:
+    """The sum of `terms` when they hold `k * (x % d)` and `k * d * (x // d)`: that is `k * x`."""
+    rest = list(monomial)
+    rest.remove(atom)
+    quotient = floordiv(atom.left, atom.right)
+    product = quotient * atom.right * factor
+    for other in rest:
+        product = product * Expr.of_atom(other)
+    if isinstance(product, int) or product.constant or len(product.terms) != 1:
+        return None
+    ((wanted, amount),) = product.terms
+    if terms.get(wanted) != amount:
+        return None
+    whole: Dim = atom.left * factor
+    for other in rest:
+        whole = whole * Expr.of_atom(other)
+    left = {m: f for m, f in terms.items() if m not in (monomial, wanted)}
+    return _polynomial(left, 0) + whole
 
 
 def _split(value: Dim, divisor: int) -> tuple[Dim, Dim]:
@@ -241,6 +270,21 @@ def _split(value: Dim, divisor: int) -> tuple[Dim, Dim]:
         _polynomial(quotient, value.constant // divisor),
         _polynomial(rest, value.constant % divisor),
     )
+
+
+def _reduce(value: Dim, divisor: int) -> tuple[int, Dim, Dim] | None:
+    """`value` as `unit * high + low` with `0 <= low < unit` and `unit` a divisor of `divisor`.
+
+    Then `value // divisor` is `high // (divisor // unit)`: what `low` adds cannot carry.
+    """
+    if isinstance(value, int):
+        return None
+    units = {math.gcd(factor, divisor) for _, factor in value.terms}
+    for unit in sorted(units - {1, divisor}, reverse=True):
+        high, low = _split(value, unit)
+        if _within(low, 0, unit - 1):
+            return unit, high, low
+    return None
 
 
 def floordiv(left: Dim, right: Dim) -> Dim:
@@ -272,6 +316,9 @@ def floordiv(left: Dim, right: Dim) -> Dim:
             )
             if nested and isinstance(inner, Operation) and isinstance(inner.right, int):
                 return quotient + floordiv(inner.left, inner.right * right)
+        reduced = _reduce(rest, right)
+        if reduced is not None:
+            return quotient + floordiv(reduced[1], right // reduced[0])
         return quotient + Expr.of_atom(Operation("floordiv", rest, right))
     if left == right:
         return 1
@@ -314,6 +361,10 @@ def mod(left: Dim, right: Dim) -> Dim:
             return rest
         if isinstance(rest, int):
             return rest % right
+        reduced = _reduce(rest, right)
+        if reduced is not None:
+            unit, high, low = reduced
+            return mod(high, right // unit) * unit + low
         return Expr.of_atom(Operation("mod", rest, right))
     if left == right or (
         isinstance(left, Expr) and _divide_exactly(left, right) is not None

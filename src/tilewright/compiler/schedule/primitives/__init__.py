@@ -1,0 +1,59 @@
+"""The schedule primitives: checked rewrites `Kernel -> Kernel`, registered by name."""
+
+from tilewright.compiler.schedule.primitives.loops import (
+    bind,
+    fuse,
+    partition,
+    reorder,
+    simplify_guards,
+    specialize,
+    split,
+    split_powers,
+    tile,
+    unroll,
+    vectorize,
+)
+from tilewright.compiler.schedule.primitives.memory import (
+    cache_read,
+    cache_write,
+    compute_at,
+    privatize,
+    set_scope,
+)
+from tilewright.compiler.schedule.primitives.nests import (
+    fission,
+    fuse_nests,
+    inline,
+    reverse_inline,
+)
+from tilewright.compiler.schedule.primitives.reduction import (
+    drop_guards,
+    rfactor,
+    sink_guards,
+)
+
+__all__ = [
+    "bind",
+    "cache_read",
+    "cache_write",
+    "compute_at",
+    "drop_guards",
+    "fission",
+    "fuse",
+    "fuse_nests",
+    "inline",
+    "partition",
+    "privatize",
+    "reorder",
+    "reverse_inline",
+    "rfactor",
+    "set_scope",
+    "simplify_guards",
+    "sink_guards",
+    "specialize",
+    "split",
+    "split_powers",
+    "tile",
+    "unroll",
+    "vectorize",
+]

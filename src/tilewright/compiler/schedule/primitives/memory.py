@@ -1,0 +1,333 @@
+"""Primitives on buffers: set_scope, privatize, cache_write, cache_read, compute_at.
+
+They decide where values live while code runs: registers, workgroup memory, device memory.  Loops
+stay as they are, except for the copies that caches need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from tilewright.base import symbolic
+from tilewright.base.errors import ScheduleError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.kernel.ir import (
+    Body,
+    Buffer,
+    Expression,
+    For,
+    If,
+    Kernel,
+    Load,
+    Space,
+    Statement,
+    Store,
+)
+from tilewright.compiler.kernel.rewrite import (
+    dim_symbols,
+    expression_symbols,
+    loads,
+    loops,
+    map_body,
+    rename_loops,
+    replace_buffers,
+)
+from tilewright.compiler.schedule.dependence import (
+    Access,
+    accesses,
+    live_outside,
+    private_buffers,
+    within,
+)
+from tilewright.compiler.schedule.primitives.nests import inline, largest
+from tilewright.compiler.schedule.trace import names_of, primitive
+from tilewright.compiler.schedule.tree import (
+    add_locals,
+    find,
+    find_buffer,
+    path_to,
+    reference,
+    rewrite,
+    with_inner,
+)
+
+_SCOPES: Final = {s.value: s for s in (Space.REGISTER, Space.WORKGROUP, Space.DEVICE)}
+Indices = tuple[Dim, ...]
+
+
+def _space(name: str) -> Space:
+    if name not in _SCOPES:
+        raise ScheduleError(f"a scope is one of {' '.join(_SCOPES)}, got '{name}'")
+    return _SCOPES[name]
+
+
+def _temporary(kernel: Kernel, name: str) -> Buffer:
+    buffer = find_buffer(kernel, name)
+    if all(buffer is not b for b in kernel.locals):
+        raise ScheduleError(
+            f"'{name}' is a parameter, not a temporary", location=kernel.name
+        )
+    return buffer
+
+
+def _swap_local(kernel: Kernel, old: Buffer, new: Buffer) -> Kernel:
+    return replace(kernel, locals=tuple(new if b is old else b for b in kernel.locals))
+
+
+@primitive
+def set_scope(kernel: Kernel, buffer: str, scope: str) -> Kernel:
+    """Move a temporary to another memory.
+
+    rewrite:
+        t: f32[8]@device
+        ->
+        t: f32[8]@workgroup
+
+    Raises: ScheduleError for a parameter.
+    """
+    old = _temporary(kernel, buffer)
+    new = Buffer(old.name, old.dtype, old.shape, _space(scope), old.data)
+    body = replace_buffers(kernel.body, {old: new})
+    return _swap_local(replace(kernel, body=body), old, new)
+
+
+@primitive
+def privatize(kernel: Kernel, buffer: str, loop: str, scope: str = "register") -> Kernel:
+    """Keep only the part of a temporary that one iteration of a loop uses.
+
+    rewrite:
+        for i: t[i] = 0; for k: t[i] += a[i, k]; y[i] = t[i]
+        ->
+        for i: t = 0; for k: t += a[i, k]; y[i] = t
+
+    Raises: ScheduleError if the temporary is used outside the loop, or if an iteration reads
+    elements that it did not write.
+    """
+    old = _temporary(kernel, buffer)
+    outer = find(kernel, loop)
+    if live_outside(kernel.body, outer, old):
+        raise ScheduleError(f"'{buffer}' is used outside '{loop}'", location=kernel.name)
+    own = Buffer(old.name, old.dtype, old.shape, _space(scope))
+    body = replace_buffers(outer.body, {old: own})
+    if all(b is not own for b in private_buffers(body)):
+        raise ScheduleError(
+            f"an iteration of '{loop}' reads elements of '{buffer}' it did not write"
+        )
+    users = [a for a in accesses(body) if a.buffer is own]
+    inner = {s.var.name for s in loops(body)}
+    kept: list[tuple[int, Dim]] = []
+    shape: list[Dim] = []
+    for position, size in enumerate(own.shape):
+        parts = [_split_outer(a.indices[position], inner) for a in users]
+        fixed = parts[0][0] if all(p[0] == parts[0][0] for p in parts) else None
+        if fixed is not None and all(p[1] == 0 for p in parts):
+            continue
+        base, extent = _part(fixed, [p[1] for p in parts], size)
+        kept.append((position, base))
+        shape.append(extent)
+    new = Buffer(old.name, old.dtype, tuple(shape), own.space)
+    changed = map_accesses(
+        body, own, new, lambda indices: tuple(indices[n] - base for n, base in kept)
+    )
+    kernel = rewrite(kernel, outer, (with_inner(outer, changed),))
+    return _swap_local(kernel, old, new)
+
+
+def _split_outer(index: Dim, inner: set[str]) -> tuple[Dim, Dim]:
+    """`index` as (part fixed outside the `inner` loops, the rest without its constant)."""
+    if isinstance(index, int):
+        return index, 0
+    fixed: Dim = index.constant
+    varying: Dim = 0
+    for monomial, factor in index.terms:
+        term: Dim = symbolic.Expr(((monomial, factor),), 0)
+        if any(s.name in inner for s in dim_symbols(term)):
+            varying = varying + term
+        else:
+            fixed = fixed + term
+    return fixed, varying
+
+
+def _part(fixed: Dim | None, varying: Sequence[Dim], size: Dim) -> tuple[Dim, Dim]:
+    """(what to subtract from an index, the extent left) for one dimension."""
+    if fixed is None:
+        return 0, size
+    highest = 0
+    for part in varying:
+        low, high = symbolic.bounds(part)
+        if low is None or low < 0 or high is None:
+            return 0, size
+        highest = max(highest, high)
+    limit = symbolic.bounds(size)[1]
+    if limit is not None and limit <= highest + 1 and isinstance(size, int):
+        return 0, size
+    return fixed, highest + 1
+
+
+def map_accesses(
+    body: Body, old: Buffer, new: Buffer, index: Callable[[Indices], Indices]
+) -> Body:
+    """`body` with accesses of `old` made to `new` at `index(indices)`."""
+
+    def load(value: Expression) -> Expression:
+        if isinstance(value, Load) and value.buffer is old:
+            where = index(value.indices)
+            return Load(new, where, value.lanes, value.stride, value.mask)
+        return value
+
+    def store(statement: Statement) -> Statement:
+        if isinstance(statement, Store) and statement.buffer is old:
+            where = index(statement.indices)
+            return Store(new, where, statement.value, statement.stride, statement.mask)
+        return statement
+
+    return map_body(body, expression=load, statement=store)
+
+
+@primitive
+def cache_write(kernel: Kernel, buffer: str, loop: str, into: str | None = None) -> Kernel:
+    """Keep the element that one iteration of a loop updates in a register until its end.
+
+    rewrite:
+        for i: y[i] = 0; for k: y[i] += a[i, k]
+        ->
+        for i: t = 0; for k: t += a[i, k]; y[i] = t
+
+    The element is loaded first when the iteration reads it before writing it.  Raises:
+    ScheduleError unless every access inside the loop is to one and the same element.
+    """
+    old = find_buffer(kernel, buffer)
+    outer = find(kernel, loop)
+    users = [a for a in accesses(outer.body) if a.buffer is old]
+    if not any(a.write for a in users):
+        raise ScheduleError(f"'{loop}' does not write '{buffer}'", location=kernel.name)
+    inner = {s.var.name for s in loops(outer.body)}
+    where = users[0].indices
+    changes = any(s.name in inner for index in where for s in dim_symbols(index))
+    if changes or any(a.indices != where for a in users):
+        raise ScheduleError(
+            f"'{loop}' touches more than one element of '{buffer}' per iteration",
+            location=kernel.name,
+        )
+    name = names_of(kernel).fresh(into or f"{buffer}_r")
+    new = Buffer(name, old.dtype, (), Space.REGISTER)
+    body = map_accesses(outer.body, old, new, lambda _: ())
+    first: Body = ()
+    if not _defined_first(users):
+        first = (Store(new, (), Load(old, where)),)
+    last: Body = (Store(old, where, Load(new, ())),)
+    kernel = rewrite(kernel, outer, (with_inner(outer, (*first, *body, *last)),))
+    return add_locals(kernel, (new,))
+
+
+def _defined_first(users: Sequence[Access]) -> bool:
+    return users[0].write and not users[0].inner
+
+
+@primitive
+def cache_read(
+    kernel: Kernel, buffer: str, loop: str, scope: str = "register", into: str | None = None
+) -> Kernel:
+    """Copy what a loop reads of a buffer into a cache in front of the loop.
+
+    The cache has one dimension per loop (from `loop` inward) on which the index depends.
+
+    rewrite:
+        for i: for j: y[i, j] += a[i, k] * b[k, j]
+        ->
+        for j_2: t[j_2] = b[k, j_2]
+        for i: for j: y[i, j] += a[i, k] * t[j]
+
+    Raises: ScheduleError unless the loop reads the buffer at one index, does not write it, and
+    the cache has a constant size.
+    """
+    old = find_buffer(kernel, buffer)
+    outer = find(kernel, loop)
+    users = [a for a in accesses([outer]) if a.buffer is old]
+    if not users or any(a.write for a in users):
+        raise ScheduleError(f"'{loop}' does not only read '{buffer}'", location=kernel.name)
+    user = users[0]
+    if any(a.indices != user.indices or _masked(a) for a in users):
+        raise ScheduleError(f"'{loop}' reads '{buffer}' at several indices")
+    path = _path_of(outer, user)
+    used = {s.name for index in user.indices for s in dim_symbols(index)}
+    copied = [s for s in path if isinstance(s, For) and s.var.name in used]
+    if any(s.name in _names(path) for c in copied for s in symbolic.symbols(c.extent)):
+        raise ScheduleError(f"the part of '{buffer}' that '{loop}' reads varies in size")
+    shape = tuple(largest(s.extent) for s in copied)
+    names = names_of(kernel)
+    new = Buffer(names.fresh(into or f"{buffer}_c"), old.dtype, shape, _space(scope))
+    where = tuple(reference(s.var) for s in copied)
+    around = _around_copy(path, copied, old, user)
+    copy: Body = (Store(new, where, Load(old, user.indices)),)
+    for statement in reversed(around):
+        plain = (
+            For(statement.var, statement.extent, copy)
+            if isinstance(statement, For)
+            else with_inner(statement, copy)
+        )
+        copy = (plain,)
+    copy = rename_loops(copy, names)
+    changed = map_accesses((outer,), old, new, lambda _: where)
+    return add_locals(rewrite(kernel, outer, (*copy, *changed)), (new,))
+
+
+def _masked(access: Access) -> bool:
+    statement = access.statement
+    if not isinstance(statement, Store):
+        return False
+    return any(
+        v.buffer is access.buffer and v.mask is not None for v in loads((statement,))
+    )
+
+
+def _path_of(outer: For, user: Access) -> tuple[For | If, ...]:
+    assert user.statement is not None
+    path = path_to((outer,), user.statement) or ()
+    return tuple(s for s in path if isinstance(s, For | If))
+
+
+def _names(path: Sequence[Statement]) -> set[str]:
+    return {s.var.name for s in path if isinstance(s, For)}
+
+
+def _around_copy(
+    path: Sequence[For | If], copied: Sequence[For], buffer: Buffer, user: Access
+) -> list[For | If]:
+    """The loops of the copy and those guards that only need them."""
+    dropped = _names(path) - {s.var.name for s in copied}
+    around: list[For | If] = []
+    safe = all(
+        within(index, size, copied)
+        for index, size in zip(user.indices, buffer.shape, strict=True)
+    )
+    for statement in path:
+        if isinstance(statement, For):
+            if any(statement is s for s in copied):
+                around.append(statement)
+        elif safe:
+            continue
+        elif any(s.name in dropped for s in expression_symbols(statement.condition)):
+            raise ScheduleError(f"a guard decides which part of '{buffer.name}' exists")
+        else:
+            around.append(statement)
+    return around
+
+
+@primitive
+def compute_at(kernel: Kernel, buffer: str, loop: str, scope: str = "workgroup") -> Kernel:
+    """Compute the elements of a temporary that a loop needs right in front of it.
+
+    rewrite:
+        for j: t[j] = f(j)
+        for i: for k in 3: y[i] += t[i + k]
+        ->
+        for i:
+            for k in 3: c[k] = f(i + k)
+            for k in 3: y[i] += c[k]
+
+    Raises: what `cache_read` and `inline` raise.
+    """
+    return inline(cache_read(kernel, buffer, loop, scope), buffer)

@@ -1,0 +1,326 @@
+"""Primitives on reductions and guards: rfactor, drop_guards, sink_guards.
+
+They may reassociate sums in loops marked `reduction` (see the semantics in `kernel/ir.py`);
+nothing else changes a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tilewright.base import symbolic
+from tilewright.base.errors import ScheduleError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.kernel import numerics
+from tilewright.compiler.kernel.expressions import Expressions, binary, const, horizontal
+from tilewright.compiler.kernel.ir import (
+    Body,
+    Buffer,
+    Expression,
+    For,
+    If,
+    Kernel,
+    Load,
+    Space,
+    Statement,
+    Store,
+)
+from tilewright.compiler.kernel.rewrite import (
+    as_symbol,
+    expression_symbols,
+    loads,
+    map_body,
+    rename_loops,
+    stores,
+    subexpressions,
+    substitute_expression,
+)
+from tilewright.compiler.kernel.text import expression_text
+from tilewright.compiler.schedule.dependence import (
+    Access,
+    accesses,
+    distinct,
+    within,
+)
+from tilewright.compiler.schedule.trace import names_of, primitive
+from tilewright.compiler.schedule.tree import (
+    add_locals,
+    enclosing_loops,
+    find,
+    find_buffer,
+    only_statement,
+    path_to,
+    reference,
+    rewrite,
+)
+
+E: Final = Expressions
+
+
+@primitive
+def rfactor(
+    kernel: Kernel,
+    buffer: str,
+    loops: Sequence[str],
+    lanes: int = 1,
+    into: str | None = None,
+) -> Kernel:
+    """Give every iteration of inner reduction loops its own partial result.
+
+    With `lanes` > 1 the partial results are combined as vectors, then across lanes.
+
+    rewrite:
+        t = 0; for k: for l in 16: t += a[k * 16 + l]
+        ->
+        t = 0; for l in 16: p[l] = 0
+        for k: for l in 16: p[l] += a[k * 16 + l]
+        t += p[0] + ... + p[15]
+
+    Raises: ScheduleError unless the loops are reductions with constant extents that only update
+    one element of the buffer, always with the same operator.
+    """
+    target = find_buffer(kernel, buffer)
+    partial_loops = [find(kernel, name) for name in loops]
+    outer, op = _reduction_around(kernel, target, partial_loops)
+    extents = [s.extent for s in partial_loops]
+    if not all(isinstance(e, int) for e in extents):
+        raise ScheduleError(f"partial results need constant extents, got {extents}")
+    shape = tuple(e for e in extents if isinstance(e, int))
+    if lanes > 1 and shape[-1] % lanes:
+        raise ScheduleError(f"{shape[-1]} partial results are no multiple of {lanes} lanes")
+    names = names_of(kernel)
+    part = Buffer(names.fresh(into or f"{buffer}_p"), target.dtype, shape, Space.REGISTER)
+    where = tuple(reference(s.var) for s in partial_loops)
+    first = stores((outer,))
+    element = next(s.indices for s in first if s.buffer is target)
+
+    def redirect(statement: Statement) -> Statement:
+        if isinstance(statement, Store) and statement.buffer is target:
+            return Store(part, where, _redirected(statement.value, target, part, where))
+        return statement
+
+    identity = const(numerics.identity(op, target.dtype), target.dtype)
+    start: Body = (Store(part, where, identity),)
+    for loop in reversed(partial_loops):
+        start = (For(loop.var, loop.extent, start),)
+    start = rename_loops(start, names)
+    changed = map_body((outer,), statement=redirect)
+    total = _combine(op, part, lanes)
+    finish = Store(target, element, binary(op, Load(target, element), total))
+    return add_locals(rewrite(kernel, outer, (*start, *changed, finish)), (part,))
+
+
+def _redirected(
+    value: Expression, target: Buffer, part: Buffer, where: tuple[Dim, ...]
+) -> Expression:
+    def load(e: Expression) -> Expression:
+        return Load(part, where) if isinstance(e, Load) and e.buffer is target else e
+
+    body = map_body((Store(part, where, value),), expression=load)
+    assert isinstance(body[0], Store)
+    return body[0].value
+
+
+def _combine(op: str, part: Buffer, lanes: int) -> Expression:
+    """All elements of `part` combined: a balanced tree, vectors first."""
+    shape = [d for d in part.shape if isinstance(d, int)]
+    positions: list[tuple[int, ...]] = [()]
+    for axis, extent in enumerate(shape):
+        step = lanes if axis == len(shape) - 1 else 1
+        positions = [(*p, n) for p in positions for n in range(0, extent, step)]
+    values: list[Expression] = [Load(part, p, lanes) for p in positions]
+    while len(values) > 1:
+        pairs = [binary(op, a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
+        values = pairs + values[len(pairs) * 2 :]
+    return horizontal(op, values[0])
+
+
+def _reduction_around(
+    kernel: Kernel, target: Buffer, partial_loops: Sequence[For]
+) -> tuple[For, str]:
+    """The outermost loop in which `target` is only updated at one element, and the operator."""
+    if not partial_loops:
+        raise ScheduleError("rfactor needs at least one loop")
+    innermost = partial_loops[-1]
+    around = (*enclosing_loops(kernel, innermost), innermost)
+    if any(all(loop is not s for s in around) for loop in partial_loops):
+        raise ScheduleError(f"{[s.var.name for s in partial_loops]} are not nested")
+    best: For | None = None
+    operators: set[str | None] = set()
+    for loop in reversed(around):
+        found = [a for a in accesses((loop,)) if a.buffer is target]
+        fixed = _fixed(found, loop)
+        if not found or not fixed or any(a.update is None for a in found):
+            break
+        if not loop.reduction:
+            break
+        best, operators = loop, {a.update for a in found}
+    inside = () if best is None else (best, *(s for s in around if path_to((best,), s)))
+    if best is None or any(all(loop is not s for s in inside) for loop in partial_loops):
+        raise ScheduleError(
+            f"'{target.name}' is not the result of a reduction over "
+            f"{[s.var.name for s in partial_loops]}"
+        )
+    if len(operators) != 1:
+        raise ScheduleError(f"'{target.name}' is updated with several operators")
+    op = operators.pop()
+    assert op is not None
+    return best, op
+
+
+def _fixed(found: Sequence[Access], loop: For) -> bool:
+    inner = {loop.var.name, *(s.var.name for a in found for s in a.inner)}
+    return all(a.indices == found[0].indices for a in found) and not any(
+        s.name in inner for index in found[0].indices for s in symbolic.symbols(index)
+    )
+
+
+@primitive
+def drop_guards(kernel: Kernel, loop: str) -> Kernel:
+    """Let code run for iterations that a guard excludes, where nobody sees the difference.
+
+    Guards around stores to registers and workgroup memory disappear when every load below them
+    stays in bounds without them and every reader of the stored elements has the same guard.
+
+    rewrite:
+        for j in 16: if j < 5: t[j] = b[j]                  (b has 16 elements)
+        for j in 16: if j < 5: y[j] = t[j]
+        ->
+        for j in 16: t[j] = b[j]
+        for j in 16: if j < 5: y[j] = t[j]
+    """
+    outer = find(kernel, loop)
+    for statement in _guards_in(outer):
+        if _droppable(kernel, statement):
+            kernel = rewrite(kernel, statement, statement.body)
+            return drop_guards(kernel, loop)
+    return kernel
+
+
+def _guards_in(outer: For) -> list[If]:
+    found: list[If] = []
+
+    def collect(body: Sequence[Statement]) -> None:
+        for statement in body:
+            if isinstance(statement, If):
+                found.append(statement)
+            if isinstance(statement, For | If):
+                collect(statement.body)
+
+    collect(outer.body)
+    return found
+
+
+def _droppable(kernel: Kernel, guard: If) -> bool:
+    if any(isinstance(v, Load) for v in subexpressions(guard.condition)):
+        return False
+    around = enclosing_loops(kernel, guard)
+    users = accesses(guard.body)
+    condition = {s.name for s in expression_symbols(guard.condition)}
+    loops_of_condition = [s for s in around if s.var.name in condition]
+    for access in users:
+        inside = (*around, *access.inner)
+        sizes = zip(access.indices, access.buffer.shape, strict=True)
+        if not all(within(index, size, inside) for index, size in sizes):
+            return False
+        if access.write and not _unobserved(kernel, guard, access, loops_of_condition):
+            return False
+    return True
+
+
+def _unobserved(
+    kernel: Kernel, guard: If, write: Access, condition_loops: Sequence[For]
+) -> bool:
+    """Whether elements written only without the guard are read under the same guard only."""
+    if write.buffer.space not in (Space.REGISTER, Space.WORKGROUP):
+        return False
+    private = [s for s in condition_loops if _indexes(write, s)]
+    free = [s for s in condition_loops if not _indexes(write, s)]
+    if not distinct(write, write, [s.var for s in private]):
+        return False
+    if any(not _outside_of_all(kernel, s, write.buffer) for s in free):
+        return False
+    return all(
+        _same_guard(path, guard, write, read)
+        for path, read in _reads(kernel.body, write.buffer)
+    )
+
+
+def _indexes(write: Access, loop: For) -> bool:
+    return any(
+        s.name == loop.var.name for index in write.indices for s in symbolic.symbols(index)
+    )
+
+
+def _outside_of_all(kernel: Kernel, loop: For, buffer: Buffer) -> bool:
+    """Whether every access of `buffer` is inside `loop`: its value is fixed among them."""
+    count = sum(a.buffer is buffer for a in accesses(kernel.body))
+    return count == sum(a.buffer is buffer for a in accesses(loop.body))
+
+
+def _reads(
+    body: Sequence[Statement], buffer: Buffer, path: tuple[Statement, ...] = ()
+) -> list[tuple[tuple[Statement, ...], Load]]:
+    found: list[tuple[tuple[Statement, ...], Load]] = []
+    for statement in body:
+        if isinstance(statement, Store):
+            here = loads((statement,))
+        elif isinstance(statement, If):
+            here = [v for v in subexpressions(statement.condition) if isinstance(v, Load)]
+        else:
+            here = []
+        found.extend((path, load) for load in here if load.buffer is buffer)
+        if isinstance(statement, For | If):
+            found.extend(_reads(statement.body, buffer, (*path, statement)))
+    return found
+
+
+def _same_guard(path: Sequence[Statement], guard: If, write: Access, read: Load) -> bool:
+    if any(s is guard for s in path):
+        return True
+    if read.lanes != 1:
+        return False
+    renamed: dict[str, Dim] = {}
+    for x, y in zip(read.indices, write.indices, strict=True):
+        symbol = as_symbol(x)
+        if symbol is not None:
+            renamed[symbol.name] = y
+        elif x != y:
+            return False
+    wanted = expression_text(guard.condition)
+    return any(
+        isinstance(s, If) and expression_text(_image(s.condition, renamed)) == wanted
+        for s in path
+    )
+
+
+def _image(condition: Expression, renamed: dict[str, Dim]) -> Expression:
+    return substitute_expression(condition, renamed)
+
+
+@primitive
+def sink_guards(kernel: Kernel, loop: str) -> Kernel:
+    """Move guards inside the loops that are perfectly nested in them.
+
+    rewrite:
+        if c: for k: S(k)
+        ->
+        for k: if c: S(k)
+
+    Only guards inside `loop` move, and only into loops that do not change what they test.
+    """
+    outer = find(kernel, loop)
+
+    def sink(statement: Statement) -> Statement:
+        if not isinstance(statement, If):
+            return statement
+        inner = only_statement(statement.body)
+        if not isinstance(inner, For):
+            return statement
+        if any(isinstance(v, Load) for v in subexpressions(statement.condition)):
+            return statement
+        moved = sink(If(statement.condition, inner.body))
+        return with_inner(inner, (moved,))
+
+    return rewrite(kernel, outer, map_body((outer,), statement=sink))

@@ -1,0 +1,161 @@
+"""Finding a place in a kernel and putting something else there.
+
+Loops are addressed by the name of their variable, buffers by their name; both are unique within a
+kernel.  Nothing here decides whether a rewrite is right (see `dependence`).  Called by the
+primitives and the rules.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from tilewright.base import symbolic
+from tilewright.base.errors import ScheduleError
+from tilewright.base.symbolic import Dim, Symbol
+from tilewright.compiler.kernel.ir import (
+    Body,
+    Buffer,
+    Comment,
+    For,
+    If,
+    Kernel,
+    LoopKind,
+    Statement,
+)
+from tilewright.compiler.kernel.rewrite import buffers_read, buffers_written, loops
+
+
+def find(kernel: Kernel, name: str) -> For:
+    """The loop over `name`.  Raises: ScheduleError when there is none."""
+    names: list[str] = []
+    for loop in loops(kernel.body):
+        if loop.var.name == name:
+            return loop
+        names.append(loop.var.name)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"loops: {' '.join(names)}"
+    raise ScheduleError(f"no loop '{name}'", location=kernel.name, hint=hint)
+
+
+def find_buffer(kernel: Kernel, name: str) -> Buffer:
+    """The parameter or local called `name`.  Raises: ScheduleError when there is none."""
+    buffers = [*(p.buffer for p in kernel.parameters), *kernel.locals]
+    for buffer in buffers:
+        if buffer.name == name:
+            return buffer
+    near = difflib.get_close_matches(name, [b.name for b in buffers], n=1)
+    hint = f"did you mean '{near[0]}'?" if near else None
+    raise ScheduleError(f"no buffer '{name}'", location=kernel.name, hint=hint)
+
+
+def path_to(body: Sequence[Statement], target: Statement) -> tuple[Statement, ...] | None:
+    """The statements around `target`, outermost first, without itself; None if not there."""
+    for statement in body:
+        if statement is target:
+            return ()
+        if isinstance(statement, For | If):
+            inner = path_to(statement.body, target)
+            if inner is not None:
+                return (statement, *inner)
+    return None
+
+
+def enclosing_loops(kernel: Kernel, target: Statement) -> tuple[For, ...]:
+    """The loops around `target`, outermost first."""
+    path = path_to(kernel.body, target) or ()
+    return tuple(s for s in path if isinstance(s, For))
+
+
+def swap(body: Body, target: Statement, new: Sequence[Statement]) -> Body:
+    """`body` with the statement `target` (by identity) replaced by `new`."""
+    found = _swap(body, target, tuple(new))
+    assert found is not None, "the statement to replace is not in the body"
+    return found
+
+
+def _swap(body: Body, target: Statement, new: Body) -> Body | None:
+    for position, statement in enumerate(body):
+        if statement is target:
+            return body[:position] + new + body[position + 1 :]
+        if isinstance(statement, For | If):
+            inner = _swap(statement.body, target, new)
+            if inner is not None:
+                changed = with_inner(statement, inner)
+                return (*body[:position], changed, *body[position + 1 :])
+    return None
+
+
+def with_inner(statement: For | If, body: Body) -> For | If:
+    """The same loop or guard around another body."""
+    if isinstance(statement, If):
+        return If(statement.condition, body)
+    return For(statement.var, statement.extent, body, statement.kind, statement.reduction)
+
+
+def rewrite(kernel: Kernel, target: Statement, new: Sequence[Statement]) -> Kernel:
+    """`kernel` with one statement replaced by others."""
+    return replace(kernel, body=swap(kernel.body, target, new))
+
+
+def make_loop(
+    name: str,
+    extent: Dim,
+    body: Sequence[Statement],
+    kind: LoopKind = LoopKind.SERIAL,
+    *,
+    reduction: bool = False,
+) -> For:
+    """A loop whose variable carries the bounds that `extent` implies."""
+    return For(loop_symbol(name, extent), extent, tuple(body), kind, reduction)
+
+
+def loop_symbol(name: str, extent: Dim) -> Symbol:
+    """The variable of a loop over `extent`, with bounds."""
+    upper = symbolic.bounds(extent)[1]
+    return Symbol(name, 0, None if upper is None else max(0, upper - 1))
+
+
+def reference(var: Symbol) -> Dim:
+    """The variable as an index."""
+    return symbolic.Expr.of_atom(var)
+
+
+def only_statement(body: Body) -> Statement | None:
+    """The single statement of `body` besides comments, if there is just one."""
+    real = [s for s in body if not isinstance(s, Comment)]
+    return real[0] if len(real) == 1 else None
+
+
+def chain(loop: For) -> tuple[For, ...]:
+    """`loop` and the loops perfectly nested in it."""
+    found = [loop]
+    while True:
+        inner = only_statement(found[-1].body)
+        if not isinstance(inner, For):
+            return tuple(found)
+        found.append(inner)
+
+
+def wrap(around: Iterable[For | If], body: Body) -> Body:
+    """`body` inside the loops and guards `around` (outermost first)."""
+    for statement in reversed(tuple(around)):
+        body = (with_inner(statement, body),)
+    return body
+
+
+def add_locals(kernel: Kernel, buffers: Iterable[Buffer]) -> Kernel:
+    """`kernel` with more local buffers."""
+    return replace(kernel, locals=(*kernel.locals, *buffers))
+
+
+def prune_locals(kernel: Kernel) -> Kernel:
+    """`kernel` without local buffers that nothing uses."""
+    from_body = used_buffers(kernel.body)
+    return replace(kernel, locals=tuple(b for b in kernel.locals if b in from_body))
+
+
+def used_buffers(body: Sequence[Statement]) -> set[Buffer]:
+    """Every buffer that `body` loads or stores."""
+    return {*buffers_read(body), *buffers_written(body)}
