@@ -19,8 +19,8 @@ from tilewright.compiler import pipeline
 from tilewright.compiler.codegen.llvm import ObjectCache
 from tilewright.compiler.frontends import onnx
 from tilewright.compiler.frontends.onnx import CoverageReport
-from tilewright.compiler.graph.text import print_graph
-from tilewright.compiler.kernel.text import print_kernel
+from tilewright.compiler.graph.text import to_text
+from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.packaging.archive import make_artifact, save_archive
 from tilewright.compiler.program.memory import MemoryReport
@@ -127,17 +127,17 @@ class KernelView:
     @property
     def naive_ir(self) -> str:
         """The loops as the op declarations state them."""
-        return print_kernel(self._record.naive)
+        return kernel_text(self._record.naive)
 
     @property
     def kernel_ir(self) -> str:
         """The loops after scheduling."""
-        return print_kernel(self._record.scheduled)
+        return kernel_text(self._record.scheduled)
 
     @property
     def machine_ir(self) -> str:
         """Flattened, vectorized and unrolled."""
-        return print_kernel(self._record.machine)
+        return kernel_text(self._record.machine)
 
     @property
     def llvm_ir(self) -> str:
@@ -212,7 +212,7 @@ class Model:
     @property
     def graph_ir(self) -> str:
         """The graph after every pass."""
-        return print_graph(self.compiled.graph)
+        return to_text(self.compiled.graph)
 
     @property
     def memory(self) -> MemoryReport:

@@ -29,11 +29,10 @@ from tilewright.compiler.frontends import onnx
 from tilewright.compiler.graph.ir import Graph, Node
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.kernel.ir import Kernel
-from tilewright.compiler.kernel.text import print_kernel
+from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.lowering import machine
-from tilewright.compiler.lowering.build_kernel import build_kernel
+from tilewright.compiler.lowering.build_kernel import build_kernel, can_build
 from tilewright.compiler.lowering.promote_scratch import promote_scratch
-from tilewright.compiler.ops import catalogue
 from tilewright.compiler.packaging.archive import Part
 from tilewright.compiler.passes import PassContext, run_passes
 from tilewright.compiler.program import memory
@@ -195,7 +194,7 @@ def find_kernels(graph: Graph) -> tuple[Group, ...]:
         if not is_kernel(node):
             continue
         kernel = build_kernel(node, _KEY_NAME)
-        key = print_kernel(kernel)
+        key = kernel_text(kernel)
         if key not in groups:
             name = unique(identifier(str(node.attributes.get("name", node.op))), taken)
             taken.add(name)
@@ -206,13 +205,8 @@ def find_kernels(graph: Graph) -> tuple[Group, ...]:
 
 def is_kernel(node: Node) -> bool:
     """Whether the node becomes machine code (not a constant, a view or a host call)."""
-    if node.op == "fused":
-        return True
-    traits = node.schema.traits
-    if Trait.CONSTANT in traits or Trait.VIEW in traits:
-        return False
-    types = [None if v is None else v.type for v in node.operands]
-    return catalogue.lookup(node.op).supports(types, node.attributes)
+    is_data = bool(node.schema.traits & (Trait.CONSTANT | Trait.VIEW))
+    return not is_data and can_build(node)
 
 
 def schedule_kernels(
@@ -274,7 +268,7 @@ def import_model(source: object, options: CompileOptions) -> Graph:
     """The model as a graph of our ops."""
     if isinstance(source, Graph):
         return source
-    return onnx.load(source, input_shapes=options.input_shapes).graph
+    return onnx.load(source, input_shapes=options.input_shapes)
 
 
 def warn_about_host_calls(program: Program, diagnostics: Diagnostics) -> None:

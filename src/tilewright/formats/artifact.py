@@ -69,12 +69,12 @@ def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
         raise ArchiveError("module lacks the artifact's rodata", location=module.name)
     rodata = [*module.rodata]
     plan_index = len(rodata)
-    rodata.extend(Rodata(plan_form.to_json(v.plan)) for v in artifact.variants)
+    rodata.extend(Rodata(data=plan_form.to_json(v.plan)) for v in artifact.variants)
     sources_index = -1
     if artifact.sources:
         sources_index = len(rodata)
         text = json.dumps(dict(artifact.sources), separators=(",", ":"), sort_keys=True)
-        rodata.append(Rodata(zlib.compress(text.encode(), 6)))
+        rodata.append(Rodata(data=zlib.compress(text.encode(), 6)))
     count = len(artifact.variants)
     manifest = {
         "version": list(MANIFEST_VERSION),
@@ -100,8 +100,8 @@ def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
 
 def leading_rodata(artifact: Artifact) -> tuple[Rodata, ...]:
     """The segments that bytecode refers to: images, then constants, in order."""
-    images = (Rodata(v.image) for v in artifact.variants)
-    return (*images, *(Rodata(c) for c in artifact.constants))
+    images = (Rodata(data=v.image) for v in artifact.variants)
+    return (*images, *(Rodata(data=c) for c in artifact.constants))
 
 
 def is_artifact(module: ModuleDef) -> bool:

@@ -151,7 +151,7 @@ class _Module:
         data = text.encode()
         if data not in self._texts:
             self._texts[data] = len(self.rodata)
-            self.rodata.append(Rodata(data))
+            self.rodata.append(Rodata(data=data))
         return self._texts[data]
 
     def type_(self, name: str) -> int:
@@ -162,18 +162,30 @@ class _Module:
         requirements = 0
         for function in functions:
             requirements |= function.requirements
-        main = Signature(functions[_MAIN].calling_convention, _reflection(self.program))
-        others = (Signature(f.calling_convention) for f in functions[1:])
+        main = Signature(
+            calling_convention=functions[_MAIN].calling_convention,
+            attributes=_reflection(self.program),
+        )
+        others = (
+            Signature(calling_convention=f.calling_convention) for f in functions[1:]
+        )
         return ModuleDef(
             name="module",
             requirements=requirements,
             types=tuple(self.types),
-            dependencies=(Dependency("hal", HAL_VERSION, REQUIRED),),
+            dependencies=(Dependency(name="hal", minimum_version=HAL_VERSION, flags=REQUIRED),),
             imports=tuple(
-                Import(name, Signature(_IMPORTS[name]), _import_flags(name))
+                Import(
+                    name=name,
+                    signature=Signature(calling_convention=_IMPORTS[name]),
+                    flags=_import_flags(name),
+                )
                 for name in self.imports
             ),
-            exports=(Export("main", _MAIN), Export("__init", _INIT)),
+            exports=(
+                Export(name="main", function=_MAIN),
+                Export(name="__init", function=_INIT),
+            ),
             signatures=(main, *others),
             rodata=tuple(self.rodata),
             state=ModuleState(global_refs=1 + len(self.globals)),
