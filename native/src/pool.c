@@ -1,11 +1,13 @@
 // How a fork and join works.
 //
-// A submitting thread owns a seat. It writes the job into the seat, then stores the number of units into
-// `left`: that publishes the job. Every thread takes part of `left` by compare-and-swap until nothing
-// remains, the caller included. Units are counted in `done` when they ran; the caller returns when `done`
-// reaches the job's size. A worker reads the job only after a successful swap, and the job cannot end
-// before that worker has counted its units, so the fields are stable while anyone reads them, and a
-// worker that looks at a stale `left` merely fails its swap or takes a valid part of the next job.
+// A submitting thread owns a seat. It writes the job into the seat, deals the units out to one lane per
+// thread, then advances the seat's `sequence`, which tells the workers. Every thread takes units from the
+// front of its own lane and, when that is empty, from the back of the others', by compare-and-swap: equal
+// grids meet the same thread, and its cache, from command to command, while a thread that is late or slow
+// loses its units to the rest. Units are counted in `done` when they ran; the caller returns when `done`
+// reaches the job's size. A thread reads the job only after it has taken units of it, and the job cannot
+// end before these are counted, so the fields are stable while anyone reads them. A worker that comes
+// late finds empty lanes or takes a valid part of the next job.
 #include "tw_pool.h"
 
 #include <pthread.h>
@@ -18,13 +20,21 @@
 #include "wait.h"
 
 enum { SEAT_COUNT = 8, CACHE_LINE = 64, SPIN_LIMIT_US = 200, UNUSED_OWNER = 0 };
+enum { SPREAD_INTERVAL_NS = 20 * 1000 * 1000 };
+
+// Units first <= i < last of one thread, as first << 32 | last.
+typedef struct lane_t {
+  _Alignas(CACHE_LINE) _Atomic uint64_t range;
+} lane_t;
 
 struct tw_seat_t {
-  // The job, on one line, so that a worker gets all of it with the ticket.
-  _Alignas(CACHE_LINE) _Atomic uint64_t left;
-  uint64_t total;
+  // The job, on the line that workers watch, so that they get all of it with the news.
+  _Alignas(CACHE_LINE) _Atomic uint64_t sequence;
   tw_work_t work;
   void* context;
+  uint64_t unit_count;
+  uint64_t units_per_step;  // above 1 only for grids that do not fit a lane's 32 bits
+  uint64_t step_count;
   // The join.
   _Alignas(CACHE_LINE) _Atomic uint64_t done;
   tw_word_t finish_count;  // changes when a job ends that its caller may sleep on
@@ -32,6 +42,7 @@ struct tw_seat_t {
   // Who sits here: the thread's handle, or UNUSED_OWNER.
   _Alignas(CACHE_LINE) atomic_uintptr_t owner;
   tw_pool_t* pool;
+  lane_t* lanes;  // one per thread of the pool
 };
 
 typedef struct worker_t {
@@ -39,6 +50,7 @@ typedef struct worker_t {
   uint32_t index;
   pthread_t thread;
   tw_scratch_t scratch;
+  uint64_t seen[SEAT_COUNT];  // the last job of each seat that this worker found drained
 } worker_t;
 
 struct tw_pool_t {
@@ -51,7 +63,10 @@ struct tw_pool_t {
   uint32_t thread_count;
   uint32_t spin_us;
   uint32_t worker_count;  // workers running; guarded by start_lock
+  atomic_int home_cpu;    // the processor the workers keep away from, or -1
+  _Atomic uint64_t next_spread_ns;
   worker_t* workers;      // thread_count - 1 entries
+  lane_t* lanes;          // of all seats
   uint32_t* cpu_ids;
   pthread_mutex_t start_lock;
   tw_pool_t* next;  // in the list of live pools, guarded by pools_lock
@@ -62,44 +77,55 @@ static tw_pool_t* pools = NULL;
 
 // ---- taking work ------------------------------------------------------------------------------------
 
-// Takes about a half of an even share, so that slow threads and uneven units level out at the end.
-static int seat_take(tw_seat_t* seat, uint64_t divisor, uint64_t* out_begin, uint64_t* out_end) {
-  uint64_t left = atomic_load_explicit(&seat->left, memory_order_acquire);
-  while (left != 0) {
-    const uint64_t taken = left > divisor ? left / divisor : 1;
-    if (atomic_compare_exchange_weak_explicit(&seat->left, &left, left - taken, memory_order_acq_rel,
+// Takes half of what is left: few swaps, and small parts near the end, where threads level out.
+static uint32_t lane_take(lane_t* lane, int from_back, uint32_t* out_first) {
+  uint64_t range = atomic_load_explicit(&lane->range, memory_order_acquire);
+  for (;;) {
+    const uint32_t first = (uint32_t)(range >> 32);
+    const uint32_t last = (uint32_t)range;
+    if (first >= last) return 0;
+    const uint32_t taken = last - first > 1 ? (last - first) / 2 : 1;
+    const uint64_t rest = from_back ? range - taken : range + ((uint64_t)taken << 32);
+    if (atomic_compare_exchange_weak_explicit(&lane->range, &range, rest, memory_order_acq_rel,
                                               memory_order_acquire)) {
-      *out_begin = seat->total - left;
-      *out_end = *out_begin + taken;
-      return 1;
+      *out_first = from_back ? last - taken : first;
+      return taken;
     }
   }
-  return 0;
 }
 
-// Runs parts of the seat's job until none is left; returns how many units that were.
-static uint64_t seat_work(tw_seat_t* seat, uint32_t worker_index, tw_scratch_t* scratch) {
-  const uint64_t divisor = 2 * (uint64_t)seat->pool->thread_count;
-  uint64_t units = 0;
-  uint64_t begin = 0;
-  uint64_t end = 0;
-  while (seat_take(seat, divisor, &begin, &end)) {
-    seat->work(seat->context, worker_index, scratch, begin, end);
-    units += end - begin;
+// Empties a lane; returns how many steps that were.
+static uint64_t lane_work(tw_seat_t* seat, lane_t* lane, int from_back, uint32_t worker_index,
+                          tw_scratch_t* scratch) {
+  uint64_t steps = 0;
+  uint32_t first = 0;
+  for (uint32_t taken; (taken = lane_take(lane, from_back, &first)) != 0; steps += taken) {
+    const uint64_t begin = first * seat->units_per_step;
+    const uint64_t end = begin + taken * seat->units_per_step;
+    seat->work(seat->context, worker_index, scratch, begin, end < seat->unit_count ? end : seat->unit_count);
   }
-  return units;
+  return steps;
 }
 
-// A worker's visit: work, count, and wake the caller if it went to sleep over the last unit.
-static int seat_help(tw_seat_t* seat, worker_t* worker) {
-  if (atomic_load_explicit(&seat->left, memory_order_relaxed) == 0) return 0;
-  uint64_t begin = 0;
-  uint64_t end = 0;
-  if (!seat_take(seat, 2 * (uint64_t)seat->pool->thread_count, &begin, &end)) return 0;
-  const uint64_t total = seat->total;  // stable: our own units are not counted yet
-  seat->work(seat->context, worker->index, &worker->scratch, begin, end);
-  const uint64_t units = end - begin + seat_work(seat, worker->index, &worker->scratch);
-  if (atomic_fetch_add(&seat->done, units) + units == total && atomic_load(&seat->caller_sleeps)) {
+// The own lane first, then the others'. Lanes only shrink during a job, so one round is enough.
+static uint64_t seat_work(tw_seat_t* seat, uint32_t worker_index, tw_scratch_t* scratch) {
+  const uint32_t lane_count = seat->pool->thread_count;
+  uint64_t steps = lane_work(seat, &seat->lanes[worker_index], 0, worker_index, scratch);
+  for (uint32_t i = 1; i < lane_count; ++i) {
+    steps += lane_work(seat, &seat->lanes[(worker_index + i) % lane_count], 1, worker_index, scratch);
+  }
+  return steps;
+}
+
+// A worker's visit: work, count, and wake the caller if it went to sleep over the last steps.
+static int seat_help(tw_seat_t* seat, uint64_t* seen, worker_t* worker) {
+  const uint64_t sequence = atomic_load_explicit(&seat->sequence, memory_order_acquire);
+  if (sequence == *seen) return 0;
+  *seen = sequence;
+  const uint64_t steps = seat_work(seat, worker->index, &worker->scratch);
+  if (steps == 0) return 1;
+  const uint64_t total = seat->step_count;  // stable: our own steps are not counted yet
+  if (atomic_fetch_add(&seat->done, steps) + steps == total && atomic_load(&seat->caller_sleeps)) {
     atomic_fetch_add(&seat->finish_count, 1);
     tw_word_wake(&seat->finish_count, 1);
   }
@@ -111,15 +137,17 @@ static int pool_help(tw_pool_t* pool, worker_t* worker) {
   const unsigned limit = atomic_load_explicit(&pool->seat_limit, memory_order_acquire);
   for (unsigned i = 0; i < limit; ++i) {
     // Start at different seats, so that simultaneous jobs share the workers.
-    helped |= seat_help(&pool->seats[(i + worker->index) % limit], worker);
+    const unsigned seat = (i + worker->index) % limit;
+    helped |= seat_help(&pool->seats[seat], &worker->seen[seat], worker);
   }
   return helped;
 }
 
-static int pool_has_work(tw_pool_t* pool) {
+static int worker_has_news(const worker_t* worker) {
+  tw_pool_t* pool = worker->pool;
   const unsigned limit = atomic_load(&pool->seat_limit);
   for (unsigned i = 0; i < limit; ++i) {
-    if (atomic_load(&pool->seats[i].left) != 0) return 1;
+    if (atomic_load(&pool->seats[i].sequence) != worker->seen[i]) return 1;
   }
   return 0;
 }
@@ -142,7 +170,7 @@ static void worker_sleep(worker_t* worker) {
   tw_pool_t* pool = worker->pool;
   const uint32_t seen = atomic_load(&pool->wake_count);
   atomic_fetch_add(&pool->sleeper_count, 1);
-  if (!pool_has_work(pool) && !atomic_load(&pool->closing)) tw_word_wait(&pool->wake_count, seen);
+  if (!worker_has_news(worker) && !atomic_load(&pool->closing)) tw_word_wait(&pool->wake_count, seen);
   atomic_fetch_sub(&pool->sleeper_count, 1);
 }
 
@@ -155,6 +183,32 @@ static void worker_pin(const worker_t* worker) {
   pthread_setaffinity_np(pthread_self(), sizeof(cpus), &cpus);
 #else
   (void)worker;
+#endif
+}
+
+// Keeps the workers off the caller's processor. A worker that wakes up there gets no time while the caller
+// computes, and looks too idle for the system to move it. Rarely more than a comparison: callers seldom
+// change their processor.
+static void pool_spread(tw_pool_t* pool) {
+#if defined(__linux__)
+  const int cpu = sched_getcpu();
+  if (cpu < 0 || cpu == atomic_load_explicit(&pool->home_cpu, memory_order_relaxed)) return;
+  const uint64_t now = tw_clock_coarse_ns();
+  if (pool->cpu_ids != NULL || now < atomic_load_explicit(&pool->next_spread_ns, memory_order_relaxed)) return;
+  if (pthread_mutex_trylock(&pool->start_lock) != 0) return;
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  if (pthread_getaffinity_np(pthread_self(), sizeof(cpus), &cpus) == 0) {
+    CPU_CLR((size_t)cpu, &cpus);
+    for (uint32_t i = 0; CPU_COUNT(&cpus) != 0 && i < pool->worker_count; ++i) {
+      pthread_setaffinity_np(pool->workers[i].thread, sizeof(cpus), &cpus);
+    }
+  }
+  atomic_store_explicit(&pool->home_cpu, cpu, memory_order_relaxed);
+  atomic_store_explicit(&pool->next_spread_ns, now + SPREAD_INTERVAL_NS, memory_order_relaxed);
+  pthread_mutex_unlock(&pool->start_lock);
+#else
+  (void)pool;
 #endif
 }
 
@@ -209,10 +263,11 @@ static void fork_child(void) {
     pool->worker_count = 0;
     atomic_store(&pool->started, 0);
     atomic_store(&pool->sleeper_count, 0);
+    atomic_store(&pool->home_cpu, -1);
     for (int i = 0; i < SEAT_COUNT; ++i) {
       tw_seat_t* seat = &pool->seats[i];
       if (atomic_load(&seat->owner) == self) continue;
-      atomic_store(&seat->left, 0);
+      for (uint32_t lane = 0; lane < pool->thread_count; ++lane) atomic_store(&seat->lanes[lane].range, 0);
       atomic_store(&seat->owner, UNUSED_OWNER);
     }
   }
@@ -227,6 +282,13 @@ static tw_status_t pool_fill(tw_pool_t* pool, const tw_pool_options_t* options) 
   const size_t thread_count = options->thread_count;
   pool->workers = calloc(thread_count, sizeof(worker_t));
   if (pool->workers == NULL) return TW_STATUS_NO_MEMORY;
+  const size_t lanes_bytes = SEAT_COUNT * thread_count * sizeof(lane_t);
+  if (posix_memalign((void**)&pool->lanes, CACHE_LINE, lanes_bytes) != 0) return TW_STATUS_NO_MEMORY;
+  memset(pool->lanes, 0, lanes_bytes);
+  for (size_t i = 0; i < SEAT_COUNT; ++i) {
+    pool->seats[i].pool = pool;
+    pool->seats[i].lanes = pool->lanes + i * thread_count;
+  }
   if (options->cpu_ids == NULL) return TW_STATUS_OK;
   pool->cpu_ids = malloc(thread_count * sizeof(uint32_t));
   if (pool->cpu_ids == NULL) return TW_STATUS_NO_MEMORY;
@@ -244,6 +306,7 @@ static void pool_free(tw_pool_t* pool) {
     tw_scratch_release(&pool->workers[i].scratch);
   }
   free(pool->workers);
+  free(pool->lanes);
   free(pool->cpu_ids);
   pthread_mutex_destroy(&pool->start_lock);
   free(pool);
@@ -258,8 +321,8 @@ tw_status_t tw_pool_create(const tw_pool_options_t* options, tw_pool_t** out_poo
   memset(pool, 0, sizeof(*pool));
   pthread_mutex_init(&pool->start_lock, NULL);
   pool->thread_count = options->thread_count;
+  pool->home_cpu = -1;
   pool->spin_us = options->spin_us > SPIN_LIMIT_US ? SPIN_LIMIT_US : options->spin_us;
-  for (int i = 0; i < SEAT_COUNT; ++i) pool->seats[i].pool = pool;
   const tw_status_t status = pool_fill(pool, options);
   if (status != TW_STATUS_OK) {
     pool_free(pool);
@@ -311,6 +374,7 @@ tw_seat_t* tw_pool_enter(tw_pool_t* pool) {
     unsigned limit = atomic_load(&pool->seat_limit);
     while (limit <= i && !atomic_compare_exchange_weak(&pool->seat_limit, &limit, i + 1)) {
     }
+    if (i == 0) pool_spread(pool);  // later seats are for callers beside the first one
     return seat;
   }
   return NULL;
@@ -320,16 +384,36 @@ void tw_pool_leave(tw_seat_t* seat) {
   if (seat != NULL) atomic_store_explicit(&seat->owner, UNUSED_OWNER, memory_order_release);
 }
 
-// Waits for units that other threads have taken: briefly awake, then asleep.
-static void seat_join(tw_seat_t* seat, uint64_t total) {
+// Waits for steps that other threads have taken: briefly awake, then asleep.
+static void seat_join(tw_seat_t* seat) {
   tw_spin_t spin = tw_spin_begin(seat->pool->spin_us);
-  while (atomic_load_explicit(&seat->done, memory_order_acquire) != total) {
+  while (atomic_load_explicit(&seat->done, memory_order_acquire) != seat->step_count) {
     if (tw_spin_continue(&spin)) continue;
     const uint32_t seen = atomic_load(&seat->finish_count);
     atomic_store(&seat->caller_sleeps, 1);
-    if (atomic_load(&seat->done) != total) tw_word_wait(&seat->finish_count, seen);
+    if (atomic_load(&seat->done) != seat->step_count) tw_word_wait(&seat->finish_count, seen);
     atomic_store(&seat->caller_sleeps, 0);
   }
+}
+
+// Writes the job and deals its steps out evenly; from here on other threads may take them.
+static void seat_publish(tw_seat_t* seat, uint64_t unit_count, tw_work_t work, void* context) {
+  const uint64_t units_per_step = 1 + (unit_count >> 31);
+  const uint64_t step_count = (unit_count + units_per_step - 1) / units_per_step;
+  const uint64_t lane_count = step_count < seat->pool->thread_count ? step_count : seat->pool->thread_count;
+  seat->work = work;
+  seat->context = context;
+  seat->unit_count = unit_count;
+  seat->units_per_step = units_per_step;
+  seat->step_count = step_count;
+  atomic_store_explicit(&seat->done, 0, memory_order_relaxed);
+  uint64_t first = 0;
+  for (uint64_t lane = 0; lane < lane_count; ++lane) {
+    const uint64_t last = step_count * (lane + 1) / lane_count;
+    atomic_store_explicit(&seat->lanes[lane].range, first << 32 | last, memory_order_release);
+    first = last;
+  }
+  atomic_fetch_add(&seat->sequence, 1);
 }
 
 void tw_pool_run(tw_seat_t* seat, uint64_t unit_count, tw_work_t work, void* context, tw_scratch_t* scratch) {
@@ -338,17 +422,13 @@ void tw_pool_run(tw_seat_t* seat, uint64_t unit_count, tw_work_t work, void* con
     return;
   }
   tw_pool_t* pool = seat->pool;
-  seat->work = work;
-  seat->context = context;
-  seat->total = unit_count;
-  atomic_store_explicit(&seat->done, 0, memory_order_relaxed);
-  atomic_store(&seat->left, unit_count);
+  seat_publish(seat, unit_count, work, context);
   const unsigned sleepers = atomic_load(&pool->sleeper_count);
   if (sleepers != 0) {
-    const uint64_t wanted = unit_count - 1 < sleepers ? unit_count - 1 : sleepers;
+    const uint64_t wanted = seat->step_count - 1 < sleepers ? seat->step_count - 1 : sleepers;
     atomic_fetch_add(&pool->wake_count, 1);
     tw_word_wake(&pool->wake_count, (uint32_t)wanted);
   }
-  const uint64_t units = seat_work(seat, 0, scratch);
-  if (atomic_fetch_add(&seat->done, units) + units != unit_count) seat_join(seat, unit_count);
+  const uint64_t steps = seat_work(seat, 0, scratch);
+  if (atomic_fetch_add(&seat->done, steps) + steps != seat->step_count) seat_join(seat);
 }

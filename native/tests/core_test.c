@@ -192,6 +192,32 @@ static void test_threads_share_a_pool(void) {
   tw_pool_destroy(pool);
 }
 
+static void sum_range(void* context, uint32_t worker_index, tw_scratch_t* scratch, uint64_t begin, uint64_t end) {
+  (void)worker_index;
+  (void)scratch;
+  _Atomic uint64_t* sums = context;
+  CHECK(begin < end);
+  atomic_fetch_add(&sums[0], end - begin);
+  uint64_t last = atomic_load(&sums[1]);
+  while (last < end && !atomic_compare_exchange_weak(&sums[1], &last, end)) {
+  }
+}
+
+// More units than a lane's 32 bits can count.
+static void test_ranges_beyond_32_bits_are_covered(void) {
+  const uint64_t counts[] = {UINT32_MAX, (1ull << 31) + 1, (1ull << 40) + 12345, (1ull << 33) - 1};
+  tw_pool_t* pool = pool_of(3, 20);
+  tw_seat_t* seat = tw_pool_enter(pool);
+  tw_scratch_t scratch = {0};
+  for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); ++i) {
+    _Atomic uint64_t sums[2] = {0};
+    tw_pool_run(seat, counts[i], sum_range, sums, &scratch);
+    CHECK(sums[0] == counts[i] && sums[1] == counts[i]);
+  }
+  tw_pool_leave(seat);
+  tw_pool_destroy(pool);
+}
+
 static void test_closing_leaves_the_caller_to_finish(void) {
   const tw_plan_command_t command = dispatch_of(mark_kernel, 1000, 1, 1);
   submitter_t submitter = {.pool = pool_of(4, 20), .fixture = fixture_create(&command, 1, 1000)};
@@ -317,6 +343,7 @@ int main(int argument_count, char** arguments) {
   test_local_memory_belongs_to_one_thread();
   test_copies_and_fills_split_into_units();
   test_threads_share_a_pool();
+  test_ranges_beyond_32_bits_are_covered();
   test_closing_leaves_the_caller_to_finish();
   test_the_first_failure_is_reported();
   if (may_fork) test_a_forked_child_has_its_own_workers();

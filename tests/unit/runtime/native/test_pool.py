@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import threading
@@ -212,6 +213,25 @@ else:
 """
     if not native.IS_NATIVE:
         pytest.skip("the C core is not built")
+    finish(run_script(script))
+
+
+def test_workers_keep_off_the_callers_processor(run_script: Start) -> None:
+    script = """
+allowed = os.sched_getaffinity(0)
+builder = native.PlanBuilder()
+builder.dispatch(address("linger"), [], (8, 1, 1), constants=[1])
+pool = native.Pool(3)
+builder.build().run(pool, [])
+masks = [os.sched_getaffinity(int(task)) for task in os.listdir("/proc/self/task")]
+assert sum(mask == allowed for mask in masks) == 1, masks
+free = [allowed - mask for mask in masks if mask != allowed]
+assert len(free) == 2 and free[0] == free[1] and len(free[0]) == 1, masks
+os.sched_setaffinity(0, free[0])
+builder.build().run(native.Pool(3), [])  # on one processor nothing can be kept off
+"""
+    if not native.IS_NATIVE or len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("the C core is not built, or there is one processor only")
     finish(run_script(script))
 
 
