@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "tilewright"
+COMPILER_PACKAGES = {"llvmlite", "onnx", "torch"}
 HEAVY = ("llvmlite", "onnx", "torch", "onnxruntime", "click", "rich", "tilewright.compiler")
 
 
