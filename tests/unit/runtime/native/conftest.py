@@ -94,6 +94,7 @@ def extension() -> ModuleType:
 def run_script(kernel_library: Path) -> Callable[[str], subprocess.Popen[str]]:
     """Start a Python program with the kernels at hand, for what must not happen in this process."""
     preamble = (
+        "import os; os.environ['OPENBLAS_NUM_THREADS'] = '1'  # only our own threads\n"
         "import ctypes, os, signal, sys, threading, time\n"
         "import numpy as np\n"
         "from tilewright.runtime import native\n"
