@@ -56,6 +56,7 @@ HAL_VERSION: Final = 6
 _ANY_QUEUE: Final = -1
 _MEMORY_DEVICE_LOCAL: Final = 48  # device visible and local
 _USAGE: Final = 0xC03  # transfer source and target, storage read and write
+_IMMUTABLE: Final = 1 << 19
 _CATEGORIES: Final = 3  # transfer and dispatch
 _ONE_SHOT: Final = 1
 _ENCODING_DENSE: Final = 1
@@ -339,7 +340,7 @@ def _emit_load_constant(module: _Module) -> AssembledFunction:
     data, length = build.arguments
     device = function.device()
     allocator = function.call("hal.device.allocator", [device], "ref")
-    kind = [function.i32(_MEMORY_DEVICE_LOCAL), function.i32(_USAGE)]
+    kind = [function.i32(_MEMORY_DEVICE_LOCAL), function.i32(_USAGE | _IMMUTABLE)]
     arguments = [
         allocator,
         function.i32(1),
