@@ -69,27 +69,48 @@ def test_every_op_with_a_body_has_cases(row: OpDecl):
     assert row.cases or row.body is None or row.name == "constant"
 
 
+# Ops whose structure needs numbers in some dimension, by the dimension.
+NEEDS_NUMBERS = {
+    "gather_nd": "length of an index tuple",
+    "matmul_packed": "panel",
+    "conv_packed": "panel",
+    "conv": "filters of a group",
+    "conv_transpose": "filters of a group",
+    "quantize_linear": "blocks",
+    "dequantize_linear": "blocks",
+}
+
+
 @pytest.mark.parametrize(
     "row",
-    [r for r in catalogue.all_ops() if r.cases and r.schema.operands],
+    [
+        r
+        for r in catalogue.all_ops()
+        if r.cases and r.schema.operands and r.name not in NEEDS_NUMBERS
+    ],
     ids=lambda r: r.name,
 )
-def test_inference_accepts_symbolic_dimensions(row: OpDecl):
+def test_the_kernel_with_symbolic_dimensions_agrees_with_the_oracle(row: OpDecl):
+    seen: set[str] = set()
     for case in cases.instances(row):
-        types = [
+        if case.text in seen:
+            continue
+        seen.add(case.text)
+        sizes = {n for a in case.operands if a is not None for n in a.shape if n > 1}
+        dims = {f"D{n}": n for n in sizes}
+        operands = [
             None
             if a is None
-            else TensorType(type_of(a).dtype, cases.symbolic_shape(a.shape))
+            else Value(TensorType(type_of(a).dtype, cases.symbolic_shape(a.shape)), "")
             for a in case.operands
         ]
-        static = row.schema.infer(
-            [None if a is None else type_of(a) for a in case.operands], case.attributes
-        )
-        try:
-            dynamic = row.schema.infer(types, case.attributes)
-        except Exception as error:  # noqa: BLE001 - attributes may need numbers
-            assert "number" in str(error) or "groups" in str(error), str(case)
+        node = make_node(case.op, operands, case.attributes)
+        if not can_build(node):
             continue
-        assert [t.dtype for t in dynamic] == [t.dtype for t in static], str(case)
-        assert [t.rank for t in dynamic] == [t.rank for t in static], str(case)
-        break
+        kernel = build_kernel(node, row.name)
+        verify(kernel)
+        expected = row.schema.evaluate(case.operands, case.attributes)
+        outputs = [np.zeros(a.shape, a.dtype) for a in expected]
+        evaluate(kernel, [*(a for a in case.operands if a is not None), *outputs], dims)
+        for actual, wanted in zip(outputs, expected, strict=True):
+            agree(actual, wanted, f"{case} dynamic")

@@ -19,6 +19,10 @@ from tilewright.compiler.ops import (
     convolution,
     elementwise,
     functions,
+    indexing,
+    movement,
+    pooling,
+    quantization,
     reductions,
     rows,
 )
@@ -32,6 +36,10 @@ _FAMILIES: Final[dict[str, tuple[OpDecl, ...]]] = {
     "rows": rows.OPS,
     "contraction": contraction.OPS,
     "convolution": convolution.OPS,
+    "pooling": pooling.OPS,
+    "movement": movement.OPS,
+    "indexing": indexing.OPS,
+    "quantization": quantization.OPS,
     "control": control.OPS,
 }
 

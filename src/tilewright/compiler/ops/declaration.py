@@ -81,9 +81,10 @@ class OpDecl:
 
     def supports(self, types: Types, attributes: Attributes) -> bool:
         """Whether a kernel can be built for these operand types."""
-        return self.body is not None and self.body.supports(
-            types, self.complete(attributes)
-        )
+        if self.body is None:
+            return False
+        padded = _padded(self.schema.operands, types)
+        return self.body.supports(padded, self.complete(attributes))
 
 
 def operand(

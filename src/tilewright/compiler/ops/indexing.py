@@ -1,0 +1,439 @@
+"""Ops whose places come from data: gather, scatter, one-hot, top-k, nonzero.
+
+Indices below zero count from the end; in kernels every index is clamped into its range, so a bad
+index reads a wrong element instead of foreign memory.  Scatters and searches run their oracle.
+"""
+
+from __future__ import annotations
+
+
+from typing import Any, Final, cast
+
+import numpy as np
+
+
+from tilewright.base.dtypes import ALL, ANY, NUMERIC, bool_, i32, i64
+from tilewright.base.errors import InputError, ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.ops.bodies import Operands, Results, given, wrapped_index
+from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
+from tilewright.compiler.ops.shapes import check_same, first, like_first, need, normal_axis
+
+_M: Final = Trait.PURE | Trait.MOVEMENT
+_INDEX: Final = (i64, i32)
+
+
+def _checked(indices: np.ndarray, extent: int) -> np.ndarray:
+    """Indices from the front; out of range is the caller's error, as in numpy."""
+    if np.any((indices < -extent) | (indices >= extent)):
+        raise InputError(f"an index lies outside -{extent} .. {extent - 1}")
+    return np.where(indices < 0, indices + extent, indices)
+
+
+# --- gather ----------------------------------------------------------------------------------
+
+
+def _gather_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, indices = need(types, 0), need(types, 1)
+    axis = normal_axis(cast("int", attributes["axis"]), x.rank)
+    if x.rank == 0:
+        raise ModelError("gather from a scalar")
+    return (x.with_shape((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])),)
+
+
+def _gather_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, indices, (result,) = given(operands, 0), given(operands, 1), results
+    axis = normal_axis(cast("int", attributes["axis"]), len(x.shape))
+    after = axis + len(indices.shape)
+    with b.nest(result.shape) as place:
+        at = wrapped_index(b, b.load(indices, place[axis:after]), x.shape[axis])
+        b.store(result, place, b.load(x, (*place[:axis], at, *place[after:])))
+
+
+gather: Final = declare(
+    name="gather",
+    summary="Slices of x along `axis` at the given indices",
+    operands=(operand("x", ALL), operand("indices", _INDEX)),
+    attributes=(attr("axis", "int", 0),),
+    infer=_gather_infer,
+    evaluate=lambda x, indices, *, axis: np.take(x, _checked(indices, x.shape[axis]), axis),
+    body=_gather_body,
+    traits=_M,
+    cases=(
+        "[5,3] [2,4]:index(5); axis=0",
+        "[3,7] [4]:index(7); axis=1",
+        "[3,7,2] []:index(7); axis=1",
+        "[5] [3]:index(5); axis=-1",
+        "[4,2] [0]:index(1)",
+    ),
+    source="ONNX Gather, opset 13",
+)
+
+
+def _elements_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, indices = need(types, 0), need(types, 1)
+    normal_axis(cast("int", attributes["axis"]), x.rank)
+    if x.rank != indices.rank:
+        raise ModelError(f"indices {indices} have another rank than {x}")
+    return (x.with_shape(indices.shape),)
+
+
+def _elements_places(
+    x: np.ndarray, indices: np.ndarray, axis: int
+) -> tuple[np.ndarray, ...]:
+    """Where in x every element of an indices-shaped tensor lies."""
+    grid = list(np.indices(indices.shape, sparse=True))
+    grid[axis] = _checked(indices, x.shape[axis])
+    return tuple(np.broadcast_arrays(*grid)) if grid else ()
+
+
+def _gather_elements_oracle(x: np.ndarray, indices: np.ndarray, *, axis: int) -> np.ndarray:
+    return x[_elements_places(x, indices, normal_axis(axis, x.ndim))]
+
+
+def _gather_elements_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, indices, (result,) = given(operands, 0), given(operands, 1), results
+    axis = normal_axis(cast("int", attributes["axis"]), len(x.shape))
+    with b.nest(result.shape) as place:
+        at = wrapped_index(b, b.load(indices, place), x.shape[axis])
+        b.store(result, place, b.load(x, (*place[:axis], at, *place[axis + 1 :])))
+
+
+gather_elements: Final = declare(
+    name="gather_elements",
+    summary="Every element of x at its own position along `axis`",
+    operands=(operand("x", ALL), operand("indices", _INDEX)),
+    attributes=(attr("axis", "int", 0),),
+    infer=_elements_infer,
+    evaluate=_gather_elements_oracle,
+    body=_gather_elements_body,
+    traits=_M,
+    cases=(
+        "[3,5] [3,4]:index(5); axis=1",
+        "[4,3] [2,3]:index(4); axis=0",
+        "[5] [0]:index(1)",
+    ),
+    source="ONNX GatherElements, opset 13",
+)
+
+
+def _gather_nd_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, indices = need(types, 0), need(types, 1)
+    batch = cast("int", attributes["batch_dims"])
+    depth = indices.shape[-1] if indices.rank else 0
+    if not isinstance(depth, int) or batch + depth > x.rank or batch >= indices.rank:
+        raise ModelError(
+            f"gather_nd of {x} with indices {indices}, {batch} batch dimensions"
+        )
+    return (x.with_shape((*indices.shape[:-1], *x.shape[batch + depth :])),)
+
+
+def _gather_nd_oracle(x: np.ndarray, indices: np.ndarray, *, batch_dims: int) -> np.ndarray:
+    depth = indices.shape[-1]
+    lead = list(np.indices(indices.shape[:-1], sparse=True))[:batch_dims]
+    picks = [_checked(indices[..., i], x.shape[batch_dims + i]) for i in range(depth)]
+    if not lead and not picks:
+        return np.broadcast_to(x, (*indices.shape[:-1], *x.shape))
+    spread = np.broadcast_arrays(*lead, *picks, np.zeros(indices.shape[:-1], np.int64))[:-1]
+    return x[tuple(spread)]
+
+
+def _gather_nd_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, indices, (result,) = given(operands, 0), given(operands, 1), results
+    batch = cast("int", attributes["batch_dims"])
+    depth = cast("int", indices.shape[-1])
+    outer = len(indices.shape) - 1
+    with b.nest(result.shape) as place:
+        picks = [
+            wrapped_index(b, b.load(indices, (*place[:outer], i)), x.shape[batch + i])
+            for i in range(depth)
+        ]
+        b.store(result, place, b.load(x, (*place[:batch], *picks, *place[outer:])))
+
+
+gather_nd: Final = declare(
+    name="gather_nd",
+    summary="Slices of x at index tuples, the last axis of `indices`",
+    operands=(operand("x", ALL), operand("indices", _INDEX)),
+    attributes=(attr("batch_dims", "int", 0),),
+    infer=_gather_nd_infer,
+    evaluate=_gather_nd_oracle,
+    body=_gather_nd_body,
+    traits=_M,
+    cases=(
+        "[3,4] [5,2]:index(3)",
+        "[3,4] [2,1]:index(3)",
+        "[2,3,4] [2,1]:index(3); batch_dims=1",
+        "[2,3,4] [2,5,2]:index(3); batch_dims=1",
+        "[5] [1]:index(5)",
+    ),
+    source="ONNX GatherND, opset 13",
+)
+
+# --- scatter ---------------------------------------------------------------------------------
+
+_COMBINE: Final[dict[str, Any]] = {
+    "none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
+}  # fmt: skip
+
+
+def _combine(
+    result: np.ndarray, places: tuple[np.ndarray, ...], updates: np.ndarray, reduction: str
+) -> np.ndarray:
+    function = _COMBINE.get(reduction, ModelError)
+    if function is ModelError:
+        raise ModelError(f"scatter reduction '{reduction}' is unknown")
+    if function is None:
+        result[places] = updates
+        return result
+    if result.dtype.itemsize != 2 or result.dtype.kind not in "fV":
+        function.at(result, places, updates)
+        return result
+    wide = result.astype(np.float32)
+    function.at(wide, places, updates.astype(np.float32))
+    return wide.astype(result.dtype)
+
+
+def _scatter_elements_oracle(
+    x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, axis: int, reduction: str
+) -> np.ndarray:
+    places = _elements_places(x, indices, normal_axis(axis, x.ndim))
+    return _combine(x.copy(), places, updates, reduction)
+
+
+def _scatter_nd_oracle(
+    x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, reduction: str
+) -> np.ndarray:
+    places = tuple(_checked(indices[..., i], x.shape[i]) for i in range(indices.shape[-1]))
+    return _combine(x.copy(), places, updates, reduction)
+
+
+scatter_elements: Final = declare(
+    name="scatter_elements",
+    summary="x with every update at its own position along `axis`, combined by `reduction`",
+    operands=(operand("x"), operand("indices", _INDEX), operand("updates", like="x")),
+    attributes=(attr("axis", "int", 0), attr("reduction", "string", "none")),
+    infer=like_first,
+    evaluate=_scatter_elements_oracle,
+    cases=("f32[3,5] [2,5]:index(3) [2,5]; axis=0", "[3] [3]:=0,0,2 [3]; reduction=add"),
+    source="ONNX ScatterElements, opset 18",
+)
+
+scatter_nd: Final = declare(
+    name="scatter_nd",
+    summary="x with slices replaced at index tuples, combined by `reduction`",
+    operands=(operand("x"), operand("indices", _INDEX), operand("updates", like="x")),
+    attributes=(attr("reduction", "string", "none"),),
+    infer=like_first,
+    evaluate=_scatter_nd_oracle,
+    cases=("[4,3] [2,1]:=1,3 [2,3]", "[4] [3,1]:=0,0,2 [3]; reduction=add"),
+    source="ONNX ScatterND, opset 18",
+)
+
+# --- one-hot ---------------------------------------------------------------------------------
+
+
+def _one_hot_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    indices, values = need(types, 0), need(types, 1)
+    (depth,) = cast("tuple[Dim, ...]", attributes["depth"])
+    axis = normal_axis(cast("int", attributes["axis"]), indices.rank + 1)
+    return (values.with_shape((*indices.shape[:axis], depth, *indices.shape[axis:])),)
+
+
+def _one_hot_oracle(
+    indices: np.ndarray, values: np.ndarray, *, depth: tuple[int], axis: int
+) -> np.ndarray:
+    axis = normal_axis(axis, indices.ndim + 1)
+    (size,) = depth
+    inside = (indices >= -size) & (indices < size)
+    place = np.where(inside, np.where(indices < 0, indices + size, indices), -1)
+    line = np.arange(size).reshape(
+        [-1 if i == axis else 1 for i in range(indices.ndim + 1)]
+    )
+    return np.where(np.expand_dims(place, axis) == line, values[1], values[0])
+
+
+def _one_hot_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    indices, values, (result,) = given(operands, 0), given(operands, 1), results
+    axis = normal_axis(cast("int", attributes["axis"]), len(result.shape))
+    size = b.index(result.shape[axis])
+    with b.nest(result.shape) as place:
+        index = b.cast(b.load(indices, (*place[:axis], *place[axis + 1 :])), i64)
+        here = b.index(place[axis])
+        hit = b.or_(b.eq(index, here), b.eq(b.add(index, size), here))
+        b.store(result, place, b.select(hit, b.load(values, (1,)), b.load(values, (0,))))
+
+
+one_hot: Final = declare(
+    name="one_hot",
+    summary="values[1] where the new axis equals the index, values[0] elsewhere",
+    operands=(operand("indices", _INDEX), operand("values", ANY)),
+    attributes=(attr("depth", "dims"), attr("axis", "int", -1)),
+    infer=_one_hot_infer,
+    evaluate=_one_hot_oracle,
+    body=_one_hot_body,
+    cases=(
+        "[3]:index(6) [2]; depth=(5,)",
+        "[2,3]:index(4) [2]; depth=(4,) axis=1",
+        "[]:index(3) [2]; depth=(3,)",
+    ),
+    source="ONNX OneHot, opset 11",
+)
+
+# --- searches --------------------------------------------------------------------------------
+
+
+def _top_k_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x = first(types)
+    axis = normal_axis(cast("int", attributes["axis"]), x.rank)
+    (count,) = cast("tuple[Dim, ...]", attributes["k"])
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    return (x.with_shape(shape), TensorType(i64, shape))
+
+
+def _top_k_oracle(
+    x: np.ndarray,
+    *,
+    k: tuple[int],
+    axis: int,
+    largest: bool,
+    sorted: bool,  # noqa: A002
+) -> tuple[np.ndarray, np.ndarray]:
+    del sorted  # always sorted, which is allowed
+    # Equal elements keep their order; NaN counts as the largest.
+    keys = np.flip(x, axis) if largest else x
+    order = np.argsort(keys, axis, kind="stable")
+    if largest:
+        order = x.shape[axis] - 1 - np.flip(order, axis)
+    picks = np.take(order, np.arange(k[0]), axis)
+    return np.take_along_axis(x, picks, axis), picks
+
+
+top_k: Final = declare(
+    name="top_k",
+    summary="The k largest (smallest) elements along `axis` and where they are, sorted",
+    operands=(operand("x", NUMERIC),),
+    attributes=(
+        attr("k", "dims"), attr("axis", "int", -1), attr("largest", "bool", default=True),
+        attr("sorted", "bool", default=True),
+    ),
+    results=("values", "indices"),
+    infer=_top_k_infer,
+    evaluate=_top_k_oracle,
+    cases=("[3,7]; k=(2,)", "[5,3]; k=(3,) axis=0 largest=False"),
+    source="ONNX TopK, opset 11",
+)  # fmt: skip
+
+
+def _counted(rank: int, position: int) -> Any:  # noqa: ANN401 - Infer
+    """Result of `count` (a fresh symbol) elements; rank 2 puts it at `position`."""
+
+    def infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+        (count,) = cast("tuple[Dim, ...]", attributes["count"])
+        x = first(types)
+        shape: tuple[Dim, ...] = (x.rank, count) if rank == 2 else (count,)
+        return (TensorType(i64, shape if position else shape[::-1]),)
+
+    return infer
+
+
+nonzero: Final = declare(
+    name="nonzero",
+    summary="Indices of the elements that are not zero, [rank, count]",
+    operands=(operand("x", ANY),),
+    attributes=(attr("count", "dims"),),
+    infer=_counted(2, 1),
+    evaluate=lambda x, *, count: np.stack(np.nonzero(x)).astype(np.int64),
+    cases=(),
+    source="ONNX NonZero, opset 13; `count` names the unknown size",
+)
+
+
+def _compress_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x = first(types)
+    (count,) = cast("tuple[Dim, ...]", attributes["count"])
+    axis = attributes["axis"]
+    if axis is None:
+        return (x.with_shape((count,)),)
+    place = normal_axis(cast("int", axis), x.rank)
+    return (x.with_shape((*x.shape[:place], count, *x.shape[place + 1 :])),)
+
+
+compress: Final = declare(
+    name="compress",
+    summary="The slices along `axis` (elements, without one) where the condition holds",
+    operands=(operand("x", ALL), operand("condition", (bool_,))),
+    attributes=(attr("count", "dims"), attr("axis", "int", None)),
+    infer=_compress_infer,
+    evaluate=lambda x, condition, *, count, axis: np.compress(condition, x, axis),
+    source="ONNX Compress, opset 11; `count` names the unknown size",
+)
+
+
+def _reverse_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, lengths = need(types, 0), need(types, 1)
+    check_same("lengths of reverse_sequence", x.shape[cast("int", attributes["batch_axis"])],
+               lengths.shape[0])  # fmt: skip
+    return (x,)
+
+
+def _reverse_oracle(
+    x: np.ndarray, lengths: np.ndarray, *, batch_axis: int, time_axis: int
+) -> np.ndarray:
+    result = x.copy()
+    for row, length in enumerate(lengths):
+        place: list[Any] = [slice(None)] * x.ndim
+        place[batch_axis] = row
+        line = x[tuple(place)]
+        axis = time_axis - (time_axis > batch_axis)
+        order = np.arange(x.shape[time_axis])
+        order[:length] = order[:length][::-1]
+        result[tuple(place)] = np.take(line, order, axis)
+    return result
+
+
+def _reverse_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, lengths, (result,) = given(operands, 0), given(operands, 1), results
+    batch, time = (
+        cast("int", attributes["batch_axis"]),
+        cast("int", attributes["time_axis"]),
+    )
+    size = x.shape[time]
+    with b.nest(result.shape) as place:
+        length = b.cast(b.load(lengths, (place[batch],)), i64)
+        here = b.index(place[time])
+        turned = b.sub(b.sub(length, 1), here)
+        at = b.select(b.lt(here, length), turned, here)
+        index = b.as_index(b.min(b.max(at, 0), b.index(size - 1)))
+        b.store(result, place, b.load(x, (*place[:time], index, *place[time + 1 :])))
+
+
+reverse_sequence: Final = declare(
+    name="reverse_sequence",
+    summary="The first lengths[b] steps of every row turned around",
+    operands=(operand("x", ALL), operand("lengths", (i64,))),
+    attributes=(attr("batch_axis", "int", 1), attr("time_axis", "int", 0)),
+    infer=_reverse_infer,
+    evaluate=_reverse_oracle,
+    body=_reverse_body,
+    traits=_M,
+    cases=("[5,3,2] [3]:count(6)", "[3,5] [3]:count(6); batch_axis=0 time_axis=1"),
+    source="ONNX ReverseSequence, opset 10",
+)
+
+OPS: Final[tuple[OpDecl, ...]] = (
+    gather, gather_elements, gather_nd, scatter_elements, scatter_nd, one_hot, top_k, nonzero,
+    compress, reverse_sequence,
+)  # fmt: skip

@@ -1,0 +1,612 @@
+"""Elements at other places: reshape, transpose, slice, concat, pad, tile and their kin.
+
+Bodies keep indices affine wherever the shapes allow it; a reshape splits into groups of
+dimensions with equal products, so a div or mod appears only where dimensions really merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, cast
+
+import numpy as np
+
+from tilewright.base import dtypes, symbolic
+from tilewright.base.dtypes import ALL, bool_
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
+from tilewright.compiler.kernel.builder import KernelBuilder, Source
+from tilewright.compiler.kernel.ir import Buffer, Expression
+from tilewright.compiler.ops.bodies import Operands, Results, given, maybe
+from tilewright.compiler.ops.declaration import (
+    Types,
+    attr,
+    declare,
+    operand,
+    optional,
+    variadic,
+)
+from tilewright.compiler.ops.shapes import (
+    broadcast_indices,
+    broadcast_shapes,
+    check_same,
+    element_count,
+    first,
+    like_first,
+    normal_axis,
+    present,
+)
+
+M: Final = Trait.PURE | Trait.MOVEMENT
+Dims = tuple[Dim, ...]
+
+
+def _dims(attributes: Attributes, name: str) -> Dims:
+    return cast("Dims", attributes[name])
+
+
+def _with(indices: Sequence[Dim], axis: int, value: Dim) -> Dims:
+    return (*indices[:axis], value, *indices[axis + 1 :])
+
+
+# --- reshape ---------------------------------------------------------------------------------
+
+
+def _reshape_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, shape = first(types), _dims(attributes, "shape")
+    check_same(
+        f"elements of {x} and of shape {list(shape)}", x.element_count, element_count(shape)
+    )
+    return (x.with_shape(shape),)
+
+
+def shape_groups(source: Dims, target: Dims) -> list[tuple[range, range]]:
+    """The finest split of both shapes into runs of dimensions with equal products."""
+    groups: list[tuple[range, range]] = []
+    i = j = 0
+    while i < len(source) or j < len(target):
+        start = (i, j)
+        left: Dim = 1
+        right: Dim = 1
+        if i < len(source):
+            left, i = source[i], i + 1
+        if j < len(target):
+            right, j = target[j], j + 1
+        while left != right and (i < len(source) or j < len(target)):
+            left, right, i, j = _extend(source, target, left, right, i, j)
+        groups.append((range(start[0], i), range(start[1], j)))
+    return groups
+
+
+def _extend(
+    source: Dims, target: Dims, left: Dim, right: Dim, i: int, j: int
+) -> tuple[Dim, Dim, int, int]:
+    """One more dimension on the side that has less (or the only side that has any)."""
+    take_source = i < len(source) and (j >= len(target) or _less(left, right))
+    if take_source:
+        return left * source[i], right, i + 1, j
+    return left, right * target[j], i, j + 1
+
+
+def _less(left: Dim, right: Dim) -> bool:
+    """Whether `left` surely is the smaller; for unlike symbols, the shorter product."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left < right
+    if isinstance(left, int) or isinstance(right, int):
+        return isinstance(left, int)
+    if symbolic.mod(right, left) == 0:
+        return True
+    return symbolic.mod(left, right) != 0 and len(str(left)) < len(str(right))
+
+
+def _linear(indices: Sequence[Dim], shape: Sequence[Dim]) -> Dim:
+    total: Dim = 0
+    for index, extent in zip(indices, shape, strict=True):
+        total = total * extent + index
+    return total
+
+
+def _delinear(position: Dim, shape: Sequence[Dim]) -> list[Dim]:
+    """The indices of linear `position` in `shape`; the leading one needs no mod."""
+    indices: list[Dim] = []
+    leading = next((i for i, d in enumerate(shape) if d != 1), 0)
+    for axis in range(len(shape) - 1, -1, -1):
+        extent = shape[axis]
+        if extent == 1:
+            indices.append(0)
+        elif axis == leading:
+            indices.append(position)
+        else:
+            indices.append(symbolic.mod(position, extent))
+            position = symbolic.floordiv(position, extent)
+    return indices[::-1]
+
+
+def reshaped_indices(source: Dims, target: Dims, indices: Sequence[Dim]) -> Dims:
+    """Where element `indices` of a reshaped tensor stands in the original."""
+    result: list[Dim] = []
+    for left, right in shape_groups(source, target):
+        here = [indices[a] for a in right]
+        position = _linear(here, [target[a] for a in right])
+        result.extend(_delinear(position, [source[a] for a in left]))
+    return tuple(result)
+
+
+def _reshape_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    del attributes
+    x, (result,) = given(operands, 0), results
+    if any(d == 0 for d in result.shape):
+        return
+    with b.nest(result.shape) as indices:
+        b.store(
+            result, indices, b.load(x, reshaped_indices(x.shape, result.shape, indices))
+        )
+
+
+reshape: Final = declare(
+    name="reshape",
+    summary="The same elements in row-major order under another shape",
+    operands=(operand("x", ALL),),
+    attributes=(attr("shape", "dims"),),
+    infer=_reshape_infer,
+    evaluate=lambda x, *, shape: x.reshape(shape),
+    body=_reshape_body,
+    traits=M | Trait.VIEW,
+    cases=(
+        "[2,3,4]; shape=(2,12)",
+        "[2,12]; shape=(2,3,4)",
+        "[6,4]; shape=(8,3)",
+        "[2,3,5]; shape=(30,)",
+        "[1,1]; shape=()",
+        "[]; shape=(1,1,1)",
+        "[0,3]; shape=(3,0)",
+        "[4,1,6]; shape=(2,2,1,3,2)",
+    ),
+    source="ONNX Reshape, opset 25 (shape resolved)",
+)
+
+# --- transpose, broadcast, slice -------------------------------------------------------------
+
+
+def _transpose_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, perm = first(types), cast("tuple[int, ...]", attributes["perm"])
+    if sorted(perm) != list(range(x.rank)):
+        raise ModelError(f"perm {list(perm)} is no permutation of the axes of {x}")
+    return (x.with_shape([x.shape[p] for p in perm]),)
+
+
+def _transpose_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, (result,) = given(operands, 0), results
+    perm = cast("tuple[int, ...]", attributes["perm"])
+    with b.nest(result.shape) as indices:
+        source: list[Dim] = [0] * len(perm)
+        for position, axis in enumerate(perm):
+            source[axis] = indices[position]
+        b.store(result, indices, b.load(x, source))
+
+
+transpose: Final = declare(
+    name="transpose",
+    summary="Axis i of the result is axis perm[i] of the operand",
+    operands=(operand("x", ALL),),
+    attributes=(attr("perm", "ints"),),
+    infer=_transpose_infer,
+    evaluate=lambda x, *, perm: np.transpose(x, perm),
+    body=_transpose_body,
+    traits=M,
+    cases=(
+        "[3,5]; perm=(1,0)",
+        "[2,3,1,5]; perm=(0,2,3,1)",
+        "[]; perm=()",
+        "[0,3]; perm=(1,0)",
+        "[2,3,4]; perm=(2,0,1)",
+    ),
+    source="ONNX Transpose, opset 25",
+)
+
+
+def _broadcast_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, shape = first(types), _dims(attributes, "shape")
+    if broadcast_shapes(x.shape, shape) != shape and len(x.shape) > len(shape):
+        raise ModelError(f"{x} does not broadcast to shape {list(shape)}")
+    return (x.with_shape(shape),)
+
+
+def _broadcast_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    del attributes
+    x, (result,) = given(operands, 0), results
+    with b.nest(result.shape) as indices:
+        b.store(result, indices, b.load(x, broadcast_indices(x.shape, indices)))
+
+
+broadcast_to: Final = declare(
+    name="broadcast_to",
+    summary="Size-1 and missing dimensions repeated up to `shape`",
+    operands=(operand("x", ALL),),
+    attributes=(attr("shape", "dims"),),
+    infer=_broadcast_infer,
+    evaluate=lambda x, *, shape: np.broadcast_to(x, shape),
+    body=_broadcast_body,
+    traits=M,
+    cases=(
+        "[3,1]; shape=(2,3,4)",
+        "[]; shape=(5,)",
+        "[1]; shape=(0,)",
+        "[3,5]; shape=(3,5)",
+    ),
+    source="ONNX Expand, opset 13",
+)
+
+
+def _slice_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x = first(types)
+    axes = [normal_axis(a, x.rank) for a in cast("tuple[int, ...]", attributes["axes"])]
+    starts, sizes = _dims(attributes, "starts"), _dims(attributes, "sizes")
+    steps = cast("tuple[int, ...]", attributes["steps"]) or (1,) * len(axes)
+    if not len(axes) == len(starts) == len(sizes) == len(steps):
+        raise ModelError("slice: axes, starts, sizes and steps differ in length")
+    shape = list(x.shape)
+    for axis, start, size, step in zip(axes, starts, sizes, steps, strict=True):
+        _check_slice(x, axis, start, size, step)
+        shape[axis] = size
+    return (x.with_shape(shape),)
+
+
+def _check_slice(x: TensorType, axis: int, start: Dim, size: Dim, step: int) -> None:
+    extent = x.shape[axis]
+    static = isinstance(start, int) and isinstance(size, int) and isinstance(extent, int)
+    if not static or size == 0:
+        return
+    last = start + (size - 1) * step
+    inside = 0 <= start < extent and isinstance(last, int) and 0 <= last < extent
+    if not inside or step == 0:
+        raise ModelError(
+            f"slice of {x}: {size} elements from {start} by {step} on axis {axis}"
+        )
+
+
+def _slice_oracle(
+    x: np.ndarray, *, axes: Sequence[int], starts: Sequence[int], sizes: Sequence[int],
+    steps: Sequence[int],
+) -> np.ndarray:  # fmt: skip
+    for position, axis in enumerate(axes):
+        step = steps[position] if steps else 1
+        picks = starts[position] + step * np.arange(sizes[position])
+        x = np.take(x, picks, axis)
+    return x
+
+
+def _slice_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, (result,) = given(operands, 0), results
+    axes = [
+        normal_axis(a, len(x.shape)) for a in cast("tuple[int, ...]", attributes["axes"])
+    ]
+    starts = _dims(attributes, "starts")
+    steps = cast("tuple[int, ...]", attributes["steps"]) or (1,) * len(axes)
+    with b.nest(result.shape) as indices:
+        source = list(indices)
+        for axis, start, step in zip(axes, starts, steps, strict=True):
+            source[axis] = indices[axis] * step + start
+        b.store(result, indices, b.load(x, source))
+
+
+slice_: Final = declare(
+    name="slice",
+    summary="`sizes` elements from `starts` by `steps` (may be negative) along `axes`",
+    operands=(operand("x", ALL),),
+    attributes=(
+        attr("axes", "ints"), attr("starts", "dims"), attr("sizes", "dims"),
+        attr("steps", "ints", ()),
+    ),
+    infer=_slice_infer,
+    evaluate=_slice_oracle,
+    body=_slice_body,
+    traits=M,
+    cases=(
+        "[5,7]; axes=(1,) starts=(2,) sizes=(4,)",
+        "[5,7]; axes=(0,1) starts=(4,0) sizes=(5,4) steps=(-1,2)",
+        "[5]; axes=(0,) starts=(3,) sizes=(0,)",
+        "[5,3]; axes=(-1,) starts=(2,) sizes=(1,)",
+    ),
+    source="ONNX Slice, opset 13 (bounds resolved)",
+)  # fmt: skip
+
+# --- concat ----------------------------------------------------------------------------------
+
+
+def _concat_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    parts = present(types)
+    axis = normal_axis(cast("int", attributes["axis"]), parts[0].rank)
+    shape = list(parts[0].shape)
+    for part in parts[1:]:
+        if part.rank != len(shape):
+            raise ModelError(f"concat of {parts[0]} and {part}")
+        for position, dim in enumerate(part.shape):
+            if position == axis:
+                shape[axis] = shape[axis] + dim
+            else:
+                check_same(
+                    f"concat along axis {axis}: axis {position}", shape[position], dim
+                )
+                shape[position] = dim if isinstance(dim, int) else shape[position]
+    return (parts[0].with_shape(shape),)
+
+
+def _concat_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    (result,) = results
+    axis = normal_axis(cast("int", attributes["axis"]), len(result.shape))
+    offset: Dim = 0
+    for source in operands:
+        assert source is not None
+        if source.shape[axis] == 0:
+            continue
+        with b.nest(source.shape) as indices:
+            target = _with(indices, axis, indices[axis] + offset)
+            b.store(result, target, b.load(source, indices))
+        offset = offset + source.shape[axis]
+
+
+concat: Final = declare(
+    name="concat",
+    summary="The operands one after the other along `axis`",
+    operands=(variadic("parts", ALL),),
+    attributes=(attr("axis", "int"),),
+    infer=_concat_infer,
+    evaluate=lambda *parts, axis: np.concatenate(parts, axis),
+    body=_concat_body,
+    traits=M,
+    cases=(
+        "[2,3] [2,4] [2,1]; axis=1",
+        "[2,3] [1,3]; axis=0",
+        "[3]; axis=0",
+        "[2,0] [2,3]; axis=-1",
+        "[1,2,3] [1,5,3]; axis=1",
+    ),
+    source="ONNX Concat, opset 13",
+)
+
+# --- pad -------------------------------------------------------------------------------------
+
+
+def _pad_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, pads = first(types), _dims(attributes, "pads")
+    if len(pads) != 2 * x.rank:
+        raise ModelError(f"{len(pads)} pads for {x}, expected {2 * x.rank}")
+    if attributes["mode"] not in ("constant", "edge", "reflect", "wrap"):
+        raise ModelError(f"pad mode '{attributes['mode']}' is unknown")
+    return (x.with_shape([d + pads[i] + pads[x.rank + i] for i, d in enumerate(x.shape)]),)
+
+
+def _pad_oracle(
+    x: np.ndarray, value: np.ndarray | None, *, pads: tuple[int, ...], mode: str
+) -> np.ndarray:
+    rank = x.ndim
+    cut = tuple(
+        slice(max(-pads[i], 0), x.shape[i] - max(-pads[rank + i], 0)) for i in range(rank)
+    )
+    borders = [(max(pads[i], 0), max(pads[rank + i], 0)) for i in range(rank)]
+    if mode == "constant":
+        fill = np.zeros((), x.dtype) if value is None else np.reshape(value, ())
+        result = np.full([d + lo + hi for d, (lo, hi) in zip(x[cut].shape, borders, strict=True)],
+                         fill, x.dtype)  # fmt: skip
+        inner = tuple(
+            slice(lo, lo + d) for d, (lo, _) in zip(x[cut].shape, borders, strict=True)
+        )
+        result[inner] = x[cut]
+        return result
+    for axis in range(rank):
+        places = np.arange(
+            -borders[axis][0] + cut[axis].start, cut[axis].stop + borders[axis][1]
+        )
+        x = np.take(x, _folded(places, x.shape[axis], mode), axis)
+    return x
+
+
+def _folded(places: np.ndarray, size: int, mode: str) -> np.ndarray:
+    """Positions outside `0 .. size` brought back inside."""
+    if mode == "edge" or size == 1:
+        return np.clip(places, 0, size - 1)
+    if mode == "wrap":
+        return places % size
+    turned = places % (2 * (size - 1))
+    return np.minimum(turned, 2 * (size - 1) - turned)
+
+
+def _folded_index(place: Dim, size: Dim, mode: str) -> Dim:
+    if size == 1:
+        return 0
+    if mode == "edge":
+        return symbolic.minimum(symbolic.maximum(place, 0), size - 1)
+    if mode == "wrap":
+        return symbolic.mod(place, size)
+    period = symbolic.maximum((size - 1) * 2, 1)
+    turned = symbolic.mod(place, period)
+    return symbolic.minimum(turned, period - turned)
+
+
+def _pad_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, (result,) = given(operands, 0), results
+    pads, mode = _dims(attributes, "pads"), cast("str", attributes["mode"])
+    rank = len(x.shape)
+    low, high = pads[:rank], pads[rank:]
+    if mode != "constant":
+        with b.nest(result.shape) as indices:
+            source = [
+                _folded_index(indices[i] - low[i], x.shape[i], mode)
+                if low[i] != 0 or high[i] != 0
+                else indices[i]
+                for i in range(rank)
+            ]
+            b.store(result, indices, b.load(x, source))
+        return
+    value = maybe(operands, 1)
+    fill = b.const(0, x.dtype) if value is None else b.load(value, (0,) * len(value.shape))
+    if all(symbolic.bounds(p)[0] is not None and _nonnegative(p) for p in pads):
+        _fill_borders(b, result, x.shape, low, high, fill)
+        with b.nest(x.shape) as indices:
+            target = tuple(indices[i] + low[i] for i in range(rank))
+            b.store(result, target, b.load(x, indices))
+        return
+    _pad_by_selection(b, x, result, low, fill)
+
+
+def _nonnegative(pad: Dim) -> bool:
+    lower = symbolic.bounds(pad)[0]
+    return lower is not None and lower >= 0
+
+
+def _fill_borders(
+    b: KernelBuilder,
+    result: Buffer,
+    inner: Sequence[Dim],
+    low: Sequence[Dim],
+    high: Sequence[Dim],
+    fill: Expression,
+) -> None:
+    """Fill nests for both sides of every axis; axes before it are restricted to the inside."""
+    for axis in range(len(inner)):
+        shape = [*inner[:axis], 0, *result.shape[axis + 1 :]]
+        base = [*low[:axis], 0, *([0] * (len(inner) - axis - 1))]
+        for extent, start in ((low[axis], 0), (high[axis], low[axis] + inner[axis])):
+            if extent == 0:
+                continue
+            shape[axis], base[axis] = extent, start
+            with b.nest(shape) as indices:
+                target = tuple(i + s for i, s in zip(indices, base, strict=True))
+                b.store(result, target, fill)
+
+
+def _pad_by_selection(
+    b: KernelBuilder, x: Source, result: Buffer, low: Sequence[Dim], fill: Expression
+) -> None:
+    """One nest with a masked load: pads that may be negative crop."""
+    with b.nest(result.shape) as indices:
+        source = [i - p for i, p in zip(indices, low, strict=True)]
+        inside: Expression = b.const(True, bool_)
+        for place, extent in zip(source, x.shape, strict=True):
+            inside = b.and_(inside, b.within(place, 0, extent))
+        b.store(result, indices, b.select(inside, b.load(x, source, inside), fill))
+
+
+pad: Final = declare(
+    name="pad",
+    summary="Borders of `pads` (begin…, end…; negative crops): constant, edge, reflect or wrap",
+    operands=(operand("x", ALL), optional("value", ALL, like="x")),
+    attributes=(attr("pads", "dims"), attr("mode", "string", "constant")),
+    infer=_pad_infer,
+    evaluate=_pad_oracle,
+    body=_pad_body,
+    traits=M,
+    cases=(
+        "[3,4] []; pads=(1,2,0,3)",
+        "[2,3,4]; pads=(0,1,1,0,1,2)",
+        "[3,4] []; pads=(-1,2,1,-2)",
+        "[5]; pads=(2,3) mode=edge",
+        "[2,5]; pads=(1,3,0,4) mode=reflect",
+        "[2,4]; pads=(1,3,2,4) mode=wrap",
+        "[1]; pads=(2,1) mode=edge",
+        "[3] []; pads=(0,0)",
+    ),
+    source="ONNX Pad, opset 25",
+)
+
+# --- tile, trilu -----------------------------------------------------------------------------
+
+
+def _tile_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, repeats = first(types), _dims(attributes, "repeats")
+    if len(repeats) != x.rank:
+        raise ModelError(f"{len(repeats)} repeats for {x}")
+    return (x.with_shape([d * r for d, r in zip(x.shape, repeats, strict=True)]),)
+
+
+def _tile_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, (result,) = given(operands, 0), results
+    repeats = _dims(attributes, "repeats")
+    with b.nest(result.shape) as indices:
+        source = [
+            i if r == 1 else 0 if d == 1 else symbolic.mod(i, d)
+            for i, d, r in zip(indices, x.shape, repeats, strict=True)
+        ]
+        b.store(result, indices, b.load(x, source))
+
+
+tile: Final = declare(
+    name="tile",
+    summary="The operand repeated along every axis",
+    operands=(operand("x", ALL),),
+    attributes=(attr("repeats", "dims"),),
+    infer=_tile_infer,
+    evaluate=lambda x, *, repeats: np.tile(x, repeats),
+    body=_tile_body,
+    traits=M,
+    cases=(
+        "[2,3]; repeats=(2,1)",
+        "[3]; repeats=(4,)",
+        "[2,1]; repeats=(0,3)",
+        "[]; repeats=()",
+    ),
+    source="ONNX Tile, opset 13",
+)
+
+
+def _trilu_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    if first(types).rank < 2:
+        raise ModelError(f"trilu needs a matrix, got {first(types)}")
+    return like_first(types, attributes)
+
+
+def _trilu_oracle(x: np.ndarray, k: np.ndarray | None, *, upper: bool) -> np.ndarray:
+    offset = 0 if k is None else int(np.reshape(k, ()))
+    rows, columns = np.indices(x.shape[-2:])
+    keep = columns - rows >= offset if upper else columns - rows <= offset
+    return np.where(keep, x, np.zeros((), x.dtype))
+
+
+def _trilu_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, k, (result,) = given(operands, 0), maybe(operands, 1), results
+    offset = b.index(0) if k is None else b.load(k, (0,) * len(k.shape))
+    with b.nest(result.shape) as indices:
+        diagonal = b.index(indices[-1] - indices[-2])
+        keep = b.compare("ge" if attributes["upper"] else "le", diagonal, offset)
+        value = b.load(x, indices)
+        b.store(result, indices, b.select(keep, value, 0))
+
+
+trilu: Final = declare(
+    name="trilu",
+    summary="The upper or lower triangle from diagonal k on, zeros elsewhere",
+    operands=(operand("x"), optional("k", (dtypes.i64,))),
+    attributes=(attr("upper", "bool", default=True),),
+    infer=_trilu_infer,
+    evaluate=_trilu_oracle,
+    body=_trilu_body,
+    traits=Trait.PURE,
+    cases=(
+        "[4,5]",
+        "[2,3,3] []:=1",
+        "[5,4] []:=-1; upper=False",
+        "[3,3]; upper=False",
+        "[0,3]",
+    ),
+    source="ONNX Trilu, opset 14",
+)
+
+OPS: Final = (reshape, transpose, broadcast_to, slice_, concat, pad, tile, trilu)

@@ -1,0 +1,387 @@
+"""Pooling over sliding windows, any spatial rank, NCHW or NHWC.
+
+Global pooling is `reduce_mean` or `reduce_max` over the spatial axes, not an op of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+import numpy as np
+
+from tilewright.base import dtypes, symbolic
+from tilewright.base.dtypes import FLOATS, NUMERIC, i64
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.schema import Attributes, AttributeSpec, TensorType, Trait
+from tilewright.compiler.kernel import numerics
+from tilewright.compiler.kernel.builder import KernelBuilder, Source, compute_dtype
+from tilewright.compiler.kernel.ir import Buffer, Expression
+from tilewright.compiler.ops.bodies import Operands, Results, given
+from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
+from tilewright.compiler.ops.shapes import first, ints_or, spatial_axes, window_count
+
+Ints = tuple[int, ...]
+_WINDOW: Final[tuple[AttributeSpec, ...]] = (
+    attr("kernel", "ints"),
+    attr("strides", "ints", ()),
+    attr("pads", "ints", ()),
+    attr("dilations", "ints", ()),
+    attr("ceil_mode", "bool", default=False),
+    attr("layout", "string", "NCHW"),
+)
+_POOL: Final = Trait.PURE | Trait.REDUCTION
+
+
+class _Window:
+    """The window of one pooling node: per spatial axis kernel, stride, pads and dilation."""
+
+    def __init__(self, shape: Sequence[Dim], attributes: Attributes) -> None:
+        layout = cast("str", attributes["layout"])
+        self.axes: Ints = spatial_axes(len(shape), layout)
+        rank = len(self.axes)
+        self.kernel: Ints = cast("Ints", attributes["kernel"])
+        self.strides: Ints = ints_or(attributes["strides"], (1,) * rank)
+        self.dilations: Ints = ints_or(attributes["dilations"], (1,) * rank)
+        pads = ints_or(attributes["pads"], (0,) * (2 * rank))
+        if not len(self.kernel) == len(self.strides) == len(self.dilations) == rank:
+            raise ModelError(f"window {self.kernel} does not fit {rank} spatial dimensions")
+        if len(pads) != 2 * rank:
+            raise ModelError(f"{len(pads)} pads for {rank} spatial dimensions")
+        self.begin: Ints = pads[:rank]
+        self.end: Ints = pads[rank:]
+        self.sizes: tuple[Dim, ...] = tuple(shape[a] for a in self.axes)
+        ceil_mode = bool(attributes["ceil_mode"])
+        self.counts: tuple[Dim, ...] = tuple(
+            window_count(
+                self.sizes[i], self.kernel[i], self.strides[i], self.dilations[i],
+                ceil_mode=ceil_mode, pads=(self.begin[i], self.end[i]),
+            )
+            for i in range(rank)
+        )  # fmt: skip
+
+    def output(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        """`shape` with the spatial sizes replaced by the window counts."""
+        result = list(shape)
+        for axis, count in zip(self.axes, self.counts, strict=True):
+            result[axis] = count
+        return tuple(result)
+
+    def place(self, i: int, index: Dim, tap: Dim) -> Dim:
+        """Where tap `tap` of window `index` reads along spatial axis i."""
+        return index * self.strides[i] + tap * self.dilations[i] - self.begin[i]
+
+    def covered(self, i: int) -> bool:
+        """Whether every tap of every window surely lies inside the input."""
+        last = (self.counts[i] - 1) * self.strides[i] + (
+            self.kernel[i] - 1
+        ) * self.dilations[i]
+        slack = symbolic.bounds(self.sizes[i] - 1 - last + self.begin[i])[0]
+        return self.begin[i] == 0 and slack is not None and slack >= 0
+
+
+def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x = first(types)
+    if x.rank < 3:
+        raise ModelError(f"pooling of {x}: no spatial dimensions")
+    return (x.with_shape(_Window(x.shape, attributes).output(x.shape)),)
+
+
+# --- oracle ----------------------------------------------------------------------------------
+
+
+def _taps(x: np.ndarray, window: _Window, fill: float) -> list[tuple[Ints, np.ndarray]]:
+    """Per tap, the input elements of all windows, `fill` outside the input."""
+    pads = [(0, 0)] * x.ndim
+    for i, axis in enumerate(window.axes):
+        counts, kernel = cast("int", window.counts[i]), window.kernel[i]
+        reach = (counts - 1) * window.strides[i] + (kernel - 1) * window.dilations[i] + 1
+        beyond = reach - window.begin[i] - x.shape[axis]
+        pads[axis] = (window.begin[i], max(beyond, 0))
+    padded = np.pad(x, pads, constant_values=fill)
+    found: list[tuple[Ints, np.ndarray]] = []
+    for tap in itertools.product(*(range(k) for k in window.kernel)):
+        cut: list[slice] = [slice(None)] * x.ndim
+        for i, axis in enumerate(window.axes):
+            start = tap[i] * window.dilations[i]
+            last = start + (cast("int", window.counts[i]) - 1) * window.strides[i]
+            cut[axis] = slice(start, last + 1, window.strides[i])
+        found.append((tap, padded[tuple(cut)]))
+    return found
+
+
+def _max_oracle(x: np.ndarray, **attributes: Any) -> np.ndarray:
+    window = _Window(x.shape, attributes)
+    dtype = dtypes.from_numpy(x.dtype)
+    wide = numerics.cast(x, compute_dtype(dtype))
+    lowest = numerics.identity("max", dtype)
+    total: np.ndarray | None = None
+    for _, part in _taps(wide, window, lowest):
+        total = part.copy() if total is None else np.maximum(total, part)
+    assert total is not None
+    return numerics.cast(total, dtype)
+
+
+def _counts(shape: Sequence[int], window: _Window, *, include_pad: bool) -> np.ndarray:
+    """How many elements each window averages."""
+    ones = np.ones(shape, np.float64)
+    if not include_pad:
+        return sum(part for _, part in _taps(ones, window, 0))  # pyright: ignore
+    pads = [(0, 0)] * len(shape)
+    for i, axis in enumerate(window.axes):
+        pads[axis] = (window.begin[i], window.end[i])
+    padded = np.pad(ones, pads, constant_values=1)
+    inner = _shifted(window)
+    return sum(part for _, part in _taps(padded, inner, 0))  # pyright: ignore
+
+
+def _shifted(window: _Window) -> _Window:
+    """The same windows over an input that already contains its padding."""
+    copy = object.__new__(_Window)
+    copy.axes, copy.kernel, copy.strides = window.axes, window.kernel, window.strides
+    copy.dilations, copy.counts = window.dilations, window.counts
+    copy.begin = copy.end = (0,) * len(window.axes)
+    copy.sizes = tuple(
+        s + b + e for s, b, e in zip(window.sizes, window.begin, window.end, strict=True)
+    )
+    return copy
+
+
+def _average_oracle(
+    x: np.ndarray, *, count_include_pad: bool, **attributes: Any
+) -> np.ndarray:
+    window = _Window(x.shape, attributes)
+    total = sum(part for _, part in _taps(x.astype(np.float64), window, 0))
+    counts = _counts(x.shape, window, include_pad=count_include_pad)
+    return numerics.cast(np.asarray(total / counts), dtypes.from_numpy(x.dtype))
+
+
+def _lp_oracle(x: np.ndarray, *, p: int, **attributes: Any) -> np.ndarray:
+    window = _Window(x.shape, attributes)
+    total = sum(np.abs(part) ** p for _, part in _taps(x.astype(np.float64), window, 0))
+    return numerics.cast(np.asarray(total) ** (1 / p), dtypes.from_numpy(x.dtype))
+
+
+# --- bodies ----------------------------------------------------------------------------------
+
+
+def _accumulate(
+    b: KernelBuilder, x: Source, window: _Window, op: str, into: Buffer, element: Any = None
+) -> None:  # fmt: skip
+    """Combine the taps of every window; those outside the input are neutral."""
+    rank = len(window.axes)
+    neutral = numerics.identity(op, into.dtype)
+    with b.nest(into.shape) as indices:
+        b.store(into, indices, neutral)
+        with b.reduce(window.kernel, tuple(f"k{i}" for i in range(rank))) as taps:
+            source = list(indices)
+            mask: Expression | None = None
+            for i, axis in enumerate(window.axes):
+                source[axis] = window.place(i, indices[axis], taps[i])
+                if not window.covered(i):
+                    test = b.within(source[axis], 0, window.sizes[i])
+                    mask = test if mask is None else b.and_(mask, test)
+            value = b.read(x, source, mask)
+            value = value if element is None else element(value)
+            if mask is not None and neutral != 0:
+                value = b.select(mask, value, neutral)
+            b.accumulate(op, into, indices, value)
+
+
+def _max_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, (result,) = given(operands, 0), results
+    window = _Window(x.shape, attributes)
+    wide = compute_dtype(x.dtype)
+    into = result if wide is result.dtype else b.temporary(wide, result.shape, "acc")
+    _accumulate(b, x, window, "max", into)
+    if into is not result:
+        with b.nest(result.shape) as indices:
+            b.write(result, indices, b.load(into, indices))
+
+
+def _divisor(
+    b: KernelBuilder, window: _Window, indices: Sequence[Dim], *, include_pad: bool
+) -> Dim:
+    """How many elements the window at `indices` averages."""
+    count: Dim = 1
+    for i, axis in enumerate(window.axes):
+        start, step = window.place(i, indices[axis], 0), window.dilations[i]
+        low, high = (0, window.sizes[i])
+        if include_pad:
+            low, high = -window.begin[i], window.sizes[i] + window.end[i]
+        elif window.covered(i):
+            count = count * window.kernel[i]
+            continue
+        # Taps `start + t * step` with low <= tap < high and 0 <= t < kernel.
+        begin = symbolic.maximum(symbolic.ceildiv(low - start, step), 0)
+        end = symbolic.minimum(symbolic.ceildiv(high - start, step), window.kernel[i])
+        count = count * symbolic.maximum(end - begin, 0)
+    return count
+
+
+def _average_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, (result,) = given(operands, 0), results
+    window = _Window(x.shape, attributes)
+    total = b.temporary(compute_dtype(x.dtype), result.shape, "acc")
+    _accumulate(b, x, window, "add", total)
+    include = bool(attributes["count_include_pad"])
+    with b.nest(result.shape) as indices:
+        count = _divisor(b, window, indices, include_pad=include)
+        divisor = b.cast(b.index(count), total.dtype)
+        b.write(result, indices, b.div(b.load(total, indices), divisor))
+
+
+def _lp_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, (result,) = given(operands, 0), results
+    p = cast("int", attributes["p"])
+    total = b.temporary(compute_dtype(x.dtype), result.shape, "acc")
+
+    def element(value: Expression) -> Expression:
+        if p == 2:
+            return b.mul(value, value)
+        return b.abs(value) if p == 1 else b.pow(b.abs(value), p)
+
+    _accumulate(b, x, _Window(x.shape, attributes), "add", total, element)
+    with b.nest(result.shape) as indices:
+        value = b.load(total, indices)
+        if p == 2:
+            value = b.sqrt(value)
+        elif p != 1:
+            value = b.pow(value, 1 / p)
+        b.write(result, indices, value)
+
+
+_CASES: Final = (
+    "[1,2,6,7]; kernel=(3,3) strides=(2,2) pads=(1,1,1,1)",
+    "[1,6,7,2]; kernel=(2,3) layout=NHWC",
+    "[2,1,9]; kernel=(3,) strides=(2,) dilations=(2,) pads=(1,2)",
+    "[1,1,5,5]; kernel=(2,2) strides=(2,2) ceil_mode=True",
+    "[1,1,6,6]; kernel=(3,3) strides=(2,2) pads=(1,1,1,1) ceil_mode=True",
+    "[1,2,4,3,4]; kernel=(2,2,2)",
+)
+
+max_pool: Final = declare(
+    name="max_pool",
+    summary="The largest element of every window; NaN wins, padding never does",
+    operands=(operand("x", NUMERIC),),
+    attributes=_WINDOW,
+    infer=_infer,
+    evaluate=_max_oracle,
+    body=_max_body,
+    traits=_POOL,
+    cases=_CASES,
+    source="ONNX MaxPool, opset 22",
+)
+
+average_pool: Final = declare(
+    name="average_pool",
+    summary="The mean of every window, over its elements inside the input or with its padding",
+    operands=(operand("x", FLOATS),),
+    attributes=(*_WINDOW, attr("count_include_pad", "bool", default=False)),
+    infer=_infer,
+    evaluate=_average_oracle,
+    body=_average_body,
+    traits=_POOL,
+    cases=(*_CASES, *(f"{case} count_include_pad=True" for case in _CASES)),
+    source="ONNX AveragePool, opset 22",
+)
+
+lp_pool: Final = declare(
+    name="lp_pool",
+    summary="The p-norm of every window",
+    operands=(operand("x", FLOATS),),
+    attributes=(*_WINDOW, attr("p", "int", 2)),
+    infer=_infer,
+    evaluate=_lp_oracle,
+    body=_lp_body,
+    traits=_POOL,
+    cases=(_CASES[0], f"{_CASES[1]} p=1", f"{_CASES[2]} p=3"),
+    source="ONNX LpPool, opset 22",
+)
+
+# --- max pooling with positions --------------------------------------------------------------
+
+
+def _indices_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    plain = {k: v for k, v in attributes.items() if k != "storage_order"}
+    (values,) = _infer(types, plain)
+    return (values, TensorType(i64, values.shape))
+
+
+def _indices_oracle(
+    x: np.ndarray, *, storage_order: int, **attributes: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    window = _Window(x.shape, attributes)
+    dtype = dtypes.from_numpy(x.dtype)
+    order = np.arange(x.size, dtype=np.int64).reshape(x.shape)
+    if storage_order:
+        # Positions counted with the last two axes exchanged.
+        planes = (*x.shape[:-2], x.shape[-1], x.shape[-2])
+        order = np.swapaxes(np.arange(x.size, dtype=np.int64).reshape(planes), -1, -2)
+    wide = numerics.cast(x, compute_dtype(dtype))
+    lowest = numerics.identity("max", dtype)
+    best: np.ndarray | None = None
+    where: np.ndarray | None = None
+    for (_, part), (_, place) in zip(
+        _taps(wide, window, lowest), _taps(order, window, -1), strict=True
+    ):
+        if best is None or where is None:
+            best, where = part.copy(), place.copy()
+            continue
+        better = (part > best) | ((place >= 0) & (where < 0))
+        best, where = np.where(better, part, best), np.where(better, place, where)
+    assert best is not None
+    assert where is not None
+    return numerics.cast(best, dtype), where
+
+
+max_pool_indices: Final = declare(
+    name="max_pool_indices",
+    summary="The largest element of every window and its position in the flattened input",
+    operands=(operand("x", NUMERIC),),
+    attributes=(*_WINDOW, attr("storage_order", "int", 0)),
+    results=("values", "indices"),
+    infer=_indices_infer,
+    evaluate=_indices_oracle,
+    traits=_POOL,
+    cases=(_CASES[0],),
+    source="ONNX MaxPool, opset 22, second result",
+)
+
+
+def _unpool_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    return (first(types).with_shape(cast("tuple[Dim, ...]", attributes["shape"])),)
+
+
+def _unpool_oracle(
+    x: np.ndarray, indices: np.ndarray, *, shape: tuple[int, ...], source: tuple[int, ...]
+) -> np.ndarray:
+    """`indices` count in a tensor of shape `source`, which differs where the output is larger."""
+    result = np.zeros(shape, x.dtype)
+    places = np.unravel_index(indices.ravel(), source or shape)
+    result[places] = x.ravel()
+    return result
+
+
+max_unpool: Final = declare(
+    name="max_unpool",
+    summary="Zeros of `shape` with x at the flat positions `indices` (counted in shape `source`)",
+    operands=(operand("x", FLOATS), operand("indices", (i64,))),
+    attributes=(attr("shape", "dims"), attr("source", "dims", ())),
+    infer=_unpool_infer,
+    evaluate=_unpool_oracle,
+    cases=("[1,1,2] [1,1,2]:=1,3; shape=(1,1,5)",),
+    source="ONNX MaxUnpool, opset 22",
+)
+
+OPS: Final[tuple[OpDecl, ...]] = (
+    max_pool, average_pool, lp_pool, max_pool_indices, max_unpool,
+)  # fmt: skip

@@ -1,0 +1,224 @@
+"""Conversions between real numbers and scaled integers.
+
+One scale per tensor, per slice of `axis`, or per block of `block_size` elements along it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import ANY, DType, bf16, f16, f32, f64, i8, i16, i32, u8, u16
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
+from tilewright.compiler.kernel import numerics
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.ops.bodies import Operands, Results, given, maybe
+from tilewright.compiler.ops.declaration import (
+    Body,
+    OpDecl,
+    Types,
+    attr,
+    declare,
+    operand,
+    optional,
+)
+from tilewright.compiler.ops.shapes import check_same, first, need, normal_axis
+
+_E: Final = Trait.PURE | Trait.ELEMENTWISE
+_REAL: Final = (f32, f16, bf16, f64)
+_STORED: Final = (i8, u8, i16, u16, i32, *(t for t in dtypes.ALL if t not in ANY))
+_ATTRIBUTES: Final = (attr("axis", "int", 1), attr("block_size", "int", 0))
+
+
+def _check_scale(x: TensorType, scale: TensorType, attributes: Attributes) -> None:
+    if scale.rank == 0:
+        return
+    axis = normal_axis(cast("int", attributes["axis"]), x.rank)
+    if scale.rank == 1 and not attributes["block_size"]:
+        if scale.shape[0] != 1:
+            check_same(
+                f"scale {scale} along axis {axis} of {x}", x.shape[axis], scale.shape[0]
+            )
+    elif scale.rank != x.rank:
+        raise ModelError(f"scale {scale} has neither one axis nor the rank of {x}")
+
+
+def _quantize_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x = first(types)
+    _check_scale(x, need(types, 1), attributes)
+    zero = types[2]
+    target = (
+        zero.dtype if zero is not None else cast("DType | None", attributes["dtype"]) or u8
+    )
+    return (x.with_dtype(target),)
+
+
+def _dequantize_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, scale = first(types), need(types, 1)
+    _check_scale(x, scale, attributes)
+    return (x.with_dtype(cast("DType | None", attributes.get("dtype")) or scale.dtype),)
+
+
+def _spread(values: np.ndarray, x: np.ndarray, axis: int, block_size: int) -> np.ndarray:
+    """A scale or zero point lined up with x."""
+    if values.ndim == 0 or values.size == 1:
+        return values.reshape(())
+    axis = normal_axis(axis, x.ndim)
+    if values.ndim == 1 and not block_size:
+        return values.reshape([-1 if i == axis else 1 for i in range(x.ndim)])
+    repeated = np.repeat(values, block_size, axis) if block_size else values
+    return np.take(repeated, np.arange(x.shape[axis]), axis)
+
+
+def _plain(x: np.ndarray) -> np.ndarray:
+    """In f64, which holds every stored type exactly."""
+    wide = x.astype(np.float32) if dtypes.from_numpy(x.dtype) not in ANY else x
+    return wide.astype(np.float64)
+
+
+def _quantize_oracle(
+    x: np.ndarray,
+    scale: np.ndarray,
+    zero: np.ndarray | None,
+    *,
+    axis: int,
+    block_size: int,
+    dtype: DType | None,
+) -> np.ndarray:
+    target = dtypes.from_numpy(zero.dtype) if zero is not None else dtype or u8
+    factor = _spread(scale, x, axis, block_size)
+    ratio = x.astype(np.float32) / factor.astype(np.float32)
+    value = _plain(ratio) if target.is_float else _plain(np.rint(ratio))
+    if zero is not None:
+        value = value + _plain(_spread(zero, x, axis, block_size))
+    if target.is_float:
+        top = float(np.finfo(np.float32).max)
+        return np.clip(value, -top, top).astype(np.float32).astype(target.numpy)
+    return numerics.cast(value, target)
+
+
+def _dequantize_oracle(
+    x: np.ndarray,
+    scale: np.ndarray,
+    zero: np.ndarray | None,
+    *,
+    axis: int,
+    block_size: int,
+    dtype: DType | None,
+) -> np.ndarray:
+    value = _plain(x)
+    if zero is not None:
+        value = value - _plain(_spread(zero, x, axis, block_size))
+    value = value * _spread(scale, x, axis, block_size).astype(np.float64)
+    return numerics.cast(value, dtype or dtypes.from_numpy(scale.dtype))
+
+
+def _place(
+    shape: tuple[Dim, ...], indices: tuple[Dim, ...], axis: int, block_size: int
+) -> tuple[Dim, ...]:
+    """Where the scale of element `indices` stands."""
+    if len(shape) == 0:
+        return ()
+    axis = normal_axis(axis, len(indices))
+    if len(shape) == 1 and not block_size:
+        return (0,) if shape[0] == 1 else (indices[axis],)
+    place = list(indices)
+    place[axis] = indices[axis] // block_size if block_size else indices[axis]
+    return tuple(0 if d == 1 else i for d, i in zip(shape, place, strict=True))
+
+
+def _emit_quantize(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, scale, zero = given(operands, 0), given(operands, 1), maybe(operands, 2)
+    (result,) = results
+    where = (cast("int", attributes["axis"]), cast("int", attributes["block_size"]))
+    with b.nest(result.shape) as indices:
+        factor = b.read(scale, _place(scale.shape, indices, *where))
+        value = b.read(x, indices)
+        value = b.round(b.div(b.cast(value, f32), b.cast(factor, f32)))
+        if zero is not None:
+            shift = b.read(zero, _place(zero.shape, indices, *where))
+            value = b.add(value, b.cast(shift, f32))
+        b.store(result, indices, b.cast(value, result.dtype))
+
+
+def _emit_dequantize(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, scale, zero = given(operands, 0), given(operands, 1), maybe(operands, 2)
+    (result,) = results
+    where = (cast("int", attributes["axis"]), cast("int", attributes["block_size"]))
+    wide = f64 if f64 in (scale.dtype, result.dtype) else f32
+    with b.nest(result.shape) as indices:
+        value = b.cast(b.read(x, indices), i32)
+        if zero is not None:
+            shift = b.read(zero, _place(zero.shape, indices, *where))
+            value = b.sub(value, b.cast(shift, i32))
+        factor = b.cast(b.read(scale, _place(scale.shape, indices, *where)), wide)
+        b.write(result, indices, b.mul(b.cast(value, wide), factor))
+
+
+def _native(types: Types, attributes: Attributes) -> bool:
+    target = attributes.get("dtype")
+    used = [t.dtype for t in types if t is not None]
+    used += [target] if isinstance(target, DType) else []
+    return all(t in ANY for t in used)
+
+
+def _quantize_native(types: Types, attributes: Attributes) -> bool:
+    """32-bit results need more than the 24 bits of an f32 sum."""
+    (result,) = _quantize_infer(types, attributes)
+    return _native(types, attributes) and result.dtype.bits <= 16
+
+
+quantize_linear: Final = declare(
+    name="quantize_linear",
+    summary="round(x / scale) + zero_point, half to even, saturated to the stored type",
+    operands=(
+        operand("x", (*_REAL, i32)), operand("scale", (*_REAL, i32)),
+        optional("zero_point", _STORED),
+    ),
+    attributes=(*_ATTRIBUTES, attr("dtype", "dtype", None)),
+    infer=_quantize_infer,
+    evaluate=_quantize_oracle,
+    body=Body(_emit_quantize, _quantize_native),
+    traits=_E,
+    cases=(
+        "f32[3,7] f32[]:=0.07 u8[]:=128",
+        "f32[3,7] f32[]:=0.25",
+        "f32[2,5,3] f32[5]:positive i8[5]:index(5); axis=1",
+        "f32[3,8] f32[3,2]:positive i8[3,2]:index(5); axis=1 block_size=4",
+        "f32[9] f32[]:=0.003 i16[]:=7; axis=0",
+        "f16[3,7] f16[]:=0.25 i8[]:=-3",
+    ),
+    source="ONNX QuantizeLinear, opset 25",
+)  # fmt: skip
+
+dequantize_linear: Final = declare(
+    name="dequantize_linear",
+    summary="(x - zero_point) * scale",
+    operands=(
+        operand("x", _STORED), operand("scale", _REAL), optional("zero_point", _STORED, like="x"),
+    ),
+    attributes=(*_ATTRIBUTES, attr("dtype", "dtype", None)),
+    infer=_dequantize_infer,
+    evaluate=_dequantize_oracle,
+    body=Body(_emit_dequantize, _native),
+    traits=_E,
+    cases=(
+        "u8[3,7]:count(255) f32[]:=0.07 u8[]:=128",
+        "i8[3,7]:index(128) f32[]:=0.25",
+        "i8[2,5,3]:index(128) f32[5]:positive i8[5]:index(5); axis=1",
+        "u8[3,8]:count(255) f32[3,2]:positive u8[3,2]:count(5); axis=1 block_size=4",
+        "i32[9]:index(1000) f32[]:=0.5; axis=0",
+        "i8[3,7]:index(128) f16[]:=0.25 i8[]:=-3",
+    ),
+    source="ONNX DequantizeLinear, opset 25",
+)  # fmt: skip
+
+OPS: Final[tuple[OpDecl, ...]] = (quantize_linear, dequantize_linear)
