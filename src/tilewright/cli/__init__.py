@@ -1,0 +1,72 @@
+"""The command line: one verb per file, loaded when it is asked for.
+
+`tilewright --help` lists the verbs without importing any of them.  Errors of users are printed
+as `error: …` with exit code 1; Ctrl-C exits with 130 and leaves nothing half-written.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Final, cast, final
+
+import click
+
+from tilewright.base.errors import TilewrightError
+from tilewright.base.version import VERSION
+
+# verb -> what `--help` says about it; the function of the same name lives in `cli/<verb>.py`.
+VERBS: Final = {
+    "compile": "Compile a model to a .vmfb artifact.",
+    "run": "Run an artifact or a model on given inputs.",
+    "bench": "Measure latency, GFLOP/s and every kernel.",
+    "inspect": "Look into an artifact at any level.",
+    "coverage": "Say what of a model is supported, before any work.",
+    "devices": "List the devices and what they can do.",
+}
+
+
+@final
+class _Verbs(click.Group):
+    """A group whose commands are imported on demand."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"tilewright.cli.{cmd_name}")
+        return cast("click.Command", module.command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, prog_name="tilewright")
+def root() -> None:
+    """Compile ML models to machine code and run them."""
+
+
+def main() -> None:
+    """The entry point of the `tilewright` command."""
+    try:
+        root(standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except TilewrightError as error:
+        click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(0)

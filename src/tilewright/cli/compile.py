@@ -1,0 +1,112 @@
+"""`tilewright compile`: a model file in, an artifact out, and what it consists of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tilewright.base.text import format_bytes
+from tilewright.cli.display import err, out, phase_bar, table, thousands
+from tilewright.cli.options import compile_options, parse_input_shapes, parse_levels
+
+if TYPE_CHECKING:
+    from tilewright.api import Model
+
+
+@click.command("compile", short_help="Compile a model to a .vmfb artifact.")
+@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path))
+@compile_options
+@click.option("--no-sources", is_flag=True, help="Leave the printed levels out of the artifact.")
+@click.option("--memory", is_flag=True, help="Print where every tensor lives.")
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
+def command(  # noqa: PLR0913 - one parameter per option
+    model: Path,
+    output: Path | None,
+    target: str,
+    levels: str | None,
+    opt_level: int,
+    threads: int | None,
+    jobs: int | None,
+    input_shape: tuple[str, ...],
+    no_cache: bool,
+    no_sources: bool,
+    memory: bool,
+    quiet: bool,
+) -> None:
+    """Compile MODEL (an ONNX file) to machine code.
+
+    The artifact is a .vmfb archive that holds the code, the weights and the execution plan. It runs with `tilewright run`, `tilewright.load`, and
+    under IREE's runtime.
+    """
+    from tilewright import api
+
+    path = output or model.with_suffix(".vmfb")
+    with phase_bar(quiet=quiet) as progress:
+        compiled = api.compile(
+            str(model),
+            target=target,
+            levels=parse_levels(levels),
+            opt_level=opt_level,
+            threads=threads,
+            jobs=jobs,
+            input_shapes=parse_input_shapes(input_shape),
+            cache=not no_cache,
+            progress=progress,
+        )
+        progress.phase("write")
+        size_bytes = compiled.save(path, sources=not no_sources)
+    if quiet:
+        return
+    _print_summary(compiled, path, size_bytes)
+    if memory:
+        _print_memory(compiled)
+
+
+def _print_summary(model: Model, path: Path, size_bytes: int) -> None:
+    report = model.memory
+    plan = model.compiled.parts[0].plan
+    dispatches = sum(step.kind == "dispatch" for step in plan.steps)
+    host = sum(step.kind == "host" for step in plan.steps)
+    rows = table(f"{path}  ({format_bytes(size_bytes)})", [("", "left"), ("", "left")])
+    rows.show_header = False
+    rows.add_row("inputs", ", ".join(_signature(s) for s in model.inputs_declared))
+    rows.add_row("outputs", ", ".join(_signature(s) for s in model.outputs_declared))
+    rows.add_row(
+        "kernels",
+        f"{len(model.kernels)} distinct, {dispatches} dispatches per run"
+        + (f", {host} ops on the host" if host else ""),
+    )
+    for part in model.compiled.parts:
+        rows.add_row("code", f"{format_bytes(len(part.image))} for {part.target}")
+    rows.add_row("weights", format_bytes(report.weights_bytes))
+    arena = "depends on the call's shapes"
+    if report.arena_bytes is not None:
+        arena = format_bytes(report.arena_bytes)
+        if report.unshared_bytes:
+            arena += f" ({format_bytes(report.unshared_bytes)} without sharing)"
+    rows.add_row("activations", arena)
+    seconds = model.compiled.seconds
+    rows.add_row("time", ", ".join(f"{name} {s:.2f} s" for name, s in seconds.items()))
+    out.print(rows)
+
+
+def _signature(spec: object) -> str:
+    name, dtype, shape = spec  # pyright: ignore
+    return f"{name}: {dtype}[{', '.join(map(str, shape))}]"  # pyright: ignore
+
+
+def _print_memory(model: Model) -> None:
+    rows = table(
+        "memory plan",
+        [("tensor", "left"), ("kind", "left"), ("bytes", "right"), ("steps", "right"), ("offset", "right")],
+    )
+    for name, kind, size, first, last, offset in model.memory.rows:
+        text = thousands(size) if isinstance(size, int) else str(size)
+        place = "" if offset < 0 else thousands(offset)
+        rows.add_row(name, kind, text, f"{max(first, 0)}–{max(last, 0)}", place)
+    out.print(rows)
+    if model.memory.lower_bound_bytes is not None:
+        err.print(f"lower bound of any plan: {thousands(model.memory.lower_bound_bytes)} bytes")

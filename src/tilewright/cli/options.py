@@ -1,0 +1,130 @@
+"""Options that several verbs take, and the models they name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import click
+import numpy as np
+
+from tilewright.base.errors import InputError, UserError
+from tilewright.base.symbolic import Dim, evaluate, symbols
+from tilewright.formats.tensor_text import Array
+
+if TYPE_CHECKING:
+    from tilewright.runtime.session import Session, TensorSpec
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+ARTIFACT_SUFFIX: Final = ".vmfb"
+
+
+def compile_options(command: Command) -> Command:
+    """--target, --levels, --opt-level, --threads, --jobs, --input-shape, --no-cache."""
+    for option in (
+        click.option(
+            "--no-cache", is_flag=True, help="Do not reuse machine code of earlier compilations."
+        ),
+        click.option(
+            "--input-shape",
+            "input_shape",
+            multiple=True,
+            metavar="NAME=D,D,…",
+            help="Fix or name the dimensions of an input, for example ids=batch,128.",
+        ),
+        click.option("--jobs", type=click.IntRange(1), help="Processes that generate code."),
+        click.option("--threads", type=click.IntRange(1), help="Threads that a call may use."),
+        click.option(
+            "-O",
+            "--opt-level",
+            type=click.IntRange(0, 2),
+            default=2,
+            show_default=True,
+            help="0 = every op alone, 1 = fusion, 2 = everything.",
+        ),
+        click.option(
+            "--levels",
+            metavar="v2,v3,v4",
+            help="Make code for several x86-64 levels; the best is picked at load.",
+        ),
+        click.option(
+            "--target",
+            default="host",
+            show_default=True,
+            metavar="TEXT",
+            help="For example 'x86_64 -mcpu=znver4' or 'aarch64'.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def parse_levels(text: str | None) -> tuple[str, ...] | None:
+    """The levels of `--levels v2,v3`."""
+    return tuple(word.strip() for word in text.split(",")) if text else None
+
+
+def parse_input_shapes(values: Sequence[str]) -> Mapping[str, Sequence[int | str]] | None:
+    """The shapes of `--input-shape name=1,N`.  Raises: UserError."""
+    shapes: dict[str, Sequence[int | str]] = {}
+    for value in values:
+        name, equals, dims = value.partition("=")
+        if not equals or not name:
+            raise UserError(f"--input-shape '{value}': expected NAME=D,D,…")
+        words = [w.strip() for w in dims.split(",")] if dims.strip() else []
+        shapes[name] = [int(w) if w.lstrip("-").isdigit() else w for w in words]
+    return shapes or None
+
+
+def parse_dims(values: Sequence[str]) -> dict[str, int]:
+    """The values of `--dim batch=4`.  Raises: UserError."""
+    dims: dict[str, int] = {}
+    for value in values:
+        name, _, number = value.partition("=")
+        if not name or not number.isdigit():
+            raise UserError(f"--dim '{value}': expected NAME=NUMBER")
+        dims[name] = int(number)
+    return dims
+
+
+def random_inputs(
+    specs: Sequence[TensorSpec], dims: Mapping[str, int], seed: int = 0
+) -> list[Array]:
+    """Plausible inputs: normal floats, small integers; dynamic dims from `dims`, else 1."""
+    random = np.random.default_rng(seed)
+    wanted = sorted({s.name for _, _, shape in specs for d in shape for s in symbols(d)})
+    env = {name: dims.get(name, 1) for name in wanted}
+    arrays: list[Array] = []
+    for _, dtype, shape in specs:
+        extents = tuple(_extent(d, env) for d in shape)
+        if dtype.is_float:
+            arrays.append(random.standard_normal(extents).astype(dtype.numpy))
+        elif dtype.is_bool:
+            arrays.append(random.random(extents) < 0.5)
+        else:
+            arrays.append(random.integers(0, 2, extents).astype(dtype.numpy))
+    return arrays
+
+
+def _extent(dim: Dim, env: Mapping[str, int]) -> int:
+    return dim if isinstance(dim, int) else evaluate(dim, env)
+
+
+def open_session(path: str, threads: int | None, *, engine: str = "plan") -> Session:
+    """Load an artifact, or compile a model and load that.
+
+    Raises: InputError if there is no such file; errors of compilation and loading.
+    """
+    from tilewright import api
+
+    if not Path(path).is_file():
+        raise InputError("no such file", location=path)
+    del engine
+    if Path(path).suffix == ARTIFACT_SUFFIX:
+        return api.load(path, threads=threads)
+    from tilewright.cli.display import phase_bar
+
+    with phase_bar() as progress:
+        return api.compile(path, threads=threads, progress=progress).session

@@ -1,0 +1,78 @@
+"""`tilewright run`: run an artifact, a model, or an IREE module on given inputs."""
+
+from __future__ import annotations
+
+import click
+
+from tilewright.base.errors import UserError
+from tilewright.cli.display import err, out
+from tilewright.cli.options import open_session, parse_dims, random_inputs
+from tilewright.formats.tensor_text import TensorReader, compare, write_outputs
+
+
+@click.command("run", short_help="Run an artifact or a model on given inputs.")
+@click.argument("model", required=False)
+@click.option("--module", "module", help="The same as MODEL.")
+@click.option("--input", "inputs", multiple=True, metavar="VALUE", help="One per input, in order.")
+@click.option(
+    "--output", "outputs", multiple=True, metavar="WHERE", help="-, @file.npy, +file.npy, @file.bin."
+)
+@click.option(
+    "--expected_output",
+    "--expected-output",
+    "expected",
+    multiple=True,
+    metavar="VALUE",
+    help="Compare; exit with 1 on a difference. '(ignored)' skips one.",
+)
+@click.option("--expected_rtol", default=1e-4, show_default=True, help="Relative tolerance.")
+@click.option("--expected_atol", default=1e-5, show_default=True, help="Absolute tolerance.")
+@click.option("--random", "use_random", is_flag=True, help="Make up inputs.")
+@click.option("--dim", "dims", multiple=True, metavar="NAME=N", help="With --random: a dynamic size.")
+@click.option("--threads", type=click.IntRange(1), help="Threads that the call may use.")
+@click.option("--output_max_element_count", "limit", default=1024, show_default=True)
+def command(  # noqa: PLR0913 - one parameter per option
+    model: str | None,
+    module: str | None,
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
+    expected: tuple[str, ...],
+    expected_rtol: float,
+    expected_atol: float,
+    use_random: bool,
+    dims: tuple[str, ...],
+    threads: int | None,
+    limit: int,
+) -> None:
+    """Run MODEL (.vmfb or .onnx) once.
+
+    Inputs and outputs use IREE's grammar: 2x3xf32=1 2 3 4 5 6, 4xf32=0, f32=1.5, @file.npy, 2x2xf32=@file.bin.
+    """
+    path = model or module
+    if path is None:
+        raise UserError("no model given", hint="tilewright run model.vmfb --input=@x.npy")
+    session = open_session(path, threads)
+    arrays = (
+        random_inputs(session.inputs, parse_dims(dims))
+        if use_random
+        else TensorReader().read(inputs)
+    )
+    result = session(*arrays)
+    results = result if isinstance(result, tuple) else (result,)
+    for line in write_outputs(results, outputs, limit=limit):
+        out.print(line, markup=False)
+    wanted = [None if v == "(ignored)" else TensorReader().read([v])[0] for v in expected]
+    if wanted and len(wanted) != len(results):
+        raise UserError(f"got {len(wanted)} --expected_output for {len(results)} results")
+    problems = [
+        problem
+        for index, (actual, want) in enumerate(zip(results, wanted, strict=False))
+        if want is not None
+        and (problem := compare(index, actual, want, rtol=expected_rtol, atol=expected_atol))
+    ]
+    for problem in problems:
+        err.print(f"[red]mismatch:[/red] {problem}")
+    if problems:
+        raise click.exceptions.Exit(1)
+    if wanted:
+        err.print("[green]all expected outputs match[/green]")
