@@ -26,6 +26,37 @@ def modules_after(statement: str) -> set[str]:
     return set(finished.stdout.split())
 
 
+def imported_packages(path: Path) -> set[str]:
+    """Top-level names a file imports, wherever the statement stands."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+@pytest.mark.parametrize(
+    "statement", ["import onnx.helper", "def f():\n    from torch import nn"]
+)
+def test_the_check_sees_imports_wherever_they_stand(tmp_path: Path, statement: str) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(statement + "\n")
+    assert imported_packages(path) & COMPILER_PACKAGES
+
+
+@pytest.mark.parametrize("room", ["base", "formats", "runtime"])
+def test_no_file_of_it_names_a_package_of_the_compiler(room: str) -> None:
+    files = sorted((SOURCE / room).rglob("*.py"))
+    assert files
+    users = {
+        path.relative_to(SOURCE).as_posix(): imported_packages(path) & COMPILER_PACKAGES
+        for path in files
+    }
+    assert {name: used for name, used in users.items() if used} == {}
+
+
 @pytest.mark.parametrize(
     "module", ["tilewright.runtime", "tilewright.formats", "tilewright.base"]
 )
