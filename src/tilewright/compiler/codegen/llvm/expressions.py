@@ -72,7 +72,8 @@ class Expressions:
         self.memory: Memory = Memory(
             self.a, self.indices, registers, self.value, self.wide_index
         )
-        self.math: Math = Math(self.a)
+        has_scalef = target.arch == "x86_64" and target.has("avx512f")
+        self.math: Math = Math(self.a, has_scalef=has_scalef)
         self._rules: dict[type[Expression], Callable[[Expression], Value]] = {}
         rules: dict[type[Expression], object] = {
             Const: self._const, Index: self._index, Load: self.memory.load,
@@ -203,6 +204,10 @@ class Expressions:
     def _binary(self, node: Binary) -> Value:
         if node.left.dtype.is_float:
             left = self._wide(node.left, node.lanes)
+            if node.op == "pow" and isinstance(node.right, Const):
+                simple = self.math.constant_power(left, float(node.right.value))
+                if simple is not None:
+                    return self._narrow(simple, node.dtype)
             right = self._wide(node.right, node.lanes)
             return self._narrow(self._float_binary(node.op, left, right), node.dtype)
         left = self._operand(node.left, node.lanes)

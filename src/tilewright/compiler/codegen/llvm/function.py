@@ -62,8 +62,12 @@ def emit_kernel(kernel: Kernel, target: Target) -> KernelModule:
         f"define hidden i32 {_PLACEHOLDER}(ptr %environment, ptr %dispatch, ptr %workgroup) "
         'nounwind "no-builtins" {'
     )
-    lines = [header, *function.globals, *function.writer.declarations.values()]
-    text = "\n".join([*lines, signature, *body, "}", ""])
+    declarations = function.writer.declarations.values()
+    head = [line for line in declarations if not line.startswith("!")]
+    tail = [line for line in declarations if line.startswith("!")]
+    text = "\n".join(
+        [header, *function.globals, *head, signature, *body, "}", *tail, ""]
+    )
     digest = hashlib.sha256(text.encode()).hexdigest()[:24]
     symbol = f"tw_{digest}"
     return KernelModule(

@@ -1,0 +1,195 @@
+"""Numbers of the mathematical functions: polynomial coefficients and split constants.
+
+Every polynomial is a minimax fit (Remez exchange in 60 digits, relative error of the function's
+value, then rounded to the type), lowest power first; the comment says what is fitted, where and how
+well.  Constants are split so that products with small integers are exact.  Read by `math`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, final
+
+Coefficients = tuple[float, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """What depends on the floating-point type.
+
+    Attributes:
+        bits: width of the type; `mantissa` of its fraction.
+        magic: added and subtracted, it rounds to an integer that its low bits then hold.
+        ln2: ln 2 as a short first part and the rest.
+        exp_range: beyond it exp is 0 or infinite.
+        exp: (e**r - 1 - r) / r**2, |r| <= ln2/2, relative to e**r.
+        expm1: the same, relative to e**r - 1.
+        log: see `Math.log`.
+        tanh_end: from here on tanh is 1.
+        erf_near: erf(x) / x - 1 in x**2, up to `erf_split`.
+        erf_far: -log(erfc(x)) in x - `erf_center`, from `erf_split` to `erf_end`.
+        sin: (sin(r) - r) / r**3 in r**2, |r| <= pi/4.
+        cos: (cos(r) - 1 + r**2/2) / r**4 in r**2.
+    """
+
+    scalar: str
+    bits: int
+    mantissa: int
+    magic: float
+    ln2: tuple[float, float]
+    exp_range: tuple[float, float]
+    exp: Coefficients
+    expm1: Coefficients
+    log: Coefficients
+    least_normal: float
+    tanh_end: float
+    erf_split: float
+    erf_center: float
+    erf_end: float
+    erf_near: Coefficients
+    erf_far: Coefficients
+    sin: Coefficients
+    cos: Coefficients
+
+
+LOG2_E: Final = float.fromhex("0x1.71547652b82fep+0")
+TWO_OVER_PI: Final = float.fromhex("0x1.45f306dc9c883p-1")
+HALF_PI_PARTS: Final = (
+    float.fromhex("0x1.921fb54000000p+0"),  # 27 bits
+    float.fromhex("0x1.10b4610000000p-30"),  # 27 bits
+    float.fromhex("0x1.a62633145c06ep-58"),
+)
+HALF_PI: Final = (
+    float.fromhex("0x1.921fb54442d18p+0"),
+    float.fromhex("0x1.1a62633145c07p-54"),
+)
+LARGE_ANGLE: Final = 1e8
+"""Above, n = x / (pi/2) times 27 bits is no longer exact in f64."""
+
+F32: Final = Table(
+    scalar="float",
+    bits=32,
+    mantissa=23,
+    magic=1.5 * 2.0**23,
+    ln2=(float.fromhex("0x1.62e8p-1"), float.fromhex("-0x1.e8082ep-16")),
+    exp_range=(-104.5, 89.0),
+    # 2**-27.3
+    exp=(
+        0.4999999403953552, 0.1666652262210846, 0.04166822507977486, 0.008367916569113731,
+        0.0013817892177030444,
+    ),
+    # 2**-28.9
+    expm1=(
+        0.5, 0.1666666567325592, 0.041666485369205475, 0.00833357498049736,
+        0.0013929810374975204, 0.00019722314027603716,
+    ),
+    # (log(1+f) - f + f**2/2) / f**3, sqrt(1/2) <= 1+f <= sqrt(2), 2**-26.8
+    log=(
+        0.3333333134651184, -0.2500082552433014, 0.20001263916492462, -0.16623090207576752,
+        0.14200657606124878, -0.13164226710796356, 0.12770916521549225, -0.07627138495445251,
+    ),
+    least_normal=2.0**-126,
+    tanh_end=9.1,
+    erf_split=0.92,
+    erf_center=0.0,
+    erf_end=4.0,
+    # 2**-29.9
+    erf_near=(
+        0.12837916612625122, -0.3761262893676758, 0.11283622682094574, -0.026855487376451492,
+        0.005191713105887175, -0.0008041561231948435, 7.961833762237802e-05,
+    ),
+    # 2**-26.5 of erf
+    erf_far=(
+        0.00010929963900707662, 1.1281046867370605, 0.6361933350563049, 0.10528236627578735,
+        -0.023369407281279564, 0.003622527001425624, -0.0003554053255356848,
+        1.8157810700358823e-05,
+    ),
+    # 2**-27.1
+    sin=(-0.166666641831398, 0.008332603611052036, -0.00019562998204492033),
+    # 2**-31.6
+    cos=(0.0416666641831398, -0.0013888073153793812, 2.4508084607077762e-05),
+)  # fmt: skip
+
+F64: Final = Table(
+    scalar="double",
+    bits=64,
+    mantissa=52,
+    magic=1.5 * 2.0**52,
+    ln2=(float.fromhex("0x1.62e42fefap-1"), float.fromhex("0x1.cf79abc9e3b3ap-40")),
+    exp_range=(-746.0, 710.0),
+    # 2**-60.1
+    exp=(
+        0.5, 0.16666666666666682, 0.04166666666666609, 0.008333333333316918,
+        0.0013888888889117307, 0.00019841269896679622, 2.4801586924530873e-05,
+        2.7557234559985737e-06, 2.7557582852758907e-07, 2.5112144098308705e-08,
+        2.082651985786614e-09,
+    ),
+    # 2**-59.4
+    expm1=(
+        0.5, 0.16666666666666666, 0.041666666666666706, 0.008333333333333337,
+        0.00138888888888645, 0.00019841269841253584, 2.4801587364178127e-05,
+        2.755731926570529e-06, 2.7557240188445836e-07, 2.5052055703915798e-08,
+        2.0925128039107444e-09, 1.6091287127046035e-10,
+    ),
+    # (2 atanh(s) - 2 s) / s**3 in s**2, s = f / (2 + f), 2**-60.5
+    log=(
+        0.6666666666666666, 0.4000000000000004, 0.28571428571342494, 0.22222222268134792,
+        0.18181808603210087, 0.15385561338409953, 0.13286027416892102, 0.12916625233755957,
+    ),
+    least_normal=2.0**-1022,
+    tanh_end=19.1,
+    erf_split=1.0,
+    erf_center=3.5,
+    erf_end=6.0,
+    # 2**-56.3
+    erf_near=(
+        0.1283791670955126, -0.37612638903183754, 0.11283791670955125,
+        -0.026866170645130614, 0.005223977625422698, -0.0008548327020599878,
+        0.00012055332752555969, -1.4925639332418173e-05, 1.6461780710823398e-06,
+        -1.635933482296942e-07, 1.4725241582171059e-08, -1.1643126213530059e-09,
+        6.441151817843135e-11,
+    ),
+    # 2**-53.2 of erf
+    erf_far=(
+        14.112437402148176, 7.266099588365192, 0.9667530547421336, 0.005225658221910388,
+        -0.0008736873229685739, 0.00014729777510498539, -2.4386375358616757e-05,
+        3.889556602984059e-06, -5.85611816609534e-07, 8.069378937032144e-08,
+        -9.533708449574814e-09, 7.742929947060757e-10, 2.58353844456209e-11,
+        -3.035487405696613e-11, 8.841080010618891e-12, -2.14910125840314e-12,
+        4.666145733772266e-13, -4.8117421657931646e-14, -1.083376063889183e-15,
+        -2.9136396554044855e-15, 8.580145077268382e-16, 1.4762669988323853e-16,
+        -4.5117732392589595e-17,
+    ),
+    # 2**-57.1
+    sin=(
+        -0.16666666666666666, 0.008333333333333333, -0.00019841269841268562,
+        2.7557319221911657e-06, -2.505210705555263e-08, 1.6058650203382416e-10,
+        -7.593012378246707e-13,
+    ),
+    # 2**-59.0
+    cos=(
+        0.041666666666666664, -0.001388888888888852, 2.4801587300273692e-05,
+        -2.755731793910137e-07, 2.0876263475779513e-09, -1.1389739974426552e-11,
+    ),
+)  # fmt: skip
+
+TABLES: Final = {"float": F32, "double": F64}
+
+TWO_THIRDS: Final = (float.fromhex("0x1.5555555555555p-1"), float.fromhex("0x1.5555555555555p-55"))
+LN2_PARTS: Final = (
+    float.fromhex("0x1.62e42fefap-1"),
+    float.fromhex("0x1.cf79abc9e3b3ap-40"),
+    float.fromhex("-0x1.ff0342542fc33p-94"),
+)
+"""ln 2; an exponent times the first part is exact."""
+
+TWO_OVER_PI_WORDS: Final = (
+    0x0000000000000000, 0xA2F9836E4E441529, 0xFC2757D1F534DDC0, 0xDB6295993C439041,
+    0xFE5163ABDEBBC561, 0xB7246E3A424DD2E0, 0x06492EEA09D1921C, 0xFE1DEB1CB129A73E,
+    0xE88235F52EBB4484, 0xE99C7026B45F7E41, 0x3991D639835339F4, 0x9C845F8BBDF9283B,
+    0x1FF897FFDE05980F, 0xEF2F118B5A0A6D1F, 0x6D367ECF27CB09B7, 0x4F463F669E5FEA2D,
+    0x7527BAC7EBE5F17B, 0x3D0739F78A5292EA, 0x6BFB5FB11F8D5D08, 0x56033046FC7B6BAB,
+    0xF0CFBC209AF4361D, 0xA9E391615EE61B08,
+)  # fmt: skip
+"""64 zero bits, then the bits of 2/pi after the point."""
