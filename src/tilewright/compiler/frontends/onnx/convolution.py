@@ -194,82 +194,35 @@ def _max_pool(call: Call) -> list[Tensor | None]:
     e, x = call.emitter, call.tensor(0)
     found = window(call, spatial_sizes(x), call.integers("kernel_shape"))
     ceil_mode = call.flag("ceil_mode")
-    column_major = call.flag("storage_order")
     attributes = {
         "kernel": found.kernel,
         "strides": found.strides,
+        "pads": found.fixed_pads,
         "dilations": found.dilations,
         "ceil_mode": ceil_mode,
     }
-    padded = apply_pads(e, x, found, extreme_scalar(e, x.dtype, lowest=True))
-    result = e.op("max_pool", padded, pads=found.fixed_pads, **attributes)
+    column_major = call.integer("storage_order", 0)
     if not call.wants(1):
-        return [result]
-    return [result, max_pool_indices(e, x, found, result, column_major=column_major)]
+        padded = apply_pads(e, x, found, extreme_scalar(e, x.dtype, lowest=True))
+        return [e.op("max_pool", padded, **attributes)]
+    if not found.has_fixed_pads:
+        raise UnsupportedError("indices with 'auto_pad' of a dynamic dimension")
+    return list(e.ops("max_pool_indices", x, storage_order=column_major, **attributes))
 
 
-def max_pool_indices(
-    e: Emitter, x: Tensor, found: Window, result: Tensor, *, column_major: bool
-) -> Tensor:
-    """Flat position in the whole operand of every element that a max pool chose.
-
-    Every window position is sliced out of the padded operand; the first one that equals the
-    maximum wins.
-    """
-    rank = len(found.kernel)
-    spatial, outputs = x.shape[2:], result.shape[2:]
-    lowest = extreme_scalar(e, x.dtype, lowest=True)
-    tall: list[Dim] = []
-    for axis in range(rank):
-        reach = (outputs[axis] - 1) * found.strides[axis] + 1
-        reach = reach + (found.kernel[axis] - 1) * found.dilations[axis]
-        tall.append(
-            symbolic.maximum(
-                found.pads[rank + axis], reach - spatial[axis] - found.pads[axis]
-            )
-        )
-    amounts = (0, 0, *found.pads[:rank], 0, 0, *tall)
-    padded = pad(e, x, amounts, "constant", lowest)
-    positions = pad(e, _flat_positions(e, x.shape, column_major=column_major), amounts, "constant",
-                    e.scalar(0, dtypes.i64))  # fmt: skip
-    chosen: Tensor | None = None
-    for offset in reversed(_offsets(found.kernel)):
-        starts = tuple(o * d for o, d in zip(offset, found.dilations, strict=True))
-        piece, place = (
-            e.op("slice", t, axes=tuple(range(2, 2 + rank)), starts=starts, sizes=outputs,
-                 steps=found.strides)
-            for t in (padded, positions)
-        )  # fmt: skip
-        hit = e.op("equal", piece, result)
-        chosen = place if chosen is None else e.op("where", hit, place, chosen)
-    assert chosen is not None
-    return chosen
-
-
-def _offsets(kernel: Sequence[int]) -> list[tuple[int, ...]]:
-    found: list[tuple[int, ...]] = [()]
-    for size in kernel:
-        found = [(*o, i) for o in found for i in range(size)]
-    return found
-
-
-def _flat_positions(e: Emitter, shape: Sequence[Dim], *, column_major: bool) -> Tensor:
-    """The index of every element in the flattened tensor; columns first on request."""
-    weights: list[Dim] = []
-    order = list(range(len(shape)))
-    if column_major:
-        order[2:] = reversed(order[2:])
-    scale: Dim = 1
-    for axis in reversed(order):
-        weights.append(scale)
-        scale = scale * shape[axis]
-    weight_of = dict(zip(reversed(order), weights, strict=True))
-    total = e.scalar(0, dtypes.i64)
-    for axis, size in enumerate(shape):
-        line: list[Dim] = [1] * len(shape)
-        line[axis] = size
-        total = e.op("add", total, e.op("mul", e.iota(line, axis), e.dim(weight_of[axis])))
-    return e.broadcast_to(total, shape)
+def _max_unpool(call: Call) -> Tensor:
+    e, x, indices = call.emitter, call.tensor(0), call.tensor(1)
+    sizes = spatial_sizes(x)
+    kernel = call.integers("kernel_shape")
+    strides = _spatial(call, "strides", len(sizes), 1)
+    pads = call.integers("pads", (0,) * (2 * len(sizes)))
+    own = [
+        (size - 1) * strides[i] + kernel[i] - pads[i] - pads[len(sizes) + i]
+        for i, size in enumerate(sizes)
+    ]
+    source = (*x.shape[:2], *own)
+    shape = source if call.is_nothing(2) else call.dims(2, "the shape")
+    return e.op("max_unpool", x, e.cast(indices, dtypes.i64), shape=shape, source=source)
 
 
 def _average_pool(call: Call) -> Tensor:
@@ -322,4 +275,5 @@ ROWS: Final[tuple[Row, ...]] = (
     row("GlobalMaxPool", _global("reduce_max")),
     row("LpPool", _lp_pool),
     row("MaxPool", _max_pool),
+    row("MaxUnpool", _max_unpool),
 )

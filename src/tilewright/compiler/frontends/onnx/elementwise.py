@@ -82,8 +82,6 @@ def _pow(call: Call) -> Tensor:
 def _mod(call: Call) -> Tensor:
     x, y = call.tensor(0), call.tensor(1)
     fmod = call.flag("fmod")
-    if x.dtype.is_float and not fmod:
-        raise ModelError("attribute 'fmod' must be 1 for floats")
     return call.emitter.op("mod", x, y, fmod=fmod)
 
 
@@ -159,6 +157,9 @@ def convert(e: Emitter, x: Tensor, dtype: DType, *, saturate: bool = True) -> Te
         finite = e.op("clip", e.cast(x, dtypes.f32), e.scalar(-largest, dtypes.f32),
                       e.scalar(largest, dtypes.f32))  # fmt: skip
         return e.cast(finite, dtype)
+    if dtype.bits == 4 and x.dtype.is_float:
+        # The low bits of the whole number, not saturation.
+        return e.cast(e.cast(x, dtypes.i32), dtype)
     return e.cast(x, dtype)
 
 

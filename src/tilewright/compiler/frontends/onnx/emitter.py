@@ -123,17 +123,18 @@ class Emitter:
 
         Raises: ModelError when the operands do not fit the op.
         """
-        schema = catalogue.lookup(name).schema
+        declaration = catalogue.lookup(name)
+        schema = declaration.schema
         given = list(operands)
         while given and given[-1] is None:
             given.pop()
-        complete = schema.complete(attributes)
+        complete = declaration.complete(attributes)
         types = schema.infer([None if t is None else t.type for t in given], complete)
         folded = self._fold(schema, given, complete, types)
         if folded is not None:
             return folded
         values = [None if t is None else self.value(t) for t in given]
-        node = self._node(name, values, attributes, types)
+        node = self._node(name, values, complete, types)
         return tuple(map(self.of_value, node.results))
 
     def _node(
@@ -143,8 +144,8 @@ class Emitter:
         attributes: Mapping[str, object],
         types: Sequence[TensorType] | None = None,
     ) -> Node:
-        schema = catalogue.lookup(name).schema
-        complete = schema.complete(attributes)
+        declaration = catalogue.lookup(name)
+        schema, complete = declaration.schema, declaration.complete(attributes)
         if types is None:
             held = [None if v is None else v.type for v in operands]
             types = schema.infer(held, complete)

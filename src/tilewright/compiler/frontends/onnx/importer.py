@@ -287,13 +287,7 @@ class Importer:
         attributes = _resolved(node, scope)
         function = self._function(node)
         if function is not None:
-            opsets = {
-                normal_domain(text_of(e.domain)): int(e.version)
-                for e in function.opset_import
-            }
-            return self._inline(
-                function, inputs, attributes, opsets or scope.opsets, full, scope.depth
-            )
+            return self._inline(function, inputs, attributes, scope, full)
         opset = scope.opsets.get(record.domain)
         if opset is None and record.domain == "":
             raise ModelError("the model imports no opset of ONNX")
@@ -363,13 +357,20 @@ class Importer:
         function: FunctionProto,
         inputs: Sequence[Held | None],
         attributes: Mapping[str, AttributeProto],
-        opsets: Mapping[str, int],
+        outer: Scope,
         full: str,
-        depth: int,
     ) -> Sequence[Held | None]:
         """Import a function body in place of its call; it sees nothing but its inputs."""
         defaults = {text_of(a.name): a for a in function.attribute_proto}
-        scope = Scope(opsets, None, defaults | dict(attributes), f"{full}/", depth + 1)
+        own = {
+            normal_domain(text_of(e.domain)): int(e.version) for e in function.opset_import
+        }
+        scope = Scope(
+            {**outer.opsets, **own},
+            attributes=defaults | dict(attributes),
+            prefix=f"{full}/",
+            depth=outer.depth + 1,
+        )
         if len(inputs) > len(function.input):
             raise ModelError(
                 f"function takes {len(function.input)} inputs, got {len(inputs)}"
@@ -380,7 +381,12 @@ class Importer:
         absent = {text_of(n) for n in function.input} - scope.names.keys()
         for node in function.node:
             self._node(_without(node, absent), scope)
-        return [self._result(scope, text_of(raw)) for raw in function.output]
+        return [
+            self._result(scope, text_of(raw))
+            if raw and text_of(raw) in scope.names
+            else None
+            for raw in function.output
+        ]
 
     def _expand(
         self,
@@ -392,7 +398,8 @@ class Importer:
     ) -> Sequence[Held | None]:
         """Last resort: the function body that the ONNX schema of the op carries."""
         domain, op = normal_domain(text_of(node.domain)), text_of(node.op_type)
-        function = _schema_function(node, domain, op, scope.opsets.get(domain, 1), inputs)
+        plain = _with_attributes(node, attributes)
+        function = _schema_function(plain, domain, op, scope.opsets.get(domain, 1), inputs)
         if function is None:
             raise self._unknown_op(domain, op)
         schema = _schema(domain, op, scope.opsets.get(domain, 1))
@@ -405,11 +412,8 @@ class Importer:
                 if spec.default_value.name
             }
         )
-        opsets = {normal_domain(e.domain): int(e.version) for e in function.opset_import}
         outer = len(self.records)
-        results = self._inline(
-            function, inputs, defaults | dict(attributes), opsets, full, scope.depth
-        )
+        results = self._inline(function, inputs, defaults | dict(attributes), scope, full)
         # The nodes of the body count for the op itself, not as nodes of the model.
         record = self._record
         for inner in self.records[outer:]:
@@ -437,6 +441,22 @@ def _resolved(node: NodeProto, scope: Scope) -> dict[str, AttributeProto]:
         elif reference in scope.attributes:
             found[name] = scope.attributes[reference]
     return found
+
+
+def _with_attributes(
+    node: NodeProto, attributes: Mapping[str, AttributeProto]
+) -> NodeProto:
+    """`node` carrying resolved attributes, for bodies that are made from the node itself."""
+    if not any(a.ref_attr_name for a in node.attribute):
+        return node
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    del copy.attribute[:]
+    for name, attribute in attributes.items():
+        added = copy.attribute.add()
+        added.CopyFrom(attribute)
+        added.name = name
+    return copy
 
 
 def _without(node: NodeProto, absent: set[str]) -> NodeProto:

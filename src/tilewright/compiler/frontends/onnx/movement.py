@@ -284,14 +284,8 @@ def _reverse_sequence(call: Call) -> Tensor:
     time, batch = call.integer("time_axis", 0), call.integer("batch_axis", 1)
     if sorted((time, batch)) != [0, 1]:
         raise ModelError("time and batch axes must be 0 and 1")
-    shape: list[Dim] = [1] * x.rank
-    shape[time] = x.shape[time]
-    place = e.iota(shape, time)
-    lengths = e.unsqueeze(call.tensor(1), [i for i in range(x.rank) if i != batch])
-    last = e.op("sub", e.cast(lengths, dtypes.i64), e.scalar(1, dtypes.i64))
-    inside = e.op("less_equal", place, last)
-    index = e.op("where", inside, e.op("sub", last, place), place)
-    return e.op("gather_elements", x, e.broadcast_to(index, x.shape), axis=time)
+    lengths = e.cast(call.tensor(1), dtypes.i64)
+    return e.op("reverse_sequence", x, lengths, batch_axis=batch, time_axis=time)
 
 
 # --- the rest
@@ -346,10 +340,9 @@ def _space_to_depth(call: Call) -> Tensor:
 
 
 def _trilu(call: Call) -> Tensor:
-    k = 0 if call.optional(1) is None else call.number(1, "the diagonal")
-    return call.emitter.op(
-        "trilu", call.tensor(0), upper=call.flag("upper", default=True), k=k
-    )
+    e, diagonal = call.emitter, call.optional(1)
+    k = None if diagonal is None else e.reshape(diagonal, ())
+    return e.op("trilu", call.tensor(0), k, upper=call.flag("upper", default=True))
 
 
 ROWS: Final[tuple[Row, ...]] = (

@@ -17,7 +17,6 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.emitter import Emitter
 from tilewright.compiler.frontends.onnx.row import Build, Row, row
-from tilewright.compiler.frontends.onnx.shapes import one_hot
 from tilewright.compiler.frontends.onnx.values import Tensor
 from tilewright.compiler.ops.shapes import normal_axes, normal_axis
 
@@ -159,7 +158,7 @@ def _top_k(call: Call) -> list[Tensor]:
     results = call.emitter.ops(
         "top_k",
         x,
-        k=count,
+        k=(count,),
         axis=call.axis(x.rank, -1),
         largest=call.flag("largest", default=True),
         sorted=call.flag("sorted", default=True),
@@ -193,7 +192,8 @@ def _hardmax(call: Call) -> Tensor:
     axis = call.axis(x.rank, -1 if call.opset >= 13 else 1)
     flat = x if call.opset >= 13 else _flattened(e, x, axis)
     best = e.op("arg_max", flat, axis=axis, keepdims=False)
-    hot = e.cast(one_hot(e, best, flat.shape[axis], axis), x.dtype)
+    choice = e.constant(np.array([0, 1], x.dtype.numpy))
+    hot = e.op("one_hot", best, choice, depth=(flat.shape[axis],), axis=axis)
     return e.reshape(hot, x.shape)
 
 

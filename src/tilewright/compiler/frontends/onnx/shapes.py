@@ -17,7 +17,6 @@ from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.contents import Contents, Ratio
-from tilewright.compiler.frontends.onnx.emitter import Emitter
 from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import Row, row
 from tilewright.compiler.frontends.onnx.tensors import (
@@ -28,7 +27,7 @@ from tilewright.compiler.frontends.onnx.tensors import (
 )
 from tilewright.compiler.frontends.onnx.values import Tensor
 from tilewright.compiler.graph.schema import Array
-from tilewright.compiler.ops.shapes import broadcast_shapes, element_count, normal_axis
+from tilewright.compiler.ops.shapes import broadcast_shapes, element_count
 
 
 def constant_value(call: Call) -> Array:
@@ -200,33 +199,17 @@ def _eye_like(call: Call) -> Tensor:
     dtype = x.dtype if code is None else dtype_of(code)
     if x.rank != 2:
         raise ModelError(f"operand 1 has type {x.type}, expected a matrix")
-    rows, columns = e.iota(x.shape, 0), e.iota(x.shape, 1)
-    diagonal = e.op("add", rows, e.scalar(call.integer("k", 0), dtypes.i64))
-    return e.cast(e.op("equal", diagonal, columns), dtype)
-
-
-def one_hot(e: Emitter, index: Tensor, depth: Dim, axis: int) -> Tensor:
-    """A boolean tensor, true where the place along the new `axis` is `index`.
-
-    Negative indices count from the end; those out of range are true nowhere.
-    """
-    axis = normal_axis(axis, index.rank + 1)
-    wide = e.cast(index, dtypes.i64)
-    negative = e.op("less", wide, e.scalar(0, dtypes.i64))
-    wrapped = e.op("where", negative, e.op("add", wide, e.dim(depth)), wide)
-    places = e.unsqueeze(wrapped, (axis,))
-    count: list[Dim] = [1] * (index.rank + 1)
-    count[axis] = depth
-    return e.op("equal", e.iota(count, axis), places)
+    return e.op("eye", shape=x.shape, dtype=dtype, offset=call.integer("k", 0))
 
 
 def _one_hot(call: Call) -> Tensor:
-    e = call.emitter
-    values = call.tensor(2)
-    (depth,) = call.dims(1, "the depth")
-    hot = one_hot(e, call.tensor(0), depth, call.integer("axis", -1))
-    off, on = (e.reshape(e.slice(values, 0, i, 1), ()) for i in range(2))
-    return e.op("where", hot, on, off)
+    e, index = call.emitter, call.tensor(0)
+    depth = call.dims(1, "the depth")
+    # Indices may come as floats; graph ops take integers.
+    whole = index if index.dtype.is_integer else e.cast(index, dtypes.i64)
+    return e.op(
+        "one_hot", whole, call.tensor(2), depth=depth, axis=call.integer("axis", -1)
+    )
 
 
 ROWS: Final[tuple[Row, ...]] = (

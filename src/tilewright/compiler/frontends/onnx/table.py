@@ -11,22 +11,30 @@ from typing import Final
 from tilewright.base.errors import InternalError
 from tilewright.compiler.frontends.onnx import (
     contraction,
+    control,
     convolution,
     elementwise,
     movement,
     normalization,
+    quantization,
+    recurrent,
     reduction,
+    sequences,
     shapes,
 )
 from tilewright.compiler.frontends.onnx.row import Row
 
 _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     contraction.ROWS,
+    control.ROWS,
     convolution.ROWS,
     elementwise.ROWS,
     movement.ROWS,
     normalization.ROWS,
+    quantization.ROWS,
+    recurrent.ROWS,
     reduction.ROWS,
+    sequences.ROWS,
     shapes.ROWS,
 )
 

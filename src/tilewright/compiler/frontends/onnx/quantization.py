@@ -1,0 +1,196 @@
+"""Rows for quantization: to and from integers, and contractions of integers.
+
+Integer contractions are computed exactly in i32: zero points are subtracted first, results are
+scaled, rounded to even and saturated.
+
+Source: ONNX operator reference (QuantizeLinear, DequantizeLinear, QLinear*, *Integer).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.contraction import matmul
+from tilewright.compiler.frontends.onnx.convolution import conv
+from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
+from tilewright.compiler.frontends.onnx.tensors import dtype_of
+from tilewright.compiler.frontends.onnx.values import Tensor
+from tilewright.compiler.ops.shapes import normal_axis
+
+
+def _axis(call: Call, rank: int) -> int:
+    """The channel axis; it does not matter for one scale, where any number may stand."""
+    axis = call.integer("axis", 1)
+    scale = call.tensor(1)
+    return normal_axis(axis, rank) if scale.rank and rank else 0
+
+
+def _scalar_like(e: Emitter, x: Tensor | None) -> Tensor | None:
+    """One-element vectors count as scalars."""
+    return e.reshape(x, ()) if x is not None and x.shape == (1,) else x
+
+
+def _quantize(call: Call) -> Tensor:
+    e, x, scale, zero = call.emitter, call.tensor(0), call.tensor(1), call.optional(2)
+    code = call.integer("output_dtype", 0)
+    call.flag("saturate", default=True)
+    call.integer("precision", 0)
+    dtype = dtype_of(code) if code else dtypes.u8
+    block = call.integer("block_size", 0)
+    axis = _axis(call, x.rank)
+    if x.rank != 1 or block == 0:
+        scale, zero = _need(_scalar_like(e, scale)), _scalar_like(e, zero)
+    return e.op(
+        "quantize_linear",
+        x,
+        scale,
+        zero,
+        axis=axis,
+        block_size=block,
+        dtype=dtype if zero is None else zero.dtype,
+    )
+
+
+def _dequantize(call: Call) -> Tensor:
+    e, x, scale, zero = call.emitter, call.tensor(0), call.tensor(1), call.optional(2)
+    code = call.integer("output_dtype", 0)
+    block = call.integer("block_size", 0)
+    axis = _axis(call, x.rank)
+    if x.rank != 1 or block == 0:
+        scale, zero = _need(_scalar_like(e, scale)), _scalar_like(e, zero)
+    return e.op(
+        "dequantize_linear",
+        x,
+        scale,
+        zero,
+        axis=axis,
+        block_size=block,
+        dtype=dtype_of(code) if code else scale.dtype,
+    )
+
+
+def _need(x: Tensor | None) -> Tensor:
+    assert x is not None
+    return x
+
+
+def _centred(e: Emitter, x: Tensor, zero: Tensor | None, *, trailing: int) -> Tensor:
+    """`x` minus its zero point, as i32; a vector of zero points gets `trailing` axes behind it."""
+    wide = e.cast(x, dtypes.i32)
+    if zero is None:
+        return wide
+    if zero.rank == 1 and zero.shape[0] != 1:
+        zero = e.reshape(zero, (*zero.shape, *([1] * trailing)))
+    elif zero.rank <= 1:
+        zero = e.reshape(zero, ())
+    return e.op("sub", wide, e.cast(zero, dtypes.i32))
+
+
+def requantize(
+    e: Emitter, total: Tensor, factor: Tensor, zero: Tensor | None, dtype: DType
+) -> Tensor:
+    """`round(total * factor) + zero`, saturated to `dtype`."""
+    scaled = e.op("round", e.op("mul", e.cast(total, dtypes.f32), factor))
+    if zero is not None:
+        scaled = e.op("add", scaled, e.cast(_need(_scalar_like(e, zero)), dtypes.f32))
+    info = np.iinfo(dtype.numpy)
+    low, high = e.scalar(info.min, dtypes.f32), e.scalar(info.max, dtypes.f32)
+    return e.cast(e.op("clip", scaled, low, high), dtype)
+
+
+def _matmul_integer(call: Call) -> Tensor:
+    e = call.emitter
+    left = _centred(e, call.tensor(0), call.optional(2), trailing=1)
+    right = _centred(e, call.tensor(1), call.optional(3), trailing=0)
+    return matmul(e, left, right)
+
+
+def _conv_integer(call: Call) -> Tensor:
+    e, x, w = call.emitter, call.tensor(0), call.tensor(1)
+    left = _centred(e, x, call.optional(2), trailing=0)
+    right = _centred(e, w, call.optional(3), trailing=w.rank - 1)
+    return conv(call, left, right, None)
+
+
+def _factor(e: Emitter, scales: list[Tensor], trailing: int) -> Tensor:
+    """`a * b / c` of the scales; a vector gets `trailing` axes behind it."""
+    shaped: list[Tensor] = []
+    for scale in scales:
+        wide = e.cast(_need(_scalar_like(e, scale)), dtypes.f32)
+        if wide.rank == 1:
+            wide = e.reshape(wide, (*wide.shape, *([1] * trailing)))
+        shaped.append(wide)
+    return e.op("div", e.op("mul", shaped[0], shaped[1]), shaped[2])
+
+
+def _qlinear_matmul(call: Call) -> Tensor:
+    e, (a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero) = (
+        call.emitter,
+        call.tensors(),
+    )
+    total = matmul(
+        e, _centred(e, a, a_zero, trailing=1), _centred(e, b, b_zero, trailing=0)
+    )
+    left, right, result = (_need(_scalar_like(e, s)) for s in (a_scale, b_scale, y_scale))
+    if left.rank == 1:
+        left = e.reshape(left, (*left.shape, 1))
+    factor = _factor(e, [left, right, result], trailing=0)
+    return requantize(e, total, factor, y_zero, y_zero.dtype)
+
+
+def _qlinear_conv(call: Call) -> Tensor:
+    e = call.emitter
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (
+        call.tensor(i) for i in range(8)
+    )
+    left = _centred(e, x, x_zero, trailing=0)
+    right = _centred(e, w, w_zero, trailing=w.rank - 1)
+    total = conv(call, left, right, call.optional(8))
+    factor = _factor(e, [x_scale, w_scale, y_scale], trailing=x.rank - 2)
+    return requantize(e, total, factor, y_zero, y_zero.dtype)
+
+
+def _dynamic_quantize_matmul(call: Call) -> Tensor:
+    """The float product: quantizing `a` on the fly only loses precision."""
+    e, a, b = call.emitter, call.tensor(0), call.tensor(1)
+    weights = e.op(
+        "dequantize_linear",
+        b,
+        _need(_scalar_like(e, call.tensor(2))),
+        _scalar_like(e, call.optional(3)),
+        axis=b.rank - 1,
+    )
+    result = matmul(e, a, weights)
+    bias = call.optional(4)
+    return result if bias is None else e.op("add", result, bias)
+
+
+def _matmul_integer_to_float(call: Call) -> Tensor:
+    e = call.emitter
+    left = _centred(e, call.tensor(0), call.optional(4), trailing=1)
+    right = _centred(e, call.tensor(1), call.optional(5), trailing=0)
+    scales = [_need(_scalar_like(e, call.tensor(i))) for i in (2, 3)]
+    product = e.op("mul", e.cast(matmul(e, left, right), scales[0].dtype), scales[0])
+    result = e.op("mul", product, scales[1])
+    bias = call.optional(6)
+    return result if bias is None else e.op("add", result, bias)
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("ConvInteger", _conv_integer),
+    row("DequantizeLinear", _dequantize),
+    row("MatMulInteger", _matmul_integer),
+    row("QLinearConv", _qlinear_conv),
+    row("QLinearMatMul", _qlinear_matmul),
+    row("QuantizeLinear", _quantize),
+    row("DequantizeLinear", _dequantize, domain=MICROSOFT),
+    row("DynamicQuantizeMatMul", _dynamic_quantize_matmul, domain=MICROSOFT),
+    row("MatMulIntegerToFloat", _matmul_integer_to_float, domain=MICROSOFT),
+    row("QuantizeLinear", _quantize, domain=MICROSOFT),
+)

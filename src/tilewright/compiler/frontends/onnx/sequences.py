@@ -1,0 +1,157 @@
+"""Rows for sequences and optionals, which exist while a model is imported and not in the graph.
+
+A sequence has a known length; its items are ordinary tensors.  A model that takes or returns one,
+or whose length depends on data, is not supported.
+
+Source: ONNX operator reference (Sequence*, SplitToSequence, ConcatFromSequence, Optional*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.movement import split
+from tilewright.compiler.frontends.onnx.problems import UnsupportedError
+from tilewright.compiler.frontends.onnx.row import Row, row
+from tilewright.compiler.frontends.onnx.values import Held, Nothing, Tensor, TensorSequence
+from tilewright.compiler.ops.shapes import normal_axis
+
+
+def _construct(call: Call) -> TensorSequence:
+    items = tuple(call.tensors())
+    return TensorSequence(items, items[0].dtype)
+
+
+def _empty(call: Call) -> TensorSequence:
+    call.integer("dtype", 1)
+    return TensorSequence(())
+
+
+def _position(call: Call, index: int, count: int) -> int:
+    place = call.number(index, "the position in the sequence")
+    if not -count <= place < count:
+        raise ModelError(f"position {place} is out of range for {count} items")
+    return place % count
+
+
+def _insert(call: Call) -> TensorSequence:
+    items = list(call.sequence(0).items)
+    place = len(items)
+    if not call.is_nothing(2):
+        place = call.number(2, "the position in the sequence")
+        if not -len(items) <= place <= len(items):
+            raise ModelError(f"position {place} is out of range for {len(items)} items")
+        place += len(items) if place < 0 else 0
+    items.insert(place, call.tensor(1))
+    return TensorSequence(tuple(items), call.tensor(1).dtype)
+
+
+def _erase(call: Call) -> TensorSequence:
+    items = list(call.sequence(0).items)
+    del items[len(items) - 1 if call.is_nothing(1) else _position(call, 1, len(items))]
+    return TensorSequence(tuple(items), call.sequence(0).dtype)
+
+
+def _at(call: Call) -> Tensor:
+    items = call.sequence(0).items
+    return items[_position(call, 1, len(items))]
+
+
+def _length(call: Call) -> Tensor:
+    return call.emitter.scalar(len(call.sequence(0).items), dtypes.i64)
+
+
+def _concat(call: Call) -> Tensor:
+    e, items = call.emitter, list(call.sequence(0).items)
+    if not items:
+        raise UnsupportedError("an empty sequence is not supported here")
+    axis = call.integer("axis")
+    if call.flag("new_axis"):
+        items = [e.unsqueeze(t, (axis,)) for t in items]
+    return e.concat(items, normal_axis(axis, items[0].rank))
+
+
+def _split_sizes(call: Call, dim: Dim) -> Sequence[Dim]:
+    if call.is_nothing(1):
+        part = 1
+    elif call.tensor(1).rank == 1:
+        return call.dims(1, "the sizes")
+    else:
+        part = call.number(1, "the size")
+    if not isinstance(dim, int):
+        raise UnsupportedError("a sequence of dynamic length is not supported")
+    if part < 1:
+        raise ModelError(f"size of the pieces is {part}")
+    return [min(part, dim - start) for start in range(0, dim, part)]
+
+
+def _split_to_sequence(call: Call) -> TensorSequence:
+    e, x = call.emitter, call.tensor(0)
+    axis = call.axis(x.rank, 0)
+    keepdims = call.flag("keepdims", default=True)
+    pieces = split(e, x, axis, _split_sizes(call, x.shape[axis]))
+    if call.is_nothing(1) and not keepdims:
+        pieces = [e.squeeze(p, (axis,)) for p in pieces]
+    return TensorSequence(tuple(pieces), x.dtype)
+
+
+def _map(call: Call) -> list[Held | None]:
+    """The body once per item; sequences advance together, tensors stay."""
+    first, *others = call.inputs
+    if not isinstance(first, TensorSequence):
+        raise ModelError("operand 1 is not a sequence")
+    body = call.graph("body")
+    columns: list[list[Tensor]] = [[] for _ in body.output]
+    for index, item in enumerate(first.items):
+        given: list[Held] = [item]
+        for other in others:
+            if other is None:
+                raise ModelError("an operand is missing")
+            if isinstance(other, TensorSequence) and index >= len(other.items):
+                raise ModelError("sequences have different lengths")
+            given.append(other.items[index] if isinstance(other, TensorSequence) else other)
+        for column, result in zip(columns, call.inline(body, given), strict=True):
+            if not isinstance(result, Tensor):
+                raise UnsupportedError("sequences of sequences are not supported")
+            column.append(result)
+    return [TensorSequence(tuple(c), c[0].dtype if c else None) for c in columns]
+
+
+def _optional(call: Call) -> Held:
+    held = call.held(0)
+    call.attributes.has("type")
+    return Nothing() if held is None else held
+
+
+def _has_element(call: Call) -> Tensor:
+    return call.emitter.constant(np.array(not call.is_nothing(0)))
+
+
+def _get_element(call: Call) -> Held:
+    held = call.held(0)
+    if held is None or isinstance(held, Nothing):
+        raise ModelError("the optional is empty")
+    return held
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("ConcatFromSequence", _concat),
+    row("Optional", _optional),
+    row("OptionalGetElement", _get_element),
+    row("OptionalHasElement", _has_element),
+    row("SequenceAt", _at),
+    row("SequenceConstruct", _construct),
+    row("SequenceEmpty", _empty),
+    row("SequenceErase", _erase),
+    row("SequenceInsert", _insert),
+    row("SequenceLength", _length),
+    row("SequenceMap", _map),
+    row("SplitToSequence", _split_to_sequence),
+)
