@@ -3,7 +3,7 @@
 Not here: any policy, any file format, any device noun. Called by `loaders`, `hal`, `drivers`,
 `graph_executor` and `session`. Every class exists twice: in C (`_native`, built from `native/`) and in
 Python over ctypes and mmap (`fallback`; slower, one thread), used when the extension was not built.
-`IS_NATIVE` says which one the names below are bound to; `FALLBACK` and `EXTENSION` are the two modules.
+`IS_NATIVE` says which one the names below are bound to; `EXTENSION` is the C module, or None.
 
 Memory
 ------
@@ -80,7 +80,6 @@ from __future__ import annotations
 
 from tilewright.runtime.native.core import (
     EXTENSION,
-    FALLBACK,
     IS_NATIVE,
     CodeImage,
     Invocation,
@@ -91,14 +90,13 @@ from tilewright.runtime.native.core import (
     processor_data,
 )
 from tilewright.runtime.native.environment import create_environment
-from tilewright.runtime.native.fallback_memory import read_process_memory
 from tilewright.runtime.native.library import Export, Library, read_library
 from tilewright.runtime.native.plan_builder import PlanBuilder
+from tilewright.runtime.native.process_memory import read_process_memory
 from tilewright.runtime.native.records import PROTECT_EXECUTE, PROTECT_READ, PROTECT_WRITE
 
 __all__ = [
     "EXTENSION",
-    "FALLBACK",
     "IS_NATIVE",
     "PROTECT_EXECUTE",
     "PROTECT_READ",

@@ -9,8 +9,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-import tilewright.runtime.native.fallback as python_core
-
 
 def _find_extension() -> ModuleType | None:
     """The C core; one that was built but cannot be loaded is an error, not a reason to be slow."""
@@ -21,7 +19,6 @@ def _find_extension() -> ModuleType | None:
 
 
 EXTENSION: Final = _find_extension()
-FALLBACK: Final[ModuleType] = python_core
 IS_NATIVE: Final = EXTENSION is not None
 
 if TYPE_CHECKING:
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
         processor_data,
     )
 else:
-    _chosen = FALLBACK if EXTENSION is None else EXTENSION
+    _chosen = EXTENSION or import_module("tilewright.runtime.native.fallback")
     CodeImage = _chosen.CodeImage
     Invocation = _chosen.Invocation
     Memory = _chosen.Memory
@@ -46,7 +43,6 @@ else:
 
 __all__ = [
     "EXTENSION",
-    "FALLBACK",
     "IS_NATIVE",
     "CodeImage",
     "Invocation",

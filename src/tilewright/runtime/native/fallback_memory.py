@@ -49,11 +49,6 @@ def buffer_address(value: object) -> int:
     return address
 
 
-def read_process_memory(address: int, length: int) -> bytes:
-    """Read any memory of this process: the reader for libraries the system loaded, which we trust."""
-    return ctypes.string_at(address, length)
-
-
 # ------------------------------------------------------------------ memory
 
 

@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 
 from tilewright.runtime import native
+from tilewright.runtime.native import fallback
 
 HERE: Final = Path(__file__).resolve().parent
 NATIVE: Final = HERE.parents[3] / "native"
@@ -76,7 +77,7 @@ def kernels(kernel_library: Path) -> Mapping[str, int]:
 def core(request: pytest.FixtureRequest) -> ModuleType:
     """One implementation of the core after the other."""
     if request.param == "fallback":
-        return native.FALLBACK
+        return fallback
     if native.EXTENSION is None:
         pytest.skip("the C core is not built")
     return native.EXTENSION
@@ -98,6 +99,7 @@ def run_script(kernel_library: Path) -> Callable[[str], subprocess.Popen[str]]:
         "import ctypes, os, signal, sys, threading, time\n"
         "import numpy as np\n"
         "from tilewright.runtime import native\n"
+        "from tilewright.runtime.native import fallback\n"
         f"library = ctypes.CDLL({str(kernel_library)!r})\n"
         "address = lambda name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value\n"
     )

@@ -322,16 +322,16 @@ assert os.waitpid(children[0], 0)[1] == 0
 
 @pytest.mark.parametrize(
     ("module", "pool"),
-    [("EXTENSION", "None"), ("EXTENSION", "native.Pool(2)"), ("FALLBACK", "None")],
+    [("native", "None"), ("native", "native.Pool(2)"), ("fallback", "None")],
 )
 def test_ctrl_c_ends_a_long_run(run_script: Start, module: str, pool: str) -> None:
-    if module == "EXTENSION" and not native.IS_NATIVE:
+    if module == "native" and not native.IS_NATIVE:
         pytest.skip("the C core is not built")
     script = f"""
 builder = native.PlanBuilder()
 for _ in range(2000):
     builder.dispatch(address("linger"), [], (1, 1, 1), constants=[10])
-plan = builder.build(native.{module}.Plan)
+plan = builder.build({module}.Plan)
 print("running", flush=True)
 try:
     plan.run({pool}, [])
@@ -339,7 +339,7 @@ except KeyboardInterrupt:
     print("interrupted")
 else:
     print("finished")
-small = native.PlanBuilder().build(native.{module}.Plan)
+small = native.PlanBuilder().build({module}.Plan)
 small.run(None, [])
 """
     process = run_script(script)
