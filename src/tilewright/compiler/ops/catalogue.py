@@ -24,6 +24,7 @@ from tilewright.compiler.ops import (
     pooling,
     quantization,
     reductions,
+    resize,
     rows,
 )
 from tilewright.compiler.ops.declaration import OpDecl
@@ -39,6 +40,7 @@ _FAMILIES: Final[dict[str, tuple[OpDecl, ...]]] = {
     "pooling": pooling.OPS,
     "movement": movement.OPS,
     "indexing": indexing.OPS,
+    "resize": resize.OPS,
     "quantization": quantization.OPS,
     "control": control.OPS,
 }

@@ -1,0 +1,332 @@
+"""Resampling of images along any axes: nearest, linear, cubic, with antialiasing.
+
+The oracle reduces every axis to a table of source positions and weights; the kernel reads the
+same tables, so both agree on every rounding of a coordinate.  Integer upscaling by nearest needs
+no table: its index is `i // factor`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast, final
+
+import numpy as np
+
+from tilewright.base import dtypes, symbolic
+from tilewright.base.dtypes import NUMERIC, f32, f64, i64
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
+from tilewright.compiler.kernel import numerics
+from tilewright.compiler.kernel.builder import KernelBuilder, Source, compute_dtype
+from tilewright.compiler.kernel.ir import Buffer, Expression
+from tilewright.compiler.ops.bodies import Operands, Results, given
+from tilewright.compiler.ops.declaration import Body, OpDecl, Types, attr, declare, operand
+from tilewright.compiler.ops.shapes import first
+
+_MODES: Final = ("nearest", "linear", "cubic")
+_COORDINATES: Final = (
+    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+    "tf_crop_and_resize",
+)  # fmt: skip
+# More taps than this in one output element are left to the oracle.
+_TAP_LIMIT: Final = 16
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One resampled axis: tap t of output i reads `places[i, t]` with `weights[i, t]`."""
+
+    places: np.ndarray
+    weights: np.ndarray
+    outside: np.ndarray  # outputs that take the extrapolation value
+
+
+def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, sizes = first(types), cast("tuple[Dim, ...]", attributes["sizes"])
+    if len(sizes) != x.rank:
+        raise ModelError(f"resize of {x} to {list(sizes)}")
+    for name, known in (("mode", _MODES), ("coordinate_mode", _COORDINATES)):
+        if attributes[name] not in known:
+            raise ModelError(f"resize {name} '{attributes[name]}' is unknown")
+    return (x.with_shape(sizes),)
+
+
+def _coordinates(
+    size: int, count: int, scale: float, axis: int, attributes: Attributes
+) -> Any:  # noqa: ANN401
+    """Where each output position lies in the input, as real numbers."""
+    mode = attributes["coordinate_mode"]
+    place = np.arange(count, dtype=np.float64)
+    if mode == "asymmetric":
+        return place / scale
+    if mode == "align_corners":
+        width = scale * size
+        return place * 0 if width == 1 else place * (size - 1) / (width - 1)
+    if mode == "tf_crop_and_resize":
+        return _cropped(size, count, axis, attributes)
+    centred = (place + 0.5) / scale - 0.5
+    if mode == "pytorch_half_pixel" and count == 1:
+        return centred * 0 - 0.5
+    if mode == "half_pixel_symmetric":
+        adjustment = count / (scale * size)
+        centred = centred + size / 2 * (1 - adjustment)
+    return centred
+
+
+def _cropped(size: int, count: int, axis: int, attributes: Attributes) -> Any:  # noqa: ANN401
+    roi = np.asarray(attributes["roi"], np.float64)
+    start, end = roi[axis], roi[axis + roi.size // 2]
+    if count == 1:
+        return np.asarray([0.5 * (start + end) * (size - 1)])
+    steps = np.arange(count, dtype=np.float64) * (end - start) * (size - 1) / (count - 1)
+    return start * (size - 1) + steps
+
+
+def _nearest(x: np.ndarray, rule: str) -> np.ndarray:
+    if rule == "floor":
+        return np.floor(x)
+    if rule == "ceil":
+        return np.ceil(x)
+    return np.ceil(x - 0.5) if rule == "round_prefer_floor" else np.floor(x + 0.5)
+
+
+def _kernel(mode: str, distance: np.ndarray, a: float) -> np.ndarray:
+    """The weight of a tap at `distance` from the wanted place."""
+    d = np.abs(distance)
+    if mode == "linear":
+        return np.clip(1 - d, 0, None)
+    near = (a + 2) * d**3 - (a + 3) * d**2 + 1
+    far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+
+
+def axis_table(
+    size: int, count: int, scale: float, axis: int, attributes: Attributes
+) -> Axis:
+    """Positions and weights of one axis."""
+    x = np.asarray(_coordinates(size, count, scale, axis, attributes))
+    mode = cast("str", attributes["mode"])
+    crop = attributes["coordinate_mode"] == "tf_crop_and_resize"
+    outside = ((x < 0) | (x > size - 1)) if crop else np.zeros(count, bool)
+    if mode == "nearest":
+        picks = np.clip(_nearest(x, cast("str", attributes["nearest_mode"])), 0, size - 1)
+        return Axis(picks.astype(np.int64)[:, None], np.ones((count, 1)), outside)
+    radius = 1 if mode == "linear" else 2
+    stretch = min(scale, 1.0) if attributes["antialias"] else 1.0
+    # Taps around x; one at a whole position counts to the left, so the window is half open.
+    start = math.floor(-radius / stretch) + 1
+    left = np.ceil(x).astype(np.int64) - 1
+    offsets = np.arange(start, 2 - start)
+    places = left[:, None] + offsets
+    distance = (places - x[:, None]) * stretch
+    weights = _kernel(mode, distance, cast("float", attributes["cubic_coefficient"]))
+    if attributes["exclude_outside"]:
+        weights = np.where((places < 0) | (places >= size), 0, weights)
+    if attributes["exclude_outside"] or attributes["antialias"]:
+        weights = weights / weights.sum(1, keepdims=True)
+    return Axis(np.clip(places, 0, size - 1), weights, outside)
+
+
+def _tables(shape: Sequence[Dim], attributes: Attributes) -> dict[int, Axis]:
+    """The axes that change, with their tables; sizes must be numbers."""
+    sizes = cast("tuple[int, ...]", attributes["sizes"])
+    scales = attributes["scales"]
+    crop = attributes["coordinate_mode"] == "tf_crop_and_resize"
+    found: dict[int, Axis] = {}
+    for axis, (size, count) in enumerate(zip(shape, sizes, strict=True)):
+        assert isinstance(size, int)
+        scale = count / max(size, 1)
+        if isinstance(scales, np.ndarray):
+            scale = float(scales[axis])
+        if (count != size or scale != 1 or crop) and size:
+            table = axis_table(size, count, scale, axis, attributes)
+            if not _is_identity(table, size):
+                found[axis] = table
+    return found
+
+
+def _is_identity(table: Axis, size: int) -> bool:
+    taps = table.places.shape[1]
+    plain = taps == 1 and table.places.shape[0] == size
+    return (
+        plain
+        and bool((table.places[:, 0] == np.arange(size)).all())
+        and not table.outside.any()
+    )
+
+
+def _oracle(x: np.ndarray, **attributes: Any) -> np.ndarray:
+    dtype = dtypes.from_numpy(x.dtype)
+    nearest = attributes["mode"] == "nearest"
+    value: np.ndarray = x if nearest else x.astype(np.float64)
+    outside = np.zeros((1,) * x.ndim, bool)
+    for axis, table in _tables(x.shape, attributes).items():
+        if nearest:
+            value = np.take(value, table.places[:, 0], axis)
+        else:
+            value = _apply(value, axis, table)
+        lined = [-1 if i == axis else 1 for i in range(x.ndim)]
+        outside = outside | table.outside.reshape(lined)
+    if outside.any():
+        value = np.where(outside, attributes["extrapolation_value"], value)
+    if not nearest and not dtype.is_float:
+        value = np.rint(value)
+    return value.astype(dtype.numpy) if nearest else numerics.cast(value, dtype)
+
+
+def _apply(value: np.ndarray, axis: int, table: Axis) -> np.ndarray:
+    moved = np.moveaxis(value, axis, -1)
+    total = np.zeros((*moved.shape[:-1], table.places.shape[0]))
+    for tap in range(table.places.shape[1]):
+        total += moved[..., table.places[:, tap]] * table.weights[:, tap]
+    return np.moveaxis(total, -1, axis)
+
+
+# --- body ------------------------------------------------------------------------------------
+
+
+def _integer_factors(
+    shape: Sequence[Dim], attributes: Attributes
+) -> tuple[int, ...] | None:
+    """Factors when nearest resizing is `i // factor` on every axis, whatever the size."""
+    plain = attributes["mode"] == "nearest" and attributes["coordinate_mode"] in (
+        "asymmetric", "half_pixel", "pytorch_half_pixel", "half_pixel_symmetric",
+    )  # fmt: skip
+    if not plain:
+        return None
+    rule = cast("str", attributes["nearest_mode"])
+    if attributes["coordinate_mode"] == "asymmetric" and rule != "floor":
+        return None
+    if attributes["coordinate_mode"] != "asymmetric" and not rule.startswith("round"):
+        return None
+    factors: list[int] = []
+    for size, count in zip(
+        shape, cast("tuple[Dim, ...]", attributes["sizes"]), strict=True
+    ):
+        factor = 1 if size == count else _factor(size, count)
+        if factor is None:
+            return None
+        factors.append(factor)
+    scales = attributes["scales"]
+    if isinstance(scales, np.ndarray) and list(scales) != factors:
+        return None
+    return tuple(factors)
+
+
+def _factor(size: Dim, count: Dim) -> int | None:
+    if isinstance(size, int) and isinstance(count, int):
+        return count // size if size and count % size == 0 and count else None
+    factor = symbolic.floordiv(count, size)
+    if isinstance(factor, int) and factor > 0 and size * factor == count:
+        return factor
+    return None
+
+
+def _supports(types: Types, attributes: Attributes) -> bool:
+    x = first(types)
+    if _integer_factors(x.shape, attributes) is not None:
+        return True
+    sizes = cast("tuple[Dim, ...]", attributes["sizes"])
+    static = x.is_static and all(isinstance(s, int) for s in sizes)
+    if not static or not (x.dtype.is_float or attributes["mode"] == "nearest"):
+        return False
+    tables = _tables(x.shape, attributes).values()
+    taps = math.prod(t.places.shape[1] for t in tables)
+    return taps <= _TAP_LIMIT and not any(t.outside.any() for t in tables)
+
+
+def _emit(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, (result,) = given(operands, 0), results
+    factors = _integer_factors(x.shape, attributes)
+    if factors is not None:
+        with b.nest(result.shape) as indices:
+            source = [
+                0 if d == 1 else symbolic.floordiv(i, f)
+                for i, f, d in zip(indices, factors, x.shape, strict=True)
+            ]
+            b.store(result, indices, b.load(x, source))
+        return
+    _emit_tables(b, x, result, _tables(x.shape, attributes), attributes)
+
+
+def _emit_tables(
+    b: KernelBuilder,
+    x: Source,
+    result: Buffer,
+    tables: dict[int, Axis],
+    attributes: Attributes,
+) -> None:
+    wide = compute_dtype(x.dtype)
+    weight_type = f64 if wide is f64 else f32
+    places: dict[int, Buffer] = {}
+    weights: dict[int, Buffer] = {}
+    for axis, table in tables.items():
+        shape = table.places.shape
+        places[axis] = b.table(table.places.ravel().tolist(), i64, shape, f"places{axis}")
+        if attributes["mode"] != "nearest":
+            values = table.weights.ravel().tolist()
+            weights[axis] = b.table(values, weight_type, shape, f"weights{axis}")
+    with b.nest(result.shape) as indices:
+        total: Expression | None = None
+        for taps in itertools.product(*(range(t.places.shape[1]) for t in tables.values())):
+            chosen = dict(zip(tables, taps, strict=True))
+            source = [
+                b.as_index(b.load(places[a], (i, chosen[a]))) if a in places else i
+                for a, i in enumerate(indices)
+            ]
+            if not weights:
+                b.store(result, indices, b.load(x, source))
+                break
+            value = b.read(x, source)
+            for axis, tap in chosen.items():
+                value = b.mul(value, b.load(weights[axis], (indices[axis], tap)))
+            total = value if total is None else b.add(total, value)
+        if total is not None:
+            b.write(result, indices, total)
+
+
+resize: Final = declare(
+    name="resize",
+    summary="x resampled to `sizes`",
+    operands=(operand("x", NUMERIC),),
+    attributes=(
+        attr("sizes", "dims"),
+        attr("mode", "string", "nearest"),
+        attr("coordinate_mode", "string", "half_pixel"),
+        attr("nearest_mode", "string", "round_prefer_floor"),
+        attr("cubic_coefficient", "float", -0.75),
+        attr("exclude_outside", "bool", default=False),
+        attr("antialias", "bool", default=False),
+        attr("extrapolation_value", "float", 0.0),
+        attr("scales", "array", None),
+        attr("roi", "array", None),
+    ),
+    infer=_infer,
+    evaluate=_oracle,
+    body=Body(_emit, _supports),
+    traits=Trait.PURE,
+    cases=(
+        "[1,2,3,4]; sizes=(1,2,6,8)",
+        "[1,2,3,4]; sizes=(1,2,6,8) coordinate_mode=asymmetric nearest_mode=floor",
+        "[1,1,5,7]; sizes=(1,1,3,4) coordinate_mode=align_corners nearest_mode=ceil",
+        "[1,1,4,5]; sizes=(1,1,7,9) mode=linear",
+        "[1,3,5,2]; sizes=(1,7,4,2) mode=linear coordinate_mode=align_corners",
+        "[1,1,4,4]; sizes=(1,1,7,6) mode=cubic",
+        "[1,1,4,4]; sizes=(1,1,6,7) mode=cubic exclude_outside=True coordinate_mode=asymmetric",
+        "f32[1,1,8,8]; sizes=(1,1,3,3) mode=linear antialias=True",
+        "f32[1,1,4,4]; sizes=(1,1,3,3) coordinate_mode=tf_crop_and_resize mode=linear"
+        " roi=[0,0,0.4,0.6,1,1,1.2,1.7] extrapolation_value=10.0",
+        "[6]; sizes=(9,) mode=linear coordinate_mode=half_pixel_symmetric",
+        "[3,4]; sizes=(3,4)",
+    ),
+    source="ONNX Resize, opset 19",
+)
+
+OPS: Final[tuple[OpDecl, ...]] = (resize,)
