@@ -1,7 +1,8 @@
 from collections.abc import Callable, Sequence
-from typing_extensions import Buffer
 from os import PathLike
 from typing import Any, Self, final
+
+from typing_extensions import Buffer
 
 @final
 class Memory(Buffer):
