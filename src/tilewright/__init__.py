@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from tilewright.base.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from tilewright.api import Model, compile, coverage, load
+    from tilewright.api.load import load
+    from tilewright.api.model import Model, compile, coverage
     from tilewright.base.errors import (
         ArchiveError,
         DeviceError,
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from tilewright.runtime.session import Session
 
 _HOMES = {
-    "tilewright.api": ("Model", "compile", "coverage", "load"),
+    "tilewright.api.load": ("load",),
+    "tilewright.api.model": ("Model", "compile", "coverage"),
     "tilewright.base.errors": (
         "ArchiveError",
         "DeviceError",

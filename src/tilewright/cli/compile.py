@@ -12,14 +12,17 @@ from tilewright.cli.display import err, out, phase_bar, table, thousands
 from tilewright.cli.options import compile_options, parse_input_shapes, parse_levels
 
 if TYPE_CHECKING:
-    from tilewright.api import Model
+    from tilewright.api.model import Model
+    from tilewright.runtime.session import TensorSpec
 
 
 @click.command("compile", short_help="Compile a model to a .vmfb artifact.")
 @click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path))
 @compile_options
-@click.option("--no-sources", is_flag=True, help="Leave the printed levels out of the artifact.")
+@click.option(
+    "--no-sources", is_flag=True, help="Leave the printed levels out of the artifact."
+)
 @click.option("--memory", is_flag=True, help="Print where every tensor lives.")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 def command(  # noqa: PLR0913 - one parameter per option
@@ -41,7 +44,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     The artifact is a .vmfb archive that holds the code, the weights and the execution plan. It runs with `tilewright run`, `tilewright.load`, and
     under IREE's runtime.
     """
-    from tilewright import api
+    from tilewright.api import model as api
 
     path = output or model.with_suffix(".vmfb")
     with phase_bar(quiet=quiet) as progress:
@@ -72,8 +75,8 @@ def _print_summary(model: Model, path: Path, size_bytes: int) -> None:
     host = sum(step.kind == "host" for step in plan.steps)
     rows = table(f"{path}  ({format_bytes(size_bytes)})", [("", "left"), ("", "left")])
     rows.show_header = False
-    rows.add_row("inputs", ", ".join(_signature(s) for s in model.inputs_declared))
-    rows.add_row("outputs", ", ".join(_signature(s) for s in model.outputs_declared))
+    rows.add_row("inputs", ", ".join(_signature(s) for s in model.inputs))
+    rows.add_row("outputs", ", ".join(_signature(s) for s in model.outputs))
     rows.add_row(
         "kernels",
         f"{len(model.kernels)} distinct, {dispatches} dispatches per run"
@@ -93,15 +96,21 @@ def _print_summary(model: Model, path: Path, size_bytes: int) -> None:
     out.print(rows)
 
 
-def _signature(spec: object) -> str:
-    name, dtype, shape = spec  # pyright: ignore
-    return f"{name}: {dtype}[{', '.join(map(str, shape))}]"  # pyright: ignore
+def _signature(spec: TensorSpec) -> str:
+    name, dtype, shape = spec
+    return f"{name}: {dtype}[{', '.join(map(str, shape))}]"
 
 
 def _print_memory(model: Model) -> None:
     rows = table(
         "memory plan",
-        [("tensor", "left"), ("kind", "left"), ("bytes", "right"), ("steps", "right"), ("offset", "right")],
+        [
+            ("tensor", "left"),
+            ("kind", "left"),
+            ("bytes", "right"),
+            ("steps", "right"),
+            ("offset", "right"),
+        ],
     )
     for name, kind, size, first, last, offset in model.memory.rows:
         text = thousands(size) if isinstance(size, int) else str(size)
@@ -109,4 +118,6 @@ def _print_memory(model: Model) -> None:
         rows.add_row(name, kind, text, f"{max(first, 0)}–{max(last, 0)}", place)
     out.print(rows)
     if model.memory.lower_bound_bytes is not None:
-        err.print(f"lower bound of any plan: {thousands(model.memory.lower_bound_bytes)} bytes")
+        err.print(
+            f"lower bound of any plan: {thousands(model.memory.lower_bound_bytes)} bytes"
+        )

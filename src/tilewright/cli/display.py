@@ -7,8 +7,14 @@ from contextlib import contextmanager
 from typing import Final, final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-from rich.progress import TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
 out: Final = Console(highlight=False, soft_wrap=True)
@@ -49,9 +55,13 @@ def phase_bar(*, quiet: bool = False) -> Iterator[PhaseBar]:
 
 def table(title: str, columns: Sequence[tuple[str, str]]) -> Table:
     """An empty table; each column is (heading, justification)."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    made = Table(
+        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False
+    )
     for heading, justify in columns:
-        made.add_column(heading, justify="right" if justify == "right" else "left", no_wrap=True)
+        made.add_column(
+            heading, justify="right" if justify == "right" else "left", no_wrap=True
+        )
     return made
 
 

@@ -25,7 +25,9 @@ def compile_options(command: Command) -> Command:
     """--target, --levels, --opt-level, --threads, --jobs, --input-shape, --no-cache."""
     for option in (
         click.option(
-            "--no-cache", is_flag=True, help="Do not reuse machine code of earlier compilations."
+            "--no-cache",
+            is_flag=True,
+            help="Do not reuse machine code of earlier compilations.",
         ),
         click.option(
             "--input-shape",
@@ -34,8 +36,12 @@ def compile_options(command: Command) -> Command:
             metavar="NAME=D,D,…",
             help="Fix or name the dimensions of an input, for example ids=batch,128.",
         ),
-        click.option("--jobs", type=click.IntRange(1), help="Processes that generate code."),
-        click.option("--threads", type=click.IntRange(1), help="Threads that a call may use."),
+        click.option(
+            "--jobs", type=click.IntRange(1), help="Processes that generate code."
+        ),
+        click.option(
+            "--threads", type=click.IntRange(1), help="Threads that a call may use."
+        ),
         click.option(
             "-O",
             "--opt-level",
@@ -112,19 +118,19 @@ def _extent(dim: Dim, env: Mapping[str, int]) -> int:
     return dim if isinstance(dim, int) else evaluate(dim, env)
 
 
-def open_session(path: str, threads: int | None, *, engine: str = "plan") -> Session:
+def open_session(path: str, threads: int | None) -> Session:
     """Load an artifact, or compile a model and load that.
 
     Raises: InputError if there is no such file; errors of compilation and loading.
     """
-    from tilewright import api
-
     if not Path(path).is_file():
         raise InputError("no such file", location=path)
-    del engine
     if Path(path).suffix == ARTIFACT_SUFFIX:
-        return api.load(path, threads=threads)
+        from tilewright.api.load import load
+
+        return load(path, threads=threads)
+    from tilewright.api import model
     from tilewright.cli.display import phase_bar
 
     with phase_bar() as progress:
-        return api.compile(path, threads=threads, progress=progress).session
+        return model.compile(path, threads=threads, progress=progress).session

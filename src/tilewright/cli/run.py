@@ -13,9 +13,15 @@ from tilewright.formats.tensor_text import TensorReader, compare, write_outputs
 @click.command("run", short_help="Run an artifact or a model on given inputs.")
 @click.argument("model", required=False)
 @click.option("--module", "module", help="The same as MODEL.")
-@click.option("--input", "inputs", multiple=True, metavar="VALUE", help="One per input, in order.")
 @click.option(
-    "--output", "outputs", multiple=True, metavar="WHERE", help="-, @file.npy, +file.npy, @file.bin."
+    "--input", "inputs", multiple=True, metavar="VALUE", help="One per input, in order."
+)
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="WHERE",
+    help="-, @file.npy, +file.npy, @file.bin.",
 )
 @click.option(
     "--expected_output",
@@ -25,10 +31,16 @@ from tilewright.formats.tensor_text import TensorReader, compare, write_outputs
     metavar="VALUE",
     help="Compare; exit with 1 on a difference. '(ignored)' skips one.",
 )
-@click.option("--expected_rtol", default=1e-4, show_default=True, help="Relative tolerance.")
-@click.option("--expected_atol", default=1e-5, show_default=True, help="Absolute tolerance.")
+@click.option(
+    "--expected_rtol", default=1e-4, show_default=True, help="Relative tolerance."
+)
+@click.option(
+    "--expected_atol", default=1e-5, show_default=True, help="Absolute tolerance."
+)
 @click.option("--random", "use_random", is_flag=True, help="Make up inputs.")
-@click.option("--dim", "dims", multiple=True, metavar="NAME=N", help="With --random: a dynamic size.")
+@click.option(
+    "--dim", "dims", multiple=True, metavar="NAME=N", help="With --random: a dynamic size."
+)
 @click.option("--threads", type=click.IntRange(1), help="Threads that the call may use.")
 @click.option("--output_max_element_count", "limit", default=1024, show_default=True)
 def command(  # noqa: PLR0913 - one parameter per option
@@ -68,7 +80,9 @@ def command(  # noqa: PLR0913 - one parameter per option
         problem
         for index, (actual, want) in enumerate(zip(results, wanted, strict=False))
         if want is not None
-        and (problem := compare(index, actual, want, rtol=expected_rtol, atol=expected_atol))
+        and (
+            problem := compare(index, actual, want, rtol=expected_rtol, atol=expected_atol)
+        )
     ]
     for problem in problems:
         err.print(f"[red]mismatch:[/red] {problem}")

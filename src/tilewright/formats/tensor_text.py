@@ -74,15 +74,19 @@ class TensorReader:
                     self._files[path].close()
                 self._files[path] = path.open("rb")
         except OSError as error:
-            raise InputError(f"cannot read '{name}': {error}", location=f"'{value}'") from error
+            raise InputError(
+                f"cannot read '{name}': {error}", location=f"'{value}'"
+            ) from error
         return self._files[path]
 
     def _read_npy(self, value: str) -> list[Array]:
         file = self._open(value, value[0], value[1:])
         arrays: list[Array] = []
         try:
-            while not arrays or (value[0] == "*" and file.peek(1)):  # pyright: ignore
-                arrays.append(cast("Array", np.lib.format.read_array(file, allow_pickle=False)))
+            while not arrays or (value[0] == "*" and _has_more(file)):
+                arrays.append(
+                    cast("Array", np.lib.format.read_array(file, allow_pickle=False))
+                )
         except (ValueError, EOFError, OSError) as error:
             raise InputError(f"not a .npy file: {error}", location=f"'{value}'") from error
         return arrays
@@ -99,6 +103,13 @@ class TensorReader:
                 location=f"'{value}'",
             )
         return np.frombuffer(data, dtype.numpy).reshape(shape)
+
+
+def _has_more(file: BinaryIO) -> bool:
+    more = bool(file.read(1))
+    if more:
+        file.seek(-1, 1)
+    return more
 
 
 def _parse_type(name: str, value: str) -> DType:
@@ -118,7 +129,9 @@ def _scalar(value: str) -> Array:
             hint="write 2x3xf32=1 2 3 4 5 6, f32=1.5, @file.npy or 2x3xf32=@file.bin",
         ) from error
     is_integer = re.fullmatch(r"\s*[+-]?\d+\s*", value) is not None
-    return np.array(int(value) if is_integer else number, np.int32 if is_integer else np.float32)
+    return np.array(
+        int(value) if is_integer else number, np.int32 if is_integer else np.float32
+    )
 
 
 def _literal(value: str, text: str, dtype: DType, shape: tuple[int, ...]) -> Array:
@@ -129,14 +142,17 @@ def _literal(value: str, text: str, dtype: DType, shape: tuple[int, ...]) -> Arr
         return np.zeros(shape, dtype.numpy)
     if len(words) not in (1, count):
         raise InputError(
-            f"got {len(words)} values, expected {count} (or 1 for all)", location=f"'{value}'"
+            f"got {len(words)} values, expected {count} (or 1 for all)",
+            location=f"'{value}'",
         )
     try:
         numbers = [_number(w, dtype) for w in words]
         array = np.array(numbers).astype(dtype.numpy)
     except (ValueError, OverflowError) as error:
         raise InputError(f"bad value: {error}", location=f"'{value}'") from error
-    return np.full(shape, array[0], dtype.numpy) if len(words) == 1 else array.reshape(shape)
+    return (
+        np.full(shape, array[0], dtype.numpy) if len(words) == 1 else array.reshape(shape)
+    )
 
 
 def _number(word: str, dtype: DType) -> float:
@@ -193,7 +209,9 @@ def _format_nested(array: Array, budget: list[int]) -> str:
     if array.ndim == 1:
         shown = array[: max(budget[0], 0)]
         budget[0] -= len(array)
-        return " ".join(map(_format_number, shown)) + ("..." if len(shown) < len(array) else "")
+        return " ".join(map(_format_number, shown)) + (
+            "..." if len(shown) < len(array) else ""
+        )
     parts: list[str] = []
     for row in array:
         if budget[0] <= 0:

@@ -113,6 +113,10 @@ class GraphExecutor:
         )
         return cast("tuple[Array, ...]", self._typed(bound, results))
 
+    def dimensions_of(self, arrays: Sequence[Array]) -> dict[str, int]:
+        """The value of each dynamic dimension in a call with these inputs."""
+        return {name: np.shape(arrays[i])[axis] for name, i, axis in self.plan.dims}
+
     def bound_for(self, arrays: Sequence[Array]) -> BoundPlan:
         """The recorded plan for the dimensions of these inputs."""
         self._check_count(arrays)
@@ -200,7 +204,7 @@ class GraphExecutor:
 
 def _as_bits(array: Array) -> Array:
     """The array itself, or its bit pattern where the buffer protocol has no letter for it."""
-    if array.dtype.kind in "V" or array.dtype.num >= 256:
+    if array.dtype.kind == "V" or array.dtype.num >= 256:
         return array.view(np.uint8 if array.dtype.itemsize == 1 else np.uint16)
     return array
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast, final
+from typing import Literal, cast, final
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean
 from tilewright.formats.artifact import Artifact, Variant, extract
 from tilewright.formats.byte_view import Buffer
-from tilewright.formats.plan import Step
+from tilewright.formats.plan import Plan, Step
 from tilewright.formats.vmfb import read_archive
 from tilewright.runtime import native
 from tilewright.runtime.graph_executor import Array, GraphExecutor, HostFunction
@@ -120,18 +120,12 @@ class Session:
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Name, type and shape of each input, in order."""
-        plan = self.variant.plan
-        return tuple(
-            (n, plan.entries[e].dtype, plan.entries[e].shape) for n, e in plan.inputs
-        )
+        return signature(self.variant.plan, "inputs")
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Name, type and shape of each output, in order."""
-        plan = self.variant.plan
-        return tuple(
-            (n, plan.entries[e].dtype, plan.entries[e].shape) for n, e in plan.outputs
-        )
+        return signature(self.variant.plan, "outputs")
 
     def __call__(self, *arguments: object, **named: object) -> Array | tuple[Array, ...]:
         """Run on arrays by position, by name, or on one mapping from name to array.
@@ -179,6 +173,12 @@ class Session:
             raise InputError(f"inputs {missing} are missing")
         rest = [as_array(named[n]) for n in names[len(arguments) :]]
         return [*(as_array(a) for a in arguments), *rest]
+
+
+def signature(plan: Plan, side: Literal["inputs", "outputs"]) -> tuple[TensorSpec, ...]:
+    """Name, type and shape of each input or output of a plan."""
+    rows = plan.inputs if side == "inputs" else plan.outputs
+    return tuple((n, plan.entries[e].dtype, plan.entries[e].shape) for n, e in rows)
 
 
 def as_array(value: object) -> Array:

@@ -3,9 +3,10 @@
 from tilewright.compiler.codegen.llvm.cache import ObjectCache
 from tilewright.compiler.codegen.llvm.compile import (
     CompiledKernel,
+    assembly_text,
     compile_kernels,
     link_executable,
 )
 from tilewright.compiler.codegen.llvm.options import Options
 
-__all__ = ["CompiledKernel", "ObjectCache", "Options", "compile_kernels", "link_executable"]
+__all__ = ["CompiledKernel", "ObjectCache", "Options", "assembly_text", "compile_kernels", "link_executable"]

@@ -243,3 +243,8 @@ def link_executable(
         names=[*(f"kernel '{symbol}'" for symbol in objects), "library tables"],
         machine=target.arch,
     )
+
+
+def assembly_text(llvm_ir: str, target: Target) -> str:
+    """What LLVM makes of a kernel's IR text, as assembly for people."""
+    return machine.assembly(llvm_ir, **settings_of(target, Options()))

@@ -1,7 +1,6 @@
-"""The few functions that join the two roofs for a user: compile, run, save, load.
+"""Compile a model: the artifact, loaded and callable, with every level of its compilation at hand.
 
-`compile` returns a `Model`: the artifact, loaded and callable, with every level of its
-compilation at hand.  `load` returns a `Session`: the same call without the compiler.
+Joins the two roofs.  Loading an artifact without the compiler is `api.load`.
 """
 
 from __future__ import annotations
@@ -11,24 +10,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import final
 
+from tilewright.api.load import run_reference
 from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.errors import UserError
 from tilewright.base.host import usable_cores
 from tilewright.base.target import LEVELS, Target
 from tilewright.compiler import pipeline
-from tilewright.compiler.codegen.llvm import ObjectCache
+from tilewright.compiler.codegen.llvm import ObjectCache, assembly_text
 from tilewright.compiler.frontends import onnx
 from tilewright.compiler.frontends.onnx import CoverageReport
 from tilewright.compiler.graph.text import to_text
 from tilewright.compiler.kernel.text import kernel_text
-from tilewright.compiler.ops import catalogue
 from tilewright.compiler.packaging.archive import make_artifact, save_archive
 from tilewright.compiler.program.memory import MemoryReport
 from tilewright.formats.plan import Step
 from tilewright.runtime.graph_executor import Array
-from tilewright.runtime.session import Session, TensorSpec
+from tilewright.runtime.session import Session, TensorSpec, signature
 
-__all__ = ["KernelView", "Model", "compile", "coverage", "load"]
+__all__ = ["KernelView", "Model", "compile", "coverage"]
 
 
 def compile(  # noqa: A001 - the verb users expect: tilewright.compile
@@ -91,33 +90,18 @@ def resolve_targets(
     return tuple(Target.level(level, os=base.os) for level in levels)
 
 
-def load(path: str | Path, *, threads: int | None = None) -> Session:
-    """Load an artifact (`.vmfb`) that `Model.save` or `tilewright compile` wrote.
-
-    Raises: ArchiveError for a file that is corrupt or no artifact; TargetError if it has no code
-    for this CPU.
-    """
-    return Session.from_file(path, threads=threads, host_function=run_reference)
-
-
 def coverage(model: object) -> CoverageReport:
     """What of a model is fast, runs on the host, or is not supported; before any work."""
     return onnx.coverage(model)
-
-
-def run_reference(
-    op: str, attributes: Mapping[str, object], operands: Sequence[Array | None]
-) -> Sequence[Array]:
-    """Run the numpy oracle of an op: what a program's host steps call."""
-    return catalogue.lookup(op).schema.evaluate(operands, attributes)
 
 
 @final
 class KernelView:
     """One kernel of a model at every level; each attribute is text."""
 
-    def __init__(self, record: pipeline.KernelRecord) -> None:
+    def __init__(self, record: pipeline.KernelRecord, target: Target) -> None:
         self._record: pipeline.KernelRecord = record
+        self._target: Target = target
 
     @property
     def name(self) -> str:
@@ -147,7 +131,7 @@ class KernelView:
     @property
     def assembly(self) -> str:
         """Machine code as text."""
-        return self._record.compiled.assembly()
+        return assembly_text(self._record.compiled.llvm_ir, self._target)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -197,17 +181,18 @@ class Model:
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Name, type and shape of each input, in order."""
-        return self.session.inputs
+        return signature(self.compiled.parts[0].plan, "inputs")
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Name, type and shape of each output, in order."""
-        return self.session.outputs
+        return signature(self.compiled.parts[0].plan, "outputs")
 
     @property
     def kernels(self) -> tuple[KernelView, ...]:
         """Every distinct kernel, for the first target."""
-        return tuple(KernelView(r) for r in self.compiled.kernels[0])
+        target = self.compiled.parts[0].target
+        return tuple(KernelView(record, target) for record in self.compiled.kernels[0])
 
     @property
     def graph_ir(self) -> str:

@@ -1,0 +1,58 @@
+"""`tilewright devices`: what this machine offers."""
+
+from __future__ import annotations
+
+import click
+
+from tilewright.base.host import usable_cores
+from tilewright.base.target import LEVELS, Target
+from tilewright.base.text import format_bytes
+from tilewright.cli.display import out, table
+
+
+@click.command("devices", short_help="List the devices and what they can do.")
+@click.option("--measure", is_flag=True, help="Also measure FMA peak and streaming read.")
+def command(measure: bool) -> None:
+    """List every device that artifacts can run on, and the CPU behind them."""
+    target = Target.host()
+    rows = table("this machine", [("", "left"), ("", "left")])
+    rows.show_header = False
+    rows.add_row("target", str(target))
+    levels = [name for name, features in LEVELS.items() if features <= target.features]
+    rows.add_row("level", levels[-1] if levels and target.arch == "x86_64" else "–")
+    rows.add_row(
+        "vectors", f"{target.vector_registers} registers of {target.vector_bits} bits"
+    )
+    caches = (("L1d", target.l1d_bytes), ("L2", target.l2_bytes), ("L3", target.l3_bytes))
+    rows.add_row("caches", ", ".join(f"{n} {format_bytes(b)}" for n, b in caches if b))
+    rows.add_row("usable cores", f"{usable_cores()} (affinity mask and cgroup quota)")
+    out.print(rows)
+    _print_drivers()
+    if measure:
+        _print_limits()
+
+
+def _print_drivers() -> None:
+    from tilewright.runtime.drivers import registry
+
+    rows = table("devices", [("uri", "left"), ("name", "left"), ("", "left")])
+    for driver in registry.drivers():
+        for device in driver.query_available_devices():
+            rows.add_row(device.uri, device.name, device.summary)
+    out.print(rows)
+
+
+def _print_limits() -> None:
+    from tilewright.cli.roofline import measure as measure_limits
+
+    rows = table(
+        "limits", [("threads", "right"), ("FMA peak", "right"), ("streaming read", "right")]
+    )
+    for threads in sorted({1, usable_cores()}):
+        limits = measure_limits(threads)
+        rows.add_row(
+            str(threads),
+            f"{limits.flops / 1e9:.1f} GFLOP/s",
+            f"{limits.read_bytes / 1e9:.1f} GB/s",
+        )
+    out.print(rows)

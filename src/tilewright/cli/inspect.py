@@ -1,0 +1,154 @@
+"""`tilewright inspect`: what an artifact consists of, at any level."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from tilewright.base.errors import UserError
+from tilewright.base.target import Target
+from tilewright.base.text import did_you_mean, format_bytes
+from tilewright.cli.display import out, table, thousands
+from tilewright.formats.artifact import Artifact, extract, is_artifact
+from tilewright.formats.vmfb.text import disassemble_module
+from tilewright.formats.plan import Plan
+from tilewright.formats.vmfb import ModuleDef, read_archive
+from tilewright.runtime import native
+
+LEVELS = ("metadata", "graph", "naive", "kernel", "llvm", "asm", "bytecode", "plan")
+
+
+@click.command("inspect", short_help="Look into an artifact at any level.")
+@click.argument("module", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--output",
+    type=click.Choice(LEVELS),
+    default="metadata",
+    show_default=True,
+    help="The level.",
+)
+@click.option(
+    "--kernel", metavar="NAME", help="Only this kernel (naive, kernel, llvm, asm)."
+)
+def command(module: Path, output: str, kernel: str | None) -> None:
+    r"""Print MODULE (.vmfb; also those of IREE's compilers) at one level.
+
+    \b
+    metadata  functions, imports, dispatches, sizes
+    graph     the tensor graph after every pass
+    naive     each kernel as loops, before scheduling
+    kernel    each kernel as loops, after scheduling, with the reasons
+    llvm      each kernel as LLVM IR
+    asm       each kernel as machine code
+    bytecode  the virtual machine's functions
+    plan      the steps that a session replays
+    """
+    archive = read_archive(memoryview(native.map_file(str(module))), str(module))
+    if output == "bytecode":
+        click.echo(disassemble_module(archive))
+        return
+    if output == "metadata":
+        _print_metadata(module, archive)
+        return
+    artifact = extract(archive, str(module))
+    if output == "plan":
+        _print_plan(artifact.variants[0].plan)
+    elif output == "graph":
+        click.echo(_source(artifact.sources, "graph"))
+    else:
+        _print_kernels(artifact, output, kernel)
+
+
+def _source(sources: Mapping[str, str], name: str) -> str:
+    if name not in sources:
+        raise UserError(
+            f"the artifact has no '{name}'",
+            hint=did_you_mean(name, sources) or "compile without --no-sources to keep them",
+        )
+    return sources[name]
+
+
+def _print_kernels(artifact: Artifact, level: str, only: str | None) -> None:
+    prefix = "llvm/" if level == "asm" else f"{level}/"
+    names = [n.removeprefix(prefix) for n in artifact.sources if n.startswith(prefix)]
+    if only is not None:
+        _source(artifact.sources, prefix + only)
+        names = [only]
+    if not names:
+        _source(artifact.sources, prefix + "…")
+    for name in names:
+        text = artifact.sources[prefix + name]
+        click.echo(_assemble(text, artifact.variants[0].target) if level == "asm" else text)
+
+
+def _assemble(llvm_ir: str, target: str) -> str:
+    from tilewright.compiler.codegen.llvm import assembly_text
+
+    return assembly_text(llvm_ir, Target.parse(target))
+
+
+def _print_metadata(path: Path, module: ModuleDef) -> None:
+    rows = table(str(path), [("", "left"), ("", "left")])
+    rows.show_header = False
+    rows.add_row("file", format_bytes(path.stat().st_size))
+    rows.add_row(
+        "module",
+        f"{module.name}, bytecode version {module.bytecode_version >> 16}.{module.bytecode_version & 0xFFFF}",
+    )
+    for dependency in module.dependencies:
+        rows.add_row("needs", f"{dependency.name} {dependency.minimum_version} or later")
+    for export in module.exports:
+        signature = module.signatures[export.function]
+        text = signature.attributes.get(
+            "iree.abi.declaration", signature.calling_convention
+        )
+        rows.add_row("exports", f"{export.name}  {text}")
+    rows.add_row("imports", f"{len(module.imports)} functions")
+    rows.add_row(
+        "bytecode",
+        f"{format_bytes(memoryview(module.bytecode).nbytes)} in {len(module.functions)} functions",
+    )
+    sizes = [memoryview(segment.data).nbytes for segment in module.rodata]
+    rows.add_row("rodata", f"{format_bytes(sum(sizes))} in {len(sizes)} segments")
+    if is_artifact(module):
+        _add_artifact(rows, extract(module, str(path)))
+    out.print(rows, markup=False)
+
+
+def _add_artifact(rows: Table, artifact: Artifact) -> None:
+    add = rows.add_row
+    add("made by", artifact.producer)
+    for variant in artifact.variants:
+        size = format_bytes(memoryview(variant.image).nbytes)
+        add("code", f"{size} for {variant.target}")
+    plan = artifact.variants[0].plan
+    add("weights", format_bytes(sum(memoryview(c).nbytes for c in artifact.constants)))
+    arena = "by call" if plan.arena_bytes < 0 else format_bytes(plan.arena_bytes)
+    add("activations", arena)
+    kinds = [step.kind for step in plan.steps]
+    add("steps", ", ".join(f"{kinds.count(k)} {k}" for k in dict.fromkeys(kinds)))
+    levels = {re.sub(r"/.*", "", name) for name in artifact.sources}
+    add("levels", " ".join(sorted(levels)) or "left out")
+
+
+def _print_plan(plan: Plan) -> None:
+    columns = [("step", "right"), ("name", "left"), ("grid", "left"), ("arguments", "left")]
+    rows = table(f"plan of {plan.name}", columns)
+    for index, step in enumerate(plan.steps):
+        cells = []
+        for position in step.arguments:
+            entry = plan.entries[position]
+            storage = plan.storages[entry.storage]
+            shape = ", ".join(map(str, entry.shape))
+            cells.append(f"{storage.name or storage.kind}: {entry.dtype}[{shape}]")
+        count = len(cells) - step.result_count
+        text = f"{', '.join(cells[:count])} → {', '.join(cells[count:])}"
+        grid = "×".join(map(str, step.grid)) if step.kind == "dispatch" else step.kind
+        rows.add_row(str(index), step.name, grid, text)
+    out.print(rows, markup=False)
+    if plan.arena_bytes >= 0:
+        out.print(f"arena: {thousands(plan.arena_bytes)} bytes")
