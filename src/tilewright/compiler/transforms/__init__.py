@@ -1,0 +1,36 @@
+"""Graph passes, one file each; their order is `standard_passes`.
+
+Each states in its docstring what it requires and what holds after it.
+"""
+
+from tilewright.compiler.transforms.convert_layout import ConvertLayout
+from tilewright.compiler.transforms.eliminate_common import EliminateCommon
+from tilewright.compiler.transforms.eliminate_dead import EliminateDead
+from tilewright.compiler.transforms.fold_constants import FoldConstants
+from tilewright.compiler.transforms.fold_scales import FoldScales
+from tilewright.compiler.transforms.legalize_convolution import (
+    ChoosePanel,
+    LegalizeConvolution,
+)
+from tilewright.compiler.transforms.pack_matmul import PackMatmul
+from tilewright.compiler.transforms.recognize_activations import RecognizeActivations
+from tilewright.compiler.transforms.recognize_norms import RecognizeNorms
+from tilewright.compiler.transforms.simplify import Simplify
+from tilewright.compiler.transforms.sink_reshapes import SinkReshapes
+from tilewright.compiler.transforms.standard import standard_passes
+
+__all__ = [
+    "ChoosePanel",
+    "ConvertLayout",
+    "EliminateCommon",
+    "EliminateDead",
+    "FoldConstants",
+    "FoldScales",
+    "LegalizeConvolution",
+    "PackMatmul",
+    "RecognizeActivations",
+    "RecognizeNorms",
+    "Simplify",
+    "SinkReshapes",
+    "standard_passes",
+]

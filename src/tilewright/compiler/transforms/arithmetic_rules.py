@@ -1,0 +1,272 @@
+"""Identities of elementwise arithmetic, as rewrite rules for `simplify`.
+
+Each keeps the value exactly, except where its first line says what rounds differently.  Signs of
+zero are not kept (`x + 0`).  Rules return the replacement or None.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType, Kind
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.graph.schema import Trait
+from tilewright.compiler.passes import Emitter, Rule
+from tilewright.compiler.transforms.matching import (
+    has,
+    is_constant,
+    is_splat,
+    maker,
+    operand,
+    splat_of,
+)
+
+_MANTISSA: Final = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
+_EXPONENT: Final = {"f16": 5, "bf16": 8, "f32": 8, "f64": 11}
+
+
+def _keeps(node: Node, value: Value) -> Value | None:
+    """`value` when it can stand for the result as it is."""
+    return value if value.type == node.result.type else None
+
+
+def drop_neutral_right(neutral: float) -> Rule:
+    """`x op neutral` is x (add 0, sub 0, mul 1, div 1, pow 1)."""
+
+    def drop_neutral(node: Node, emit: Emitter) -> Value | None:
+        del emit
+        if not is_splat(operand(node, 1), neutral):
+            return None
+        return _keeps(node, operand(node, 0))
+
+    return drop_neutral
+
+
+def constant_to_the_right(node: Node, emit: Emitter) -> Value | None:
+    """Constants stand on the right of commutative ops, where other rules look for them."""
+    if not has(node, Trait.COMMUTATIVE):
+        return None
+    left, right = operand(node, 0), operand(node, 1)
+    if not _is_known(left) or _is_known(right):
+        return None
+    return emit.op(node.op, [right, left], node.attributes)
+
+
+def _is_known(value: Value) -> bool:
+    return is_constant(value) or splat_of(value) is not None
+
+
+def pow_to_products(node: Node, emit: Emitter) -> Value | None:
+    """pow(x, 2), pow(x, 3) and pow(x, -1) without a logarithm; x**3 rounds twice."""
+    x, exponent = operand(node, 0), splat_of(operand(node, 1))
+    if exponent not in (2, 3, -1) or x.type != node.result.type:
+        return None
+    if exponent == -1:
+        return emit.op("reciprocal", [x]) if x.type.dtype.is_float else None
+    square = emit.op("mul", [x, x])
+    return square if exponent == 2 else emit.op("mul", [square, x])
+
+
+def divide_by_power_of_two(node: Node, emit: Emitter) -> Value | None:
+    """x / 2**n is x * 2**-n, exactly."""
+    x, divisor = operand(node, 0), splat_of(operand(node, 1))
+    if not x.type.dtype.is_float or divisor is None or not math.isfinite(divisor):
+        return None
+    mantissa, exponent = math.frexp(abs(divisor))
+    if mantissa != 0.5 or abs(exponent) > 14 or x.type != node.result.type:
+        return None
+    return emit.op("mul", [x, emit.scalar(1.0 / divisor, x)])
+
+
+def divide_by_root(node: Node, emit: Emitter) -> Value | None:
+    """y / sqrt(x) is y * rsqrt(x) where the root is the smaller tensor; rounds once more."""
+    y, root = operand(node, 0), maker(operand(node, 1), "sqrt")
+    if root is None or not y.type.dtype.is_float:
+        return None
+    counts = root.result.type.element_count, node.result.type.element_count
+    if counts[0] == counts[1] and not is_splat(y, 1.0):
+        return None
+    inverse_root = emit.op("rsqrt", [operand(root)])
+    if is_splat(y, 1.0) and inverse_root.type == node.result.type:
+        return inverse_root
+    return emit.op("mul", [y, inverse_root])
+
+
+def one_over(node: Node, emit: Emitter) -> Value | None:
+    """1 / x is reciprocal(x)."""
+    one, x = operand(node, 0), operand(node, 1)
+    if not x.type.dtype.is_float or not is_splat(one, 1.0) or x.type != node.result.type:
+        return None
+    return emit.op("reciprocal", [x])
+
+
+def reciprocal_of_root(node: Node, emit: Emitter) -> Value | None:
+    """1 / sqrt(x) is rsqrt(x)."""
+    root = maker(operand(node), "sqrt")
+    return None if root is None else emit.op("rsqrt", [operand(root)])
+
+
+def times_reciprocal(node: Node, emit: Emitter) -> Value | None:
+    """y * reciprocal(x) is y / x where both have the same size; rounds once less."""
+    for here, there in ((0, 1), (1, 0)):
+        inner = maker(operand(node, there), "reciprocal")
+        if inner is None or emit.edit.sole_user(inner.result) is not node:
+            continue
+        if inner.result.type == node.result.type:
+            return emit.op("div", [operand(node, here), operand(inner)])
+    return None
+
+
+def undo_itself(node: Node, emit: Emitter) -> Value | None:
+    """f(f(x)) is x for negation and not."""
+    del emit
+    inner = maker(operand(node), node.op)
+    return None if inner is None else operand(inner)
+
+
+def repeat_idempotent(node: Node, emit: Emitter) -> Value | None:
+    """f(f(x)) is f(x) for idempotent f."""
+    del emit
+    if not has(node, Trait.IDEMPOTENT | Trait.ELEMENTWISE) or len(node.operands) != 1:
+        return None
+    inner = maker(operand(node), node.op)
+    same = inner is not None and repr(inner.attributes) == repr(node.attributes)
+    return operand(node) if same else None
+
+
+def drop_identity(node: Node, emit: Emitter) -> Value | None:
+    """identity(x) is x."""
+    del emit
+    return operand(node)
+
+
+def sub_of_negated(node: Node, emit: Emitter) -> Value | None:
+    """x + (-y) is x - y, x - (-y) is x + y."""
+    inner = maker(operand(node, 1), "neg")
+    if inner is None:
+        return None
+    return emit.op("sub" if node.op == "add" else "add", [operand(node, 0), operand(inner)])
+
+
+def merge_scales(node: Node, emit: Emitter) -> Value | None:
+    """(x * c) * d is x * (c * d) for scalars of ordinary size; rounds once less."""
+    inner = maker(operand(node, 0), "mul")
+    outer_scale = splat_of(operand(node, 1))
+    if inner is None or outer_scale is None or isinstance(outer_scale, bool):
+        return None
+    x, inner_scale = operand(inner, 0), splat_of(operand(inner, 1))
+    if inner_scale is None or isinstance(inner_scale, bool) or x.type != node.result.type:
+        return None
+    if emit.edit.sole_user(inner.result) is not node:
+        return None
+    ordinary = all(1e-4 < abs(c) < 1e4 for c in (outer_scale, inner_scale))
+    if not x.type.dtype.is_float or not ordinary:
+        return None
+    return emit.op("mul", [x, emit.scalar(outer_scale * inner_scale, x)])
+
+
+def max_with_zero(node: Node, emit: Emitter) -> Value | None:
+    """max(x, 0) is relu(x)."""
+    x = operand(node, 0)
+    if not is_splat(operand(node, 1), 0) or x.type != node.result.type:
+        return None
+    return emit.op("relu", [x])
+
+
+# --- selection and conversion ----------------------------------------------------------------
+
+
+def where_decided(node: Node, emit: Emitter) -> Value | None:
+    """A `where` whose condition is known, or whose branches are the same, is a branch."""
+    del emit
+    condition, x, y = (operand(node, i) for i in range(3))
+    known = splat_of(condition)
+    if known is None and x is not y:
+        return None
+    return _keeps(node, x if known is None or known else y)
+
+
+def where_negated(node: Node, emit: Emitter) -> Value | None:
+    """where(not c, x, y) is where(c, y, x)."""
+    inner = maker(operand(node, 0), "logical_not")
+    if inner is None:
+        return None
+    return emit.op("where", [operand(inner), operand(node, 2), operand(node, 1)])
+
+
+def cast_to_itself(node: Node, emit: Emitter) -> Value | None:
+    """A cast to the type that x has is x."""
+    del emit
+    return _keeps(node, operand(node))
+
+
+def cast_of_cast(node: Node, emit: Emitter) -> Value | None:
+    """A cast through a type that holds every value of x is a cast of x."""
+    inner = maker(operand(node), "cast")
+    if inner is None:
+        return None
+    x = operand(inner)
+    if not holds_exactly(inner.result.type.dtype, x.type.dtype):
+        return None
+    return emit.op("cast", [x], node.attributes)
+
+
+def holds_exactly(wide: DType, narrow: DType) -> bool:
+    """Whether every value of `narrow` is one of `wide`."""
+    if wide == narrow or narrow.is_bool:
+        return True
+    if wide.is_bool:
+        return False
+    if narrow.is_float:
+        return (
+            wide.is_float
+            and wide.name in _MANTISSA
+            and narrow.name in _MANTISSA
+            and _MANTISSA[wide.name] >= _MANTISSA[narrow.name]
+            and _EXPONENT[wide.name] >= _EXPONENT[narrow.name]
+        )
+    digits = narrow.bits - (narrow.kind is Kind.SINT)
+    if wide.is_float:
+        return _MANTISSA.get(wide.name, 0) >= digits and wide is not dtypes.f16
+    if narrow.kind is Kind.SINT and wide.kind is Kind.UINT:
+        return False
+    return wide.bits - (wide.kind is Kind.SINT) >= digits
+
+
+def drop_broadcast(node: Node, emit: Emitter) -> Value | None:
+    """An elementwise op broadcasts by itself: an explicit broadcast of an operand can go."""
+    if not has(node, Trait.ELEMENTWISE) or len(node.operands) < 2:
+        return None
+    operands = list(node.operands)
+    for index, value in enumerate(operands):
+        spread = maker(value, "broadcast_to")
+        if spread is None:
+            continue
+        candidate = [*operands[:index], operand(spread), *operands[index + 1 :]]
+        types = [None if v is None else v.type for v in candidate]
+        if node.schema.infer(types, node.attributes) == (node.result.type,):
+            operands = candidate
+    if operands == node.operands:
+        return None
+    return emit.op(node.op, operands, node.attributes)
+
+
+RULES: Final[Mapping[str, Sequence[Rule]]] = {
+    "add": (drop_neutral_right(0), sub_of_negated),
+    "sub": (drop_neutral_right(0), sub_of_negated),
+    "mul": (drop_neutral_right(1), merge_scales, times_reciprocal),
+    "div": (drop_neutral_right(1), divide_by_power_of_two, divide_by_root, one_over),
+    "pow": (drop_neutral_right(1), pow_to_products),
+    "max": (max_with_zero,),
+    "neg": (undo_itself,),
+    "logical_not": (undo_itself,),
+    "bitwise_not": (undo_itself,),
+    "reciprocal": (reciprocal_of_root,),
+    "where": (where_decided, where_negated),
+    "cast": (cast_to_itself, cast_of_cast),
+    "identity": (drop_identity,),
+    "*": (constant_to_the_right, repeat_idempotent, drop_broadcast),
+}

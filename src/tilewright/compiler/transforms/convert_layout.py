@@ -1,0 +1,374 @@
+"""Channels last: image ops run on N…C, transposes stand at the border and cancel in between.
+
+Every op with a layout becomes its N…C form between two transposes.  The one behind it is then
+pushed down through everything that can run on permuted axes, until it meets the one in front of
+the next such op, and both vanish.  1-D convolutions become 2-D ones of height 1.  Weights keep
+their order (packing is `legalize_convolution`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.ir import Graph, Node, Value
+from tilewright.compiler.graph.schema import Trait
+from tilewright.compiler.passes import (
+    Emitter,
+    GraphPass,
+    PassContext,
+    PassResult,
+    Rule,
+)
+from tilewright.compiler.passes.rewriting import apply_rules
+from tilewright.compiler.transforms.matching import (
+    dim_groups,
+    dims,
+    flag,
+    has,
+    ints,
+    inverse,
+    is_constant,
+    maker,
+    number,
+    operand,
+    permuted,
+    splat_of,
+    to_channels_first,
+    to_channels_last,
+)
+from tilewright.compiler.transforms.movement_rules import VIEW_RULES
+from tilewright.compiler.transforms.simplify import lookup, merged
+
+_ALWAYS: Final = ("conv", "conv_transpose")
+_AXIS_OPS: Final = ("softmax", "log_softmax", "cumsum")
+_REDUCTIONS: Final = (
+    "reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod",
+)  # fmt: skip
+_ARG_REDUCTIONS: Final = ("arg_max", "arg_min")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertLayout(GraphPass):
+    """Run convolutions, pooling, resizing and what is between them on channels-last tensors.
+
+    Requires: simplified.  Ensures: no `conv` or `conv_transpose` in NCHW, none of rank 3;
+    transposes between them only where some op cannot run on permuted axes.
+    """
+
+    requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
+    ensures: ClassVar[frozenset[str]] = frozenset({"channels-last"})
+    lookup: ClassVar = staticmethod(lookup)
+
+    def run(self, graph: Graph, context: PassContext) -> PassResult:
+        """Nothing to do without a convolution or pooling."""
+        del context
+        if not any("layout" in node.attributes for node in graph.nodes):
+            return PassResult(modified=False)
+        return apply_rules(graph, _RULES, lookup)
+
+
+# --- ops with a layout -----------------------------------------------------------------------
+
+
+def conv_to_2d(node: Node, emit: Emitter) -> Value | None:
+    """A 1-D convolution is a 2-D one of height 1."""
+    x, w = operand(node, 0), operand(node, 1)
+    if x.type.rank != 3 or node.attributes["layout"] != "NCHW":
+        return None
+    n, c, width = x.type.shape
+    tall_x = emit.op("reshape", [x], {"shape": (n, c, 1, width)})
+    rows, columns, taps = w.type.shape
+    tall_w = emit.op("reshape", [w], {"shape": (rows, columns, 1, taps)})
+    attributes = dict(node.attributes)
+    for name, unit in (("strides", 1), ("dilations", 1), ("output_padding", 0)):
+        if ints(node, name) if name in attributes else ():
+            attributes[name] = (unit, *ints(node, name))
+    if ints(node, "pads"):
+        begin, end = ints(node, "pads")
+        attributes["pads"] = (0, begin, 0, end)
+    result = emit.op(node.op, [tall_x, tall_w, *node.operands[2:]], attributes)
+    return emit.op("reshape", [result], {"shape": node.result.type.shape})
+
+
+def to_nhwc(node: Node, emit: Emitter) -> Value | None:
+    """An op with a layout, on transposed data."""
+    if node.attributes.get("layout") != "NCHW" or len(node.results) != 1:
+        return None
+    x = operand(node)
+    rank = x.type.rank
+    if rank < 3:
+        return None
+    source = channels_last_source(x)
+    if node.op not in _ALWAYS and source is None and not _has_convolution(emit):
+        return None
+    if source is None:
+        source = emit.op("transpose", [x], {"perm": to_channels_last(rank)})
+    attributes = {**node.attributes, "layout": "NHWC"}
+    result = emit.op(node.op, [source, *node.operands[1:]], attributes)
+    return channels_first(result, emit)
+
+
+def _has_convolution(emit: Emitter) -> bool:
+    return any(n.op in _ALWAYS for n in emit.edit.graph.nodes)
+
+
+def channels_last_source(value: Value) -> Value | None:
+    """x when `value` is x, channels last, seen channels first."""
+    node = maker(value, "transpose")
+    if node is None or value.type.rank < 3:
+        return None
+    return operand(node) if ints(node, "perm") == to_channels_first(value.type.rank) else None
+
+
+def channels_first(value: Value, emit: Emitter) -> Value:
+    """A channels-last value, seen channels first."""
+    return emit.op("transpose", [value], {"perm": to_channels_first(value.type.rank)})
+
+
+# --- sinking through ops ---------------------------------------------------------------------
+
+
+def _as_channels_last(value: Value, rank: int, emit: Emitter) -> Value | None:
+    """`value`, an operand next to channels-first data of `rank`, for channels-last data.
+
+    None when that would move real data of some size.
+    """
+    if all(d == 1 for d in value.type.shape):
+        return value
+    padded = value
+    if value.type.rank < rank:
+        shape = (*([1] * (rank - value.type.rank)), *value.type.shape)
+        padded = emit.op("reshape", [value], {"shape": shape})
+    source = channels_last_source(padded)
+    if source is not None:
+        return source
+    perm = to_channels_last(rank)
+    long_axes = [p for p in perm if padded.type.shape[p] != 1]
+    moves_nothing = long_axes == sorted(long_axes)
+    known = is_constant(value) or splat_of(value) is not None
+    if not known and not moves_nothing:
+        return None
+    return emit.op("transpose", [padded], {"perm": perm})
+
+
+def sink_elementwise(node: Node, emit: Emitter) -> Value | None:
+    """f(first(x), …) is first(f(x, …)) for elementwise f."""
+    if not has(node, Trait.ELEMENTWISE) or len(node.results) != 1:
+        return None
+    rank = node.result.type.rank
+    if not any(channels_last_source(v) for v in node.present_operands):
+        return None
+    operands: list[Value | None] = []
+    for value in node.operands:
+        if value is None:
+            operands.append(None)
+            continue
+        converted = _as_channels_last(value, rank, emit) if value.type.rank <= rank else None
+        if converted is None:
+            return None
+        operands.append(converted)
+    result = channels_first(emit.op(node.op, operands, node.attributes), emit)
+    return result if result.type == node.result.type else None
+
+
+def _perm(rank: int) -> tuple[int, ...]:
+    """Where axis i of channels-first data stands in channels-last data."""
+    return to_channels_first(rank)
+
+
+def sink_concat(node: Node, emit: Emitter) -> Value | None:
+    """A concatenation of channels-first views is one of their sources."""
+    rank = node.result.type.rank
+    if not any(channels_last_source(v) for v in node.present_operands):
+        return None
+    operands = [_as_channels_last(v, rank, emit) for v in node.present_operands]
+    if any(v is None for v in operands):
+        return None
+    axis = _perm(rank)[number(node, "axis") % rank]
+    return channels_first(emit.op("concat", operands, {"axis": axis}), emit)
+
+
+def sink_axis(node: Node, emit: Emitter) -> Value | None:
+    """softmax and the like work along another axis."""
+    source = channels_last_source(operand(node))
+    if source is None:
+        return None
+    axis = _perm(source.type.rank)[number(node, "axis") % source.type.rank]
+    rest = node.operands[1:]
+    return channels_first(emit.op(node.op, [source, *rest], {**node.attributes, "axis": axis}), emit)
+
+
+def sink_reduction(node: Node, emit: Emitter) -> Value | None:
+    """A reduction works along other axes; without keepdims the others stay in order."""
+    source = channels_last_source(operand(node))
+    if source is None:
+        return None
+    rank, perm = source.type.rank, _perm(source.type.rank)
+    if node.op in _ARG_REDUCTIONS:
+        axes = {perm[number(node, "axis") % rank]}
+        attributes = {**node.attributes, "axis": min(axes)}
+    else:
+        axes = {perm[a % rank] for a in ints(node, "axes")}
+        attributes = {**node.attributes, "axes": tuple(sorted(axes))}
+    result = emit.op(node.op, [source], attributes)
+    if flag(node, "keepdims"):
+        return channels_first(result, emit)
+    kept = [a for a in range(rank) if a not in axes]
+    order = tuple(kept.index(a) for a in perm if a not in axes)
+    if order == tuple(range(len(kept))):
+        return result
+    return emit.op("transpose", [result], {"perm": order})
+
+
+def _unpermuted(items: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Per-axis items of channels-first data, for channels-last data."""
+    return permuted(items, inverse(_perm(len(items))))
+
+
+def sink_pad(node: Node, emit: Emitter) -> Value | None:
+    """A pad has its amounts per axis."""
+    source = channels_last_source(operand(node))
+    if source is None:
+        return None
+    pads, rank = dims(node, "pads"), source.type.rank
+    moved = (*_unpermuted(pads[:rank]), *_unpermuted(pads[rank:]))
+    operands = [source, *node.operands[1:]]
+    return channels_first(emit.op("pad", operands, {**node.attributes, "pads": moved}), emit)
+
+
+def sink_slice(node: Node, emit: Emitter) -> Value | None:
+    """A slice names its axes."""
+    source = channels_last_source(operand(node))
+    if source is None:
+        return None
+    perm, rank = _perm(source.type.rank), source.type.rank
+    axes = tuple(perm[a % rank] for a in ints(node, "axes"))
+    return channels_first(emit.op("slice", [source], {**node.attributes, "axes": axes}), emit)
+
+
+def sink_per_axis(attribute: str) -> Rule:
+    """An op with one size per axis (`broadcast_to`, `tile`) and the same rank."""
+
+    def sink(node: Node, emit: Emitter) -> Value | None:
+        source = channels_last_source(operand(node))
+        sizes = dims(node, attribute)
+        if source is None or len(sizes) != source.type.rank:
+            return None
+        attributes = {**node.attributes, attribute: _unpermuted(sizes)}
+        result = emit.op(node.op, [source, *node.operands[1:]], attributes)
+        return channels_first(result, emit)
+
+    return sink
+
+
+def sink_resize(node: Node, emit: Emitter) -> Value | None:
+    """A resize has sizes, scales and regions per axis."""
+    source = channels_last_source(operand(node))
+    if source is None:
+        return None
+    rank = source.type.rank
+    order = list(inverse(_perm(rank)))
+    attributes = {**node.attributes, "sizes": _unpermuted(dims(node, "sizes"))}
+    for name in ("scales", "roi"):
+        array = node.attributes[name]
+        if isinstance(array, np.ndarray):
+            attributes[name] = array.reshape(-1, rank)[:, order].reshape(array.shape)
+    return channels_first(emit.op("resize", [source], attributes), emit)
+
+
+def sink_reshape(node: Node, emit: Emitter) -> Value | None:
+    """reshape(first(x)) is a permutation of reshape(x) when no group of axes is torn apart."""
+    source = channels_last_source(operand(node))
+    if source is None:
+        return None
+    perm = _perm(source.type.rank)
+    groups = dim_groups(operand(node).type.shape, node.result.type.shape)
+    if groups is None:
+        return None
+    placed: list[tuple[int, tuple[int, ...]]] = []
+    at = 0
+    for mine, theirs in groups:
+        places = [perm[a] for a in mine if operand(node).type.shape[a] != 1]
+        if any(b != a + 1 for a, b in zip(places, places[1:], strict=False)):
+            return None
+        at = places[0] if places else at
+        placed.append((at, theirs))
+    placed.sort(key=lambda entry: entry[0])
+    order = [axis for _, axes in placed for axis in axes]
+    shape = permuted(node.result.type.shape, order)
+    back = inverse(order)
+    block = is_channel_block(back)
+    if not block and back != tuple(range(len(back))):
+        return None
+    result = emit.op("reshape", [source], {"shape": shape})
+    return result if not block else emit.op("transpose", [result], {"perm": back})
+
+
+def is_channel_block(perm: Sequence[int]) -> bool:
+    """Whether the permutation moves trailing axes, in order, behind the first axis."""
+    rank = len(perm)
+    return any(
+        tuple(perm) == (0, *range(rank - c, rank), *range(1, rank - c))
+        for c in range(1, rank - 1)
+    )
+
+
+def shuffle_channels(node: Node, emit: Emitter) -> Value | None:
+    """A permutation within the channel axes happens before they are moved in front."""
+    outer = maker(operand(node), "transpose")
+    if outer is None or not is_channel_block(ints(outer, "perm")):
+        return None
+    block, perm = ints(outer, "perm"), ints(node, "perm")
+    rank, count = len(perm), _block_size(block)
+    if count < 2 or perm[0] != 0 or perm[count + 1 :] != tuple(range(count + 1, rank)):
+        return None
+    start = rank - count
+    inner = (*range(start), *(start + p - 1 for p in perm[1 : count + 1]))
+    moved = emit.op("transpose", [operand(outer)], {"perm": inner})
+    return emit.op("transpose", [moved], {"perm": block})
+
+
+def _block_size(block: Sequence[int]) -> int:
+    return len(block) - block[1]
+
+
+def merge_channel_block(node: Node, emit: Emitter) -> Value | None:
+    """A reshape that merges the channel axes of a moved block happens before the move."""
+    outer = maker(operand(node), "transpose")
+    if outer is None or not is_channel_block(ints(outer, "perm")):
+        return None
+    block, shape = ints(outer, "perm"), node.result.type.shape
+    size, rank = _block_size(block), len(block)
+    groups = dim_groups(operand(node).type.shape, shape)
+    if size < 2 or groups is None or len(shape) != rank - size + 1:
+        return None
+    x = operand(outer)
+    target = (*x.type.shape[: rank - size], shape[1])
+    merged_first = (x.type.shape[0], shape[1], *x.type.shape[1 : rank - size])
+    if merged_first != shape:
+        return None
+    return channels_first(emit.op("reshape", [x], {"shape": target}), emit)
+
+
+_RULES: Final[Mapping[str, Sequence[Rule]]] = merged(
+    {"conv": (conv_to_2d,), "conv_transpose": (conv_to_2d,)},
+    {"transpose": (shuffle_channels,), "reshape": (merge_channel_block, sink_reshape)},
+    VIEW_RULES,
+    {
+        "concat": (sink_concat,),
+        "pad": (sink_pad,),
+        "slice": (sink_slice,),
+        "broadcast_to": (sink_per_axis("shape"),),
+        "tile": (sink_per_axis("repeats"),),
+        "resize": (sink_resize,),
+    },
+    dict.fromkeys(_AXIS_OPS, (sink_axis,)),
+    dict.fromkeys((*_REDUCTIONS, *_ARG_REDUCTIONS), (sink_reduction,)),
+    {"*": (to_nhwc, sink_elementwise)},
+)

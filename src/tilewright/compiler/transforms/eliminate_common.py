@@ -1,0 +1,63 @@
+"""Common subexpression elimination: equal computations are done once.
+
+Compares op, attributes and operands, not meaning; commuted operands of commutative ops count as
+equal.  Constants are merged by content.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from tilewright.compiler.graph.compare import attribute_key
+from tilewright.compiler.graph.editor import Editor
+from tilewright.compiler.graph.ir import Graph, Node
+from tilewright.compiler.graph.schema import Trait
+from tilewright.compiler.graph.text import ArrayHashes
+from tilewright.compiler.passes import GraphPass, PassContext, PassResult
+from tilewright.compiler.transforms.matching import constant_of, has
+
+Key = tuple[object, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EliminateCommon(GraphPass):
+    """Replace a node by an earlier one that computes the same.
+
+    Requires: nothing.  Ensures: no two pure nodes have the same op, attributes and operands;
+    constants above `compare_bytes` are compared by identity only.
+    """
+
+    compare_bytes: int = 1 << 16
+
+    def run(self, graph: Graph, context: PassContext) -> PassResult:
+        """One walk in order: equal operands have become identical before their users."""
+        del context
+        seen: dict[Key, Node] = {}
+        hashes = ArrayHashes()
+        count = 0
+        with Editor(graph) as edit:
+            for node in edit.nodes():
+                if not has(node, Trait.PURE) or node.regions:
+                    continue
+                earlier = seen.setdefault(self._key(node, hashes), node)
+                if earlier is not node:
+                    edit.replace(node, earlier.results)
+                    count += 1
+            return PassResult(edit.modified, {"merged": count} if count else {})
+
+    def _key(self, node: Node, hashes: ArrayHashes) -> Key:
+        if has(node, Trait.CONSTANT):
+            array = constant_of(node.result)
+            if array is not None and array.nbytes > self.compare_bytes:
+                return (node.op, node.result.type, id(array))
+        operands = [0 if v is None else id(v) for v in node.operands]
+        if has(node, Trait.COMMUTATIVE):
+            operands[:2] = sorted(operands[:2])
+        attributes = [
+            (name, attribute_key(value, hashes))
+            for name, value in sorted(node.attributes.items())
+        ]
+        types = tuple(v.type for v in node.results)
+        return (node.op, tuple(operands), tuple(attributes), types)

@@ -1,0 +1,109 @@
+"""Constant folding with the oracles of the ops.
+
+What is made of constants becomes a constant, as long as it stays small or does not grow much
+beyond what it is made of: weights are transposed and packed here, but nothing is blown up by a
+broadcast.  Symbolic sizes stop it.  Packing and layout changes themselves are other passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from tilewright.compiler.graph.editor import Editor
+from tilewright.compiler.graph.evaluator import evaluate_node
+from tilewright.compiler.graph.ir import Graph, Node, Value
+from tilewright.compiler.graph.schema import Array, Trait
+from tilewright.compiler.ops import catalogue
+from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
+from tilewright.compiler.transforms.matching import constant_of, has
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldConstants(GraphPass):
+    """Replace a node by its value when all its operands are constants.
+
+    Requires: nothing.  Ensures: types unchanged; no pure node on constants remains whose result
+    has at most `limit_bytes`, or at most `growth` times the bytes of its operands.
+
+    A constant that only folded nodes used is let go at once, so at any time there is one copy of
+    the weights and the tensor at work.
+    """
+
+    ensures: ClassVar[frozenset[str]] = frozenset({"folded"})
+    limit_bytes: int = 1 << 16
+    growth: float = 2.0
+
+    def run(self, graph: Graph, context: PassContext) -> PassResult:
+        """Fold in node order, so that chains fold in one go."""
+        del context
+        count = 0
+        with Editor(graph) as edit:
+            for node in edit.nodes():
+                if self._folds(node):
+                    _fold(node, edit)
+                    count += 1
+            return PassResult(edit.modified, {"folded": count} if count else {})
+
+    def _folds(self, node: Node) -> bool:
+        if node.regions or not has(node, Trait.PURE) or has(node, Trait.CONSTANT):
+            return False
+        arrays = [constant_of(v) for v in node.present_operands]
+        given = [a for a in arrays if a is not None]
+        if len(given) != len(arrays) or not _attributes_are_numbers(node):
+            return False
+        size_bytes = 0
+        for value in node.results:
+            size = value.type.size_bytes
+            if not isinstance(size, int):
+                return False
+            size_bytes += size
+        made_of = sum(_stored_bytes(a) for a in given)
+        return size_bytes <= max(self.limit_bytes, self.growth * made_of)
+
+
+def _stored_bytes(array: Array) -> int:
+    """Bytes that the elements take in memory; a broadcast view counts once."""
+    size = array.dtype.itemsize
+    for extent, stride in zip(array.shape, array.strides, strict=True):
+        size *= extent if stride else min(extent, 1)
+    return size
+
+
+def _attributes_are_numbers(node: Node) -> bool:
+    for spec in node.schema.attributes:
+        held = node.attributes.get(spec.name)
+        if spec.kind == "dims" and isinstance(held, tuple):
+            if not all(isinstance(d, int) for d in held):
+                return False
+    return True
+
+
+def _fold(node: Node, edit: Editor) -> None:
+    arrays = [None if v is None else constant_of(v) for v in node.operands]
+    results = evaluate_node(node, arrays)
+    emit = Emitter(edit, catalogue.schema, node)
+    operands = node.present_operands
+    values = [emit.constant(_settled(a)) for a in results]
+    edit.replace(node, values)
+    _release(edit, operands)
+
+
+def _settled(array: Array) -> Array:
+    """A view that shows little of a large array is copied, so that the array can go."""
+    base = array.base
+    if isinstance(base, np.ndarray) and base.nbytes > 4 * array.nbytes:
+        return array.copy()
+    return array
+
+
+def _release(edit: Editor, values: Sequence[Value]) -> None:
+    for value in dict.fromkeys(values):
+        node = value.node
+        if node is not None and edit.contains(node) and not edit.use_count(value):
+            edit.erase(node)
+            node.attributes.clear()

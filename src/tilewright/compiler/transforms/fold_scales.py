@@ -1,0 +1,162 @@
+"""Batch normalization and other per-channel scales, folded into the weights in front of them.
+
+Works on what the front ends leave of a normalization with known statistics: a multiplication and
+an addition per channel.  Products of constants are written as nodes; `fold_constants` computes
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.transforms.matching import (
+    is_constant,
+    maker,
+    number,
+    operand,
+    optional_operand,
+    word,
+)
+from tilewright.compiler.transforms.simplify import lookup
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldScales(RewritePass):
+    """Move constant factors per output channel from behind a contraction into its weights.
+
+    Requires: simplified (constants to the right).  Ensures: a convolution or matmul with
+    constant weights has its bias as a separate addition; at most one addition per channel
+    follows, and no multiplication per channel before anything else.  Rounds differently.
+    """
+
+    requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
+    ensures: ClassVar[frozenset[str]] = frozenset({"bias-apart"})
+    lookup: ClassVar = staticmethod(lookup)
+
+    def rules(self) -> Mapping[str, Sequence[Rule]]:
+        """Bias apart, additions merged, factors moved in."""
+        return {
+            "conv": (bias_apart,),
+            "conv_transpose": (bias_apart,),
+            "mul": (scale_into_weights, scale_before_bias),
+            "add": (merge_biases,),
+        }
+
+
+def channel_axis_of(node: Node) -> int:
+    """The axis of the output channels of a contraction."""
+    rank = node.result.type.rank
+    if node.op == "matmul" or word(node, "layout") != "NCHW":
+        return rank - 1
+    return 1
+
+
+def bias_apart(node: Node, emit: Emitter) -> Value | None:
+    """conv(x, w, bias) is conv(x, w) + bias."""
+    bias = optional_operand(node, 2)
+    if bias is None:
+        return None
+    plain = emit.op(node.op, node.operands[:2], node.attributes)
+    axis = channel_axis_of(node)
+    shape = [1] * (plain.type.rank - axis)
+    spread = emit.op("reshape", [bias], {"shape": (bias.type.shape[0], *shape[1:])})
+    return emit.op("add", [plain, spread])
+
+
+def _weighted(value: Value, emit: Emitter) -> Node | None:
+    """The contraction with constant weights that makes `value` for one user only."""
+    node = maker(value, "conv", "conv_transpose", "matmul")
+    if node is None or emit.edit.sole_user(value) is None:
+        return None
+    if optional_operand(node, 2) is not None or not _is_weight(operand(node, 1)):
+        return None
+    if node.op == "conv_transpose" and number(node, "groups") != 1:
+        return None
+    if node.op == "matmul" and operand(node, 1).type.rank != 2:
+        return None
+    return node
+
+
+def _is_weight(value: Value) -> bool:
+    """A constant, or one in the making (an earlier scale, not folded yet)."""
+    if is_constant(value):
+        return True
+    node = maker(value, "mul", "reshape", "transpose", "cast")
+    return node is not None and all(_is_weight(v) for v in node.present_operands)
+
+
+def _per_channel(value: Value, like: Value, axis: int) -> bool:
+    """Whether `value` is constant and varies along `axis` of `like` only."""
+    if not _is_weight(value) or value.type.rank > like.type.rank:
+        return False
+    offset = like.type.rank - value.type.rank
+    shape = value.type.shape
+    return all(d == 1 or i + offset == axis for i, d in enumerate(shape)) and (
+        axis < offset or shape[axis - offset] in (1, like.type.shape[axis])
+    )
+
+
+def _vector(value: Value, like: Value, axis: int, emit: Emitter) -> Value:
+    """A per-channel constant as a vector or scalar."""
+    count = value.type.element_count
+    del like, axis
+    return emit.op("reshape", [value], {"shape": () if count == 1 else (count,)})
+
+
+def scale_into_weights(node: Node, emit: Emitter) -> Value | None:
+    """conv(x, w) * c is conv(x, w * c) for a factor per output channel."""
+    value, scale = operand(node, 0), operand(node, 1)
+    source = _weighted(value, emit)
+    if source is None:
+        return None
+    axis = channel_axis_of(source)
+    if not _per_channel(scale, value, axis) or value.type != node.result.type:
+        return None
+    if source.op == "matmul" and scale.type.element_count == 1:
+        return None  # a scalar is free in the epilogue
+    weights = operand(source, 1)
+    place = {"conv": 0, "conv_transpose": 1, "matmul": 1}[source.op]
+    factor = _vector(scale, value, axis, emit)
+    if factor.type.rank:
+        shape = (factor.type.shape[0], *([1] * (weights.type.rank - place - 1)))
+        factor = emit.op("reshape", [factor], {"shape": shape})
+    scaled = emit.op("mul", [weights, factor])
+    return emit.op(source.op, [operand(source, 0), scaled], source.attributes)
+
+
+def scale_before_bias(node: Node, emit: Emitter) -> Value | None:
+    """(conv(x, w) + b) * c is conv(x, w) * c + b * c."""
+    value, scale = operand(node, 0), operand(node, 1)
+    total = maker(value, "add")
+    if total is None or emit.edit.sole_user(value) is None:
+        return None
+    source = _weighted(operand(total, 0), emit)
+    if source is None or value.type != node.result.type:
+        return None
+    axis, bias = channel_axis_of(source), operand(total, 1)
+    if not _per_channel(bias, value, axis) or not _per_channel(scale, value, axis):
+        return None
+    if source.op == "matmul" and scale.type.element_count == 1:
+        return None
+    scaled = emit.op("mul", [operand(total, 0), scale])
+    return emit.op("add", [scaled, emit.op("mul", [bias, scale])])
+
+
+def merge_biases(node: Node, emit: Emitter) -> Value | None:
+    """(conv(x, w) + a) + b is conv(x, w) + (a + b)."""
+    value, second = operand(node, 0), operand(node, 1)
+    total = maker(value, "add")
+    if total is None or emit.edit.sole_user(value) is None:
+        return None
+    source = _weighted(operand(total, 0), emit)
+    if source is None or value.type != node.result.type:
+        return None
+    axis, first = channel_axis_of(source), operand(total, 1)
+    if not _per_channel(first, value, axis) or not _per_channel(second, value, axis):
+        return None
+    return emit.op("add", [operand(total, 0), emit.op("add", [first, second])])

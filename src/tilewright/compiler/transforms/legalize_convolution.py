@@ -1,0 +1,133 @@
+"""Convolutions in the forms that kernels are written for.
+
+Padding becomes a `pad` in front, which fuses into the producer's store; 1x1 becomes a matmul;
+one filter per channel becomes `depthwise_conv`; the rest `conv_packed` with weights in panels.
+How wide a panel is, the caller says (`choose_panel`): the target is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from tilewright.base.dtypes import DType
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.ops.shapes import element_count
+from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.transforms.fold_scales import bias_apart
+from tilewright.compiler.transforms.matching import ints, number, operand, optional_operand
+from tilewright.compiler.transforms.movement_rules import VIEW_RULES
+from tilewright.compiler.transforms.simplify import lookup, merged
+
+# (rows, columns, depth, dtype) -> columns per panel; 0 leaves the right operand as it is
+ChoosePanel = Callable[[Dim, Dim, Dim, DType], int]
+_SMALLEST_PANEL = 4
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegalizeConvolution(RewritePass):
+    """Write float convolutions as padding and one of three forms.
+
+    Requires: channels-last.  Ensures: no float `conv` remains; `conv_packed` and
+    `depthwise_conv` read input that is padded; weights are packed by nodes that
+    `fold_constants` folds.
+    """
+
+    requires: ClassVar[frozenset[str]] = frozenset({"channels-last"})
+    ensures: ClassVar[frozenset[str]] = frozenset({"convolutions-legal"})
+    lookup: ClassVar = staticmethod(lookup)
+    choose_panel: ChoosePanel
+
+    def rules(self) -> Mapping[str, Sequence[Rule]]:
+        """Bias and padding apart, then the form."""
+        form = (bias_apart, pad_apart, as_matmul, as_depthwise, self.as_packed)
+        return merged(VIEW_RULES, {"conv": form})
+
+    def as_packed(self, node: Node, emit: Emitter) -> Value | None:
+        """A convolution with weights in panels."""
+        if not _is_legal(node):
+            return None
+        x, w = operand(node, 0), operand(node, 1)
+        groups, filters, depth, kernel = _weight_shape(node)
+        if not isinstance(filters, int):
+            return None
+        rows = element_count(node.result.type.shape[:-1])
+        count = filters // groups
+        taps = element_count(kernel) * depth
+        panel = self.choose_panel(rows, count, taps, x.type.dtype) or _SMALLEST_PANEL
+        attributes = {
+            "strides": ints(node, "strides"),
+            "dilations": ints(node, "dilations"),
+            "groups": groups,
+            "columns": (filters,),
+        }
+        packed = _pack(w, groups, count, panel, emit)
+        return emit.op("conv_packed", [x, packed], attributes)
+
+
+def _is_legal(node: Node) -> bool:
+    x = operand(node)
+    channels_last = node.attributes["layout"] == "NHWC"
+    plain = optional_operand(node, 2) is None and not any(ints(node, "pads"))
+    return channels_last and plain and x.type.dtype.is_float
+
+
+def _weight_shape(node: Node) -> tuple[int, Dim, Dim, tuple[Dim, ...]]:
+    """Groups, filters, channels per group and kernel of a conv node."""
+    filters, depth, *kernel = operand(node, 1).type.shape
+    return number(node, "groups"), filters, depth, tuple(kernel)
+
+
+def pad_apart(node: Node, emit: Emitter) -> Value | None:
+    """A padded convolution is a pad by zero and a convolution."""
+    x, pads = operand(node), ints(node, "pads")
+    if node.attributes["layout"] != "NHWC" or not any(pads) or not x.type.dtype.is_float:
+        return None
+    rank = x.type.rank - 2
+    amounts = (0, *pads[:rank], 0, 0, *pads[rank:], 0)
+    padded = emit.op("pad", [x], {"pads": amounts})
+    attributes = {**node.attributes, "pads": ()}
+    return emit.op("conv", [padded, *node.operands[1:]], attributes)
+
+
+def as_matmul(node: Node, emit: Emitter) -> Value | None:
+    """A 1x1 convolution of stride 1 is a matmul of pixels and channels."""
+    groups, filters, depth, kernel = _weight_shape(node)
+    strided = any(s != 1 for s in ints(node, "strides"))
+    if not _is_legal(node) or groups != 1 or strided or any(k != 1 for k in kernel):
+        return None
+    x, w = operand(node, 0), operand(node, 1)
+    rows = element_count(x.type.shape[:-1])
+    flat = emit.op("reshape", [x], {"shape": (rows, depth)})
+    table = emit.op("reshape", [w], {"shape": (filters, depth)})
+    columns = emit.op("transpose", [table], {"perm": (1, 0)})
+    result = emit.op("matmul", [flat, columns])
+    return emit.op("reshape", [result], {"shape": node.result.type.shape})
+
+
+def as_depthwise(node: Node, emit: Emitter) -> Value | None:
+    """A convolution with one filter for every channel."""
+    groups, filters, depth, kernel = _weight_shape(node)
+    if not _is_legal(node) or depth != 1 or filters != groups or groups == 1:
+        return None
+    x, w = operand(node, 0), operand(node, 1)
+    plain = emit.op("reshape", [w], {"shape": (filters, *kernel)})
+    last = emit.op("transpose", [plain], {"perm": (*range(1, len(kernel) + 1), 0)})
+    attributes = {"strides": ints(node, "strides"), "dilations": ints(node, "dilations")}
+    return emit.op("depthwise_conv", [x, last], attributes)
+
+
+def _pack(w: Value, groups: int, count: int, panel: int, emit: Emitter) -> Value:
+    """Weights [G*count, C, kernel…] as [G, P, kernel…, C, panel]."""
+    _, depth, *kernel = w.type.shape
+    spatial = range(3, 3 + len(kernel))
+    grouped = emit.op("reshape", [w], {"shape": (groups, count, depth, *kernel)})
+    rows = emit.op("transpose", [grouped], {"perm": (0, *spatial, 2, 1)})
+    taps = element_count(kernel) * depth
+    matrix = emit.op("reshape", [rows], {"shape": (groups, taps, count)})
+    panels = emit.op("pack_panels", [matrix], {"panel": panel})
+    shape = (groups, panels.type.shape[1], *kernel, depth, panel)
+    return emit.op("reshape", [panels], {"shape": shape})

@@ -1,0 +1,174 @@
+"""Questions that transforms ask about nodes and values: constants, splats, attributes, makers.
+
+Read-only and cheap: nothing here looks at more than a few elements of a large array unless its
+first ones agree.  Used by every file of the room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, cast
+
+import numpy as np
+
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.graph.schema import Array, TensorType, Trait
+from tilewright.compiler.ops.movement import shape_groups
+from tilewright.compiler.ops.shapes import element_count
+
+_SPREADING: Final = ("broadcast_to", "reshape", "full", "transpose", "identity")
+
+
+def ints(node: Node, name: str) -> tuple[int, ...]:
+    """An attribute of kind `ints`."""
+    return cast("tuple[int, ...]", node.attributes[name])
+
+
+def dims(node: Node, name: str) -> tuple[Dim, ...]:
+    """An attribute of kind `dims`."""
+    return cast("tuple[Dim, ...]", node.attributes[name])
+
+
+def number(node: Node, name: str) -> int:
+    """An attribute of kind `int`."""
+    return cast("int", node.attributes[name])
+
+
+def real(node: Node, name: str) -> float:
+    """An attribute of kind `float`."""
+    return cast("float", node.attributes[name])
+
+
+def word(node: Node, name: str) -> str:
+    """An attribute of kind `string`."""
+    return cast("str", node.attributes[name])
+
+
+def flag(node: Node, name: str) -> bool:
+    """An attribute of kind `bool`."""
+    return cast("bool", node.attributes[name])
+
+
+def operand(node: Node, index: int = 0) -> Value:
+    """An operand that is there."""
+    value = node.operands[index]
+    assert value is not None
+    return value
+
+
+def optional_operand(node: Node, index: int) -> Value | None:
+    """An operand that may be absent."""
+    return node.operands[index] if index < len(node.operands) else None
+
+
+def maker(value: Value | None, *ops: str) -> Node | None:
+    """The node that makes `value`, if it is one of `ops` (any op when none is named)."""
+    if value is None or value.node is None:
+        return None
+    return value.node if not ops or value.node.op in ops else None
+
+
+def has(node: Node, trait: Trait) -> bool:
+    """Whether the op has every flag of `trait`."""
+    return trait in node.schema.traits
+
+
+def constant_of(value: Value | None) -> Array | None:
+    """The array of a constant."""
+    node = maker(value)
+    if node is None or Trait.CONSTANT not in node.schema.traits:
+        return None
+    return cast("Array", node.attributes["value"])
+
+
+def is_constant(value: Value | None) -> bool:
+    """Whether the value is a constant node's."""
+    return constant_of(value) is not None
+
+
+def splat_of(value: Value | None) -> float | int | bool | None:
+    """The one element that fills the whole of a constant, also through broadcasts and views."""
+    while True:
+        node = maker(value)
+        if node is None:
+            return None
+        if node.op not in _SPREADING:
+            break
+        value = node.operands[0]
+    array = constant_of(value)
+    return None if array is None else array_splat(array)
+
+
+def array_splat(array: Array) -> float | int | bool | None:
+    """The one element that fills `array`, as a Python number; None if there are several."""
+    if array.size == 0:
+        return None
+    first = array[(0,) * array.ndim]
+    probe = array[tuple(slice(0, 2) for _ in range(array.ndim))]
+    if not _all_same(probe, first) or not _all_same(array, first):
+        return None
+    # numpy's item() gives the types of ml_dtypes as themselves.
+    kind = array.dtype.kind
+    return bool(first) if kind == "b" else int(first) if kind in "iu" else float(first)
+
+
+def _all_same(array: Array, first: np.generic) -> bool:
+    if array.strides and not any(array.strides):
+        return True
+    return bool((array == first).all())
+
+
+def is_splat(value: Value | None, expected: float, *, within: float = 0.0) -> bool:
+    """Whether every element is `expected`, up to a relative error of `within`."""
+    found = splat_of(value)
+    if found is None or isinstance(found, bool):
+        return False
+    return abs(found - expected) <= within * abs(expected)
+
+
+def last_axes(type_: TensorType, axes: Sequence[int]) -> int | None:
+    """The first of `axes` when they are the trailing ones, without a gap."""
+    normal = sorted(a % type_.rank for a in axes) if type_.rank else []
+    if not normal or normal != list(range(type_.rank - len(normal), type_.rank)):
+        return None
+    return normal[0]
+
+
+def permuted(items: Sequence[Dim], perm: Sequence[int]) -> tuple[Dim, ...]:
+    """`items` in the order of `perm`."""
+    return tuple(items[p] for p in perm)
+
+
+def inverse(perm: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that undoes `perm`."""
+    result = [0] * len(perm)
+    for place, source in enumerate(perm):
+        result[source] = place
+    return tuple(result)
+
+
+def to_channels_last(rank: int) -> tuple[int, ...]:
+    """The permutation from NC… to N…C."""
+    return (0, *range(2, rank), 1)
+
+
+def to_channels_first(rank: int) -> tuple[int, ...]:
+    """The permutation from N…C to NC…."""
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+def dim_groups(
+    source: Sequence[Dim], target: Sequence[Dim]
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]] | None:
+    """How a reshape splits and merges: the finest groups of axes with equal products, in order.
+
+    None when symbolic sizes do not tell.
+    """
+    groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    for left, right in shape_groups(tuple(source), tuple(target)):
+        sizes = [source[a] for a in left], [target[a] for a in right]
+        if element_count(sizes[0]) != element_count(sizes[1]):
+            return None
+        groups.append((tuple(left), tuple(right)))
+    return groups

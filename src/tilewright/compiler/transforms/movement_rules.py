@@ -1,0 +1,301 @@
+"""Identities of ops that move elements, as rewrite rules for `simplify` and `convert_layout`.
+
+All are exact.  Chains of the same kind become one op, and what is a view becomes a `reshape`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from tilewright.base import symbolic
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.passes import Emitter, Rule
+from tilewright.compiler.transforms.matching import (
+    constant_of,
+    dims,
+    flag,
+    ints,
+    maker,
+    number,
+    operand,
+    optional_operand,
+    splat_of,
+    word,
+)
+
+
+def drop_same_type(node: Node, emit: Emitter) -> Value | None:
+    """A reshape, broadcast or tile to the type that x has is x."""
+    del emit
+    x = operand(node)
+    return x if x.type == node.result.type else None
+
+
+# --- reshape, transpose, broadcast -----------------------------------------------------------
+
+
+def reshape_of_reshape(node: Node, emit: Emitter) -> Value | None:
+    """Only the last of several reshapes matters."""
+    inner = maker(operand(node), "reshape")
+    return None if inner is None else emit.op("reshape", [operand(inner)], node.attributes)
+
+
+def transpose_of_transpose(node: Node, emit: Emitter) -> Value | None:
+    """Two permutations are one."""
+    inner = maker(operand(node), "transpose")
+    if inner is None:
+        return None
+    first, second = ints(inner, "perm"), ints(node, "perm")
+    return emit.op("transpose", [operand(inner)], {"perm": tuple(first[p] for p in second)})
+
+
+def transpose_of_units(node: Node, emit: Emitter) -> Value | None:
+    """A permutation that keeps the order of all axes longer than 1 moves nothing."""
+    x, perm = operand(node), ints(node, "perm")
+    if perm == tuple(range(x.type.rank)):
+        return x
+    long_axes = [p for p in perm if x.type.shape[p] != 1]
+    if long_axes != sorted(long_axes):
+        return None
+    return emit.op("reshape", [x], {"shape": node.result.type.shape})
+
+
+def broadcast_of_broadcast(node: Node, emit: Emitter) -> Value | None:
+    """Only the last of several broadcasts matters."""
+    inner = maker(operand(node), "broadcast_to")
+    return None if inner is None else emit.op("broadcast_to", [operand(inner)], node.attributes)
+
+
+def broadcast_of_units(node: Node, emit: Emitter) -> Value | None:
+    """A broadcast that only adds unit axes is a reshape."""
+    x = operand(node)
+    if x.type.element_count != node.result.type.element_count or x.type.element_count == 0:
+        return None
+    return emit.op("reshape", [x], {"shape": node.result.type.shape})
+
+
+def tile_of_units(node: Node, emit: Emitter) -> Value | None:
+    """A tile along axes of size 1 is a broadcast."""
+    x, repeats = operand(node), dims(node, "repeats")
+    pairs = zip(x.type.shape, repeats, strict=True)
+    if any(size != 1 and times != 1 for size, times in pairs):
+        return None
+    return emit.op("broadcast_to", [x], {"shape": node.result.type.shape})
+
+
+# --- slice -----------------------------------------------------------------------------------
+
+Cut = tuple[Dim, Dim, int]  # start, size, step
+
+
+def cuts_of(node: Node) -> dict[int, Cut]:
+    """The (start, size, step) of every axis that a slice names."""
+    rank = operand(node).type.rank
+    axes = [a % rank for a in ints(node, "axes")]
+    steps = ints(node, "steps") or (1,) * len(axes)
+    rows = zip(dims(node, "starts"), dims(node, "sizes"), steps, strict=True)
+    return dict(zip(axes, rows, strict=True))
+
+
+def emit_slice(emit: Emitter, x: Value, cuts: Mapping[int, Cut]) -> Value:
+    """A slice with these cuts, or `x` when there are none."""
+    if not cuts:
+        return x
+    axes = tuple(sorted(cuts))
+    attributes = {
+        "axes": axes,
+        "starts": tuple(cuts[a][0] for a in axes),
+        "sizes": tuple(cuts[a][1] for a in axes),
+        "steps": tuple(cuts[a][2] for a in axes),
+    }
+    return emit.op("slice", [x], attributes)
+
+
+def slice_of_everything(node: Node, emit: Emitter) -> Value | None:
+    """Axes that are kept whole need no cut."""
+    x, cuts = operand(node), cuts_of(node)
+    real = {
+        axis: cut for axis, cut in cuts.items() if cut != (0, x.type.shape[axis], 1)
+    }
+    return emit_slice(emit, x, real) if len(real) < len(cuts) else None
+
+
+def slice_of_slice(node: Node, emit: Emitter) -> Value | None:
+    """Two slices are one."""
+    inner = maker(operand(node), "slice")
+    if inner is None:
+        return None
+    cuts = cuts_of(inner)
+    for axis, (start, size, step) in cuts_of(node).items():
+        base, _, stride = cuts.get(axis, (0, 0, 1))
+        cuts[axis] = (base + start * stride, size, step * stride)
+    return emit_slice(emit, operand(inner), cuts)
+
+
+def slice_of_concat(node: Node, emit: Emitter) -> Value | None:
+    """A slice that stays within one operand of a concatenation is a slice of that operand."""
+    joined = maker(operand(node), "concat")
+    if joined is None:
+        return None
+    axis = number(joined, "axis") % joined.result.type.rank
+    cuts = cuts_of(node)
+    start, size, step = cuts.get(axis, (0, joined.result.type.shape[axis], 1))
+    if step != 1:
+        return None
+    offset: Dim = 0
+    for part in joined.present_operands:
+        extent = part.type.shape[axis]
+        end = offset + extent
+        if _at_most(offset, start) and _at_most(start + size, end):
+            return emit_slice(emit, part, cuts | {axis: (start - offset, size, 1)})
+        offset = end
+    return None
+
+
+def _at_most(left: Dim, right: Dim) -> bool:
+    upper = symbolic.bounds(left - right)[1]
+    return upper is not None and upper <= 0
+
+
+# --- concat ----------------------------------------------------------------------------------
+
+
+def concat_of_one(node: Node, emit: Emitter) -> Value | None:
+    """Empty operands of a concatenation can go, a single one is the result."""
+    axis = number(node, "axis") % node.result.type.rank
+    filled = [v for v in node.present_operands if v.type.shape[axis] != 0]
+    if len(filled) == len(node.operands) and len(filled) > 1:
+        return None
+    if len(filled) == 1:
+        return filled[0] if filled[0].type == node.result.type else None
+    return emit.op("concat", filled, node.attributes) if filled else None
+
+
+def concat_of_concat(node: Node, emit: Emitter) -> Value | None:
+    """A concatenation within one along the same axis is spread out."""
+    rank = node.result.type.rank
+    axis = number(node, "axis") % rank
+    operands: list[Value] = []
+    for value in node.present_operands:
+        inner = maker(value, "concat")
+        alone = inner is not None and emit.edit.sole_user(value) is node
+        if inner is not None and alone and number(inner, "axis") % rank == axis:
+            operands.extend(inner.present_operands)
+        else:
+            operands.append(value)
+    if len(operands) == len(node.operands):
+        return None
+    return emit.op("concat", operands, node.attributes)
+
+
+def concat_of_slices(node: Node, emit: Emitter) -> Value | None:
+    """Neighbouring slices of one tensor, put together again, are one slice."""
+    axis = number(node, "axis") % node.result.type.rank
+    operands: list[Value] = []
+    for value in node.present_operands:
+        joined = _join(emit, operands[-1], value, axis) if operands else None
+        if joined is None:
+            operands.append(value)
+        else:
+            operands[-1] = joined
+    if len(operands) == len(node.operands):
+        return None
+    return emit.op("concat", operands, node.attributes)
+
+
+def _join(emit: Emitter, left: Value, right: Value, axis: int) -> Value | None:
+    first, second = maker(left, "slice"), maker(right, "slice")
+    if first is None or second is None or operand(first) is not operand(second):
+        return None
+    one, two = cuts_of(first), cuts_of(second)
+    if axis not in one or axis not in two:
+        return None
+    (start, size, step), (next_start, next_size, next_step) = one.pop(axis), two.pop(axis)
+    if step != 1 or next_step != 1 or start + size != next_start or one != two:
+        return None
+    return emit_slice(emit, operand(first), one | {axis: (start, size + next_size, 1)})
+
+
+# --- pad, gather, reduce ---------------------------------------------------------------------
+
+
+def pad_of_nothing(node: Node, emit: Emitter) -> Value | None:
+    """A pad by zero elements is x."""
+    del emit
+    return operand(node) if all(p == 0 for p in dims(node, "pads")) else None
+
+
+def pad_of_pad(node: Node, emit: Emitter) -> Value | None:
+    """Two pads with the same constant are one."""
+    inner = maker(operand(node), "pad")
+    if inner is None or word(node, "mode") != "constant" or word(inner, "mode") != "constant":
+        return None
+    if _pad_value(inner) is None or _pad_value(inner) != _pad_value(node):
+        return None
+    pads = [a + b for a, b in zip(dims(inner, "pads"), dims(node, "pads"), strict=True)]
+    operands = [operand(inner), *inner.operands[1:]]
+    return emit.op("pad", operands, {**inner.attributes, "pads": tuple(pads)})
+
+
+def _pad_value(node: Node) -> float | None:
+    value = optional_operand(node, 1)
+    return 0.0 if value is None else splat_of(value)
+
+
+def gather_of_one(node: Node, emit: Emitter) -> Value | None:
+    """A gather at one known place is a slice."""
+    x, index = operand(node, 0), constant_of(operand(node, 1))
+    if index is None or index.size != 1:
+        return None
+    axis = number(node, "axis") % x.type.rank
+    place: Dim = int(index.reshape(())[()])
+    if isinstance(place, int) and place < 0:
+        place = x.type.shape[axis] + place
+    cut = emit_slice(emit, x, {axis: (place, 1, 1)})
+    return emit.op("reshape", [cut], {"shape": node.result.type.shape})
+
+
+def reduce_of_units(node: Node, emit: Emitter) -> Value | None:
+    """A sum, mean, product, maximum or minimum over axes of size 1 is a reshape."""
+    x = operand(node)
+    axes = ints(node, "axes")
+    if not axes or any(x.type.shape[a] != 1 for a in axes):
+        return None
+    return emit.op("reshape", [x], {"shape": node.result.type.shape})
+
+
+def mean_of_kept(node: Node, emit: Emitter) -> Value | None:
+    """A reshape that drops the axes that a reduction kept belongs into the reduction."""
+    inner = maker(operand(node), *_REDUCTIONS)
+    if inner is None or not flag(inner, "keepdims"):
+        return None
+    if emit.edit.sole_user(inner.result) is not node:
+        return None
+    rank = operand(inner).type.rank
+    axes = {a % rank for a in ints(inner, "axes")}
+    kept = tuple(d for i, d in enumerate(operand(inner).type.shape) if i not in axes)
+    if kept != node.result.type.shape:
+        return None
+    attributes = {**inner.attributes, "keepdims": False}
+    return emit.op(inner.op, [operand(inner)], attributes)
+
+
+_REDUCTIONS: Final = ("reduce_sum", "reduce_mean", "reduce_prod", "reduce_max", "reduce_min")
+
+VIEW_RULES: Final[Mapping[str, Sequence[Rule]]] = {
+    "reshape": (drop_same_type, reshape_of_reshape, mean_of_kept),
+    "transpose": (transpose_of_units, transpose_of_transpose),
+}
+
+RULES: Final[Mapping[str, Sequence[Rule]]] = {
+    **VIEW_RULES,
+    "broadcast_to": (drop_same_type, broadcast_of_broadcast, broadcast_of_units),
+    "tile": (drop_same_type, tile_of_units),
+    "slice": (slice_of_everything, slice_of_slice, slice_of_concat),
+    "concat": (concat_of_one, concat_of_concat, concat_of_slices),
+    "pad": (pad_of_nothing, pad_of_pad),
+    "gather": (gather_of_one,),
+    **cast("Mapping[str, Sequence[Rule]]", dict.fromkeys(_REDUCTIONS, (reduce_of_units,))),
+}

@@ -1,0 +1,65 @@
+"""Matrix products with the right operand in panels.
+
+The packed operand is read in the order the kernel multiplies; packing a constant costs nothing
+at run time (`fold_constants`), packing a computed operand is a kernel of its own.  A product with
+one right matrix for the whole batch becomes a single product with all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.ops.shapes import element_count
+from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.transforms.legalize_convolution import ChoosePanel
+from tilewright.compiler.transforms.matching import operand
+from tilewright.compiler.transforms.movement_rules import VIEW_RULES
+from tilewright.compiler.transforms.simplify import lookup, merged
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackMatmul(RewritePass):
+    """Write float `matmul` as `pack_panels` and `matmul_packed`.
+
+    Requires: nothing.  Ensures: the left operand of a product with a single right matrix has
+    rank 2; `matmul` remains for integers and where `choose_panel` gives 0.
+    """
+
+    ensures: ClassVar[frozenset[str]] = frozenset({"packed"})
+    lookup: ClassVar = staticmethod(lookup)
+    choose_panel: ChoosePanel
+
+    def rules(self) -> Mapping[str, Sequence[Rule]]:
+        """Flatten, then pack."""
+        return merged(VIEW_RULES, {"matmul": (flatten_rows, self.packed)})
+
+    def packed(self, node: Node, emit: Emitter) -> Value | None:
+        """a @ b is matmul_packed(a, pack_panels(b))."""
+        a, b = operand(node, 0), operand(node, 1)
+        *_, rows, depth = a.type.shape
+        columns = b.type.shape[-1]
+        if not a.type.dtype.is_float:
+            return None
+        panel = self.choose_panel(rows, columns, depth, a.type.dtype)
+        if not panel:
+            return None
+        panels = emit.op("pack_panels", [b], {"panel": panel})
+        return emit.op("matmul_packed", [a, panels], {"columns": (columns,)})
+
+
+def flatten_rows(node: Node, emit: Emitter) -> Value | None:
+    """A batch of rows times one matrix is one product."""
+    a, b = operand(node, 0), operand(node, 1)
+    if any(d != 1 for d in b.type.shape[:-2]) or a.type.rank < max(b.type.rank, 3):
+        return None
+    matrix = b
+    if b.type.rank > 2:
+        matrix = emit.op("reshape", [b], {"shape": b.type.shape[-2:]})
+    rows = element_count(a.type.shape[:-1])
+    flat = emit.op("reshape", [a], {"shape": (rows, a.type.shape[-1])})
+    result = emit.op("matmul", [flat, matrix])
+    return emit.op("reshape", [result], {"shape": node.result.type.shape})

@@ -1,0 +1,270 @@
+"""Activation functions that models spell out: GELU in its forms, SiLU, mish, hard swish.
+
+Exporters write these as products of x with something of x.  The matcher takes a product apart
+into factors, whatever its association, and compares what is inside `erf` or `tanh` as a
+polynomial in x, so that every arrangement of constants is found.  Tolerances allow for constants
+that were rounded to f16.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, final
+
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.transforms.matching import (
+    is_splat,
+    maker,
+    operand,
+    optional_operand,
+    real,
+    splat_of,
+)
+from tilewright.compiler.transforms.simplify import lookup
+
+_TOLERANCE: Final = 2e-3
+_MOST_FACTORS: Final = 8
+_ROOT_HALF: Final = math.sqrt(0.5)
+_TANH_LINEAR: Final = math.sqrt(2 / math.pi)
+_TANH_CUBIC: Final = _TANH_LINEAR * 0.044715
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecognizeActivations(RewritePass):
+    """Write products that are a known activation of x as that op.
+
+    Requires: simplified (constants to the right).  Ensures: `gelu`, `silu`, `mish` and
+    `hard_swish` stand for their spelled-out forms; results change in the last digits.
+    """
+
+    requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
+    lookup: ClassVar = staticmethod(lookup)
+
+    def rules(self) -> Mapping[str, Sequence[Rule]]:
+        """Products, and quotients that end one."""
+        return {"mul": (known_product,), "div": (known_product,)}
+
+
+@dataclass(slots=True)
+class _Product:
+    """A product taken apart: `scale * factors[0] * factors[1] …`."""
+
+    scale: float
+    factors: list[Value]
+
+
+def known_product(node: Node, emit: Emitter) -> Value | None:
+    """A product with a pair of factors (x, f(x)) that make an activation."""
+    if not node.result.type.dtype.is_float or _feeds_product(node, emit):
+        return None
+    product = _Product(1.0, [])
+    _take_apart(node.result, product, emit, 0)
+    if len(product.factors) > _MOST_FACTORS:
+        return None
+    for gate in product.factors:
+        for x in product.factors:
+            found = None if x is gate else _activation(x, gate, emit)
+            if found is not None:
+                return _rebuild(node, product, (x, gate), found, emit)
+    return None
+
+
+def _feeds_product(node: Node, emit: Emitter) -> bool:
+    """Whether the node is an inner part of a larger product."""
+    user = emit.edit.sole_user(node.result)
+    return user is not None and (
+        user.op == "mul" or (user.op == "div" and user.operands[0] is node.result)
+    )
+
+
+def _take_apart(value: Value, product: _Product, emit: Emitter, depth: int) -> None:
+    scale = splat_of(value)
+    if scale is not None:
+        product.scale *= float(scale)
+        return
+    node = maker(value, "mul", "div")
+    inner = node is not None and (depth == 0 or emit.edit.sole_user(value) is not None)
+    if node is None or not inner or depth > _MOST_FACTORS:
+        product.factors.append(value)
+        return
+    if node.op == "mul":
+        for part in node.present_operands:
+            _take_apart(part, product, emit, depth + 1)
+        return
+    divisor = splat_of(operand(node, 1))
+    if not divisor:
+        product.factors.append(value)
+        return
+    product.scale /= float(divisor)
+    _take_apart(operand(node, 0), product, emit, depth + 1)
+
+
+@dataclass(slots=True)
+class _Match:
+    """`scale` times the op of x replaces x times the gate."""
+
+    op: str
+    scale: float
+    attributes: Mapping[str, object]
+
+
+def _activation(x: Value, gate: Value, emit: Emitter) -> _Match | None:
+    del emit
+    if x.type != gate.type:
+        return None
+    for recognize in _RECOGNIZERS:
+        found = recognize(x, gate)
+        if found is not None:
+            return found
+    return None
+
+
+def _rebuild(
+    node: Node, product: _Product, pair: tuple[Value, Value], match: _Match, emit: Emitter
+) -> Value | None:
+    x, gate = pair
+    result = emit.op(match.op, [x], match.attributes)
+    rest = list(product.factors)
+    rest.remove(x)
+    rest.remove(gate)
+    scale = product.scale * match.scale
+    if abs(scale - 1) > _TOLERANCE / 10:
+        result = emit.op("mul", [result, emit.scalar(scale, result)])
+    for factor in rest:
+        result = emit.op("mul", [result, factor])
+    return result if result.type == node.result.type else None
+
+
+# --- the functions ---------------------------------------------------------------------------
+
+
+def _gelu(x: Value, gate: Value) -> _Match | None:
+    """x * (1 + erf(x / sqrt 2)) and x * (1 + tanh(…)) are twice a GELU."""
+    one_plus = maker(gate, "add")
+    if one_plus is None or not is_splat(operand(one_plus, 1), 1.0):
+        return None
+    inner = maker(operand(one_plus, 0), "erf", "tanh")
+    if inner is None:
+        return None
+    terms = polynomial(operand(inner), x)
+    if inner.op == "erf":
+        return _Match("gelu", 2.0, {}) if _close(terms, {1: _ROOT_HALF}) else None
+    if _close(terms, {1: _TANH_LINEAR, 3: _TANH_CUBIC}):
+        return _Match("gelu", 2.0, {"approximate": "tanh"})
+    return None
+
+
+def _silu(x: Value, gate: Value) -> _Match | None:
+    """x * sigmoid(x)."""
+    inner = maker(gate, "sigmoid")
+    return _Match("silu", 1.0, {}) if inner is not None and operand(inner) is x else None
+
+
+def _mish(x: Value, gate: Value) -> _Match | None:
+    """x * tanh(softplus(x))."""
+    inner = maker(gate, "tanh")
+    soft = None if inner is None else maker(operand(inner), "softplus")
+    return _Match("mish", 1.0, {}) if soft is not None and operand(soft) is x else None
+
+
+def _hard_swish(x: Value, gate: Value) -> _Match | None:
+    """x * clip(x + 3, 0, 6) is six times hard swish; x * hard_sigmoid(x) is it."""
+    inner = maker(gate, "hard_sigmoid")
+    if inner is not None:
+        slope, offset = real(inner, "alpha"), real(inner, "beta")
+        fits = _near(slope, 1 / 6) and _near(offset, 0.5) and operand(inner) is x
+        return _Match("hard_swish", 1.0, {}) if fits else None
+    limits = maker(gate, "clip")
+    if limits is None:
+        return None
+    low, high = optional_operand(limits, 1), optional_operand(limits, 2)
+    if not is_splat(low, 0.0) or not is_splat(high, 6.0):
+        return None
+    shifted = _close(polynomial(operand(limits), x), {0: 3.0, 1: 1.0})
+    return _Match("hard_swish", 6.0, {}) if shifted else None
+
+
+_RECOGNIZERS: Final[tuple[Callable[[Value, Value], _Match | None], ...]] = (
+    _gelu, _silu, _mish, _hard_swish,
+)  # fmt: skip
+
+# --- polynomials -----------------------------------------------------------------------------
+
+Terms = dict[int, float]
+
+
+def polynomial(value: Value, x: Value, depth: int = 8) -> Terms | None:
+    """`value` as coefficients by power of `x`, or None when it is none."""
+    if value is x:
+        return {1: 1.0}
+    known = splat_of(value)
+    if known is not None:
+        return {0: float(known)}
+    node = value.node
+    if node is None or depth == 0 or len(node.operands) not in (1, 2):
+        return None
+    combine = _COMBINE.get(node.op)
+    if combine is None:
+        return None
+    parts = [polynomial(v, x, depth - 1) for v in node.present_operands]
+    known_parts = [p for p in parts if p is not None]
+    return combine(known_parts) if len(known_parts) == len(parts) else None
+
+
+def _add(parts: Sequence[Terms]) -> Terms | None:
+    return {p: sum(t.get(p, 0.0) for t in parts) for p in {p for t in parts for p in t}}
+
+
+def _negate(parts: Sequence[Terms]) -> Terms | None:
+    return {power: -factor for power, factor in parts[0].items()}
+
+
+def _subtract(parts: Sequence[Terms]) -> Terms | None:
+    return _add([parts[0], {p: -f for p, f in parts[1].items()}])
+
+
+def _multiply(parts: Sequence[Terms]) -> Terms | None:
+    result: Terms = {}
+    for left, a in parts[0].items():
+        for right, b in parts[1].items():
+            result[left + right] = result.get(left + right, 0.0) + a * b
+    return result
+
+
+def _divide(parts: Sequence[Terms]) -> Terms | None:
+    divisor = parts[1].get(0, 0.0) if set(parts[1]) == {0} else 0.0
+    return {p: f / divisor for p, f in parts[0].items()} if divisor else None
+
+
+def _power(parts: Sequence[Terms]) -> Terms | None:
+    exponent = parts[1].get(0, 0.0) if set(parts[1]) == {0} else 0.0
+    if exponent not in (1.0, 2.0, 3.0):
+        return None
+    result: Terms | None = parts[0]
+    for _ in range(int(exponent) - 1):
+        result = _multiply([result, parts[0]]) if result is not None else None
+    return result
+
+
+_COMBINE: Final[dict[str, Callable[[Sequence[Terms]], Terms | None]]] = {
+    "add": _add, "sub": _subtract, "neg": _negate, "mul": _multiply, "div": _divide,
+    "pow": _power,
+}  # fmt: skip
+
+
+def _near(value: float, expected: float) -> bool:
+    return abs(value - expected) <= _TOLERANCE * abs(expected)
+
+
+def _close(terms: Terms | None, expected: Terms) -> bool:
+    if terms is None:
+        return False
+    powers = {p for p, f in terms.items() if f} | set(expected)
+    return all(
+        power in expected and _near(terms.get(power, 0.0), expected[power])
+        for power in powers
+    )

@@ -1,0 +1,160 @@
+"""Normalizations that models spell out: layer norm, RMS norm, and their scale and bias.
+
+Works on what `simplify` leaves: the division by a root is `mul` by `rsqrt`.  Softmax needs no
+recognition: guards around it (`where(is_nan(s), 0, s)`) are fused as its epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.transforms.matching import (
+    flag,
+    ints,
+    last_axes,
+    maker,
+    number,
+    operand,
+    real,
+    splat_of,
+)
+from tilewright.compiler.transforms.simplify import lookup
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecognizeNorms(RewritePass):
+    """Write spelled-out normalizations over trailing axes as one op, scale and bias included.
+
+    Requires: simplified.  Ensures: `layer_norm` and `rms_norm` stand for their spelled-out
+    forms; results change in the last digits.
+    """
+
+    requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
+    lookup: ClassVar = staticmethod(lookup)
+
+    def rules(self) -> Mapping[str, Sequence[Rule]]:
+        """The quotient by the deviation, then scale, then bias."""
+        return {
+            "mul": (normalized, absorb_scale),
+            "div": (divided_by_deviation,),
+            "add": (absorb_bias,),
+        }
+
+
+def normalized(node: Node, emit: Emitter) -> Value | None:
+    """d * rsqrt(mean(d * d) + eps) for d = x - mean(x) or any d."""
+    for here, there in ((0, 1), (1, 0)):
+        root = maker(operand(node, there), "rsqrt")
+        if root is not None:
+            found = _norm_of(operand(node, here), operand(root), emit)
+            if found is not None and found.type == node.result.type:
+                return found
+    return None
+
+
+def divided_by_deviation(node: Node, emit: Emitter) -> Value | None:
+    """d / sqrt(mean(d * d) + eps), where simplify left the quotient."""
+    root = maker(operand(node, 1), "sqrt")
+    if root is None:
+        return None
+    found = _norm_of(operand(node, 0), operand(root), emit)
+    return found if found is not None and found.type == node.result.type else None
+
+
+def _norm_of(d: Value, radicand: Value, emit: Emitter) -> Value | None:
+    shifted = maker(radicand, "add")
+    if shifted is None or not d.type.dtype.is_float:
+        return None
+    epsilon = splat_of(operand(shifted, 1))
+    mean = maker(operand(shifted, 0), "reduce_mean")
+    if epsilon is None or epsilon < 0 or mean is None or not flag(mean, "keepdims"):
+        return None
+    axis = last_axes(d.type, ints(mean, "axes"))
+    if axis is None or _squared(operand(mean)) is not d:
+        return None
+    centred = _centred(d, axis)
+    attributes = {"axis": axis, "epsilon": float(epsilon)}
+    if centred is not None:
+        return emit.op("layer_norm", [centred], attributes)
+    return emit.op("rms_norm", [d], attributes)
+
+
+def _squared(value: Value) -> Value | None:
+    product = maker(value, "mul")
+    if product is not None and operand(product, 0) is operand(product, 1):
+        return operand(product, 0)
+    power = maker(value, "pow")
+    if power is not None and splat_of(operand(power, 1)) == 2:
+        return operand(power, 0)
+    return None
+
+
+def _centred(d: Value, axis: int) -> Value | None:
+    """x when d is x - mean(x) over the same axes."""
+    difference = maker(d, "sub")
+    if difference is None:
+        return None
+    x, mean = operand(difference, 0), maker(operand(difference, 1), "reduce_mean")
+    if mean is None or operand(mean) is not x or not flag(mean, "keepdims"):
+        return None
+    return x if last_axes(x.type, ints(mean, "axes")) == axis else None
+
+
+def _parameter(node: Node, norm: Node, value: Value) -> bool:
+    """Whether `value` has exactly the normalized shape (leading unit axes aside)."""
+    x = operand(norm)
+    axis = number(norm, "axis") % x.type.rank
+    shape = value.type.shape
+    while len(shape) > x.type.rank - axis and shape[0] == 1:
+        shape = shape[1:]
+    return shape == x.type.shape[axis:] and node.result.type == norm.result.type
+
+
+def _as_parameter(norm: Node, value: Value, emit: Emitter) -> Value:
+    x = operand(norm)
+    shape = x.type.shape[number(norm, "axis") % x.type.rank :]
+    if value.type.shape == shape:
+        return value
+    return emit.op("reshape", [value], {"shape": shape})
+
+
+def _norm_operand(node: Node, emit: Emitter) -> tuple[Node, Value] | None:
+    """The norm that only this node uses, and the other operand."""
+    for here, there in ((0, 1), (1, 0)):
+        norm = maker(operand(node, here), "layer_norm", "rms_norm")
+        if norm is not None and emit.edit.sole_user(norm.result) is node:
+            return norm, operand(node, there)
+    return None
+
+
+def absorb_scale(node: Node, emit: Emitter) -> Value | None:
+    """norm(x) * scale, for a scale of the normalized shape, is norm(x, scale)."""
+    found = _norm_operand(node, emit)
+    if found is None:
+        return None
+    norm, scale = found
+    if any(v is not None for v in norm.operands[1:]) or not _parameter(node, norm, scale):
+        return None
+    attributes = {"axis": number(norm, "axis"), "epsilon": real(norm, "epsilon")}
+    return emit.op(norm.op, [operand(norm), _as_parameter(norm, scale, emit)], attributes)
+
+
+def absorb_bias(node: Node, emit: Emitter) -> Value | None:
+    """layer_norm(x, scale) + bias, for a bias of the normalized shape."""
+    found = _norm_operand(node, emit)
+    if found is None or found[0].op != "layer_norm":
+        return None
+    norm, bias = found
+    if len(norm.present_operands) > 2 or not _parameter(node, norm, bias):
+        return None
+    if len(norm.operands) > 2 and norm.operands[2] is not None:
+        return None
+    attributes = {"axis": number(norm, "axis"), "epsilon": real(norm, "epsilon")}
+    scale = norm.operands[1] if len(norm.operands) > 1 else None
+    parameters = [operand(norm), scale, _as_parameter(norm, bias, emit)]
+    return emit.op("layer_norm", parameters, attributes)

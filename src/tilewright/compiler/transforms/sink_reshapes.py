@@ -1,0 +1,124 @@
+"""Reshapes behind contractions move down through elementwise ops.
+
+A matmul works on rows and columns; what follows it (bias, activation, residual) is fused into its
+store when it works on the same shape.  So the reshape back goes behind them, where it is a view
+between kernels or meets another reshape and vanishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.graph.schema import Trait
+from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.transforms.matching import (
+    dim_groups,
+    has,
+    maker,
+    operand,
+    splat_of,
+)
+from tilewright.compiler.transforms.movement_rules import VIEW_RULES
+from tilewright.compiler.transforms.simplify import lookup, merged
+
+_MOST_STEPS = 32
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkReshapes(RewritePass):
+    """Move reshapes of contraction results behind the elementwise ops that follow.
+
+    Requires: packed.  Ensures: an elementwise op on the reshaped result of a contraction works
+    on the contraction's own shape, wherever its other operands allow it.
+    """
+
+    requires: ClassVar[frozenset[str]] = frozenset({"packed"})
+    lookup: ClassVar = staticmethod(lookup)
+
+    def rules(self) -> Mapping[str, Sequence[Rule]]:
+        """One rule, and the cleanup of what it leaves."""
+        return merged(VIEW_RULES, {"*": (sink,)})
+
+
+def sink(node: Node, emit: Emitter) -> Value | None:
+    """f(reshape(x), …) is reshape(f(x, …)) for elementwise f."""
+    if not has(node, Trait.ELEMENTWISE) or len(node.results) != 1:
+        return None
+    shape = node.result.type.shape
+    for value in node.present_operands:
+        view = maker(value, "reshape")
+        if view is None or value.type.shape != shape or not _is_contracted(operand(view)):
+            continue
+        target = operand(view).type.shape
+        groups = dim_groups(target, shape)
+        operands = [None if v is None else _like(v, target, shape, groups, emit)
+                    for v in node.operands]  # fmt: skip
+        if any(new is None and old is not None for new, old in zip(operands, node.operands, strict=True)):
+            continue
+        result = emit.op(node.op, operands, node.attributes)
+        if result.type.shape == target:
+            return emit.op("reshape", [result], {"shape": shape})
+    return None
+
+
+def _is_contracted(value: Value) -> bool:
+    """Whether a contraction, through elementwise ops only, makes the value."""
+    work, seen = [value], set[Value]()
+    while work and len(seen) < _MOST_STEPS:
+        current = work.pop()
+        node = current.node
+        if current in seen or node is None:
+            continue
+        seen.add(current)
+        if has(node, Trait.CONTRACTION):
+            return True
+        if has(node, Trait.ELEMENTWISE):
+            work.extend(v for v in node.present_operands if v.type.shape == current.type.shape)
+    return False
+
+
+Groups = list[tuple[tuple[int, ...], tuple[int, ...]]]
+
+
+def _like(
+    value: Value,
+    target: Sequence[Dim],
+    shape: Sequence[Dim],
+    groups: Groups | None,
+    emit: Emitter,
+) -> Value | None:
+    """`value`, an operand beside data of `shape`, for data of shape `target`."""
+    view = maker(value, "reshape")
+    if view is not None and operand(view).type.shape == target and value.type.shape == shape:
+        return operand(view)
+    if splat_of(value) is not None and value.type.rank == 0:
+        return value
+    if all(d == 1 for d in value.type.shape):
+        return emit.op("reshape", [value], {"shape": ()}) if value.type.rank else value
+    if value.type.shape == shape:
+        return emit.op("reshape", [value], {"shape": tuple(target)})
+    wanted = None if groups is None else _broadcast_shape(value, target, shape, groups)
+    return None if wanted is None else emit.op("reshape", [value], {"shape": wanted})
+
+
+def _broadcast_shape(
+    value: Value, target: Sequence[Dim], shape: Sequence[Dim], groups: Groups
+) -> tuple[Dim, ...] | None:
+    """The shape that makes `value` broadcast over `target` as it does over `shape`."""
+    sizes = (*([1] * (len(shape) - value.type.rank)), *value.type.shape)
+    result: list[Dim] = [1] * len(target)
+    for mine, theirs in groups:
+        here = [(sizes[a], shape[a]) for a in theirs if shape[a] != 1]
+        if all(size == full for size, full in here):
+            for axis in mine:
+                result[axis] = target[axis]
+        elif any(size != 1 for size, _ in here):
+            return None
+    while len(result) > 1 and result[0] == 1:
+        del result[0]
+    return tuple(result)

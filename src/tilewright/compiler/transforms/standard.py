@@ -1,0 +1,61 @@
+"""The graph passes in the order they are worth running, one per line.
+
+The pipeline runs this list; tools and tests may run a prefix.
+"""
+
+from __future__ import annotations
+
+from tilewright.compiler.passes import GraphPass
+from tilewright.compiler.transforms.convert_layout import ConvertLayout
+from tilewright.compiler.transforms.eliminate_common import EliminateCommon
+from tilewright.compiler.transforms.eliminate_dead import EliminateDead
+from tilewright.compiler.transforms.fold_constants import FoldConstants
+from tilewright.compiler.transforms.fold_scales import FoldScales
+
+from tilewright.compiler.transforms.legalize_convolution import (
+    ChoosePanel,
+    LegalizeConvolution,
+)
+from tilewright.compiler.transforms.pack_matmul import PackMatmul
+from tilewright.compiler.transforms.recognize_activations import RecognizeActivations
+from tilewright.compiler.transforms.recognize_norms import RecognizeNorms
+from tilewright.compiler.transforms.simplify import Simplify
+from tilewright.compiler.transforms.sink_reshapes import SinkReshapes
+
+
+def standard_passes(*, choose_panel: ChoosePanel) -> tuple[GraphPass, ...]:
+    """Every graph pass, in order.
+
+    Args:
+        choose_panel: (rows, columns, depth, dtype) of a contraction to the columns per panel of
+            its packed right operand; 0 leaves a matmul unpacked.
+    """
+    return (
+        # What nobody asked for is not worth looking at.
+        EliminateDead(),
+        # Values that are known are known everywhere.
+        FoldConstants(),
+        # From here constants stand right and neutral operands are gone.
+        Simplify(),
+        EliminateCommon(),
+        # From here normalizations and activations have one name each.
+        RecognizeNorms(),
+        RecognizeActivations(),
+        # From here batch normalizations are part of the weights.
+        FoldScales(),
+        FoldConstants(),
+        Simplify(),
+        # From here images are channels last.
+        ConvertLayout(),
+        # From here every contraction has a form that kernels are written for.
+        LegalizeConvolution(choose_panel=choose_panel),
+        PackMatmul(choose_panel=choose_panel),
+        SinkReshapes(),
+        Simplify(),
+        # From here weights lie in memory as kernels read them.
+        FoldConstants(),
+        EliminateCommon(),
+        EliminateDead(),
+        # From here every top-level node is a constant, a view, one kernel, or runs on the host.
+
+    )
