@@ -3,7 +3,24 @@
 `load` imports, `coverage` reports per op what is fast, falls back to the host or is unsupported.
 """
 
+from tilewright.compiler.frontends.onnx.coverage import (
+    CoverageReport,
+    OpCoverage,
+    Reason,
+    Status,
+    coverage,
+)
 from tilewright.compiler.frontends.onnx.load import ImportedModel, load, load_model
 from tilewright.compiler.frontends.onnx.model import ModelMetadata
 
-__all__ = ["ImportedModel", "ModelMetadata", "load", "load_model"]
+__all__ = [
+    "CoverageReport",
+    "ImportedModel",
+    "ModelMetadata",
+    "OpCoverage",
+    "Reason",
+    "Status",
+    "coverage",
+    "load",
+    "load_model",
+]

@@ -28,6 +28,9 @@ from tilewright.compiler.graph.schema import Array
 
 MAX_ELEMENTS: Final = 1024
 MAX_DENOMINATOR: Final = 1 << 16
+MAX_NUMBER: Final = (1 << 63) - 1
+MAX_DEGREE: Final = 16
+MAX_TERMS: Final = 64
 
 
 @final
@@ -375,7 +378,7 @@ def _cast(operands: Operands, attributes: Attributes) -> Any:
     return _map(lambda v: _cast_element(v, x.dtype, to), x.elements)
 
 
-def _where(operands: Operands, attributes: Attributes) -> Any:
+def _where(operands: Operands, _: Attributes) -> Any:
     return _map(lambda c, a, b: a if c else b, *(o.elements for o in operands))
 
 
@@ -408,7 +411,7 @@ def _slice(operands: Operands, attributes: Attributes) -> Any:
     return x
 
 
-def _reduce(combine: Callable[[Any, Any], Any], identity: int | None) -> Rule:
+def _reduce(combine: Callable[[Any, Any], Any]) -> Rule:
     def rule(operands: Operands, attributes: Attributes) -> Any:
         (x,) = operands
         result = x.elements
@@ -430,7 +433,7 @@ def _reduce(combine: Callable[[Any, Any], Any], identity: int | None) -> Rule:
     return rule
 
 
-def _clip(operands: Operands, attributes: Attributes) -> Any:
+def _clip(operands: Operands, _: Attributes) -> Any:
     result = operands[0].elements
     for bound, name in zip(operands[1:], ("max", "min"), strict=False):
         result = _map(_ARITHMETIC[name], result, bound.elements)
@@ -454,10 +457,10 @@ _RULES: Final[dict[str, Rule]] = {
     "transpose": lambda o, a: o[0].elements.transpose(a["perm"]),
     "concat": lambda o, a: np.concatenate([x.elements for x in o], axis=a["axis"]),
     "tile": lambda o, a: np.tile(o[0].elements, _integers(a["repeats"])),
-    "reduce_sum": _reduce(_ARITHMETIC["add"], 0),
-    "reduce_prod": _reduce(_ARITHMETIC["mul"], 1),
-    "reduce_min": _reduce(_ARITHMETIC["min"], None),
-    "reduce_max": _reduce(_ARITHMETIC["max"], None),
+    "reduce_sum": _reduce(_ARITHMETIC["add"]),
+    "reduce_prod": _reduce(_ARITHMETIC["mul"]),
+    "reduce_min": _reduce(_ARITHMETIC["min"]),
+    "reduce_max": _reduce(_ARITHMETIC["max"]),
 }
 
 
@@ -467,17 +470,27 @@ def follow(op: str, operands: Operands, attributes: Attributes, dtype: DType) ->
     Raises: UndecidedError when they do not follow, or the op is none of those followed.
     """
     if op in _UNARY:
-        return Contents(dtype, _map(_UNARY[op], operands[0].elements))
-    if op in _ARITHMETIC:
+        elements = _map(_UNARY[op], operands[0].elements)
+    elif op in _ARITHMETIC:
         left, right = operands
-        return Contents(dtype, _map(_ARITHMETIC[op], left.elements, right.elements))
-    rule = _RULES.get(op)
-    if rule is None:
+        elements = _map(_ARITHMETIC[op], left.elements, right.elements)
+    elif op in _RULES:
+        elements = _RULES[op](operands, attributes)
+    else:
         raise UndecidedError(f"op '{op}'")
-    elements = rule(operands, attributes)
-    if elements.size > MAX_ELEMENTS:
+    if elements.size > MAX_ELEMENTS or any(_is_absurd(v) for v in elements.flat):
         raise UndecidedError("too large")
     return Contents(dtype, elements)
+
+
+def _is_absurd(value: object) -> bool:
+    """Whether a number outgrew what shapes need; hostile models square them again and again."""
+    if isinstance(value, Ratio):
+        return value.denominator > MAX_DENOMINATOR**2 or _is_absurd(value.numerator)
+    if isinstance(value, Expr):
+        degree = max(len(monomial) for monomial, _ in value.terms)
+        return degree > MAX_DEGREE or len(value.terms) > MAX_TERMS
+    return isinstance(value, int) and abs(value) > MAX_NUMBER
 
 
 FOLLOWED: Final = frozenset({*_UNARY, *_ARITHMETIC, *_RULES})

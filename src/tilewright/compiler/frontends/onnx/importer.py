@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, final
 
+import numpy as np
 from onnx import (
     AttributeProto,
     FunctionProto,
@@ -22,13 +23,15 @@ from onnx import (
 )
 
 from tilewright.base import symbolic
-from tilewright.base.errors import InternalError, ModelError, TilewrightError
+from tilewright.base.errors import InternalError, ModelError, TilewrightError, UserError
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.frontends.onnx import table
 from tilewright.compiler.frontends.onnx.attributes import AttributeReader, text_of
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.emitter import Emitter
 from tilewright.compiler.frontends.onnx.model import (
+    NEWEST_OPSET,
+    OLDEST_OPSET,
     OpenModel,
     metadata_of,
     normal_domain,
@@ -44,6 +47,7 @@ from tilewright.compiler.frontends.onnx.scope import Record, Scope
 from tilewright.compiler.frontends.onnx.signature import (
     Dimensions,
     InputShapes,
+    InputValues,
     described,
     type_proto,
 )
@@ -67,12 +71,18 @@ _MALFORMED: Final = (ArithmeticError, LookupError, TypeError, ValueError, Memory
 class Importer:
     """Imports one model; afterwards `graph`, `problems` and `records` say what came of it."""
 
-    def __init__(self, model: OpenModel, input_shapes: InputShapes | None = None) -> None:
+    def __init__(
+        self,
+        model: OpenModel,
+        input_shapes: InputShapes | None = None,
+        input_values: InputValues | None = None,
+    ) -> None:
         self.model: OpenModel = model
         self.graph: Graph = Graph(metadata_of(model).name)
         self.emitter: Emitter = Emitter(self.graph)
         self.problems: list[Problem] = []
         self.records: list[Record] = []
+        self.weight_bytes: int = 0
         self._budget: int = MAX_NODES
         self._record: Record | None = None
         self._types: dict[str, ValueInfoProto] = {}
@@ -81,6 +91,7 @@ class Importer:
             for f in model.proto.functions
         }
         self._input_shapes: InputShapes | None = input_shapes
+        self._input_values: InputValues = input_values or {}
 
     # --- the model
 
@@ -90,6 +101,7 @@ class Importer:
         Raises: UserError when `input_shapes` does not fit the model.
         """
         proto = self.model.proto.graph
+        self._check_opset()
         for info in (*proto.value_info, *proto.output):
             self._types[text_of(info.name)] = info
         scope = Scope(opset_versions(self.model.proto))
@@ -98,6 +110,13 @@ class Importer:
         for node in proto.node:
             self._node(node, scope)
         self._outputs(proto, scope)
+
+    def _check_opset(self) -> None:
+        opset = opset_versions(self.model.proto).get("")
+        if opset is not None and not OLDEST_OPSET <= opset <= NEWEST_OPSET:
+            text = f"uses opset {opset}, expected {OLDEST_OPSET} to {NEWEST_OPSET}"
+            hint = "convert it with onnx.version_converter.convert_version"
+            self._problem(None, "", UnsupportedError(text, hint=hint))
 
     def _location(self, name: str) -> Location:
         return Location(self.model.file, name)
@@ -119,6 +138,7 @@ class Importer:
                     if tensor is not None
                     else sparse_to_array(sparse, storage)
                 )
+                self.weight_bytes += array.nbytes
                 scope.names[name] = self.emitter.constant(array, name)
             except TilewrightError as error:
                 error.message = f"initializer '{name}': {error.message}"
@@ -130,6 +150,13 @@ class Importer:
         # default that a caller could replace.  A compiled model keeps the default.
         inputs = [v for v in proto.input if text_of(v.name) not in scope.names]
         dimensions = Dimensions(inputs, self._input_shapes)
+        known = [text_of(v.name) for v in inputs]
+        for name in self._input_values:
+            if name not in known:
+                raise UserError(
+                    f"input_values names '{name}', which is no input of the model",
+                    hint=did_you_mean(name, known) or f"inputs: {' '.join(known)}",
+                )
         for proto_value in inputs:
             name = text_of(proto_value.name)
             try:
@@ -142,8 +169,25 @@ class Importer:
             if name in scope.names:
                 self._problem(None, name, ModelError(f"input '{name}' is listed twice"))
                 continue
+            if name in self._input_values:
+                scope.names[name] = self._fixed(value)
+                continue
             self.graph.inputs.append(value)
             scope.names[name] = self.emitter.of_value(value)
+
+    def _fixed(self, value: Value) -> Tensor:
+        """An input that the caller gave a value, as a constant of the type it has."""
+        array = np.asarray(self._input_values[value.name], value.type.dtype.numpy)
+        fits = array.ndim == value.type.rank and all(
+            not isinstance(d, int) or d == n
+            for d, n in zip(value.type.shape, array.shape, strict=True)
+        )
+        if not fits:
+            raise UserError(
+                f"input_values has shape {list(array.shape)}, expected {value.type}",
+                location=f"input '{value.name}'",
+            )
+        return self.emitter.constant(array, value.name)
 
     def _outputs(self, proto: GraphProto, scope: Scope) -> None:
         if not proto.output:

@@ -6,9 +6,9 @@ Called by the pipeline and the API.  Not coverage reports (see `coverage`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
-from tilewright.base.errors import ModelError, TilewrightError
+from tilewright.base.errors import TilewrightError
 from tilewright.compiler.frontends.onnx.importer import Importer
 from tilewright.compiler.frontends.onnx.model import (
     ModelMetadata,
@@ -17,9 +17,13 @@ from tilewright.compiler.frontends.onnx.model import (
     metadata_of,
     open_model,
 )
-from tilewright.compiler.frontends.onnx.problems import report
-from tilewright.compiler.frontends.onnx.signature import InputShapes
+from tilewright.compiler.frontends.onnx.problems import Problem, report
+from tilewright.compiler.frontends.onnx.signature import InputShapes, InputValues
 from tilewright.compiler.graph.ir import Graph
+
+_MALFORMED: Final = (
+    ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError,
+)  # fmt: skip
 
 
 @final
@@ -31,40 +35,55 @@ class ImportedModel:
     metadata: ModelMetadata
 
 
-def load(source: Source, *, input_shapes: InputShapes | None = None) -> Graph:
+def load(
+    source: Source,
+    *,
+    input_shapes: InputShapes | None = None,
+    input_values: InputValues | None = None,
+) -> Graph:
     """The graph of an ONNX model.
 
     Args:
         source: a path, the bytes of a model, or a `ModelProto`.
         input_shapes: sizes (int) or names (str) of the dimensions of some inputs; a size fixes
             a dynamic dimension wherever the model uses its name.
+        input_values: inputs that become constants, such as a shape that the model takes as data.
 
     Raises: ModelError naming everything that is wrong or unsupported, in one go.
     """
-    return load_model(source, input_shapes=input_shapes).graph
+    return load_model(source, input_shapes=input_shapes, input_values=input_values).graph
 
 
-def load_model(source: Source, *, input_shapes: InputShapes | None = None) -> ImportedModel:
+def load_model(
+    source: Source,
+    *,
+    input_shapes: InputShapes | None = None,
+    input_values: InputValues | None = None,
+) -> ImportedModel:
     """Like `load`, with the model's name, opsets and producer."""
     model = open_model(source)
-    importer = import_model(model, input_shapes)
+    importer = import_model(model, input_shapes, input_values)
     if importer.problems:
         raise report(importer.problems, model.file)
     return ImportedModel(importer.graph, metadata_of(model))
 
 
-def import_model(model: OpenModel, input_shapes: InputShapes | None = None) -> Importer:
+def import_model(
+    model: OpenModel,
+    input_shapes: InputShapes | None = None,
+    input_values: InputValues | None = None,
+) -> Importer:
     """Run the importer; what it found wrong stands in `problems`.
 
-    Raises: ModelError for a model that protobuf accepts but that makes no sense at all.
+    Raises: UserError when `input_shapes` or `input_values` do not fit the model.
     """
-    importer = Importer(model, input_shapes)
+    importer = Importer(model, input_shapes, input_values)
     try:
         importer.run()
     except TilewrightError:
         raise
-    except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
-        raise ModelError(
-            f"the model is malformed ({type(error).__name__}: {error})", location=model.file
-        ) from error
+    except _MALFORMED as error:
+        # Bytes that protobuf accepts but that make no sense as a model.
+        text = f"the model is malformed ({type(error).__name__}: {error})"
+        importer.problems.append(Problem("", "", text.split("\n")[0][:200]))
     return importer

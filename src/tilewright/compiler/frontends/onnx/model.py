@@ -85,13 +85,6 @@ def _checked(model: OpenModel) -> OpenModel:
     proto = model.proto
     if not proto.HasField("graph"):
         raise ModelError("is not an ONNX model: it has no graph", location=model.file)
-    opset = opset_versions(proto).get("")
-    if opset is not None and not OLDEST_OPSET <= opset <= NEWEST_OPSET:
-        raise ModelError(
-            f"uses opset {opset}, expected {OLDEST_OPSET} to {NEWEST_OPSET}",
-            location=model.file,
-            hint="convert it with onnx.version_converter.convert_version",
-        )
     return model
 
 

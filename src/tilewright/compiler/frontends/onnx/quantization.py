@@ -17,6 +17,7 @@ from tilewright.base.dtypes import DType
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.contraction import matmul
 from tilewright.compiler.frontends.onnx.convolution import conv
+from tilewright.compiler.frontends.onnx.elementwise import convert
 from tilewright.compiler.frontends.onnx.emitter import Emitter
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.frontends.onnx.tensors import dtype_of
@@ -39,13 +40,20 @@ def _scalar_like(e: Emitter, x: Tensor | None) -> Tensor | None:
 def _quantize(call: Call) -> Tensor:
     e, x, scale, zero = call.emitter, call.tensor(0), call.tensor(1), call.optional(2)
     code = call.integer("output_dtype", 0)
-    call.flag("saturate", default=True)
+    saturate = call.flag("saturate", default=True)
     call.integer("precision", 0)
     dtype = dtype_of(code) if code else dtypes.u8
     block = call.integer("block_size", 0)
     axis = _axis(call, x.rank)
     if x.rank != 1 or block == 0:
         scale, zero = _need(_scalar_like(e, scale)), _scalar_like(e, zero)
+    target = dtype if zero is None else zero.dtype
+    if target.is_float and block == 0:
+        # 8-bit floats: no rounding to whole numbers, and a zero point of zero.
+        if scale.rank:
+            scale = e.reshape(scale, (*scale.shape, *([1] * (x.rank - 1 - axis))))
+        quotient = e.op("div", x, e.cast(scale, x.dtype))
+        return convert(e, quotient, target, saturate=saturate)
     return e.op(
         "quantize_linear",
         x,
@@ -53,7 +61,7 @@ def _quantize(call: Call) -> Tensor:
         zero,
         axis=axis,
         block_size=block,
-        dtype=dtype if zero is None else zero.dtype,
+        dtype=target,
     )
 
 

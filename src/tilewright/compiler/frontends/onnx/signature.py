@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, final
 
+from numpy.typing import ArrayLike
 from onnx import TensorShapeProto, TypeProto, ValueInfoProto
 
 from tilewright.base import symbolic
@@ -23,6 +24,7 @@ from tilewright.compiler.frontends.onnx.tensors import dtype_of
 from tilewright.compiler.graph.schema import TensorType
 
 InputShapes = Mapping[str, Sequence[int | str]]
+InputValues = Mapping[str, ArrayLike]
 _OPERATORS: Final = "+-*/%()"
 MAX_DIM: Final = 1 << 48
 

@@ -19,6 +19,7 @@ from tilewright.compiler.frontends.onnx import (
     quantization,
     recurrent,
     reduction,
+    resize,
     sequences,
     shapes,
 )
@@ -34,6 +35,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     quantization.ROWS,
     recurrent.ROWS,
     reduction.ROWS,
+    resize.ROWS,
     sequences.ROWS,
     shapes.ROWS,
 )
