@@ -8,6 +8,7 @@ from tilewright.compiler.transforms.eliminate_common import EliminateCommon
 from tilewright.compiler.transforms.eliminate_dead import EliminateDead
 from tilewright.compiler.transforms.fold_constants import FoldConstants
 from tilewright.compiler.transforms.fold_scales import FoldScales
+from tilewright.compiler.transforms.fuse_kernels import FuseKernels
 from tilewright.compiler.transforms.legalize_convolution import (
     ChoosePanel,
     LegalizeConvolution,
@@ -26,6 +27,7 @@ __all__ = [
     "EliminateDead",
     "FoldConstants",
     "FoldScales",
+    "FuseKernels",
     "LegalizeConvolution",
     "PackMatmul",
     "RecognizeActivations",

@@ -55,6 +55,8 @@ def sink(node: Node, emit: Emitter) -> Value | None:
         if view is None or value.type.shape != shape or not _is_contracted(operand(view)):
             continue
         target = operand(view).type.shape
+        if len(target) >= len(shape):
+            continue  # only toward fewer axes, or two views would chase each other
         groups = dim_groups(target, shape)
         operands = [None if v is None else _like(v, target, shape, groups, emit)
                     for v in node.operands]  # fmt: skip

@@ -11,6 +11,7 @@ from tilewright.compiler.transforms.eliminate_common import EliminateCommon
 from tilewright.compiler.transforms.eliminate_dead import EliminateDead
 from tilewright.compiler.transforms.fold_constants import FoldConstants
 from tilewright.compiler.transforms.fold_scales import FoldScales
+from tilewright.compiler.transforms.fuse_kernels import FuseKernels
 
 from tilewright.compiler.transforms.legalize_convolution import (
     ChoosePanel,
@@ -57,5 +58,6 @@ def standard_passes(*, choose_panel: ChoosePanel) -> tuple[GraphPass, ...]:
         EliminateCommon(),
         EliminateDead(),
         # From here every top-level node is a constant, a view, one kernel, or runs on the host.
+        FuseKernels(),
 
     )

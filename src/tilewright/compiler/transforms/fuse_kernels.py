@@ -1,0 +1,334 @@
+"""Fusion: which nodes share a kernel.
+
+A kernel has at most one anchor (contraction, rows, pooling, reduction).  What follows the anchor
+elementwise goes into its store (epilogue); what precedes elementwise or moves elements goes into
+its loads (prologue), for contractions only moves that stay linear and only on the left operand.
+Nothing expensive is computed twice, and no kernel depends on itself through others.  Reshapes at
+the border of a kernel stay outside as views.  How a kernel loops is the schedule's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final, final
+
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.editor import Editor
+from tilewright.compiler.graph.ir import Graph, Node, Value
+from tilewright.compiler.passes import GraphPass, PassContext, PassResult
+from tilewright.compiler.transforms.fusion_build import build_kernels
+from tilewright.compiler.transforms.fusion_classes import (
+    ANCHORS,
+    Role,
+    is_border,
+    is_cheap,
+    is_left_operand,
+    is_repeatable,
+    keeps_last_axis,
+    reads_linearly,
+)
+from tilewright.compiler.transforms.fusion_groups import Group, Groups
+from tilewright.compiler.transforms.matching import maker, operand
+
+_MOST_STEPS: Final = 24  # epilogue nodes looked at before they must meet in one value
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FuseKernels(GraphPass):
+    """Put every node into a kernel: a `fused` node with a region, or alone.
+
+    Requires: folded, live (no unused nodes).  Ensures: each top-level node is a constant, a view
+    (`reshape`), a `fused` node or a single op with a kernel, or an op for the host.
+
+    Args:
+        border_epilogue: let a contraction, pooling … write into the inside of a padded tensor.
+        border_through_view: the same when a reshape stands between (the places are not linear).
+        right_moves: let an unpacked matmul read its right operand through linear moves.
+        most_operands: kernels do not grow beyond that many operands.
+        most_nodes: kernels do not grow beyond that many nodes.
+    """
+
+    ensures: ClassVar[frozenset[str]] = frozenset({"fused"})
+    level: ClassVar[int] = 1
+    border_epilogue: bool = True
+    border_through_view: bool = True
+    right_moves: bool = True
+    most_operands: int = 24
+    most_nodes: int = 64
+
+    def run(self, graph: Graph, context: PassContext) -> PassResult:
+        """Epilogues of anchors, then prologues and the rest, then the regions."""
+        del context
+        with Editor(graph) as edit:
+            groups = Groups(graph, edit)
+            for kind in ANCHORS:
+                for node in graph.nodes:
+                    if groups.role(node) is kind:
+                        self._grow_epilogue(groups.start(node, kind), groups)
+            for node in reversed(graph.nodes):
+                self._place(node, groups)
+            count = build_kernels(groups)
+            return PassResult(edit.modified, {"kernels": count} if count else {})
+
+    # --- epilogue ------------------------------------------------------------------------
+
+    def _grow_epilogue(self, group: Group, groups: Groups) -> None:
+        while len(group.nodes) < self.most_nodes:
+            if groups.is_output(group.output):
+                return
+            if self._take_elementwise(group, groups):
+                continue
+            if not self._take_move(group, groups):
+                return
+
+    def _take_elementwise(self, group: Group, groups: Groups) -> bool:
+        """Take the smallest set of elementwise users after which one value leaves again."""
+        nodes = set(group.nodes)
+        shape = group.output.type.shape
+        for _ in range(_MOST_STEPS):
+            candidate = self._next_user(nodes, shape, groups)
+            if candidate is None:
+                return False
+            nodes.add(candidate)
+            nodes.update(_free_operands(candidate, groups))
+            leaving = groups.outputs(nodes)
+            if len(leaving) == 1 and leaving[0].node is not None:
+                if len(_reads(nodes, groups)) > self.most_operands:
+                    return False
+                group.root = leaving[0].node
+                groups.take(group, nodes)
+                return True
+        return False
+
+    def _next_user(
+        self, nodes: set[Node], shape: tuple[Dim, ...], groups: Groups
+    ) -> Node | None:
+        users = {
+            user
+            for value in groups.outputs(nodes)
+            for user in groups.edit.users(value)
+            if user not in nodes
+        }
+        for user in groups.ordered(users):
+            if self._fits_epilogue(user, nodes, shape, groups):
+                return user
+        return None
+
+    def _fits_epilogue(
+        self, user: Node, nodes: set[Node], shape: tuple[Dim, ...], groups: Groups
+    ) -> bool:
+        if groups.role(user) is not Role.POINTWISE or user in groups.of:
+            return False
+        if user.result.type.shape != shape:
+            return False
+        return not any(
+            (v.node is None or v.node not in nodes) and groups.depends(v, nodes)
+            for v in user.present_operands
+        )
+
+    def _take_move(self, group: Group, groups: Groups) -> bool:
+        """Take a move of the result that the store can do; a border is the last thing."""
+        user = groups.edit.sole_user(group.output)
+        if user is None or user in groups.of:
+            return False
+        if user.op == "transpose" and keeps_last_axis(user) and group.kind is Role.CONTRACTION:
+            group.root = user
+            groups.take(group, [user])
+            return True
+        through: list[Node] = []
+        border = user
+        if groups.role(user) is Role.VIEW and self.border_through_view:
+            through = [user]
+            border = groups.edit.sole_user(user.result)
+        if border is None or border in groups.of or not self.border_epilogue:
+            return False
+        if not is_border(border) or operand(border).node not in (group.root, *through):
+            return False
+        group.root = border
+        groups.take(group, [*through, border, *_free_operands(border, groups)])
+        return False
+
+    # --- prologue and the rest -----------------------------------------------------------
+
+    def _place(self, node: Node, groups: Groups) -> None:
+        """Complete the group that `node` is the root of, or start one for a node without."""
+        role = groups.role(node)
+        group = groups.of.get(node)
+        if group is None:
+            if role in (Role.HOST, Role.NONE, Role.VIEW) or not _is_needed(node, groups):
+                return
+            group = groups.start(node, role)
+        if group.root is node:
+            _Prologue(self, group, groups).grow()
+
+
+def _free_operands(node: Node, groups: Groups) -> list[Node]:
+    """The makers of operands that cost nothing, and theirs."""
+    found: list[Node] = []
+    work = [v.node for v in node.present_operands]
+    while work:
+        current = work.pop()
+        if current is not None and groups.role(current) is Role.FREE:
+            found.append(current)
+            work.extend(v.node for v in current.present_operands)
+    return found
+
+
+def _reads(nodes: set[Node], groups: Groups) -> set[Value]:
+    del groups
+    return {
+        v for n in nodes for v in n.present_operands if v.node is None or v.node not in nodes
+    }
+
+
+def _is_needed(node: Node, groups: Groups) -> bool:
+    """Whether some user has not repeated the node for itself."""
+    role = groups.role(node)
+    for value in node.results:
+        if groups.is_output(value):
+            return True
+        for user in groups.edit.users(value):
+            group = groups.of.get(user)
+            if group is None:
+                # Constants, views and host ops read from memory; unneeded users do not count.
+                if groups.role(user) in (Role.VIEW, Role.HOST):
+                    return True
+                if is_repeatable(user, groups.role(user)) and not _is_needed(user, groups):
+                    continue
+                return True
+            if node not in group.nodes:
+                return True
+    return role is not Role.FREE and not is_repeatable(node, role)
+
+
+class _Prologue:
+    """Takes makers of operands into one group, as far as that saves memory traffic."""
+
+    def __init__(self, options: FuseKernels, group: Group, groups: Groups) -> None:
+        self.options: FuseKernels = options
+        self.group: Group = group
+        self.groups: Groups = groups
+        # How often each node of the group is evaluated, as a number of elements.
+        self.evaluations: dict[Node, Dim] = {
+            node: _size(node) for node in group.nodes
+        }
+
+    def grow(self) -> None:
+        """Try every operand, and the operands of what was taken."""
+        work = list(reversed(self.groups.ordered(self.group.nodes)))
+        while work:
+            user = work.pop(0)
+            for value in user.present_operands:
+                node = value.node
+                if node is None or node in self.group.nodes:
+                    continue
+                if len(self.group.nodes) >= self.options.most_nodes:
+                    return
+                if self._wanted(node, user):
+                    self.groups.take(self.group, [node])
+                    self.evaluations[node] = self._evaluations(node)
+                    work.append(node)
+
+    def _wanted(self, node: Node, user: Node) -> bool:
+        role = self.groups.role(node)
+        if role is Role.FREE:
+            return True
+        if role not in (Role.POINTWISE, Role.MAP, Role.VIEW) or node in self.groups.of:
+            return False
+        users = self.groups.edit.users(node.result)
+        shared = self.groups.is_output(node.result) or any(
+            u not in self.group.nodes for u in users
+        )
+        if shared and not is_repeatable(node, role):
+            return False
+        if shared and role is Role.VIEW:
+            return False
+        return self._fits(node, role, user) and self._operands_stay_few(node)
+
+    def _operands_stay_few(self, node: Node) -> bool:
+        reads = _reads({*self.group.nodes, node}, self.groups)
+        return len(reads) <= self.options.most_operands
+
+    def _fits(self, node: Node, role: Role, user: Node) -> bool:
+        """Whether the group's loops can read `user`'s operand through `node`."""
+        anchor = self.groups.role(user)
+        if anchor is Role.CONTRACTION:
+            return self._contraction_reads(node, role, user)
+        if anchor in (Role.POOLING, Role.ALONE):
+            return False
+        if self.group.kind is Role.CONTRACTION:
+            return self._contraction_side(node, role, user)
+        if anchor is Role.PACKING:
+            return role is not Role.POINTWISE or is_cheap(node)
+        if anchor in (Role.ROWS, Role.REDUCTION) or self.group.kind is Role.ROWS:
+            return self._row_reads(node, role, user)
+        return role is not Role.POINTWISE or self._computed_once(node)
+
+    def _contraction_reads(self, node: Node, role: Role, user: Node) -> bool:
+        if not reads_linearly(node, role):
+            return False
+        if is_left_operand(user, node.result):
+            return True
+        return self.options.right_moves and user.op == "matmul" and role is not Role.POINTWISE
+
+    def _contraction_side(self, node: Node, role: Role, user: Node) -> bool:
+        """Behind the anchor: small operands of the epilogue; before it: chains of linear moves."""
+        if self._feeds_anchor(user):
+            return reads_linearly(node, role)
+        if role is Role.POINTWISE:
+            return is_cheap(node) and self._computed_once(node)
+        return reads_linearly(node, role) and node.op != "transpose"
+
+    def _feeds_anchor(self, node: Node) -> bool:
+        """Whether the anchor is reached from `node` within the group."""
+        seen, work = set[Node](), [node]
+        while work:
+            current = work.pop()
+            if current in seen or current not in self.group.nodes:
+                continue
+            seen.add(current)
+            if self.groups.role(current) is Role.CONTRACTION:
+                return True
+            work.extend(u for v in current.results for u in self.groups.edit.users(v))
+        return False
+
+    def _row_reads(self, node: Node, role: Role, user: Node) -> bool:
+        if role is Role.POINTWISE:
+            return self._computed_once(node)
+        if role is Role.VIEW or node.op == "transpose":
+            return reads_linearly(node, role) and (
+                role is Role.VIEW or keeps_last_axis(node)
+            )
+        del user
+        return True
+
+    def _evaluations(self, node: Node) -> Dim:
+        """The most elements for which a user in the group asks."""
+        most: Dim = 0
+        for user in self.groups.edit.users(node.result):
+            if user not in self.group.nodes:
+                continue
+            asked = self.evaluations.get(user, 0)
+            reduces = self.groups.role(user) in (Role.ROWS, Role.REDUCTION)
+            asked = _size(node) if reduces else asked
+            if isinstance(most, int) and (not isinstance(asked, int) or asked > most):
+                most = asked
+        return most
+
+    def _computed_once(self, node: Node) -> bool:
+        if is_cheap(node):
+            return True
+        asked, own = self._evaluations(node), _size(node)
+        if isinstance(asked, int) and isinstance(own, int):
+            return asked <= own
+        return asked == own
+
+
+def _size(node: Node) -> Dim:
+    return node.results[0].type.element_count if node.results else 0
+
+
+def root_of(value: Value) -> Node | None:
+    """The node that makes a value."""
+    return maker(value)

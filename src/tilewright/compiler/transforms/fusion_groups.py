@@ -1,0 +1,127 @@
+"""Groups of nodes that become kernels, and the question whether a group stays acyclic.
+
+Bookkeeping for `fuse_kernels`: who belongs where, what a group reads and yields, and which groups
+depend on which.  No policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import final
+
+from tilewright.compiler.graph.editor import Editor
+from tilewright.compiler.graph.ir import Graph, Node, Value
+from tilewright.compiler.transforms.fusion_classes import Role, role_of
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Group:
+    """One kernel in the making; `root` makes what leaves it."""
+
+    root: Node
+    kind: Role
+    nodes: set[Node] = field(default_factory=set[Node])
+
+    @property
+    def output(self) -> Value:
+        """What the group yields."""
+        return self.root.results[0]
+
+
+@final
+class Groups:
+    """The state of fusion over one graph."""
+
+    def __init__(self, graph: Graph, edit: Editor) -> None:
+        self.graph: Graph = graph
+        self.edit: Editor = edit
+        self.place: dict[Node, int] = {node: i for i, node in enumerate(graph.nodes)}
+        self.roles: dict[Node, Role] = {node: role_of(node) for node in graph.nodes}
+        self.of: dict[Node, Group] = {}
+        self.all: list[Group] = []
+
+    def role(self, node: Node) -> Role:
+        """The part of the node."""
+        return self.roles[node]
+
+    def start(self, node: Node, kind: Role) -> Group:
+        """A new group with one node."""
+        group = Group(node, kind, {node})
+        self.of[node] = group
+        self.all.append(group)
+        return group
+
+    def take(self, group: Group, nodes: Iterable[Node]) -> None:
+        """Put nodes that belong to nobody into `group`; repeatable ones stay free for others."""
+        for node in nodes:
+            group.nodes.add(node)
+            if self.roles[node] is not Role.FREE:
+                self.of.setdefault(node, group)
+
+    def is_output(self, value: Value) -> bool:
+        """Whether the graph returns the value."""
+        return self.edit.is_output(value)
+
+    def escapes(self, value: Value, nodes: set[Node]) -> bool:
+        """Whether `value` is needed outside `nodes`."""
+        if self.is_output(value):
+            return True
+        return any(user not in nodes for user in self.edit.users(value))
+
+    def outputs(self, nodes: set[Node]) -> list[Value]:
+        """What `nodes` make that is needed outside them (repeatable makers aside)."""
+        return [
+            value
+            for node in nodes
+            if self.roles[node] is not Role.FREE
+            for value in node.results
+            if self.escapes(value, nodes)
+        ]
+
+    def inputs(self, group: Group) -> list[Value]:
+        """What the group reads from outside, in order of first use."""
+        found: dict[Value, None] = {}
+        for node in self.ordered(group.nodes):
+            for value in node.present_operands:
+                if value.node is None or value.node not in group.nodes:
+                    found[value] = None
+        return list(found)
+
+    def ordered(self, nodes: Iterable[Node]) -> list[Node]:
+        """Nodes in graph order."""
+        return sorted(nodes, key=self.place.__getitem__)
+
+    def depends(self, value: Value, nodes: set[Node]) -> bool:
+        """Whether computing `value` needs something that `nodes` make, groups taken whole."""
+        first = min(self.place[n] for n in nodes)
+        work = [value.node] if value.node is not None else []
+        seen: set[Node] = set()
+        while work:
+            node = work.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if node in nodes:
+                return True
+            members = self._members(node)
+            # A group that ends before `nodes` begin cannot read from them.
+            if max(self.place[m] for m in members) < first:
+                continue
+            seen.update(members)
+            work.extend(_makers(members))
+            if any(m in nodes for m in members):
+                return True
+        return False
+
+    def _members(self, node: Node) -> set[Node]:
+        group = self.of.get(node)
+        return {node} if group is None else group.nodes
+
+
+def _makers(nodes: Iterable[Node]) -> Iterator[Node]:
+    for node in nodes:
+        for value in node.present_operands:
+            if value.node is not None:
+                yield value.node
