@@ -7,7 +7,7 @@ mixed radix.  Called by the primitives' checks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -16,16 +16,20 @@ from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.kernel.ir import (
     Binary,
     Buffer,
+    Compare,
+    Const,
     Expression,
     Fma,
     For,
     If,
+    Index,
     Load,
     Space,
     Statement,
     Store,
 )
 from tilewright.compiler.kernel.rewrite import (
+    as_symbol,
     payloads,
     statement_expressions,
     subexpressions,
@@ -34,6 +38,10 @@ from tilewright.compiler.kernel.rewrite import (
 from tilewright.compiler.schedule.tree import reference
 
 COMMUTATIVE: Final = frozenset({"add", "mul", "min", "max", "and", "or", "xor"})
+
+
+Fact = tuple[Dim, Dim]
+"""Something known to hold: the first dimension is at most the second."""
 
 
 @final
@@ -48,10 +56,15 @@ class Access:
     update: str | None = None  # the operator when it belongs to `T[i] = T[i] op e`
     statement: Statement | None = None
     lanes: int = 1
+    facts: tuple[
+        Fact, ...
+    ] = ()  # what the guards between the body and the access establish
 
 
 def accesses(
-    body: Sequence[Statement], inner: tuple[For, ...] = (), *, loops_inside: bool = True
+    body: Sequence[Statement],
+    inner: tuple[For, ...] = (),
+    facts: tuple[Fact, ...] = (),
 ) -> list[Access]:
     """Every access in `body`, in program order (a store's loads before its write)."""
     found: list[Access] = []
@@ -67,32 +80,23 @@ def accesses(
             )
             found.append(
                 Access(
-                    load.buffer,
-                    load.indices,
-                    False,
-                    inner,
-                    of_update,
-                    statement,
-                    load.lanes,
+                    load.buffer, load.indices, False, inner, of_update, statement, load.lanes,
+                    facts,
                 )
-            )
+            )  # fmt: skip
         if isinstance(statement, Store):
             lanes = statement.value.lanes
             found.append(
                 Access(
-                    statement.buffer,
-                    statement.indices,
-                    True,
-                    inner,
-                    update,
-                    statement,
-                    lanes,
+                    statement.buffer, statement.indices, True, inner, update, statement, lanes,
+                    facts,
                 )
-            )
-        elif isinstance(statement, For) and loops_inside:
-            found.extend(accesses(statement.body, (*inner, statement)))
-        elif isinstance(statement, If) and loops_inside:
-            found.extend(accesses(statement.body, inner))
+            )  # fmt: skip
+        elif isinstance(statement, For):
+            found.extend(accesses(statement.body, (*inner, statement), facts))
+        elif isinstance(statement, If):
+            more = tuple(known_facts((statement,)))
+            found.extend(accesses(statement.body, inner, (*facts, *more)))
     return found
 
 
@@ -140,12 +144,28 @@ def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
 
     Inner loops of the two run independently; variables outside are the same for both.
     """
-    renamed = {loop.var.name: _primed(loop.var) for loop in second.inner}
+    upper = _limits(first, second)
+    plain = {
+        loop.var.name: symbolic.symbol(
+            loop.var.name, loop.var.lower, upper(loop.var, first)
+        )
+        for loop in first.inner
+    }
+    renamed = {
+        loop.var.name: symbolic.symbol(
+            loop.var.name + "'", loop.var.lower, upper(loop.var, second)
+        )
+        for loop in second.inner
+    }
     pairs = [
-        (x, substitute_dim(y, renamed))
+        (substitute_dim(x, plain), substitute_dim(y, renamed))
         for x, y in zip(first.indices, second.indices, strict=True)
     ]
-    pending = {var.name: var for var in shared if var.upper != 0}
+    pending = {
+        var.name: Symbol(var.name, var.lower, _most(upper(var, first), upper(var, second)))
+        for var in shared
+        if var.upper != 0
+    }
     progress = first.lanes == second.lanes == 1
     while pending and progress:
         progress = False
@@ -153,6 +173,29 @@ def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
             for name in _determined(x, y, pending):
                 progress = pending.pop(name, None) is not None or progress
     return not pending
+
+
+def _most(left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else max(left, right)
+
+
+def _limits(*both: Access) -> Callable[[Symbol, Access], int | None]:
+    """The highest value of a loop variable at an access, given its guards."""
+    known: dict[tuple[int, str], int] = {}
+    for access in both:
+        for low, high in access.facts:
+            var = as_symbol(low)
+            if var is not None and isinstance(high, int):
+                key = (id(access), var.name)
+                known[key] = min(high, known.get(key, high))
+
+    def upper(var: Symbol, access: Access) -> int | None:
+        limit = known.get((id(access), var.name))
+        if limit is None or var.upper is None:
+            return var.upper if limit is None else limit
+        return min(limit, var.upper)
+
+    return upper
 
 
 def _primed(var: Symbol) -> Dim:
@@ -199,11 +242,40 @@ def disjoint(first: Access, second: Access, shared: Iterable[Symbol] = ()) -> bo
     renamed |= {var.name: _primed(var) for var in shared}
     if first.lanes != 1 or second.lanes != 1:
         return False
+    first_facts = first.facts
+    second_facts = [
+        (substitute_dim(low, renamed), substitute_dim(high, renamed))
+        for low, high in second.facts
+    ]
     for x, y in zip(first.indices, second.indices, strict=True):
-        lower, upper = symbolic.bounds(x - substitute_dim(y, renamed))
+        other = substitute_dim(y, renamed)
+        lower, upper = symbolic.bounds(x - other)
         if (lower is not None and lower > 0) or (upper is not None and upper < 0):
             return True
+        if _below(x, first_facts, other, second_facts):
+            return True
+        if _below(other, second_facts, x, first_facts):
+            return True
     return False
+
+
+def _below(x: Dim, x_facts: Sequence[Fact], y: Dim, y_facts: Sequence[Fact]) -> bool:
+    """Whether `x < y`, from bounds and from what holds at each."""
+    if not x_facts and not y_facts:
+        return False
+    highest = symbolic.bounds(x)[1]
+    for low, high in x_facts:
+        above = symbolic.bounds(x - low)[1]
+        limit = None if above is None else symbolic.bounds(high + above)[1]
+        if limit is not None:
+            highest = limit if highest is None else min(limit, highest)
+    lowest = symbolic.bounds(y)[0]
+    for low, high in y_facts:
+        below = symbolic.bounds(y - high)[0]
+        limit = None if below is None else symbolic.bounds(low + below)[0]
+        if limit is not None:
+            lowest = limit if lowest is None else max(limit, lowest)
+    return highest is not None and lowest is not None and highest < lowest
 
 
 def conflict(
@@ -220,6 +292,21 @@ def conflict(
             if a.update is not None and a.update == b.update:
                 continue
             if not distinct(a, b, shared) and not disjoint(a, b, shared):
+                return (a, b)
+    return None
+
+
+def overlap(
+    first: Iterable[Access], second: Sequence[Access]
+) -> tuple[Access, Access] | None:
+    """A pair, at least one writing, that may touch the same element at all."""
+    for a in first:
+        for b in second:
+            if a.buffer is not b.buffer or not (a.write or b.write):
+                continue
+            if a.update is not None and a.update == b.update:
+                continue
+            if not disjoint(a, b):
                 return (a, b)
     return None
 
@@ -318,21 +405,81 @@ def _spans(x: Dim, y: Dim, own: dict[str, For], read: Access) -> bool:
     return within(y - rest, size, read.inner)
 
 
-def within(offset: Dim, size: Dim, loops: Sequence[For] = ()) -> bool:
-    """Whether `0 <= offset < size`, given the loops whose variables `offset` uses."""
+def within(
+    offset: Dim, size: Dim, loops: Sequence[For] = (), facts: Sequence[Fact] = ()
+) -> bool:
+    """Whether `0 <= offset < size`, given the loops around and what guards established."""
     lower, _ = symbolic.bounds(offset)
     if lower is None or lower < 0:
         return False
     if symbolic.proves_less(offset, size):
         return True
-    # A variable is at most its extent - 1 even where the extent is symbolic.
-    highest = offset
+    if symbolic.proves_less(_highest(offset, loops), size):
+        return True
+    for low, high in facts:
+        # The offset exceeds `low`, hence `high`, by at most this.
+        above = symbolic.bounds(_highest(offset - low, loops))[1]
+        if above is not None and symbolic.proves_less(high + above, size):
+            return True
+    return False
+
+
+def _highest(value: Dim, loops: Sequence[For]) -> Dim:
+    """An upper bound of `value`: variables at their last iteration, quotients not rounded."""
     for loop in reversed(loops):
-        split = symbolic.linear(highest, loop.var.name)
-        if split is None or not isinstance(split[0], int) or split[0] < 0:
+        split = symbolic.linear(value, loop.var.name)
+        if split is None or not isinstance(split[0], int) or split[0] <= 0:
             continue
-        highest = split[1] + split[0] * (loop.extent - 1)
-    return symbolic.proves_less(highest, size)
+        value = split[1] + split[0] * (loop.extent - 1)
+    if isinstance(value, int):
+        return value
+    total: Dim = value.constant
+    for monomial, factor in value.terms:
+        atom = monomial[0]
+        term: Dim = symbolic.Expr(((monomial, factor),), 0)
+        if len(monomial) == 1 and isinstance(atom, symbolic.Operation) and factor > 0:
+            by = atom.right
+            if atom.op == "floordiv" and isinstance(by, int) and factor % by == 0:
+                term = atom.left * (factor // by)
+        total = total + term
+    return total
+
+
+def known_facts(path: Sequence[Statement]) -> list[Fact]:
+    """What holds inside the guards on a path."""
+    found: list[Fact] = []
+    for statement in path:
+        if not isinstance(statement, If) or not isinstance(statement.condition, Compare):
+            continue
+        condition = statement.condition
+        sides = index_sides(condition)
+        if sides is None:
+            continue
+        low, high = sides
+        if condition.op in ("le", "eq"):
+            found.append((low, high))
+        elif condition.op == "lt":
+            found.append((low, high - 1))
+        elif condition.op == "ge":
+            found.append((high, low))
+        elif condition.op == "gt":
+            found.append((high, low - 1))
+        if condition.op == "eq":
+            found.append((high, low))
+    return found
+
+
+def index_sides(condition: Compare) -> tuple[Dim, Dim] | None:
+    """Both sides of a comparison of indices that no memory decides."""
+    sides: list[Dim] = []
+    for side in (condition.left, condition.right):
+        if isinstance(side, Index) and side.lanes == 1:
+            sides.append(side.dim)
+        elif isinstance(side, Const) and side.lanes == 1 and side.dtype.is_integer:
+            sides.append(int(side.value))
+        else:
+            return None
+    return sides[0], sides[1]
 
 
 def live_outside(body: Sequence[Statement], part: Statement, buffer: Buffer) -> bool:

@@ -1,8 +1,14 @@
 """The schedule primitives: checked rewrites `Kernel -> Kernel`, registered by name."""
 
+from tilewright.compiler.schedule.primitives.inlining import (
+    forward,
+    inline,
+    reverse_inline,
+)
 from tilewright.compiler.schedule.primitives.loops import (
     bind,
     fuse,
+    join,
     partition,
     reorder,
     simplify_guards,
@@ -20,12 +26,7 @@ from tilewright.compiler.schedule.primitives.memory import (
     privatize,
     set_scope,
 )
-from tilewright.compiler.schedule.primitives.nests import (
-    fission,
-    fuse_nests,
-    inline,
-    reverse_inline,
-)
+from tilewright.compiler.schedule.primitives.nests import fission, fuse_nests
 from tilewright.compiler.schedule.primitives.reduction import (
     drop_guards,
     rfactor,
@@ -39,9 +40,11 @@ __all__ = [
     "compute_at",
     "drop_guards",
     "fission",
+    "forward",
     "fuse",
     "fuse_nests",
     "inline",
+    "join",
     "partition",
     "privatize",
     "reorder",

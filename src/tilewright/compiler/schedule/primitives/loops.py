@@ -25,11 +25,11 @@ from tilewright.compiler.kernel.ir import (
     Kernel,
     LoopKind,
     Statement,
+    Store,
 )
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
     Rewriter,
-    as_index,
     loops,
     rename_loops,
     replace_buffers,
@@ -39,6 +39,8 @@ from tilewright.compiler.schedule.dependence import (
     accesses,
     carried,
     conflict,
+    index_sides,
+    overlap,
     private_buffers,
 )
 from tilewright.compiler.schedule.trace import names_of, primitive
@@ -47,6 +49,7 @@ from tilewright.compiler.schedule.tree import (
     chain,
     enclosing_loops,
     find,
+    loop_symbol,
     make_loop,
     only_statement,
     path_to,
@@ -110,7 +113,8 @@ def split(
     divides = symbolic.is_multiple(old.extent, factor)
     count = symbolic.ceildiv(old.extent, factor)
     outer_loop = make_loop(outer, count, (), old.kind, reduction=old.reduction)
-    base = reference(outer_loop.var) * factor
+    # A single block starts at 0 whatever the variable; index algebra sees that more easily.
+    base = 0 if count == 1 else reference(outer_loop.var) * factor
     size: Dim = factor
     if tail == "tight" and not divides:
         size = symbolic.minimum(factor, old.extent - base)
@@ -296,14 +300,17 @@ def partition(kernel: Kernel, loop: str, at: Dim | str) -> Kernel:
 
 
 @primitive
-def specialize(kernel: Kernel, loop: str, at: str | None = None) -> Kernel:
+def specialize(
+    kernel: Kernel, loop: str, at: str | None = None, tail: str = "exact"
+) -> Kernel:
     """Give the full and the last, partial run of a guarded loop their own code without guard.
 
     rewrite:
         for i in f: if r + i < n: S(i)                      (f divides r)
         ->
         if r + f <= n: for i in f: S(i)
-        if r == n - n % f: for i_2 in n % f: S(i_2)
+        exact:    if r == n - n % f: for i_2 in n % f: S(i_2)
+        guarded:  if r + f > n: for i_2 in f: if r + i_2 < n: S(i_2)
 
     With `at`, the two cases are told apart in front of that loop, around or equal to `loop`.
     Raises: ScheduleError if the loop has no such guard, as `split` makes it, or if r changes
@@ -317,24 +324,53 @@ def specialize(kernel: Kernel, loop: str, at: str | None = None) -> Kernel:
     if found is None:
         raise ScheduleError(f"'{loop}' has no guard to specialize on", location=kernel.name)
     condition, rest, limit = found
+    _check_private_outside(old, condition)
     path = path_to((top,), old)
     if path is None:
         raise ScheduleError(f"'{loop}' is not inside '{at}'", location=kernel.name)
     inside = {s.var.name for s in (*path, old) if isinstance(s, For)}
     if any(s.name in inside for s in symbolic.symbols(rest)):
         raise ScheduleError(f"which case '{loop}' is in changes inside '{at}'")
-    factor, tail = old.extent, symbolic.mod(limit, old.extent)
+    if tail not in ("exact", "guarded"):
+        raise ScheduleError(f"tail is 'exact' or 'guarded', got '{tail}'")
+    factor, rest_count = old.extent, symbolic.mod(limit, old.extent)
     full = swap((top,), old, (with_inner(old, _without(old.body, condition)),))
     parts = _when(E.compare("le", E.index(rest + factor), E.index(limit)), full)
-    if tail != 0:
-        part = make_loop(loop, tail, (), old.kind, reduction=old.reduction)
+    if tail == "guarded":
+        last, buffers = copy_of((top,), names_of(kernel))
+        kernel = add_locals(kernel, buffers)
+        parts += _when(E.compare("gt", E.index(rest + factor), E.index(limit)), last)
+    elif rest_count != 0:
+        part = make_loop(loop, rest_count, (), old.kind, reduction=old.reduction)
         body = substitute(_without(old.body, condition), {loop: reference(part.var)})
         last = swap((top,), old, (with_inner(part, body),))
         last, buffers = copy_of(last, names_of(kernel))
         kernel = add_locals(kernel, buffers)
-        start = limit - tail
+        start = limit - rest_count
         parts += _when(E.compare("eq", E.index(rest), E.index(start)), last)
     return rewrite(kernel, top, parts)
+
+
+def _check_private_outside(loop: For, condition: Expression) -> None:
+    """What a guarded iteration does outside its guard must stay within the iteration."""
+    private = private_buffers(loop.body)
+    for statement in _unguarded(loop.body, condition):
+        if all(statement.buffer is not b for b in private):
+            raise ScheduleError(
+                f"'{loop.var.name}' stores to '{statement.buffer.name}' outside the guard"
+            )
+
+
+def _unguarded(body: Body, condition: Expression) -> list[Store]:
+    found: list[Store] = []
+    for statement in body:
+        if isinstance(statement, If) and statement.condition is condition:
+            continue
+        if isinstance(statement, Store):
+            found.append(statement)
+        elif isinstance(statement, For | If):
+            found.extend(_unguarded(statement.body, condition))
+    return found
 
 
 def _when(condition: Expression, body: Body) -> Body:
@@ -361,12 +397,9 @@ def _guard_of(loop: For) -> tuple[Expression, Dim, Dim] | None:
 
 def guard_sides(condition: Expression) -> tuple[Dim, Dim] | None:
     """`(index, extent)` of a condition `index < extent`."""
-    if not isinstance(condition, Compare) or condition.op != "lt" or condition.lanes != 1:
+    if not isinstance(condition, Compare) or condition.op != "lt":
         return None
-    try:
-        return as_index(condition.left), as_index(condition.right)
-    except Exception:
-        return None
+    return index_sides(condition)
 
 
 def _conditions(body: Sequence[Statement]) -> list[Expression]:
@@ -559,3 +592,46 @@ def simplify_guards(kernel: Kernel) -> Kernel:
         return statement.body if known.value else ()
 
     return replace(kernel, body=Rewriter(statement=decide).body(kernel.body))
+
+
+@primitive
+def join(kernel: Kernel, loop: str, into: str) -> Kernel:
+    """Make one loop of everything at the top of a kernel: the iterations of `loop`, then the rest.
+
+    For kernels of several nests that do not depend on each other, so that all of them become
+    workgroups of one grid.
+
+    rewrite:
+        for i in n: A(i)
+        B
+        ->
+        for j in n + 1:
+            if j < n: A(j)
+            if j == n: B
+
+    Raises: ScheduleError if `loop` is not at the top or the parts touch the same elements.
+    """
+    old = find(kernel, loop)
+    if all(s is not old for s in kernel.body):
+        raise ScheduleError(f"'{loop}' is not at the top of '{kernel.name}'")
+    rest = tuple(s for s in kernel.body if s is not old)
+    if not rest:
+        return kernel
+    parts = [accesses((s,)) for s in rest]
+    pair = overlap(accesses((old,)), [a for part in parts for a in part])
+    if pair is not None:
+        raise ScheduleError(
+            f"'{loop}' and the code beside it both touch '{pair[0].buffer.name}'",
+            location=kernel.name,
+        )
+    if names_of(kernel).fresh(into) != into:
+        raise ScheduleError(f"the name '{into}' is taken", location=kernel.name)
+    joined = make_loop(into, old.extent + 1, ())
+    index = reference(joined.var)
+    narrow = loop_symbol(into, old.extent)
+    first = substitute(old.body, {loop: reference(narrow)})
+    body: Body = (
+        If(E.compare("lt", E.index(index), E.index(old.extent)), first),
+        If(E.compare("eq", E.index(index), E.index(old.extent)), rest),
+    )
+    return replace(kernel, body=(with_inner(joined, body),))

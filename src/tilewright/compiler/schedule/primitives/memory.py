@@ -36,12 +36,15 @@ from tilewright.compiler.kernel.rewrite import (
 )
 from tilewright.compiler.schedule.dependence import (
     Access,
+    Fact,
     accesses,
+    known_facts,
     live_outside,
     private_buffers,
     within,
 )
-from tilewright.compiler.schedule.primitives.nests import inline, largest
+from tilewright.compiler.schedule.primitives.inlining import inline
+from tilewright.compiler.schedule.primitives.nests import largest
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,
@@ -260,7 +263,8 @@ def cache_read(
     names = names_of(kernel)
     new = Buffer(names.fresh(into or f"{buffer}_c"), old.dtype, shape, _space(scope))
     where = tuple(reference(s.var) for s in copied)
-    around = _around_copy(path, copied, old, user)
+    facts = known_facts((*(path_to(kernel.body, outer) or ()), *path))
+    around = _around_copy(path, copied, old, user, facts)
     copy: Body = (Store(new, where, Load(old, user.indices)),)
     for statement in reversed(around):
         plain = (
@@ -272,6 +276,10 @@ def cache_read(
     copy = rename_loops(copy, names)
     changed = map_accesses((outer,), old, new, lambda _: where)
     return add_locals(rewrite(kernel, outer, (*copy, *changed)), (new,))
+
+
+def _mentions(fact: Fact, names: set[str]) -> bool:
+    return any(s.name in names for side in fact for s in symbolic.symbols(side))
 
 
 def _masked(access: Access) -> bool:
@@ -294,13 +302,19 @@ def _names(path: Sequence[Statement]) -> set[str]:
 
 
 def _around_copy(
-    path: Sequence[For | If], copied: Sequence[For], buffer: Buffer, user: Access
+    path: Sequence[For | If],
+    copied: Sequence[For],
+    buffer: Buffer,
+    user: Access,
+    facts: Sequence[Fact],
 ) -> list[For | If]:
     """The loops of the copy and those guards that only need them."""
-    dropped = _names(path) - {s.var.name for s in copied}
+    copied_names = {s.var.name for s in copied}
+    dropped = _names(path) - copied_names
     around: list[For | If] = []
+    outside = [f for f in facts if not _mentions(f, dropped | copied_names)]
     safe = all(
-        within(index, size, copied)
+        within(index, size, copied, outside)
         for index, size in zip(user.indices, buffer.shape, strict=True)
     )
     for statement in path:

@@ -1,4 +1,4 @@
-"""Primitives that move statements between loops: fuse_nests, fission, inline, reverse_inline.
+"""Primitives that move statements between loops: fuse_nests and fission.
 
 They work before flattening, on multi-dimensional indices; a store moves only when it is proven
 that no element is read before it is written.  Buffers keep their shape (see `memory`).
@@ -7,8 +7,8 @@ that no element is read before it is written.  Buffers keep their shape (see `me
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, final
+from dataclasses import replace
+from typing import Final
 
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
@@ -18,7 +18,6 @@ from tilewright.compiler.kernel.ir import (
     Body,
     Buffer,
     Comment,
-    Const,
     Expression,
     For,
     If,
@@ -29,29 +28,22 @@ from tilewright.compiler.kernel.ir import (
     Store,
 )
 from tilewright.compiler.kernel.rewrite import (
-    Rewriter,
-    as_symbol,
-    loads,
     map_body,
     rename_loops,
-    stores,
     substitute,
-    substitute_expression,
 )
 from tilewright.compiler.schedule.dependence import (
     accesses,
     conflict,
     live_outside,
+    overlap,
     private_buffers,
 )
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (
     chain,
     find,
-    find_buffer,
-    make_loop,
     path_to,
-    prune_locals,
     reference,
     rewrite,
     swap,
@@ -97,7 +89,7 @@ def fuse_nests(kernel: Kernel, first: str, second: str) -> Kernel:
     if low > high:
         raise ScheduleError(f"'{second}' stands before '{first}'")
     between = accesses(level[low + 1 : high])
-    up, down = (conflict(between, accesses([x]), ()) for x in (b, a))
+    up, down = (overlap(between, accesses([x])) for x in (b, a))
     if up is not None and down is not None:
         raise ScheduleError(
             f"'{second}' cannot pass code that touches '{up[0].buffer.name}'"
@@ -110,7 +102,7 @@ def fuse_nests(kernel: Kernel, first: str, second: str) -> Kernel:
             f"of '{first}'",
             location=kernel.name,
         )
-    fused = For(a.var, a.extent, (*a.body, *body), a.kind, a.reduction and b.reduction)
+    fused = For(a.var, a.extent, (*a.body, *body), a.kind, a.reduction or b.reduction)
     kept, gone = (a, b) if up is None else (b, a)
     without = swap(kernel.body, gone, ())
     return replace(kernel, body=swap(without, kept, (fused,)))
@@ -173,11 +165,12 @@ def _guarded_parts(body: Body) -> list[Body]:
 
 
 def _crosses(parts: Sequence[Body], buffer: Buffer) -> bool:
-    users = [n for n, part in enumerate(parts) if _touches(part, buffer)]
+    users = [n for n, part in enumerate(parts) if touches(part, buffer)]
     return len(users) > 1
 
 
-def _touches(body: Body, buffer: Buffer) -> bool:
+def touches(body: Body, buffer: Buffer) -> bool:
+    """Whether `body` loads or stores a buffer."""
     return any(access.buffer is buffer for access in accesses(body))
 
 
@@ -236,268 +229,3 @@ def _index_expanded(
         return statement
 
     return map_body(body, expression=load, statement=store)
-
-
-# --- inline: the producer into its consumers -------------------------------------------------
-
-
-@primitive
-def inline(kernel: Kernel, buffer: str) -> Kernel:
-    """Compute the elements of a temporary where they are read.
-
-    rewrite:
-        for i: t[i] = f(i)
-        for j: y[j] = g(t[j + 1])
-        ->
-        for j: y[j] = g(f(j + 1))
-
-    Raises: ScheduleError unless one plain nest defines each element of the temporary once, and
-    what it reads is unchanged until the last use.
-    """
-    target = find_buffer(kernel, buffer)
-    producer, store = _definition(kernel, target)
-    variables = [as_symbol(i) for i in store.indices]
-    own = {access.buffer for access in accesses([producer]) if not access.write}
-    position = next(n for n, s in enumerate(kernel.body) if s is producer)
-    for access in accesses(kernel.body[position + 1 :]):
-        if access.write and access.buffer in own:
-            raise ScheduleError(
-                f"'{access.buffer.name}' changes after '{buffer}' is computed"
-            )
-    if target in own:
-        raise ScheduleError(f"'{buffer}' is defined in terms of itself")
-
-    def read(value: Expression) -> Expression:
-        if not isinstance(value, Load) or value.buffer is not target:
-            return value
-        env = {
-            v.name: i
-            for v, i in zip(variables, value.indices, strict=True)
-            if v is not None
-        }
-        result = substitute_expression(store.value, env)
-        return result if value.mask is None else _masked(result, value.mask)
-
-    rest = tuple(s for s in kernel.body if s is not producer)
-    return prune_locals(replace(kernel, body=Rewriter(expression=read).body(rest)))
-
-
-def _masked(value: Expression, mask: Expression) -> Expression:
-    def guarded(part: Expression) -> Expression:
-        if isinstance(part, Load):
-            both = mask if part.mask is None else E.and_(part.mask, mask)
-            return Load(part.buffer, part.indices, part.lanes, part.stride, both)
-        return part
-
-    return E.select(mask, Rewriter(expression=guarded).expression(value), 0)
-
-
-def _definition(kernel: Kernel, target: Buffer) -> tuple[For, Store]:
-    """The top-level nest whose only store defines every element of `target` once."""
-    if all(target is not b for b in kernel.locals):
-        raise ScheduleError(f"'{target.name}' is not a temporary", location=kernel.name)
-    writers = [s for s in kernel.body if any(w.buffer is target for w in stores([s]))]
-    if len(writers) != 1 or not isinstance(writers[0], For):
-        raise ScheduleError(f"'{target.name}' is written by {len(writers)} nests, not one")
-    producer = writers[0]
-    nest = chain(producer)
-    body = [s for s in nest[-1].body if not isinstance(s, Comment)]
-    if len(body) != 1 or not isinstance(body[0], Store) or body[0].mask is not None:
-        raise ScheduleError(f"'{target.name}' is not defined by one plain store")
-    store = body[0]
-    extents = {s.var.name: s.extent for s in nest}
-    seen: set[str] = set()
-    for index, size in zip(store.indices, target.shape, strict=True):
-        var = as_symbol(index)
-        if index == 0 and size == 1:
-            continue
-        if var is None or var.name in seen or extents.get(var.name) != size:
-            raise ScheduleError(f"'{target.name}' is not defined element by element")
-        seen.add(var.name)
-    if len(seen) != len(nest):
-        raise ScheduleError(f"'{target.name}' is a reduction")
-    return producer, store
-
-
-# --- reverse inline: the consumer into the producer's loops -----------------------------------
-
-
-@primitive
-def reverse_inline(kernel: Kernel, consumer: str, buffer: str) -> Kernel:
-    """Make a nest that reads a temporary once per element run in the order of its producer.
-
-    The loops of the consumer are replaced by loops over the dimensions of the temporary, in
-    order, so that `fuse_nests` can join them with the loops that produce it.
-
-    rewrite:
-        for h: for s: for d: y[h, s, d] = g(t[s, h * 64 + d])
-        ->
-        for i in S: for j in H * 64: y[j // 64, i, j % 64] = g(t[i, j])
-
-    Raises: ScheduleError unless the indices into the temporary determine the consumer's loops.
-    """
-    target = find_buffer(kernel, buffer)
-    outer = find(kernel, consumer)
-    nest = chain(outer)
-    found = {load.indices for load in loads([outer]) if load.buffer is target}
-    if len(found) != 1:
-        raise ScheduleError(
-            f"'{consumer}' reads {len(found)} elements of '{buffer}' at a time"
-        )
-    indices = next(iter(found))
-    depth = _loops_used(nest, indices)
-    if any(s.var.name not in _names(indices) for s in nest[:depth]):
-        raise ScheduleError(f"'{consumer}' reads elements of '{buffer}' more than once")
-    names = names_of(kernel)
-    new = [
-        make_loop(names.fresh(f"{buffer}_{n}"), e, ()) for n, e in enumerate(target.shape)
-    ]
-    solution = _Solution({s.var.name: s for s in nest[:depth]})
-    for index, made in zip(indices, new, strict=True):
-        value = 0 if made.extent == 1 else reference(made.var)
-        solution.equate(index, value, made.extent)
-    solution.finish()
-    body = substitute(nest[depth - 1].body, solution.env)
-    for condition in reversed(solution.guards):
-        body = (If(condition, body),)
-    for loop in reversed(new):
-        if loop.extent != 1:
-            body = (with_inner(loop, body),)
-    _check_nest_parallel(nest[:depth])
-    return rewrite(kernel, outer, body)
-
-
-def _names(indices: Sequence[Dim]) -> set[str]:
-    return {s.name for index in indices for s in symbolic.symbols(index)}
-
-
-def _loops_used(nest: Sequence[For], indices: Sequence[Dim]) -> int:
-    used = _names(indices)
-    depth = 0
-    for position, loop in enumerate(nest):
-        if loop.var.name in used:
-            depth = position + 1
-    if not depth:
-        raise ScheduleError("the consumer reads one element only")
-    return depth
-
-
-def _check_nest_parallel(nest: Sequence[For]) -> None:
-    found = accesses(nest[-1].body)
-    private = frozenset(private_buffers(nest[-1].body))
-    pair = conflict(
-        [a for a in found if a.write], found, tuple(s.var for s in nest), private
-    )
-    if pair is not None:
-        raise ScheduleError(f"the consumer's iterations meet in '{pair[0].buffer.name}'")
-
-
-@final
-@dataclass(slots=True)
-class _Solution:
-    """What is known about the consumer's loops while its indices are solved."""
-
-    loops: Mapping[str, For]
-    env: dict[str, Dim] = field(default_factory=dict)
-    guards: list[Expression] = field(default_factory=list)
-    digits: dict[str, list[tuple[Dim, Dim, Dim]]] = field(default_factory=dict)
-
-    def equate(self, index: Dim, value: Dim, size: Dim) -> None:
-        """Solve `index == value`, where `value` runs below `size`."""
-        names = [n for n in self.loops if n in _names((index,))]
-        digit = _digit(index, names[0]) if len(names) == 1 else None
-        if digit is not None:
-            self.digits.setdefault(names[0], []).append((*digit, value))
-            return
-        factors: list[tuple[int, str]] = []
-        rest = index
-        for name in names:
-            part = symbolic.linear(rest, name)
-            if part is None or not isinstance(part[0], int) or part[0] < 1:
-                raise ScheduleError(f"the index '{index}' cannot be solved for '{name}'")
-            factors.append((part[0], name))
-            rest = part[1]
-        self._mixed_radix(index, sorted(factors), value - rest)
-        self._guard(value - rest, self._covered(names), size)
-
-    def _covered(self, names: Sequence[str]) -> Dim:
-        count: Dim = 1
-        for name in names:
-            count = count * self.loops[name].extent
-        return count
-
-    def _mixed_radix(
-        self, index: Dim, factors: Sequence[tuple[int, str]], value: Dim
-    ) -> None:
-        size: Dim = 1
-        for position, (factor, name) in enumerate(factors):
-            if factor != size or name in self.env:
-                raise ScheduleError(
-                    f"the index '{index}' does not count elements one by one"
-                )
-            extent = self.loops[name].extent
-            quotient = symbolic.floordiv(value, size)
-            size = size * extent
-            last = position == len(factors) - 1
-            self.env[name] = quotient if last else symbolic.mod(quotient, extent)
-
-    def _guard(self, value: Dim, covered: Dim, size: Dim) -> None:
-        """Only `0 <= value < covered` belongs to the consumer."""
-        low = E.compare("ge", E.index(value), E.index(0))
-        high = E.compare("lt", E.index(value), E.index(covered))
-        if covered == size and symbolic.bounds(value)[0] == 0:
-            return
-        for condition in (low, high):
-            if not (isinstance(condition, Const) and condition.value):
-                self.guards.append(condition)
-
-    def finish(self) -> None:
-        """Join digits and see that every loop is determined."""
-        for name, parts in self.digits.items():
-            if name in self.env:
-                raise ScheduleError(f"'{name}' is determined twice")
-            self.env[name] = _join_digits(name, parts, self.loops[name].extent)
-        missing = [name for name in self.loops if name not in self.env]
-        if missing:
-            raise ScheduleError(f"the indices do not determine {missing}")
-
-
-def _digit(index: Dim, name: str) -> tuple[Dim, Dim] | None:
-    """(divisor, modulus) when `index` is `i // d`, `i % m` or `i // d % m`; modulus 0: none."""
-    if isinstance(index, int) or index.constant or len(index.terms) != 1:
-        return None
-    ((monomial, factor),) = index.terms
-    if factor != 1 or len(monomial) != 1 or not isinstance(monomial[0], symbolic.Operation):
-        return None
-    atom = monomial[0]
-    inner = as_symbol(atom.left)
-    if atom.op == "floordiv" and inner is not None and inner.name == name:
-        return (atom.right, 0)
-    if atom.op != "mod":
-        return None
-    if inner is not None and inner.name == name:
-        return (1, atom.right)
-    deeper = _digit(atom.left, name)
-    return None if deeper is None or deeper[1] != 0 else (deeper[0], atom.right)
-
-
-def _join_digits(name: str, parts: Sequence[tuple[Dim, Dim, Dim]], extent: Dim) -> Dim:
-    """The variable from its digits, which must follow each other without gap."""
-    pending = list(parts)
-    size: Dim = 1
-    total: Dim = 0
-    while pending:
-        found = next((p for p in pending if p[0] == size), None)
-        if found is None:
-            raise ScheduleError(f"the digits of '{name}' leave a gap")
-        pending.remove(found)
-        total = total + found[2] * size
-        if found[1] == 0:
-            break
-        size = size * found[1]
-    else:
-        if size != extent:
-            raise ScheduleError(f"the digits of '{name}' do not cover {extent}")
-    if pending:
-        raise ScheduleError(f"the digits of '{name}' overlap")
-    return total

@@ -41,6 +41,7 @@ from tilewright.compiler.schedule.dependence import (
     Access,
     accesses,
     distinct,
+    known_facts,
     within,
 )
 from tilewright.compiler.schedule.trace import names_of, primitive
@@ -53,6 +54,8 @@ from tilewright.compiler.schedule.tree import (
     path_to,
     reference,
     rewrite,
+    swap,
+    with_inner,
 )
 
 E: Final = Expressions
@@ -105,7 +108,9 @@ def rfactor(
     for loop in reversed(partial_loops):
         start = (For(loop.var, loop.extent, start),)
     start = rename_loops(start, names)
-    changed = map_body((outer,), statement=redirect)
+    inner = partial_loops[-1]
+    redirected = with_inner(inner, map_body(inner.body, statement=redirect))
+    changed = swap((outer,), inner, (redirected,))
     total = _combine(op, part, lanes)
     finish = Store(target, element, binary(op, Load(target, element), total))
     return add_locals(rewrite(kernel, outer, (*start, *changed, finish)), (part,))
@@ -219,10 +224,11 @@ def _droppable(kernel: Kernel, guard: If) -> bool:
     users = accesses(guard.body)
     condition = {s.name for s in expression_symbols(guard.condition)}
     loops_of_condition = [s for s in around if s.var.name in condition]
+    facts = known_facts(path_to(kernel.body, guard) or ())
     for access in users:
         inside = (*around, *access.inner)
         sizes = zip(access.indices, access.buffer.shape, strict=True)
-        if not all(within(index, size, inside) for index, size in sizes):
+        if not all(within(index, size, inside, facts) for index, size in sizes):
             return False
         if access.write and not _unobserved(kernel, guard, access, loops_of_condition):
             return False

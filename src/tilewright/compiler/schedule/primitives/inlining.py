@@ -1,0 +1,461 @@
+"""Primitives that join producers and consumers: inline, reverse_inline, forward.
+
+`inline` computes a temporary where it is read, `reverse_inline` runs a consumer where its operand
+is finished, `forward` passes a value on without the memory between.  Called by rules to bring a
+fused kernel down to as few nests as its dependences allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, final
+
+from tilewright.base import symbolic
+from tilewright.base.errors import ScheduleError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.kernel.expressions import Expressions
+from tilewright.compiler.kernel.ir import (
+    Body,
+    Buffer,
+    Comment,
+    Const,
+    Expression,
+    For,
+    If,
+    Kernel,
+    Load,
+    Statement,
+    Store,
+)
+from tilewright.compiler.kernel.rewrite import (
+    Rewriter,
+    as_symbol,
+    loads,
+    loops,
+    map_body,
+    stores,
+    substitute,
+    substitute_expression,
+)
+from tilewright.compiler.schedule.dependence import (
+    Fact,
+    accesses,
+    conflict,
+    distinct,
+    known_facts,
+    overlap,
+    private_buffers,
+    update_operator,
+)
+from tilewright.compiler.schedule.primitives.nests import siblings, touches
+from tilewright.compiler.schedule.trace import primitive
+from tilewright.compiler.schedule.tree import (
+    chain,
+    find,
+    find_buffer,
+    path_to,
+    prune_locals,
+    rewrite,
+    with_inner,
+)
+
+E: Final = Expressions
+
+
+# --- inline: the producer into its consumers -------------------------------------------------
+
+
+@primitive
+def inline(kernel: Kernel, buffer: str) -> Kernel:
+    """Compute the elements of a temporary where they are read.
+
+    rewrite:
+        for i: t[i] = f(i)
+        for j: y[j] = g(t[j + 1])
+        ->
+        for j: y[j] = g(f(j + 1))
+
+    Raises: ScheduleError unless one plain nest defines each element of the temporary once, and
+    what it reads is unchanged until the last use.
+    """
+    target = find_buffer(kernel, buffer)
+    producer, store = definition(kernel, target)
+    variables = [as_symbol(i) for i in store.indices]
+    own = {access.buffer for access in accesses([producer]) if not access.write}
+    position = next(n for n, s in enumerate(kernel.body) if s is producer)
+    for access in accesses(kernel.body[position + 1 :]):
+        if access.write and access.buffer in own:
+            raise ScheduleError(
+                f"'{access.buffer.name}' changes after '{buffer}' is computed"
+            )
+    if target in own:
+        raise ScheduleError(f"'{buffer}' is defined in terms of itself")
+
+    def read(value: Expression) -> Expression:
+        if not isinstance(value, Load) or value.buffer is not target:
+            return value
+        env = {
+            v.name: i
+            for v, i in zip(variables, value.indices, strict=True)
+            if v is not None
+        }
+        result = substitute_expression(store.value, env)
+        return result if value.mask is None else _masked(result, value.mask)
+
+    rest = tuple(s for s in kernel.body if s is not producer)
+    return prune_locals(replace(kernel, body=Rewriter(expression=read).body(rest)))
+
+
+def _masked(value: Expression, mask: Expression) -> Expression:
+    def guarded(part: Expression) -> Expression:
+        if isinstance(part, Load):
+            both = mask if part.mask is None else E.and_(part.mask, mask)
+            return Load(part.buffer, part.indices, part.lanes, part.stride, both)
+        return part
+
+    return E.select(mask, Rewriter(expression=guarded).expression(value), 0)
+
+
+def definition(kernel: Kernel, target: Buffer) -> tuple[For, Store]:
+    """The top-level nest whose only store defines every element of `target` once."""
+    if all(target is not b for b in kernel.locals):
+        raise ScheduleError(f"'{target.name}' is not a temporary", location=kernel.name)
+    writers = [s for s in kernel.body if any(w.buffer is target for w in stores([s]))]
+    if len(writers) != 1 or not isinstance(writers[0], For):
+        raise ScheduleError(f"'{target.name}' is written by {len(writers)} nests, not one")
+    producer = writers[0]
+    nest = chain(producer)
+    body = [s for s in nest[-1].body if not isinstance(s, Comment)]
+    if len(body) != 1 or not isinstance(body[0], Store) or body[0].mask is not None:
+        raise ScheduleError(f"'{target.name}' is not defined by one plain store")
+    store = body[0]
+    extents = {s.var.name: s.extent for s in nest}
+    seen: set[str] = set()
+    for index, size in zip(store.indices, target.shape, strict=True):
+        var = as_symbol(index)
+        if index == 0 and size == 1:
+            continue
+        if var is None or var.name in seen or extents.get(var.name) != size:
+            raise ScheduleError(f"'{target.name}' is not defined element by element")
+        seen.add(var.name)
+    if len(seen) != len(nest):
+        raise ScheduleError(f"'{target.name}' is a reduction")
+    return producer, store
+
+
+# --- reverse inline: the consumer into the producer's loops -----------------------------------
+
+
+@primitive
+def reverse_inline(kernel: Kernel, consumer: str, buffer: str) -> Kernel:
+    """Run the iteration of a nest that reads an element right after the element is finished.
+
+    The consumer's loops disappear: its variables are solved for from the indices at which the
+    producer stores the temporary.  Guards are added where the consumer reads only a part.
+
+    rewrite:
+        for i in S: for j in H * 64: t[i, j] = f(i, j)
+        for h in H: for s in S: for d in 64: y[h, s, d] = g(t[s, h * 64 + d])
+        ->
+        for i in S: for j in H * 64: t[i, j] = f(i, j); y[j // 64, i, j % 64] = g(t[i, j])
+
+    Raises: ScheduleError unless each element is finished once, the indices determine the
+    consumer's loops, and nothing the consumer touches is in the way.
+    """
+    target = find_buffer(kernel, buffer)
+    outer = find(kernel, consumer)
+    position = next((n for n, s in enumerate(kernel.body) if s is outer), None)
+    if position is None:
+        raise ScheduleError(f"'{consumer}' is not a nest at the top of '{kernel.name}'")
+    producer = _producer(kernel, target, position)
+    around, element = _finished(producer, target)
+    nest = chain(outer)
+    found = {load.indices for load in loads([outer]) if load.buffer is target}
+    if len(found) != 1:
+        raise ScheduleError(
+            f"'{consumer}' reads {len(found)} elements of '{buffer}' at a time"
+        )
+    indices = next(iter(found))
+    depth = _loops_used(nest, indices)
+    if any(s.var.name not in _names(indices) for s in nest[:depth]):
+        raise ScheduleError(f"'{consumer}' reads elements of '{buffer}' more than once")
+    inner_names = frozenset(s.var.name for s in loops(nest[depth - 1].body))
+    solution = _Solution({s.var.name: s for s in nest[:depth]}, inner_names)
+    for index, value, size in zip(indices, element, target.shape, strict=True):
+        solution.equate(index, value, size)
+    solution.finish()
+    body = substitute(nest[depth - 1].body, solution.env)
+    for condition in reversed(solution.guards):
+        body = (If(condition, body),)
+    _check_nest_parallel(nest[:depth])
+    _check_moved_up(kernel, position, producer, around, body, target)
+    inner = around[-1]
+    extended = with_inner(inner, _appended(inner.body, target, body))
+    without = rewrite(kernel, outer, ())
+    return rewrite(without, inner, (extended,))
+
+
+def _producer(kernel: Kernel, target: Buffer, position: int) -> For:
+    """The last top-level nest before `position` that stores `target`."""
+    for statement in reversed(kernel.body[:position]):
+        if isinstance(statement, For) and any(
+            w.buffer is target for w in stores([statement])
+        ):
+            return statement
+    raise ScheduleError(f"no nest in front of it produces '{target.name}'")
+
+
+def _finished(producer: For, target: Buffer) -> tuple[tuple[For, ...], tuple[Dim, ...]]:
+    """The loops around all accesses of `target`, at whose end an element is finished; its index."""
+    users = [a for a in accesses([producer]) if a.buffer is target]
+    element = users[0].indices
+    if any(a.indices != element for a in users):
+        raise ScheduleError(f"'{target.name}' is stored at several indices")
+    used = _names(element)
+    around: list[For] = []
+    level: Sequence[Statement] = (producer,)
+    while True:
+        holder = [s for s in level if touches((s,), target)]
+        if len(holder) != 1 or not isinstance(holder[0], For | If):
+            break
+        if isinstance(holder[0], For):
+            if holder[0].reduction or not (used & _inside_names(holder[0])):
+                break
+            around.append(holder[0])
+        level = holder[0].body
+    if not around:
+        raise ScheduleError(
+            f"no loop around '{target.name}' finishes one element at a time"
+        )
+    inside = [a for a in accesses(around[-1].body) if a.buffer is target and a.write]
+    moves = used & {s.var.name for a in inside for s in a.inner}
+    if moves or not distinct(inside[0], inside[0], [s.var for s in around]):
+        raise ScheduleError(f"elements of '{target.name}' are finished more than once")
+    return tuple(around), element
+
+
+def _inside_names(loop: For) -> set[str]:
+    return {loop.var.name, *(s.var.name for s in loops(loop.body))}
+
+
+def _check_moved_up(
+    kernel: Kernel,
+    position: int,
+    producer: For,
+    around: Sequence[For],
+    body: Body,
+    target: Buffer,
+) -> None:
+    moved = accesses(body, facts=_guards_of_store(around[-1].body, target))
+    start = next(n for n, s in enumerate(kernel.body) if s is producer)
+    between = accesses(kernel.body[start + 1 : position])
+    inner = conflict(accesses(around[-1].body), moved, [s.var for s in around])
+    pair = overlap(between, accesses([kernel.body[position]])) or inner
+    if pair is not None:
+        raise ScheduleError(f"code that touches '{pair[0].buffer.name}' is in the way")
+
+
+def _guards_of_store(body: Body, target: Buffer) -> tuple[Fact, ...]:
+    """What holds where `_appended` puts code."""
+    last = [s for s in body if touches((s,), target)][-1]
+    if isinstance(last, If) and any(w.buffer is target for w in stores([last])):
+        return (*known_facts((last,)), *_guards_of_store(last.body, target))
+    return ()
+
+
+def _appended(body: Body, target: Buffer, more: Body) -> Body:
+    """`body` with `more` at its end, inside the guard that the last store of `target` has."""
+    last = max(n for n, s in enumerate(body) if touches((s,), target))
+    statement = body[last]
+    if isinstance(statement, If) and any(w.buffer is target for w in stores([statement])):
+        inner = with_inner(statement, _appended(statement.body, target, more))
+        return (*body[:last], inner, *body[last + 1 :])
+    return (*body, *more)
+
+
+@primitive
+def forward(kernel: Kernel, buffer: str) -> Kernel:
+    """Use a stored value where it is read back in the same iteration.
+
+    rewrite:
+        for i: t[i] = f(i); y[i] = g(t[i])
+        ->
+        for i: y[i] = g(f(i))
+
+    A parameter keeps its store.  Raises: ScheduleError unless one plain store precedes every load
+    at the same index, and the value does not change in between.
+    """
+    target = find_buffer(kernel, buffer)
+    writes = [w for w in stores(kernel.body) if w.buffer is target]
+    if len(writes) != 1 or writes[0].mask is not None or update_operator(writes[0]):
+        raise ScheduleError(f"'{buffer}' is not stored once")
+    store = writes[0]
+    level = siblings(kernel, store)
+    position = next(n for n, s in enumerate(level) if s is store)
+    later = level[position + 1 :]
+    users = [a for a in accesses(kernel.body) if a.buffer is target and not a.write]
+    here = [a for a in accesses(later) if a.buffer is target]
+    if len(users) != len(here) or any(a.indices != store.indices for a in here):
+        raise ScheduleError(f"'{buffer}' is read elsewhere or at other elements")
+    read = {v.buffer for v in loads(store.value)}
+    if any(a.write and a.buffer in read for a in accesses(later)):
+        raise ScheduleError(f"what '{buffer}' holds changes before it is read")
+
+    def replaced(value: Expression) -> Expression:
+        if not isinstance(value, Load) or value.buffer is not target:
+            return value
+        return store.value if value.mask is None else _masked(store.value, value.mask)
+
+    changed = map_body(later, expression=replaced)
+    kept = () if any(target is b for b in kernel.locals) else (store,)
+    body = (*level[:position], *kept, *changed)
+    return prune_locals(_with_level(kernel, level, body))
+
+
+def _with_level(kernel: Kernel, level: Body, body: Body) -> Kernel:
+    """`kernel` with the whole body `level` (by its statements) replaced."""
+    if level is kernel.body or level == kernel.body:
+        return replace(kernel, body=body)
+    parent = (path_to(kernel.body, level[0]) or ())[-1]
+    assert isinstance(parent, For | If)
+    return rewrite(kernel, parent, (with_inner(parent, body),))
+
+
+def _names(indices: Sequence[Dim]) -> set[str]:
+    return {s.name for index in indices for s in symbolic.symbols(index)}
+
+
+def _loops_used(nest: Sequence[For], indices: Sequence[Dim]) -> int:
+    used = _names(indices)
+    depth = 0
+    for position, loop in enumerate(nest):
+        if loop.var.name in used:
+            depth = position + 1
+    if not depth:
+        raise ScheduleError("the consumer reads one element only")
+    return depth
+
+
+def _check_nest_parallel(nest: Sequence[For]) -> None:
+    found = accesses(nest[-1].body)
+    private = frozenset(private_buffers(nest[-1].body))
+    pair = conflict(
+        [a for a in found if a.write], found, tuple(s.var for s in nest), private
+    )
+    if pair is not None:
+        raise ScheduleError(f"the consumer's iterations meet in '{pair[0].buffer.name}'")
+
+
+@final
+@dataclass(slots=True)
+class _Solution:
+    """What is known about the consumer's loops while its indices are solved."""
+
+    loops: Mapping[str, For]
+    inner: frozenset[str] = frozenset()
+    env: dict[str, Dim] = field(default_factory=dict)
+    guards: list[Expression] = field(default_factory=list)
+    digits: dict[str, list[tuple[Dim, Dim, Dim]]] = field(default_factory=dict)
+
+    def equate(self, index: Dim, value: Dim, size: Dim) -> None:
+        """Solve `index == value`, where `value` runs below `size`."""
+        names = [n for n in self.loops if n in _names((index,))]
+        if any(name in self.inner for name in _names((index,))):
+            raise ScheduleError(f"the index '{index}' runs over inner loops")
+        digit = _digit(index, names[0]) if len(names) == 1 else None
+        if digit is not None:
+            self.digits.setdefault(names[0], []).append((*digit, value))
+            return
+        factors: list[tuple[int, str]] = []
+        rest = index
+        for name in names:
+            part = symbolic.linear(rest, name)
+            if part is None or not isinstance(part[0], int) or part[0] < 1:
+                raise ScheduleError(f"the index '{index}' cannot be solved for '{name}'")
+            factors.append((part[0], name))
+            rest = part[1]
+        self._mixed_radix(index, sorted(factors), value - rest)
+        self._guard(value - rest, self._covered(names), size)
+
+    def _covered(self, names: Sequence[str]) -> Dim:
+        count: Dim = 1
+        for name in names:
+            count = count * self.loops[name].extent
+        return count
+
+    def _mixed_radix(
+        self, index: Dim, factors: Sequence[tuple[int, str]], value: Dim
+    ) -> None:
+        size: Dim = 1
+        for position, (factor, name) in enumerate(factors):
+            if factor != size or name in self.env:
+                raise ScheduleError(
+                    f"the index '{index}' does not count elements one by one"
+                )
+            extent = self.loops[name].extent
+            quotient = symbolic.floordiv(value, size)
+            size = size * extent
+            last = position == len(factors) - 1
+            self.env[name] = quotient if last else symbolic.mod(quotient, extent)
+
+    def _guard(self, value: Dim, covered: Dim, size: Dim) -> None:
+        """Only `0 <= value < covered` belongs to the consumer."""
+        low = E.compare("ge", E.index(value), E.index(0))
+        high = E.compare("lt", E.index(value), E.index(covered))
+        if covered == size and symbolic.bounds(value)[0] == 0:
+            return
+        for condition in (low, high):
+            if not (isinstance(condition, Const) and condition.value):
+                self.guards.append(condition)
+
+    def finish(self) -> None:
+        """Join digits and see that every loop is determined."""
+        for name, parts in self.digits.items():
+            if name in self.env:
+                raise ScheduleError(f"'{name}' is determined twice")
+            self.env[name] = _join_digits(name, parts, self.loops[name].extent)
+        missing = [name for name in self.loops if name not in self.env]
+        if missing:
+            raise ScheduleError(f"the indices do not determine {missing}")
+
+
+def _digit(index: Dim, name: str) -> tuple[Dim, Dim] | None:
+    """(divisor, modulus) when `index` is `i // d`, `i % m` or `i // d % m`; modulus 0: none."""
+    if isinstance(index, int) or index.constant or len(index.terms) != 1:
+        return None
+    ((monomial, factor),) = index.terms
+    if factor != 1 or len(monomial) != 1 or not isinstance(monomial[0], symbolic.Operation):
+        return None
+    atom = monomial[0]
+    inner = as_symbol(atom.left)
+    if atom.op == "floordiv" and inner is not None and inner.name == name:
+        return (atom.right, 0)
+    if atom.op != "mod":
+        return None
+    if inner is not None and inner.name == name:
+        return (1, atom.right)
+    deeper = _digit(atom.left, name)
+    return None if deeper is None or deeper[1] != 0 else (deeper[0], atom.right)
+
+
+def _join_digits(name: str, parts: Sequence[tuple[Dim, Dim, Dim]], extent: Dim) -> Dim:
+    """The variable from its digits, which must follow each other without gap."""
+    pending = list(parts)
+    size: Dim = 1
+    total: Dim = 0
+    while pending:
+        found = next((p for p in pending if p[0] == size), None)
+        if found is None:
+            raise ScheduleError(f"the digits of '{name}' leave a gap")
+        pending.remove(found)
+        total = total + found[2] * size
+        if found[1] == 0:
+            break
+        size = size * found[1]
+    else:
+        if size != extent:
+            raise ScheduleError(f"the digits of '{name}' do not cover {extent}")
+    if pending:
+        raise ScheduleError(f"the digits of '{name}' overlap")
+    return total

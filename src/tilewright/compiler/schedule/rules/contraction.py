@@ -1,0 +1,317 @@
+"""Matrix products and convolutions: register tiles over packed panels.
+
+    for block of panels, block of rows:                        workgroups
+        for panel: for tile of rows:
+            acc[rows, columns] = 0                             registers
+            for k: acc += splat(left[row, k]) * right[k, columns]
+            store(epilogue(acc))
+
+A convolution is the same with several row loops and several reduction loops: the left operand is
+read through its affine index, no matrix is built.  Partial tiles get their own code.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, final
+
+from tilewright.base import symbolic
+from tilewright.base.symbolic import Dim
+from tilewright.base.target import Target
+from tilewright.compiler.kernel.ir import For, Kernel
+from tilewright.compiler.kernel.rewrite import loops
+from tilewright.compiler.schedule.primitives import (
+    fuse,
+    reorder,
+    specialize,
+    split,
+    split_powers,
+)
+from tilewright.compiler.schedule.rules.micro_kernel import (
+    MicroKernel,
+    schedule_micro_kernel,
+)
+from tilewright.compiler.schedule.rules.structure import (
+    Contraction,
+    estimate,
+    find_contraction,
+    parallel_chain,
+    stride,
+    trip_count,
+)
+from tilewright.compiler.schedule.rules.tiles import Tile, choose_tile
+from tilewright.compiler.schedule.trace import Schedule
+from tilewright.compiler.schedule.tree import find
+
+_ROW: Final = "tile_row"
+_LANE: Final = "tile_lane"
+_WORK_NS: Final = 40_000
+"""A workgroup should run about this long."""
+_NS_PER_FLOP: Final = 0.01
+_NS_PER_BYTE: Final = 0.04
+
+
+def schedule_contraction(
+    s: Schedule, nest: str, target: Target, threads: int
+) -> list[str] | None:
+    """Tile the contraction in `nest`; returns the loops to bind, None if it is none."""
+    chain = parallel_chain(find(s.kernel, nest))
+    found = find_contraction(chain)
+    if found is None or not found.contiguous:
+        return None
+    rule = _Rule(s, found, target, threads)
+    return rule.run()
+
+
+@final
+@dataclass(slots=True)
+class _Blocks:
+    """How many panels and row tiles one workgroup takes."""
+
+    panels: int
+    tiles: int
+
+
+@final
+class _Rule:
+    """One contraction on its way to tiles."""
+
+    def __init__(
+        self, s: Schedule, found: Contraction, target: Target, threads: int
+    ) -> None:
+        self.s: Schedule = s
+        self.found: Contraction = found
+        self.target: Target = target
+        self.threads: int = max(1, threads)
+        self.dtype = found.total.buffer.dtype
+        self.lanes: int = target.vector_lanes(self.dtype)
+        self.rows: list[str] = [loop.var.name for loop in found.rows]
+        self.panels: list[str] = [loop.var.name for loop in found.panels]
+        self.batches: list[str] = [loop.var.name for loop in found.batches]
+        self.lane: str = found.lane.var.name
+        self.inside_panel: str = self.lane
+
+    def run(self) -> list[str]:
+        tile = self._tile()
+        self._split_columns(tile)
+        row_tiles = self._split_rows(tile)
+        outer = self._arrange(tile, row_tiles)
+        self._specialize(row_tiles)
+        micro = MicroKernel(
+            total=self.found.total.buffer.name,
+            left=self.found.left.buffer.name,
+            right=self.found.right.buffer.name,
+            lanes=self.lanes,
+            target=self.target,
+        )
+        for top, depth in self._leaves():
+            schedule_micro_kernel(self.s, top, depth, micro)
+        return outer
+
+    # --- tiles ---------------------------------------------------------------------------
+
+    def _tile(self) -> Tile:
+        found = self.found
+        rows = trip_count(found.rows) if found.rows else 1
+        width = found.lane.extent
+        fixed = self._panel_width()
+        columns = estimate(width) * trip_count(found.panels)
+        row_bytes = 0
+        if found.rows:
+            step = stride(found.left, self.rows[-1])
+            row_bytes = (step if isinstance(step, int) else 0) * self.dtype.itemsize
+        tile = choose_tile(
+            self.target,
+            max(1, rows),
+            max(1, columns),
+            found.depth,
+            self.lanes,
+            row_bytes=row_bytes,
+            panel=fixed,
+        )
+        self.s.note(
+            f"contraction: {tile.rows} x {tile.columns} accumulators for {rows} rows, "
+            f"{columns} columns, depth {found.depth}"
+        )
+        return tile
+
+    def _panel_width(self) -> int | None:
+        """The width the operand's layout fixes: that of its panels."""
+        width = self.found.lane.extent
+        most = 4 * self.lanes
+        if isinstance(width, int) and (self.panels or width <= most):
+            vectors = -(-width // self.lanes)
+            return vectors * self.lanes
+        return None
+
+    def _split_columns(self, tile: Tile) -> None:
+        """From here `self.lane` runs over the columns of one panel."""
+        width = self.found.lane.extent
+        names = (self.s.fresh("panel"), self.s.fresh(_LANE))
+        if isinstance(width, int) and width <= tile.columns:
+            # One name for all micro-kernels: a split by the whole width renames the loop.
+            self.s.apply(split, self.lane, width, into=names)
+        else:
+            self.s.apply(split, self.lane, tile.columns, into=names)
+        self.panels.append(names[0])
+        self.lane = names[1]
+
+    def _split_rows(self, tile: Tile) -> list[str]:
+        """Split the innermost row loops into tiles; returns the inner loops, outermost first."""
+        if not self.rows:
+            return []
+        inner: list[str] = []
+        remaining = tile.rows
+        position = len(self.rows) - 1
+        while (position >= 0 and remaining > 1) or not inner:
+            name = self.rows[position]
+            extent = find(self.s.kernel, name).extent
+            size = self._row_size(extent, remaining)
+            names = (self.s.fresh(f"{name}_t"), self.s.fresh(_ROW))
+            self.s.apply(split, name, size, into=names)
+            self.rows[position] = names[0]
+            inner.insert(0, names[1])
+            remaining //= size
+            if not isinstance(extent, int) or size < extent:
+                break
+            position -= 1
+        return inner
+
+    def _row_size(self, extent: Dim, most: int) -> int:
+        """Rows of one loop that go into a tile of at most `most`."""
+        if not isinstance(extent, int) or extent > 2 * most:
+            return most
+        if extent <= most:
+            return extent
+        # Two tiles: as equal as possible.
+        return -(-extent // 2)
+
+    # --- order and workgroups ------------------------------------------------------------
+
+    def _arrange(self, tile: Tile, row_tiles: list[str]) -> list[str]:
+        """Order the loops: workgroups, panels, row tiles, the tile itself."""
+        s = self.s
+        blocks = self._blocks(tile)
+        panel = self._fuse(self.panels)
+        # Reorder first so that what is fused stands side by side.
+        s.apply(reorder, [*self.batches, *self.rows, panel, *row_tiles, self.lane])
+        outer_rows = self.rows[:-1] if len(self.rows) > 1 else self.rows
+        inner_rows = self.rows[-1:] if len(self.rows) > 1 else []
+        row = self._fuse(outer_rows) if outer_rows else None
+        batch = self._fuse(self.batches) if self.batches else None
+        grid: list[str] = [] if batch is None else [batch]
+        per_inner = trip_count(find(s.kernel, n) for n in inner_rows)
+        if row is not None:
+            count = max(1, blocks.tiles // per_inner)
+            block, row = self._block(row, count)
+            grid += block
+        panel_block, panel = self._block(panel, blocks.panels)
+        grid += panel_block
+        inside = [panel, *([row] if row else []), *inner_rows, *row_tiles, self.lane]
+        s.apply(reorder, [*grid, *inside])
+        self.inside_panel = inside[1]
+        return grid
+
+    def _fuse(self, names: list[str]) -> str:
+        name = names[0]
+        for inner in names[1:]:
+            into = self.s.fresh(f"{name}_f")
+            self.s.apply(fuse, name, inner, into)
+            name = into
+        return name
+
+    def _block(self, name: str, size: int) -> tuple[list[str], str]:
+        """Split off workgroups of `size` iterations: (grid loops, the loop inside)."""
+        extent = find(self.s.kernel, name).extent
+        if isinstance(extent, int) and extent <= size:
+            return [], name
+        names = (self.s.fresh(f"{name}_b"), self.s.fresh(f"{name}_n"))
+        self.s.apply(split, name, size, "tight", names)
+        return [names[0]], names[1]
+
+    def _blocks(self, tile: Tile) -> _Blocks:
+        """Work per workgroup: enough to be worth its start, little enough to share out."""
+        found = self.found
+        kernel = self.s.kernel
+        panels = trip_count(find(kernel, n) for n in self.panels)
+        tiles = trip_count(find(kernel, n) for n in self.rows)
+        batches = trip_count(find(kernel, n) for n in self.batches)
+        size = self.dtype.itemsize
+        flops = 2 * tile.rows * tile.columns * found.depth
+        panel_bytes = found.depth * tile.columns * size
+        rows_bytes = tile.rows * found.depth * size
+        unit = max(flops * _NS_PER_FLOP, panel_bytes * _NS_PER_BYTE / max(1, tiles))
+        whole = unit * panels * tiles * batches
+        work = min(max(_WORK_NS, whole / (8 * self.threads)), 10 * _WORK_NS)
+        units = max(1, round(work / max(unit, 1e-3)))
+        half = max(self.target.l2_bytes // 2, 1 << 15)
+        if panels * panel_bytes <= half and panels <= units:
+            chosen = _Blocks(panels, max(1, units // panels))
+        else:
+            most = max(1, half // max(1, rows_bytes))
+            rows = max(1, min(tiles, most, units))
+            chosen = _Blocks(max(1, min(panels, units // rows)), rows)
+        self.s.note(
+            f"workgroups: {chosen.panels} of {panels} panels x {chosen.tiles} of {tiles} tiles, "
+            f"about {unit * chosen.panels * chosen.tiles / 1000:.0f} us"
+        )
+        return chosen
+
+    # --- partial tiles -------------------------------------------------------------------
+
+    def _specialize(self, row_tiles: list[str]) -> None:
+        """Own code for the last panel and the last rows."""
+        s = self.s
+        dynamic = not isinstance(self._columns_limit(), int)
+        tail = "guarded" if dynamic else "exact"
+        s.attempt(specialize, self.lane, self.inside_panel, tail)
+        for name in row_tiles:
+            for clone in _clones(s.kernel, name):
+                s.attempt(specialize, clone, _top_of(s.kernel, clone))
+        for loop in loops(s.kernel.body):
+            if _is(loop, _ROW) and not isinstance(loop.extent, int):
+                largest = 1
+                upper = symbolic.bounds(loop.extent)[1] or 1
+                while largest * 2 <= upper:
+                    largest *= 2
+                s.apply(split_powers, loop.var.name, largest)
+
+    def _columns_limit(self) -> Dim:
+        return self.found.lane.extent if not self.found.panels else 0
+
+    def _leaves(self) -> list[tuple[str, int]]:
+        """The outermost tile loop of every micro-kernel and the number of tile loops."""
+        found: list[tuple[str, int]] = []
+
+        def visit(loop: For) -> None:
+            chain = parallel_chain(loop)
+            depth = next((n for n, x in enumerate(chain) if _is(x, _LANE)), None)
+            assert depth is not None
+            found.append((loop.var.name, depth + 1))
+
+        inside: set[str] = set()
+        for loop in loops(self.s.kernel.body):
+            if loop.var.name in inside or not (_is(loop, _ROW) or _is(loop, _LANE)):
+                continue
+            visit(loop)
+            inside |= {x.var.name for x in loops(loop.body)}
+        return found
+
+
+def _is(loop: For, stem: str) -> bool:
+    return re.fullmatch(rf"{stem}(_\d+)?", loop.var.name) is not None
+
+
+def _clones(kernel: Kernel, name: str) -> list[str]:
+    """The loop and its copies that `specialize` made."""
+    stem = re.sub(r"_\d+$", "", name)
+    return [x.var.name for x in loops(kernel.body) if _is(x, stem)]
+
+
+def _top_of(kernel: Kernel, name: str) -> str:
+    """The outermost row-tile loop around `name`, perfectly nested."""
+    for loop in loops(kernel.body):
+        if _is(loop, _ROW) and name in [x.var.name for x in parallel_chain(loop)]:
+            return loop.var.name
+    return name

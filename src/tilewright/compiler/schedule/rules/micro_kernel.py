@@ -1,0 +1,270 @@
+"""The innermost part of a contraction: accumulators in registers, one tile at a time.
+
+Takes the loops of one tile (rows, then lanes) around `init; sum; epilogue` and gives each part its
+own unrolled and vectorized code.  Called by `contraction`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from tilewright.base.target import Target
+from tilewright.compiler.kernel.ir import For, If, LoopKind, Space, Statement
+from tilewright.compiler.kernel.rewrite import buffers_read, loops
+from tilewright.compiler.schedule.primitives import (
+    cache_read,
+    drop_guards,
+    fission,
+    partition,
+    reorder,
+    rfactor,
+    sink_guards,
+    split,
+    unroll,
+    vectorize,
+)
+from tilewright.compiler.schedule.primitives.nests import siblings
+from tilewright.compiler.schedule.rules.structure import body_cost
+from tilewright.compiler.schedule.rules.tiles import fma_per_cycle
+from tilewright.compiler.schedule.trace import Schedule
+from tilewright.compiler.schedule.tree import chain, find
+
+_UNROLL: Final = 4
+_SMALL_DEPTH: Final = 8
+_MOST_FMAS: Final = 640
+_HEAVY_EPILOGUE: Final = 24
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MicroKernel:
+    """Names and sizes all micro-kernels of one contraction share."""
+
+    total: str
+    left: str
+    right: str
+    lanes: int
+    target: Target
+
+
+def schedule_micro_kernel(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None:
+    """Turn `depth` tile loops from `top` inward into straight vector code."""
+    tile = [loop.var.name for loop in chain(find(s.kernel, top))[:depth]]
+    lane = tile[-1]
+    vector, inner = s.fresh("v"), s.fresh("lane")
+    s.apply(split, lane, micro.lanes, into=(vector, inner))
+    names = [*tile[:-1], vector, inner]
+    accumulators = 1
+    for name in names[:-1]:
+        extent = find(s.kernel, name).extent
+        accumulators *= extent if isinstance(extent, int) else 1
+    _split_sum(s, names[-1], accumulators, micro)
+    for part in _fissioned(s, names[0], depth + 1):
+        s.apply(drop_guards, part)
+        found = find(s.kernel, part)
+        if any(loop.reduction for loop in loops((found,))):
+            _schedule_sum(s, part, depth + 1, micro)
+        else:
+            _schedule_plain(s, part, depth + 1)
+
+
+def _fissioned(s: Schedule, top: str, depth: int) -> list[str]:
+    """Split the tile's body into nests of their own; their outermost loops."""
+    loop = find(s.kernel, top)
+    level = siblings(s.kernel, loop)
+    position = next(n for n, x in enumerate(level) if x is loop)
+    after = len(level) - position - 1
+    path = _parent(s, loop)
+    s.apply(fission, top, depth)
+    level = s.kernel.body if path is None else _body_of(s, path)
+    made = level[position : len(level) - after]
+    return [x.var.name for x in made if isinstance(x, For)]
+
+
+def _parent(s: Schedule, loop: For) -> tuple[int, ...] | None:
+    """Positions that lead from the kernel's body to the body that holds `loop`."""
+
+    def search(body: Sequence[Statement], trail: tuple[int, ...]) -> tuple[int, ...] | None:
+        for position, statement in enumerate(body):
+            if statement is loop:
+                return trail
+            if isinstance(statement, For | If):
+                found = search(statement.body, (*trail, position))
+                if found is not None:
+                    return found
+        return None
+
+    return search(s.kernel.body, ())
+
+
+def _body_of(s: Schedule, trail: tuple[int, ...]) -> tuple[Statement, ...]:
+    body = s.kernel.body
+    for position in trail:
+        statement = body[position]
+        assert isinstance(statement, For | If)
+        body = statement.body
+    return body
+
+
+# --- the sum -----------------------------------------------------------------------------------
+
+
+def _split_sum(s: Schedule, lane: str, accumulators: int, micro: MicroKernel) -> None:
+    """With few accumulators, let several steps of the sum run side by side."""
+    needed = 4 * fma_per_cycle(micro.target)
+    if accumulators == 1:
+        needed = max(needed, 8)
+    ways = 1
+    while ways < 4 and accumulators * ways < needed:
+        ways *= 2
+    inner = [x for x in loops(find(s.kernel, lane).body) if x.reduction]
+    if ways == 1 or not inner:
+        return
+    last = inner[-1]
+    extent = last.extent
+    if isinstance(extent, int) and extent < 4 * ways:
+        return
+    name = last.var.name
+    _divide(s, name, ways)
+    steps = s.fresh("step")
+    s.apply(split, name, ways, into=(s.fresh(f"{name}_o"), steps))
+    total = _total_in(s, lane)
+    if not s.attempt(rfactor, total, [steps]):
+        return
+
+
+def _total_in(s: Schedule, lane: str) -> str:
+    """The accumulator that the sum inside `lane` updates."""
+    for loop in loops(find(s.kernel, lane).body):
+        if loop.reduction:
+            for statement in loop.body:
+                name = getattr(getattr(statement, "buffer", None), "name", None)
+                if isinstance(name, str):
+                    return name
+    raise AssertionError("a contraction without a sum")
+
+
+def _divide(s: Schedule, name: str, factor: int) -> list[str]:
+    """Cut off what `factor` does not divide; the loops that remain."""
+    extent = find(s.kernel, name).extent
+    if isinstance(extent, int) and extent % factor == 0:
+        return [name]
+    before = {x.var.name for x in loops(s.kernel.body)}
+    s.apply(partition, name, extent // factor * factor)
+    new = [x.var.name for x in loops(s.kernel.body) if x.var.name not in before]
+    return [name, *new]
+
+
+def _schedule_sum(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None:
+    """Steps of the sum outside, the tile inside and written out, operands in registers."""
+    s.apply(sink_guards, top)
+    nest = chain(find(s.kernel, top))
+    tile = [x.var.name for x in nest[:depth]]
+    steps = [x.var.name for x in nest[depth:]]
+    s.apply(reorder, [*steps, *tile])
+    extents = [find(s.kernel, n).extent for n in steps]
+    size = 1
+    for name in tile[:-1]:
+        extent = find(s.kernel, name).extent
+        size *= extent if isinstance(extent, int) else 1
+    position = len(steps) - 1
+    written_out: list[str] = []
+    while position >= 0:
+        extent = extents[position]
+        if not isinstance(extent, int) or extent > 3 * _SMALL_DEPTH:
+            break
+        if size * extent > _MOST_FMAS or (written_out and size * extent > _MOST_FMAS // 2):
+            break
+        if extent > _SMALL_DEPTH and written_out:
+            break
+        written_out.insert(0, steps[position])
+        size *= extent
+        position -= 1
+    if not written_out:
+        _unroll_steps(s, steps[-1], depth, micro)
+        return
+    for name in written_out:
+        s.apply(unroll, name)
+    _schedule_step(s, written_out[-1], depth, micro)
+
+
+def _unroll_steps(s: Schedule, step: str, depth: int, micro: MicroKernel) -> None:
+    for name in _divide(s, step, _UNROLL):
+        loop = find(s.kernel, name)
+        if not loop.reduction:
+            continue
+        if isinstance(loop.extent, int) and loop.extent < _UNROLL:
+            s.apply(unroll, name)
+            _schedule_step(s, name, depth, micro)
+        elif name == step:
+            inner = s.fresh("u")
+            s.apply(split, name, _UNROLL, into=(s.fresh(f"{name}_o"), inner))
+            s.apply(unroll, inner)
+            _schedule_step(s, inner, depth, micro)
+        else:
+            _schedule_step(s, name, depth, micro)
+
+
+def _schedule_step(s: Schedule, step: str, depth: int, micro: MicroKernel) -> None:
+    """One step: the right operand's vectors and one element per row, each loaded once."""
+    nest = chain(find(s.kernel, step))[1 : depth + 1]
+    tile = [x.var.name for x in nest]
+    vector, lane = tile[-2], tile[-1]
+    first = tile[0]
+    s.attempt(cache_read, micro.right, first)
+    if len(tile) > 2:
+        s.attempt(cache_read, micro.left, vector)
+    s.apply(drop_guards, step)
+    for loop in loops((find(s.kernel, step),)):
+        name = loop.var.name
+        if name == step or loop.kind is not LoopKind.SERIAL:
+            continue
+        if loop.extent == micro.lanes and _is_lane(s, name, lane):
+            s.apply(vectorize, name)
+        else:
+            s.apply(unroll, name)
+
+
+def _is_lane(s: Schedule, name: str, lane: str) -> bool:
+    """Whether a loop is the innermost one of its nest: the lanes, or their copy in a cache."""
+    del lane
+    return not any(isinstance(x, For) for x in find(s.kernel, name).body)
+
+
+# --- everything else ---------------------------------------------------------------------------
+
+
+def _schedule_plain(s: Schedule, top: str, depth: int) -> None:
+    """Initial values and epilogues: vectors, written out unless that would be long."""
+    nest = chain(find(s.kernel, top))
+    tile = [x.var.name for x in nest[:depth]]
+    heavy = body_cost((nest[0],)) >= _HEAVY_EPILOGUE
+    rows = 1
+    for loop in nest[: depth - 2]:
+        rows *= loop.extent if isinstance(loop.extent, int) else 1
+    if heavy and rows > 1:
+        _spill(s, top)
+        s.apply(unroll, tile[-2])
+    else:
+        for name in tile[:-1]:
+            s.apply(unroll, name)
+    for loop in nest[depth:]:
+        if isinstance(loop.extent, int):
+            s.attempt(unroll, loop.var.name)
+    s.apply(vectorize, tile[-1])
+
+
+def _spill(s: Schedule, top: str) -> None:
+    """Let a long epilogue read the tile from memory, so that its row loop need not unroll."""
+    loop = find(s.kernel, top)
+    for buffer in buffers_read((loop,)):
+        if buffer.space is not Space.REGISTER or not buffer.shape:
+            continue
+        before = {x.var.name for x in loops(s.kernel.body)}
+        s.apply(cache_read, buffer.name, top, "workgroup")
+        new = [x for x in loops(s.kernel.body) if x.var.name not in before]
+        for copy in new[:-1]:
+            s.apply(unroll, copy.var.name)
+        s.apply(vectorize, new[-1].var.name)

@@ -1,0 +1,187 @@
+"""From the nests of a fused kernel to as few as its dependences allow.
+
+Temporaries are inlined, consumers run where their operands are finished, values stay in
+registers.  Target-independent; the same for every class of kernel.  Called first by `schedule`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.base.errors import ScheduleError
+from tilewright.compiler.kernel.ir import Buffer, For, If, Kernel, Space, Statement
+from tilewright.compiler.kernel.rewrite import buffers_read, buffers_written, stores
+from tilewright.compiler.schedule.primitives import (
+    forward,
+    fuse_nests,
+    inline,
+    privatize,
+    reverse_inline,
+    set_scope,
+)
+from tilewright.compiler.schedule.primitives.inlining import definition
+from tilewright.compiler.schedule.rules.structure import cost, depends, sites, top_nests
+from tilewright.compiler.schedule.trace import Schedule
+from tilewright.compiler.schedule.tree import enclosing_loops, used_buffers
+
+WORKGROUP_LIMIT_BYTES: Final = 64 << 10
+"""Temporaries of one iteration up to this size move into workgroup memory."""
+
+
+def prepare(s: Schedule) -> None:
+    """Bring the kernel down to few nests."""
+    inline_temporaries(s, only_cheap=True)
+    join_consumers(s)
+    if len(top_nests(s.kernel)) > 1:
+        inline_temporaries(s, only_cheap=False)
+        join_consumers(s)
+    for nest in top_nests(s.kernel):
+        fuse_inside(s, nest.var.name)
+    localize(s)
+
+
+def _temporaries(kernel: Kernel) -> list[Buffer]:
+    used = used_buffers(kernel.body)
+    return [b for b in kernel.locals if b.space is Space.DEVICE and b in used]
+
+
+def inline_temporaries(s: Schedule, *, only_cheap: bool) -> None:
+    """Inline what is defined element by element and not expensive to compute again."""
+    for buffer in _temporaries(s.kernel):
+        if not only_cheap or _cheap(s.kernel, buffer):
+            s.attempt(inline, buffer.name)
+
+
+def _cheap(kernel: Kernel, buffer: Buffer) -> bool:
+    try:
+        _, store = definition(kernel, buffer)
+    except ScheduleError:
+        return False
+    effort = cost(store.value)
+    if effort == 0:
+        return True
+    found = sites(kernel.body, buffer)
+    if len(found) != 1:
+        return False
+    around, load = found[0]
+    return all(depends(load, loop.var.name) or loop.extent == 1 for loop in around)
+
+
+def join_consumers(s: Schedule) -> None:
+    """Move each nest to where what it reads is finished, as long as that is possible."""
+    position = 1
+    while position < len(s.kernel.body):
+        if _join_one(s, position):
+            position = 1
+        else:
+            position += 1
+
+
+def _join_one(s: Schedule, position: int) -> bool:
+    nest = s.kernel.body[position]
+    if not isinstance(nest, For):
+        return False
+    earlier = s.kernel.body[:position]
+    written = buffers_written(earlier)
+    linked = [b for b in buffers_read((nest,)) if b in written]
+    for buffer in reversed(linked):
+        if s.attempt(reverse_inline, nest.var.name, buffer.name):
+            return True
+    if not linked:
+        return False
+    for before in reversed(earlier):
+        if isinstance(before, For) and before.extent == nest.extent:
+            return s.attempt(fuse_nests, before.var.name, nest.var.name)
+    return False
+
+
+def fuse_inside(s: Schedule, loop: str) -> None:
+    """Join loops of equal extent inside a loop, deeper and deeper."""
+    while _fuse_pair(s, loop):
+        pass
+    for inner in _loops_inside(s.kernel, loop):
+        fuse_inside(s, inner)
+
+
+def _find(body: tuple[Statement, ...], name: str) -> For | None:
+    for statement in body:
+        if isinstance(statement, For) and statement.var.name == name:
+            return statement
+        if isinstance(statement, For | If):
+            found = _find(statement.body, name)
+            if found is not None:
+                return found
+    return None
+
+
+def _loops_inside(kernel: Kernel, loop: str) -> list[str]:
+    outer = _find(kernel.body, loop)
+    assert outer is not None
+    return [s.var.name for s in outer.body if isinstance(s, For)]
+
+
+def _fuse_pair(s: Schedule, loop: str) -> bool:
+    outer = _find(s.kernel.body, loop)
+    assert outer is not None
+    inside = [statement for statement in outer.body if isinstance(statement, For)]
+    for second in range(1, len(inside)):
+        for first in range(second - 1, -1, -1):
+            a, b = inside[first], inside[second]
+            if a.extent == b.extent and s.attempt(fuse_nests, a.var.name, b.var.name):
+                return True
+    return False
+
+
+def localize(s: Schedule) -> None:
+    """Keep temporaries of one iteration in registers or workgroup memory, or not at all."""
+    for buffer in _temporaries(s.kernel):
+        loop = _deepest(s.kernel.body, buffer)
+        if loop is None:
+            continue
+        if not s.attempt(privatize, buffer.name, loop.var.name):
+            continue
+        _place(s, buffer.name)
+    for buffer in s.kernel.locals:
+        if buffer.space is Space.REGISTER and not buffer.shape and _worth(s.kernel, buffer):
+            s.attempt(forward, buffer.name)
+    for parameter in s.kernel.parameters:
+        if sites(s.kernel.body, parameter.buffer):
+            s.attempt(forward, parameter.buffer.name)
+
+
+def _place(s: Schedule, name: str) -> None:
+    """Choose the memory of a private temporary by its size."""
+    buffer = next(b for b in s.kernel.locals if b.name == name)
+    if not buffer.shape:
+        return
+    count: int | None = 1
+    for extent in buffer.shape:
+        count = count * extent if count is not None and isinstance(extent, int) else None
+    scope = "device"
+    if count is not None and count * buffer.dtype.itemsize <= WORKGROUP_LIMIT_BYTES:
+        scope = "workgroup"
+    s.apply(set_scope, name, scope)
+
+
+def _worth(kernel: Kernel, buffer: Buffer) -> bool:
+    writes = [w for w in stores(kernel.body) if w.buffer is buffer]
+    if len(writes) != 1:
+        return False
+    found = sites(kernel.body, buffer)
+    depth = len(enclosing_loops(kernel, writes[0]))
+    return cost(writes[0].value) == 0 or (len(found) == 1 and len(found[0][0]) == depth)
+
+
+def _deepest(body: tuple[Statement, ...], buffer: Buffer) -> For | None:
+    """The innermost loop that contains every use of a buffer."""
+    found: For | None = None
+    level = body
+    while True:
+        users = [statement for statement in level if buffer in used_buffers((statement,))]
+        if len(users) != 1 or not isinstance(users[0], For | If):
+            return found
+        if isinstance(users[0], For):
+            if users[0].reduction:
+                return found
+            found = users[0]
+        level = users[0].body
