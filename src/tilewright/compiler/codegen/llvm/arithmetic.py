@@ -7,8 +7,10 @@ that never traps.  Called by expressions, conversions and math of this room.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, final
 
+from tilewright.base.target import Target
 from tilewright.compiler.codegen.llvm.types import (
     Value,
     float_text,
@@ -24,17 +26,46 @@ _FLOATS: Final = ("float", "double", "half")
 
 
 @final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """What the target does in one instruction and LLVM would otherwise call a library for.
+
+    Attributes:
+        fma: multiply and add with one rounding.
+        rounding: floats to whole floats.
+        f16c: conversion of f16.
+        scalef: multiplication by powers of two (AVX-512).
+    """
+
+    fma: bool
+    rounding: bool
+    f16c: bool
+    scalef: bool
+
+    @staticmethod
+    def of(target: Target) -> Abilities:
+        """Those of a target."""
+        other = target.arch != "x86_64"
+        return Abilities(
+            fma=target.has_fma,
+            rounding=other or target.has("sse4.1"),
+            f16c=other or target.has("f16c"),
+            scalef=not other and target.has("avx512f"),
+        )
+
+
+@final
 class Arithmetic:
     """Emits pure instructions through a `FunctionWriter`.
 
     Args:
         writer: where the instructions go.
-        has_fma: whether the target multiplies and adds with one rounding.
+        abilities: what the target does in one instruction.
     """
 
-    def __init__(self, writer: FunctionWriter, *, has_fma: bool) -> None:
+    def __init__(self, writer: FunctionWriter, abilities: Abilities) -> None:
         self.writer: FunctionWriter = writer
-        self.has_fma: bool = has_fma
+        self.can: Abilities = abilities
 
     # --- constants and shapes of values ----------------------------------------------------
 
@@ -133,7 +164,7 @@ class Arithmetic:
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         """`a * b + c`, with one rounding where the target can."""
-        if self.has_fma:
+        if self.can.fma:
             return self.intrinsic("fma", a, b, c)
         return self.binary("fadd", self.binary("fmul", a, b), c)
 
@@ -156,6 +187,26 @@ class Arithmetic:
     def absolute(self, value: Value) -> Value:
         """Magnitude of a float."""
         return self.intrinsic("fabs", value)
+
+    def rounded(self, op: str, x: Value) -> Value:
+        """`floor`, `ceil`, `trunc` or `roundeven`: a whole float."""
+        if self.can.rounding:
+            return self.intrinsic(op, x)
+        size = self.absolute(x)
+        if op == "trunc":
+            return self.intrinsic("copysign", self.rounded("floor", size), x)
+        # Sums beyond this number are whole.
+        unit = self.float(x, 2.0**23 if split_type(x.type)[0] == "float" else 2.0**52)
+        whole = self.intrinsic("copysign", self.sub(self.add(size, unit), unit), x)
+        one, zero = self.float(x, 1.0), self.float(x, 0.0)
+        if op == "floor":
+            above = self.compare("fcmp ogt", whole, x)
+            whole = self.sub(whole, self.select(above, one, zero))
+        elif op == "ceil":
+            below = self.compare("fcmp olt", whole, x)
+            whole = self.add(whole, self.select(below, one, zero))
+        whole = self.intrinsic("copysign", whole, x)
+        return self.select(self.compare("fcmp olt", size, unit), whole, x)
 
     def is_nan(self, value: Value) -> Value:
         """Whether a float is not a number."""

@@ -29,12 +29,10 @@ class Conversions:
 
     Args:
         arithmetic: where the instructions go.
-        has_f16c: whether the target converts `f16` in hardware.
     """
 
-    def __init__(self, arithmetic: Arithmetic, *, has_f16c: bool) -> None:
+    def __init__(self, arithmetic: Arithmetic) -> None:
         self.a: Arithmetic = arithmetic
-        self.has_f16c: bool = has_f16c
 
     def cast(self, value: Value, source: DType, target: DType) -> Value:
         """`value` of type `source` as `target`."""
@@ -85,7 +83,7 @@ class Conversions:
         if source is dtypes.bf16:
             wide = self.a.convert("zext", value, "i32")
             return self.a.bitcast(self.a.shift("shl", wide, 16), "float")
-        if self.has_f16c:
+        if self.a.can.f16c:
             return self.a.convert("fpext", self.a.bitcast(value, "half"), "float")
         return self._soft_from_f16(value)
 
@@ -101,7 +99,7 @@ class Conversions:
             single = self.cast(value, source, dtypes.f32)
         if target is dtypes.bf16:
             return self._to_bf16(single)
-        if self.has_f16c:
+        if self.a.can.f16c:
             return self.a.bitcast(self.a.convert("fptrunc", single, "half"), "i16")
         return self._soft_to_f16(single)
 

@@ -15,7 +15,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim, Opaque, Operation
 from tilewright.base.target import Target
-from tilewright.compiler.codegen.llvm.arithmetic import Arithmetic
+from tilewright.compiler.codegen.llvm.arithmetic import Abilities, Arithmetic
 from tilewright.compiler.codegen.llvm.conversions import Conversions
 from tilewright.compiler.codegen.llvm.indices import Indices
 from tilewright.compiler.codegen.llvm.math import Math
@@ -53,9 +53,9 @@ _INTEGER_VERBS: Final = {
 _ORDERED: Final = {
     "eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge",
 }  # fmt: skip
-_FLOAT_INTRINSICS: Final = {
-    "abs": "fabs", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "roundeven",
-    "trunc": "trunc",
+_FLOAT_INTRINSICS: Final = {"abs": "fabs", "sqrt": "sqrt"}
+_ROUNDINGS: Final = {
+    "floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc",
 }  # fmt: skip
 
 
@@ -65,15 +65,13 @@ class Expressions:
 
     def __init__(self, writer: FunctionWriter, registers: Registers, target: Target) -> None:
         self.writer: FunctionWriter = writer
-        self.a: Arithmetic = Arithmetic(writer, has_fma=target.has_fma)
-        has_f16c = target.arch != "x86_64" or target.has("f16c")
-        self.conversions: Conversions = Conversions(self.a, has_f16c=has_f16c)
+        self.a: Arithmetic = Arithmetic(writer, Abilities.of(target))
+        self.conversions: Conversions = Conversions(self.a)
         self.indices: Indices = Indices(writer, self._index_of)
         self.memory: Memory = Memory(
             self.a, self.indices, registers, self.value, self.wide_index
         )
-        has_scalef = target.arch == "x86_64" and target.has("avx512f")
-        self.math: Math = Math(self.a, has_scalef=has_scalef)
+        self.math: Math = Math(self.a)
         self._rules: dict[type[Expression], Callable[[Expression], Value]] = {}
         rules: dict[type[Expression], object] = {
             Const: self._const, Index: self._index, Load: self.memory.load,
@@ -180,6 +178,8 @@ class Expressions:
             return self.a.op(operand.type, f"fneg {operand}", operand)
         if op in _FLOAT_INTRINSICS:
             return self.a.intrinsic(_FLOAT_INTRINSICS[op], operand)
+        if op in _ROUNDINGS:
+            return self.a.rounded(_ROUNDINGS[op], operand)
         return self.math.unary(op, operand)
 
     def _integer_unary(self, node: Unary) -> Value:
@@ -197,7 +197,7 @@ class Expressions:
             return self.writer.call(
                 operand.type, f"llvm.abs.{suffix}", operand, flag, speculate=False
             )
-        if node.op in ("floor", "ceil", "round", "trunc"):
+        if node.op in _ROUNDINGS:
             return operand
         raise InternalError(f"no machine code for '{node.op}' on {node.operand.dtype}")
 
@@ -266,13 +266,9 @@ class Expressions:
         ascending = isinstance(left, Index) and left.lanes > 1 and left.stride == 1
         if node.op != "lt" or not ascending or not isinstance(left, Index):
             return None
-        right = node.right.operand if isinstance(node.right, Splat) else node.right
-        if has_lanes(left.dim) or not isinstance(right, Index | Const):
+        limit = _uniform(node.right)
+        if limit is None or has_lanes(left.dim):
             return None
-        uniform = right.stride == 0 or right.lanes == 1
-        if isinstance(right, Index) and (not uniform or has_lanes(right.dim)):
-            return None
-        limit = right.dim if isinstance(right, Index) else int(right.value)
         room = self.indices.value(limit - left.dim)
         lanes = left.lanes
         bounded = self.writer.call("i64", "llvm.smin.i64", room, Value(str(lanes), "i64"))
@@ -318,6 +314,17 @@ class Expressions:
         return self._integer_binary(
             Binary(node.op, blank, blank, node.dtype), left, right
         )
+
+
+def _uniform(value: Expression) -> Dim | None:
+    """An index that is the same in every lane."""
+    if isinstance(value, Splat):
+        return _uniform(value.operand)
+    if isinstance(value, Const):
+        return int(value.value)
+    if not isinstance(value, Index) or has_lanes(value.dim):
+        return None
+    return value.dim if value.lanes == 1 or value.stride == 0 else None
 
 
 def _signed(dtype: DType) -> bool:

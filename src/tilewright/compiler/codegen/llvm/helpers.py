@@ -97,7 +97,7 @@ class Helpers:
     def _wrapper_text(self, helper: Helper, name: str, type_: str, count: int) -> str:
         scalar, lanes = split_type(type_)
         writer = FunctionWriter()
-        a = Arithmetic(writer, has_fma=self.a.has_fma)
+        a = Arithmetic(writer, self.a.can)
         parameters = [Value(f"%x{i}", type_) for i in range(count)]
         result = Value("poison", type_)
         for lane in range(lanes):
@@ -116,7 +116,10 @@ class Helpers:
 
     def float_rest(self) -> Helper:
         """The exact remainder of f64."""
-        self.writer.declarations.setdefault("tw_fmod", _FMOD)
+        if "tw_fmod" not in self.writer.declarations:
+            for name, last in (("umax", "i64"), ("umin", "i64"), ("ctlz", "i1")):
+                self.writer.declare("i64", f"llvm.{name}.i64", "i64", last)
+            self.writer.declarations["tw_fmod"] = _FMOD
         return Helper("tw_fmod", "double")
 
     def integer_power(self, scalar: str, *, signed: bool) -> Helper:
@@ -147,10 +150,10 @@ class Helpers:
         )
         writer = FunctionWriter()
         writer.declarations = self.writer.declarations
-        a = Arithmetic(writer, has_fma=self.a.has_fma)
+        a = Arithmetic(writer, self.a.can)
         x = Value("%x0", "double")
         quadrant, r, low = _reduce_exactly(a, x)
-        value = type(math)(a, has_scalef=False).quarter(quadrant, r, low, turn=turn)
+        value = type(math)(a).quarter(quadrant, r, low, turn=turn)
         known = a.compare("fcmp olt", a.absolute(x), a.float(x, float("inf")))
         writer.scope.block.terminator = (
             f"ret {a.select(known, value, a.float(x, float('nan')))}"
@@ -324,10 +327,7 @@ pack:
   %signed = or i64 %bits, %sign
   %result = bitcast i64 %signed to double
   ret double %result
-}
-declare i64 @llvm.umax.i64(i64, i64)
-declare i64 @llvm.umin.i64(i64, i64)
-declare i64 @llvm.ctlz.i64(i64, i1)"""
+}"""
 
 _POWER: Final = """\
 define internal INT @NAME(INT %x, INT %y) nounwind noinline "no-builtins" {

@@ -39,12 +39,10 @@ class Math:
 
     Args:
         arithmetic: where the instructions go.
-        has_scalef: whether the target multiplies by powers of two in one instruction.
     """
 
-    def __init__(self, arithmetic: Arithmetic, *, has_scalef: bool) -> None:
+    def __init__(self, arithmetic: Arithmetic) -> None:
         self.a: Arithmetic = arithmetic
-        self.has_scalef: bool = has_scalef
         self.helpers: Helpers = Helpers(arithmetic)
 
     def unary(self, op: str, x: Value) -> Value:
@@ -107,7 +105,7 @@ class Math:
         """`y * 2**n` with one rounding, for n of any finite result."""
         scalar, lanes = split_type(y.type)
         t = self._table(y)
-        if self.has_scalef and lanes * t.bits == 512:
+        if self.a.can.scalef and lanes * t.bits == 512:
             return self._scalef(y, n)
         a = self.a
         magic = a.integer(self._bits(y), _bit_pattern(t.magic, t))
@@ -277,7 +275,7 @@ class Math:
         special = self._log_special(size, high)
         usual = a.compare("fcmp oeq", special, high)
         product = a.mul(y, special)
-        error = a.fma(y, high, a.op(product.type, f"fneg {product}", product))
+        _, error = self._product(y, high)
         error = a.fma(y, low, error)
         small = a.compare("fcmp olt", a.absolute(product), a.float(y, 2000.0))
         keep = a.binary("and", usual, small)
@@ -295,8 +293,8 @@ class Math:
         bottom = a.add(f, a.float(f, 2.0))
         bottom_low = a.sub(f, a.sub(bottom, a.float(f, 2.0)))
         s = a.div(f, bottom)
-        minus = a.op(s.type, f"fneg {s}", s)
-        left = a.fma(minus, bottom_low, a.fma(minus, bottom, f))
+        back, back_low = self._product(s, bottom)
+        left = a.sub(a.sub(a.sub(f, back), back_low), a.mul(s, bottom_low))
         s_low = a.div(left, bottom)
         z, z_low = self._product(s, s)
         z_low = a.fma(a.add(s, s), s_low, z_low)
@@ -316,9 +314,23 @@ class Math:
         return self._sum(whole, a.add(rest, low))
 
     def _product(self, x: Value, y: Value) -> tuple[Value, Value]:
-        """x * y and its rounding error."""
-        product = self.a.mul(x, y)
-        return product, self.a.fma(x, y, self.a.op(x.type, f"fneg {product}", product))
+        """x * y and its rounding error, of f64."""
+        a = self.a
+        product = a.mul(x, y)
+        if a.can.fma:
+            return product, a.fma(x, y, a.op(x.type, f"fneg {product}", product))
+        x_high, x_low = self._halves(x)
+        y_high, y_low = self._halves(y)
+        error = a.sub(a.mul(x_high, y_high), product)
+        error = a.add(a.add(error, a.mul(x_high, y_low)), a.mul(x_low, y_high))
+        return product, a.add(error, a.mul(x_low, y_low))
+
+    def _halves(self, x: Value) -> tuple[Value, Value]:
+        """x as the sum of two numbers of at most 26 bits."""
+        a = self.a
+        wide = a.mul(x, a.float(x, 2.0**27 + 1))
+        high = a.sub(wide, a.sub(wide, x))
+        return high, a.sub(x, high)
 
     def _sum(self, x: Value, y: Value) -> tuple[Value, Value]:
         """x + y and its rounding error."""
@@ -330,9 +342,9 @@ class Math:
     def _power_special(self, x: Value, y: Value, result: Value) -> Value:
         a = self.a
         zero, one, infinity = a.float(x, 0.0), a.float(x, 1.0), a.float(x, math.inf)
-        whole = a.compare("fcmp oeq", a.intrinsic("trunc", y), y)
+        whole = a.compare("fcmp oeq", a.rounded("trunc", y), y)
         half = a.mul(y, a.float(y, 0.5))
-        even = a.compare("fcmp oeq", a.intrinsic("trunc", half), half)
+        even = a.compare("fcmp oeq", a.rounded("trunc", half), half)
         odd = a.binary("and", whole, a.compare("icmp eq", even, a.integer(even, 0)))
         result = a.select(odd, self._copy_sign(result, x), result)
         bottom = a.op(x.type, f"fneg {infinity}", infinity)
@@ -426,7 +438,7 @@ class Math:
         if scalar == "double":
             return self.helpers.each_lane(self.helpers.float_rest(), x, y)
         wide_x, wide_y = a.convert("fpext", x, "double"), a.convert("fpext", y, "double")
-        quotient = a.intrinsic("trunc", a.div(wide_x, wide_y))
+        quotient = a.rounded("trunc", a.div(wide_x, wide_y))
         # Exact: both factors have 24 bits.
         left = a.sub(wide_x, a.mul(quotient, wide_y))
         usual = self._copy_sign(a.convert("fptrunc", left, "float"), x)

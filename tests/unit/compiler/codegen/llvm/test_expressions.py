@@ -1,0 +1,300 @@
+"""Every operator, on every data type, as scalar and as vector, against the kernel evaluator."""
+
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+from fakes.native_kernel import NativeKernel, assert_same, needs_x86, targets_here
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.symbolic import Symbol, symbol
+from tilewright.base.target import Target
+from tilewright.compiler.kernel import expressions as e
+from tilewright.compiler.kernel.ir import (
+    Access,
+    Binary,
+    Buffer,
+    Compare,
+    Expression,
+    Fma,
+    For,
+    Horizontal,
+    If,
+    Index,
+    Kernel,
+    Load,
+    LoopKind,
+    Parameter,
+    Store,
+    Unary,
+)
+
+pytestmark = needs_x86
+
+COUNT = 61
+LANES = (1, 3, 4, 16)
+
+
+def pointwise(value, inputs: list[DType], output: DType, lanes: int) -> Kernel:  # noqa: ANN001
+    """`out[i] = value(in0[i], in1[i], …)` in vectors with a masked tail."""
+    buffers = [Buffer(f"x{i}", dtype, (COUNT,)) for i, dtype in enumerate(inputs)]
+    out = Buffer("out", output, (COUNT,))
+    i, v = symbol("i"), symbol("v")
+    place = i * lanes + v
+    store = Store(out, (place,), value(*(Load(b, (place,)) for b in buffers)))
+    inside = If(Compare("lt", Index(place), Index(COUNT)), (store,))
+    vector = For(Symbol("v"), lanes, (inside,), LoopKind.VECTOR)
+    body = (For(Symbol("i"), -(-COUNT // lanes), (vector,)),)
+    parameters = [Parameter(b, Access.READ) for b in buffers]
+    return Kernel("k", (*parameters, Parameter(out, Access.WRITE)), (), (), body)
+
+
+def special(dtype: DType, seed: int, count: int = COUNT) -> np.ndarray:
+    """Values that include the edges of the type."""
+    rng = np.random.default_rng(seed)
+    if dtype.is_bool:
+        return rng.integers(0, 2, count).astype(bool)
+    if dtype.is_float:
+        values = rng.normal(0, 20, count)
+        edges = [0.0, -0.0, np.inf, -np.inf, np.nan, 0.5, -0.5, 1.5, 2.5, -2.5, 1e-7, -3e38]
+        edges = rng.permutation(edges)[:count]
+        values[: len(edges)] = edges
+        with np.errstate(over="ignore"):
+            return values.astype(dtype.numpy)
+    info = np.iinfo(dtype.numpy)
+    values = rng.integers(info.min, info.max, count, dtype=dtype.numpy, endpoint=True)
+    values[:6] = [info.min, info.max, 0, 1, info.max // 2, 2]
+    if dtype.is_signed:
+        values[6] = -1
+    small = rng.integers(max(info.min, -9), 9, count // 2).astype(dtype.numpy)
+    values[-len(small) :] = small
+    return values
+
+
+def check(value, inputs, output, lanes, seed=0, target=None, arrays=None, relative=0.0):  # noqa: ANN001, ANN201
+    kernel = pointwise(value, inputs, output, lanes)
+    arrays = arrays or [special(d, seed + n) for n, d in enumerate(inputs)]
+    out = np.zeros(COUNT, output.numpy)
+    assert_same(kernel, [*arrays, out], target=target, relative=relative)
+
+
+FLOAT_UNARY = ("neg", "abs", "sqrt", "floor", "ceil", "round", "trunc", "is_nan")
+INTEGER_UNARY = ("neg", "abs", "not", "floor", "ceil", "round", "trunc")
+BINARY = ("add", "sub", "mul", "div", "mod", "floormod", "min", "max")
+BITWISE = ("and", "or", "xor")
+
+
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("dtype", dtypes.FLOATS, ids=str)
+@pytest.mark.parametrize("op", FLOAT_UNARY)
+def test_float_operators_of_one_operand_agree(op, dtype, lanes):
+    result = dtypes.bool_ if op == "is_nan" else dtype
+    check(lambda x: Unary(op, x, result), [dtype], result, lanes)
+
+
+@pytest.mark.parametrize("lanes", (1, 16))
+@pytest.mark.parametrize("dtype", dtypes.INTEGERS, ids=str)
+@pytest.mark.parametrize("op", INTEGER_UNARY)
+def test_integer_operators_of_one_operand_agree(op, dtype, lanes):
+    check(lambda x: Unary(op, x, dtype), [dtype], dtype, lanes)
+
+
+def test_logical_not_agrees():
+    check(lambda x: Unary("not", x, dtypes.bool_), [dtypes.bool_], dtypes.bool_, 8)
+
+
+@pytest.mark.parametrize("lanes", (1, 16))
+@pytest.mark.parametrize("dtype", dtypes.NUMERIC, ids=str)
+@pytest.mark.parametrize("op", BINARY)
+def test_arithmetic_of_two_operands_agrees(op, dtype, lanes):
+    check(lambda x, y: Binary(op, x, y, dtype), [dtype, dtype], dtype, lanes)
+
+
+@pytest.mark.parametrize("op", ("div", "mod", "floormod"))
+@pytest.mark.parametrize("dtype", dtypes.INTEGERS, ids=str)
+def test_integer_division_by_zero_gives_zero_and_never_traps(op, dtype):
+    zeros = np.zeros(COUNT, dtype.numpy)
+    arrays = [special(dtype, 3), zeros]
+    check(lambda x, y: Binary(op, x, y, dtype), [dtype, dtype], dtype, 4, arrays=arrays)
+
+
+@pytest.mark.parametrize("dtype", (*dtypes.INTEGERS, dtypes.bool_), ids=str)
+@pytest.mark.parametrize("op", BITWISE)
+def test_bitwise_operators_agree(op, dtype):
+    check(lambda x, y: Binary(op, x, y, dtype), [dtype, dtype], dtype, 16)
+
+
+@pytest.mark.parametrize("dtype", dtypes.INTEGERS, ids=str)
+@pytest.mark.parametrize("op", ("shl", "shr"))
+def test_shifts_below_the_width_agree(op, dtype):
+    amounts = np.random.default_rng(0).integers(0, dtype.bits, COUNT).astype(dtype.numpy)
+    arrays = [special(dtype, 1), amounts]
+    check(lambda x, y: Binary(op, x, y, dtype), [dtype, dtype], dtype, 16, arrays=arrays)
+
+
+@pytest.mark.parametrize("dtype", dtypes.INTEGERS, ids=str)
+def test_integer_powers_wrap_and_truncate(dtype):
+    low = -3 if dtype.is_signed else 0
+    exponents = np.random.default_rng(0).integers(low, 12, COUNT).astype(dtype.numpy)
+    arrays = [special(dtype, 1), exponents]
+    check(lambda x, y: Binary("pow", x, y, dtype), [dtype, dtype], dtype, 4, arrays=arrays)
+
+
+@pytest.mark.parametrize("lanes", (1, 16))
+@pytest.mark.parametrize("dtype", dtypes.ANY, ids=str)
+@pytest.mark.parametrize("op", ("eq", "ne", "lt", "le", "gt", "ge"))
+def test_comparisons_agree(op, dtype, lanes):
+    arrays = [special(dtype, 1), special(dtype, 2)]
+    arrays[1][::2] = arrays[0][::2]
+    check(
+        lambda x, y: Compare(op, x, y), [dtype, dtype], dtypes.bool_, lanes, arrays=arrays
+    )
+
+
+@pytest.mark.parametrize("lanes", (1, 16))
+@pytest.mark.parametrize("target", dtypes.ANY, ids=str)
+@pytest.mark.parametrize("source", dtypes.ANY, ids=str)
+def test_casts_agree(source, target, lanes):
+    if source is target:
+        return
+    check(lambda x: e.cast(x, target), [source], target, lanes)
+
+
+@pytest.mark.parametrize("level", targets_here(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("half", (dtypes.f16, dtypes.bf16), ids=str)
+def test_every_16_bit_float_converts_exactly_to_f32_and_back(half, level):
+    bits = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
+    values = bits.view(half.numpy)
+    count = len(values)
+    x, y = Buffer("x", half, (count,)), Buffer("y", dtypes.f32, (count,))
+    z = Buffer("z", half, (count,))
+    i, v = symbol("i"), symbol("v")
+    place = (i * 16 + v,)
+    wide = e.cast(Load(x, place), dtypes.f32)
+    stores = (Store(y, place, wide), Store(z, place, e.cast(Load(y, place), half)))
+    vector = For(Symbol("v"), 16, stores, LoopKind.VECTOR)
+    kernel = Kernel(
+        "k",
+        tuple(Parameter(b, a) for b, a in zip((x, y, z), Access, strict=False)),
+        (), (), (For(Symbol("i"), count // 16, (vector,)),),
+    )  # fmt: skip
+    arrays = [values, np.zeros(count, np.float32), np.zeros(count, half.numpy)]
+    assert_same(kernel, arrays, target=level)
+
+
+@pytest.mark.parametrize("level", targets_here(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("wide", (dtypes.f32, dtypes.f64), ids=str)
+@pytest.mark.parametrize("half", (dtypes.f16, dtypes.bf16), ids=str)
+def test_rounding_to_16_bits_is_to_nearest_even(half, wide, level):
+    """The middle of two neighbours goes to the even one, its own neighbours to the nearer."""
+    largest = int(np.asarray(np.inf, half.numpy).view(np.uint16)) - 1
+    bits = np.linspace(0, largest - 1, COUNT).astype(np.uint16)
+    below, above = bits.view(half.numpy), (bits + 1).astype(np.uint16).view(half.numpy)
+    even = np.where(bits % 2 == 0, bits, bits + 1).astype(np.uint16).view(half.numpy)
+    middle = ((below.astype(np.float64) + above.astype(np.float64)) / 2).astype(wide.numpy)
+    for sign in (1, -1):
+        for values, want in (
+            (middle, even),
+            (np.nextafter(middle, np.asarray(np.inf, wide.numpy)), above),
+            (np.nextafter(middle, np.asarray(0, wide.numpy)), below),
+        ):
+            kernel = pointwise(lambda x: e.cast(x, half), [wide], half, 4)
+            got = np.zeros(COUNT, half.numpy)
+            NativeKernel(kernel, level)([sign * values, got])
+            np.testing.assert_array_equal(got.astype(np.float64), sign * want.astype(np.float64))
+
+
+@pytest.mark.parametrize("dtype", dtypes.ANY, ids=str)
+def test_selection_agrees(dtype):
+    inputs = [dtypes.bool_, dtype, dtype]
+    check(lambda c, x, y: e.select(c, x, y), inputs, dtype, 16)
+
+
+@pytest.mark.parametrize("dtype", (dtypes.f32, dtypes.f64, dtypes.i32), ids=str)
+@pytest.mark.parametrize("lanes", (1, 16))
+def test_fused_multiply_add_rounds_once(dtype, lanes):
+    arrays = [special(dtype, n) for n in range(3)]
+    if dtype.is_float:
+        arrays = [np.where(np.isfinite(a), a, 3).astype(dtype.numpy) for a in arrays]
+        arrays = [np.clip(a, -1e6, 1e6).astype(dtype.numpy) for a in arrays]
+    check(lambda x, y, z: Fma(x, y, z, dtype), [dtype] * 3, dtype, lanes, arrays=arrays)
+
+
+@pytest.mark.parametrize("lanes", (2, 3, 7, 16))
+@pytest.mark.parametrize("dtype", dtypes.NUMERIC, ids=str)
+@pytest.mark.parametrize("op", ("add", "mul", "min", "max"))
+def test_lanes_are_combined_like_the_evaluator_does(op, dtype, lanes):
+    x, out = Buffer("x", dtype, (lanes * 5,)), Buffer("out", dtype, (5,))
+    i = symbol("i")
+    vector: Expression = Load(x, (i * lanes,), lanes)
+    store = Store(out, (i,), Horizontal(op, vector, dtype))
+    kernel = Kernel(
+        "k", (Parameter(x, Access.READ), Parameter(out, Access.WRITE)), (), (),
+        (For(Symbol("i"), 5, (store,)),),
+    )  # fmt: skip
+    values = special(dtype, 5, lanes * 5)
+    if dtype.is_float and op in ("add", "mul"):
+        values = np.random.default_rng(0).integers(1, 3, lanes * 5).astype(dtype.numpy)
+    assert_same(kernel, [values, np.zeros(5, dtype.numpy)])
+
+
+def test_indices_are_values():
+    check(
+        lambda x: e.binary("add", x, e.cast(Index(symbol("i") * 16 + symbol("v")), dtypes.i32)),
+        [dtypes.i32],
+        dtypes.i32,
+        16,
+    )
+
+
+@pytest.mark.parametrize("exponent", (0.5, 1.0, 2.0, 3.0, 4.0, -1.0, -2.0, 0.25))
+def test_constant_powers_agree(exponent):
+    kernel = pointwise(
+        lambda x: Binary("pow", x, e.const(exponent, dtypes.f64), dtypes.f64),
+        [dtypes.f64],
+        dtypes.f64,
+        8,
+    )
+    x, got = special(dtypes.f64, 7), np.zeros(COUNT)
+    NativeKernel(kernel)([x, got])
+    for base, value in zip(x.tolist(), got.tolist(), strict=True):
+        try:
+            want = math.pow(base, exponent)
+        except (ValueError, ZeroDivisionError, OverflowError):
+            with np.errstate(all="ignore"):
+                want = float(np.power(np.float64(base), np.full(1, exponent))[0])
+        same = value == want or (math.isnan(value) and math.isnan(want))
+        assert same or math.isclose(value, want, rel_tol=1e-15), (base, value, want)
+
+
+def test_bf16_values_are_those_of_ml_dtypes():
+    assert dtypes.bf16.numpy == np.dtype(ml_dtypes.bfloat16)
+
+
+@pytest.mark.parametrize("level", ("v1", "v2", "v3", "v4"))
+@pytest.mark.parametrize("dtype", (dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64), ids=str)
+def test_no_operator_needs_a_library_on_any_level(level, dtype):
+    """The linker refuses undefined symbols, so building is the test."""
+    def everything(x, y):  # noqa: ANN001, ANN202
+        total = x
+        for op in ("exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid"):
+            total = Binary("add", total, Unary(op, x, dtype), dtype)
+        for op in ("floor", "ceil", "round", "trunc", "abs", "neg"):
+            total = Binary("add", total, Unary(op, x, dtype), dtype)
+        for op in ("pow", "mod", "floormod", "min", "max", "div"):
+            total = Binary("add", total, Binary(op, x, y, dtype), dtype)
+        for other in (dtypes.i8, dtypes.u64, dtypes.i64, dtypes.f16, dtypes.bf16, dtypes.f64):
+            total = Binary("add", total, e.cast(e.cast(x, other), dtype), dtype)
+        return Fma(total, x, y, dtype)
+
+    kernel = pointwise(everything, [dtype, dtype], dtype, 4)
+
+    class OnlyLinked(NativeKernel):
+        def _load(self):  # noqa: ANN202
+            return None
+
+    assert len(OnlyLinked(kernel, Target.level(level)).image) > 1000
