@@ -38,6 +38,8 @@ def can_build(node: Node) -> bool:
 def build_kernel(node: Node, name: str) -> Kernel:
     """The naive kernel of `node`.
 
+    Buffers are named by position, so that nodes that compute the same print the same.
+
     Raises: InternalError when an op has no body (ask `can_build` first).
     """
     return _Builder(node, name).build()
@@ -53,16 +55,16 @@ class _Builder:
         self.operands: list[Buffer | None] = []
         self.results: list[Buffer] = []
         for position, operand in enumerate(node.operands):
-            self.operands.append(self._parameter(node, position, operand))
+            self.operands.append(self._parameter(position, operand))
         for position, result in enumerate(node.results):
-            label = _identifier(result.name) or f"out{position}"
-            self.results.append(self.b.result(label, result.type.dtype, result.type.shape))
+            type_ = result.type
+            self.results.append(self.b.result(f"out{position}", type_.dtype, type_.shape))
 
-    def _parameter(self, node: Node, position: int, operand: Value | None) -> Buffer | None:
+    def _parameter(self, position: int, operand: Value | None) -> Buffer | None:
         if operand is None:
             return None
-        label = _identifier(operand.name) or f"in{position}"
-        return self.b.parameter(label, operand.type.dtype, operand.type.shape)
+        type_ = operand.type
+        return self.b.parameter(f"in{position}", type_.dtype, type_.shape)
 
     def build(self) -> Kernel:
         if self.node.op == "fused":
@@ -98,7 +100,7 @@ class _Builder:
         return None if value is None else self.sources[value]
 
     def _temporary(self, value: Value) -> Buffer:
-        label = _identifier(value.name) or (value.node.op if value.node else "t")
+        label = value.node.op if value.node else "t"
         return self.b.temporary(value.type.dtype, value.type.shape, label)
 
     def _constant(self, value: Value, node: Node) -> Source:
@@ -115,7 +117,7 @@ class _Builder:
         wide = flat.astype(np.float64) if value.type.dtype.is_float else flat
         return self.b.table(
             tuple(wide.tolist()), value.type.dtype, value.type.shape,
-            _identifier(value.name) or "table",
+            "table",
         )  # fmt: skip
 
     # --- ops -----------------------------------------------------------------------------
@@ -183,9 +185,3 @@ def _symbols(node: Node) -> list[Symbol]:
 
 def _values(attributes: Mapping[str, object]) -> list[object]:
     return list(attributes.values())
-
-
-def _identifier(name: str) -> str:
-    """`name` reduced to letters, digits and `_`, empty if nothing is left."""
-    text = "".join(c if c.isalnum() and c.isascii() else "_" for c in name).strip("_")
-    return f"v{text}" if text[:1].isdigit() else text
