@@ -1,10 +1,10 @@
 """Code generators: kernels in, bytes of a target's executable out.  One folder per target.
 
-A backend is an ordered tuple of named stages; each stage's product can be looked at (`inspect
---output=NAME`), written to a file and tested alone.  Siblings never meet: what two backends share
-lives in `lowering`.  Called by the pipeline.
+A backend is an ordered tuple of named stages; each stage's product can be looked at, written to a file
+and tested alone.  Siblings never meet: what two backends share lives in `lowering`.  Called by the
+pipeline.
 """
 
-from tilewright.compiler.codegen.backend import Backend, Stage
+from tilewright.compiler.codegen.backend import Backend, Stage, show
 
-__all__ = ["Backend", "Stage"]
+__all__ = ["Backend", "Stage", "show"]

@@ -219,6 +219,14 @@ def compile_kernels(
     return tuple(_compiled(module, *run.objects[module.symbol]) for module in modules)
 
 
+def compile_module(
+    module: KernelModule, target: Target, options: Options | None = None
+) -> CompiledKernel:
+    """Object code of one module, made here and now."""
+    settings = settings_of(target, options or Options())
+    return _compiled(module, *machine.timed_object_code(module.text, **settings))
+
+
 def _compiled(module: KernelModule, code: bytes, seconds: float) -> CompiledKernel:
     return CompiledKernel(
         name=module.name,
