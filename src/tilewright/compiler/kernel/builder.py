@@ -6,7 +6,7 @@ loops, multi-dimensional indices, one lane).  Schedules rewrite kernels, they do
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import final
@@ -119,7 +119,7 @@ class KernelBuilder(Expressions):
     @contextmanager
     def loop(
         self, extent: Dim, name: str = "i", *, reduction: bool = False
-    ) -> Iterator[Dim]:
+    ) -> Generator[Dim, None, None]:
         """One loop; yields its variable (0 without a loop when the extent is 1)."""
         if extent == 1:
             yield 0
@@ -134,7 +134,7 @@ class KernelBuilder(Expressions):
     @contextmanager
     def nest(
         self, shape: Indices, names: Sequence[str] | None = None, *, reduction: bool = False
-    ) -> Iterator[tuple[Dim, ...]]:
+    ) -> Generator[tuple[Dim, ...], None, None]:
         """Nested loops over `shape`; yields the variables, 0 for extents of 1."""
         names = names or ()
         variables: list[Dim] = []
@@ -154,12 +154,12 @@ class KernelBuilder(Expressions):
             body = tuple(self._open.pop())
             self._emit(For(var, extent, body, reduction=reduction))
 
-    def reduce(self, extents: Indices, names: Sequence[str] | None = None):  # noqa: ANN201
+    def reduce(self, extents: Indices, names: Sequence[str] | None = None):
         """Nested reduction loops: `with b.reduce((k,)) as (k,): b.accumulate(...)`."""
         return self.nest(extents, names, reduction=True)
 
     @contextmanager
-    def when(self, condition: Expression) -> Iterator[None]:
+    def when(self, condition: Expression) -> Generator[None, None, None]:
         """A guarded region; nothing is emitted for a condition that is surely false."""
         self._open.append([])
         yield

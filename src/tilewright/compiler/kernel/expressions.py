@@ -168,19 +168,16 @@ def compare(op: str, x: Operand, y: Operand) -> Expression:
             numerics.array(right.value, right.dtype),
         )
         return Const(bool(value), dtypes.bool_, left.lanes)
-    if (
-        left.lanes == 1
-        and isinstance(left, Index | Const)
-        and isinstance(right, Index | Const)
-    ):
-        if left.dtype is dtypes.i64:
-            known = decide(op, symbolic.bounds(as_index(left) - as_index(right)))
-            if known is not None:
-                return const(known, dtypes.bool_)
+    plain = isinstance(left, Index | Const) and isinstance(right, Index | Const)
+    if plain and left.lanes == 1 and left.dtype is dtypes.i64:
+        known = decide(op, symbolic.bounds(as_index(left) - as_index(right)))
+        if known is not None:
+            return const(known, dtypes.bool_)
     return Compare(op, left, right, left.lanes)
 
 
 def decide(op: str, difference: symbolic.Bounds) -> bool | None:
+    """`left op right` when bounds of `left - right` settle it."""
     low, high = difference
     if op in ("ge", "gt", "ne"):
         opposite = decide({"ge": "lt", "gt": "le", "ne": "eq"}[op], difference)

@@ -51,7 +51,7 @@ BINARY: Final = (
 COMPARE: Final = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
-def array(value: Any, dtype: DType) -> Values:  # noqa: ANN401 - whatever numpy accepts
+def array(value: Any, dtype: DType) -> Values:
     """`value` as an array of `dtype`; Python integers wrap."""
     if dtype.is_integer and isinstance(value, int):
         return _wrapped(value, dtype)

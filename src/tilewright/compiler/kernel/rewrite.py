@@ -237,7 +237,9 @@ def children(value: Expression) -> tuple[Expression, ...]:
     return ()
 
 
-def with_children(value: Expression, parts: Sequence[Expression]) -> Expression:
+def with_children(  # noqa: PLR0911 - one line per kind of expression
+    value: Expression, parts: Sequence[Expression]
+) -> Expression:
     """`value` with other operands, in the order of `children`."""
     if isinstance(value, Binary):
         return Binary(value.op, parts[0], parts[1], value.dtype, value.lanes)
@@ -425,7 +427,7 @@ def body_symbols(body: Sequence[Statement]) -> frozenset[Symbol]:
 
 @final
 class FreshNames:
-    """Hands out names that are not taken yet: `i`, `i_2`, `i_3` …"""
+    """Hands out names that are not taken yet: `i`, `i_2`, `i_3`."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken: set[str] = set(taken)

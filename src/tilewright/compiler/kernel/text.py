@@ -6,12 +6,14 @@ atoms, so two expressions with equal text have equal values (buffer names are un
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel.ir import (
     Binary,
+    Buffer,
     Cast,
     Comment,
     Compare,
@@ -33,6 +35,7 @@ from tilewright.compiler.kernel.ir import (
     Unary,
 )
 
+_SHOWN_VALUES: Final = 16
 _INFIX: Final = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
     "shl": "<<", "shr": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
@@ -40,7 +43,7 @@ _INFIX: Final = {
 }  # fmt: skip
 
 
-def expression_text(value: Expression) -> str:
+def expression_text(value: Expression) -> str:  # noqa: PLR0911 - one per kind
     """One line for an expression."""
     if isinstance(value, Const):
         return _const(value)
@@ -157,12 +160,22 @@ def _parameter(parameter: Parameter) -> str:
     return f"{parameter.access.value} {parameter.buffer!r}".removesuffix("@device")
 
 
+def _data(buffer: Buffer) -> str:
+    """The values of a table; a long one is told apart by its digest."""
+    if buffer.data is None:
+        return ""
+    if len(buffer.data) <= _SHOWN_VALUES:
+        return f" = {list(buffer.data)}"
+    digest = hashlib.sha256(repr(buffer.data).encode()).hexdigest()[:24]
+    return f" = [{len(buffer.data)} values, sha256 {digest}]"
+
+
 def kernel_text(kernel: Kernel) -> str:
     """The whole kernel: signature, local buffers, body, notes."""
     parameters = ", ".join(map(_parameter, kernel.parameters))
     dims = f", *, {', '.join(s.name for s in kernel.dims)}" if kernel.dims else ""
     lines = [f"kernel {kernel.name}({parameters}{dims}):"]
-    lines += [f"    local {buffer!r}" for buffer in kernel.locals]
+    lines += [f"    local {buffer!r}{_data(buffer)}" for buffer in kernel.locals]
     lines += _block(kernel.body, "")
     lines += [f"    # note: {note}" for note in kernel.notes]
     return "\n".join(lines) + "\n"

@@ -112,7 +112,7 @@ class _Verifier:
         for statement in body:
             try:
                 self._statement(statement, grid_allowed=grid_allowed and alone)
-            except _Broken as broken:
+            except _BrokenError as broken:
                 line = statement_lines(statement)[0]
                 raise self.fail(f"{broken.reason} in `{line}`") from None
 
@@ -124,23 +124,23 @@ class _Verifier:
         elif isinstance(statement, If):
             self._expression(statement.condition)
             if not statement.condition.dtype.is_bool or statement.condition.lanes != 1:
-                raise _Broken("the condition is not a scalar bool")
+                raise _BrokenError("the condition is not a scalar bool")
             self._body(statement.body, grid_allowed=False)
         elif not isinstance(statement, Comment):
-            raise _Broken("unknown statement")
+            raise _BrokenError("unknown statement")
 
     def _loop(self, loop: For, *, grid_allowed: bool) -> None:
         grid = loop.kind in _GRID
         if grid and not grid_allowed:
-            raise _Broken("a grid loop inside other code")
+            raise _BrokenError("a grid loop inside other code")
         if loop.kind in (LoopKind.UNROLL, LoopKind.VECTOR) and not isinstance(
             loop.extent, int
         ):
-            raise _Broken("an unrolled or vector loop needs a constant extent")
+            raise _BrokenError("an unrolled or vector loop needs a constant extent")
         self._dim(loop.extent)
         name = loop.var.name
         if name in self.ever:
-            raise _Broken(f"the name '{name}' is taken")
+            raise _BrokenError(f"the name '{name}' is taken")
         self.ever.add(name)
         self.scope.add(name)
         self._body(loop.body, grid_allowed=grid)
@@ -150,10 +150,10 @@ class _Verifier:
 
     def _store(self, store: Store) -> None:
         if store.buffer not in self.writable:
-            raise _Broken(f"{store.buffer!r} is not writable here")
+            raise _BrokenError(f"{store.buffer!r} is not writable here")
         self._expression(store.value)
         if store.value.dtype is not store.buffer.dtype:
-            raise _Broken(f"value of {store.value.dtype} for {store.buffer!r}")
+            raise _BrokenError(f"value of {store.value.dtype} for {store.buffer!r}")
         self._indices(store.buffer, store.indices)
         self._mask(store.mask, store.value.lanes)
 
@@ -162,24 +162,24 @@ class _Verifier:
             return
         self._expression(mask)
         if not mask.dtype.is_bool or mask.lanes != lanes:
-            raise _Broken(f"mask of {mask.dtype} x {mask.lanes} for {lanes} lanes")
+            raise _BrokenError(f"mask of {mask.dtype} x {mask.lanes} for {lanes} lanes")
 
     # --- indices -------------------------------------------------------------------------
 
     def _indices(self, buffer: Buffer, indices: Sequence[Dim]) -> None:
         if len(indices) not in (len(buffer.shape), 1):
-            raise _Broken(f"{len(indices)} indices into {buffer!r}")
+            raise _BrokenError(f"{len(indices)} indices into {buffer!r}")
         for index in indices:
             self._dim(index)
 
     def _dim(self, dim: Dim) -> None:
         for symbol in symbolic.symbols(dim):
             if symbol.name not in self.scope:
-                raise _Broken(f"'{symbol.name}' is not in scope")
+                raise _BrokenError(f"'{symbol.name}' is not in scope")
         for payload in payloads(dim):
             self._expression(payload)
             if payload.lanes != 1 or not payload.dtype.is_integer:
-                raise _Broken("a data-dependent index must be a scalar integer")
+                raise _BrokenError("a data-dependent index must be a scalar integer")
 
     # --- expressions ---------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class _Verifier:
             self._dim(dim)
         problem = self._problem(root)
         if problem is not None:
-            raise _Broken(f"{problem} in `{expression_text(root)}`")
+            raise _BrokenError(f"{problem} in `{expression_text(root)}`")
         self.checked[id(root)] = root
 
     def _problem(self, e: Expression) -> str | None:
@@ -214,7 +214,7 @@ class _Verifier:
         return _other_problem(e)
 
 
-def _other_problem(e: Expression) -> str | None:
+def _other_problem(e: Expression) -> str | None:  # noqa: PLR0911 - one per kind
     if isinstance(e, Unary):
         if e.op not in numerics.UNARY:
             return f"unknown operator '{e.op}'"
@@ -250,7 +250,7 @@ def _lanes(e: Expression, parts: Sequence[Expression]) -> str | None:
 
 
 @final
-class _Broken(Exception):
+class _BrokenError(Exception):
     """A broken rule, before the statement's text is added."""
 
     def __init__(self, reason: str) -> None:

@@ -88,7 +88,7 @@ hard_swish: Final = unary(
 )
 
 
-def _gelu_oracle(x: np.ndarray, *, approximate: str) -> Any:  # noqa: ANN401
+def _gelu_oracle(x: np.ndarray, *, approximate: str) -> Any:
     if approximate == "tanh":
         inner = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
     else:

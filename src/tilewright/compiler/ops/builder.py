@@ -127,7 +127,7 @@ class GraphBuilder:
         attributes: Mapping[str, object] | None = None,
         *,
         names: Sequence[str] = (),
-    ) -> Any:  # noqa: ANN401 - Value or tuple of Values, by the number of results
+    ) -> Any:
         """Append op `name`; its result, or a tuple when it has several."""
         results = self.node(name, operands, attributes, names=names).results
         return results[0] if len(results) == 1 else results
@@ -143,7 +143,7 @@ class GraphBuilder:
         if name.startswith("__") or catalogue.find(plain) is None:
             raise AttributeError(f"GraphBuilder has no method and no op is called '{name}'")
 
-        def call(*operands: Value | None, **attributes: object) -> Any:  # noqa: ANN401
+        def call(*operands: Value | None, **attributes: object) -> Any:
             return self.op(plain, operands, attributes)
 
         return call

@@ -21,6 +21,7 @@ from tilewright.compiler.ops import (
     functions,
     indexing,
     movement,
+    padding,
     pooling,
     quantization,
     reductions,
@@ -39,6 +40,7 @@ _FAMILIES: Final[dict[str, tuple[OpDecl, ...]]] = {
     "convolution": convolution.OPS,
     "pooling": pooling.OPS,
     "movement": movement.OPS,
+    "padding": padding.OPS,
     "indexing": indexing.OPS,
     "resize": resize.OPS,
     "quantization": quantization.OPS,
@@ -49,8 +51,8 @@ _FAMILIES: Final[dict[str, tuple[OpDecl, ...]]] = {
 def _table(families: dict[str, tuple[OpDecl, ...]]) -> dict[str, OpDecl]:
     table: dict[str, OpDecl] = {}
     owner: dict[str, str] = {}
-    for family, rows in families.items():
-        for row in rows:
+    for family, declared in families.items():
+        for row in declared:
             if row.name in table:
                 raise InternalError(
                     f"op '{row.name}' is declared by '{owner[row.name]}' and by '{family}'"

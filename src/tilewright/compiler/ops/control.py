@@ -7,7 +7,6 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from tilewright.base import dtypes
 from tilewright.base.dtypes import ALL, ANY, NUMERIC, DType, bool_, i64
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim
@@ -22,7 +21,6 @@ from tilewright.compiler.graph.schema import (
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.ops.bodies import Operands, Results, given
 from tilewright.compiler.ops.declaration import (
-    Body,
     OpDecl,
     Types,
     attr,
@@ -120,7 +118,7 @@ def _iota_body(
         b.store(result, indices, b.cast(b.index(indices[axis]), result.dtype))
 
 
-def _iota_oracle(*, shape: tuple[int, ...], dtype: DType, axis: int) -> Any:  # noqa: ANN401
+def _iota_oracle(*, shape: tuple[int, ...], dtype: DType, axis: int) -> Any:
     axis = normal_axis(axis, len(shape))
     row = np.arange(shape[axis]).astype(dtype.numpy)
     lined = row.reshape([-1 if i == axis else 1 for i in range(len(shape))])
@@ -135,8 +133,7 @@ iota: Final = declare(
     infer=_iota_infer,
     evaluate=_iota_oracle,
     body=_iota_body,
-    cases=tuple(f"; shape=(3,5) axis=1 dtype={t.name}" for t in NUMERIC)
-    + ("; shape=(7,)",),
+    cases=(*(f"; shape=(3,5) axis=1 dtype={t.name}" for t in NUMERIC), "; shape=(7,)"),
 )
 
 
@@ -151,6 +148,10 @@ def _eye_body(
         b.store(result, (row, column), b.cast(hit, result.dtype))
 
 
+def _eye_oracle(*, shape: tuple[int, int], dtype: DType, offset: int) -> Any:
+    return np.eye(shape[0], shape[1], offset).astype(dtype.numpy)
+
+
 eye: Final = declare(
     name="eye",
     summary="Ones on diagonal `offset`, zeros elsewhere",
@@ -161,10 +162,12 @@ eye: Final = declare(
             cast("DType", attributes["dtype"]), cast("tuple[Dim, ...]", attributes["shape"])
         ),
     ),
-    evaluate=lambda *, shape, dtype, offset: np.eye(*shape, offset).astype(dtype.numpy),
+    evaluate=_eye_oracle,
     body=_eye_body,
-    cases=tuple(f"; shape=(4,6) offset=1 dtype={t.name}" for t in ANY)
-    + ("; shape=(5,3) offset=-2 dtype=f32",),
+    cases=(
+        *(f"; shape=(4,6) offset=1 dtype={t.name}" for t in ANY),
+        "; shape=(5,3) offset=-2 dtype=f32",
+    ),
     source="ONNX EyeLike, opset 22",
 )
 

@@ -119,7 +119,7 @@ def attr(name: str, kind: str, default: object = _REQUIRED) -> AttributeSpec:
     return AttributeSpec(name, kind, None if required else default, required)
 
 
-def declare(
+def declare(  # noqa: PLR0913 - a row has that many columns
     *,
     name: str,
     summary: str,

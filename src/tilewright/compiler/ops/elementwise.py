@@ -10,8 +10,8 @@ from typing import Any, Final, cast
 import numpy as np
 
 from tilewright.base import dtypes
-from tilewright.base.dtypes import ANY, FLOATS, INTEGERS, NUMERIC, DType, bool_
-from tilewright.compiler.graph.schema import Attributes, Infer, TensorType, Trait
+from tilewright.base.dtypes import ANY, INTEGERS, NUMERIC, DType, bool_
+from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, compute_dtype
 from tilewright.compiler.kernel.ir import Const, Expression
@@ -39,7 +39,7 @@ _ARITHMETIC_CASES: Final = (
 )
 
 
-def _oracle(op: str) -> Any:  # noqa: ANN401 - a ufunc-like callable
+def _oracle(op: str) -> Any:
     """`op` of the kernel IR on whole arrays (one definition of wrap-around and rounding)."""
 
     def evaluate(x: np.ndarray, y: np.ndarray, **_: object) -> np.ndarray:
@@ -154,7 +154,7 @@ def _square_root(b: KernelBuilder, x: Expression) -> Expression:
 _POWERS: Final[dict[float, Any]] = {
     0.0: lambda b, x: b.const(1, x.dtype),
     0.5: _square_root,
-    1.0: lambda b, x: x,
+    1.0: lambda _b, x: x,
     2.0: lambda b, x: b.mul(x, x),
     3.0: lambda b, x: b.mul(b.mul(x, x), x),
     -1.0: lambda b, x: b.div(b.const(1, x.dtype), x),
@@ -207,7 +207,7 @@ def _shift_body(op: str) -> Emit:
     return pointwise(shift)
 
 
-def _shift_oracle(op: str) -> Any:  # noqa: ANN401 - a ufunc-like callable
+def _shift_oracle(op: str) -> Any:
     def evaluate(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         dtype = dtypes.from_numpy(x.dtype)
         outside = (y < 0) | (y >= dtype.bits)
@@ -266,7 +266,7 @@ where: Final = declare(
     summary="Elements of x where the condition holds, else of y",
     operands=(operand("condition", _BOOL), operand("x"), operand("y", like="x")),
     infer=_infer_where,
-    evaluate=lambda condition, x, y: np.where(condition, x, y),
+    evaluate=np.where,
     body=pointwise(lambda b, c, x, y: b.select(c, x, y)),
     traits=E,
     cases=("[3,5] [3,5] [3,5]", "[4,1] [] [1,5]", "[] [3] []", "[0] [0] [1]"),
@@ -363,7 +363,7 @@ identity: Final = declare(
     operands=(operand("x", dtypes.ALL),),
     infer=lambda types, _: (first(types),),
     evaluate=lambda x: x,
-    body=pointwise(lambda b, x: x),
+    body=pointwise(lambda _b, x: x),
     traits=E | Trait.IDEMPOTENT,
     cases=("[3,5]", "[]", "[0,2]"),
 )

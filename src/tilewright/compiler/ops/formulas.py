@@ -70,7 +70,7 @@ def cosh(b: KernelBuilder, x: Expression) -> Expression:
 
 
 def tan(b: KernelBuilder, x: Expression) -> Expression:
-    """sin / cos, 3 ulp away from the poles."""
+    """Sin / cos, 3 ulp away from the poles."""
     return b.div(b.sin(x), b.cos(x))
 
 
@@ -84,7 +84,7 @@ def _atan_unit(b: KernelBuilder, x: Expression) -> Expression:
 
 
 def atan(b: KernelBuilder, x: Expression) -> Expression:
-    """Arc tangent, 4 ulp: arguments above 1 through pi/2 - atan(1/x)."""
+    """Arc tangent, 4 ulp: arguments above 1 by the complement of that of the reciprocal."""
     magnitude = b.abs(x)
     big = b.gt(magnitude, 1)
     reduced = b.select(big, b.div(b.const(1, x.dtype), magnitude), magnitude)
@@ -140,13 +140,13 @@ def atanh(b: KernelBuilder, x: Expression) -> Expression:
 
 
 def gelu(b: KernelBuilder, x: Expression) -> Expression:
-    """x * Phi(x) with the error function."""
+    """X * Phi(x) with the error function."""
     inner = b.erf(b.mul(x, math.sqrt(0.5)))
     return b.mul(b.mul(x, 0.5), b.add(inner, 1))
 
 
 def gelu_tanh(b: KernelBuilder, x: Expression) -> Expression:
-    """x * Phi(x) with the tanh approximation of Hendrycks and Gimpel."""
+    """X * Phi(x) with the tanh approximation of Hendrycks and Gimpel."""
     cube = b.mul(b.mul(b.mul(x, x), x), 0.044715)
     inner = b.tanh(b.mul(b.add(x, cube), math.sqrt(2 / math.pi)))
     return b.mul(b.mul(x, 0.5), b.add(inner, 1))

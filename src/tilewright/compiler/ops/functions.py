@@ -38,7 +38,7 @@ def in_f64(function: Numpy) -> Numpy:
     return evaluate
 
 
-def unary(
+def unary(  # noqa: PLR0913 - the columns of a row
     name: str,
     summary: str,
     oracle: Numpy,
@@ -64,7 +64,7 @@ def unary(
     )
 
 
-def _to_bool(types: Any, _: object) -> tuple[TensorType, ...]:  # noqa: ANN401 - Types
+def _to_bool(types: Any, _: object) -> tuple[TensorType, ...]:
     return (first(types).with_dtype(bool_),)
 
 

@@ -6,11 +6,9 @@ index reads a wrong element instead of foreign memory.  Scatters and searches ru
 
 from __future__ import annotations
 
-
 from typing import Any, Final, cast
 
 import numpy as np
-
 
 from tilewright.base.dtypes import ALL, ANY, NUMERIC, bool_, i32, i64
 from tilewright.base.errors import InputError, ModelError
@@ -86,7 +84,7 @@ def _elements_places(
     x: np.ndarray, indices: np.ndarray, axis: int
 ) -> tuple[np.ndarray, ...]:
     """Where in x every element of an indices-shaped tensor lies."""
-    grid = list(np.indices(indices.shape, sparse=True))
+    grid: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
     grid[axis] = _checked(indices, x.shape[axis])
     return tuple(np.broadcast_arrays(*grid)) if grid else ()
 
@@ -335,7 +333,7 @@ top_k: Final = declare(
 )  # fmt: skip
 
 
-def _counted(rank: int, position: int) -> Any:  # noqa: ANN401 - Infer
+def _counted(rank: int, position: int) -> Any:
     """Result of `count` (a fresh symbol) elements; rank 2 puts it at `position`."""
 
     def infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
@@ -347,13 +345,17 @@ def _counted(rank: int, position: int) -> Any:  # noqa: ANN401 - Infer
     return infer
 
 
+def _nonzero_oracle(x: np.ndarray, **_: object) -> np.ndarray:
+    return np.stack(np.nonzero(x)) if x.ndim else np.zeros((0, int(bool(x))), np.int64)
+
+
 nonzero: Final = declare(
     name="nonzero",
     summary="Indices of the elements that are not zero, [rank, count]",
     operands=(operand("x", ANY),),
     attributes=(attr("count", "dims"),),
     infer=_counted(2, 1),
-    evaluate=lambda x, *, count: np.stack(np.nonzero(x)).astype(np.int64),
+    evaluate=_nonzero_oracle,
     cases=(),
     source="ONNX NonZero, opset 13; `count` names the unknown size",
 )
@@ -369,13 +371,19 @@ def _compress_infer(types: Types, attributes: Attributes) -> tuple[TensorType, .
     return (x.with_shape((*x.shape[:place], count, *x.shape[place + 1 :])),)
 
 
+def _compress_oracle(
+    x: np.ndarray, condition: np.ndarray, *, axis: int | None, **_: object
+) -> np.ndarray:
+    return np.compress(condition, x, axis)
+
+
 compress: Final = declare(
     name="compress",
     summary="The slices along `axis` (elements, without one) where the condition holds",
     operands=(operand("x", ALL), operand("condition", (bool_,))),
     attributes=(attr("count", "dims"), attr("axis", "int", None)),
     infer=_compress_infer,
-    evaluate=lambda x, condition, *, count, axis: np.compress(condition, x, axis),
+    evaluate=_compress_oracle,
     source="ONNX Compress, opset 11; `count` names the unknown size",
 )
 

@@ -1,4 +1,4 @@
-"""Elements at other places: reshape, transpose, slice, concat, pad, tile and their kin.
+"""Elements at other places: reshape, transpose, slice, concat, tile and their kin.
 
 Bodies keep indices affine wherever the shapes allow it; a reshape splits into groups of
 dimensions with equal products, so a div or mod appears only where dimensions really merge.
@@ -12,12 +12,11 @@ from typing import Final, cast
 import numpy as np
 
 from tilewright.base import dtypes, symbolic
-from tilewright.base.dtypes import ALL, bool_
+from tilewright.base.dtypes import ALL
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
-from tilewright.compiler.kernel.builder import KernelBuilder, Source
-from tilewright.compiler.kernel.ir import Buffer, Expression
+from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.ops.bodies import Operands, Results, given, maybe
 from tilewright.compiler.ops.declaration import (
     Types,
@@ -261,11 +260,13 @@ def _slice_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]
 
 def _check_slice(x: TensorType, axis: int, start: Dim, size: Dim, step: int) -> None:
     extent = x.shape[axis]
-    static = isinstance(start, int) and isinstance(size, int) and isinstance(extent, int)
-    if not static or size == 0:
+    numbers = isinstance(start, int) and isinstance(size, int) and isinstance(extent, int)
+    if not numbers or size == 0:
         return
-    last = start + (size - 1) * step
-    inside = 0 <= start < extent and isinstance(last, int) and 0 <= last < extent
+    assert isinstance(start, int)
+    assert isinstance(size, int)
+    assert isinstance(extent, int)
+    inside = 0 <= start < extent and 0 <= start + (size - 1) * step < extent
     if not inside or step == 0:
         raise ModelError(
             f"slice of {x}: {size} elements from {start} by {step} on axis {axis}"
@@ -376,153 +377,6 @@ concat: Final = declare(
     source="ONNX Concat, opset 13",
 )
 
-# --- pad -------------------------------------------------------------------------------------
-
-
-def _pad_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
-    x, pads = first(types), _dims(attributes, "pads")
-    if len(pads) != 2 * x.rank:
-        raise ModelError(f"{len(pads)} pads for {x}, expected {2 * x.rank}")
-    if attributes["mode"] not in ("constant", "edge", "reflect", "wrap"):
-        raise ModelError(f"pad mode '{attributes['mode']}' is unknown")
-    return (x.with_shape([d + pads[i] + pads[x.rank + i] for i, d in enumerate(x.shape)]),)
-
-
-def _pad_oracle(
-    x: np.ndarray, value: np.ndarray | None, *, pads: tuple[int, ...], mode: str
-) -> np.ndarray:
-    rank = x.ndim
-    cut = tuple(
-        slice(max(-pads[i], 0), x.shape[i] - max(-pads[rank + i], 0)) for i in range(rank)
-    )
-    borders = [(max(pads[i], 0), max(pads[rank + i], 0)) for i in range(rank)]
-    if mode == "constant":
-        fill = np.zeros((), x.dtype) if value is None else np.reshape(value, ())
-        result = np.full([d + lo + hi for d, (lo, hi) in zip(x[cut].shape, borders, strict=True)],
-                         fill, x.dtype)  # fmt: skip
-        inner = tuple(
-            slice(lo, lo + d) for d, (lo, _) in zip(x[cut].shape, borders, strict=True)
-        )
-        result[inner] = x[cut]
-        return result
-    for axis in range(rank):
-        places = np.arange(
-            -borders[axis][0] + cut[axis].start, cut[axis].stop + borders[axis][1]
-        )
-        x = np.take(x, _folded(places, x.shape[axis], mode), axis)
-    return x
-
-
-def _folded(places: np.ndarray, size: int, mode: str) -> np.ndarray:
-    """Positions outside `0 .. size` brought back inside."""
-    if mode == "edge" or size == 1:
-        return np.clip(places, 0, size - 1)
-    if mode == "wrap":
-        return places % size
-    turned = places % (2 * (size - 1))
-    return np.minimum(turned, 2 * (size - 1) - turned)
-
-
-def _folded_index(place: Dim, size: Dim, mode: str) -> Dim:
-    if size == 1:
-        return 0
-    if mode == "edge":
-        return symbolic.minimum(symbolic.maximum(place, 0), size - 1)
-    if mode == "wrap":
-        return symbolic.mod(place, size)
-    period = symbolic.maximum((size - 1) * 2, 1)
-    turned = symbolic.mod(place, period)
-    return symbolic.minimum(turned, period - turned)
-
-
-def _pad_body(
-    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
-) -> None:
-    x, (result,) = given(operands, 0), results
-    pads, mode = _dims(attributes, "pads"), cast("str", attributes["mode"])
-    rank = len(x.shape)
-    low, high = pads[:rank], pads[rank:]
-    if mode != "constant":
-        with b.nest(result.shape) as indices:
-            source = [
-                _folded_index(indices[i] - low[i], x.shape[i], mode)
-                if low[i] != 0 or high[i] != 0
-                else indices[i]
-                for i in range(rank)
-            ]
-            b.store(result, indices, b.load(x, source))
-        return
-    value = maybe(operands, 1)
-    fill = b.const(0, x.dtype) if value is None else b.load(value, (0,) * len(value.shape))
-    if all(symbolic.bounds(p)[0] is not None and _nonnegative(p) for p in pads):
-        _fill_borders(b, result, x.shape, low, high, fill)
-        with b.nest(x.shape) as indices:
-            target = tuple(indices[i] + low[i] for i in range(rank))
-            b.store(result, target, b.load(x, indices))
-        return
-    _pad_by_selection(b, x, result, low, fill)
-
-
-def _nonnegative(pad: Dim) -> bool:
-    lower = symbolic.bounds(pad)[0]
-    return lower is not None and lower >= 0
-
-
-def _fill_borders(
-    b: KernelBuilder,
-    result: Buffer,
-    inner: Sequence[Dim],
-    low: Sequence[Dim],
-    high: Sequence[Dim],
-    fill: Expression,
-) -> None:
-    """Fill nests for both sides of every axis; axes before it are restricted to the inside."""
-    for axis in range(len(inner)):
-        shape = [*inner[:axis], 0, *result.shape[axis + 1 :]]
-        base = [*low[:axis], 0, *([0] * (len(inner) - axis - 1))]
-        for extent, start in ((low[axis], 0), (high[axis], low[axis] + inner[axis])):
-            if extent == 0:
-                continue
-            shape[axis], base[axis] = extent, start
-            with b.nest(shape) as indices:
-                target = tuple(i + s for i, s in zip(indices, base, strict=True))
-                b.store(result, target, fill)
-
-
-def _pad_by_selection(
-    b: KernelBuilder, x: Source, result: Buffer, low: Sequence[Dim], fill: Expression
-) -> None:
-    """One nest with a masked load: pads that may be negative crop."""
-    with b.nest(result.shape) as indices:
-        source = [i - p for i, p in zip(indices, low, strict=True)]
-        inside: Expression = b.const(True, bool_)
-        for place, extent in zip(source, x.shape, strict=True):
-            inside = b.and_(inside, b.within(place, 0, extent))
-        b.store(result, indices, b.select(inside, b.load(x, source, inside), fill))
-
-
-pad: Final = declare(
-    name="pad",
-    summary="Borders of `pads` (begin…, end…; negative crops): constant, edge, reflect or wrap",
-    operands=(operand("x", ALL), optional("value", ALL, like="x")),
-    attributes=(attr("pads", "dims"), attr("mode", "string", "constant")),
-    infer=_pad_infer,
-    evaluate=_pad_oracle,
-    body=_pad_body,
-    traits=M,
-    cases=(
-        "[3,4] []; pads=(1,2,0,3)",
-        "[2,3,4]; pads=(0,1,1,0,1,2)",
-        "[3,4] []; pads=(-1,2,1,-2)",
-        "[5]; pads=(2,3) mode=edge",
-        "[2,5]; pads=(1,3,0,4) mode=reflect",
-        "[2,4]; pads=(1,3,2,4) mode=wrap",
-        "[1]; pads=(2,1) mode=edge",
-        "[3] []; pads=(0,0)",
-    ),
-    source="ONNX Pad, opset 25",
-)
-
 # --- tile, trilu -----------------------------------------------------------------------------
 
 
@@ -609,4 +463,4 @@ trilu: Final = declare(
     source="ONNX Trilu, opset 14",
 )
 
-OPS: Final = (reshape, transpose, broadcast_to, slice_, concat, pad, tile, trilu)
+OPS: Final = (reshape, transpose, broadcast_to, slice_, concat, tile, trilu)

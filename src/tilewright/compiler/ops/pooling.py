@@ -124,17 +124,24 @@ def _max_oracle(x: np.ndarray, **attributes: Any) -> np.ndarray:
     return numerics.cast(total, dtype)
 
 
+def _total(taps: list[tuple[Ints, np.ndarray]]) -> np.ndarray:
+    total = np.zeros_like(taps[0][1])
+    for _, part in taps:
+        total = total + part
+    return total
+
+
 def _counts(shape: Sequence[int], window: _Window, *, include_pad: bool) -> np.ndarray:
     """How many elements each window averages."""
     ones = np.ones(shape, np.float64)
     if not include_pad:
-        return sum(part for _, part in _taps(ones, window, 0))  # pyright: ignore
+        return _total(_taps(ones, window, 0))
     pads = [(0, 0)] * len(shape)
     for i, axis in enumerate(window.axes):
         pads[axis] = (window.begin[i], window.end[i])
     padded = np.pad(ones, pads, constant_values=1)
     inner = _shifted(window)
-    return sum(part for _, part in _taps(padded, inner, 0))  # pyright: ignore
+    return _total(_taps(padded, inner, 0))
 
 
 def _shifted(window: _Window) -> _Window:
@@ -153,7 +160,7 @@ def _average_oracle(
     x: np.ndarray, *, count_include_pad: bool, **attributes: Any
 ) -> np.ndarray:
     window = _Window(x.shape, attributes)
-    total = sum(part for _, part in _taps(x.astype(np.float64), window, 0))
+    total = _total(_taps(x.astype(np.float64), window, 0))
     counts = _counts(x.shape, window, include_pad=count_include_pad)
     return numerics.cast(np.asarray(total / counts), dtypes.from_numpy(x.dtype))
 
@@ -203,9 +210,7 @@ def _max_body(
             b.write(result, indices, b.load(into, indices))
 
 
-def _divisor(
-    b: KernelBuilder, window: _Window, indices: Sequence[Dim], *, include_pad: bool
-) -> Dim:
+def _divisor(window: _Window, indices: Sequence[Dim], *, include_pad: bool) -> Dim:
     """How many elements the window at `indices` averages."""
     count: Dim = 1
     for i, axis in enumerate(window.axes):
@@ -232,7 +237,7 @@ def _average_body(
     _accumulate(b, x, window, "add", total)
     include = bool(attributes["count_include_pad"])
     with b.nest(result.shape) as indices:
-        count = _divisor(b, window, indices, include_pad=include)
+        count = _divisor(window, indices, include_pad=include)
         divisor = b.cast(b.index(count), total.dtype)
         b.write(result, indices, b.div(b.load(total, indices), divisor))
 

@@ -58,7 +58,7 @@ def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
 
 def _coordinates(
     size: int, count: int, scale: float, axis: int, attributes: Attributes
-) -> Any:  # noqa: ANN401
+) -> Any:
     """Where each output position lies in the input, as real numbers."""
     mode = attributes["coordinate_mode"]
     place = np.arange(count, dtype=np.float64)
@@ -78,7 +78,7 @@ def _coordinates(
     return centred
 
 
-def _cropped(size: int, count: int, axis: int, attributes: Attributes) -> Any:  # noqa: ANN401
+def _cropped(size: int, count: int, axis: int, attributes: Attributes) -> Any:
     roi = np.asarray(attributes["roi"], np.float64)
     start, end = roi[axis], roi[axis + roi.size // 2]
     if count == 1:
@@ -321,8 +321,7 @@ resize: Final = declare(
         "[1,1,4,4]; sizes=(1,1,7,6) mode=cubic",
         "[1,1,4,4]; sizes=(1,1,6,7) mode=cubic exclude_outside=True coordinate_mode=asymmetric",
         "f32[1,1,8,8]; sizes=(1,1,3,3) mode=linear antialias=True",
-        "f32[1,1,4,4]; sizes=(1,1,3,3) coordinate_mode=tf_crop_and_resize mode=linear"
-        " roi=[0,0,0.4,0.6,1,1,1.2,1.7] extrapolation_value=10.0",
+        "f32[1,1,4,4]; sizes=(1,1,3,3) coordinate_mode=tf_crop_and_resize mode=linear roi=[0,0,0.4,0.6,1,1,1.2,1.7] extrapolation_value=10.0",
         "[6]; sizes=(9,) mode=linear coordinate_mode=half_pixel_symmetric",
         "[3,4]; sizes=(3,4)",
     ),

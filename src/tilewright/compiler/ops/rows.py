@@ -55,7 +55,7 @@ def _widened(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float64)
 
 
-def _rounded(value: Any, x: np.ndarray) -> np.ndarray:  # noqa: ANN401 - array or scalar
+def _rounded(value: Any, x: np.ndarray) -> np.ndarray:
     return numerics.cast(np.asarray(value, np.float64), dtypes.from_numpy(x.dtype))
 
 

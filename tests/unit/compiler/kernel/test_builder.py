@@ -40,7 +40,7 @@ def test_loop_variables_get_fresh_names_and_the_bounds_of_their_extent():
 
 
 def test_dims_are_the_symbols_in_use_sorted_by_name():
-    b = KernelBuilder("k", [s for s in symbolic.symbols(N + symbolic.symbol("unused"))])
+    b = KernelBuilder("k", list(symbolic.symbols(N + symbolic.symbol("unused"))))
     y = b.result("y", f32, (symbolic.symbol("Z", 1), N))
     with b.nest(y.shape) as indices:
         b.store(y, indices, 0)
@@ -115,16 +115,19 @@ def test_a_table_is_a_constant_buffer_with_its_data():
 def test_misuse_is_an_internal_error(fault: str):
     b = KernelBuilder("k")
     x, y = b.parameter("x", f32, (4,)), b.result("y", f16, (4,))
+
+    def unclosed():
+        with b.nest((4,)):
+            b.build()
+
+    faults = {
+        "store dtype": lambda: b.store(y, (0,), b.load(x, (0,))),
+        "rank": lambda: b.load(x, (0, 0)),
+        "operand dtypes": lambda: b.add(b.load(x, (0,)), b.load(y, (0,))),
+        "unclosed": unclosed,
+    }
     with pytest.raises(InternalError):
-        if fault == "store dtype":
-            b.store(y, (0,), b.load(x, (0,)))
-        elif fault == "rank":
-            b.load(x, (0, 0))
-        elif fault == "operand dtypes":
-            b.add(b.load(x, (0,)), b.load(y, (0,)))
-        else:
-            with b.nest((4,)):
-                b.build()
+        faults[fault]()
 
 
 def test_the_text_reads_like_python():

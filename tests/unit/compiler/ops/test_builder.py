@@ -47,7 +47,7 @@ def test_errors_carry_the_location():
     b = GraphBuilder(location=Location("model.onnx", "add_3"))
     x = b.input("x", TensorType(f32, (5,)))
     y = b.input("y", TensorType(f32, (4,)))
-    with pytest.raises(ModelError, match="model.onnx: node 'add_3': shapes"):
+    with pytest.raises(ModelError, match=r"model\.onnx: node 'add_3': shapes"):
         b.add(x, y)
 
 
