@@ -22,7 +22,9 @@ def test_numbers_are_read_little_endian_with_their_sign() -> None:
     assert view.i64(0, "n") == -2
 
 
-@pytest.mark.parametrize(("offset", "length"), [(-1, 2), (0, 9), (8, 1), (4, -1), (1 << 70, 1)])
+@pytest.mark.parametrize(
+    ("offset", "length"), [(-1, 2), (0, 9), (8, 1), (4, -1), (1 << 70, 1)]
+)
 def test_a_range_outside_of_the_data_is_an_archive_error(offset: int, length: int) -> None:
     view = ByteView(bytes(8), "model.vmfb")
     with pytest.raises(ArchiveError, match=r"model.vmfb: thing at byte .* the data has 8"):
@@ -56,11 +58,16 @@ def test_sub_is_a_view_of_the_same_memory() -> None:
 
 
 def test_views_take_arrays_maps_and_nothing(tmp_path: Path) -> None:
-    assert bytes(view_bytes(np.arange(2, dtype=np.int32))) == bytes([0, 0, 0, 0, 1, 0, 0, 0])
+    assert bytes(view_bytes(np.arange(2, dtype=np.int32))) == bytes(
+        [0, 0, 0, 0, 1, 0, 0, 0]
+    )
     assert bytes(view_bytes(np.zeros((0, 3), np.float32))) == b""
     file = tmp_path / "data"
     file.write_bytes(b"mapped")
-    with file.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as m:
+    with (
+        file.open("rb") as handle,
+        mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as m,
+    ):
         view = ByteView(m, "x")
         assert bytes(view.sub(0, 6, "all")) == b"mapped"
         view.data.release()

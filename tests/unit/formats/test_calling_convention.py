@@ -39,7 +39,8 @@ def test_wide_arguments_arrive_in_even_registers() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["v", "1i_i", "0ii", "0x_v", "0C_v", "0CD_v", "0CiCiDD_v", "0i_CiD", "0D_v", "_"]
+    "text",
+    ["v", "1i_i", "0ii", "0x_v", "0C_v", "0CD_v", "0CiCiDD_v", "0i_CiD", "0D_v", "_"],
 )
 def test_other_strings_are_refused(text: str) -> None:
     with pytest.raises(ArchiveError, match="calling convention"):

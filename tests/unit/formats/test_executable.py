@@ -123,7 +123,10 @@ def read(address: int, dtype: np.dtype[np.generic], count: int) -> np.ndarray:
 @native
 @pytest.mark.parametrize(("release", "version"), [("3.0.0", 5), ("3.13.0", 6)])
 def test_libraries_of_iree_read_through_the_layouts(release: str, version: int) -> None:
-    path = Path(__file__).resolve().parents[2] / f"golden/archives/iree-{release}-mlp_kernels.so"
+    path = (
+        Path(__file__).resolve().parents[2]
+        / f"golden/archives/iree-{release}-mlp_kernels.so"
+    )
     query = getattr(ctypes.CDLL(str(path)), QUERY_FUNCTION)
     query.restype = ctypes.c_void_p
     library_layout, attribute_layout = LIBRARIES[version]

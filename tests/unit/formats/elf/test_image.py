@@ -76,7 +76,9 @@ def test_embedded_kernels_of_iree_are_read(iree_kernels: bytes) -> None:
 
 
 def test_writable_code_is_refused(image: bytes) -> None:
-    code = next(p for p in program_headers(image) if struct.unpack_from("<I", image, p + 4)[0] == 5)
+    code = next(
+        p for p in program_headers(image) if struct.unpack_from("<I", image, p + 4)[0] == 5
+    )
     with pytest.raises(ArchiveError, match="both writable and executable"):
         parse_image(changed(image, code + 4, "<I", 7))
 

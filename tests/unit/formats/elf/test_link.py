@@ -115,7 +115,9 @@ def test_the_same_objects_give_the_same_bytes(compile_ir: Compile) -> None:
     assert link_shared(objects, exported=EXPORTS) == link_shared(objects, exported=EXPORTS)
 
 
-def test_segments_are_on_pages_of_their_own_and_never_writable_code(compile_ir: Compile) -> None:
+def test_segments_are_on_pages_of_their_own_and_never_writable_code(
+    compile_ir: Compile,
+) -> None:
     image = parse_image(link(compile_ir, CALLER, CALLEE, exported=EXPORTS))
     assert [segment.flags for segment in image.segments] == [4, 5, 6, 6]
     pages: set[int] = set()
@@ -136,13 +138,15 @@ def test_pointers_are_patched_in_pages_that_become_read_only(compile_ir: Compile
 
 
 def test_what_nothing_exported_reaches_is_left_out(compile_ir: Compile) -> None:
-    unused = "@big = global [50000 x i8] c\"" + "x" * 50000 + '"'
+    unused = '@big = global [50000 x i8] c"' + "x" * 50000 + '"'
     image = link(compile_ir, CALLER, CALLEE, unused, exported=EXPORTS)
     assert image == link(compile_ir, CALLER, CALLEE, exported=EXPORTS)
 
 
 def test_undefined_names_in_unused_objects_do_not_matter(compile_ir: Compile) -> None:
-    stray = "declare void @nowhere()\ndefine void @stray() { call void @nowhere()\n ret void }"
+    stray = (
+        "declare void @nowhere()\ndefine void @stray() { call void @nowhere()\n ret void }"
+    )
     assert link(compile_ir, CALLEE, stray, exported=["callee"])
 
 
@@ -168,7 +172,10 @@ def test_local_names_stay_for_disassemblers_unless_told(compile_ir: Compile) -> 
             "define i32 @main() { %p = load i32, ptr @t\n ret i32 %p }",
             "thread-local",
         ),
-        ("@c = common global i32 0\ndefine ptr @main() { ret ptr @c }", "'c' is a common block"),
+        (
+            "@c = common global i32 0\ndefine ptr @main() { ret ptr @c }",
+            "'c' is a common block",
+        ),
         (
             "@llvm.global_ctors = appending global [1 x { i32, ptr, ptr }] "
             "[{ i32, ptr, ptr } { i32 1, ptr @main, ptr null }]\n"
@@ -204,12 +211,16 @@ def test_absolute_addresses_are_refused_with_their_symbol(compile_ir: Compile) -
 
 def test_a_name_defined_twice_names_both_objects(compile_ir: Compile) -> None:
     item = compile_ir(CALLEE)
-    with pytest.raises(ArchiveError, match=r"b\.o: symbol 'callee' is defined twice, .* 'a\.o'"):
+    with pytest.raises(
+        ArchiveError, match=r"b\.o: symbol 'callee' is defined twice, .* 'a\.o'"
+    ):
         link_shared([item, item], exported=["callee"], names=["a.o", "b.o"])
 
 
 @native
-def test_a_strong_definition_wins_over_weak_ones(compile_ir: Compile, tmp_path: Path) -> None:
+def test_a_strong_definition_wins_over_weak_ones(
+    compile_ir: Compile, tmp_path: Path
+) -> None:
     weak = "define weak i32 @pick() { ret i32 1 }\n"
     strong = "define i32 @pick() { ret i32 2 }"
     main = "define i32 @main() { %r = call i32 @pick()\n ret i32 %r }"
@@ -222,7 +233,9 @@ def test_a_strong_definition_wins_over_weak_ones(compile_ir: Compile, tmp_path: 
 
 
 @native
-def test_copies_in_section_groups_are_kept_once(compile_ir: Compile, tmp_path: Path) -> None:
+def test_copies_in_section_groups_are_kept_once(
+    compile_ir: Compile, tmp_path: Path
+) -> None:
     shared = """
     $twice = comdat any
     define linkonce_odr i32 @twice(i32 %x) noinline comdat { %r = shl i32 %x, 1
@@ -285,20 +298,26 @@ def test_an_arm_call_reaches_its_target(compile_ir: Compile) -> None:
 
 
 @pytest.mark.parametrize("machine", FOREIGN)
-def test_code_of_other_machines_runs_in_an_emulator(compile_ir: Compile, machine: str) -> None:
-    unicorn = pytest.importorskip("unicorn", reason="the emulator 'unicorn' is not installed")
+def test_code_of_other_machines_runs_in_an_emulator(
+    compile_ir: Compile, machine: str
+) -> None:
+    unicorn = pytest.importorskip(
+        "unicorn", reason="the emulator 'unicorn' is not installed"
+    )
     from unicorn import arm64_const, riscv_const
 
     arm = machine == "aarch64"
     if arm:
         cpu = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
         stack, first, second, link_register = (
-            getattr(arm64_const, f"UC_ARM64_REG_{name}") for name in ("SP", "X0", "X1", "X30")
+            getattr(arm64_const, f"UC_ARM64_REG_{name}")
+            for name in ("SP", "X0", "X1", "X30")
         )
     else:
         cpu = unicorn.Uc(unicorn.UC_ARCH_RISCV, unicorn.UC_MODE_RISCV64)
         stack, first, second, link_register = (
-            getattr(riscv_const, f"UC_RISCV_REG_{name}") for name in ("X2", "X10", "X11", "X1")
+            getattr(riscv_const, f"UC_RISCV_REG_{name}")
+            for name in ("X2", "X10", "X11", "X1")
         )
     image = link_foreign(compile_ir, machine)
     base, end = 0x4000_0000, 0x1000_0000

@@ -45,7 +45,9 @@ def test_bytes_that_are_no_object_are_refused(compile_ir: Callable[..., bytes]) 
             parse_object(bad, "a.o")
 
 
-def test_a_relocation_outside_its_section_is_refused(compile_ir: Callable[..., bytes]) -> None:
+def test_a_relocation_outside_its_section_is_refused(
+    compile_ir: Callable[..., bytes],
+) -> None:
     data = bytearray(compile_ir(TEXT))
     offset = struct.unpack_from("<Q", data, 40)[0]
     count = struct.unpack_from("<H", data, 60)[0]
