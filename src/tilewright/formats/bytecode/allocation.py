@@ -11,6 +11,7 @@ Source: IREE `vm/bytecode/dispatch.c` (moves on branches run one after the other
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, final
@@ -220,19 +221,19 @@ def allocate(
     for register, _ in fixed:
         begin, end = spans.get(register.number, (-1, -1))
         spans[register.number] = (-1, max(begin, end))
-    free_from: dict[bool, list[int]] = {True: [], False: []}
+    columns = {False: _Column(), True: _Column()}
     places: dict[int, int] = {}
     for register, place in fixed:
-        _occupy(free_from[register.is_ref], register, place, spans[register.number][1])
+        columns[register.is_ref].take(place, _width(register), spans[register.number][1])
         places[register.number] = place
     order = sorted((span, n) for n, span in spans.items() if n not in places)
     for (begin, end), number in order:
         register = registers[number]
-        column = free_from[register.is_ref]
-        place = _first_free(column, register, begin)
-        _occupy(column, register, place, end)
-        places[number] = place
-    words, refs = len(free_from[False]), len(free_from[True])
+        column = columns[register.is_ref]
+        column.expire(begin)
+        places[number] = column.first_free(_width(register))
+        column.take(places[number], _width(register), end)
+    words, refs = len(columns[False].used), len(columns[True].used)
     if words > MAX_WORD_REGISTERS - 1 or refs > MAX_REF_REGISTERS - 1:
         raise InternalError(f"a function needs {words} word and {refs} reference registers")
     return Assignment(places, words, refs)
@@ -242,19 +243,60 @@ def _width(register: Register) -> int:
     return 2 if register.bank in WIDE_BANKS else 1
 
 
-def _first_free(column: Sequence[int], register: Register, begin: int) -> int:
-    width = _width(register)
-    place = 0
-    while any(place + i < len(column) and column[place + i] >= begin for i in range(width)):
-        place += width
-    return place
+@final
+class _Column:
+    """The registers of one kind, in aligned pairs: which are taken, and until when.
 
+    The heaps of free places may hold stale entries; they are checked when taken out.
+    """
 
-def _occupy(column: list[int], register: Register, place: int, end: int) -> None:
-    width = _width(register)
-    column.extend([-2] * (place + width - len(column)))
-    for i in range(width):
-        column[place + i] = end
+    __slots__ = ("_ends", "_halves", "_pairs", "used")
+
+    def __init__(self) -> None:
+        self.used: list[bool] = []
+        self._ends: list[tuple[int, int, int]] = []
+        self._halves: list[int] = []
+        self._pairs: list[int] = []
+
+    def expire(self, moment: int) -> None:
+        """Free what nobody needs from the given moment on."""
+        while self._ends and self._ends[0][0] < moment:
+            _, place, width = heapq.heappop(self._ends)
+            for half in range(place, place + width):
+                self.used[half] = False
+            self._offer(place)
+
+    def _offer(self, place: int) -> None:
+        """Put the free halves of a pair where they can be found."""
+        pair = place & ~1
+        free = [half for half in (pair, pair + 1) if not self._is_used(half)]
+        if len(free) == 2:
+            heapq.heappush(self._pairs, pair)
+        elif free:
+            heapq.heappush(self._halves, free[0])
+
+    def _is_used(self, place: int) -> bool:
+        return place < len(self.used) and self.used[place]
+
+    def first_free(self, width: int) -> int:
+        """A place for a value of one or two registers."""
+        while width == 1 and self._halves:
+            half = heapq.heappop(self._halves)
+            if not self._is_used(half) and self._is_used(half ^ 1):
+                return half
+        while self._pairs:
+            pair = heapq.heappop(self._pairs)
+            if not self._is_used(pair) and not self._is_used(pair + 1):
+                return pair
+        return len(self.used) + len(self.used) % 2
+
+    def take(self, place: int, width: int, end: int) -> None:
+        """Occupy a place up to the given moment."""
+        self.used.extend([False] * (place + width - len(self.used)))
+        for half in range(place, place + width):
+            self.used[half] = True
+        heapq.heappush(self._ends, (end, place, width))
+        self._offer(place)
 
 
 def _spans(blocks: Sequence[Block]) -> dict[int, tuple[int, int]]:
@@ -298,41 +340,41 @@ def order_moves(
     Returns:
         The ordered moves, and whether a scratch register was needed.
     """
-    pending = [(s, t) for s, t in moves if _bare(s) != t]
+    stays = {target for source, target in moves if _bare(source) == target}
+    empties = {_bare(source) for source, _ in moves if source != _bare(source)} - stays
+    pending = [(_bare(source), target) for source, target in moves if _bare(source) != target]
     ordered: list[tuple[int, int]] = []
     used_scratch = False
     while pending:
         for index, (source, target) in enumerate(pending):
             others = pending[:index] + pending[index + 1 :]
-            if all(_bare(other) != target for other, _ in others):
+            if all(other != target for other, _ in others):
                 ordered.append((source, target))
                 pending = others
                 break
         else:
             used_scratch = True
             target = pending[0][1]
-            is_ref = bool(target & REF_BIT)
-            scratch = scratch_ref | REF_BIT if is_ref else scratch_word
-            ordered.append((target | MOVE_BIT if is_ref else target, scratch))
-            pending = _redirect(pending, target, scratch)
-    return ordered, used_scratch
+            scratch = scratch_ref | REF_BIT if target & REF_BIT else scratch_word
+            empties |= {target, scratch} if target & REF_BIT else set()
+            ordered.append((target, scratch))
+            pending = [(scratch if s == target else s, t) for s, t in pending]
+    return _empty_at_last_reading(ordered, empties), used_scratch
+
+
+def _empty_at_last_reading(
+    ordered: Sequence[tuple[int, int]], empties: set[int]
+) -> list[tuple[int, int]]:
+    """Set the move bit where a register that is to be emptied is read for the last time."""
+    left = set(empties)
+    result: list[tuple[int, int]] = []
+    for source, target in reversed(ordered):
+        result.append((source | MOVE_BIT if source in left else source, target))
+        left.discard(source)
+        if target in empties:
+            left.add(target)  # an earlier reading sees the value from before this move
+    return result[::-1]
 
 
 def _bare(register: int) -> int:
     return register & ~MOVE_BIT if register & REF_BIT else register
-
-
-def _redirect(
-    pending: Sequence[tuple[int, int]], old: int, scratch: int
-) -> list[tuple[int, int]]:
-    """Read the scratch register instead of `old`; the last reading empties it."""
-    result: list[tuple[int, int]] = []
-    seen = False
-    for source, target in reversed(pending):
-        if _bare(source) != old:
-            result.append((source, target))
-            continue
-        take = MOVE_BIT if scratch & REF_BIT and not seen else 0
-        result.append((scratch | take, target))
-        seen = True
-    return result[::-1]

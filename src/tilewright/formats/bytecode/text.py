@@ -312,16 +312,16 @@ def _parse_immediate(text: str, bank: str) -> int:
 def _parse_function(text: str, names: Names) -> int:
     name = text.removeprefix("@")
     if name in names.functions:
-        return list(names.functions).index(name)
+        return names.functions.index(name)
     if name in names.imports:
-        return list(names.imports).index(name) | IMPORT_BIT
+        return names.imports.index(name) | IMPORT_BIT
     raise ArchiveError(f"unknown function '{text}'")
 
 
 def _parse_type(text: str, names: Names) -> int:
     if text not in names.types:
         raise ArchiveError(f"unknown type '{text}'")
-    return list(names.types).index(text)
+    return names.types.index(text)
 
 
 def _parse_target(name: str, labels: Mapping[str, int]) -> int:
