@@ -23,6 +23,7 @@ from tilewright.compiler.schedule.primitives.memory import (
     cache_read,
     cache_write,
     compute_at,
+    expand,
     privatize,
     set_scope,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "cache_write",
     "compute_at",
     "drop_guards",
+    "expand",
     "fission",
     "forward",
     "fuse",

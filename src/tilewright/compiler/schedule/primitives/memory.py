@@ -345,3 +345,30 @@ def compute_at(kernel: Kernel, buffer: str, loop: str, scope: str = "workgroup")
     Raises: what `cache_read` and `inline` raise.
     """
     return inline(cache_read(kernel, buffer, loop, scope), buffer)
+
+
+@primitive
+def expand(kernel: Kernel, loop: str) -> Kernel:
+    """Give every iteration of a loop its own element of the buffers private to an iteration.
+
+    Afterwards iterations share nothing, so that the loop can become lanes around other loops.
+
+    rewrite:
+        for i: t = 0; for k: t += a[k, i]; y[i] = t
+        ->
+        for i: t[i] = 0; for k: t[i] += a[k, i]; y[i] = t[i]
+
+    Raises: ScheduleError if the loop has no constant bound on its extent.
+    """
+    outer = find(kernel, loop)
+    private = [
+        b for b in private_buffers(outer.body) if not live_outside(kernel.body, outer, b)
+    ]
+    count = largest(outer.extent)
+    new = {b: Buffer(b.name, b.dtype, (*b.shape, count), b.space) for b in private}
+    body = outer.body
+    index = reference(outer.var)
+    for old, made in new.items():
+        body = map_accesses(body, old, made, lambda indices: (*indices, index))
+    kernel = rewrite(kernel, outer, (with_inner(outer, body),))
+    return replace(kernel, locals=tuple(new.get(b, b) for b in kernel.locals))

@@ -1,0 +1,183 @@
+"""Nests with inner loops where an outer axis is contiguous: windows, other-axis reductions.
+
+Depthwise convolutions, poolings, reductions and softmax over an axis that is not the last.  Lanes
+run along the contiguous outer axis; for windows several neighbouring results are computed
+together, so that what their windows share is loaded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tilewright.base.target import Target
+from tilewright.compiler.kernel.ir import For, Space
+from tilewright.compiler.kernel.rewrite import loads, loops, stores
+from tilewright.compiler.schedule.primitives import (
+    expand,
+    reorder,
+    specialize,
+    split,
+    unroll,
+    vectorize,
+)
+from tilewright.compiler.schedule.rules.micro_kernel import (
+    MicroKernel,
+    schedule_micro_kernel,
+)
+from tilewright.compiler.schedule.rules.structure import (
+    body_cost,
+    depends,
+    estimate,
+    parallel_chain,
+    stride,
+)
+from tilewright.compiler.schedule.rules.workgroups import block, fuse_all, iterations
+from tilewright.compiler.schedule.trace import Schedule
+from tilewright.compiler.schedule.tree import find
+
+_ROW: Final = "window"
+_LANE: Final = "channel"
+_WORK_NS: Final = 20_000
+_WINDOW_LIMIT: Final = 50
+
+
+def schedule_columns(s: Schedule, nest: str, target: Target) -> list[str] | None:
+    """Vectorize along a contiguous outer axis; the loops to bind, None if there is none."""
+    chain = parallel_chain(find(s.kernel, nest))
+    lane = _lane(chain)
+    if lane is None:
+        return None
+    lanes = target.vector_lanes(
+        max(
+            (a.buffer.dtype for a in _moving(chain[-1], lane.var.name)),
+            key=lambda t: t.bits,
+        )
+    )
+    names = [x.var.name for x in chain if x is not lane] + [lane.var.name]
+    s.apply(reorder, names)
+    work = _work_ns(chain)
+    if _is_simple(chain[-1]):
+        return _simple(s, names, lanes, work, target)
+    return _several_passes(s, names, lanes, work)
+
+
+def _moving(inner: For, name: str) -> list[object]:
+    found = [a for a in (*stores(inner.body), *loads(inner.body)) if depends(a, name)]
+    return list(found)
+
+
+def _lane(chain: Sequence[For]) -> For | None:
+    """The loop along which memory is contiguous in all accesses that move with it."""
+    if not chain or not any(True for _ in loops(chain[-1].body)):
+        return None
+    for loop in reversed(chain):
+        moving = [
+            a
+            for a in (*stores(chain[-1].body), *loads(chain[-1].body))
+            if depends(a, loop.var.name) and a.buffer.space is Space.DEVICE
+        ]
+        if moving and all(stride(a, loop.var.name) == 1 for a in moving):
+            return loop
+    return None
+
+
+def _work_ns(chain: Sequence[For]) -> float:
+    """Time of one iteration of the whole chain, in one lane."""
+    inner = 1
+    for loop in loops(chain[-1].body):
+        inner = max(inner, estimate(loop.extent))
+    steps = 1
+    for loop in loops(chain[-1].body):
+        if loop.reduction:
+            steps *= max(1, estimate(loop.extent))
+    return max(inner, steps) * (0.1 + 0.02 * body_cost(chain[-1].body))
+
+
+def _is_simple(inner: For) -> bool:
+    """Whether there is one group of perfectly nested reductions and no buffer inside."""
+    outer = [x for x in inner.body if isinstance(x, For)]
+    private = [w for w in stores(inner.body) if w.buffer.space is not Space.DEVICE]
+    return (
+        len(outer) == 1 and outer[0].reduction and all(not w.buffer.shape for w in private)
+    )
+
+
+def _simple(
+    s: Schedule, names: list[str], lanes: int, work: float, target: Target
+) -> list[str]:
+    """One sum or extreme per element: accumulators for a few neighbours and vectors."""
+    lane = names[-1]
+    inner = find(s.kernel, lane)
+    window = 1
+    for loop in loops(inner.body):
+        window *= loop.extent if isinstance(loop.extent, int) else _WINDOW_LIMIT + 1
+    rows, vectors = (4, 2) if window <= _WINDOW_LIMIT else (1, 4)
+    extent = inner.extent
+    if isinstance(extent, int):
+        vectors = max(1, min(vectors, extent // lanes))
+    row = names[-2] if len(names) > 1 and window <= _WINDOW_LIMIT else None
+    tile: list[str] = []
+    outer = names[:-1]
+    if row is not None:
+        extent = find(s.kernel, row).extent
+        size = min(rows, extent) if isinstance(extent, int) else rows
+        pair = (s.fresh(f"{row}_t"), s.fresh(_ROW))
+        s.apply(split, row, size, into=pair)
+        outer = [*names[:-2], pair[0]]
+        tile = [pair[1]]
+    pair = (s.fresh(f"{lane}_t"), s.fresh(_LANE))
+    s.apply(split, lane, lanes * vectors, into=pair)
+    tile.append(pair[1])
+    order = [*outer[:-1], pair[0], *outer[-1:], *tile] if row else [*outer, pair[0], *tile]
+    s.apply(reorder, order)
+    inside = order[-len(tile)]
+    s.attempt(specialize, pair[1], inside)
+    for loop in [x for x in loops(s.kernel.body) if _is(x, _ROW)]:
+        s.attempt(specialize, loop.var.name)
+    micro = MicroKernel(total="", left="", right="", lanes=lanes, target=target)
+    done: set[str] = set()
+    stem = _ROW if row is not None else _LANE
+    for loop in loops(s.kernel.body):
+        if _is(loop, stem) and loop.var.name not in done:
+            done.add(loop.var.name)
+            if isinstance(loop.extent, int):
+                schedule_micro_kernel(s, loop.var.name, len(tile), micro)
+    s.note(
+        f"columns: window of {window}, {rows if row else 1} x {lanes * vectors} at a time"
+    )
+    grid_names = order[: -len(tile)]
+    per_tile = work * lanes * vectors * (rows if row else 1) / lanes
+    return _grid(s, grid_names, per_tile)
+
+
+def _is(loop: For, stem: str) -> bool:
+    name = loop.var.name
+    return name == stem or (name.startswith(stem + "_") and name[len(stem) + 1 :].isdigit())
+
+
+def _grid(s: Schedule, names: Sequence[str], work: float) -> list[str]:
+    """Blocks of the outermost loops with enough work."""
+    depth = len(names)
+    size = max(1, int(_WORK_NS / max(work, 1.0)))
+    while depth > 1 and iterations(s, names[depth - 1 :]) <= size:
+        depth -= 1
+    inner = iterations(s, names[depth:]) if depth < len(names) else 1
+    name = fuse_all(s, names[:depth])
+    return block(s, name, max(1, size // max(1, inner)))[0]
+
+
+def _several_passes(s: Schedule, names: list[str], lanes: int, work: float) -> list[str]:
+    """Whole passes in lanes: every private value becomes a vector."""
+    lane = names[-1]
+    pair = (s.fresh(f"{lane}_t"), s.fresh("lane"))
+    s.apply(split, lane, lanes, into=pair)
+    s.attempt(specialize, pair[1])
+    for loop in [x for x in loops(s.kernel.body) if _is(x, pair[1])]:
+        name = loop.var.name
+        if isinstance(loop.extent, int):
+            s.apply(expand, name)
+            if not s.attempt(vectorize, name) and loop.extent <= 4:
+                s.attempt(unroll, name)
+    s.note(f"columns: passes in {lanes} lanes along '{lane}'")
+    return _grid(s, [*names[:-1], pair[0]], work)

@@ -1,0 +1,228 @@
+"""Nests without inner loops: elementwise chains and movement.
+
+Loops that walk memory in one go become one; the axis along which the result is contiguous becomes
+lanes; what is left is cut into workgroups.  A transposition writes along lanes and reads strided,
+in square tiles so that the lines it reads are used up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tilewright.base.target import Target
+from tilewright.compiler.kernel.ir import Body, For, If, Load, Statement, Store
+from tilewright.compiler.kernel.rewrite import loads, loops, stores
+from tilewright.compiler.schedule.primitives import (
+    fuse,
+    reorder,
+    specialize,
+    split,
+    unroll,
+    vectorize,
+)
+from tilewright.compiler.schedule.rules.structure import (
+    body_cost,
+    depends,
+    estimate,
+    parallel_chain,
+    stride,
+)
+from tilewright.compiler.schedule.rules.workgroups import block, fuse_all, iterations
+from tilewright.compiler.schedule.trace import Schedule
+from tilewright.compiler.schedule.tree import find
+
+_WORK_NS: Final = 20_000
+_CHEAP: Final = 8
+_MODERATE: Final = 24
+_SQUARE: Final = 16
+
+
+def schedule_pointwise(s: Schedule, nest: str, target: Target) -> list[str] | None:
+    """Vectorize a nest without inner loops; the loops to bind, None if it has inner loops."""
+    chain = parallel_chain(find(s.kernel, nest))
+    if not chain or any(True for _ in loops(chain[-1].body)):
+        return None
+    names = _fuse_contiguous(s, [loop.var.name for loop in chain])
+    body = find(s.kernel, names[-1]).body
+    lane = lane_loop(s, names, body)
+    effort = body_cost(body)
+    lanes = _lanes(target, body)
+    if lane is None:
+        s.note("pointwise: no axis is contiguous, scalar code")
+        return _workgroups(s, names, effort, 1)
+    names = [*(n for n in names if n != lane), lane]
+    s.apply(reorder, names)
+    factor = 4 if effort <= _CHEAP else 2 if effort <= _MODERATE else 1
+    names = _square(s, names, body, lanes)
+    lane = names[-1]
+    if len(names) == 1:
+        grid, lane = block(s, lane, _chunk(effort, lanes * factor))
+        names = [*grid, lane]
+    else:
+        grid = []
+    vectorize_loop(s, lane, lanes, factor, target)
+    s.note(f"pointwise: '{lane}' in {lanes} lanes x {factor}")
+    return grid or _workgroups(s, names[:-1], effort, estimate(find_extent(s, lane)))
+
+
+def find_extent(s: Schedule, name: str) -> object:
+    """The extent a loop had before it was split, or has."""
+    for loop in loops(s.kernel.body):
+        if loop.var.name == name or loop.var.name.startswith(f"{name}_o"):
+            return loop.extent
+    return 1
+
+
+def _lanes(target: Target, body: Body) -> int:
+    """Lanes of the widest type stored or loaded."""
+    types = [w.buffer.dtype for w in stores(body)] + [v.buffer.dtype for v in loads(body)]
+    widest = max(types, key=lambda t: t.bits)
+    return target.vector_lanes(widest)
+
+
+def _accesses(body: Body) -> list[Load | Store]:
+    return [*stores(body), *loads(body)]
+
+
+def _fuse_contiguous(s: Schedule, names: list[str]) -> list[str]:
+    """Join neighbours that every access walks as if they were one loop."""
+    position = len(names) - 2
+    while position >= 0:
+        outer, inner = names[position], names[position + 1]
+        if _joint(s, outer, inner):
+            into = s.fresh(f"{outer}_f")
+            s.apply(fuse, outer, inner, into)
+            names[position : position + 2] = [into]
+        position -= 1
+    return names
+
+
+def _joint(s: Schedule, outer: str, inner: str) -> bool:
+    loop = find(s.kernel, inner)
+    if any(isinstance(x, If) for x in _statements(loop.body)):
+        return False
+    for access in _accesses(loop.body):
+        far, near = stride(access, outer), stride(access, inner)
+        if far is None or near is None or far != near * loop.extent:
+            return False
+    return True
+
+
+def _statements(body: Body) -> list[Statement]:
+    found: list[Statement] = []
+    for statement in body:
+        found.append(statement)
+        if isinstance(statement, For | If):
+            found.extend(_statements(statement.body))
+    return found
+
+
+def lane_loop(s: Schedule, names: Sequence[str], body: Body) -> str | None:
+    """The loop to make lanes of: contiguous in the stores, else in the loads."""
+    del s
+    written = stores(body)
+    for name in reversed(names):
+        if written and all(stride(w, name) == 1 for w in written):
+            return name
+    for name in reversed(names):
+        if any(stride(w, name) == 1 for w in written):
+            return name
+    for name in reversed(names):
+        if any(stride(v, name) == 1 for v in loads(body)) and all(
+            depends(w, name) for w in written
+        ):
+            return name
+    return None
+
+
+def _square(s: Schedule, names: list[str], body: Body, lanes: int) -> list[str]:
+    """For a transposition, put the axis contiguous in the loads next to the lanes, in blocks."""
+    lane = names[-1]
+    strided = [v for v in loads(body) if stride(v, lane) not in (0, 1, None)]
+    if not strided or len(names) < 2:
+        return names
+    for name in names[:-1]:
+        if not any(stride(v, name) == 1 for v in strided):
+            continue
+        extent = find(s.kernel, name).extent
+        if isinstance(extent, int) and extent <= _SQUARE:
+            order = [*(n for n in names[:-1] if n != name), name, lane]
+            s.apply(reorder, order)
+            return order
+        outer, inner = s.fresh(f"{name}_t"), s.fresh(f"{name}_i")
+        s.apply(split, name, _SQUARE, "tight", (outer, inner))
+        lane_outer, lane_inner = s.fresh(f"{lane}_t"), s.fresh(f"{lane}_i")
+        s.apply(split, lane, lanes, "tight", (lane_outer, lane_inner))
+        others = [n for n in names[:-1] if n != name]
+        order = [*others, lane_outer, outer, inner, lane_inner]
+        s.apply(reorder, order)
+        return order
+    return names
+
+
+def vectorize_loop(s: Schedule, lane: str, lanes: int, factor: int, target: Target) -> None:
+    """`lane` as `factor` vectors at a time, the rest masked (or scalar without masks)."""
+    loop = find(s.kernel, lane)
+    extent = loop.extent
+    if isinstance(extent, int):
+        factor = max(1, min(factor, extent // lanes))
+        if extent < lanes and not _masks(target):
+            s.attempt(unroll, lane) if extent <= 4 else None
+            return
+    width = lanes * factor
+    names = (s.fresh(f"{lane}_o"), s.fresh(f"{lane}_w"))
+    s.apply(split, lane, width, into=names)
+    before = {x.var.name for x in loops(s.kernel.body)}
+    special = s.attempt(specialize, names[1])
+    after = [x.var.name for x in loops(s.kernel.body) if x.var.name not in before]
+    _lanes_of(s, names[1], lanes)
+    if special:
+        for name in after:
+            if _masks(target):
+                _lanes_of(s, name, lanes)
+
+
+def _masks(target: Target) -> bool:
+    return target.has_masks or target.has("avx") or target.arch != "x86_64"
+
+
+def _lanes_of(s: Schedule, name: str, lanes: int) -> None:
+    extent = find(s.kernel, name).extent
+    if extent == lanes:
+        s.attempt(vectorize, name)
+        return
+    vector, lane = s.fresh("v"), s.fresh("lane")
+    s.apply(split, name, lanes, into=(vector, lane))
+    if isinstance(find(s.kernel, vector).extent, int):
+        s.apply(unroll, vector)
+    s.attempt(vectorize, lane)
+
+
+def _chunk(effort: int, width: int) -> int:
+    """Elements that make a workgroup worth its start."""
+    elements = int(_WORK_NS / _element_ns(effort))
+    return max(width, elements // width * width)
+
+
+def _element_ns(effort: int) -> float:
+    return 0.3 + effort * 0.02
+
+
+def _workgroups(s: Schedule, names: Sequence[str], effort: int, inner: int) -> list[str]:
+    """Fuse the outer loops and cut them into blocks of enough work."""
+    if not names:
+        return []
+    per_iteration = _element_ns(effort) * max(1, inner)
+    if inner == 1:
+        per_iteration *= 4
+    total = iterations(s, names)
+    size = max(1, int(_WORK_NS / per_iteration))
+    depth = len(names)
+    # Only as many loops as it takes: inner ones keep their simple indices.
+    while depth > 1 and iterations(s, names[depth - 1 :]) <= size:
+        depth -= 1
+    inner_count = iterations(s, names[depth:]) if depth < len(names) else 1
+    name = fuse_all(s, names[:depth])
+    del total
+    return block(s, name, max(1, size // max(1, inner_count)))[0]
