@@ -18,6 +18,8 @@ from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.frontends.onnx.values import Tensor
 from tilewright.compiler.ops.shapes import element_count
 
+MAX_DETERMINANT: Final = 4
+
 
 def matmul(e: Emitter, left: Tensor, right: Tensor) -> Tensor:
     """The numpy product, vectors included."""
@@ -199,7 +201,38 @@ def _einsum(call: Call) -> Tensor:
     return e.transpose(x, [term.index(c) for c in result])
 
 
+def _determinant(call: Call) -> Tensor:
+    """Expansion along the first row: for the small matrices of geometry."""
+    e, x = call.emitter, call.tensor(0)
+    size = x.shape[-1] if x.rank >= 2 else 0
+    if size != x.shape[-2] or not isinstance(size, int) or not 1 <= size <= MAX_DETERMINANT:
+        raise UnsupportedError(f"the determinant of {x.type} is not supported")
+    rows = [e.squeeze(e.slice(x, x.rank - 2, i, 1), (-2,)) for i in range(size)]
+    columns = [
+        [e.squeeze(e.slice(r, r.rank - 1, j, 1), (-1,)) for j in range(size)] for r in rows
+    ]
+    return _minor(e, columns, tuple(range(size)))
+
+
+def _minor(
+    e: Emitter, rows: Sequence[Sequence[Tensor]], columns: tuple[int, ...]
+) -> Tensor:
+    """The determinant of the last `len(columns)` rows in these columns."""
+    row_ = rows[len(rows) - len(columns)]
+    if len(columns) == 1:
+        return row_[columns[0]]
+    total: Tensor | None = None
+    for index, column in enumerate(columns):
+        rest = columns[:index] + columns[index + 1 :]
+        term = e.op("mul", row_[column], _minor(e, rows, rest))
+        sign = "sub" if index % 2 else "add"
+        total = term if total is None else e.op(sign, total, term)
+    assert total is not None
+    return total
+
+
 ROWS: Final[tuple[Row, ...]] = (
+    row("Det", _determinant),
     row("Einsum", _einsum),
     row("Gemm", _gemm),
     row("MatMul", _matmul),

@@ -17,7 +17,7 @@ from tilewright.compiler.frontends.onnx.emitter import Emitter
 from tilewright.compiler.frontends.onnx.movement import pad
 from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.reduction import extreme_scalar, reduce
-from tilewright.compiler.frontends.onnx.row import Build, Row, row
+from tilewright.compiler.frontends.onnx.row import MICROSOFT, Build, Row, row
 from tilewright.compiler.frontends.onnx.values import Tensor
 
 _AUTO_PADS: Final = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
@@ -137,6 +137,27 @@ def conv(call: Call, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
 
 def _conv(call: Call) -> Tensor:
     return conv(call, call.tensor(0), call.tensor(1), call.optional(2))
+
+
+def _fused_conv(call: Call) -> Tensor:
+    """Convolution, a sum and an activation in one node."""
+    e, total = call.emitter, conv(call, call.tensor(0), call.tensor(1), call.optional(2))
+    extra = call.optional(3)
+    total = total if extra is None else e.op("add", total, extra)
+    name = call.string("activation", "")
+    numbers = call.attributes.floats("activation_params") or ()
+    simple = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid"}
+    if not name:
+        return total
+    if name in simple:
+        return e.op(simple[name], total)
+    if name == "LeakyRelu" and numbers:
+        return e.op("leaky_relu", total, alpha=numbers[0])
+    if name == "Clip" and len(numbers) == 2:
+        return e.op("clip", total, *(e.scalar(n, total.dtype) for n in numbers))
+    if name == "HardSigmoid" and len(numbers) == 2:
+        return e.op("hard_sigmoid", total, alpha=numbers[0], beta=numbers[1])
+    raise UnsupportedError(f"activation '{name}' is not supported")
 
 
 # --- transposed
@@ -276,4 +297,5 @@ ROWS: Final[tuple[Row, ...]] = (
     row("LpPool", _lp_pool),
     row("MaxPool", _max_pool),
     row("MaxUnpool", _max_unpool),
+    row("FusedConv", _fused_conv, domain=MICROSOFT),
 )

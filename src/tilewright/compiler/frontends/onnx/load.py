@@ -85,5 +85,5 @@ def import_model(
     except _MALFORMED as error:
         # Bytes that protobuf accepts but that make no sense as a model.
         text = f"the model is malformed ({type(error).__name__}: {error})"
-        importer.problems.append(Problem("", "", text.split("\n")[0][:200]))
+        importer.problems.append(Problem("", "", text.split("\n", maxsplit=1)[0][:200]))
     return importer

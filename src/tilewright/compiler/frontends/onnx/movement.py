@@ -259,6 +259,24 @@ def _scatter_nd(call: Call) -> Tensor:
     )
 
 
+def _tensor_scatter(call: Call) -> Tensor:
+    """Updates written into a cache from a position per batch entry on."""
+    e, cache, update = call.emitter, call.tensor(0), call.tensor(1)
+    axis = call.axis(cache.rank, -2)
+    mode = call.choice("mode", "linear", ("linear", "circular"))
+    line: list[Dim] = [1] * update.rank
+    line[axis] = update.shape[axis]
+    place = e.iota(line, axis)
+    start = call.optional(2)
+    if start is not None:
+        first = e.unsqueeze(e.cast(start, dtypes.i64), range(1, update.rank))
+        place = e.op("add", place, first)
+    if mode == "circular":
+        place = e.op("mod", place, e.dim(cache.shape[axis]))
+    places = e.broadcast_to(place, update.shape)
+    return e.op("scatter_elements", cache, places, update, axis=axis)
+
+
 def _compress(call: Call) -> Tensor:
     """With a constant condition, so that the size of the result is known."""
     e, x = call.emitter, call.tensor(0)
@@ -361,6 +379,7 @@ ROWS: Final[tuple[Row, ...]] = (
     row("Slice", _slice),
     row("SpaceToDepth", _space_to_depth),
     row("Split", _split),
+    row("TensorScatter", _tensor_scatter),
     row("Tile", _tile),
     row("Transpose", _transpose),
     row("Trilu", _trilu),

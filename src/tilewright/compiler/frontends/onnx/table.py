@@ -10,6 +10,7 @@ from typing import Final
 
 from tilewright.base.errors import InternalError
 from tilewright.compiler.frontends.onnx import (
+    attention,
     contraction,
     control,
     convolution,
@@ -20,12 +21,15 @@ from tilewright.compiler.frontends.onnx import (
     recurrent,
     reduction,
     resize,
+    sampling,
     sequences,
     shapes,
+    signal,
 )
 from tilewright.compiler.frontends.onnx.row import Row
 
 _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
+    attention.ROWS,
     contraction.ROWS,
     control.ROWS,
     convolution.ROWS,
@@ -36,8 +40,10 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     recurrent.ROWS,
     reduction.ROWS,
     resize.ROWS,
+    sampling.ROWS,
     sequences.ROWS,
     shapes.ROWS,
+    signal.ROWS,
 )
 
 

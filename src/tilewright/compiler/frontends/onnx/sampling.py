@@ -1,0 +1,292 @@
+"""Rows that sample images at computed places: GridSample, RoiAlign, and Col2Im.
+
+Every tap is one gather from the flattened image; weights and borders are ordinary arithmetic.
+
+Source: ONNX operator reference (GridSample opset 16 to 22, RoiAlign opset 10 to 22, Col2Im).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.problems import UnsupportedError
+from tilewright.compiler.frontends.onnx.reduction import reduce
+from tilewright.compiler.frontends.onnx.row import Row, row
+from tilewright.compiler.frontends.onnx.values import Tensor
+from tilewright.compiler.ops.shapes import element_count
+
+_CUBIC: Final = -0.75
+
+
+def _number(e: Emitter, value: float, like: Tensor) -> Tensor:
+    return e.scalar(value, like.dtype)
+
+
+def _limit(e: Emitter, size: Dim, like: Tensor, offset: float = 0) -> Tensor:
+    """`size + offset` as a float."""
+    whole = e.cast(e.dim(size), like.dtype)
+    return e.op("add", whole, _number(e, offset, like)) if offset else whole
+
+
+def _unnormalized(e: Emitter, place: Tensor, size: Dim, *, align: bool) -> Tensor:
+    """A coordinate in -1 .. 1 as a position in the image."""
+    shifted = e.op("add", place, _number(e, 1, place))
+    half = _number(e, 0.5, place)
+    if align:
+        return e.op("mul", e.op("mul", shifted, half), _limit(e, size, place, -1))
+    scaled = e.op("mul", shifted, _limit(e, size, place))
+    return e.op("mul", e.op("sub", scaled, _number(e, 1, place)), half)
+
+
+def _clamped(e: Emitter, place: Tensor, size: Dim) -> Tensor:
+    return e.op("clip", place, _number(e, 0, place), _limit(e, size, place, -1))
+
+
+def _reflected(e: Emitter, place: Tensor, size: Dim, *, align: bool) -> Tensor:
+    """A position folded back at both borders."""
+    low = 0.0 if align else -0.5
+    span = _limit(e, size, place, -1 if align else 0)
+    span = e.op("max", span, _number(e, 1e-30, place))
+    offset = e.op("sub", place, _number(e, low, place))
+    double = e.op("mul", span, _number(e, 2, place))
+    turned = e.op("mod", e.op("abs", offset), double)
+    folded = e.op("min", turned, e.op("sub", double, turned))
+    return e.op("add", folded, _number(e, low, place))
+
+
+def _fetch(
+    e: Emitter, flat: Tensor, places: Sequence[Tensor], sizes: Sequence[Dim]
+) -> tuple[Tensor, Tensor]:
+    """Elements of `[N, C, space]` at whole positions `[N, points]`, and which lie inside."""
+    inside: Tensor | None = None
+    index: Tensor | None = None
+    for place, size in zip(places, sizes, strict=True):
+        low = e.op("greater_equal", place, _number(e, 0, place))
+        high = e.op("less_equal", place, _limit(e, size, place, -1))
+        ok = e.op("logical_and", low, high)
+        inside = ok if inside is None else e.op("logical_and", inside, ok)
+        whole = e.cast(_clamped(e, place, size), dtypes.i64)
+        index = (
+            whole if index is None else e.op("add", e.op("mul", index, e.dim(size)), whole)
+        )
+    assert index is not None
+    assert inside is not None
+    spread = e.broadcast_to(
+        e.unsqueeze(index, (1,)), (flat.shape[0], flat.shape[1], index.shape[1])
+    )
+    return e.op("gather_elements", flat, spread, axis=2), e.unsqueeze(inside, (1,))
+
+
+def _cubic_weights(e: Emitter, t: Tensor) -> list[Tensor]:
+    """Weights of the four taps around a place with fraction `t`."""
+
+    def polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
+        total = _number(e, coefficients[0], x)
+        for c in coefficients[1:]:
+            total = e.op("add", e.op("mul", total, x), _number(e, c, x))
+        return total
+
+    a = _CUBIC
+    near, far = (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)
+    one, two = _number(e, 1, t), _number(e, 2, t)
+    rest = e.op("sub", one, t)
+    return [
+        polynomial(e.op("add", t, one), far),
+        polynomial(t, near),
+        polynomial(rest, near),
+        polynomial(e.op("sub", two, t), far),
+    ]
+
+
+def _taps(e: Emitter, place: Tensor, mode: str) -> list[tuple[Tensor, Tensor | None]]:
+    """Whole positions and weights along one axis."""
+    if mode == "nearest":
+        return [(e.op("round", place), None)]
+    base = e.op("floor", place)
+    fraction = e.op("sub", place, base)
+    one = _number(e, 1, place)
+    if mode == "linear":
+        weights = [e.op("sub", one, fraction), fraction]
+        return [(base, weights[0]), (e.op("add", base, one), weights[1])]
+    offsets = (-1, 0, 1, 2)
+    return [
+        (e.op("add", base, _number(e, o, place)), w)
+        for o, w in zip(offsets, _cubic_weights(e, fraction), strict=True)
+    ]
+
+
+def _bordered(e: Emitter, place: Tensor, size: Dim, padding: str, *, align: bool) -> Tensor:
+    if padding == "reflection":
+        place = _reflected(e, place, size, align=align)
+    return place if padding == "zeros" else _clamped(e, place, size)
+
+
+def _grid_sample(call: Call) -> Tensor:
+    e, x, grid = call.emitter, call.tensor(0), call.tensor(1)
+    known = {"linear": "linear", "bilinear": "linear", "nearest": "nearest",
+             "cubic": "cubic", "bicubic": "cubic"}  # fmt: skip
+    mode = known[call.choice("mode", "linear", tuple(known))]
+    padding = call.choice("padding_mode", "zeros", ("zeros", "border", "reflection"))
+    align = call.flag("align_corners")
+    sizes, rank = x.shape[2:], x.rank - 2
+    if grid.rank != x.rank or grid.shape[-1] != rank:
+        raise ModelError(f"grid {grid.type} does not fit {x.type}")
+    points = element_count(grid.shape[1:-1])
+    flat = e.reshape(x, (x.shape[0], x.shape[1], element_count(sizes)))
+    columns: list[list[tuple[Tensor, Tensor | None]]] = []
+    for axis, size in enumerate(sizes):
+        # The grid names the last axis of the image first.
+        part = e.slice(grid, grid.rank - 1, rank - 1 - axis, 1)
+        place = e.cast(e.reshape(part, (grid.shape[0], points)), x.dtype)
+        place = _unnormalized(e, place, size, align=align)
+        if mode != "cubic":
+            place = _bordered(e, place, size, padding, align=align)
+        columns.append(_taps(e, place, mode))
+    total: Tensor | None = None
+    for taps in itertools.product(*columns):
+        places = [p for p, _ in taps]
+        if mode == "cubic":
+            places = [
+                _bordered(e, p, s, padding, align=align)
+                for p, s in zip(places, sizes, strict=True)
+            ]
+        value, inside = _fetch(e, flat, places, sizes)
+        value = e.op("where", inside, value, _number(e, 0, x))
+        for _, weight in taps:
+            if weight is not None:
+                value = e.op("mul", value, e.unsqueeze(weight, (1,)))
+        total = value if total is None else e.op("add", total, value)
+    assert total is not None
+    return e.reshape(total, (x.shape[0], x.shape[1], *grid.shape[1:-1]))
+
+
+# --- regions of interest
+
+
+def _roi_places(
+    call: Call, start: Tensor, end: Tensor, count: int, ratio: int, *, half: bool
+) -> Tensor:
+    """Sample positions `[regions, count * ratio]` along one axis."""
+    e = call.emitter
+    scale = _number(e, call.float("spatial_scale", 1.0), start)
+    shift = _number(e, 0.5 if half else 0.0, start)
+    first = e.op("sub", e.op("mul", start, scale), shift)
+    last = e.op("sub", e.op("mul", end, scale), shift)
+    size = e.op("sub", last, first)
+    if not half:
+        size = e.op("max", size, _number(e, 1, start))
+    steps = (np.arange(count * ratio) + 0.5) / (count * ratio)
+    fractions = e.constant(steps.astype(start.dtype.numpy))
+    return e.op("add", first, e.op("mul", size, fractions))
+
+
+def _roi_align(call: Call) -> Tensor:
+    e, x, regions, batch = call.emitter, call.tensor(0), call.tensor(1), call.tensor(2)
+    mode = call.choice("mode", "avg", ("avg", "max"))
+    height, width = call.integer("output_height", 1), call.integer("output_width", 1)
+    ratio = call.integer("sampling_ratio", 0)
+    default = "half_pixel" if call.opset >= 16 else "output_half_pixel"
+    named = call.string("coordinate_transformation_mode", default)
+    if ratio < 1:
+        raise UnsupportedError("'sampling_ratio' 0 makes the amount of work depend on data")
+    count = regions.shape[0]
+    corners = [e.slice(regions, 1, i, 1) for i in range(4)]
+    half = named == "half_pixel"
+    ys = _roi_places(call, corners[1], corners[3], height, ratio, half=half)
+    xs = _roi_places(call, corners[0], corners[2], width, ratio, half=half)
+    grid = (count, height * ratio, width * ratio)
+    points = height * width * ratio * ratio
+    y = e.reshape(e.broadcast_to(e.unsqueeze(ys, (2,)), grid), (count, points))
+    z = e.reshape(e.broadcast_to(e.unsqueeze(xs, (1,)), grid), (count, points))
+    images = e.op("gather", x, batch, axis=0)
+    flat = e.reshape(images, (count, x.shape[1], element_count(x.shape[2:])))
+    pieces = _roi_taps(e, flat, (y, z), x.shape[2:])
+    if mode == "max":
+        best = pieces[0]
+        for piece in pieces[1:]:
+            best = e.op("max", best, piece)
+    else:
+        best = pieces[0]
+        for piece in pieces[1:]:
+            best = e.op("add", best, piece)
+    split = (count, x.shape[1], height, ratio, width, ratio)
+    op = "reduce_max" if mode == "max" else "reduce_mean"
+    return reduce(e, op, e.reshape(best, split), (3, 5), keepdims=False)
+
+
+def _roi_taps(
+    e: Emitter, flat: Tensor, places: Sequence[Tensor], sizes: Sequence[Dim]
+) -> list[Tensor]:
+    """Weighted neighbours of every point; points more than one pixel outside count as zero."""
+    inside: Tensor | None = None
+    columns: list[list[tuple[Tensor, Tensor | None]]] = []
+    for place, size in zip(places, sizes, strict=True):
+        low = e.op("greater_equal", place, _number(e, -1, place))
+        high = e.op("less_equal", place, _limit(e, size, place))
+        ok = e.op("logical_and", low, high)
+        inside = ok if inside is None else e.op("logical_and", inside, ok)
+        columns.append(_taps(e, _clamped(e, place, size), "linear"))
+    assert inside is not None
+    pieces: list[Tensor] = []
+    for taps in itertools.product(*columns):
+        clamped = [_clamped(e, p, s) for (p, _), s in zip(taps, sizes, strict=True)]
+        value, _ = _fetch(e, flat, clamped, sizes)
+        value = e.op("where", e.unsqueeze(inside, (1,)), value, _number(e, 0, flat))
+        for _, weight in taps:
+            if weight is not None:
+                value = e.op("mul", value, e.unsqueeze(weight, (1,)))
+        pieces.append(value)
+    return pieces
+
+
+# --- overlapping blocks
+
+
+def _col2im(call: Call) -> Tensor:
+    """Blocks added up where they overlap."""
+    e, x = call.emitter, call.tensor(0)
+    image = call.numbers(1, "the shape of the image")
+    block = call.numbers(2, "the shape of a block")
+    rank = len(image)
+    dilations = call.integers("dilations", (1,) * rank)
+    strides = call.integers("strides", (1,) * rank)
+    pads = call.integers("pads", (0,) * (2 * rank))
+    sizes = [image[i] + pads[i] + pads[rank + i] for i in range(rank)]
+    spans = [(block[i] - 1) * dilations[i] + 1 for i in range(rank)]
+    counts = [(sizes[i] - spans[i]) // strides[i] + 1 for i in range(rank)]
+    places = np.zeros((*block, *counts), np.int64)
+    for axis in range(rank):
+        line = np.arange(block[axis]) * dilations[axis]
+        column = np.arange(counts[axis]) * strides[axis]
+        both = line[:, None] + column
+        shape = [1] * (2 * rank)
+        shape[axis], shape[rank + axis] = both.shape
+        places = places * sizes[axis] + both.reshape(shape)
+    per_block, total = int(np.prod(block)), int(np.prod(counts))
+    channels = x.shape[1] // per_block
+    spread = e.broadcast_to(
+        e.constant(places.reshape(1, 1, -1)), (x.shape[0], channels, per_block * total)
+    )
+    values = e.reshape(x, (x.shape[0], channels, per_block * total))
+    ground = e.full(0, x.dtype, (x.shape[0], channels, int(np.prod(sizes))))
+    summed = e.op("scatter_elements", ground, spread, values, axis=2, reduction="add")
+    result = e.reshape(summed, (x.shape[0], channels, *sizes))
+    for axis in range(rank):
+        result = e.slice(result, 2 + axis, pads[axis], image[axis])
+    return result
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("Col2Im", _col2im),
+    row("GridSample", _grid_sample),
+    row("RoiAlign", _roi_align),
+)
