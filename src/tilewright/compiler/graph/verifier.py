@@ -121,7 +121,8 @@ def _operand_violations(node: Node) -> Iterator[str]:
             allowed = " ".join(map(str, spec.dtypes))
             yield f"operand {index} '{spec.name}' has type {value.type}, expected {allowed}"
         wanted = types.get(spec.like) if spec.like else types.get(spec.name)
-        if wanted is not None and wanted != dtype and (spec.like or spec.variadic):
+        uniform = spec.like or (spec.variadic and not node.regions)
+        if wanted is not None and wanted != dtype and uniform:
             yield f"operand {index} '{spec.name}' has type {value.type}, expected {wanted}"
         types.setdefault(spec.name, dtype)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+from tilewright.base import dtypes
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.passes import Emitter, RewritePass, Rule
 from tilewright.compiler.transforms.matching import (
@@ -19,6 +20,7 @@ from tilewright.compiler.transforms.matching import (
     number,
     operand,
     optional_operand,
+    splat_of,
     word,
 )
 from tilewright.compiler.transforms.simplify import lookup
@@ -44,6 +46,7 @@ class FoldScales(RewritePass):
             "conv": (bias_apart,),
             "conv_transpose": (bias_apart,),
             "mul": (scale_into_weights, scale_before_bias),
+            "matmul": (scale_behind_matmul,),
             "add": (merge_biases,),
         }
 
@@ -145,6 +148,24 @@ def scale_before_bias(node: Node, emit: Emitter) -> Value | None:
         return None
     scaled = emit.op("mul", [operand(total, 0), scale])
     return emit.op("add", [scaled, emit.op("mul", [bias, scale])])
+
+
+def scale_behind_matmul(node: Node, emit: Emitter) -> Value | None:
+    """(a * s) @ (b * t) is (a @ b) * (s * t) for scalars, where the store multiplies for free."""
+    if node.result.type.dtype not in (dtypes.f32, dtypes.f64):
+        return None  # f16 models scale first to stay in range
+    for index in (0, 1):
+        scaled = maker(operand(node, index), "mul")
+        if scaled is None or emit.edit.sole_user(scaled.result) is not node:
+            continue
+        x, scale = operand(scaled, 0), operand(scaled, 1)
+        factor = splat_of(scale)
+        if factor is None or not 1e-4 < abs(factor) < 1e4 or x.type != scaled.result.type:
+            continue
+        operands = [x if i == index else operand(node, i) for i in (0, 1)]
+        product = emit.op("matmul", operands)
+        return emit.op("mul", [product, emit.scalar(float(factor), product)])
+    return None
 
 
 def merge_biases(node: Node, emit: Emitter) -> Value | None:

@@ -242,8 +242,6 @@ class _Prologue:
         )
         if shared and not is_repeatable(node, role):
             return False
-        if shared and role is Role.VIEW:
-            return False
         return self._fits(node, role, user) and self._operands_stay_few(node)
 
     def _operands_stay_few(self, node: Node) -> bool:

@@ -90,7 +90,7 @@ def _region(group: Group, groups: Groups, inputs: list[Value]) -> Graph:
         inner = Value(value.type, f"x{index}")
         region.inputs.append(inner)
         inside[value] = inner
-    for node in groups.ordered(group.nodes):
+    for node in groups.canonical(group):
         copy = Node(
             node.schema,
             [None if v is None else inside[v] for v in node.operands],
@@ -115,7 +115,7 @@ def _location_node(group: Group, groups: Groups) -> Node:
 def _base_name(group: Group, groups: Groups) -> str:
     ops = [
         re.sub(r"_packed$", "", node.op)
-        for node in groups.ordered(group.nodes)
+        for node in groups.canonical(group)
         if groups.role(node) not in _QUIET
     ]
     shown = [op for index, op in enumerate(ops) if index == 0 or ops[index - 1] != op]
@@ -124,6 +124,6 @@ def _base_name(group: Group, groups: Groups) -> str:
 
 def _kind(group: Group, groups: Groups) -> str:
     roles = {groups.role(node) for node in group.nodes}
-    if group.kind in (Role.POINTWISE, Role.MAP, Role.PLACE, Role.FREE):
+    if group.kind in (Role.POINTWISE, Role.MAP, Role.PLACE, Role.FREE, Role.PACKING):
         return "pointwise" if Role.POINTWISE in roles else "movement"
     return group.kind.value

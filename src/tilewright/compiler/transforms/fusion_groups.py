@@ -83,11 +83,26 @@ class Groups:
     def inputs(self, group: Group) -> list[Value]:
         """What the group reads from outside, in order of first use."""
         found: dict[Value, None] = {}
-        for node in self.ordered(group.nodes):
+        for node in self.canonical(group):
             for value in node.present_operands:
                 if value.node is None or value.node not in group.nodes:
                     found[value] = None
         return list(found)
+
+    def canonical(self, group: Group) -> list[Node]:
+        """Operands before users, in an order that depends on the structure of the group alone."""
+        done: dict[Node, None] = {}
+        work: list[tuple[Node, bool]] = [(group.root, False)]
+        while work:
+            node, complete = work.pop()
+            if complete:
+                done[node] = None
+            elif node not in done:
+                work.append((node, True))
+                for value in reversed(node.present_operands):
+                    if value.node is not None and value.node in group.nodes:
+                        work.append((value.node, False))
+        return list(done)
 
     def ordered(self, nodes: Iterable[Node]) -> list[Node]:
         """Nodes in graph order."""

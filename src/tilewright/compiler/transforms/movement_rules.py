@@ -62,6 +62,24 @@ def transpose_of_units(node: Node, emit: Emitter) -> Value | None:
     return emit.op("reshape", [x], {"shape": node.result.type.shape})
 
 
+def transpose_across_units(node: Node, emit: Emitter) -> Value | None:
+    """Two permutations with a reshape between that only drops or adds unit axes are one."""
+    view = maker(operand(node), "reshape")
+    first = None if view is None else maker(operand(view), "transpose")
+    if view is None or first is None:
+        return None
+    source, target = operand(view).type.shape, view.result.type.shape
+    mine = [a for a, d in enumerate(source) if d != 1]
+    theirs = [a for a, d in enumerate(target) if d != 1]
+    if [source[a] for a in mine] != [target[a] for a in theirs]:
+        return None
+    place = dict(zip(theirs, mine, strict=True))
+    long_axes = [place[p] for p in ints(node, "perm") if p in place]
+    units = [a for a, d in enumerate(source) if d == 1]
+    moved = emit.op("transpose", [operand(view)], {"perm": (*units, *long_axes)})
+    return emit.op("reshape", [moved], {"shape": node.result.type.shape})
+
+
 def broadcast_of_broadcast(node: Node, emit: Emitter) -> Value | None:
     """Only the last of several broadcasts matters."""
     inner = maker(operand(node), "broadcast_to")
@@ -286,7 +304,7 @@ _REDUCTIONS: Final = ("reduce_sum", "reduce_mean", "reduce_prod", "reduce_max", 
 
 VIEW_RULES: Final[Mapping[str, Sequence[Rule]]] = {
     "reshape": (drop_same_type, reshape_of_reshape, mean_of_kept),
-    "transpose": (transpose_of_units, transpose_of_transpose),
+    "transpose": (transpose_of_units, transpose_of_transpose, transpose_across_units),
 }
 
 RULES: Final[Mapping[str, Sequence[Rule]]] = {

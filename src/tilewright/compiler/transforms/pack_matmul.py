@@ -15,7 +15,7 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter, RewritePass, Rule
 from tilewright.compiler.transforms.legalize_convolution import ChoosePanel
-from tilewright.compiler.transforms.matching import operand
+from tilewright.compiler.transforms.matching import is_constant, maker, operand
 from tilewright.compiler.transforms.movement_rules import VIEW_RULES
 from tilewright.compiler.transforms.simplify import lookup, merged
 
@@ -26,12 +26,14 @@ class PackMatmul(RewritePass):
     """Write float `matmul` as `pack_panels` and `matmul_packed`.
 
     Requires: nothing.  Ensures: the left operand of a product with a single right matrix has
-    rank 2; `matmul` remains for integers and where `choose_panel` gives 0.
+    rank 2; `matmul` remains for integers, where `choose_panel` gives 0, and where a computed
+    right operand is used for fewer than `least_rows` rows.
     """
 
     ensures: ClassVar[frozenset[str]] = frozenset({"packed"})
     lookup: ClassVar = staticmethod(lookup)
     choose_panel: ChoosePanel
+    least_rows: int = 2
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """Flatten, then pack."""
@@ -44,11 +46,21 @@ class PackMatmul(RewritePass):
         columns = b.type.shape[-1]
         if not a.type.dtype.is_float:
             return None
+        if isinstance(rows, int) and rows < self.least_rows and not _is_known(b):
+            return None  # packing would read and write all that is read once
         panel = self.choose_panel(rows, columns, depth, a.type.dtype)
         if not panel:
             return None
         panels = emit.op("pack_panels", [b], {"panel": panel})
         return emit.op("matmul_packed", [a, panels], {"columns": (columns,)})
+
+
+def _is_known(value: Value) -> bool:
+    """Whether folding makes the value a constant: it is one, moved or converted."""
+    if is_constant(value):
+        return True
+    node = maker(value, "transpose", "reshape", "mul", "cast", "slice")
+    return node is not None and all(_is_known(v) for v in node.present_operands)
 
 
 def flatten_rows(node: Node, emit: Emitter) -> Value | None:

@@ -1,8 +1,8 @@
-"""Reshapes behind contractions move down through elementwise ops.
+"""Moves behind contractions go down through elementwise ops.
 
 A matmul works on rows and columns; what follows it (bias, activation, residual) is fused into its
 store when it works on the same shape.  So the reshape back goes behind them, where it is a view
-between kernels or meets another reshape and vanishes.
+between kernels or meets another reshape and vanishes.  Transposes go behind scales and the like.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SinkReshapes(RewritePass):
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """One rule, and the cleanup of what it leaves."""
-        return merged(VIEW_RULES, {"*": (sink,)})
+        return merged(VIEW_RULES, {"*": (sink, sink_transpose)})
 
 
 def sink(node: Node, emit: Emitter) -> Value | None:
@@ -68,8 +68,29 @@ def sink(node: Node, emit: Emitter) -> Value | None:
     return None
 
 
+def sink_transpose(node: Node, emit: Emitter) -> Value | None:
+    """f(transpose(x), scalars) is transpose(f(x, scalars)) for elementwise f."""
+    if not has(node, Trait.ELEMENTWISE) or len(node.results) != 1:
+        return None
+    moves = [i for i, v in enumerate(node.operands) if maker(v, "transpose") is not None]
+    if len(moves) != 1:
+        return None
+    place = moves[0]
+    move = maker(node.operands[place], "transpose")
+    if move is None or emit.edit.sole_user(move.result) is not node:
+        return None
+    rest = [v for i, v in enumerate(node.operands) if i != place and v is not None]
+    if any(splat_of(v) is None or v.type.rank for v in rest):
+        return None
+    if move.result.type.shape != node.result.type.shape or not _is_contracted(move.result):
+        return None
+    operands = [*node.operands[:place], operand(move), *node.operands[place + 1 :]]
+    result = emit.op(node.op, operands, node.attributes)
+    return emit.op("transpose", [result], move.attributes)
+
+
 def _is_contracted(value: Value) -> bool:
-    """Whether a contraction, through elementwise ops only, makes the value."""
+    """Whether a contraction, through elementwise ops and moves only, makes the value."""
     work, seen = [value], set[Value]()
     while work and len(seen) < _MOST_STEPS:
         current = work.pop()
@@ -79,7 +100,9 @@ def _is_contracted(value: Value) -> bool:
         seen.add(current)
         if has(node, Trait.CONTRACTION):
             return True
-        if has(node, Trait.ELEMENTWISE):
+        if node.op in ("reshape", "transpose"):
+            work.append(operand(node))
+        elif has(node, Trait.ELEMENTWISE):
             work.extend(v for v in node.present_operands if v.type.shape == current.type.shape)
     return False
 
