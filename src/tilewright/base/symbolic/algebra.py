@@ -1,20 +1,24 @@
-"""Integer expressions: dimensions of tensors, extents of loops, offsets into buffers.
+"""Expressions in normal form: atoms, polynomials over them, and the arithmetic that keeps it.
 
-A `Dim` is a Python `int` or an `Expr` over named symbols.  Expressions are kept in one normal
-form (a polynomial over atoms), so equal ones compare equal and a constant result is always a
-plain `int`.  Not a solver: what the normal form and interval bounds cannot decide stays
-undecided.  Used by every room from shapes to kernel indices.
-
-Semantics: mathematical integers; `//` and `%` round toward minus infinity, divisors are positive.
+The rules live here and nowhere else; questions about finished expressions are in `queries`, the
+text form in `text`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Final, final
 
 from tilewright.base.errors import InternalError, UserError
+from tilewright.base.symbolic.intervals import (
+    Bounds,
+    floordiv_bounds,
+    max_bounds,
+    min_bounds,
+    mod_bounds,
+    product_bounds,
+)
 
 
 class Atom:
@@ -78,8 +82,7 @@ class Operation(Atom):
     __slots__ = ("left", "op", "right")
 
     def __init__(self, op: str, left: Dim, right: Dim) -> None:
-        text = {"floordiv": "({} // {})", "mod": "({} % {})"}.get(op, op + "({}, {})")
-        super().__init__(text.format(left, right))
+        super().__init__(_operation_text(op, left, right))
         self.op: str = op
         self.left: Dim = left
         self.right: Dim = right
@@ -97,6 +100,19 @@ class Operation(Atom):
         return (Operation, (self.op, self.left, self.right))
 
 
+def _operation_text(op: str, left: Dim, right: Dim) -> str:
+    sign = {"floordiv": "//", "mod": "%"}.get(op)
+    if sign is None:
+        return f"{op}({left}, {right})"
+    # A product on the right needs parentheses: `x // 2*n` reads as `(x // 2) * n`.
+    is_product = isinstance(right, Expr) and len(right.terms) == 1 and not right.constant
+    if is_product and right.terms[0] != ((right.terms[0][0][0],), 1):
+        divisor = f"({right})"
+    else:
+        divisor = str(right)
+    return f"({left} {sign} {divisor})"
+
+
 @final
 class Opaque(Atom):
     """A value the algebra knows nothing about, such as an index loaded from memory."""
@@ -111,7 +127,6 @@ class Opaque(Atom):
         return (Opaque, (self.payload, self.key))
 
 
-Bounds = tuple[int | None, int | None]
 Monomial = tuple[Atom, ...]
 
 
@@ -293,37 +308,53 @@ def floordiv(left: Dim, right: Dim) -> Dim:
     Raises: UserError when `right` is the constant zero.
     """
     if isinstance(right, int):
-        if right == 0:
-            raise UserError(f"division of dimension '{left}' by zero")
-        if isinstance(left, int):
-            return left // right
-        if right == 1:
-            return left
-        if right < 0:
-            return Expr.of_atom(Operation("floordiv", left, right))
-        quotient, rest = _split(left, right)
-        if _within(rest, 0, right - 1):
-            return quotient
-        if isinstance(rest, Expr) and len(rest.terms) == 1 and rest.constant == 0:
-            ((monomial, factor),) = rest.terms
-            inner = monomial[0]
-            nested = (
-                factor == 1
-                and len(monomial) == 1
-                and isinstance(inner, Operation)
-                and inner.op == "floordiv"
-                and isinstance(inner.right, int)
-            )
-            if nested and isinstance(inner, Operation) and isinstance(inner.right, int):
-                return quotient + floordiv(inner.left, inner.right * right)
-        reduced = _reduce(rest, right)
-        if reduced is not None:
-            return quotient + floordiv(reduced[1], right // reduced[0])
-        return quotient + Expr.of_atom(Operation("floordiv", rest, right))
+        return _floordiv_by_number(left, right)
     if left == right:
         return 1
+    if _is_remainder_of(left, right):
+        return 0
     exact = _divide_exactly(left, right)
     return exact if exact is not None else Expr.of_atom(Operation("floordiv", left, right))
+
+
+def _floordiv_by_number(left: Dim, right: int) -> Dim:
+    if right == 0:
+        raise UserError(f"division of dimension '{left}' by zero")
+    if isinstance(left, int):
+        return left // right
+    if right < 0:
+        return _floordiv_by_number(-left, -right)
+    if right == 1:
+        return left
+    quotient, rest = _split(left, right)
+    if _within(rest, 0, right - 1):
+        return quotient
+    inner = _as_quotient(rest)
+    if inner is not None:
+        return quotient + floordiv(inner[0], inner[1] * right)
+    reduced = _reduce(rest, right)
+    if reduced is not None:
+        return quotient + floordiv(reduced[1], right // reduced[0])
+    return quotient + Expr.of_atom(Operation("floordiv", rest, right))
+
+
+def _is_remainder_of(value: Dim, divisor: Expr) -> bool:
+    """Whether surely `0 <= value < divisor`."""
+    low, high = bounds(value)[0], bounds(value - divisor)[1]
+    return low is not None and low >= 0 and high is not None and high < 0
+
+
+def _as_quotient(value: Dim) -> tuple[Dim, int] | None:
+    """`(x, d)` when `value` is exactly `x // d` with a number `d`."""
+    if isinstance(value, int) or len(value.terms) != 1 or value.constant:
+        return None
+    ((monomial, factor),) = value.terms
+    inner = monomial[0]
+    if factor != 1 or len(monomial) != 1 or not isinstance(inner, Operation):
+        return None
+    if inner.op != "floordiv" or not isinstance(inner.right, int):
+        return None
+    return inner.left, inner.right
 
 
 def _divide_exactly(left: Dim, right: Expr) -> Dim | None:
@@ -348,29 +379,38 @@ def _divide_exactly(left: Dim, right: Expr) -> Dim | None:
 
 
 def mod(left: Dim, right: Dim) -> Dim:
-    """`left % right`, with the sign of `right`."""
+    """`left % right`, with the sign of `right`.
+
+    Raises: UserError when `right` is the constant zero.
+    """
     if isinstance(right, int):
-        if right == 0:
-            raise UserError(f"remainder of dimension '{left}' by zero")
-        if isinstance(left, int):
-            return left % right
-        if right == 1:
-            return 0
-        _, rest = _split(left, right)
-        if _within(rest, 0, right - 1):
-            return rest
-        if isinstance(rest, int):
-            return rest % right
-        reduced = _reduce(rest, right)
-        if reduced is not None:
-            unit, high, low = reduced
-            return mod(high, right // unit) * unit + low
-        return Expr.of_atom(Operation("mod", rest, right))
+        return _mod_by_number(left, right)
+    if _is_remainder_of(left, right):
+        return left
     if left == right or (
         isinstance(left, Expr) and _divide_exactly(left, right) is not None
     ):
         return 0
     return Expr.of_atom(Operation("mod", left, right))
+
+
+def _mod_by_number(left: Dim, right: int) -> Dim:
+    if right == 0:
+        raise UserError(f"remainder of dimension '{left}' by zero")
+    if isinstance(left, int):
+        return left % right
+    if right < 0:
+        return -_mod_by_number(-left, -right)
+    if right == 1:
+        return 0
+    _, rest = _split(left, right)
+    if isinstance(rest, int) or _within(rest, 0, right - 1):
+        return rest
+    reduced = _reduce(rest, right)
+    if reduced is not None:
+        unit, high, low = reduced
+        return mod(high, right // unit) * unit + low
+    return Expr.of_atom(Operation("mod", rest, right))
 
 
 def ceildiv(left: Dim, right: Dim) -> Dim:
@@ -392,6 +432,8 @@ def _extreme(op: str, left: Dim, right: Dim) -> Dim:
     if isinstance(left, int) and isinstance(right, int):
         return min(left, right) if op == "min" else max(left, right)
     lower, upper = bounds(left - right)
+    if lower == upper == 0:
+        return min(left, right, key=str)
     if upper is not None and upper <= 0:
         return left if op == "min" else right
     if lower is not None and lower >= 0:
@@ -418,258 +460,20 @@ def bounds(value: Dim) -> Bounds:
 def _monomial_bounds(monomial: Monomial) -> Bounds:
     interval = monomial[0].bounds()
     for atom in monomial[1:]:
-        interval = _product_bounds(interval, atom.bounds())
+        interval = product_bounds(interval, atom.bounds())
     return interval
-
-
-def _product_bounds(a: Bounds, b: Bounds) -> Bounds:
-    (al, ah), (bl, bh) = a, b
-    if al is not None and bl is not None and al >= 0 and bl >= 0:
-        return (al * bl, None if ah is None or bh is None else ah * bh)
-    if al is None or ah is None or bl is None or bh is None:
-        return (None, None)
-    corners = (al * bl, al * bh, ah * bl, ah * bh)
-    return (min(corners), max(corners))
-
-
-def _floordiv_bounds(a: Bounds, b: Bounds) -> Bounds:
-    (low, high), (divisor_low, divisor_high) = a, b
-    if divisor_low is None or divisor_low < 1:
-        return (None, None)
-    if low is None or low < 0:
-        least = None if low is None else low // divisor_low
-    else:
-        least = 0 if divisor_high is None else low // divisor_high
-    if high is None:
-        return (least, None)
-    return (least, high // divisor_low if high >= 0 else -1)
-
-
-def _mod_bounds(a: Bounds, b: Bounds) -> Bounds:
-    top = None if b[1] is None else b[1] - 1
-    nonnegative = a[0] is not None and a[0] >= 0
-    if nonnegative and a[1] is not None:
-        top = a[1] if top is None else min(top, a[1])
-    return (0, top) if b[0] is not None and b[0] > 0 else (None, None)
-
-
-def _min_bounds(a: Bounds, b: Bounds) -> Bounds:
-    highs = [h for h in (a[1], b[1]) if h is not None]
-    low = None if a[0] is None or b[0] is None else min(a[0], b[0])
-    return (low, min(highs) if highs else None)
-
-
-def _max_bounds(a: Bounds, b: Bounds) -> Bounds:
-    lows = [low for low in (a[0], b[0]) if low is not None]
-    high = None if a[1] is None or b[1] is None else max(a[1], b[1])
-    return (max(lows) if lows else None, high)
 
 
 _OPERATIONS: Final[
     dict[str, tuple[Callable[[Dim, Dim], Dim], Callable[[Bounds, Bounds], Bounds]]]
 ] = {
-    "floordiv": (floordiv, _floordiv_bounds),
-    "mod": (mod, _mod_bounds),
-    "min": (minimum, _min_bounds),
-    "max": (maximum, _max_bounds),
+    "floordiv": (floordiv, floordiv_bounds),
+    "mod": (mod, mod_bounds),
+    "min": (minimum, min_bounds),
+    "max": (maximum, max_bounds),
 }
 
 
 def _within(value: Dim, low: int, high: int) -> bool:
     least, most = bounds(value)
     return least is not None and most is not None and least >= low and most <= high
-
-
-def proves_equal(left: Dim, right: Dim) -> bool:
-    """Whether the two are equal for every value of their symbols."""
-    return left == right
-
-
-def proves_less(left: Dim, right: Dim) -> bool:
-    """Whether `left < right` holds for every value of the symbols within their bounds."""
-    upper = bounds(left - right)[1]
-    return upper is not None and upper < 0
-
-
-def is_multiple(value: Dim, divisor: int) -> bool:
-    """Whether `divisor` surely divides `value`."""
-    return mod(value, divisor) == 0
-
-
-def substitute(value: Dim, env: Mapping[str, Dim]) -> Dim:
-    """`value` with symbols replaced by name, simplified again."""
-    if isinstance(value, int):
-        return value
-    result: Dim = value.constant
-    for monomial, factor in value.terms:
-        term: Dim = factor
-        for atom in monomial:
-            term = term * _substitute_atom(atom, env)
-        result = result + term
-    return result
-
-
-def _substitute_atom(atom: Atom, env: Mapping[str, Dim]) -> Dim:
-    if isinstance(atom, Symbol):
-        replacement = env.get(atom.key)
-        return Expr.of_atom(atom) if replacement is None else replacement
-    return atom.rebuild(lambda part: substitute(part, env))
-
-
-def map_opaque(value: Dim, visit: Callable[[Opaque], Dim]) -> Dim:
-    """`value` with every opaque atom replaced by what `visit` returns for it."""
-    if isinstance(value, int):
-        return value
-    result: Dim = value.constant
-    for monomial, factor in value.terms:
-        term: Dim = factor
-        for atom in monomial:
-            new = (
-                visit(atom)
-                if isinstance(atom, Opaque)
-                else atom.rebuild(lambda part: map_opaque(part, visit))
-            )
-            term = term * new
-        result = result + term
-    return result
-
-
-def evaluate(value: Dim, env: Mapping[str, int]) -> int:
-    """The number `value` stands for.
-
-    Raises: UserError naming the first symbol that `env` lacks.
-    """
-    if isinstance(value, int):
-        return value
-    result = substitute(value, env)
-    if isinstance(result, int):
-        return result
-    missing = sorted(s.name for s in symbols(result))
-    raise UserError(f"dimension '{value}' needs a value for {missing}")
-
-
-def atoms(value: Dim) -> Iterable[Atom]:
-    """Every atom of `value`, the nested ones included."""
-    if isinstance(value, int):
-        return
-    for monomial, _ in value.terms:
-        for atom in monomial:
-            yield atom
-            for part in atom.parts():
-                yield from atoms(part)
-
-
-def symbols(value: Dim) -> frozenset[Symbol]:
-    """The symbols that `value` depends on."""
-    return frozenset(a for a in atoms(value) if isinstance(a, Symbol))
-
-
-def linear(value: Dim, name: str) -> tuple[Dim, Dim] | None:
-    """`value` as `factor * name + rest`, or None when it is not linear in that symbol."""
-    if isinstance(value, int):
-        return (0, value)
-    factor: Dim = 0
-    rest: Dim = value.constant
-    for monomial, amount in value.terms:
-        count = sum(isinstance(a, Symbol) and a.key == name for a in monomial)
-        others: Dim = amount
-        for atom in monomial:
-            if isinstance(atom, Symbol) and atom.key == name:
-                continue
-            if any(s.key == name for p in atom.parts() for s in symbols(p)):
-                return None
-            others = others * Expr.of_atom(atom)
-        if count > 1:
-            return None
-        if count == 1:
-            factor = factor + others
-        else:
-            rest = rest + others
-    return (factor, rest)
-
-
-def parse(text: str) -> Dim:
-    """Read back what `str` prints.  Raises: UserError on anything else."""
-    return _Parser(text).parse()
-
-
-class _Parser:
-    """Recursive descent over `+ - * // % ( ) , names integers`."""
-
-    def __init__(self, text: str) -> None:
-        self.text: str = text
-        self.position: int = 0
-
-    def parse(self) -> Dim:
-        value = self._sum()
-        self._space()
-        if self.position != len(self.text):
-            raise self._error()
-        return value
-
-    def _error(self) -> UserError:
-        return UserError(
-            f"'{self.text}' is not a dimension (at column {self.position + 1})"
-        )
-
-    def _space(self) -> None:
-        while self.position < len(self.text) and self.text[self.position].isspace():
-            self.position += 1
-
-    def _accept(self, token: str) -> bool:
-        self._space()
-        if self.text.startswith(token, self.position):
-            self.position += len(token)
-            return True
-        return False
-
-    def _expect(self, token: str) -> None:
-        if not self._accept(token):
-            raise self._error()
-
-    def _sum(self) -> Dim:
-        value: Dim = -self._product() if self._accept("-") else self._product()
-        while True:
-            if self._accept("+"):
-                value = value + self._product()
-            elif self._accept("-"):
-                value = value - self._product()
-            else:
-                return value
-
-    def _product(self) -> Dim:
-        value = self._unit()
-        while True:
-            if self._accept("*"):
-                value = value * self._unit()
-            elif self._accept("//"):
-                value = floordiv(value, self._unit())
-            elif self._accept("%"):
-                value = mod(value, self._unit())
-            else:
-                return value
-
-    def _unit(self) -> Dim:
-        if self._accept("("):
-            value = self._sum()
-            self._expect(")")
-            return value
-        if self._accept("-"):
-            return -self._unit()
-        start = self.position
-        while self.position < len(self.text) and (
-            self.text[self.position].isalnum() or self.text[self.position] in "_.$'"
-        ):
-            self.position += 1
-        word = self.text[start : self.position]
-        if not word:
-            raise self._error()
-        if word.isdigit():
-            return int(word)
-        if word in ("min", "max") and self._accept("("):
-            left = self._sum()
-            self._expect(",")
-            right = self._sum()
-            self._expect(")")
-            return _extreme(word, left, right)
-        return symbol(word)

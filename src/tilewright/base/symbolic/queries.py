@@ -1,0 +1,127 @@
+"""Questions about finished expressions: proofs, substitution, values, symbols, linear forms.
+
+Built on the arithmetic of `algebra`; changes nothing about the normal form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from tilewright.base.errors import UserError
+from tilewright.base.symbolic.algebra import (
+    Atom,
+    Dim,
+    Expr,
+    Opaque,
+    Symbol,
+    bounds,
+    mod,
+)
+
+
+def proves_equal(left: Dim, right: Dim) -> bool:
+    """Whether the two are equal for every value of their symbols."""
+    return left == right
+
+
+def proves_less(left: Dim, right: Dim) -> bool:
+    """Whether `left < right` holds for every value of the symbols within their bounds."""
+    upper = bounds(left - right)[1]
+    return upper is not None and upper < 0
+
+
+def is_multiple(value: Dim, divisor: int) -> bool:
+    """Whether `divisor` surely divides `value`."""
+    return mod(value, divisor) == 0
+
+
+def substitute(value: Dim, env: Mapping[str, Dim]) -> Dim:
+    """`value` with symbols replaced by name, simplified again."""
+    if isinstance(value, int):
+        return value
+    result: Dim = value.constant
+    for monomial, factor in value.terms:
+        term: Dim = factor
+        for atom in monomial:
+            term = term * _substitute_atom(atom, env)
+        result = result + term
+    return result
+
+
+def _substitute_atom(atom: Atom, env: Mapping[str, Dim]) -> Dim:
+    if isinstance(atom, Symbol):
+        replacement = env.get(atom.key)
+        return Expr.of_atom(atom) if replacement is None else replacement
+    return atom.rebuild(lambda part: substitute(part, env))
+
+
+def map_opaque(value: Dim, visit: Callable[[Opaque], Dim]) -> Dim:
+    """`value` with every opaque atom replaced by what `visit` returns for it."""
+    if isinstance(value, int):
+        return value
+    result: Dim = value.constant
+    for monomial, factor in value.terms:
+        term: Dim = factor
+        for atom in monomial:
+            new = (
+                visit(atom)
+                if isinstance(atom, Opaque)
+                else atom.rebuild(lambda part: map_opaque(part, visit))
+            )
+            term = term * new
+        result = result + term
+    return result
+
+
+def evaluate(value: Dim, env: Mapping[str, int]) -> int:
+    """The number `value` stands for.
+
+    Raises: UserError naming the first symbol that `env` lacks.
+    """
+    if isinstance(value, int):
+        return value
+    result = substitute(value, env)
+    if isinstance(result, int):
+        return result
+    missing = sorted(s.name for s in symbols(result))
+    raise UserError(f"dimension '{value}' needs a value for {missing}")
+
+
+def atoms(value: Dim) -> Iterable[Atom]:
+    """Every atom of `value`, the nested ones included."""
+    if isinstance(value, int):
+        return
+    for monomial, _ in value.terms:
+        for atom in monomial:
+            yield atom
+            for part in atom.parts():
+                yield from atoms(part)
+
+
+def symbols(value: Dim) -> frozenset[Symbol]:
+    """The symbols that `value` depends on."""
+    return frozenset(a for a in atoms(value) if isinstance(a, Symbol))
+
+
+def linear(value: Dim, name: str) -> tuple[Dim, Dim] | None:
+    """`value` as `factor * name + rest`, or None when it is not linear in that symbol."""
+    if isinstance(value, int):
+        return (0, value)
+    factor: Dim = 0
+    rest: Dim = value.constant
+    for monomial, amount in value.terms:
+        count = sum(isinstance(a, Symbol) and a.key == name for a in monomial)
+        others: Dim = amount
+        for atom in monomial:
+            if isinstance(atom, Symbol) and atom.key == name:
+                continue
+            if any(s.key == name for p in atom.parts() for s in symbols(p)):
+                return None
+            others = others * Expr.of_atom(atom)
+        if count > 1:
+            return None
+        if count == 1:
+            factor = factor + others
+        else:
+            rest = rest + others
+    return (factor, rest)

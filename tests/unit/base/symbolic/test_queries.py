@@ -1,0 +1,115 @@
+"""Questions about expressions: proofs are never wrong, substitution commutes with evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.dimension_trees import SYMBOLS, Tree, environments, polynomials, trees
+from tilewright.base import symbolic
+from tilewright.base.errors import UserError
+from tilewright.base.symbolic import Opaque, minimum, opaque, symbol
+
+n = symbol("n", 1)
+m = symbol("m", 0, 7)
+
+
+@given(trees, trees, environments())
+def test_a_proof_of_less_or_equal_holds_for_every_value(
+    a: Tree, b: Tree, env: Mapping[str, int]
+) -> None:
+    if symbolic.proves_less(a.dim(), b.dim()):
+        assert a.number(env) < b.number(env)
+    if symbolic.proves_equal(a.dim(), b.dim()):
+        assert a.number(env) == b.number(env)
+
+
+@given(trees, st.integers(1, 16), environments())
+def test_a_proof_of_divisibility_holds_for_every_value(
+    tree: Tree, divisor: int, env: Mapping[str, int]
+) -> None:
+    if symbolic.is_multiple(tree.dim(), divisor):
+        assert tree.number(env) % divisor == 0
+
+
+def test_proofs_use_the_bounds_of_symbols() -> None:
+    assert symbolic.proves_less(m, 8)
+    assert not symbolic.proves_less(m, 7)
+    assert symbolic.proves_less(0, n)
+    assert symbolic.proves_equal(2 * n + n, 3 * n)
+    assert not symbolic.proves_equal(n, m)
+    assert symbolic.is_multiple(6 * n + 12 * m, 6)
+    assert not symbolic.is_multiple(6 * n + 2, 6)
+
+
+@given(trees, trees, environments())
+def test_substituting_then_evaluating_is_evaluating_twice(
+    tree: Tree, inner: Tree, env: Mapping[str, int]
+) -> None:
+    replaced = symbolic.substitute(tree.dim(), {"i": inner.dim()})
+    value = inner.number(env)
+    # Simplification may have used the bounds of `i`, so the replacement must respect them.
+    if 0 <= value <= 31:
+        assert symbolic.evaluate(replaced, env) == tree.number({**env, "i": value})
+
+
+@given(trees, environments())
+def test_substituting_numbers_for_all_symbols_gives_a_number(
+    tree: Tree, env: Mapping[str, int]
+) -> None:
+    assert symbolic.substitute(tree.dim(), env) == tree.number(env)
+
+
+@given(trees)
+def test_the_symbols_of_an_expression_are_those_it_was_built_from(tree: Tree) -> None:
+    names = {s.name for s in symbolic.symbols(tree.dim())}
+    assert names <= set(SYMBOLS)
+    assert symbolic.evaluate(tree.dim(), dict.fromkeys(names, 1)) is not None
+
+
+@given(polynomials, environments())
+def test_a_linear_form_adds_up_to_the_expression(
+    tree: Tree, env: Mapping[str, int]
+) -> None:
+    form = symbolic.linear(tree.dim(), "i")
+    if form is not None:
+        factor, rest = form
+        assert "i" not in {s.name for s in symbolic.symbols(rest)}
+        assert factor * symbol("i", 0, 31) + rest == tree.dim()
+
+
+def test_what_is_linear_in_a_symbol_and_what_is_not() -> None:
+    assert symbolic.linear(3 * n + 2 * m + 1, "n") == (3, 2 * m + 1)
+    assert symbolic.linear(n * m, "n") == (m, 0)
+    assert symbolic.linear(5, "n") == (0, 5)
+    assert symbolic.linear(m, "n") == (0, m)
+    assert symbolic.linear(n * n, "n") is None
+    assert symbolic.linear(n // 2, "n") is None
+    assert symbolic.linear(minimum(n, 3) * m, "m") == (minimum(n, 3), 0)
+
+
+def test_evaluating_names_every_symbol_that_has_no_value() -> None:
+    with pytest.raises(UserError, match=r"needs a value for \['a', 'b'\]"):
+        symbolic.evaluate(symbol("b") * symbol("a") + symbol("c"), {"c": 3})
+
+
+def test_opaque_values_are_compared_by_key_and_replaced_by_payload() -> None:
+    row = opaque(("load", "table", 3), "table[3]")
+    assert row == opaque("other payload", "table[3]")
+    assert row != opaque(("load", "table", 3), "table[4]")
+    assert symbolic.bounds(row) == (None, None)
+
+    def visit(atom: Opaque) -> symbolic.Dim:
+        assert atom.payload == ("load", "table", 3)
+        return 5
+
+    assert symbolic.map_opaque((row * 2 + n) // 3, visit) == (10 + n) // 3
+    assert symbolic.map_opaque(n, visit) == n
+    assert symbolic.map_opaque(7, visit) == 7
+    assert [a.key for a in symbolic.atoms((row + 1) // 2)] == [
+        "((table[3] + 1) // 2)",
+        "table[3]",
+    ]
