@@ -110,6 +110,8 @@ class Arithmetic:
 
     def shuffle(self, left: Value, right: Value | None, order: list[int]) -> Value:
         """Lanes of `left` (then `right`) in a new order."""
+        if len(order) == 1 and right is None:
+            return self.lane(left, order[0])
         scalar, _ = split_type(left.type)
         items = ", ".join(f"i32 {i}" for i in order)
         other = f"{left.type} poison" if right is None else str(right)
