@@ -20,6 +20,7 @@ from tilewright.compiler.ops import (
     elementwise,
     functions,
     indexing,
+    linear_transforms,
     movement,
     padding,
     pooling,
@@ -27,6 +28,7 @@ from tilewright.compiler.ops import (
     reductions,
     resize,
     rows,
+    vision,
 )
 from tilewright.compiler.ops.declaration import OpDecl
 
@@ -44,6 +46,8 @@ _FAMILIES: Final[dict[str, tuple[OpDecl, ...]]] = {
     "indexing": indexing.OPS,
     "resize": resize.OPS,
     "quantization": quantization.OPS,
+    "linear_transforms": linear_transforms.OPS,
+    "vision": vision.OPS,
     "control": control.OPS,
 }
 

@@ -25,6 +25,7 @@ from tilewright.compiler.ops.bodies import (
 )
 from tilewright.compiler.ops.declaration import (
     Body,
+    Emit,
     OpDecl,
     Types,
     attr,
@@ -221,45 +222,50 @@ arg_min: Final = _arg(
     np.argmin,
 )
 
-# --- running sums ----------------------------------------------------------------------------
+# --- running sums and products ---------------------------------------------------------------
 
 
-def _cumsum_oracle(
-    x: np.ndarray, *, axis: int, exclusive: bool, reverse: bool
-) -> np.ndarray:
-    dtype = dtypes.from_numpy(x.dtype)
-    wide: Any = np.float64 if dtype.is_float else x.dtype
-    values = np.flip(x, axis) if reverse else x
-    total = np.cumsum(values.astype(wide), axis=axis, dtype=wide)
-    if exclusive:
-        total = np.roll(total, 1, axis)
-        index: list[Any] = [slice(None)] * x.ndim
-        index[axis] = slice(0, 1)
-        total[tuple(index)] = 0
-    total = np.flip(total, axis) if reverse else total
-    return numerics.cast(np.ascontiguousarray(total), dtype)
+def _running_oracle(accumulate: Callable[..., Any], start: int) -> Callable[..., Any]:
+    def evaluate(x: np.ndarray, *, axis: int, exclusive: bool, reverse: bool) -> np.ndarray:
+        dtype = dtypes.from_numpy(x.dtype)
+        wide: Any = np.float64 if dtype.is_float else x.dtype
+        values = np.flip(x, axis) if reverse else x
+        total = accumulate(values.astype(wide), axis=axis, dtype=wide)
+        if exclusive and x.shape[axis]:
+            total = np.roll(total, 1, axis)
+            index: list[Any] = [slice(None)] * x.ndim
+            index[axis] = slice(0, 1)
+            total[tuple(index)] = start
+        total = np.flip(total, axis) if reverse else total
+        return numerics.cast(np.ascontiguousarray(total), dtype)
+
+    return evaluate
 
 
-def _cumsum_body(
-    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
-) -> None:
-    """Every element sums its own prefix: quadratic, but every element is independent."""
-    x, (result,) = given(operands, 0), results
-    axis = normal_axis(cast("int", attributes["axis"]), len(x.shape))
-    reverse, exclusive = bool(attributes["reverse"]), bool(attributes["exclusive"])
-    wide: DType = compute_dtype(x.dtype)
-    total = b.temporary(wide, x.shape, "sums")
-    size = x.shape[axis]
-    with b.nest(x.shape) as indices:
-        b.store(total, indices, 0)
-        place = indices[axis]
-        count = (size - place if reverse else place + 1) - int(exclusive)
-        with b.reduce((count,), ("p",)) as (step,):
-            at = size - 1 - step if reverse else step
-            source = (*indices[:axis], at, *indices[axis + 1 :])
-            b.accumulate("add", total, indices, b.read(x, source))
-    with b.nest(x.shape) as indices:
-        b.write(result, indices, b.load(total, indices))
+def _running_body(op: str) -> Emit:
+    """Every element combines its own prefix: quadratic, but every element is independent."""
+
+    def emit(
+        b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+    ) -> None:
+        x, (result,) = given(operands, 0), results
+        axis = normal_axis(cast("int", attributes["axis"]), len(x.shape))
+        reverse, exclusive = bool(attributes["reverse"]), bool(attributes["exclusive"])
+        wide: DType = compute_dtype(x.dtype)
+        total = b.temporary(wide, x.shape, "running")
+        size = x.shape[axis]
+        with b.nest(x.shape) as indices:
+            b.store(total, indices, numerics.identity(op, wide))
+            place = indices[axis]
+            count = (size - place if reverse else place + 1) - int(exclusive)
+            with b.reduce((count,), ("p",)) as (step,):
+                at = size - 1 - step if reverse else step
+                source = (*indices[:axis], at, *indices[axis + 1 :])
+                b.accumulate(op, total, indices, b.read(x, source))
+        with b.nest(x.shape) as indices:
+            b.write(result, indices, b.load(total, indices))
+
+    return emit
 
 
 def _short_enough(types: Types, attributes: Attributes) -> bool:
@@ -268,29 +274,37 @@ def _short_enough(types: Types, attributes: Attributes) -> bool:
     return not isinstance(size, int) or size <= 4096
 
 
-cumsum: Final = declare(
-    name="cumsum",
-    summary="Running sum along `axis`; `exclusive` leaves the element out, `reverse` runs back",
-    operands=(operand("x", NUMERIC),),
-    attributes=(
-        attr("axis", "int", 0),
-        attr("exclusive", "bool", default=False),
-        attr("reverse", "bool", default=False),
-    ),
-    infer=like_first,
-    evaluate=_cumsum_oracle,
-    body=Body(_cumsum_body, _short_enough),
-    traits=_R,
-    cases=(
-        "[3,7]; axis=1",
-        "[3,7]; axis=0 exclusive=True",
-        "[7]; reverse=True",
-        "[2,7]; axis=-1 exclusive=True reverse=True",
-        "[3,1]; axis=1",
-    ),
-    source="ONNX CumSum, opset 14",
+def _running(name: str, summary: str, op: str, oracle: Callable[..., Any]) -> OpDecl:
+    return declare(
+        name=name,
+        summary=f"{summary} along `axis`; `exclusive` leaves the element out, `reverse` runs back",
+        operands=(operand("x", NUMERIC),),
+        attributes=(
+            attr("axis", "int", 0),
+            attr("exclusive", "bool", default=False),
+            attr("reverse", "bool", default=False),
+        ),
+        infer=like_first,
+        evaluate=oracle,
+        body=Body(_running_body(op), _short_enough),
+        traits=_R,
+        cases=(
+            "[3,7]; axis=1",
+            "[3,7]; axis=0 exclusive=True",
+            "[7]; reverse=True",
+            "[2,7]; axis=-1 exclusive=True reverse=True",
+            "[3,1]; axis=1",
+            "[0,2]; axis=0",
+        ),
+        source=f"ONNX {name}",
+    )
+
+
+cumsum: Final = _running("cumsum", "Running sum", "add", _running_oracle(np.cumsum, 0))
+cumprod: Final = _running(
+    "cumprod", "Running product", "mul", _running_oracle(np.cumprod, 1)
 )
 
 OPS: Final = (
-    reduce_sum, reduce_mean, reduce_max, reduce_min, reduce_prod, arg_max, arg_min, cumsum,
+    reduce_sum, reduce_mean, reduce_max, reduce_min, reduce_prod, arg_max, arg_min, cumsum, cumprod,
 )  # fmt: skip

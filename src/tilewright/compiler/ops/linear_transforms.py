@@ -1,0 +1,140 @@
+"""Determinants, Fourier transforms, sets of unique elements: host ops of numerical models."""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import ANY, FLOATS, i64
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.schema import Attributes, TensorType
+from tilewright.compiler.kernel import numerics
+from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
+from tilewright.compiler.ops.shapes import check_same, first, normal_axis
+
+
+def _det_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
+    x = first(types)
+    if x.rank < 2:
+        raise ModelError(f"det needs matrices, got {x}")
+    check_same(f"rows and columns of {x}", x.shape[-1], x.shape[-2])
+    return (x.with_shape(x.shape[:-2]),)
+
+
+def _det_oracle(x: np.ndarray) -> np.ndarray:
+    value = np.asarray(np.linalg.det(x.astype(np.float64)))
+    return numerics.cast(value, dtypes.from_numpy(x.dtype))
+
+
+det: Final = declare(
+    name="det",
+    summary="Determinant of every matrix in the last two axes",
+    operands=(operand("x", FLOATS),),
+    infer=_det_infer,
+    evaluate=_det_oracle,
+    cases=("[3,3]", "[2,4,4]"),
+    source="ONNX Det, opset 22",
+)
+
+# --- Fourier transform -----------------------------------------------------------------------
+
+
+def _dft_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x = first(types)
+    axis = normal_axis(cast("int", attributes["axis"]), x.rank)
+    if x.rank < 2 or x.shape[-1] not in (1, 2) or axis == x.rank - 1:
+        raise ModelError(f"dft of {x} along axis {axis}: the last axis holds the parts")
+    onesided, inverse = bool(attributes["onesided"]), bool(attributes["inverse"])
+    whole = (x.shape[axis] - 1) * 2 if onesided and inverse else x.shape[axis]
+    (length,) = cast("tuple[Dim, ...]", attributes["length"]) or (whole,)
+    shape = list(x.shape)
+    shape[axis] = length // 2 + 1 if onesided and not inverse else length
+    shape[-1] = 1 if onesided and inverse else 2
+    return (x.with_shape(shape),)
+
+
+def _dft_oracle(
+    x: np.ndarray, *, axis: int, length: tuple[int, ...], onesided: bool, inverse: bool
+) -> np.ndarray:
+    axis = normal_axis(axis, x.ndim)
+    wide = x.astype(np.float64)
+    signal = wide[..., 0] + (1j * wide[..., 1] if x.shape[-1] == 2 else 0)
+    count = length[0] if length else x.shape[axis]
+    if onesided and inverse:
+        count = length[0] if length else (x.shape[axis] - 1) * 2
+        real = np.fft.irfft(signal, count, axis)
+        return numerics.cast(real[..., None], dtypes.from_numpy(x.dtype))
+    function: Any = np.fft.ifft if inverse else np.fft.fft
+    value: Any = function(signal, count, axis)
+    if onesided:
+        value = cast("Any", np.take(value, np.arange(count // 2 + 1), axis))
+    return numerics.cast(np.stack([value.real, value.imag], -1), dtypes.from_numpy(x.dtype))
+
+
+dft: Final = declare(
+    name="dft",
+    summary="Discrete Fourier transform along `axis`; the last axis is (real, imaginary)",
+    operands=(operand("x", FLOATS),),
+    attributes=(
+        attr("axis", "int", -2), attr("length", "dims", ()),
+        attr("onesided", "bool", default=False), attr("inverse", "bool", default=False),
+    ),
+    infer=_dft_infer,
+    evaluate=_dft_oracle,
+    cases=(
+        "f32[2,7,1]; axis=1",
+        "f32[2,8,2]; axis=1 inverse=True",
+        "f32[5,3,1]; axis=0 length=(9,) onesided=True",
+        "f32[2,5,2]; axis=1 length=(8,) onesided=True inverse=True",
+        "f32[2,5,2]; axis=1 onesided=True inverse=True",
+    ),
+    source="ONNX DFT, opset 20",
+)  # fmt: skip
+
+# --- unique ----------------------------------------------------------------------------------
+
+
+def _unique_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, axis = first(types), attributes["axis"]
+    (count,) = cast("tuple[Dim, ...]", attributes["count"])
+    index = TensorType(i64, (count,))
+    if axis is None:
+        return (x.with_shape((count,)), index, TensorType(i64, (x.element_count,)), index)
+    place = normal_axis(cast("int", axis), x.rank)
+    values = x.with_shape((*x.shape[:place], count, *x.shape[place + 1 :]))
+    return (values, index, TensorType(i64, (x.shape[place],)), index)
+
+
+def _unique_oracle(
+    x: np.ndarray, *, axis: int | None, **attributes: object
+) -> tuple[np.ndarray, ...]:
+    values, where, inverse, counts = np.unique(
+        x, return_index=True, return_inverse=True, return_counts=True, axis=axis
+    )
+    inverse = np.ravel(inverse)
+    if attributes["sorted"]:
+        return values, where, inverse, counts
+    order = np.argsort(where, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size)
+    picked = np.take(values, order, 0 if axis is None else axis)
+    return picked, where[order], rank[inverse], counts[order]
+
+
+unique: Final = declare(
+    name="unique",
+    summary="The distinct elements (slices along `axis`), where they are first, and how often",
+    operands=(operand("x", ANY),),
+    attributes=(
+        attr("count", "dims"), attr("axis", "int", None), attr("sorted", "bool", default=True),
+    ),
+    results=("values", "indices", "inverse", "counts"),
+    infer=_unique_infer,
+    evaluate=_unique_oracle,
+    source="ONNX Unique, opset 11; `count` names the unknown size",
+)  # fmt: skip
+
+OPS: Final[tuple[OpDecl, ...]] = (det, dft, unique)

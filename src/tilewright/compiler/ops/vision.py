@@ -1,0 +1,317 @@
+"""Ops of detection models that have no kernel yet: they run their oracle on the host."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import FLOATS, NUMERIC, f32, i64
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.schema import Attributes, TensorType
+from tilewright.compiler.kernel import numerics
+from tilewright.compiler.ops.declaration import (
+    OpDecl,
+    Types,
+    attr,
+    declare,
+    operand,
+    optional,
+)
+from tilewright.compiler.ops.shapes import (
+    check_same,
+    element_count,
+    first,
+    ints_or,
+    need,
+    window_count,
+)
+
+Ints = tuple[int, ...]
+
+
+def _bilinear(plane: np.ndarray, y: np.ndarray, x: np.ndarray) -> list[np.ndarray]:
+    """The four weighted neighbours of points in [C, H, W] planes; 0 far outside."""
+    height, width = plane.shape[-2:]
+    inside = (y >= -1) & (y <= height) & (x >= -1) & (x <= width)
+    y, x = np.clip(y, 0, height - 1), np.clip(x, 0, width - 1)
+    top, left = np.floor(y).astype(np.int64), np.floor(x).astype(np.int64)
+    bottom, right = np.minimum(top + 1, height - 1), np.minimum(left + 1, width - 1)
+    down, along = y - top, x - left
+    corners = (
+        (top, left, (1 - down) * (1 - along)),
+        (top, right, (1 - down) * along),
+        (bottom, left, down * (1 - along)),
+        (bottom, right, down * along),
+    )
+    return [plane[:, r, c] * np.where(inside, w, 0) for r, c, w in corners]
+
+
+# --- roi align -------------------------------------------------------------------------------
+
+
+def _roi_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, rois = need(types, 0), need(types, 1)
+    height, width = cast("Ints", attributes["output"])
+    if x.rank != 4 or rois.rank != 2:
+        raise ModelError(f"roi_align of {x} with regions {rois}")
+    return (x.with_shape((rois.shape[0], x.shape[1], height, width)),)
+
+
+def _roi_oracle(
+    x: np.ndarray, rois: np.ndarray, batch: np.ndarray, *, output: Ints, sampling_ratio: int,
+    spatial_scale: float, mode: str, coordinate_mode: str,
+) -> np.ndarray:  # fmt: skip
+    shift = 0.5 if coordinate_mode == "half_pixel" else 0.0
+    planes = x.astype(np.float64)
+    result = np.zeros((rois.shape[0], x.shape[1], *output))
+    for number, (roi, image) in enumerate(zip(rois.astype(np.float64), batch, strict=True)):
+        left, top, right, bottom = roi * spatial_scale - shift
+        sizes = [bottom - top, right - left]
+        if not shift:
+            sizes = [max(s, 1.0) for s in sizes]
+        bins = [s / n for s, n in zip(sizes, output, strict=True)]
+        grid = [sampling_ratio or math.ceil(b) for b in bins]
+        for row, column in np.ndindex(*output):
+            y = top + bins[0] * (row + (np.arange(grid[0]) + 0.5) / grid[0])
+            at = left + bins[1] * (column + (np.arange(grid[1]) + 0.5) / grid[1])
+            ys, xs = np.meshgrid(y, at, indexing="ij")
+            parts = _bilinear(planes[image], ys.ravel(), xs.ravel())
+            if mode == "max":
+                value = np.max(np.stack(parts), (0, 2))
+            else:
+                value = np.add.reduce(parts).sum(-1) / max(ys.size, 1)
+            result[number, :, row, column] = value
+    return numerics.cast(result, dtypes.from_numpy(x.dtype))
+
+
+roi_align: Final = declare(
+    name="roi_align",
+    summary="Each region of interest pooled from bilinear samples to a fixed size",
+    operands=(
+        operand("x", FLOATS), operand("rois", FLOATS, like="x"), operand("batch_indices", (i64,)),
+    ),
+    attributes=(
+        attr("output", "ints", (1, 1)), attr("sampling_ratio", "int", 0),
+        attr("spatial_scale", "float", 1.0), attr("mode", "string", "avg"),
+        attr("coordinate_mode", "string", "half_pixel"),
+    ),
+    infer=_roi_infer,
+    evaluate=_roi_oracle,
+    cases=("f32[1,2,6,6] f32[2,4]:=1,1,4,5,0,2,3,3 [2]:=0,0; output=(2,3) sampling_ratio=2",),
+    source="ONNX RoiAlign, opset 22",
+)  # fmt: skip
+
+# --- non-maximum suppression -----------------------------------------------------------------
+
+
+def _suppress_infer(_: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    (count,) = cast("tuple[Dim, ...]", attributes["count"])
+    return (TensorType(i64, (count, 3)),)
+
+
+def _corners(boxes: np.ndarray, *, center: bool) -> np.ndarray:
+    """Boxes as (low y, low x, high y, high x)."""
+    if center:
+        x, y, width, height = boxes.T
+        return np.stack([y - height / 2, x - width / 2, y + height / 2, x + width / 2], 1)
+    low, high = (
+        np.minimum(boxes[:, :2], boxes[:, 2:]),
+        np.maximum(boxes[:, :2], boxes[:, 2:]),
+    )
+    return np.concatenate([low, high], 1)
+
+
+def _overlap(box: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Intersection over union of one box with many."""
+    low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
+    shared = np.prod(np.clip(high - low, 0, None), 1)
+    areas = np.prod(others[:, 2:] - others[:, :2], 1)
+    union = np.prod(box[2:] - box[:2]) + areas - shared
+    return np.where(union > 0, shared / np.where(union > 0, union, 1), 0)
+
+
+def _number(value: np.ndarray | None, default: float) -> float:
+    return default if value is None or value.size == 0 else float(np.ravel(value)[0])
+
+
+def _suppress_oracle(
+    boxes: np.ndarray, scores: np.ndarray, limit: np.ndarray | None, iou: np.ndarray | None,
+    least: np.ndarray | None, *, center_point_box: bool, count: object,
+) -> np.ndarray:  # fmt: skip
+    del count
+    most = int(_number(limit, 0))
+    threshold, minimum = _number(iou, 0), _number(least, -math.inf)
+    chosen: list[tuple[int, int, int]] = []
+    for image, kind in np.ndindex(*scores.shape[:2]):
+        corners = _corners(boxes[image].astype(np.float64), center=center_point_box)
+        line = scores[image, kind]
+        order = [i for i in np.argsort(-line, kind="stable") if line[i] > minimum]
+        kept: list[int] = []
+        for candidate in order:
+            if len(kept) >= most:
+                break
+            clash = kept and bool(
+                (_overlap(corners[candidate], corners[kept]) > threshold).any()
+            )
+            if not clash:
+                kept.append(int(candidate))
+        chosen += [(int(image), int(kind), k) for k in kept]
+    return np.asarray(chosen, np.int64).reshape(-1, 3)
+
+
+non_max_suppression: Final = declare(
+    name="non_max_suppression",
+    summary="(batch, class, box) of the best boxes that do not overlap a better one",
+    operands=(
+        operand("boxes", (f32,)), operand("scores", (f32,)), optional("max_output", (i64,)),
+        optional("iou_threshold", (f32,)), optional("score_threshold", (f32,)),
+    ),
+    attributes=(attr("count", "dims"), attr("center_point_box", "bool", default=False)),
+    infer=_suppress_infer,
+    evaluate=_suppress_oracle,
+    source="ONNX NonMaxSuppression, opset 11; `count` names the unknown size",
+)  # fmt: skip
+
+# --- col2im ----------------------------------------------------------------------------------
+
+
+def _fold_window(attributes: Attributes) -> tuple[Ints, Ints, Ints, Ints]:
+    block = cast("Ints", attributes["block"])
+    rank = len(block)
+    return (
+        block,
+        ints_or(attributes["strides"], (1,) * rank),
+        ints_or(attributes["pads"], (0,) * (2 * rank)),
+        ints_or(attributes["dilations"], (1,) * rank),
+    )
+
+
+def _fold_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, image = first(types), cast("tuple[Dim, ...]", attributes["image"])
+    block, strides, pads, dilations = _fold_window(attributes)
+    if x.rank != 3 or not len(image) == len(block) == len(strides) == len(dilations):
+        raise ModelError(f"col2im of {x} to image {list(image)} with block {block}")
+    counts = [
+        window_count(
+            image[i], block[i], strides[i], dilations[i], ceil_mode=False,
+            pads=(pads[i], pads[len(block) + i]),
+        )
+        for i in range(len(block))
+    ]  # fmt: skip
+    check_same(f"columns of {x}", x.shape[2], element_count(counts))
+    channels = x.shape[1] // math.prod(block)
+    return (x.with_shape((x.shape[0], channels, *image)),)
+
+
+def _fold_oracle(x: np.ndarray, *, image: Ints, **attributes: Any) -> np.ndarray:
+    block, strides, pads, dilations = _fold_window(attributes)
+    rank = len(block)
+    channels = x.shape[1] // math.prod(block)
+    padded = [image[i] + pads[i] + pads[rank + i] for i in range(rank)]
+    counts = [
+        (padded[i] - (block[i] - 1) * dilations[i] - 1) // strides[i] + 1
+        for i in range(rank)
+    ]
+    columns = x.astype(np.float64).reshape(x.shape[0], channels, *block, *counts)
+    total = np.zeros((x.shape[0], channels, *padded))
+    for tap in itertools.product(*(range(n) for n in block)):
+        cut = tuple(
+            slice(t * d, t * d + (n - 1) * s + 1, s)
+            for t, d, n, s in zip(tap, dilations, counts, strides, strict=True)
+        )
+        total[(slice(None), slice(None), *cut)] += columns[(slice(None), slice(None), *tap)]
+    inner = tuple(slice(pads[i], pads[i] + image[i]) for i in range(rank))
+    return numerics.cast(
+        np.ascontiguousarray(total[(slice(None), slice(None), *inner)]),
+        dtypes.from_numpy(x.dtype),
+    )
+
+
+col2im: Final = declare(
+    name="col2im",
+    summary="Columns of blocks added into images: the adjoint of taking the blocks",
+    operands=(operand("x", NUMERIC),),
+    attributes=(
+        attr("image", "dims"), attr("block", "ints"), attr("strides", "ints", ()),
+        attr("pads", "ints", ()), attr("dilations", "ints", ()),
+    ),
+    infer=_fold_infer,
+    evaluate=_fold_oracle,
+    cases=("f32[1,4,9]; image=(4,4) block=(2,2)", "f32[1,6,4]; image=(5,) block=(2,)"),
+    source="ONNX Col2Im, opset 18",
+)  # fmt: skip
+
+# --- deformable convolution ------------------------------------------------------------------
+
+
+def _deform_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
+    x, w, offset = need(types, 0), need(types, 1), need(types, 2)
+    if x.rank != 4 or w.rank != 4 or offset.rank != 4:
+        raise ModelError(f"deform_conv of {x} with weights {w} and offsets {offset}")
+    return (x.with_shape((x.shape[0], w.shape[0], offset.shape[2], offset.shape[3])),)
+
+
+def _sampled(plane: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Bilinear samples of [C, H, W] planes that fade to zero across the border."""
+    framed = np.pad(plane, ((0, 0), (1, 1), (1, 1)))
+    height, width = framed.shape[-2:]
+    y, x = np.clip(y + 1, 0, height - 1), np.clip(x + 1, 0, width - 1)
+    return np.add.reduce(_bilinear(framed, y, x))
+
+
+def _deform_oracle(  # noqa: PLR0913 - the operands and attributes of the op
+    x: np.ndarray, w: np.ndarray, offset: np.ndarray, bias: np.ndarray | None,
+    mask: np.ndarray | None, *, groups: int, offset_groups: int, strides: Sequence[int],
+    pads: Sequence[int], dilations: Sequence[int],
+) -> np.ndarray:  # fmt: skip
+    kernel, (rows, columns) = w.shape[2:], offset.shape[2:]
+    taps = kernel[0] * kernel[1]
+    step, pad = ints_or(tuple(strides), (1, 1)), ints_or(tuple(pads), (0, 0, 0, 0))
+    spread = ints_or(tuple(dilations), (1, 1))
+    moved = offset.astype(np.float64).reshape(-1, offset_groups, taps, 2, rows, columns)
+    weight = np.ones((x.shape[0], offset_groups, taps, rows, columns))
+    if mask is not None:
+        weight = mask.astype(np.float64).reshape(weight.shape)
+    base_y = np.arange(rows)[:, None] * step[0] - pad[0]
+    base_x = np.arange(columns)[None, :] * step[1] - pad[1]
+    depth = x.shape[1] // offset_groups
+    samples = np.zeros((x.shape[0], x.shape[1], taps, rows, columns))
+    for image, part, tap in np.ndindex(x.shape[0], offset_groups, taps):
+        row, column = divmod(tap, kernel[1])
+        y = base_y + row * spread[0] + moved[image, part, tap, 0]
+        at = base_x + column * spread[1] + moved[image, part, tap, 1]
+        channels = slice(part * depth, (part + 1) * depth)
+        planes = x[image, channels].astype(np.float64)
+        samples[image, channels, tap] = _sampled(planes, y, at) * weight[image, part, tap]
+    filters = w.astype(np.float64).reshape(groups, w.shape[0] // groups, -1)
+    grouped = samples.reshape(x.shape[0], groups, -1, rows * columns)
+    value = np.matmul(filters, grouped).reshape(x.shape[0], w.shape[0], rows, columns)
+    if bias is not None:
+        value = value + bias.astype(np.float64).reshape(-1, 1, 1)
+    return numerics.cast(value, dtypes.from_numpy(x.dtype))
+
+
+deform_conv: Final = declare(
+    name="deform_conv",
+    summary="Convolution whose taps are moved by learned offsets and weighted by a mask",
+    operands=(
+        operand("x", FLOATS), operand("w", FLOATS, like="x"), operand("offset", FLOATS, like="x"),
+        optional("bias", FLOATS, like="x"), optional("mask", FLOATS, like="x"),
+    ),
+    attributes=(
+        attr("groups", "int", 1), attr("offset_groups", "int", 1), attr("strides", "ints", ()),
+        attr("pads", "ints", ()), attr("dilations", "ints", ()),
+    ),
+    infer=_deform_infer,
+    evaluate=_deform_oracle,
+    cases=("f32[1,2,4,4] f32[3,2,2,2] f32[1,8,3,3]:unit f32[3]",),
+    source="ONNX DeformConv, opset 22",
+)  # fmt: skip
+
+OPS: Final[tuple[OpDecl, ...]] = (roi_align, non_max_suppression, col2im, deform_conv)
