@@ -47,6 +47,7 @@ class Atom:
 
     def rebuild(self, visit: Callable[[Dim], Dim]) -> Dim:
         """The atom with its parts replaced by `visit(part)`."""
+        del visit
         return Expr.of_atom(self)
 
     def parts(self) -> tuple[Dim, ...]:
@@ -104,13 +105,15 @@ def _operation_text(op: str, left: Dim, right: Dim) -> str:
     sign = {"floordiv": "//", "mod": "%"}.get(op)
     if sign is None:
         return f"{op}({left}, {right})"
-    # A product on the right needs parentheses: `x // 2*n` reads as `(x // 2) * n`.
-    is_product = isinstance(right, Expr) and len(right.terms) == 1 and not right.constant
-    if is_product and right.terms[0] != ((right.terms[0][0][0],), 1):
-        divisor = f"({right})"
-    else:
-        divisor = str(right)
-    return f"({left} {sign} {divisor})"
+    return f"({left} {sign} {_divisor_text(right)})"
+
+
+def _divisor_text(right: Dim) -> str:
+    """A product needs parentheses: `x // 2*n` reads as `(x // 2) * n`."""
+    if isinstance(right, int) or right.constant or len(right.terms) != 1:
+        return str(right)
+    ((monomial, factor),) = right.terms
+    return str(right) if factor == 1 and len(monomial) == 1 else f"({right})"
 
 
 @final
