@@ -28,7 +28,6 @@ from tilewright.compiler.kernel.ir import (
     Store,
 )
 from tilewright.compiler.kernel.rewrite import (
-    FreshNames,
     Rewriter,
     loops,
     rename_loops,
@@ -40,6 +39,7 @@ from tilewright.compiler.schedule.dependence import (
     carried,
     conflict,
     index_sides,
+    live_outside,
     overlap,
     private_buffers,
 )
@@ -230,13 +230,19 @@ def _check_permutable(kernel: Kernel, nest: Sequence[For]) -> None:
         )
 
 
-def copy_of(body: Body, names: FreshNames) -> tuple[Body, tuple[Buffer, ...]]:
-    """`body` with its own loop names and its own copies of the buffers private to it."""
+def copy_of(kernel: Kernel, body: Body, original: Statement) -> tuple[Kernel, Body]:
+    """`body`, made from `original`, with its own loop names and copies of its private buffers.
+
+    Buffers that other code reads stay shared.  The kernel is that with the new buffers.
+    """
+    names = names_of(kernel)
     own = {
         b: Buffer(names.fresh(b.name), b.dtype, b.shape, b.space, b.data)
         for b in private_buffers(body)
+        if not live_outside(kernel.body, original, b)
     }
-    return replace_buffers(rename_loops(body, names), own), tuple(own.values())
+    copy = replace_buffers(rename_loops(body, names), own)
+    return add_locals(kernel, own.values()), copy
 
 
 @primitive
@@ -284,18 +290,15 @@ def partition(kernel: Kernel, loop: str, at: Dim | str) -> Kernel:
     point = symbolic.minimum(point, old.extent)
     first = make_loop(loop, point, (), old.kind, reduction=old.reduction)
     head = substitute(old.body, {loop: reference(first.var)})
-    names = names_of(kernel)
-    second = make_loop(
-        names.fresh(loop), old.extent - point, (), old.kind, reduction=old.reduction
-    )
+    rest = old.extent - point
+    second = make_loop(loop, rest, (), old.kind, reduction=old.reduction)
     tail = substitute(old.body, {loop: point + reference(second.var)})
     parts: list[Statement] = []
     if first.extent != 0:
         parts.append(with_inner(first, head))
     if second.extent != 0:
-        tail, buffers = copy_of(tail, names)
-        kernel = add_locals(kernel, buffers)
-        parts.append(with_inner(second, tail))
+        kernel, tail = copy_of(kernel, (with_inner(second, tail),), old)
+        parts.extend(tail)
     return rewrite(kernel, old, parts)
 
 
@@ -337,15 +340,13 @@ def specialize(
     full = swap((top,), old, (with_inner(old, _without(old.body, condition)),))
     parts = _when(E.compare("le", E.index(rest + factor), E.index(limit)), full)
     if tail == "guarded":
-        last, buffers = copy_of((top,), names_of(kernel))
-        kernel = add_locals(kernel, buffers)
+        kernel, last = copy_of(kernel, (top,), top)
         parts += _when(E.compare("gt", E.index(rest + factor), E.index(limit)), last)
     elif rest_count != 0:
         part = make_loop(loop, rest_count, (), old.kind, reduction=old.reduction)
         body = substitute(_without(old.body, condition), {loop: reference(part.var)})
         last = swap((top,), old, (with_inner(part, body),))
-        last, buffers = copy_of(last, names_of(kernel))
-        kernel = add_locals(kernel, buffers)
+        kernel, last = copy_of(kernel, last, top)
         start = limit - rest_count
         parts += _when(E.compare("eq", E.index(rest), E.index(start)), last)
     return rewrite(kernel, top, parts)
@@ -450,18 +451,12 @@ def split_powers(kernel: Kernel, loop: str, largest: int) -> Kernel:
         count = symbolic.mod(symbolic.floordiv(old.extent, size), 2)
         start = symbolic.floordiv(old.extent, 2 * size) * (2 * size)
         block = make_loop(names.fresh(f"{loop}_p"), count, ())
-        inner = make_loop(
-            loop if size == largest else names.fresh(loop),
-            size,
-            (),
-            old.kind,
-            reduction=old.reduction,
-        )
+        inner = make_loop(loop, size, (), old.kind, reduction=old.reduction)
         body = substitute(old.body, {loop: start + reference(inner.var)})
+        made: Body = (with_inner(block, (with_inner(inner, body),)),)
         if size != largest:
-            body, buffers = copy_of(body, names)
-            kernel = add_locals(kernel, buffers)
-        parts.append(with_inner(block, (with_inner(inner, body),)))
+            kernel, made = copy_of(kernel, made, old)
+        parts.extend(made)
         size //= 2
     return rewrite(kernel, old, parts)
 

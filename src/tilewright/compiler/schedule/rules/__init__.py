@@ -37,25 +37,21 @@ def schedule(kernel: Kernel, target: Target, *, threads: int = 1) -> Kernel:
     """
     s = Schedule(kernel)
     prepare(s)
-    grids: dict[str, list[str]] = {}
-    for nest in top_nests(s.kernel):
-        position = next(n for n, x in enumerate(s.kernel.body) if x is nest)
-        grid = _schedule_nest(s, nest.var.name, target, threads)
-        grids[_name_at(s, position)] = grid
+    grids = [
+        _schedule_nest(s, name, target, threads)
+        for name in [nest.var.name for nest in top_nests(s.kernel)]
+    ]
     if len(s.kernel.body) == 1:
-        for grid in grids.values():
+        for grid in grids:
             bind_all(s, grid)
-    elif grids:
+    else:
         join_nests(s, grids)
     return s.kernel
 
 
-def _name_at(s: Schedule, position: int) -> str:
-    statement = s.kernel.body[position]
-    return next((x.var.name for x in top_nests(s.kernel) if x is statement), "")
-
-
 def _schedule_nest(s: Schedule, nest: str, target: Target, threads: int) -> list[str]:
+    if all(other.var.name != nest for other in top_nests(s.kernel)):
+        return []
     for rule in _RULES:
         before = s.kernel
         try:

@@ -7,6 +7,7 @@ in square tiles so that the lines it reads are used up.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -173,21 +174,29 @@ def vectorize_loop(s: Schedule, lane: str, lanes: int, factor: int, target: Targ
     width = lanes * factor
     names = (s.fresh(f"{lane}_o"), s.fresh(f"{lane}_w"))
     s.apply(split, lane, width, into=names)
-    before = {x.var.name for x in loops(s.kernel.body)}
-    special = s.attempt(specialize, names[1])
-    after = [x.var.name for x in loops(s.kernel.body) if x.var.name not in before]
-    _lanes_of(s, names[1], lanes)
-    if special:
-        for name in after:
-            if _masks(target):
-                _lanes_of(s, name, lanes)
+    for name in with_tail(s, names[1]):
+        if name == names[1] or _masks(target):
+            lanes_of(s, name, lanes)
+
+
+def with_tail(s: Schedule, name: str, tail: str = "exact") -> list[str]:
+    """Give a guarded loop's partial run its own code; the loops that there are then."""
+    before = {x.var.name for x in loops(s.kernel.body)} - {name}
+    s.attempt(specialize, name, None, tail)
+    stem = re.compile(re.escape(name) + r"(_\d+)?")
+    return [
+        x.var.name
+        for x in loops(s.kernel.body)
+        if x.var.name not in before and stem.fullmatch(x.var.name)
+    ]
 
 
 def _masks(target: Target) -> bool:
     return target.has_masks or target.has("avx") or target.arch != "x86_64"
 
 
-def _lanes_of(s: Schedule, name: str, lanes: int) -> None:
+def lanes_of(s: Schedule, name: str, lanes: int) -> None:
+    """Cut a loop into vectors, written out when their number is known."""
     extent = find(s.kernel, name).extent
     if extent == lanes:
         s.attempt(vectorize, name)

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from tilewright.base import symbolic
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import For, If, Statement
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.schedule.dependence import accesses
 from tilewright.compiler.schedule.primitives import (
     rfactor,
-    specialize,
     split,
-    unroll,
-    vectorize,
 )
+from tilewright.compiler.schedule.rules.pointwise import lanes_of, with_tail
 from tilewright.compiler.schedule.rules.structure import (
     body_cost,
     depends,
@@ -38,8 +37,7 @@ _VECTORS: Final = 4
 def schedule_rows(s: Schedule, nest: str, target: Target) -> list[str] | None:
     """Vectorize the passes over rows; the loops to bind, None if no pass is contiguous."""
     chain = parallel_chain(find(s.kernel, nest))
-    body = chain[-1].body if chain else s.kernel.body
-    passes = _passes(body)
+    passes = _passes(chain[-1].body if chain else (find(s.kernel, nest),))
     if not passes or not any(_contiguous(p) for p in passes):
         return None
     work = sum(_pass_ns(p) for p in passes)
@@ -104,18 +102,10 @@ def _schedule_pass(s: Schedule, name: str, target: Target) -> None:
             s.kernel = before_all
             return
     tail = "exact" if isinstance(extent, int) or not totals else "guarded"
-    s.attempt(specialize, inner, None, tail)
-    new = [x.var.name for x in loops(s.kernel.body) if x.var.name not in known]
-    for each in (inner, *new):
-        _lanes_of(s, each, lanes)
-
-
-def _lanes_of(s: Schedule, name: str, lanes: int) -> None:
-    vector, lane = s.fresh("v"), s.fresh("lane")
-    s.apply(split, name, lanes, into=(vector, lane))
-    if isinstance(find(s.kernel, vector).extent, int):
-        s.apply(unroll, vector)
-    s.attempt(vectorize, lane)
+    made = with_tail(s, inner, tail)
+    starts = [x.var.name for x in loops(s.kernel.body) if x.var.name not in known]
+    for each in dict.fromkeys((*made, *starts)):
+        lanes_of(s, each, lanes)
 
 
 def _totals(loop: For) -> dict[str, str | None]:
@@ -130,8 +120,6 @@ def _totals(loop: For) -> dict[str, str | None]:
 
 
 def _symbols(indices: Sequence[object]) -> set[str]:
-    from tilewright.base import symbolic
-
     return {
         s.name
         for index in indices

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.compiler.kernel.ir import For, Kernel
+from tilewright.compiler.kernel.ir import For
 from tilewright.compiler.schedule.primitives import bind, fuse, join, split
 from tilewright.compiler.schedule.rules.structure import estimate, top_nests, trip_count
 from tilewright.compiler.schedule.trace import Schedule
@@ -45,25 +45,22 @@ def bind_all(s: Schedule, grid: Sequence[str]) -> None:
         s.attempt(bind, name, axis)
 
 
-def join_nests(s: Schedule, grids: dict[str, list[str]]) -> None:
+def join_nests(s: Schedule, grids: Sequence[Sequence[str]]) -> None:
     """One grid for several nests: that of the largest, the others beside it."""
-    nests = top_nests(s.kernel)
-    main = max(nests, key=lambda nest: _size(s.kernel, nest))
-    grid = grids.get(main.var.name, [])
-    if not grid or find(s.kernel, grid[0]) is not main:
+    nests = {nest.var.name: nest for nest in top_nests(s.kernel)}
+    mains = [grid for grid in grids if grid and grid[0] in nests]
+    if not mains:
         return
-    name = fuse_all(s, grid)
+    main = max(mains, key=lambda grid: _size(nests[grid[0]]))
     into = s.fresh("workgroup")
-    if s.attempt(join, name, into):
+    if s.attempt(join, fuse_all(s, main), into):
         s.attempt(bind, into, "x")
         s.note(f"{len(nests)} nests in one grid")
     else:
         s.note(f"{len(nests)} nests depend on each other: one workgroup runs them in order")
 
 
-def _size(kernel: Kernel, nest: For) -> int:
-    del kernel
-
+def _size(nest: For) -> int:
     def count(loop: For) -> int:
         inner = [s for s in loop.body if isinstance(s, For)]
         return max(1, estimate(loop.extent)) * (1 + sum(count(s) for s in inner))
