@@ -14,7 +14,13 @@ from tilewright.compiler.passes.instruments import (
     TimingInstrument,
     VerifyInstrument,
 )
-from tilewright.compiler.passes.rewriting import Emitter, RewritePass, Rule
+from tilewright.compiler.passes.rewriting import (
+    Emitter,
+    RewritePass,
+    Rule,
+    apply_rules,
+    merge_rules,
+)
 from tilewright.compiler.passes.runner import PassError, run_passes
 
 __all__ = [
@@ -29,5 +35,7 @@ __all__ = [
     "Rule",
     "TimingInstrument",
     "VerifyInstrument",
+    "apply_rules",
+    "merge_rules",
     "run_passes",
 ]

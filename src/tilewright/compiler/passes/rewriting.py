@@ -91,6 +91,15 @@ class RewritePass(GraphPass, abc.ABC):
         return apply_rules(graph, self.rules(), type(self).lookup)
 
 
+def merge_rules(*tables: Mapping[str, Sequence[Rule]]) -> dict[str, tuple[Rule, ...]]:
+    """Several rule tables as one; rules of the same op keep the order of the tables."""
+    result: dict[str, tuple[Rule, ...]] = {}
+    for table in tables:
+        for op, rules in table.items():
+            result[op] = (*result.get(op, ()), *rules)
+    return result
+
+
 def apply_rules(
     graph: Graph, rules: Mapping[str, Sequence[Rule]], lookup: Lookup
 ) -> PassResult:

@@ -71,7 +71,7 @@ def pow_to_products(node: Node, emit: Emitter) -> Value | None:
 
 
 def divide_by_power_of_two(node: Node, emit: Emitter) -> Value | None:
-    """x / 2**n is x * 2**-n, exactly."""
+    """`x / 2**n` is x * 2**-n, exactly."""
     x, divisor = operand(node, 0), splat_of(operand(node, 1))
     if not x.type.dtype.is_float or divisor is None or not math.isfinite(divisor):
         return None
@@ -82,7 +82,7 @@ def divide_by_power_of_two(node: Node, emit: Emitter) -> Value | None:
 
 
 def divide_by_root(node: Node, emit: Emitter) -> Value | None:
-    """y / sqrt(x) is y * rsqrt(x) where the root is the smaller tensor; rounds once more."""
+    """`y / sqrt(x)` is y * rsqrt(x) where the root is the smaller tensor; rounds once more."""
     y, root = operand(node, 0), maker(operand(node, 1), "sqrt")
     if root is None or not y.type.dtype.is_float:
         return None
@@ -110,7 +110,7 @@ def reciprocal_of_root(node: Node, emit: Emitter) -> Value | None:
 
 
 def times_reciprocal(node: Node, emit: Emitter) -> Value | None:
-    """y * reciprocal(x) is y / x where both have the same size; rounds once less."""
+    """`y * reciprocal(x)` is y / x where both have the same size; rounds once less."""
     for here, there in ((0, 1), (1, 0)):
         inner = maker(operand(node, there), "reciprocal")
         if inner is None or emit.edit.sole_user(inner.result) is not node:
@@ -144,7 +144,7 @@ def drop_identity(node: Node, emit: Emitter) -> Value | None:
 
 
 def sub_of_negated(node: Node, emit: Emitter) -> Value | None:
-    """x + (-y) is x - y, x - (-y) is x + y."""
+    """`x + (-y)` is x - y, x - (-y) is x + y."""
     inner = maker(operand(node, 1), "neg")
     if inner is None:
         return None

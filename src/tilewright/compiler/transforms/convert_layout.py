@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -17,14 +18,16 @@ import numpy as np
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Trait
+from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import (
     Emitter,
     GraphPass,
     PassContext,
     PassResult,
     Rule,
+    apply_rules,
+    merge_rules,
 )
-from tilewright.compiler.passes.rewriting import apply_rules
 from tilewright.compiler.transforms.matching import (
     dim_groups,
     dims,
@@ -42,7 +45,6 @@ from tilewright.compiler.transforms.matching import (
     to_channels_last,
 )
 from tilewright.compiler.transforms.movement_rules import VIEW_RULES
-from tilewright.compiler.transforms.simplify import lookup, merged
 
 _ALWAYS: Final = ("conv", "conv_transpose")
 _AXIS_OPS: Final = ("softmax", "log_softmax", "cumsum")
@@ -63,14 +65,14 @@ class ConvertLayout(GraphPass):
 
     requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
     ensures: ClassVar[frozenset[str]] = frozenset({"channels-last"})
-    lookup: ClassVar = staticmethod(lookup)
+    lookup: ClassVar = staticmethod(catalogue.schema)
 
     def run(self, graph: Graph, context: PassContext) -> PassResult:
         """Nothing to do without a convolution or pooling."""
         del context
         if not any("layout" in node.attributes for node in graph.nodes):
             return PassResult(modified=False)
-        return apply_rules(graph, _RULES, lookup)
+        return apply_rules(graph, _RULES, catalogue.schema)
 
 
 # --- ops with a layout -----------------------------------------------------------------------
@@ -119,11 +121,13 @@ def _has_convolution(emit: Emitter) -> bool:
 
 
 def channels_last_source(value: Value) -> Value | None:
-    """x when `value` is x, channels last, seen channels first."""
+    """`x` when `value` is x, channels last, seen channels first."""
     node = maker(value, "transpose")
     if node is None or value.type.rank < 3:
         return None
-    return operand(node) if ints(node, "perm") == to_channels_first(value.type.rank) else None
+    return (
+        operand(node) if ints(node, "perm") == to_channels_first(value.type.rank) else None
+    )
 
 
 def channels_first(value: Value, emit: Emitter) -> Value:
@@ -169,7 +173,9 @@ def sink_elementwise(node: Node, emit: Emitter) -> Value | None:
         if value is None:
             operands.append(None)
             continue
-        converted = _as_channels_last(value, rank, emit) if value.type.rank <= rank else None
+        converted = (
+            _as_channels_last(value, rank, emit) if value.type.rank <= rank else None
+        )
         if converted is None:
             return None
         operands.append(converted)
@@ -195,13 +201,15 @@ def sink_concat(node: Node, emit: Emitter) -> Value | None:
 
 
 def sink_axis(node: Node, emit: Emitter) -> Value | None:
-    """softmax and the like work along another axis."""
+    """An op along one axis (softmax) works along where that axis is."""
     source = channels_last_source(operand(node))
     if source is None:
         return None
     axis = _perm(source.type.rank)[number(node, "axis") % source.type.rank]
     rest = node.operands[1:]
-    return channels_first(emit.op(node.op, [source, *rest], {**node.attributes, "axis": axis}), emit)
+    return channels_first(
+        emit.op(node.op, [source, *rest], {**node.attributes, "axis": axis}), emit
+    )
 
 
 def sink_reduction(node: Node, emit: Emitter) -> Value | None:
@@ -239,7 +247,9 @@ def sink_pad(node: Node, emit: Emitter) -> Value | None:
     pads, rank = dims(node, "pads"), source.type.rank
     moved = (*_unpermuted(pads[:rank]), *_unpermuted(pads[rank:]))
     operands = [source, *node.operands[1:]]
-    return channels_first(emit.op("pad", operands, {**node.attributes, "pads": moved}), emit)
+    return channels_first(
+        emit.op("pad", operands, {**node.attributes, "pads": moved}), emit
+    )
 
 
 def sink_slice(node: Node, emit: Emitter) -> Value | None:
@@ -249,7 +259,9 @@ def sink_slice(node: Node, emit: Emitter) -> Value | None:
         return None
     perm, rank = _perm(source.type.rank), source.type.rank
     axes = tuple(perm[a % rank] for a in ints(node, "axes"))
-    return channels_first(emit.op("slice", [source], {**node.attributes, "axes": axes}), emit)
+    return channels_first(
+        emit.op("slice", [source], {**node.attributes, "axes": axes}), emit
+    )
 
 
 def sink_per_axis(attribute: str) -> Rule:
@@ -295,7 +307,7 @@ def sink_reshape(node: Node, emit: Emitter) -> Value | None:
     at = 0
     for mine, theirs in groups:
         places = [perm[a] for a in mine if operand(node).type.shape[a] != 1]
-        if any(b != a + 1 for a, b in zip(places, places[1:], strict=False)):
+        if any(b != a + 1 for a, b in pairwise(places)):
             return None
         at = places[0] if places else at
         placed.append((at, theirs))
@@ -356,7 +368,7 @@ def merge_channel_block(node: Node, emit: Emitter) -> Value | None:
     return channels_first(emit.op("reshape", [x], {"shape": target}), emit)
 
 
-_RULES: Final[Mapping[str, Sequence[Rule]]] = merged(
+_RULES: Final[Mapping[str, Sequence[Rule]]] = merge_rules(
     {"conv": (conv_to_2d,), "conv_transpose": (conv_to_2d,)},
     {"transpose": (shuffle_channels,), "reshape": (merge_channel_block, sink_reshape)},
     VIEW_RULES,

@@ -77,9 +77,9 @@ def _stored_bytes(array: Array) -> int:
 def _attributes_are_numbers(node: Node) -> bool:
     for spec in node.schema.attributes:
         held = node.attributes.get(spec.name)
-        if spec.kind == "dims" and isinstance(held, tuple):
-            if not all(isinstance(d, int) for d in held):
-                return False
+        symbolic = isinstance(held, tuple) and not all(isinstance(d, int) for d in held)
+        if spec.kind == "dims" and symbolic:
+            return False
     return True
 
 

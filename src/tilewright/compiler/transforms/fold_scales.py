@@ -13,6 +13,7 @@ from typing import ClassVar, final
 
 from tilewright.base import dtypes
 from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import Emitter, RewritePass, Rule
 from tilewright.compiler.transforms.matching import (
     is_constant,
@@ -23,7 +24,6 @@ from tilewright.compiler.transforms.matching import (
     splat_of,
     word,
 )
-from tilewright.compiler.transforms.simplify import lookup
 
 
 @final
@@ -38,7 +38,7 @@ class FoldScales(RewritePass):
 
     requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
     ensures: ClassVar[frozenset[str]] = frozenset({"bias-apart"})
-    lookup: ClassVar = staticmethod(lookup)
+    lookup: ClassVar = staticmethod(catalogue.schema)
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """Bias apart, additions merged, factors moved in."""

@@ -28,7 +28,7 @@ from tilewright.compiler.transforms.fusion_classes import (
     reads_linearly,
 )
 from tilewright.compiler.transforms.fusion_groups import Group, Groups
-from tilewright.compiler.transforms.matching import maker, operand
+from tilewright.compiler.transforms.matching import operand
 
 _MOST_STEPS: Final = 24  # epilogue nodes looked at before they must meet in one value
 
@@ -132,7 +132,11 @@ class FuseKernels(GraphPass):
         user = groups.edit.sole_user(group.output)
         if user is None or user in groups.of:
             return False
-        if user.op == "transpose" and keeps_last_axis(user) and group.kind is Role.CONTRACTION:
+        if (
+            user.op == "transpose"
+            and keeps_last_axis(user)
+            and group.kind is Role.CONTRACTION
+        ):
             group.root = user
             groups.take(group, [user])
             return True
@@ -156,7 +160,7 @@ class FuseKernels(GraphPass):
         role = groups.role(node)
         group = groups.of.get(node)
         if group is None:
-            if role in (Role.HOST, Role.NONE, Role.VIEW) or not _is_needed(node, groups):
+            if role in (Role.HOST, Role.NONE, Role.VIEW) or not groups.is_needed(node):
                 return
             group = groups.start(node, role)
         if group.root is node:
@@ -178,28 +182,11 @@ def _free_operands(node: Node, groups: Groups) -> list[Node]:
 def _reads(nodes: set[Node], groups: Groups) -> set[Value]:
     del groups
     return {
-        v for n in nodes for v in n.present_operands if v.node is None or v.node not in nodes
+        v
+        for n in nodes
+        for v in n.present_operands
+        if v.node is None or v.node not in nodes
     }
-
-
-def _is_needed(node: Node, groups: Groups) -> bool:
-    """Whether some user has not repeated the node for itself."""
-    role = groups.role(node)
-    for value in node.results:
-        if groups.is_output(value):
-            return True
-        for user in groups.edit.users(value):
-            group = groups.of.get(user)
-            if group is None:
-                # Constants, views and host ops read from memory; unneeded users do not count.
-                if groups.role(user) in (Role.VIEW, Role.HOST):
-                    return True
-                if is_repeatable(user, groups.role(user)) and not _is_needed(user, groups):
-                    continue
-                return True
-            if node not in group.nodes:
-                return True
-    return role is not Role.FREE and not is_repeatable(node, role)
 
 
 class _Prologue:
@@ -210,9 +197,7 @@ class _Prologue:
         self.group: Group = group
         self.groups: Groups = groups
         # How often each node of the group is evaluated, as a number of elements.
-        self.evaluations: dict[Node, Dim] = {
-            node: _size(node) for node in group.nodes
-        }
+        self.evaluations: dict[Node, Dim] = {node: _size(node) for node in group.nodes}
 
     def grow(self) -> None:
         """Try every operand, and the operands of what was taken."""
@@ -268,7 +253,9 @@ class _Prologue:
             return False
         if is_left_operand(user, node.result):
             return True
-        return self.options.right_moves and user.op == "matmul" and role is not Role.POINTWISE
+        return (
+            self.options.right_moves and user.op == "matmul" and role is not Role.POINTWISE
+        )
 
     def _contraction_side(self, node: Node, role: Role, user: Node) -> bool:
         """Behind the anchor: small operands of the epilogue; before it: chains of linear moves."""
@@ -325,8 +312,3 @@ class _Prologue:
 
 def _size(node: Node) -> Dim:
     return node.results[0].type.element_count if node.results else 0
-
-
-def root_of(value: Value) -> Node | None:
-    """The node that makes a value."""
-    return maker(value)

@@ -114,7 +114,11 @@ def _is_free(node: Node) -> bool:
 def is_inline_constant(node: Node) -> bool:
     """Whether a constant is one repeated element that a kernel holds as an immediate."""
     array = constant_of(node.result)
-    return array is not None and array.size <= _LARGEST_SPLAT and array_splat(array) is not None
+    return (
+        array is not None
+        and array.size <= _LARGEST_SPLAT
+        and array_splat(array) is not None
+    )
 
 
 def is_repeatable(node: Node, role: Role) -> bool:

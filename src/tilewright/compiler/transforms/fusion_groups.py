@@ -12,7 +12,7 @@ from typing import final
 
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node, Value
-from tilewright.compiler.transforms.fusion_classes import Role, role_of
+from tilewright.compiler.transforms.fusion_classes import Role, is_repeatable, role_of
 
 
 @final
@@ -39,7 +39,9 @@ class Groups:
         self.edit: Editor = edit
         self.place: dict[Node, int] = {node: i for i, node in enumerate(graph.nodes)}
         self.roles: dict[Node, Role] = {node: role_of(node) for node in graph.nodes}
+        # The group of a node; repeatable nodes taken by several have none, only holders.
         self.of: dict[Node, Group] = {}
+        self.holders: dict[Node, list[Group]] = {}
         self.all: list[Group] = []
 
     def role(self, node: Node) -> Role:
@@ -50,15 +52,19 @@ class Groups:
         """A new group with one node."""
         group = Group(node, kind, {node})
         self.of[node] = group
+        self.holders.setdefault(node, []).append(group)
         self.all.append(group)
         return group
 
     def take(self, group: Group, nodes: Iterable[Node]) -> None:
         """Put nodes that belong to nobody into `group`; repeatable ones stay free for others."""
         for node in nodes:
+            if node in group.nodes:
+                continue
             group.nodes.add(node)
-            if self.roles[node] is not Role.FREE:
-                self.of.setdefault(node, group)
+            self.holders.setdefault(node, []).append(group)
+            if not is_repeatable(node, self.roles[node]):
+                self.of[node] = group
 
     def is_output(self, value: Value) -> bool:
         """Whether the graph returns the value."""
@@ -84,9 +90,13 @@ class Groups:
         """What the group reads from outside, in order of first use."""
         found: dict[Value, None] = {}
         for node in self.canonical(group):
-            for value in node.present_operands:
-                if value.node is None or value.node not in group.nodes:
-                    found[value] = None
+            found.update(
+                dict.fromkeys(
+                    v
+                    for v in node.present_operands
+                    if v.node is None or v.node not in group.nodes
+                )
+            )
         return list(found)
 
     def canonical(self, group: Group) -> list[Node]:
@@ -99,10 +109,27 @@ class Groups:
                 done[node] = None
             elif node not in done:
                 work.append((node, True))
-                for value in reversed(node.present_operands):
-                    if value.node is not None and value.node in group.nodes:
-                        work.append((value.node, False))
+                makers = [v.node for v in reversed(node.present_operands)]
+                work.extend(
+                    (m, False) for m in makers if m is not None and m in group.nodes
+                )
         return list(done)
+
+    def is_needed(self, node: Node) -> bool:
+        """Whether somebody reads a result of `node` from memory, now that users have groups."""
+        return any(
+            self.is_output(value)
+            or any(self._reads(u, node) for u in self.edit.users(value))
+            for value in node.results
+        )
+
+    def _reads(self, user: Node, node: Node) -> bool:
+        holders = self.holders.get(user, ())
+        if any(node not in group.nodes for group in holders):
+            return True
+        if is_repeatable(user, self.roles[user]):
+            return self.is_needed(user)
+        return not holders
 
     def ordered(self, nodes: Iterable[Node]) -> list[Node]:
         """Nodes in graph order."""

@@ -14,12 +14,12 @@ from typing import ClassVar, final
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.passes import Emitter, RewritePass, Rule, merge_rules
 from tilewright.compiler.transforms.fold_scales import bias_apart
 from tilewright.compiler.transforms.matching import ints, number, operand, optional_operand
 from tilewright.compiler.transforms.movement_rules import VIEW_RULES
-from tilewright.compiler.transforms.simplify import lookup, merged
 
 # (rows, columns, depth, dtype) -> columns per panel; 0 leaves the right operand as it is
 ChoosePanel = Callable[[Dim, Dim, Dim, DType], int]
@@ -38,13 +38,13 @@ class LegalizeConvolution(RewritePass):
 
     requires: ClassVar[frozenset[str]] = frozenset({"channels-last"})
     ensures: ClassVar[frozenset[str]] = frozenset({"convolutions-legal"})
-    lookup: ClassVar = staticmethod(lookup)
+    lookup: ClassVar = staticmethod(catalogue.schema)
     choose_panel: ChoosePanel
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """Bias and padding apart, then the form."""
         form = (bias_apart, pad_apart, as_matmul, as_depthwise, self.as_packed)
-        return merged(VIEW_RULES, {"conv": form})
+        return merge_rules(VIEW_RULES, {"conv": form})
 
     def as_packed(self, node: Node, emit: Emitter) -> Value | None:
         """A convolution with weights in panels."""

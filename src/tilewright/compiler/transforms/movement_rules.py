@@ -83,7 +83,11 @@ def transpose_across_units(node: Node, emit: Emitter) -> Value | None:
 def broadcast_of_broadcast(node: Node, emit: Emitter) -> Value | None:
     """Only the last of several broadcasts matters."""
     inner = maker(operand(node), "broadcast_to")
-    return None if inner is None else emit.op("broadcast_to", [operand(inner)], node.attributes)
+    return (
+        None
+        if inner is None
+        else emit.op("broadcast_to", [operand(inner)], node.attributes)
+    )
 
 
 def broadcast_of_units(node: Node, emit: Emitter) -> Value | None:
@@ -134,9 +138,7 @@ def emit_slice(emit: Emitter, x: Value, cuts: Mapping[int, Cut]) -> Value:
 def slice_of_everything(node: Node, emit: Emitter) -> Value | None:
     """Axes that are kept whole need no cut."""
     x, cuts = operand(node), cuts_of(node)
-    real = {
-        axis: cut for axis, cut in cuts.items() if cut != (0, x.type.shape[axis], 1)
-    }
+    real = {axis: cut for axis, cut in cuts.items() if cut != (0, x.type.shape[axis], 1)}
     return emit_slice(emit, x, real) if len(real) < len(cuts) else None
 
 
@@ -248,7 +250,11 @@ def pad_of_nothing(node: Node, emit: Emitter) -> Value | None:
 def pad_of_pad(node: Node, emit: Emitter) -> Value | None:
     """Two pads with the same constant are one."""
     inner = maker(operand(node), "pad")
-    if inner is None or word(node, "mode") != "constant" or word(inner, "mode") != "constant":
+    if (
+        inner is None
+        or word(node, "mode") != "constant"
+        or word(inner, "mode") != "constant"
+    ):
         return None
     if _pad_value(inner) is None or _pad_value(inner) != _pad_value(node):
         return None
@@ -300,7 +306,13 @@ def mean_of_kept(node: Node, emit: Emitter) -> Value | None:
     return emit.op(inner.op, [operand(inner)], attributes)
 
 
-_REDUCTIONS: Final = ("reduce_sum", "reduce_mean", "reduce_prod", "reduce_max", "reduce_min")
+_REDUCTIONS: Final = (
+    "reduce_sum",
+    "reduce_mean",
+    "reduce_prod",
+    "reduce_max",
+    "reduce_min",
+)
 
 VIEW_RULES: Final[Mapping[str, Sequence[Rule]]] = {
     "reshape": (drop_same_type, reshape_of_reshape, mean_of_kept),

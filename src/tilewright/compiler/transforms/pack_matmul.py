@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.shapes import element_count
-from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.passes import Emitter, RewritePass, Rule, merge_rules
 from tilewright.compiler.transforms.legalize_convolution import ChoosePanel
 from tilewright.compiler.transforms.matching import is_constant, maker, operand
 from tilewright.compiler.transforms.movement_rules import VIEW_RULES
-from tilewright.compiler.transforms.simplify import lookup, merged
 
 
 @final
@@ -31,16 +31,16 @@ class PackMatmul(RewritePass):
     """
 
     ensures: ClassVar[frozenset[str]] = frozenset({"packed"})
-    lookup: ClassVar = staticmethod(lookup)
+    lookup: ClassVar = staticmethod(catalogue.schema)
     choose_panel: ChoosePanel
     least_rows: int = 2
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """Flatten, then pack."""
-        return merged(VIEW_RULES, {"matmul": (flatten_rows, self.packed)})
+        return merge_rules(VIEW_RULES, {"matmul": (flatten_rows, self.packed)})
 
     def packed(self, node: Node, emit: Emitter) -> Value | None:
-        """a @ b is matmul_packed(a, pack_panels(b))."""
+        """`a @ b` is matmul_packed(a, pack_panels(b))."""
         a, b = operand(node, 0), operand(node, 1)
         *_, rows, depth = a.type.shape
         columns = b.type.shape[-1]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import Emitter, RewritePass, Rule
 from tilewright.compiler.transforms.matching import (
     is_splat,
@@ -23,7 +24,6 @@ from tilewright.compiler.transforms.matching import (
     real,
     splat_of,
 )
-from tilewright.compiler.transforms.simplify import lookup
 
 _TOLERANCE: Final = 2e-3
 _MOST_FACTORS: Final = 8
@@ -42,7 +42,7 @@ class RecognizeActivations(RewritePass):
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
-    lookup: ClassVar = staticmethod(lookup)
+    lookup: ClassVar = staticmethod(catalogue.schema)
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """Products, and quotients that end one."""
@@ -143,7 +143,7 @@ def _rebuild(
 
 
 def _gelu(x: Value, gate: Value) -> _Match | None:
-    """x * (1 + erf(x / sqrt 2)) and x * (1 + tanh(…)) are twice a GELU."""
+    """`x * (1 + erf(x / sqrt 2))` and `x * (1 + tanh(…))` are twice a GELU."""
     one_plus = maker(gate, "add")
     if one_plus is None or not is_splat(operand(one_plus, 1), 1.0):
         return None
@@ -159,20 +159,20 @@ def _gelu(x: Value, gate: Value) -> _Match | None:
 
 
 def _silu(x: Value, gate: Value) -> _Match | None:
-    """x * sigmoid(x)."""
+    """`x * sigmoid(x)`."""
     inner = maker(gate, "sigmoid")
     return _Match("silu", 1.0, {}) if inner is not None and operand(inner) is x else None
 
 
 def _mish(x: Value, gate: Value) -> _Match | None:
-    """x * tanh(softplus(x))."""
+    """`x * tanh(softplus(x))`."""
     inner = maker(gate, "tanh")
     soft = None if inner is None else maker(operand(inner), "softplus")
     return _Match("mish", 1.0, {}) if soft is not None and operand(soft) is x else None
 
 
 def _hard_swish(x: Value, gate: Value) -> _Match | None:
-    """x * clip(x + 3, 0, 6) is six times hard swish; x * hard_sigmoid(x) is it."""
+    """`x * clip(x + 3, 0, 6)` is six times hard swish; `x * hard_sigmoid(x)` is it."""
     inner = maker(gate, "hard_sigmoid")
     if inner is not None:
         slope, offset = real(inner, "alpha"), real(inner, "beta")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import Emitter, RewritePass, Rule
 from tilewright.compiler.transforms.matching import (
     flag,
@@ -22,7 +23,6 @@ from tilewright.compiler.transforms.matching import (
     real,
     splat_of,
 )
-from tilewright.compiler.transforms.simplify import lookup
 
 
 @final
@@ -35,7 +35,7 @@ class RecognizeNorms(RewritePass):
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
-    lookup: ClassVar = staticmethod(lookup)
+    lookup: ClassVar = staticmethod(catalogue.schema)
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """The quotient by the deviation, then scale, then bias."""
@@ -47,7 +47,7 @@ class RecognizeNorms(RewritePass):
 
 
 def normalized(node: Node, emit: Emitter) -> Value | None:
-    """d * rsqrt(mean(d * d) + eps) for d = x - mean(x) or any d."""
+    """`d * rsqrt(mean(d * d) + eps)` for d = x - mean(x) or any d."""
     for here, there in ((0, 1), (1, 0)):
         root = maker(operand(node, there), "rsqrt")
         if root is not None:
@@ -58,7 +58,7 @@ def normalized(node: Node, emit: Emitter) -> Value | None:
 
 
 def divided_by_deviation(node: Node, emit: Emitter) -> Value | None:
-    """d / sqrt(mean(d * d) + eps), where simplify left the quotient."""
+    """`d / sqrt(mean(d * d) + eps)`, where simplify left the quotient."""
     root = maker(operand(node, 1), "sqrt")
     if root is None:
         return None
@@ -95,7 +95,7 @@ def _squared(value: Value) -> Value | None:
 
 
 def _centred(d: Value, axis: int) -> Value | None:
-    """x when d is x - mean(x) over the same axes."""
+    """`x` when d is x - mean(x) over the same axes."""
     difference = maker(d, "sub")
     if difference is None:
         return None

@@ -10,24 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from tilewright.compiler.graph.schema import OpSchema
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import RewritePass, Rule
-from tilewright.compiler.transforms import arithmetic_rules, movement_rules
-
-
-def merged(*tables: Mapping[str, Sequence[Rule]]) -> dict[str, tuple[Rule, ...]]:
-    """Several rule tables as one; rules of the same op keep the order of the tables."""
-    result: dict[str, tuple[Rule, ...]] = {}
-    for table in tables:
-        for op, rules in table.items():
-            result[op] = (*result.get(op, ()), *rules)
-    return result
-
-
-def lookup(name: str) -> OpSchema:
-    """The schema of an op of the catalogue."""
-    return catalogue.schema(name)
+from tilewright.compiler.passes import RewritePass, Rule, merge_rules
+from tilewright.compiler.transforms.arithmetic_rules import RULES as ARITHMETIC
+from tilewright.compiler.transforms.movement_rules import RULES as MOVEMENT
 
 
 @final
@@ -39,9 +25,9 @@ class Simplify(RewritePass):
     reshape, transpose of a transpose, slice of a slice; no op with a neutral operand.
     """
 
-    lookup: ClassVar = staticmethod(lookup)
+    lookup: ClassVar = staticmethod(catalogue.schema)
     ensures: ClassVar[frozenset[str]] = frozenset({"simplified"})
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """Both tables."""
-        return merged(arithmetic_rules.RULES, movement_rules.RULES)
+        return merge_rules(ARITHMETIC, MOVEMENT)

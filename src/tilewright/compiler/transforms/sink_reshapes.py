@@ -14,7 +14,8 @@ from typing import ClassVar, final
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Trait
-from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.ops import catalogue
+from tilewright.compiler.passes import Emitter, RewritePass, Rule, merge_rules
 from tilewright.compiler.transforms.matching import (
     dim_groups,
     has,
@@ -23,7 +24,6 @@ from tilewright.compiler.transforms.matching import (
     splat_of,
 )
 from tilewright.compiler.transforms.movement_rules import VIEW_RULES
-from tilewright.compiler.transforms.simplify import lookup, merged
 
 _MOST_STEPS = 32
 
@@ -38,11 +38,11 @@ class SinkReshapes(RewritePass):
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"packed"})
-    lookup: ClassVar = staticmethod(lookup)
+    lookup: ClassVar = staticmethod(catalogue.schema)
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """One rule, and the cleanup of what it leaves."""
-        return merged(VIEW_RULES, {"*": (sink, sink_transpose)})
+        return merge_rules(VIEW_RULES, {"*": (sink, sink_transpose)})
 
 
 def sink(node: Node, emit: Emitter) -> Value | None:
@@ -55,17 +55,34 @@ def sink(node: Node, emit: Emitter) -> Value | None:
         if view is None or value.type.shape != shape or not _is_contracted(operand(view)):
             continue
         target = operand(view).type.shape
-        if len(target) >= len(shape):
-            continue  # only toward fewer axes, or two views would chase each other
+        if len(target) >= len(shape) and not _stands_alone(node, value, target):
+            continue  # two views would chase each other
         groups = dim_groups(target, shape)
         operands = [None if v is None else _like(v, target, shape, groups, emit)
                     for v in node.operands]  # fmt: skip
-        if any(new is None and old is not None for new, old in zip(operands, node.operands, strict=True)):
+        if any(
+            new is None and old is not None
+            for new, old in zip(operands, node.operands, strict=True)
+        ):
             continue
         result = emit.op(node.op, operands, node.attributes)
         if result.type.shape == target:
             return emit.op("reshape", [result], {"shape": shape})
     return None
+
+
+def _stands_alone(node: Node, value: Value, target: Sequence[Dim]) -> bool:
+    """Whether `value`, seen with other unit axes, decides the shape."""
+    shape = value.type.shape
+    if [d for d in target if d != 1] != [d for d in shape if d != 1] or target == shape:
+        return False
+    for other in node.present_operands:
+        view = maker(other, "reshape")
+        same = view is not None and operand(view).type.shape == target
+        alike = other is value or same or other.type.shape != shape
+        if not alike and _is_contracted(other):
+            return False
+    return len(target) > len(shape)
 
 
 def sink_transpose(node: Node, emit: Emitter) -> Value | None:
@@ -103,7 +120,9 @@ def _is_contracted(value: Value) -> bool:
         if node.op in ("reshape", "transpose"):
             work.append(operand(node))
         elif has(node, Trait.ELEMENTWISE):
-            work.extend(v for v in node.present_operands if v.type.shape == current.type.shape)
+            work.extend(
+                v for v in node.present_operands if v.type.shape == current.type.shape
+            )
     return False
 
 
@@ -119,7 +138,11 @@ def _like(
 ) -> Value | None:
     """`value`, an operand beside data of `shape`, for data of shape `target`."""
     view = maker(value, "reshape")
-    if view is not None and operand(view).type.shape == target and value.type.shape == shape:
+    if (
+        view is not None
+        and operand(view).type.shape == target
+        and value.type.shape == shape
+    ):
         return operand(view)
     if splat_of(value) is not None and value.type.rank == 0:
         return value

@@ -12,7 +12,6 @@ from tilewright.compiler.transforms.eliminate_dead import EliminateDead
 from tilewright.compiler.transforms.fold_constants import FoldConstants
 from tilewright.compiler.transforms.fold_scales import FoldScales
 from tilewright.compiler.transforms.fuse_kernels import FuseKernels
-
 from tilewright.compiler.transforms.legalize_convolution import (
     ChoosePanel,
     LegalizeConvolution,
@@ -59,5 +58,4 @@ def standard_passes(*, choose_panel: ChoosePanel) -> tuple[GraphPass, ...]:
         EliminateDead(),
         # From here every top-level node is a constant, a view, one kernel, or runs on the host.
         FuseKernels(),
-
     )
