@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.base import dtypes
+from tilewright.base import dtypes, symbolic
+from tilewright.base.errors import ModelError
 from tilewright.compiler.graph.ir import Value
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.kernel.evaluator import evaluate
@@ -117,3 +118,62 @@ def test_the_kernel_with_symbolic_dimensions_agrees_with_the_oracle(row: OpDecl)
         evaluate(kernel, [*(a for a in case.operands if a is not None), *outputs], dims)
         for actual, wanted in zip(outputs, expected, strict=True):
             agree(actual, wanted, f"{case} dynamic")
+
+
+@pytest.mark.parametrize(
+    ("name", "axes"),
+    [
+        ("conv", {0: (0, 2, 3)}),
+        ("conv_transpose", {0: (0, 2)}),
+        ("conv_packed", {0: (0, 1, 2)}),
+        ("matmul_packed", {0: (0,)}),
+        ("gather_nd", {0: (0,), 1: (0,)}),
+        ("quantize_linear", {0: (0,)}),
+        ("dequantize_linear", {0: (0,)}),
+    ],
+)
+def test_dimensions_that_carry_no_structure_may_be_symbolic(
+    name: str, axes: dict[int, tuple[int, ...]]
+):
+    row = catalogue.lookup(name)
+    tried = 0
+    for case in cases.instances(row):
+        types = [None if a is None else type_of(a) for a in case.operands]
+        dims: dict[str, int] = {}
+        for position, chosen in axes.items():
+            array = case.operands[position]
+            if array is None:
+                continue
+            shape = list(array.shape)
+            for axis in chosen:
+                # NHWC cases have their channels last: leave that axis alone.
+                if axis < len(shape) - 1 and shape[axis] > 1:
+                    label = f"P{position}A{axis}"
+                    dims[label] = shape[axis]
+                    shape[axis] = symbolic.symbol(label, 1)
+            types[position] = TensorType(type_of(array).dtype, tuple(shape))
+        structured = (
+            case.attributes.get("groups", 1) != 1 or "batch_dims" in case.attributes
+        )
+        if (
+            not dims
+            or structured
+            or {a.ndim for a in case.operands if a is not None} == {1}
+        ):
+            continue
+        operands = [None if t is None else Value(t, "") for t in types]
+        try:
+            node = make_node(case.op, operands, case.attributes)
+        except ModelError:
+            continue
+        if not can_build(node):
+            continue
+        kernel = build_kernel(node, name)
+        verify(kernel)
+        expected = row.schema.evaluate(case.operands, case.attributes)
+        outputs = [np.zeros(a.shape, a.dtype) for a in expected]
+        evaluate(kernel, [*(a for a in case.operands if a is not None), *outputs], dims)
+        for actual, wanted in zip(outputs, expected, strict=True):
+            agree(actual, wanted, f"{case} dynamic")
+        tried += 1
+    assert tried
