@@ -1,0 +1,320 @@
+import pytest
+from fakes.graphs import assert_becomes, assert_stays, ops, run
+
+from tilewright.compiler.transforms import FoldConstants, Simplify
+
+S = [Simplify()]
+
+
+def body(signature, *lines, result):
+    return f"graph @g<N: 1..>({signature}) {{ {' '.join(lines)} return {result} }}"
+
+
+def test_only_the_last_reshape_counts():
+    x = "%x: f32[N, 2, 6]"
+    assert_becomes(
+        S,
+        body(
+            x,
+            "%a: f32[N, 12] = reshape(%x) {shape = [N, 12]}",
+            "%b: f32[N, 3, 4] = reshape(%a) {shape = [N, 3, 4]}",
+            result="%b",
+        ),
+        body(x, "%b: f32[N, 3, 4] = reshape(%x) {shape = [N, 3, 4]}", result="%b"),
+    )
+    assert_becomes(
+        S,
+        body(
+            x,
+            "%a: f32[N, 12] = reshape(%x) {shape = [N, 12]}",
+            "%b: f32[N, 2, 6] = reshape(%a) {shape = [N, 2, 6]}",
+            result="%b",
+        ),
+        body(x, result="%x"),
+    )
+
+
+def test_transposes_compose_and_cancel():
+    x = "%x: f32[N, 2, 6]"
+    assert_becomes(
+        S,
+        body(
+            x,
+            "%a: f32[6, N, 2] = transpose(%x) {perm = [2, 0, 1]}",
+            "%b: f32[2, 6, N] = transpose(%a) {perm = [2, 0, 1]}",
+            result="%b",
+        ),
+        body(x, "%b: f32[2, 6, N] = transpose(%x) {perm = [1, 2, 0]}", result="%b"),
+    )
+    assert_becomes(
+        S,
+        body(
+            x,
+            "%a: f32[6, N, 2] = transpose(%x) {perm = [2, 0, 1]}",
+            "%b: f32[N, 2, 6] = transpose(%a) {perm = [1, 2, 0]}",
+            result="%b",
+        ),
+        body(x, result="%x"),
+    )
+
+
+def test_a_transpose_of_unit_axes_is_a_reshape():
+    x = "%x: f32[N, 1, 6, 1]"
+    assert_becomes(
+        S,
+        body(x, "%a: f32[N, 6, 1, 1] = transpose(%x) {perm = [0, 2, 1, 3]}", result="%a"),
+        body(x, "%a: f32[N, 6, 1, 1] = reshape(%x) {shape = [N, 6, 1, 1]}", result="%a"),
+    )
+    assert_stays(
+        S, body(x, "%a: f32[6, N, 1, 1] = transpose(%x) {perm = [2, 0, 1, 3]}", result="%a")
+    )
+
+
+def test_transposes_meet_across_a_reshape_of_unit_axes():
+    x = "%x: f32[1, N, 12, 5]"
+    assert_becomes(
+        S,
+        body(
+            x,
+            "%a: f32[1, 12, N, 5] = transpose(%x) {perm = [0, 2, 1, 3]}",
+            "%b: f32[12, N, 5] = reshape(%a) {shape = [12, N, 5]}",
+            "%c: f32[12, 5, N] = transpose(%b) {perm = [0, 2, 1]}",
+            result="%c",
+        ),
+        body(
+            x,
+            "%a: f32[1, 12, 5, N] = transpose(%x) {perm = [0, 2, 3, 1]}",
+            "%b: f32[12, 5, N] = reshape(%a) {shape = [12, 5, N]}",
+            result="%b",
+        ),
+    )
+
+
+def test_broadcasts_compose_and_unit_broadcasts_are_views():
+    x = "%x: f32[N, 4]"
+    assert_becomes(
+        S,
+        body(
+            x,
+            "%a: f32[3, N, 4] = broadcast_to(%x) {shape = [3, N, 4]}",
+            "%b: f32[2, 3, N, 4] = broadcast_to(%a) {shape = [2, 3, N, 4]}",
+            result="%b",
+        ),
+        body(
+            x, "%b: f32[2, 3, N, 4] = broadcast_to(%x) {shape = [2, 3, N, 4]}", result="%b"
+        ),
+    )
+    assert_becomes(
+        S,
+        body(x, "%a: f32[1, N, 4] = broadcast_to(%x) {shape = [1, N, 4]}", result="%a"),
+        body(x, "%a: f32[1, N, 4] = reshape(%x) {shape = [1, N, 4]}", result="%a"),
+    )
+
+
+def test_a_tile_of_unit_axes_is_a_broadcast():
+    x = "%x: f32[N, 1]"
+    assert_becomes(
+        S,
+        body(x, "%a: f32[N, 3] = tile(%x) {repeats = [1, 3]}", result="%a"),
+        body(x, "%a: f32[N, 3] = broadcast_to(%x) {shape = [N, 3]}", result="%a"),
+    )
+    assert_stays(
+        S, body("%x: f32[N, 2]", "%a: f32[N, 6] = tile(%x) {repeats = [1, 3]}", result="%a")
+    )
+
+
+def slice_(name, source, type_, axes, starts, sizes, steps):
+    return (
+        f"%{name}: {type_} = slice(%{source}) {{axes = {axes}, starts = {starts},"
+        f" sizes = {sizes}, steps = {steps}}}"
+    )
+
+
+def test_slices_of_everything_vanish():
+    x = "%x: f32[N, 4]"
+    assert_becomes(
+        S,
+        body(
+            x,
+            slice_("a", "x", "f32[N, 4]", [0, 1], "[0, 0]", "[N, 4]", [1, 1]),
+            result="%a",
+        ),
+        body(x, result="%x"),
+    )
+    assert_becomes(
+        S,
+        body(
+            x,
+            slice_("a", "x", "f32[N, 3]", [0, -1], "[0, 1]", "[N, 3]", [1, 1]),
+            result="%a",
+        ),
+        body(x, slice_("a", "x", "f32[N, 3]", [1], [1], [3], [1]), result="%a"),
+    )
+
+
+def test_slices_compose_with_steps_and_directions():
+    x = "%x: f32[20, N]"
+    assert_becomes(
+        S,
+        body(
+            x,
+            slice_("a", "x", "f32[9, N]", [0], [1], [9], [2]),
+            slice_("b", "a", "f32[4, N]", [0], [8], [4], [-2]),
+            result="%b",
+        ),
+        body(x, slice_("b", "x", "f32[4, N]", [0], [17], [4], [-4]), result="%b"),
+    )
+
+
+def test_a_slice_within_one_part_of_a_concat_is_of_that_part():
+    xy = "%x: f32[N, 4], %y: f32[N, 5]"
+    joined = "%c: f32[N, 9] = concat(%x, %y) {axis = -1}"
+    assert_becomes(
+        S,
+        body(xy, joined, slice_("s", "c", "f32[N, 3]", [1], [5], [3], [1]), result="%s"),
+        body(xy, slice_("s", "y", "f32[N, 3]", [1], [1], [3], [1]), result="%s"),
+    )
+    assert_stays(
+        S, body(xy, joined, slice_("s", "c", "f32[N, 3]", [1], [2], [3], [1]), result="%s")
+    )
+
+
+def test_a_slice_of_a_symbolic_concat_finds_its_part():
+    xy = "%x: f32[N, 4], %y: f32[1, 4]"
+    joined = "%c: f32[N + 1, 4] = concat(%x, %y) {axis = 0}"
+    assert_becomes(
+        S,
+        body(xy, joined, slice_("s", "c", "f32[N, 4]", [0], [0], "[N]", [1]), result="%s"),
+        body(xy, result="%x"),
+    )
+    assert_becomes(
+        S,
+        body(xy, joined, slice_("s", "c", "f32[1, 4]", [0], "[N]", [1], [1]), result="%s"),
+        body(xy, result="%y"),
+    )
+
+
+def test_concats_of_one_of_empty_and_of_concats_flatten():
+    xy = "%x: f32[N, 4], %e: f32[N, 0], %y: f32[N, 5]"
+    assert_becomes(
+        S,
+        body(xy, "%c: f32[N, 4] = concat(%x, %e) {axis = 1}", result="%c"),
+        body(xy, result="%x"),
+    )
+    assert_becomes(
+        S,
+        body(
+            xy,
+            "%a: f32[N, 9] = concat(%x, %y) {axis = 1}",
+            "%c: f32[N, 14] = concat(%y, %a) {axis = -1}",
+            result="%c",
+        ),
+        body(xy, "%c: f32[N, 14] = concat(%y, %x, %y) {axis = -1}", result="%c"),
+    )
+
+
+def test_neighbouring_slices_join_again():
+    x = "%x: f32[N, 9]"
+    parts = [
+        slice_("a", "x", "f32[N, 4]", [1], [0], [4], [1]),
+        slice_("b", "x", "f32[N, 5]", [1], [4], [5], [1]),
+    ]
+    assert_becomes(
+        S,
+        body(x, *parts, "%c: f32[N, 9] = concat(%a, %b) {axis = 1}", result="%c"),
+        body(x, result="%x"),
+    )
+    assert_stays(
+        S, body(x, *parts, "%c: f32[N, 9] = concat(%b, %a) {axis = 1}", result="%c")
+    )
+
+
+def test_pads_of_nothing_vanish_and_pads_add_up():
+    x = "%x: f32[N, 4]"
+    assert_becomes(
+        S,
+        body(x, "%a: f32[N, 4] = pad(%x) {pads = [0, 0, 0, 0]}", result="%a"),
+        body(x, result="%x"),
+    )
+    assert_becomes(
+        S,
+        body(
+            x,
+            "%a: f32[N + 1, 7] = pad(%x) {pads = [0, 1, 1, 2]}",
+            "%b: f32[N + 3, 7] = pad(%a) {pads = [2, 0, 0, 0]}",
+            result="%b",
+        ),
+        body(x, "%b: f32[N + 3, 7] = pad(%x) {pads = [2, 1, 1, 2]}", result="%b"),
+    )
+    assert_stays(
+        S,
+        body(
+            x,
+            "%v: f32[] = constant {value = f32[] [3.0]}",
+            "%a: f32[N, 5] = pad(%x) {pads = [0, 1, 0, 0]}",
+            "%b: f32[N, 6] = pad(%a, %v) {pads = [0, 0, 0, 1]}",
+            result="%b",
+        ),
+    )
+
+
+@pytest.mark.parametrize(("index", "start"), [("2", "2"), ("-1", "(N - 1)")])
+def test_a_gather_at_one_known_place_is_a_slice(index, start):
+    x = "%x: f32[4, N]"
+    axis, sizes, kept = (0, [1], "1, N") if index == "2" else (1, [1], "4, 1")
+    result = "f32[N]" if axis == 0 else "f32[4]"
+    shape = "[N]" if axis == 0 else "[4]"
+    assert_becomes(
+        S,
+        body(
+            x,
+            f"%i: i64[] = constant {{value = i64[] [{index}]}}",
+            f"%g: {result} = gather(%x, %i) {{axis = {axis}}}",
+            result="%g",
+        ),
+        body(
+            x,
+            slice_("s", "x", f"f32[{kept}]", [axis], f"[{start}]", sizes, [1]),
+            f"%g: {result} = reshape(%s) {{shape = {shape}}}",
+            result="%g",
+        ),
+    )
+
+
+def test_reductions_of_unit_axes_are_views_and_kept_axes_drop_into_the_reduction():
+    x = "%x: f32[N, 1, 4]"
+    assert_becomes(
+        S,
+        body(
+            x, "%a: f32[N, 4] = reduce_max(%x) {axes = [1], keepdims = false}", result="%a"
+        ),
+        body(x, "%a: f32[N, 4] = reshape(%x) {shape = [N, 4]}", result="%a"),
+    )
+    assert_becomes(
+        S,
+        body(
+            x,
+            "%a: f32[N, 1, 1] = reduce_sum(%x) {axes = [2]}",
+            "%b: f32[N, 1] = reshape(%a) {shape = [N, 1]}",
+            result="%b",
+        ),
+        body(
+            x, "%b: f32[N, 1] = reduce_sum(%x) {axes = [2], keepdims = false}", result="%b"
+        ),
+    )
+
+
+def test_simplify_and_folding_clear_a_shape_computation():
+    graph = run(
+        [FoldConstants(), Simplify()],
+        body(
+            "%x: f32[N, 4]",
+            "%s: i64[2] = constant {value = i64[2] [3, 1]}",
+            "%one: i64[] = constant {value = i64[] [1]}",
+            "%g: i64[] = gather(%s, %one) {axis = 0}",
+            "%f: f32[] = cast(%g) {dtype = f32}",
+            "%y: f32[N, 4] = mul(%x, %f)",
+            result="%y",
+        ),
+    )
+    assert ops(graph) == []
