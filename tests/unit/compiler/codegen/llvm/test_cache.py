@@ -1,0 +1,129 @@
+"""The object cache: hits, corruption, limits, two writers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tilewright.base import knobs
+from tilewright.compiler.codegen.llvm import ObjectCache
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> ObjectCache:
+    return ObjectCache(folder=tmp_path / "objects", limit_bytes=10_000)
+
+
+def entries(cache: ObjectCache) -> list[Path]:
+    return [p for p in cache.folder.glob("*/*") if p.is_file()]
+
+
+def test_what_was_put_is_found_again(cache):
+    key = ObjectCache.key("text", "target")
+    assert cache.get(key) is None
+    cache.put(key, b"object")
+    assert cache.get(key) == b"object"
+
+
+def test_keys_depend_on_every_part_and_on_their_borders():
+    keys = {ObjectCache.key(*parts) for parts in (("ab", "c"), ("a", "bc"), ("abc",), ("c", "ab"))}
+    assert len(keys) == 4
+
+
+def test_every_corrupted_byte_is_a_miss_and_the_entry_goes(cache):
+    key = ObjectCache.key("x")
+    cache.put(key, b"some object code")
+    (path,) = entries(cache)
+    original = path.read_bytes()
+    for position in range(len(original)):
+        damaged = bytearray(original)
+        damaged[position] ^= 0x40
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes(damaged))
+        assert cache.get(key) is None
+        assert not path.exists()
+
+
+def test_a_truncated_entry_is_a_miss(cache):
+    key = ObjectCache.key("x")
+    cache.put(key, b"some object code")
+    (path,) = entries(cache)
+    data = path.read_bytes()
+    for length in range(len(data)):
+        path.write_bytes(data[:length])
+        assert cache.get(key) is None
+
+
+def test_the_objects_unused_for_longest_go_first(cache):
+    keys = [ObjectCache.key(str(n)) for n in range(20)]
+    for age, key in enumerate(keys):
+        cache.put(key, bytes(1000))
+        stamp = time.time() - 1000 + age
+        os.utime(cache._path(key), (stamp, stamp))
+    assert cache.get(keys[0]) is not None  # used now, so it stays
+    assert cache.trim() > 0
+    assert sum(p.stat().st_size for p in entries(cache)) <= cache.limit_bytes
+    assert cache.get(keys[0]) is not None
+    assert cache.get(keys[1]) is None
+    assert cache.get(keys[-1]) is not None
+
+
+def test_trimming_leaves_a_small_cache_alone(cache):
+    cache.put(ObjectCache.key("x"), b"object")
+    assert cache.trim() == 0
+    assert len(entries(cache)) == 1
+
+
+def test_what_an_interrupted_writer_left_is_removed_later(cache):
+    cache.put(ObjectCache.key("x"), b"object")
+    left = cache.folder / "ab" / ".new-left"
+    left.parent.mkdir(exist_ok=True)
+    left.write_bytes(bytes(10))
+    assert cache.trim() == 0
+    os.utime(left, (0, 0))
+    assert cache.trim() == 10
+    assert not left.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    cache = ObjectCache(folder=blocked / "objects", limit_bytes=100)
+    key = ObjectCache.key("x")
+    cache.put(key, b"object")
+    assert cache.get(key) is None
+    assert cache.trim() == 0
+
+
+def test_two_processes_may_write_the_same_entry(cache):
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from tilewright.compiler.codegen.llvm import ObjectCache\n"
+        f"cache = ObjectCache(folder=Path({str(cache.folder)!r}), limit_bytes=1 << 20)\n"
+        "key = ObjectCache.key('shared')\n"
+        "for n in range(200):\n"
+        "    cache.put(key, b'z' * 5000)\n"
+        "    assert cache.get(key) in (b'z' * 5000, None)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    running = [
+        subprocess.Popen([sys.executable, "-c", code], env=environment) for _ in range(2)
+    ]
+    assert [process.wait(60) for process in running] == [0, 0]
+    assert cache.get(ObjectCache.key("shared")) == b"z" * 5000
+    assert len(entries(cache)) == 1
+
+
+def test_the_knobs_place_and_switch_the_default_cache(tmp_path):
+    with knobs.override(cache_dir=tmp_path, cache_limit="7K"):
+        cache = ObjectCache.default()
+        assert cache is not None
+        assert cache.folder == tmp_path / "objects"
+        assert cache.limit_bytes == 7 << 10
+    with knobs.override(cache="off"):
+        assert ObjectCache.default() is None

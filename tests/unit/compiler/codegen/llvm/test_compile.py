@@ -1,0 +1,240 @@
+"""Compiling many kernels: sharing, cache, worker processes, errors, other architectures."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilewright.base import dtypes
+from tilewright.base.errors import InternalError
+from tilewright.base.symbolic import Symbol, symbol
+from tilewright.base.target import Target
+from tilewright.compiler.codegen.llvm import (
+    LlvmBackend,
+    ObjectCache,
+    assembly_text,
+    compile_kernels,
+    link_executable,
+    pool,
+)
+from tilewright.compiler.codegen import show
+from tilewright.compiler.codegen.llvm import compile as compile_module
+from tilewright.compiler.kernel.ir import (
+    Access,
+    Binary,
+    Buffer,
+    Const,
+    For,
+    Kernel,
+    Load,
+    LoopKind,
+    Parameter,
+    Space,
+    Store,
+    Unary,
+)
+from tilewright.compiler.lowering import machine
+from tilewright.formats.elf import parse_image
+from tilewright.formats.executable import QUERY_FUNCTION
+
+HOST = Target.level("v3")
+
+
+def scaled(name: str, factor: float, target: Target = HOST, op: str = "exp") -> Kernel:
+    x, y = Buffer("x", dtypes.f32, (64,)), Buffer("y", dtypes.f32, (64,))
+    i, v = symbol("i"), symbol("v")
+    place = (i * 8 + v,)
+    value = Binary("mul", Unary(op, Load(x, place), dtypes.f32), Const(factor, dtypes.f32), dtypes.f32)
+    vector = For(Symbol("v"), 8, (Store(y, place, value),), LoopKind.VECTOR)
+    kernel = Kernel(
+        name, (Parameter(x, Access.READ), Parameter(y, Access.WRITE)), (), (),
+        (For(Symbol("i"), 8, (vector,), LoopKind.GRID_X),),
+    )  # fmt: skip
+    return machine.lower(kernel, target)
+
+
+def test_kernels_come_back_in_order_with_their_own_names():
+    kernels = [scaled("b", 2), scaled("a", 3), scaled("c", 2)]
+    compiled = compile_kernels(kernels, HOST)
+    assert [k.name for k in compiled] == ["b", "a", "c"]
+    assert [k.export.name for k in compiled] == ["b", "a", "c"]
+    assert all(k.export.binding_count == 2 for k in compiled)
+
+
+def test_equal_kernels_share_one_object():
+    first, other, same = compile_kernels([scaled("b", 2), scaled("a", 3), scaled("c", 2)], HOST)
+    assert first.export.function == same.export.function != other.export.function
+    assert first.object_bytes is same.object_bytes
+    image = parse_image(link_executable([first, other, same], "three", HOST))
+    assert QUERY_FUNCTION in image.symbols
+
+
+def test_the_same_kernels_give_the_same_bytes():
+    def build() -> bytes:
+        return link_executable(compile_kernels([scaled("a", 3)], HOST), "x", HOST)
+
+    assert build() == build()
+
+
+def test_progress_counts_every_kernel():
+    seen: list[tuple[int, int, str]] = []
+    kernels = [scaled("a", 1.5), scaled("b", 2.5), scaled("c", 1.5)]
+    compile_kernels(kernels, HOST, progress=lambda *event: seen.append(event))
+    assert [done for done, _, _ in seen] == [1, 2, 3]
+    assert {total for _, total, _ in seen} == {3}
+    assert {name for _, _, name in seen} == {"a", "b", "c"}
+
+
+def test_the_cache_spares_the_second_compilation(tmp_path, monkeypatch):
+    cache = ObjectCache(folder=tmp_path, limit_bytes=1 << 20)
+    kernels = [scaled("a", 4), scaled("b", 5)]
+    cold = compile_kernels(kernels, HOST, cache=cache)
+    assert all(k.seconds > 0 for k in cold)
+
+    def never(*args: object, **settings: object) -> bytes:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(compile_module.machine, "timed_object_code", never)
+    warm = compile_kernels(kernels, HOST, cache=cache)
+    assert [k.object_bytes for k in warm] == [k.object_bytes for k in cold]
+    assert all(k.seconds == 0 for k in warm)
+
+
+def test_the_cache_tells_targets_apart(tmp_path):
+    cache = ObjectCache(folder=tmp_path, limit_bytes=1 << 20)
+    v2 = Target.level("v2")
+    (wide,) = compile_kernels([scaled("a", 4)], HOST, cache=cache)
+    (narrow,) = compile_kernels([scaled("a", 4, v2)], v2, cache=cache)
+    assert wide.object_bytes != narrow.object_bytes
+
+
+def test_worker_processes_give_the_same_objects(monkeypatch):
+    monkeypatch.setattr(compile_module, "INLINE_SECONDS", 0.0)
+    kernels = [scaled(f"k{n}", n) for n in range(12)]
+    try:
+        parallel = compile_kernels(kernels, HOST, jobs=2)
+    finally:
+        pool.stop()
+    alone = compile_kernels(kernels, HOST, jobs=1)
+    assert [k.object_bytes for k in parallel] == [k.object_bytes for k in alone]
+
+
+def test_a_script_without_a_main_guard_may_compile_in_parallel(tmp_path):
+    script = tmp_path / "script.py"
+    here = Path(__file__)
+    script.write_text(
+        "import sys, importlib.util\n"
+        f"spec = importlib.util.spec_from_file_location('kernels', {str(here)!r})\n"
+        "kernels = importlib.util.module_from_spec(spec); spec.loader.exec_module(kernels)\n"
+        "kernels.compile_module.INLINE_SECONDS = 0.0\n"
+        "made = kernels.compile_kernels([kernels.scaled(f'k{n}', n) for n in range(6)],\n"
+        "                               kernels.HOST, jobs=2)\n"
+        "print('compiled', len(made))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert done.stdout == "compiled 6\n", done.stderr
+    assert done.returncode == 0
+
+
+def test_a_worker_that_dies_is_replaced(monkeypatch):
+    monkeypatch.setattr(compile_module, "INLINE_SECONDS", 0.0)
+    try:
+        compile_kernels([scaled("a", 1)], HOST, jobs=2)
+        workers = pool.shared_pool(2)
+        for process in workers.processes.values():
+            process.kill()
+            process.wait()
+        (again,) = compile_kernels([scaled("a", 11)], HOST, jobs=2)
+        assert again.object_bytes
+    finally:
+        pool.stop()
+
+
+def test_an_error_in_a_worker_arrives_with_the_kernel_name(monkeypatch):
+    results: list[object] = []
+    workers = pool.shared_pool(1)
+    try:
+        import threading
+
+        finished = threading.Event()
+
+        def done(result: object, seconds: float) -> None:
+            results.append(result)
+            finished.set()
+
+        settings = compile_module.settings_of(HOST, compile_module.Options())
+        workers.submit(pool.Task("broken", settings, "this is no LLVM IR", done))
+        assert finished.wait(60)
+    finally:
+        pool.stop()
+    (error,) = results
+    assert isinstance(error, InternalError)
+    assert "broken" in str(error)
+    assert "LLVM rejects our code" in str(error)
+
+
+def test_local_memory_is_declared_in_pages():
+    local = Buffer("local", dtypes.f32, (1500,), Space.WORKGROUP)
+    y = Buffer("y", dtypes.f32, (1,))
+    body = (
+        Store(local, (1499,), Const(1.0, dtypes.f32)),
+        Store(y, (0,), Load(local, (1499,))),
+    )
+    kernel = Kernel("k", (Parameter(y, Access.WRITE),), (), (local,), body)
+    (compiled,) = compile_kernels([machine.lower(kernel, HOST)], HOST)
+    assert compiled.export.local_memory_pages == 2
+
+
+def test_local_memory_of_unknown_size_is_refused_by_name():
+    n = symbol("n", 1)
+    local = Buffer("scratch", dtypes.f32, (n,), Space.WORKGROUP)
+    y = Buffer("y", dtypes.f32, (1,))
+    body = (Store(local, (0,), Const(1.0, dtypes.f32)), Store(y, (0,), Load(local, (0,))))
+    kernel = Kernel("k", (Parameter(y, Access.WRITE),), (Symbol("n", 1),), (local,), body)
+    with pytest.raises(InternalError, match="kernel 'k': local buffer 'scratch'"):
+        compile_kernels([machine.lower(kernel, HOST)], HOST)
+
+
+@pytest.mark.parametrize("name", ("aarch64", "riscv64", "x86_64-v2", "x86_64-v4"))
+@pytest.mark.parametrize("op", ("exp", "sin", "erf", "sqrt"))
+def test_other_targets_produce_executables(name, op):
+    target = Target.parse(name)
+    compiled = compile_kernels([scaled("k", 2, target, op)], target)
+    image = parse_image(link_executable(compiled, "lib", target))
+    assert image.machine == target.arch
+    assert QUERY_FUNCTION in image.symbols
+
+
+def test_every_stage_of_the_backend_can_be_shown():
+    x = scaled("k", 2)
+    backend = LlvmBackend()
+    names = [stage.name for stage in backend.stages(HOST)]
+    assert names == ["machine", "llvm", "object", "executable"]
+    texts = {name: show(backend, x, HOST, name) for name in names}
+    assert "8 lanes" in texts["machine"]
+    assert "define hidden i32 @tw_" in texts["llvm"]
+    assert "vfmadd" in texts["object"]
+    assert "bytes of ELF" in texts["executable"]
+
+
+def test_assembly_of_a_compiled_kernel_is_text():
+    (compiled,) = compile_kernels([scaled("k", 2)], HOST)
+    assert "ymm" in assembly_text(compiled.llvm_ir, HOST)
+
+
+def test_code_of_wide_vector_targets_uses_wide_registers():
+    target = Target.level("v4")
+    x, y = Buffer("x", dtypes.f32, (64,)), Buffer("y", dtypes.f32, (64,))
+    v = symbol("v")
+    body = (For(Symbol("v"), 64, (Store(y, (v,), Load(x, (v,))),), LoopKind.VECTOR),)
+    kernel = Kernel("k", (Parameter(x, Access.READ), Parameter(y, Access.WRITE)), (), (), body)
+    (compiled,) = compile_kernels([machine.lower(kernel, target)], target)
+    assert "zmm" in assembly_text(compiled.llvm_ir, target)
