@@ -279,6 +279,7 @@ class Math:
         error = a.fma(y, low, error)
         small = a.compare("fcmp olt", a.absolute(product), a.float(y, 2000.0))
         keep = a.binary("and", usual, small)
+        keep = a.binary("and", keep, a.compare("fcmp ord", error, error))
         error = a.select(keep, error, a.float(y, 0.0))
         least, most = F64.exp_range
         bounded = a.extreme("min", product, a.float(y, most))
