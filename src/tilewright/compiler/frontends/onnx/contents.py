@@ -475,12 +475,21 @@ def follow(op: str, operands: Operands, attributes: Attributes, dtype: DType) ->
         left, right = operands
         elements = _map(_ARITHMETIC[op], left.elements, right.elements)
     elif op in _RULES:
-        elements = _RULES[op](operands, attributes)
+        elements = _boxed(_RULES[op](operands, attributes))
     else:
         raise UndecidedError(f"op '{op}'")
     if elements.size > MAX_ELEMENTS or any(_is_absurd(v) for v in elements.flat):
         raise UndecidedError("too large")
     return Contents(dtype, elements)
+
+
+def _boxed(value: Any) -> np.ndarray[Any, np.dtype[np.object_]]:
+    """`value` as an object array; numpy hands out the bare element of a rank 0 result."""
+    if isinstance(value, np.ndarray):
+        return value
+    boxed = np.empty((), object)
+    boxed[()] = value
+    return boxed
 
 
 def _is_absurd(value: object) -> bool:

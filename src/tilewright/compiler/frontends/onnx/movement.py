@@ -86,7 +86,7 @@ def _counted(position: Dim, size: Dim) -> Dim:
 
 
 def _clamp(position: Dim, low: Dim, high: Dim) -> Dim:
-    return symbolic.maximum(low, symbolic.minimum(position, high))
+    return symbolic.minimum(high, symbolic.maximum(low, position))
 
 
 def slice_range(start: Dim, end: Dim, step: int, size: Dim) -> tuple[Dim, Dim]:
@@ -107,7 +107,7 @@ def _limit(position: Dim, size: Dim, low: Dim, high: Dim) -> Dim:
     if isinstance(position, int) and position >= _HUGE:
         return high
     if isinstance(position, int) and position <= -_HUGE:
-        return low
+        return symbolic.minimum(low, high)
     return _clamp(_counted(position, size), low, high)
 
 

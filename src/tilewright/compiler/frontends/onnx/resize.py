@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
 
-from tilewright.base import dtypes, symbolic
+from tilewright.base import symbolic
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.contents import Ratio, from_array
+from tilewright.compiler.frontends.onnx.contents import MAX_DENOMINATOR
 from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import Row, row
 from tilewright.compiler.frontends.onnx.values import Tensor
@@ -48,8 +49,8 @@ def scaled_size(size: Dim, scale: float) -> Dim:
         return math.floor(np.float32(size) * np.float32(scale))
     if scale == 1.0:
         return size
-    ratio = from_array(np.array(scale, np.float64), dtypes.f64).elements.reshape(-1)[0]
-    if not isinstance(ratio, Ratio) or not isinstance(ratio.numerator, int):
+    ratio = Fraction(scale)
+    if ratio.denominator > MAX_DENOMINATOR:
         raise UnsupportedError(f"scale {scale} of a dynamic dimension is not supported")
     return symbolic.floordiv(size * ratio.numerator, ratio.denominator)
 

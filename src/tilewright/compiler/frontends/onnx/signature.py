@@ -8,7 +8,7 @@ is `ops`).  Called by the importer once per model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Final, final
 
 from numpy.typing import ArrayLike
@@ -90,24 +90,16 @@ class Dimensions:
             for dim in value.type.tensor_type.shape.dim
             if dim.dim_param
         ]
-        plain = [p for p in params if not any(c in p for c in _OPERATORS)]
-        for param in plain + params:
-            if param not in self._params:
-                self._params[param] = self._expression(param) or self._fresh(param)
-
-    def _expression(self, param: str) -> Dim | None:
-        """`past + sequence` in terms of other dimensions, when it is that."""
-        if not any(c in param for c in _OPERATORS):
-            return None
-        try:
-            parsed = symbolic.parse(param)
-        except TilewrightError:
-            return None
-        env = {s.name: self._params.get(s.name) for s in symbolic.symbols(parsed)}
-        found = {name: dim for name, dim in env.items() if dim is not None}
-        if not env or len(found) != len(env):
-            return None
-        return symbolic.substitute(parsed, found)
+        plain = {p for p in params if not any(c in p for c in _OPERATORS)}
+        expressions: dict[str, Dim] = {}
+        for param in params:
+            parsed = _parsed(param, plain)
+            if parsed is not None:
+                expressions[param] = parsed
+            elif param not in self._params:
+                self._params[param] = self._fresh(param)
+        for param, parsed in expressions.items():
+            self._params.setdefault(param, symbolic.substitute(parsed, self._params))
 
     def _symbol(self, name: str) -> Dim:
         cleaned = identifier(name, fallback="d")
@@ -157,6 +149,18 @@ class Dimensions:
         if isinstance(wanted, int):
             return wanted
         return self._symbol(wanted) if wanted else self._fresh(name)
+
+
+def _parsed(param: str, plain: Container[str]) -> Dim | None:
+    """`past + sequence` as an expression, when it is one of dimensions with those names."""
+    if param in plain:
+        return None
+    try:
+        parsed = symbolic.parse(param)
+    except TilewrightError:
+        return None
+    names = [s.name for s in symbolic.symbols(parsed)]
+    return parsed if names and all(n in plain for n in names) else None
 
 
 def described(type_: TypeProto) -> TensorType | None:

@@ -47,7 +47,8 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
 )
 
 
-def _index(families: Iterable[Iterable[Row]]) -> dict[tuple[str, str], list[Row]]:
+def index(families: Iterable[Iterable[Row]]) -> dict[tuple[str, str], list[Row]]:
+    """Rows by domain and op type.  Raises: InternalError when two claim the same opset."""
     found: dict[tuple[str, str], list[Row]] = {}
     for rows in families:
         for entry in rows:
@@ -63,7 +64,7 @@ def _overlap(one: Row, other: Row) -> bool:
     return all(r.until is None or latest <= r.until for r in (one, other))
 
 
-_ROWS: Final = _index(_FAMILIES)
+_ROWS: Final = index(_FAMILIES)
 
 
 def find(domain: str, name: str, opset: int) -> Row | None:

@@ -1,0 +1,177 @@
+"""ONNX's own cases through the front end and the graph evaluator.
+
+Every case either passes or stands in `EXCLUDED` with the reason why it does not import; a case
+that starts to pass must leave the list.  The default run takes a sample, `slow` runs everything.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fakes import onnx_suite
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.onnx import coverage, load
+from tilewright.compiler.graph.evaluator import evaluate
+from tilewright.compiler.graph.ir import Graph
+from tilewright.compiler.graph.verifier import verify
+
+STRINGS = "string tensors have no data type here"
+SEQUENCES = "sequences and optionals exist while importing only, not as inputs or outputs"
+DATA_SIZED = "the size of the result depends on data"
+NO_TYPE = "the element type has no row in base/dtypes"
+RANDOM = "random numbers"
+TRAINING = "training is out of scope"
+CLASSICAL = "classical machine learning (ai.onnx.ml) is out of scope"
+
+# Pattern of case names -> why they do not import.  The slow run checks it both ways.
+EXCLUDED = {
+    "test_adagrad*": TRAINING,
+    "test_adam*": TRAINING,
+    "test_momentum*": TRAINING,
+    "test_nesterov_momentum": TRAINING,
+    "test_gradient_of_*": TRAINING,
+    "test_training_dropout_default*": RANDOM,
+    "test_training_dropout": RANDOM,
+    "test_training_dropout_mask": RANDOM,
+    "test_bernoulli*": RANDOM,
+    "test_ai_onnx_ml_*": CLASSICAL,
+    "test_bitcast_*": "there is no graph op that reinterprets bits",
+    "test_cast*FLOAT8E4M3FNUZ*": NO_TYPE,
+    "test_cast*FLOAT8E5M2FNUZ*": NO_TYPE,
+    "test_cast*FLOAT8E8M0*": NO_TYPE,
+    "test_cast*FLOAT4E2M1*": NO_TYPE,
+    "test_cast*INT2*": NO_TYPE,
+    "test_*quantizelinear_uint2": NO_TYPE,
+    "test_*quantizelinear_int2": NO_TYPE,
+    "test_*quantizelinear_float4e2m1": NO_TYPE,
+    "test_basic_deform_conv_*": "deformable convolution has no row yet",
+    "test_deform_conv_*": "deformable convolution has no row yet",
+    "test_image_decoder_*": "image files are decoded before the model",
+    "test_tfidfvectorizer_*": "text features are made before the model",
+    "test_nonmaxsuppression_*": DATA_SIZED,
+    "test_nonzero_example": DATA_SIZED,
+    "test_unique_*": DATA_SIZED,
+    "test_equal_string*": STRINGS,
+    "test_regex_full_match_*": STRINGS,
+    "test_string_*": STRINGS,
+    "test_strnorm*": STRINGS,
+    "test_not_[234]d": "the model states opset 1",
+    "test_identity_sequence": SEQUENCES,
+    "test_identity_opt": SEQUENCES,
+    "test_if_seq": SEQUENCES,
+    "test_if_opt": SEQUENCES,
+    "test_loop13_seq": SEQUENCES,
+    "test_loop16_seq_none": SEQUENCES,
+    "test_optional_get_element_optional_*": SEQUENCES,
+    "test_optional_get_element_sequence": SEQUENCES,
+    "test_optional_has_element_tensor_input": SEQUENCES,
+    "test_optional_has_element_optional_input": SEQUENCES,
+    "test_optional_has_element_empty_optional_input": SEQUENCES,
+    "test_sequence_insert_at_*": SEQUENCES,
+    "test_sequence_map_*": SEQUENCES,
+    "test_split_to_sequence_*": SEQUENCES,
+}
+# Cases whose recorded outputs carry rounding noise around zero -> absolute tolerance.
+NOISY = {"test_dft_inverse*": 1e-6}
+SAMPLE_STRIDE = 12
+
+
+def excluded(name: str) -> str | None:
+    for pattern, reason in EXCLUDED.items():
+        if fnmatch.fnmatchcase(name, pattern):
+            return reason
+    return None
+
+
+def tolerance(case: onnx_suite.Case) -> float:
+    looser = [t for p, t in NOISY.items() if fnmatch.fnmatchcase(case.name, p)]
+    return max([case.atol, *looser])
+
+
+def import_case(case: onnx_suite.Case) -> tuple[Graph, dict[str, np.ndarray]]:
+    """The graph and its feeds; shape-like inputs become constants when the shapes need them."""
+    try:
+        graph = load(case.model)
+    except ModelError:
+        if not case.shape_like:
+            raise
+        graph = load(case.model, input_values=case.shape_like)
+    return graph, {v.name: case.inputs[v.name] for v in graph.inputs}
+
+
+def check(kind: str, name: str) -> None:
+    for case in onnx_suite.cases(kind, name):
+        graph, feeds = import_case(case)
+        verify(graph)
+        results = evaluate(graph, feeds)
+        assert len(results) == len(case.outputs)
+        for actual, expected in zip(results, case.outputs, strict=True):
+            onnx_suite.assert_close(actual, expected, case.rtol, tolerance(case))
+
+
+def check_or_excluded(kind: str, name: str) -> None:
+    reason = excluded(name)
+    if reason is None:
+        check(kind, name)
+        return
+    for case in onnx_suite.cases(kind, name):
+        with pytest.raises(ModelError):
+            import_case(case)
+
+
+SAMPLE = onnx_suite.names("node")[::SAMPLE_STRIDE]
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_sample_of_the_node_cases_gives_the_recorded_outputs(name: str) -> None:
+    check_or_excluded("node", name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", onnx_suite.names("node"))
+def test_every_node_case_gives_the_recorded_outputs(name: str) -> None:
+    check_or_excluded("node", name)
+
+
+@pytest.mark.parametrize("kind", ["simple", "pytorch-converted", "pytorch-operator"])
+def test_the_exported_cases_give_the_recorded_outputs(kind: str) -> None:
+    for name in onnx_suite.names(kind):
+        check_or_excluded(kind, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", onnx_suite.light_models(), ids=lambda p: p.stem)
+def test_a_light_model_gives_the_recorded_outputs(path: Path) -> None:
+    case = onnx_suite.light_case(path)
+    results = evaluate(load(path), case.inputs)
+    for actual, expected in zip(results, case.outputs, strict=True):
+        onnx_suite.assert_close(actual, expected, case.rtol, case.atol)
+
+
+@pytest.mark.parametrize("path", onnx_suite.light_models(), ids=lambda p: p.stem)
+def test_a_light_model_imports_and_is_fast_throughout(path: Path) -> None:
+    graph = load(path)
+    verify(graph)
+    report = coverage(path)
+    assert report.supported
+    assert {row.status.value for row in report.rows} == {"fast"}
+    assert all(v.type.is_static for v in graph.outputs)
+    assert np.prod(graph.outputs[0].type.shape) == 1000
+
+
+def test_coverage_never_raises_on_a_case_that_parses() -> None:
+    for name in SAMPLE:
+        for case in onnx_suite.cases("node", name):
+            report = coverage(case.model)
+            assert str(report)
+            assert report.supported == (not report.problems)
+
+
+def test_every_exclusion_still_names_a_case() -> None:
+    known = [n for kind in onnx_suite.KINDS for n in onnx_suite.names(kind)]
+    for pattern in EXCLUDED:
+        assert fnmatch.filter(known, pattern), f"no case matches '{pattern}'"

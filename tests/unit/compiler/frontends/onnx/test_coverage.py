@@ -1,0 +1,123 @@
+import numpy as np
+import onnx
+import pytest
+
+from fakes import onnx_models
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.onnx import CoverageReport, Status, coverage
+
+BODY = """graph (float[N, 8] x, string[2] words) => (float[N, 8] y) {
+  a = Relu(x)
+  b = Magic(a)
+  c = Relu<shiny = 1>(x)
+  d = NonZero(x)
+  v, i = TopK<axis = 1>(x, k)
+  e = Relu(v)
+  y = Add(a, x)
+}"""
+
+
+def report() -> CoverageReport:
+    model = onnx_models.parse(BODY)
+    k = onnx.numpy_helper.from_array(np.array([2]), "k")
+    model.graph.initializer.append(k)
+    return coverage(model)
+
+
+def by_op() -> dict[str, object]:
+    return {r.op_type: r for r in report().rows}
+
+
+def test_every_op_type_has_one_row_worst_first() -> None:
+    rows = report().rows
+    assert [r.op_type for r in rows][-1] == "Add"
+    assert {r.op_type: r.count for r in rows} == {
+        "Relu": 3,
+        "Magic": 1,
+        "NonZero": 1,
+        "TopK": 1,
+        "Add": 1,
+    }
+    order = [Status.UNSUPPORTED, Status.FALLBACK, Status.FAST]
+    ranks = [order.index(r.status) for r in rows]
+    assert ranks == sorted(ranks)
+
+
+def test_status_and_reasons_name_the_nodes() -> None:
+    rows = by_op()
+    magic, nonzero, topk, add = (rows[n] for n in ("Magic", "NonZero", "TopK", "Add"))
+    assert magic.status is Status.UNSUPPORTED
+    assert magic.reasons[0].text == "op 'Magic' is not supported"
+    assert magic.reasons[0].nodes == ("b",)
+    assert "not constant" in nonzero.reasons[0].text
+    assert topk.status is Status.FALLBACK
+    assert topk.reasons[0].text == "op 'top_k' has no kernel"
+    assert (add.status, add.reasons) == (Status.FAST, ())
+
+
+def test_types_and_dynamic_dimensions_are_listed() -> None:
+    found = report()
+    assert found.dynamic_dims == ("N",)
+    assert by_op()["Add"].dtypes == ("f32",)
+    assert by_op()["Add"].dynamic_dims == ("N",)
+    assert found.inputs == ("x: f32[N, 8]",)
+
+
+def test_the_model_itself_can_have_problems() -> None:
+    found = report()
+    assert not found.supported
+    assert any("words" in p.reason and not p.op_type for p in found.problems)
+    assert "input 'words': type string is not supported" in str(found)
+
+
+def test_the_report_reads_as_a_table() -> None:
+    text = str(report())
+    assert text.startswith("<proto>: 7 nodes, opset 21, 8 B of weights")
+    assert "dynamic dimensions: N" in text
+    assert "op 'Magic' is not supported (at 'b')" in text
+    assert text.endswith("op types: 1 fast, 1 fallback, 3 unsupported")
+
+
+def test_nodes_behind_an_unsupported_one_are_still_checked() -> None:
+    model = onnx_models.parse(
+        "graph (float[3] x) => (float[3] y) { a = Magic(x) b = Relu(a) y = Trick(b) }"
+    )
+    statuses = {r.op_type: r.status for r in coverage(model).rows}
+    assert statuses == {
+        "Magic": Status.UNSUPPORTED,
+        "Trick": Status.UNSUPPORTED,
+        "Relu": Status.FAST,
+    }
+
+
+def test_a_function_of_the_model_counts_by_its_nodes() -> None:
+    model = onnx_models.parse(
+        """graph (float[N] x) => (float[N] y) { y = local.twice(x) }
+        <domain: "local", opset_import: ["" : 21]>
+        twice (a) => (b) { c = Neg(a) b = Neg(c) }"""
+    )
+    assert [(r.op_type, r.count) for r in coverage(model).rows] == [("Neg", 2)]
+
+
+def test_an_expanded_op_counts_as_itself() -> None:
+    model = onnx_models.parse(
+        "graph (float[5] x) => (uint8[5] y, float s, uint8 z) "
+        "{ y, s, z = DynamicQuantizeLinear(x) }"
+    )
+    (row,) = coverage(model).rows
+    assert (row.op_type, row.count, row.status) == ("DynamicQuantizeLinear", 1, Status.FAST)
+
+
+@pytest.mark.parametrize("data", [b"", b"garbage"])
+def test_only_bytes_that_are_no_model_raise(data: bytes) -> None:
+    with pytest.raises(ModelError):
+        coverage(data)
+
+
+def test_an_opset_of_the_future_is_reported_not_raised() -> None:
+    model = onnx_models.parse("graph (float[3] x) => (float[3] y) { y = Relu(x) }")
+    model.opset_import[0].version = 999
+    found = coverage(model)
+    assert [p.reason for p in found.problems] == [
+        f"uses opset 999, expected 6 to {onnx.defs.onnx_opset_version()}"
+    ]

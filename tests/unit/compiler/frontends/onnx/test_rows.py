@@ -1,0 +1,272 @@
+"""Particular semantics of rows that ONNX's own cases do not pin down."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from fakes import onnx_models
+from fakes.onnx_models import run_node
+from tilewright.base import symbolic
+from tilewright.base.errors import InternalError, ModelError
+from tilewright.compiler.frontends.onnx import load, table
+from tilewright.compiler.frontends.onnx.convolution import same_pads
+from tilewright.compiler.frontends.onnx.movement import slice_range
+from tilewright.compiler.frontends.onnx.problems import UnsupportedError
+from tilewright.compiler.frontends.onnx.resize import scaled_size
+from tilewright.compiler.frontends.onnx.row import row
+from tilewright.compiler.frontends.onnx.shapes import resolve_shape
+from tilewright.compiler.graph.evaluator import evaluate
+
+RNG = np.random.default_rng(0)
+N = symbolic.symbol("N", 1)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+# --- the table
+
+
+def test_rows_of_one_op_may_not_overlap() -> None:
+    def build(call: object) -> list[None]:
+        return []
+
+    apart = [row("X", build, until=9), row("X", build, since=10)]
+    assert len(table.index([apart])[("", "X")]) == 2
+    with pytest.raises(InternalError, match="two rows for one opset"):
+        table.index([[*apart, row("X", build, since=12)]])
+
+
+def test_a_row_is_found_by_opset() -> None:
+    assert table.find("", "Resize", 10) is not table.find("", "Resize", 11)
+    assert table.find("", "Resize", 9) is None
+    assert table.find("com.microsoft", "BiasGelu", 1) is not None
+
+
+# --- shapes
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted", "expected"),
+    [
+        ((N, 12, 64), (0, -1), (N, 768)),
+        ((N, 12), (-1, 3), (N * 4, 3)),
+        ((N, 768), (N, 12, -1), (N, 12, 64)),
+        ((2, 3), (-1,), (6,)),
+        ((0, 3), (-1, 3), (0, 3)),
+        ((), (1, 1), (1, 1)),
+    ],
+)
+def test_reshape_targets_are_worked_out(
+    shape: tuple[object, ...], wanted: tuple[object, ...], expected: tuple[object, ...]
+) -> None:
+    assert tuple(resolve_shape(shape, wanted, allow_zero=False)) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted"), [((6,), (4,)), ((6,), (-1, -1)), ((6,), (-2, 3)), ((6,), (1, 0))]
+)
+def test_reshape_targets_that_do_not_fit_are_refused(
+    shape: tuple[int, ...], wanted: tuple[int, ...]
+) -> None:
+    with pytest.raises(ModelError):
+        resolve_shape(shape, wanted, allow_zero=False)
+
+
+POSITIONS = (-7, -5, -2, -1, 0, 1, 2, 4, 5, 9, 2**31 - 1, -(2**31), -(2**63), 2**63 - 1)
+
+
+@pytest.mark.parametrize("size", [0, 1, 5])
+@pytest.mark.parametrize("step", [1, 2, 3, -1, -2])
+def test_slices_take_what_numpy_takes(step: int, size: int) -> None:
+    for start, end in itertools.product(POSITIONS, repeat=2):
+        first, count = slice_range(start, end, step, size)
+        # ONNX moves a start before the axis to its first element, numpy to before it.
+        begin = max(start, -size) if step < 0 and size else start
+        expected = list(range(size))[slice(begin, end, step)]
+        assert [first + step * i for i in range(count)] == expected, (start, end)
+
+
+def test_slices_of_a_dynamic_axis_stay_symbolic() -> None:
+    assert slice_range(0, 2**63 - 1, 1, N) == (0, N)
+    assert slice_range(1, N, 1, N) == (1, N - 1)
+    assert slice_range(0, -1, 1, N) == (0, N - 1)
+    assert slice_range(-1, -(2**63), -1, N) == (N - 1, N)
+    with pytest.raises(UnsupportedError, match="sign"):
+        slice_range(0, symbolic.symbol("K", None), 1, N)
+
+
+@pytest.mark.parametrize("upper", [True, False])
+def test_same_padding_of_stride_one_does_not_depend_on_the_size(upper: bool) -> None:
+    assert same_pads(N, 4, 1, 1, upper=upper) == ((1, 2) if upper else (2, 1))
+    assert same_pads(7, 3, 2, 1, upper=upper) == (1, 1)
+    assert same_pads(5, 1, 2, 1, upper=upper) == (0, 0)
+
+
+def test_same_padding_of_a_dynamic_size_is_a_pad_in_front() -> None:
+    body = """graph (float[1, 1, H, 6] x, float[1, 1, 3, 3] w) => (float[1, 1, A, B] y) {
+      y = Conv<auto_pad = "SAME_UPPER", strides = [2, 2]>(x, w)
+    }"""
+    graph = load(onnx_models.parse(body))
+    x, w = floats(1, 1, 7, 6), floats(1, 1, 3, 3)
+    fixed = load(onnx_models.parse(body), input_shapes={"x": (1, 1, 7, 6)})
+    assert [n.op for n in fixed.nodes] == ["conv"]
+    assert "pad" in [n.op for n in graph.nodes]
+    np.testing.assert_allclose(
+        evaluate(graph, [x, w])[0], evaluate(fixed, [x, w])[0], rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "scale", "expected"),
+    [(5, 2.0, 10), (3, 1.6666666, 5), (7, 0.5, 3), (N, 2.0, N * 2), (N, 1.0, N)],
+)
+def test_resized_dimensions_round_down(
+    size: object, scale: float, expected: object
+) -> None:
+    assert scaled_size(size, scale) == expected
+
+
+def test_a_dynamic_size_needs_a_short_ratio() -> None:
+    assert scaled_size(N, 0.25) == symbolic.floordiv(N, 4)
+    with pytest.raises(UnsupportedError):
+        scaled_size(N, 0.1)
+
+
+# --- elementwise
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_operands_before_opset_seven_are_placed_by_axis(axis: int) -> None:
+    x, y = floats(2, 3, 4), floats(*(2, 3)[axis : axis + 1])
+    (result,) = run_node("Add", [x, y], opset=6, broadcast=1, axis=axis)
+    np.testing.assert_array_equal(result, x + y.reshape(-1, *[1] * (2 - axis)))
+
+
+@pytest.mark.parametrize(
+    ("base", "exponent"),
+    [(np.float32, np.int64), (np.int32, np.float32), (np.int64, np.int32)],
+)
+def test_a_power_has_the_type_of_its_base(base: type, exponent: type) -> None:
+    x, y = np.array([1, 2, 3], base), np.array([3, 2, 0], exponent)
+    (result,) = run_node("Pow", [x, y])
+    assert result.dtype == base
+    np.testing.assert_array_equal(result, [1, 4, 1])
+
+
+@pytest.mark.parametrize("low", [None, np.array(-0.5, np.float32)])
+@pytest.mark.parametrize("high", [None, np.array(0.5, np.float32)])
+def test_either_limit_of_clip_may_be_absent(
+    low: np.ndarray | None, high: np.ndarray | None
+) -> None:
+    x = np.array([-1, 0, 1, np.nan, np.inf], np.float32)
+    (result,) = run_node("Clip", [x, low, high])
+    expected = x if low is None else np.maximum(x, low)
+    expected = expected if high is None else np.minimum(expected, high)
+    np.testing.assert_array_equal(result, expected)
+
+
+# --- contractions
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("ij,jk->ik", [(2, 3), (3, 4)]),
+        ("ij,jk", [(2, 3), (3, 4)]),
+        ("bij,bjk->bik", [(2, 3, 4), (2, 4, 5)]),
+        ("bhid,bhjd->bhij", [(1, 2, 3, 4), (1, 2, 5, 4)]),
+        ("...ij,...jk->...ik", [(2, 3, 4), (4, 5)]),
+        ("ij->ji", [(2, 3)]),
+        ("ii->i", [(3, 3)]),
+        ("ii", [(3, 3)]),
+        ("ij->", [(2, 3)]),
+        ("i,j->ij", [(2,), (3,)]),
+        ("ab,bc,cd->da", [(2, 3), (3, 4), (4, 5)]),
+        ("ij,ij->i", [(2, 3), (2, 3)]),
+        ("ij,kl->il", [(2, 3), (4, 5)]),
+        ("bi,b->bi", [(1, 3), (2,)]),
+    ],
+)
+def test_einsum_agrees_with_numpy(equation: str, shapes: list[tuple[int, ...]]) -> None:
+    arrays = [floats(*s) for s in shapes]
+    (result,) = run_node("Einsum", arrays, equation=equation)
+    np.testing.assert_allclose(result, np.einsum(equation, *arrays), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("equation", ["ij,jk->iq", "ij->ij,jk", "ijk,jk->ik", "i1,jk->ik"])
+def test_einsum_equations_that_do_not_fit_are_refused(equation: str) -> None:
+    with pytest.raises(ModelError):
+        run_node("Einsum", [floats(2, 3), floats(3, 4)], equation=equation)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((3,), (3,)), ((3,), (3, 2)), ((2, 3), (3,)), ((2, 1, 4, 3), (5, 3, 2))],
+)
+def test_matmul_takes_vectors_and_batches(
+    left: tuple[int, ...], right: tuple[int, ...]
+) -> None:
+    x, y = floats(*left), floats(*right)
+    (result,) = run_node("MatMul", [x, y])
+    np.testing.assert_allclose(result, x @ y, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_small_determinants_agree_with_numpy(size: int) -> None:
+    x = floats(3, size, size)
+    (result,) = run_node("Det", [x], opset=22)
+    np.testing.assert_allclose(result, np.linalg.det(x), rtol=1e-3, atol=1e-4)
+
+
+# --- onnxruntime's ops, against onnxruntime
+
+IDS = np.array([[1, 2, 3]], np.int32)
+KEPT = np.array([[1, 1, 0]], np.int32)
+BYTES = RNG.integers(0, 255, (4, 6)).astype(np.uint8)
+SIGNED = RNG.integers(-100, 100, (6, 5)).astype(np.int8)
+MASK = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], np.int32)
+X = floats(2, 5, 12)
+CONTRIB = [
+    ("Attention", [X, floats(12, 36), floats(36)], {"num_heads": 3}),
+    ("Attention", [X, floats(12, 36), floats(36)], {"num_heads": 3, "unidirectional": 1}),
+    ("Attention", [X, floats(12, 36), floats(36), MASK], {"num_heads": 3}),
+    ("Attention", [X, floats(12, 36), floats(36), None, floats(2, 2, 3, 4, 4)],
+     {"num_heads": 3, "outputs": 2}),
+    ("MultiHeadAttention", [X, floats(2, 7, 12), floats(2, 7, 12), floats(36)],
+     {"num_heads": 3}),
+    ("RotaryEmbedding",
+     [floats(2, 3, 5, 8), np.arange(10).reshape(2, 5), floats(16, 4), floats(16, 4)],
+     {"interleaved": 1}),
+    ("RotaryEmbedding", [floats(2, 5, 24), np.array([3]), floats(16, 4), floats(16, 4)], {}),
+    ("SkipLayerNormalization", [X, floats(2, 5, 12), floats(12), floats(12), floats(12)], {}),
+    ("SkipSimplifiedLayerNormalization", [X, floats(2, 5, 12), floats(12)], {}),
+    ("EmbedLayerNormalization",
+     [IDS, IDS % 2, floats(8, 12), floats(5, 12), floats(2, 12), floats(12), floats(12), KEPT],
+     {"outputs": 2, "epsilon": 1e-5}),
+    ("BiasGelu", [X, floats(12)], {}),
+    ("FastGelu", [X, floats(12)], {}),
+    ("QuickGelu", [X], {}),
+    ("FusedMatMul", [floats(2, 4, 3), floats(2, 4, 5)], {"transA": 1, "alpha": 0.5}),
+    ("FusedConv", [floats(1, 3, 6, 6), floats(4, 3, 3, 3), floats(4)], {"activation": "Relu"}),
+    ("MatMulIntegerToFloat",
+     [BYTES, SIGNED, np.array(0.1, np.float32), np.abs(floats(5)), np.array(3, np.uint8)], {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("op", "arrays", "options"), CONTRIB, ids=[f"{i}-{c[0]}" for i, c in enumerate(CONTRIB)]
+)
+def test_contrib_ops_agree_with_onnxruntime(
+    op: str, arrays: list[np.ndarray | None], options: dict[str, object]
+) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    model = onnx_models.one_node(op, arrays, domain="com.microsoft", **options)
+    session = runtime.InferenceSession(model.SerializeToString())
+    feeds = {f"x{i}": a for i, a in enumerate(arrays) if a is not None}
+    expected = session.run(None, feeds)
+    actual = run_node(op, arrays, domain="com.microsoft", **options)
+    for a, b in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

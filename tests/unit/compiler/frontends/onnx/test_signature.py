@@ -1,0 +1,104 @@
+import pytest
+from onnx import TensorProto, TypeProto, ValueInfoProto, helper
+
+from tilewright.base import symbolic
+from tilewright.base.errors import UserError
+from tilewright.compiler.frontends.onnx.problems import UnsupportedError
+from tilewright.compiler.frontends.onnx.signature import (
+    Dimensions,
+    InputShapes,
+    described,
+    type_proto,
+)
+
+
+def info(name: str, *dims: object, dtype: int = TensorProto.FLOAT) -> ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, list(dims))
+
+
+def types(*inputs: ValueInfoProto, overrides: InputShapes | None = None) -> list[str]:
+    dimensions = Dimensions(inputs, overrides)
+    return [str(dimensions.type_of(v)) for v in inputs]
+
+
+def test_named_dimensions_are_shared_between_inputs() -> None:
+    assert types(info("a", "batch", 3), info("b", 3, "batch")) == [
+        "f32[batch, 3]",
+        "f32[3, batch]",
+    ]
+
+
+def test_every_symbol_is_at_least_one() -> None:
+    value = info("a", "batch")
+    (dim,) = Dimensions([value]).type_of(value).shape
+    assert symbolic.bounds(dim) == (1, None)
+
+
+def test_unnamed_dimensions_are_named_after_their_input() -> None:
+    assert types(info("x", None, 2, None)) == ["f32[x_d0, 2, x_d2]"]
+
+
+def test_names_that_are_no_identifiers_become_unique_ones() -> None:
+    assert types(info("a", "batch-size", "batch size", "0")) == [
+        "f32[batch_size, batch_size_1, _0]"
+    ]
+
+
+def test_an_expression_of_known_dimensions_is_understood() -> None:
+    assert types(
+        info("x", "seq"), info("past", "past_len"), info("m", "past_len + seq")
+    ) == [
+        "f32[seq]",
+        "f32[past_len]",
+        "f32[(past_len + seq)]",
+    ]
+
+
+def test_an_expression_of_unknown_dimensions_is_a_symbol_of_its_own() -> None:
+    assert types(info("m", "past_len + seq")) == ["f32[past_len_seq]"]
+
+
+def test_a_number_for_a_named_dimension_holds_everywhere() -> None:
+    found = types(info("a", "n", 4), info("b", "n"), overrides={"b": [8]})
+    assert found == ["f32[8, 4]", "f32[8]"]
+
+
+def test_dimensions_can_be_renamed_and_fixed_per_input() -> None:
+    found = types(info("a", None, None), overrides={"a": ["rows", 5]})
+    assert found == ["f32[rows, 5]"]
+
+
+def test_a_shape_can_be_given_where_the_model_has_none() -> None:
+    value = ValueInfoProto(name="a")
+    value.type.tensor_type.elem_type = TensorProto.FLOAT
+    with pytest.raises(UnsupportedError, match="even its rank"):
+        Dimensions([value]).type_of(value)
+    assert types(value, overrides={"a": [2, "n"]}) == ["f32[2, n]"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"c": [1]}, "no input of the model"),
+        ({"a": [1]}, "has rank 1, the model has 2"),
+        ({"a": [1, 5]}, "has 5 for axis 1, the model has 4"),
+        ({"a": [1, 4], "b": [2]}, "gives dimension 'n' as 1 and as 2"),
+    ],
+)
+def test_overrides_that_do_not_fit_the_model_are_refused(
+    overrides: InputShapes, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        types(info("a", "n", 4), info("b", "n"), overrides=overrides)
+
+
+def test_inputs_that_are_no_tensors_are_unsupported() -> None:
+    value = ValueInfoProto(name="a", type=TypeProto(sequence_type=TypeProto.Sequence()))
+    with pytest.raises(UnsupportedError, match="type sequence"):
+        Dimensions([value]).type_of(value)
+
+
+def test_a_type_survives_the_way_to_onnx_and_back() -> None:
+    value = info("a", "n", 4)
+    type_ = Dimensions([value]).type_of(value)
+    assert str(described(type_proto(type_, TensorProto.FLOAT))) == "f32[n, 4]"
