@@ -383,7 +383,7 @@ class _Run:
             self.env[loop.var.name] = step
             inside = np.asarray(step < extent)
             self.body(loop.body, inside if guard is None else inside & guard)
-        del self.env[loop.var.name]
+        self.env.pop(loop.var.name, None)
 
     def _parallel(self, loop: For, extent: int) -> bool:
         if self.vector_size * extent > _AXIS_LIMIT:

@@ -161,6 +161,10 @@ def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
         (substitute_dim(x, plain), substitute_dim(y, renamed))
         for x, y in zip(first.indices, second.indices, strict=True)
     ]
+    if len(pairs) > 1:
+        # The position in memory sees through indices that were split off one loop (i // n, i % n).
+        xs, ys = zip(*pairs, strict=True)
+        pairs.append((_position(first.buffer, xs), _position(second.buffer, ys)))
     pending = {
         var.name: Symbol(var.name, var.lower, _most(upper(var, first), upper(var, second)))
         for var in shared
@@ -173,6 +177,13 @@ def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
             for name in _determined(x, y, pending):
                 progress = pending.pop(name, None) is not None or progress
     return not pending
+
+
+def _position(buffer: Buffer, indices: Sequence[Dim]) -> Dim:
+    position: Dim = 0
+    for extent, index in zip(buffer.shape, indices, strict=True):
+        position = position * extent + index
+    return position
 
 
 def _most(left: int | None, right: int | None) -> int | None:

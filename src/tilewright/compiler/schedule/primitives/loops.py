@@ -28,6 +28,7 @@ from tilewright.compiler.kernel.ir import (
     Store,
 )
 from tilewright.compiler.kernel.rewrite import (
+    FreshNames,
     Rewriter,
     loops,
     rename_loops,
@@ -230,12 +231,14 @@ def _check_permutable(kernel: Kernel, nest: Sequence[For]) -> None:
         )
 
 
-def copy_of(kernel: Kernel, body: Body, original: Statement) -> tuple[Kernel, Body]:
+def copy_of(
+    kernel: Kernel, body: Body, original: Statement, names: FreshNames | None = None
+) -> tuple[Kernel, Body]:
     """`body`, made from `original`, with its own loop names and copies of its private buffers.
 
     Buffers that other code reads stay shared.  The kernel is that with the new buffers.
     """
-    names = names_of(kernel)
+    names = names or names_of(kernel)
     own = {
         b: Buffer(names.fresh(b.name), b.dtype, b.shape, b.space, b.data)
         for b in private_buffers(body)
@@ -455,7 +458,7 @@ def split_powers(kernel: Kernel, loop: str, largest: int) -> Kernel:
         body = substitute(old.body, {loop: start + reference(inner.var)})
         made: Body = (with_inner(block, (with_inner(inner, body),)),)
         if size != largest:
-            kernel, made = copy_of(kernel, made, old)
+            kernel, made = copy_of(kernel, made, old, names)
         parts.extend(made)
         size //= 2
     return rewrite(kernel, old, parts)

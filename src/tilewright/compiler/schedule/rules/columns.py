@@ -132,7 +132,8 @@ def _simple(
     order = [*outer[:-1], pair[0], *outer[-1:], *tile] if row else [*outer, pair[0], *tile]
     s.apply(reorder, order)
     inside = order[-len(tile)]
-    s.attempt(specialize, pair[1], inside)
+    tail = "exact" if isinstance(inner.extent, int) else "guarded"
+    s.attempt(specialize, pair[1], inside, tail)
     for loop in [x for x in loops(s.kernel.body) if _is(x, _ROW)]:
         s.attempt(specialize, loop.var.name)
     micro = MicroKernel(total="", left="", right="", lanes=lanes, target=target)

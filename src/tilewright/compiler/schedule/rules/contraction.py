@@ -151,10 +151,12 @@ class _Rule:
         names = (self.s.fresh("panel"), self.s.fresh(_LANE))
         if isinstance(width, int) and width <= tile.columns:
             # One name for all micro-kernels: a split by the whole width renames the loop.
-            self.s.apply(split, self.lane, width, into=names)
+            self.s.apply(split, self.lane, max(1, width), into=names)
+            self.panels.append(names[0])
         else:
             self.s.apply(split, self.lane, tile.columns, into=names)
-        self.panels.append(names[0])
+            self.batches += self.panels
+            self.panels = [names[0]]
         self.lane = names[1]
 
     def _split_rows(self, tile: Tile) -> list[str]:
@@ -183,7 +185,7 @@ class _Rule:
         if not isinstance(extent, int) or extent > 2 * most:
             return most
         if extent <= most:
-            return extent
+            return max(1, extent)
         # Two tiles: as equal as possible.
         return -(-extent // 2)
 
@@ -193,9 +195,9 @@ class _Rule:
         """Order the loops: workgroups, panels, row tiles, the tile itself."""
         s = self.s
         blocks = self._blocks(tile)
+        # What is fused must stand side by side.
+        s.apply(reorder, [*self.batches, *self.rows, *self.panels, *row_tiles, self.lane])
         panel = self._fuse(self.panels)
-        # Reorder first so that what is fused stands side by side.
-        s.apply(reorder, [*self.batches, *self.rows, panel, *row_tiles, self.lane])
         outer_rows = self.rows[:-1] if len(self.rows) > 1 else self.rows
         inner_rows = self.rows[-1:] if len(self.rows) > 1 else []
         row = self._fuse(outer_rows) if outer_rows else None

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
+from tilewright.base.errors import ScheduleError
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import For, If, LoopKind, Space, Statement
 from tilewright.compiler.kernel.rewrite import buffers_read, loops
@@ -211,6 +212,8 @@ def _schedule_step(s: Schedule, step: str, depth: int, micro: MicroKernel) -> No
     """One step: the right operand's vectors and one element per row, each loaded once."""
     nest = chain(find(s.kernel, step))[1 : depth + 1]
     tile = [x.var.name for x in nest]
+    if len(tile) < depth:
+        raise ScheduleError(f"the tile inside '{step}' is not a perfect nest")
     vector, lane = tile[-2], tile[-1]
     first = tile[0]
     s.attempt(cache_read, micro.right, first)
@@ -223,7 +226,7 @@ def _schedule_step(s: Schedule, step: str, depth: int, micro: MicroKernel) -> No
             continue
         if loop.extent == micro.lanes and _is_lane(s, name, lane):
             s.apply(vectorize, name)
-        else:
+        elif isinstance(loop.extent, int):
             s.apply(unroll, name)
 
 

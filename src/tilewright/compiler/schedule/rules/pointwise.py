@@ -15,6 +15,7 @@ from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import Body, For, If, Load, Statement, Store
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.schedule.primitives import (
+    expand,
     fuse,
     reorder,
     specialize,
@@ -197,15 +198,25 @@ def _masks(target: Target) -> bool:
 
 def lanes_of(s: Schedule, name: str, lanes: int) -> None:
     """Cut a loop into vectors, written out when their number is known."""
-    extent = find(s.kernel, name).extent
-    if extent == lanes:
-        s.attempt(vectorize, name)
+    if find(s.kernel, name).extent == lanes:
+        _vector(s, name)
         return
     vector, lane = s.fresh("v"), s.fresh("lane")
     s.apply(split, name, lanes, into=(vector, lane))
-    if isinstance(find(s.kernel, vector).extent, int):
+    if _vector(s, lane) and isinstance(find(s.kernel, vector).extent, int):
         s.apply(unroll, vector)
-    s.attempt(vectorize, lane)
+
+
+def _vector(s: Schedule, lane: str) -> bool:
+    """Make lanes of a loop, with private values in vectors where it has any."""
+    if s.attempt(vectorize, lane):
+        return True
+    before = s.kernel
+    s.attempt(expand, lane)
+    if s.attempt(vectorize, lane):
+        return True
+    s.kernel = before
+    return False
 
 
 def _chunk(effort: int, width: int) -> int:
