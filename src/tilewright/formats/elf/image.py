@@ -22,6 +22,7 @@ from tilewright.formats.elf.objects import read_file_header
 PAGE_BYTES: Final = 4096
 MAX_SPAN_BYTES: Final = 1 << 31
 _MAX_PROGRAM_HEADERS: Final = 64
+_LARGEST_PAGE_BYTES: Final = 1 << 16
 
 
 @final
@@ -384,12 +385,13 @@ def _relro(loaded: _Loaded, programs: Sequence[tuple[int, ...]]) -> tuple[int, i
     if len(ranges) > 1:
         raise loaded.error(f"{len(ranges)} read-only-after-relocation ranges, expected one")
     address, size = ranges[0]
-    # The range may reach to the end of its last page, further than the segment itself.
+    # Linkers round the range up to the largest page of the machine; nothing but the segment's
+    # own pages is meant, and nothing else may be made read-only.
     segment = loaded.check(address, 1, "read-only-after-relocation range")
     end = segment.address + segment.memory_bytes
     page_end = (end + PAGE_BYTES - 1) & -PAGE_BYTES
-    if address + size > max(page_end, end) and address + size - end > 65536:
+    if address + size > page_end + _LARGEST_PAGE_BYTES:
         raise loaded.error(
             "the read-only-after-relocation range is larger than its segment"
         )
-    return address, size
+    return address, min(address + size, page_end) - address

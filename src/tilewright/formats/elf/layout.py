@@ -80,9 +80,9 @@ def output_name(section: InputSection) -> str:
         return ".text"
     if not flags & elf.SHF_WRITE:
         return ".rodata"
-    if section.section.name.startswith(".data.rel.ro"):
-        return ".data.rel.ro"
-    return ".bss" if section.section.type == elf.SHT_NOBITS else ".data"
+    if section.section.type == elf.SHT_NOBITS:
+        return ".bss"
+    return ".data.rel.ro" if section.section.name.startswith(".data.rel.ro") else ".data"
 
 
 def gather(inputs: Iterable[InputSection], page_bytes: int) -> list[OutputSection]:

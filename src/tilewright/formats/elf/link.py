@@ -340,8 +340,10 @@ def _relative_entries(linker: _Linker) -> bytes:
         for index, target in enumerate(linker.slot_targets)
         if not target.is_constant
     ]
+    wrap = 1 << 63  # addresses count modulo 2⁶⁴, the field is signed
     return b"".join(
-        elf.RELOCATION.pack(offset, relative, addend) for offset, addend in sorted(entries)
+        elf.RELOCATION.pack(offset, relative, (addend + wrap) % (2 * wrap) - wrap)
+        for offset, addend in sorted(entries)
     )
 
 

@@ -15,6 +15,7 @@ from tilewright.base.errors import ArchiveError
 from tilewright.formats.byte_view import Buffer, ByteView
 
 _MAX_ALIGNMENT: Final = 1 << 16
+_MAX_SECTION_BYTES: Final = 1 << 31
 
 
 @final
@@ -196,6 +197,10 @@ def _section_names(
 
 def _contents(view: ByteView, section: _RawSection, name: str) -> memoryview:
     if section.type in (elf.SHT_NULL, elf.SHT_NOBITS):
+        if section.size > _MAX_SECTION_BYTES:
+            raise ArchiveError(
+                f"section '{name}' has {section.size} bytes", location=view.location
+            )
         return view.data[:0]
     return view.sub(section.offset, section.size, f"section '{name}'")
 

@@ -115,6 +115,11 @@ class Resolution:
             )
         if symbol.section == elf.SHN_ABS:
             return Target(symbol.name, None, symbol.value, symbol.size)
+        if symbol.section >= elf.SHN_LORESERVE:
+            raise ArchiveError(
+                f"symbol '{symbol.name}' lies in the reserved section {symbol.section:#x}",
+                location=where,
+            )
         section = self.sections[owner][symbol.section]
         if section is None:
             name = self.objects[owner].sections[symbol.section].name
@@ -189,6 +194,15 @@ def _is_loaded(item: ObjectFile, section: ObjectSection) -> bool:
     if section.flags & both == both:
         raise ArchiveError(
             f"section '{section.name}' is both writable and executable", location=item.name
+        )
+    if (
+        section.type == elf.SHT_NOBITS
+        and not section.flags & elf.SHF_WRITE
+        and section.size
+    ):
+        raise ArchiveError(
+            f"section '{section.name}' has no contents but cannot be written",
+            location=item.name,
         )
     if section.type not in _LOADED_TYPES and section.size:
         raise ArchiveError(

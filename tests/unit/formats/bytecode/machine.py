@@ -17,7 +17,7 @@ Trace = list[tuple[object, ...]]
 MASK = (1 << 64) - 1
 
 
-class OutOfSteps(Exception):
+class OutOfStepsError(Exception):
     """The function loops for longer than the test wants to wait."""
 
 
@@ -33,7 +33,7 @@ class World:
     def step(self) -> None:
         self.steps -= 1
         if self.steps < 0:
-            raise OutOfSteps
+            raise OutOfStepsError
 
     def new(self) -> str:
         self.objects += 1

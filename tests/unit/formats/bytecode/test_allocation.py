@@ -20,7 +20,13 @@ from tilewright.formats.bytecode.verifier import (
     verify_function,
 )
 from tilewright.formats.calling_convention import parse_calling_convention
-from unit.formats.bytecode.machine import Frame, OutOfSteps, World, run_code, run_drafts
+from unit.formats.bytecode.machine import (
+    Frame,
+    OutOfStepsError,
+    World,
+    run_code,
+    run_drafts,
+)
 
 CONVENTIONS = ["0v_r", "0rIr_r", "0rIi_v", "0v_i", "0rr_rI"]
 CALLS = {
@@ -159,11 +165,11 @@ def test_sharing_registers_changes_nothing_and_no_reference_is_lost(seed: int) -
         frame.words[2] = 1
         try:
             expected = run_drafts(build._blocks, arguments, virtual)
-        except OutOfSteps:
+        except OutOfStepsError:
             expected = None
         try:
             got = run_code(function.code, frame, real, CALLS, ["ref", "i64"])
-        except OutOfSteps:
+        except OutOfStepsError:
             got = None
         length = min(len(virtual.trace), len(real.trace))
         assert real.trace[:length] == virtual.trace[:length]

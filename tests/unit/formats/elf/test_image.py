@@ -117,6 +117,17 @@ def test_dynamic_tables_that_cannot_be_honoured_are_refused(
         parse_image(changed(image, dynamic_entry(image, tag), "<Q", replacement))
 
 
+def test_only_pages_of_the_segment_become_read_only(image: bytes) -> None:
+    place = next(p for p in program_headers(image) if image[p : p + 4] == b"R\xe5td")
+    relro = parse_image(image).relro
+    assert relro is not None
+    start, size = relro
+    assert (start + size) % 4096 == 0
+    assert parse_image(changed(image, place + 40, "<Q", size + 5000)).relro == relro
+    with pytest.raises(ArchiveError, match="larger than its segment"):
+        parse_image(changed(image, place + 40, "<Q", 1 << 20))
+
+
 def test_an_import_is_refused_by_name(image: bytes) -> None:
     table = dynamic_entry(image, 6)
     symbols = struct.unpack_from("<Q", image, table + 8)[0]
