@@ -342,7 +342,9 @@ def order_moves(
     """
     stays = {target for source, target in moves if _bare(source) == target}
     empties = {_bare(source) for source, _ in moves if source != _bare(source)} - stays
-    pending = [(_bare(source), target) for source, target in moves if _bare(source) != target]
+    pending = [
+        (_bare(source), target) for source, target in moves if _bare(source) != target
+    ]
     ordered: list[tuple[int, int]] = []
     used_scratch = False
     while pending:

@@ -159,35 +159,41 @@ def test_local_names_stay_for_disassemblers_unless_told(compile_ir: Compile) -> 
     assert list(parse_image(bare).symbols) == EXPORTS
 
 
+UNDEFINED = """
+declare void @memset_of_nobody()
+define void @main() { call void @memset_of_nobody()
+  ret void }
+"""
+THREAD_LOCAL = """
+@t = thread_local global i32 0
+define i32 @main() { %p = load i32, ptr @t
+  ret i32 %p }
+"""
+COMMON = """
+@c = common global i32 0
+define ptr @main() { ret ptr @c }
+"""
+CONSTRUCTOR = """
+%entry = type { i32, ptr, ptr }
+@llvm.global_ctors = appending global [1 x %entry] [%entry { i32 1, ptr @main, ptr null }]
+define void @main() { ret void }
+"""
+INDIRECT = """
+@i = ifunc i32 (i32), ptr @resolver
+define ptr @resolver() { ret ptr null }
+define i32 @main() { %r = call i32 @i(i32 1)
+  ret i32 %r }
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (
-            "declare void @memset_of_nobody()\n"
-            "define void @main() { call void @memset_of_nobody()\n ret void }",
-            "undefined symbol 'memset_of_nobody', used by section '.text'",
-        ),
-        (
-            "@t = thread_local global i32 0\n"
-            "define i32 @main() { %p = load i32, ptr @t\n ret i32 %p }",
-            "thread-local",
-        ),
-        (
-            "@c = common global i32 0\ndefine ptr @main() { ret ptr @c }",
-            "'c' is a common block",
-        ),
-        (
-            "@llvm.global_ctors = appending global [1 x { i32, ptr, ptr }] "
-            "[{ i32, ptr, ptr } { i32 1, ptr @main, ptr null }]\n"
-            "define void @main() { ret void }",
-            "constructors",
-        ),
-        (
-            "@i = ifunc i32 (i32), ptr @resolver\n"
-            "define ptr @resolver() { ret ptr null }\n"
-            "define i32 @main() { %r = call i32 @i(i32 1)\n ret i32 %r }",
-            "'i' is an indirect function",
-        ),
+        (UNDEFINED, "undefined symbol 'memset_of_nobody', used by section '.text'"),
+        (THREAD_LOCAL, "thread-local"),
+        (COMMON, "'c' is a common block"),
+        (CONSTRUCTOR, "constructors"),
+        (INDIRECT, "'i' is an indirect function"),
         ("define void @other() { ret void }", "symbol 'main' is to be exported"),
     ],
 )

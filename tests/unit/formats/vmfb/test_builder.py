@@ -21,7 +21,7 @@ def test_equal_things_are_stored_once() -> None:
 def test_an_import_has_one_signature() -> None:
     build = ModuleBuilder("m")
     build.import_("hal.f", "0i_i")
-    with pytest.raises(InternalError, match="'hal.f' has two signatures"):
+    with pytest.raises(InternalError, match=r"'hal\.f' has two signatures"):
         build.import_("hal.f", "0I_i")
 
 
