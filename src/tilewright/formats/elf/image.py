@@ -58,10 +58,14 @@ class ImageRelocation:
 
 
 class Patch(NamedTuple):
-    """Store the 64-bit `value` at `address` (both absolute)."""
+    """Store the 64-bit `value` at `address` (both absolute).
+
+    `moves` says that the value is an address in the image, so another bias gives another value.
+    """
 
     address: int
     value: int
+    moves: bool
 
 
 @final
@@ -106,9 +110,10 @@ class ElfImage:
         """What to store where when address 0 of the image lies at `bias`."""
         relative = MACHINES[self.machine].dynamic.relative
         for item in self.relocations:
-            base = bias if item.type == relative or item.symbol else 0
-            value = (item.value if item.type != relative else 0) + item.addend + base
-            yield Patch(bias + item.offset, value & 0xFFFF_FFFF_FFFF_FFFF)
+            moves = item.type == relative or bool(item.symbol)
+            value = item.addend + (0 if item.type == relative else item.value)
+            value += bias if moves else 0
+            yield Patch(bias + item.offset, value & 0xFFFF_FFFF_FFFF_FFFF, moves)
 
 
 def parse_image(data: Buffer, location: str = "ELF image") -> ElfImage:

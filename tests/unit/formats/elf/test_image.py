@@ -51,6 +51,7 @@ def test_patches_are_absolute_addresses_and_values(image: bytes) -> None:
     for one, two in zip(first, second, strict=True):
         assert two.address - one.address == 0x10000
         assert two.value - one.value == 0x10000
+        assert one.moves
 
 
 def test_the_span_covers_whole_pages(image: bytes) -> None:
