@@ -384,7 +384,7 @@ def _where(operands: Operands, _: Attributes) -> Any:
 
 def _mod_rule(operands: Operands, attributes: Attributes) -> Any:
     if attributes.get("fmod") and not all(
-        _nonnegative(v) for v in operands[0].elements.flat if not isinstance(v, Ratio)
+        not isinstance(v, int | Expr) or _nonnegative(v) for v in operands[0].elements.flat
     ):
         raise UndecidedError("sign of a remainder")
     if operands[0].dtype.is_float:

@@ -16,7 +16,7 @@ from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.emitter import Emitter
 from tilewright.compiler.frontends.onnx.movement import pad
 from tilewright.compiler.frontends.onnx.problems import UnsupportedError
-from tilewright.compiler.frontends.onnx.reduction import extreme_scalar, reduce
+from tilewright.compiler.frontends.onnx.reduction import extremes, reduce
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Build, Row, row
 from tilewright.compiler.frontends.onnx.values import Tensor
 
@@ -224,7 +224,7 @@ def _max_pool(call: Call) -> list[Tensor | None]:
     }
     column_major = call.integer("storage_order", 0)
     if not call.wants(1):
-        padded = apply_pads(e, x, found, extreme_scalar(e, x.dtype, lowest=True))
+        padded = apply_pads(e, x, found, extremes(e, x.dtype)[0])
         return [e.op("max_pool", padded, **attributes)]
     if not found.has_fixed_pads:
         raise UnsupportedError("indices with 'auto_pad' of a dynamic dimension")

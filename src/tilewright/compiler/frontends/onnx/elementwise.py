@@ -143,10 +143,6 @@ def _is_inf(call: Call) -> Tensor:
     )
 
 
-def _not_greater(op: str) -> Build:
-    return lambda call: call.emitter.op(op, call.tensor(0), call.tensor(1))
-
-
 def convert(e: Emitter, x: Tensor, dtype: DType, *, saturate: bool = True) -> Tensor:
     """`x` as `dtype` by ONNX's rules: integers wrap, only 8-bit floats saturate on request."""
     if x.dtype == dtype:

@@ -15,11 +15,11 @@ from typing import Final, final
 
 import numpy as np
 
+import tilewright.compiler.frontends.onnx.contents as known
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, ModelError
 from tilewright.base.symbolic import Dim, Expr
-from tilewright.compiler.frontends.onnx import contents as known
 from tilewright.compiler.frontends.onnx.contents import Contents, Ratio, UndecidedError
 from tilewright.compiler.frontends.onnx.values import Tensor
 from tilewright.compiler.graph.ir import UNKNOWN_LOCATION, Graph, Location, Node, Value
@@ -221,11 +221,12 @@ class Emitter:
         wanted = tuple(shape)
         if x.shape == wanted:
             return x
-        if x.array is not None and all(isinstance(d, int) for d in wanted):
+        sizes = [d for d in wanted if isinstance(d, int)]
+        if x.array is not None and len(sizes) == len(wanted):
             # A view, so that reshaped weights stay memory-mapped.
-            if math.prod(wanted) != x.array.size:
+            if math.prod(sizes) != x.array.size:
                 raise ModelError(f"cannot reshape {x.type} to {list(wanted)}")
-            return self.constant(x.array.reshape(wanted), x.name)
+            return self.constant(x.array.reshape(sizes), x.name)
         return self.op("reshape", x, shape=wanted)
 
     def transpose(self, x: Tensor, perm: Sequence[int]) -> Tensor:

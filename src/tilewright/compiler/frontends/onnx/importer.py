@@ -9,7 +9,7 @@ one pass finds all of them.  Not the rows, not the reading of files.  Called by 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 from onnx import (
@@ -17,15 +17,17 @@ from onnx import (
     FunctionProto,
     GraphProto,
     NodeProto,
+    SparseTensorProto,
+    TensorProto,
     TypeProto,
     ValueInfoProto,
     defs,
 )
 
+import tilewright.compiler.frontends.onnx.table as table
 from tilewright.base import symbolic
 from tilewright.base.errors import InternalError, ModelError, TilewrightError, UserError
 from tilewright.base.text import did_you_mean
-from tilewright.compiler.frontends.onnx import table
 from tilewright.compiler.frontends.onnx.attributes import AttributeReader, text_of
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.emitter import Emitter
@@ -128,16 +130,17 @@ class Importer:
             record.reasons.append(error.message)
 
     def _initializers(self, proto: GraphProto, scope: Scope) -> None:
-        named = [(text_of(t.name), t, None) for t in proto.initializer]
-        named += [(text_of(s.values.name), None, s) for s in proto.sparse_initializer]
+        stored: list[tuple[str, TensorProto | SparseTensorProto]] = [
+            (text_of(t.name), t) for t in proto.initializer
+        ]
+        stored += [(text_of(s.values.name), s) for s in proto.sparse_initializer]
         storage = self.model.storage
-        for name, tensor, sparse in named:
+        for name, tensor in stored:
             try:
-                array = (
-                    to_array(tensor, storage)
-                    if tensor is not None
-                    else sparse_to_array(sparse, storage)
-                )
+                if isinstance(tensor, TensorProto):
+                    array = to_array(tensor, storage)
+                else:
+                    array = sparse_to_array(tensor, storage)
                 self.weight_bytes += array.nbytes
                 scope.names[name] = self.emitter.constant(array, name)
             except TilewrightError as error:
@@ -515,7 +518,8 @@ def _without(node: NodeProto, absent: set[str]) -> NodeProto:
     return copy
 
 
-def _schema(domain: str, op: str, opset: int) -> defs.OpSchema | None:
+def _schema(domain: str, op: str, opset: int) -> Any:
+    """The ONNX schema of an op, or None; onnx's type stubs lack its function methods."""
     try:
         return defs.get_schema(op, opset, domain)
     except (defs.SchemaError, ValueError, TypeError):

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.compiler.frontends.onnx.call import Call
@@ -19,6 +17,7 @@ from tilewright.compiler.frontends.onnx.contraction import matmul
 from tilewright.compiler.frontends.onnx.convolution import conv
 from tilewright.compiler.frontends.onnx.elementwise import convert
 from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.reduction import extremes
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.frontends.onnx.tensors import dtype_of
 from tilewright.compiler.frontends.onnx.values import Tensor
@@ -107,8 +106,7 @@ def requantize(
     scaled = e.op("round", e.op("mul", e.cast(total, dtypes.f32), factor))
     if zero is not None:
         scaled = e.op("add", scaled, e.cast(_need(_scalar_like(e, zero)), dtypes.f32))
-    info = np.iinfo(dtype.numpy)
-    low, high = e.scalar(info.min, dtypes.f32), e.scalar(info.max, dtypes.f32)
+    low, high = (e.cast(t, dtypes.f32) for t in extremes(e, dtype))
     return e.cast(e.op("clip", scaled, low, high), dtype)
 
 

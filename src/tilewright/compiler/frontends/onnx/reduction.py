@@ -197,12 +197,12 @@ def _hardmax(call: Call) -> Tensor:
     return e.reshape(hot, x.shape)
 
 
-def extreme_scalar(e: Emitter, dtype: DType, *, lowest: bool) -> Tensor:
-    """The smallest or largest number of a type (infinite for floats)."""
+def extremes(e: Emitter, dtype: DType) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest number of a type (infinite for floats)."""
     if dtype.is_float:
-        return e.scalar(-np.inf if lowest else np.inf, dtype)
-    info = np.iinfo(dtype.numpy)
-    return e.scalar(int(info.min if lowest else info.max), dtype)
+        return e.scalar(-np.inf, dtype), e.scalar(np.inf, dtype)
+    top = (1 << (dtype.bits - dtype.is_signed)) - 1
+    return e.scalar(-top - 1 if dtype.is_signed else 0, dtype), e.scalar(top, dtype)
 
 
 ROWS: Final[tuple[Row, ...]] = (

@@ -7,6 +7,7 @@ Source: ONNX operator reference (Operators.md), per op in the row.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -162,10 +163,10 @@ def _range(call: Call) -> Tensor:
     arrays = [c.constant for c in (start, limit, delta)]
     e = call.emitter
     if all(a is not None for a in arrays):
-        first, last, step = (a.reshape(())[()] for a in arrays if a is not None)
+        first, last, step = (a.reshape(-1).tolist()[0] for a in arrays if a is not None)
         if step == 0:
             raise ModelError("step is zero")
-        count = max(int(np.ceil((float(last) - float(first)) / float(step))), 0)
+        count = max(math.ceil((last - first) / step), 0)
         if count <= 1 << 16:
             return e.constant((first + step * np.arange(count)).astype(dtype.numpy))
     length = _range_length(start, limit, delta)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.base import symbolic
 from tilewright.base.dtypes import DType
@@ -21,10 +22,10 @@ from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import Row, row
 from tilewright.compiler.frontends.onnx.tensors import dtype_of
 from tilewright.compiler.frontends.onnx.values import Tensor
-from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.ops.shapes import normal_axis
 
 MAX_LENGTH: Final = 4096
+Numbers = NDArray[np.float64]
 
 
 def _parts(e: Emitter, x: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -32,8 +33,10 @@ def _parts(e: Emitter, x: Tensor) -> tuple[Tensor, Tensor | None]:
     last = x.rank - 1
     if x.shape[last] not in (1, 2):
         raise ModelError(f"operand 1 has type {x.type}, expected a last axis of 1 or 2")
-    pieces = [e.squeeze(e.slice(x, last, i, 1), (last,)) for i in range(x.shape[last])]
-    return pieces[0], pieces[1] if len(pieces) > 1 else None
+    real = e.squeeze(e.slice(x, last, 0, 1), (last,))
+    if x.shape[last] == 1:
+        return real, None
+    return real, e.squeeze(e.slice(x, last, 1, 1), (last,))
 
 
 def _sized(e: Emitter, x: Tensor, axis: int, length: int) -> Tensor:
@@ -48,14 +51,14 @@ def _sized(e: Emitter, x: Tensor, axis: int, length: int) -> Tensor:
     return pad(e, x, amounts, "constant", e.scalar(0, x.dtype))
 
 
-def _waves(rows: int, columns: int, length: int) -> tuple[Array, Array]:
+def _waves(rows: int, columns: int, length: int) -> tuple[Numbers, Numbers]:
     """Cosine and sine of `2 pi r c / length`; the product is reduced first, for accuracy."""
     turns = np.outer(np.arange(rows), np.arange(columns)) % length
     angle = 2 * np.pi * turns / length
     return np.cos(angle), np.sin(angle)
 
 
-def _matrix(e: Emitter, values: Array, dtype: DType) -> Tensor:
+def _matrix(e: Emitter, values: Numbers, dtype: DType) -> Tensor:
     return e.constant(values.astype(dtype.numpy))
 
 

@@ -9,41 +9,39 @@ from collections.abc import Iterable
 from typing import Final
 
 from tilewright.base.errors import InternalError
-from tilewright.compiler.frontends.onnx import (
-    attention,
-    contraction,
-    control,
-    convolution,
-    elementwise,
-    movement,
-    normalization,
-    quantization,
-    recurrent,
-    reduction,
-    resize,
-    sampling,
-    sequences,
-    shapes,
-    signal,
-)
+from tilewright.compiler.frontends.onnx.attention import ROWS as ATTENTION
+from tilewright.compiler.frontends.onnx.contraction import ROWS as CONTRACTION
+from tilewright.compiler.frontends.onnx.control import ROWS as CONTROL
+from tilewright.compiler.frontends.onnx.convolution import ROWS as CONVOLUTION
+from tilewright.compiler.frontends.onnx.elementwise import ROWS as ELEMENTWISE
+from tilewright.compiler.frontends.onnx.movement import ROWS as MOVEMENT
+from tilewright.compiler.frontends.onnx.normalization import ROWS as NORMALIZATION
+from tilewright.compiler.frontends.onnx.quantization import ROWS as QUANTIZATION
+from tilewright.compiler.frontends.onnx.recurrent import ROWS as RECURRENT
+from tilewright.compiler.frontends.onnx.reduction import ROWS as REDUCTION
+from tilewright.compiler.frontends.onnx.resize import ROWS as RESIZE
 from tilewright.compiler.frontends.onnx.row import Row
+from tilewright.compiler.frontends.onnx.sampling import ROWS as SAMPLING
+from tilewright.compiler.frontends.onnx.sequences import ROWS as SEQUENCES
+from tilewright.compiler.frontends.onnx.shapes import ROWS as SHAPES
+from tilewright.compiler.frontends.onnx.signal import ROWS as SIGNAL
 
 _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
-    attention.ROWS,
-    contraction.ROWS,
-    control.ROWS,
-    convolution.ROWS,
-    elementwise.ROWS,
-    movement.ROWS,
-    normalization.ROWS,
-    quantization.ROWS,
-    recurrent.ROWS,
-    reduction.ROWS,
-    resize.ROWS,
-    sampling.ROWS,
-    sequences.ROWS,
-    shapes.ROWS,
-    signal.ROWS,
+    ATTENTION,
+    CONTRACTION,
+    CONTROL,
+    CONVOLUTION,
+    ELEMENTWISE,
+    MOVEMENT,
+    NORMALIZATION,
+    QUANTIZATION,
+    RECURRENT,
+    REDUCTION,
+    RESIZE,
+    SAMPLING,
+    SEQUENCES,
+    SHAPES,
+    SIGNAL,
 )
 
 

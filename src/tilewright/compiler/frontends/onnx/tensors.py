@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Final, final
 
 import numpy as np
+from numpy.typing import NDArray
 from onnx import SparseTensorProto, TensorProto
 
 from tilewright.base import dtypes
@@ -201,7 +202,7 @@ def _from_bytes(data: memoryview, dtype: DType, shape: tuple[int, ...]) -> Array
     return np.frombuffer(data, dtype.numpy).reshape(shape)
 
 
-def _unpack(packed: Array, dtype: DType, shape: tuple[int, ...]) -> Array:
+def _unpack(packed: NDArray[np.uint8], dtype: DType, shape: tuple[int, ...]) -> Array:
     """One element per byte from two per byte, low half first."""
     halves = np.stack([packed & 15, packed >> 4], axis=-1).reshape(-1)
     values = halves[: math.prod(shape)].reshape(shape)
@@ -238,14 +239,16 @@ def sparse_to_array(sparse: SparseTensorProto, storage: Storage) -> Array:
     """
     shape = shape_of(sparse.dims, 1 << 32)
     values = to_array(sparse.values, storage).reshape(-1)
-    indices = to_array(sparse.indices, storage)
-    if indices.dtype != np.int64:
+    stored = to_array(sparse.indices, storage)
+    if stored.dtype != np.int64:
         raise ModelError("sparse tensor has indices that are not int64")
+    indices = stored.astype(np.int64)
+    flat: NDArray[np.int64]
     if indices.ndim == 2 and indices.shape == (len(values), len(shape)):
         upper = np.array(shape, np.int64)
         if np.any(indices < 0) or np.any(indices >= upper):
             raise ModelError(f"sparse tensor has indices outside {list(shape)}")
-        flat = np.ravel_multi_index(tuple(indices.T), shape) if shape else indices[:, 0]
+        flat = np.asarray(np.ravel_multi_index(tuple(indices.T), shape), np.int64)
     elif indices.shape == (len(values),):
         flat = indices
     else:
