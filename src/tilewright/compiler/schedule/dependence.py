@@ -165,6 +165,7 @@ def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
         # The position in memory sees through indices that were split off one loop (i // n, i % n).
         xs, ys = zip(*pairs, strict=True)
         pairs.append((_position(first.buffer, xs), _position(second.buffer, ys)))
+        pairs.extend(_joined_digits(pairs))
     pending = {
         var.name: Symbol(var.name, var.lower, _most(upper(var, first), upper(var, second)))
         for var in shared
@@ -177,6 +178,33 @@ def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
             for name in _determined(x, y, pending):
                 progress = pending.pop(name, None) is not None or progress
     return not pending
+
+
+def _joined_digits(pairs: Sequence[tuple[Dim, Dim]]) -> list[tuple[Dim, Dim]]:
+    """Pairs of `e` where one index is `e // c` and another `e % c`, up to constants."""
+    found: list[tuple[Dim, Dim]] = []
+    digits = [(_digit(x), _digit(y)) for x, y in pairs]
+    for x, y in digits:
+        if x is None or y is None or x[1] != "floordiv" or y[1] != "floordiv":
+            continue
+        for u, v in digits:
+            if u is None or v is None or u[1] != "mod" or v[1] != "mod":
+                continue
+            same = x[2] == u[2] and x[3] == u[3] and y[2] == v[2] and y[3] == v[3]
+            if same and x[3] == y[3] and x[0] == y[0] and u[0] == v[0]:
+                found.append((x[2], y[2]))
+    return found
+
+
+def _digit(index: Dim) -> tuple[Dim, str, Dim, Dim] | None:
+    """(constant, op, left, right) of an index `left op right + constant`."""
+    if isinstance(index, int) or len(index.terms) != 1:
+        return None
+    ((monomial, factor),) = index.terms
+    atom = monomial[0]
+    if factor != 1 or len(monomial) != 1 or not isinstance(atom, symbolic.Operation):
+        return None
+    return index.constant, atom.op, atom.left, atom.right
 
 
 def _position(buffer: Buffer, indices: Sequence[Dim]) -> Dim:

@@ -71,6 +71,7 @@ class _Blocks:
 
     panels: int
     tiles: int
+    panels_inside: bool = False
 
 
 @final
@@ -210,9 +211,12 @@ class _Rule:
             grid += block
         panel_block, panel = self._block(panel, blocks.panels)
         grid += panel_block
-        inside = [panel, *([row] if row else []), *inner_rows, *row_tiles, self.lane]
+        rows = [*([row] if row else []), *inner_rows]
+        # The right operand stays in the second level cache, or one panel of it does.
+        between = [*rows, panel] if blocks.panels_inside else [panel, *rows]
+        inside = [*between, *row_tiles, self.lane]
         s.apply(reorder, [*grid, *inside])
-        self.inside_panel = inside[1]
+        self.inside_panel = inside[inside.index(panel) + 1]
         return grid
 
     def _fuse(self, names: list[str]) -> str:
@@ -249,7 +253,7 @@ class _Rule:
         units = max(1, round(work / max(unit, 1e-3)))
         half = max(self.target.l2_bytes // 2, 1 << 15)
         if panels * panel_bytes <= half and panels <= units:
-            chosen = _Blocks(panels, max(1, units // panels))
+            chosen = _Blocks(panels, max(1, units // panels), panels_inside=True)
         else:
             most = max(1, half // max(1, rows_bytes))
             rows = max(1, min(tiles, most, units))
