@@ -116,10 +116,21 @@ def fold(value: Expression) -> Expression:
 def _fold_binary(value: Binary) -> Expression:
     if isinstance(value.left, Const) or isinstance(value.right, Const):
         if value.left.lanes == value.right.lanes:
-            return e.binary(value.op, value.left, value.right)
+            return _changed(value, e.binary(value.op, value.left, value.right))
     if value.op == "and" and value.dtype.is_bool and value.left is value.right:
         return value.left
     return value
+
+
+def _changed(old: Binary | Compare, new: Expression) -> Expression:
+    """`new`, or `old` itself when they are the same, so that sharing survives."""
+    same = (
+        isinstance(new, Binary | Compare)
+        and new.left is old.left
+        and new.right is old.right
+        and new.op == old.op
+    )
+    return old if same else new
 
 
 def _uniform_index(value: Expression) -> Dim | None:
@@ -146,7 +157,7 @@ def _interval(value: Expression) -> tuple[Dim, int] | None:
 def _fold_compare(value: Compare) -> Expression:
     if value.lanes == 1:
         if value.left.lanes == value.right.lanes == 1:
-            return e.compare(value.op, value.left, value.right)
+            return _changed(value, e.compare(value.op, value.left, value.right))
         return value
     left, right = _interval(value.left), _interval(value.right)
     if left is None or right is None:

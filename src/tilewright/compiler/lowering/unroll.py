@@ -10,11 +10,11 @@ Called by `machine`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, final
 
 from tilewright.base import symbolic
-from tilewright.base.symbolic import Dim, Expr
+from tilewright.base.symbolic import Dim, Expr, Symbol
 from tilewright.compiler.kernel.ir import (
     Binary,
     Body,
@@ -38,10 +38,13 @@ from tilewright.compiler.kernel.ir import (
     walk,
 )
 from tilewright.compiler.kernel.rewrite import (
+    FreshNames,
     Rewriter,
+    body_symbols,
     children,
     expression_dims,
     payloads,
+    substitute,
     with_body,
     with_children,
 )
@@ -59,7 +62,10 @@ def unroll(kernel: Kernel) -> Kernel:
     names = frozenset(
         s.var.key for s in walk(body) if isinstance(s, For) and s.kind is LoopKind.UNROLL
     )
-    return with_body(kernel, _Expander(names).body(body) if names else body)
+    if not names:
+        return with_body(kernel, body)
+    taken = [symbol.name for symbol in (*kernel.dims, *body_symbols(body))]
+    return with_body(kernel, _Expander(names, taken).body(body))
 
 
 def _limit(body: Sequence[Statement]) -> Body:
@@ -89,8 +95,10 @@ def _limited(statement: Statement) -> tuple[Statement, int]:
 class _Expander:
     """Writes copies of statements under an assignment of numbers to loop variables."""
 
-    def __init__(self, names: frozenset[str]) -> None:
+    def __init__(self, names: frozenset[str], taken: Iterable[str]) -> None:
         self.names: frozenset[str] = names
+        self._fresh: FreshNames = FreshNames(taken)
+        self._copied: set[int] = set()
         self.env: dict[str, int] = {}
         self._free: dict[int, tuple[Expression, tuple[str, ...]]] = {}
         self._dim_free: dict[Dim, tuple[str, ...]] = {}
@@ -142,7 +150,13 @@ class _Expander:
         extent = self.dim(loop.extent)
         if extent == 0:
             return
-        out.append(For(loop.var, extent, self.body(loop.body), loop.kind, loop.reduction))
+        body = self.body(loop.body)
+        var = loop.var
+        if id(loop) in self._copied:
+            var = Symbol(self._fresh.fresh(var.key), var.lower, var.upper)
+            body = substitute(body, {loop.var.key: Expr.of_atom(var)})
+        self._copied.add(id(loop))
+        out.append(For(var, extent, body, loop.kind, loop.reduction))
 
     # --- indices ---------------------------------------------------------------------------
 
