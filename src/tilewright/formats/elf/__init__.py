@@ -7,6 +7,11 @@ constructors, no debug information.  Called by `compiler.codegen.llvm`, `compile
 `runtime.loaders`.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
 from tilewright.formats.elf.image import (
     ElfImage,
     ImageRelocation,
@@ -14,9 +19,11 @@ from tilewright.formats.elf.image import (
     Segment,
     parse_image,
 )
-from tilewright.formats.elf.link import link_shared
 from tilewright.formats.elf.machines import MACHINES, Machine
-from tilewright.formats.elf.objects import ObjectFile, parse_object
+
+if TYPE_CHECKING:
+    from tilewright.formats.elf.link import link_shared
+    from tilewright.formats.elf.objects import ObjectFile, parse_object
 
 __all__ = [
     "MACHINES",
@@ -30,3 +37,12 @@ __all__ = [
     "parse_image",
     "parse_object",
 ]
+
+# A runtime only loads images: the linker comes when it is asked for.
+_LATER: Final = {"link_shared": "link", "ObjectFile": "objects", "parse_object": "objects"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)

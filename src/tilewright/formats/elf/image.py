@@ -16,8 +16,8 @@ from typing import Final, NamedTuple, final
 import tilewright.formats.elf.structures as elf
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.byte_view import Buffer, ByteView
+from tilewright.formats.elf.header import read_file_header
 from tilewright.formats.elf.machines import MACHINES, Machine, machine_by_number
-from tilewright.formats.elf.objects import read_file_header
 
 PAGE_BYTES: Final = 4096
 MAX_SPAN_BYTES: Final = 1 << 31

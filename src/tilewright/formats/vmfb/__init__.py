@@ -4,7 +4,11 @@
 one; `decode_module` gives its verified instructions.
 """
 
-from tilewright.formats.vmfb.builder import ModuleBuilder
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
 from tilewright.formats.vmfb.code import decode_module
 from tilewright.formats.vmfb.module import (
     OPTIONAL,
@@ -27,7 +31,10 @@ from tilewright.formats.vmfb.module import (
 )
 from tilewright.formats.vmfb.reader import read_archive
 from tilewright.formats.vmfb.verifier import verify_module
-from tilewright.formats.vmfb.writer import archive_bytes, write_archive
+
+if TYPE_CHECKING:
+    from tilewright.formats.vmfb.builder import ModuleBuilder
+    from tilewright.formats.vmfb.writer import archive_bytes, write_archive
 
 __all__ = [
     "OPTIONAL",
@@ -54,3 +61,16 @@ __all__ = [
     "verify_module",
     "write_archive",
 ]
+
+# A runtime only reads: what writes comes when it is asked for.
+_LATER: Final = {
+    "ModuleBuilder": "builder",
+    "archive_bytes": "writer",
+    "write_archive": "writer",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
