@@ -28,7 +28,8 @@ class FoldConstants(GraphPass):
     """Replace a node by its value when all its operands are constants.
 
     Requires: nothing.  Ensures: types unchanged; no pure node on constants remains whose result
-    has at most `limit_bytes`, or at most `growth` times the bytes of its operands.
+    has at most `limit_bytes`, or at most `growth` times the bytes of its operands, or which are
+    the weights of a contraction.
 
     A constant that only folded nodes used is let go at once, so at any time there is one copy of
     the weights and the tensor at work.
@@ -44,12 +45,12 @@ class FoldConstants(GraphPass):
         count = 0
         with Editor(graph) as edit:
             for node in edit.nodes():
-                if self._folds(node):
+                if self._folds(node, edit):
                     _fold(node, edit)
                     count += 1
             return PassResult(edit.modified, {"folded": count} if count else {})
 
-    def _folds(self, node: Node) -> bool:
+    def _folds(self, node: Node, edit: Editor) -> bool:
         if node.regions or not has(node, Trait.PURE) or has(node, Trait.CONSTANT):
             return False
         arrays = [constant_of(v) for v in node.present_operands]
@@ -63,7 +64,20 @@ class FoldConstants(GraphPass):
                 return False
             size_bytes += size
         made_of = sum(_stored_bytes(a) for a in given)
-        return size_bytes <= max(self.limit_bytes, self.growth * made_of)
+        if size_bytes <= max(self.limit_bytes, self.growth * made_of):
+            return True
+        return _is_weight(node, edit)
+
+
+def _is_weight(node: Node, edit: Editor, depth: int = 8) -> bool:
+    """Whether a contraction takes the result, moved perhaps, as weights: those lie in memory."""
+    for value in node.results:
+        for user in edit.users(value):
+            if has(user, Trait.CONTRACTION) and user.operands[1] is value:
+                return True
+            if depth and has(user, Trait.MOVEMENT) and _is_weight(user, edit, depth - 1):
+                return True
+    return False
 
 
 def _stored_bytes(array: Array) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Final, final
 
 from tilewright.base import dtypes
 from tilewright.compiler.graph.ir import Node, Value
@@ -24,6 +24,8 @@ from tilewright.compiler.transforms.matching import (
     splat_of,
     word,
 )
+
+_LARGEST_FACTOR: Final = 1 << 16
 
 
 @final
@@ -45,9 +47,14 @@ class FoldScales(RewritePass):
         return {
             "conv": (bias_apart,),
             "conv_transpose": (bias_apart,),
-            "mul": (scale_into_weights, scale_before_bias),
+            "mul": (
+                scale_into_weights,
+                scale_before_bias,
+                merge_factors,
+                distribute_factor,
+            ),
             "matmul": (scale_behind_matmul,),
-            "add": (merge_biases,),
+            "add": (merge_biases, merge_terms),
         }
 
 
@@ -181,3 +188,60 @@ def merge_biases(node: Node, emit: Emitter) -> Value | None:
     if not _per_channel(first, value, axis) or not _per_channel(second, value, axis):
         return None
     return emit.op("add", [operand(total, 0), emit.op("add", [first, second])])
+
+
+# --- scale and shift in a row (normalization, then an affine layer) --------------------------
+
+
+def _known_factor(value: Value) -> bool:
+    """A constant of moderate size, or one in the making."""
+    count = value.type.element_count
+    return isinstance(count, int) and count <= _LARGEST_FACTOR and _is_weight(value)
+
+
+def _affine(value: Value, op: str, emit: Emitter) -> Node | None:
+    """The node `x op constant` that makes `value` for one user only."""
+    node = maker(value, op)
+    if node is None or emit.edit.sole_user(value) is None:
+        return None
+    fits = value.type.dtype.is_float and _known_factor(operand(node, 1))
+    return node if fits and operand(node, 0).type == value.type else None
+
+
+def merge_factors(node: Node, emit: Emitter) -> Value | None:
+    """(x * a) * b is x * (a * b) for constants; rounds differently."""
+    inner = _affine(operand(node, 0), "mul", emit)
+    factor = operand(node, 1)
+    if inner is None or not _known_factor(factor):
+        return None
+    product = emit.op("mul", [operand(inner, 1), factor])
+    return _kept(emit.op("mul", [operand(inner, 0), product]), node)
+
+
+def distribute_factor(node: Node, emit: Emitter) -> Value | None:
+    """(x * a + b) * c is x * (a * c) + b * c for constants; rounds differently."""
+    total = _affine(operand(node, 0), "add", emit)
+    inner = None if total is None else _affine(operand(total, 0), "mul", emit)
+    factor = operand(node, 1)
+    if total is None or inner is None or not _known_factor(factor):
+        return None
+    scaled = emit.op(
+        "mul", [operand(inner, 0), emit.op("mul", [operand(inner, 1), factor])]
+    )
+    shift = emit.op("mul", [operand(total, 1), factor])
+    return _kept(emit.op("add", [scaled, shift]), node)
+
+
+def merge_terms(node: Node, emit: Emitter) -> Value | None:
+    """(x * a + b) + c is x * a + (b + c) for constants; rounds differently."""
+    total = _affine(operand(node, 0), "add", emit)
+    if total is None or _affine(operand(total, 0), "mul", emit) is None:
+        return None
+    if not _known_factor(operand(node, 1)):
+        return None
+    shift = emit.op("add", [operand(total, 1), operand(node, 1)])
+    return _kept(emit.op("add", [operand(total, 0), shift]), node)
+
+
+def _kept(value: Value, node: Node) -> Value | None:
+    return value if value.type == node.result.type else None

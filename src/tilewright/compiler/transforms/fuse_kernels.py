@@ -218,7 +218,8 @@ class _Prologue:
     def _wanted(self, node: Node, user: Node) -> bool:
         role = self.groups.role(node)
         if role is Role.FREE:
-            return True
+            # A contraction reads both operands from memory, whatever they hold.
+            return self.groups.role(user) is not Role.CONTRACTION
         if role not in (Role.POINTWISE, Role.MAP, Role.VIEW) or node in self.groups.of:
             return False
         users = self.groups.edit.users(node.result)

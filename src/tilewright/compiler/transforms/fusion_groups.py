@@ -137,7 +137,8 @@ class Groups:
 
     def depends(self, value: Value, nodes: set[Node]) -> bool:
         """Whether computing `value` needs something that `nodes` make, groups taken whole."""
-        first = min(self.place[n] for n in nodes)
+        made = {n for n in nodes if not is_repeatable(n, self.roles[n])}
+        first = min(self.place[n] for n in made)
         work = [value.node] if value.node is not None else []
         seen: set[Node] = set()
         while work:
@@ -145,7 +146,7 @@ class Groups:
             if node in seen:
                 continue
             seen.add(node)
-            if node in nodes:
+            if node in made:
                 return True
             members = self._members(node)
             # A group that ends before `nodes` begin cannot read from them.
@@ -153,8 +154,6 @@ class Groups:
                 continue
             seen.update(members)
             work.extend(_makers(members))
-            if any(m in nodes for m in members):
-                return True
         return False
 
     def _members(self, node: Node) -> set[Node]:

@@ -1,6 +1,6 @@
 import pytest
-from fakes.graphs import assert_becomes, assert_stays, run
 
+from fakes.graphs import assert_becomes, assert_stays, run
 from tilewright.base import dtypes
 from tilewright.compiler.transforms import Simplify
 from tilewright.compiler.transforms.arithmetic_rules import holds_exactly

@@ -1,6 +1,6 @@
 import pytest
-from fakes.graphs import assert_becomes, assert_stays, ops, run
 
+from fakes.graphs import assert_becomes, assert_stays, ops, run
 from tilewright.compiler.transforms import FoldConstants, Simplify
 
 S = [Simplify()]
