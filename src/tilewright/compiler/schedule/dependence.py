@@ -181,30 +181,30 @@ def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
 
 
 def _joined_digits(pairs: Sequence[tuple[Dim, Dim]]) -> list[tuple[Dim, Dim]]:
-    """Pairs of `e` where one index is `e // c` and another `e % c`, up to constants."""
+    """Combinations of pairs in which a quotient and a remainder of one value become the value.
+
+    Where all indices are equal, so is any sum of their multiples.
+    """
     found: list[tuple[Dim, Dim]] = []
-    digits = [(_digit(x), _digit(y)) for x, y in pairs]
-    for x, y in digits:
-        if x is None or y is None or x[1] != "floordiv" or y[1] != "floordiv":
-            continue
-        for u, v in digits:
-            if u is None or v is None or u[1] != "mod" or v[1] != "mod":
-                continue
-            same = x[2] == u[2] and x[3] == u[3] and y[2] == v[2] and y[3] == v[3]
-            if same and x[3] == y[3] and x[0] == y[0] and u[0] == v[0]:
-                found.append((x[2], y[2]))
+    for x, y in pairs:
+        for factor, value, divisor in _operations(x, "mod"):
+            for u, v in pairs:
+                for other, left, right in _operations(u, "floordiv"):
+                    if left == value and right == divisor and factor * divisor % other == 0:
+                        times = factor * divisor // other
+                        found.append((x + u * times, y + v * times))
     return found
 
 
-def _digit(index: Dim) -> tuple[Dim, str, Dim, Dim] | None:
-    """(constant, op, left, right) of an index `left op right + constant`."""
-    if isinstance(index, int) or len(index.terms) != 1:
-        return None
-    ((monomial, factor),) = index.terms
-    atom = monomial[0]
-    if factor != 1 or len(monomial) != 1 or not isinstance(atom, symbolic.Operation):
-        return None
-    return index.constant, atom.op, atom.left, atom.right
+def _operations(index: Dim, op: str) -> list[tuple[int, Dim, int]]:
+    """(factor, left, right) of the terms `factor * (left op right)` of an index."""
+    found: list[tuple[int, Dim, int]] = []
+    for monomial, factor in () if isinstance(index, int) else index.terms:
+        atom = monomial[0]
+        if len(monomial) == 1 and isinstance(atom, symbolic.Operation) and atom.op == op:
+            if isinstance(atom.right, int):
+                found.append((factor, atom.left, atom.right))
+    return found
 
 
 def _position(buffer: Buffer, indices: Sequence[Dim]) -> Dim:
