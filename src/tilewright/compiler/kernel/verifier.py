@@ -154,7 +154,7 @@ class _Verifier:
         self._expression(store.value)
         if store.value.dtype is not store.buffer.dtype:
             raise _BrokenError(f"value of {store.value.dtype} for {store.buffer!r}")
-        self._indices(store.buffer, store.indices)
+        self._indices(store.buffer, store.indices, store.value.lanes)
         self._mask(store.mask, store.value.lanes)
 
     def _mask(self, mask: Expression | None, lanes: int) -> None:
@@ -166,20 +166,22 @@ class _Verifier:
 
     # --- indices -------------------------------------------------------------------------
 
-    def _indices(self, buffer: Buffer, indices: Sequence[Dim]) -> None:
+    def _indices(self, buffer: Buffer, indices: Sequence[Dim], lanes: int) -> None:
         if len(indices) not in (len(buffer.shape), 1):
             raise _BrokenError(f"{len(indices)} indices into {buffer!r}")
         for index in indices:
-            self._dim(index)
+            self._dim(index, lanes)
 
-    def _dim(self, dim: Dim) -> None:
+    def _dim(self, dim: Dim, lanes: int = 1) -> None:
         for symbol in symbolic.symbols(dim):
             if symbol.name not in self.scope:
                 raise _BrokenError(f"'{symbol.name}' is not in scope")
         for payload in payloads(dim):
             self._expression(payload)
-            if payload.lanes != 1 or not payload.dtype.is_integer:
-                raise _BrokenError("a data-dependent index must be a scalar integer")
+            if payload.lanes not in (1, lanes) or not payload.dtype.is_integer:
+                raise _BrokenError(
+                    "a data-dependent index must be a scalar integer or one per lane"
+                )
 
     # --- expressions ---------------------------------------------------------------------
 
@@ -189,7 +191,7 @@ class _Verifier:
         for part in children(root):
             self._expression(part)
         for dim in expression_dims(root):
-            self._dim(dim)
+            self._dim(dim, root.lanes)
         problem = self._problem(root)
         if problem is not None:
             raise _BrokenError(f"{problem} in `{expression_text(root)}`")
@@ -199,7 +201,7 @@ class _Verifier:
         if isinstance(e, Load):
             if e.buffer not in self.readable and e.buffer not in self.writable:
                 return f"{e.buffer!r} is not readable here"
-            self._indices(e.buffer, e.indices)
+            self._indices(e.buffer, e.indices, e.lanes)
             self._mask(e.mask, e.lanes)
             return None
         if isinstance(e, Binary):

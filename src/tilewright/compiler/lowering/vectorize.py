@@ -13,6 +13,7 @@ depend on each other is what the schedule vouches for.  Called by `machine`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final, final
 
@@ -23,6 +24,7 @@ from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.ir import (
     Binary,
     Body,
+    Buffer,
     Compare,
     Const,
     Expression,
@@ -297,7 +299,19 @@ class _Lanes:
                 same = mask is load.mask
                 return load if same else Load(load.buffer, (index,), mask=mask)
             return Load(load.buffer, (index,), self.lanes, 0, self._masked(load.mask))
-        return Load(load.buffer, (base,), self.lanes, stride, self._masked(load.mask))
+        mask = self._masked(load.mask)
+        if private and load.mask is None and self._inside(load.buffer, base, stride):
+            mask = None
+        return Load(load.buffer, (base,), self.lanes, stride, mask)
+
+    def _inside(self, buffer: Buffer, base: Dim, stride: int) -> bool:
+        """Whether every lane is surely inside a register buffer."""
+        low, high = symbolic.bounds(base)
+        reach = (self.lanes - 1) * stride
+        size = math.prod(d for d in buffer.shape if isinstance(d, int))
+        if low is None or high is None:
+            return False
+        return low + min(reach, 0) >= 0 and high + max(reach, 0) < size
 
 
 def _with_lanes(
