@@ -36,9 +36,14 @@ class LoadedExecutable:
 
 
 def load_embedded_elf(
-    data: bytes | memoryview, location: str = "executable"
+    data: bytes | memoryview, location: str = "executable", *, constants: bytes = b""
 ) -> LoadedExecutable:
     """Map the image and return its exports by name.
+
+    Args:
+        data: the image; it is copied.
+        location: how errors call it.
+        constants: specialisation constants, little-endian u32 each.
 
     Raises:
         ArchiveError: the image is corrupt, of another library version, or has imports.
@@ -55,11 +60,14 @@ def load_embedded_elf(
     query = parsed.symbols.get(abi.QUERY_FUNCTION)
     if query is None:
         raise ArchiveError(f"no symbol '{abi.QUERY_FUNCTION}'", location=location)
-    environment = native.create_environment()
-    header = image.call_query(query - start, abi.VERSION, environment.address)
+    environment = native.create_environment(constants)
+    header = 0
+    for version in range(abi.VERSION, abi.OLDEST_VERSION - 1, -1):
+        header = header or image.call_query(query - start, version, environment.address)
     if header == 0:
         raise ArchiveError(
-            f"library refuses version {abi.VERSION} of the interface", location=location
+            f"library refuses versions {abi.OLDEST_VERSION} to {abi.VERSION} of the interface",
+            location=location,
         )
     library = native.read_library(image, header)
     if library.imports:

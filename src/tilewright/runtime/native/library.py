@@ -1,9 +1,9 @@
-"""Reads the tables of a loaded executable library, version 0, out of memory.
+"""Reads the tables of a loaded executable library, version 0.5 or 0.6, out of memory.
 
 Not here: loading (`CodeImage`, the loaders) and calling (`Plan`).  Every pointer goes through a reader
 that refuses addresses outside the image, so a corrupt library gives an error and no crash.
 
-Source: IREE's executable library interface, version 0.6.
+Source: IREE's executable library interface, versions 0.5 (releases 3.0 to 3.7) and 0.6.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from tilewright.base.errors import ArchiveError
 Reader = Callable[[int, int], bytes]
 
 _HEADER: Final = Struct("<I4xQII")  # version, name, features, sanitizer
-_LIBRARY: Final = Struct(
-    "<Q I4xQ I4xQQQQQQQQQ I"
-)  # header, imports, exports (9 arrays), constants
+# header, imports, exports (9 arrays; 6 in version 5), constants
+_LIBRARY: Final = Struct("<Q I4xQ I4xQQQQQQQQQ I")
+_LIBRARY_5: Final = Struct("<Q I4xQ I4xQQQQQQ I")
 _ATTRIBUTES: Final = Struct("<QHBBIIHH40x")
+_ATTRIBUTES_5: Final = Struct("<HBB68x")
 _POINTER: Final = Struct("<Q")
 _COUNT_LIMIT: Final = 1 << 20
 _NAME_LIMIT: Final = 1 << 16
@@ -66,6 +67,7 @@ class Library:
     constant_count: int
     imports: tuple[str, ...]  # a leading "?" marks an optional one
     exports: tuple[Export, ...]
+    has_attributes: bool = True  # whether the exports' counts and sizes were given
 
 
 def read_library(memory: ImageMemory | Reader, library_address: int) -> Library:
@@ -82,11 +84,12 @@ def read_library(memory: ImageMemory | Reader, library_address: int) -> Library:
 
 
 def _read_library(read: Reader, address: int) -> Library:
-    fields = _LIBRARY.unpack(read(address, _LIBRARY.size))
-    header, import_count, imports, export_count, functions, attributes, _, _, names = (
-        fields[:9]
-    )
+    (header,) = _POINTER.unpack(read(address, _POINTER.size))
     version, name, features, sanitizer = _HEADER.unpack(read(header, _HEADER.size))
+    form = _LIBRARY if version >= 6 else _LIBRARY_5
+    fields = form.unpack(read(address, form.size))
+    _, import_count, imports, export_count, functions, attributes = fields[:6]
+    names = fields[8 if version >= 6 else 6]
     for count in (import_count, export_count):
         if count > _COUNT_LIMIT:
             raise ArchiveError(f"executable library: table of {count} entries")
@@ -99,36 +102,49 @@ def _read_library(read: Reader, address: int) -> Library:
         imports=tuple(
             _read_name(read, p) for p in _read_pointers(read, imports, import_count)
         ),
-        exports=_read_exports(read, export_count, functions, attributes, names),
+        exports=tuple(
+            _read_export(read, version, function, record, symbol)
+            for function, record, symbol in zip(
+                _read_pointers(read, functions, export_count),
+                _attribute_addresses(version, attributes, export_count),
+                _read_pointers(read, names, export_count if names else 0)
+                or (0,) * export_count,
+                strict=True,
+            )
+        ),
+        has_attributes=attributes != 0,
     )
 
 
-def _read_exports(
-    read: Reader, count: int, functions: int, attributes: int, names: int
-) -> tuple[Export, ...]:
-    exports: list[Export] = []
-    name_addresses = _read_pointers(read, names, count)
-    for i, function in enumerate(_read_pointers(read, functions, count)):
-        read(function, 1)  # inside the image
-        row = (0, 0, 0, 0, 1, 1, 1, 0)
-        if attributes != 0:
-            row = _ATTRIBUTES.unpack(
-                read(attributes + i * _ATTRIBUTES.size, _ATTRIBUTES.size)
-            )
+def _attribute_addresses(version: int, attributes: int, count: int) -> tuple[int, ...]:
+    """Where the attributes of each export are; 0 where there are none."""
+    size = _ATTRIBUTES.size if version >= 6 else _ATTRIBUTES_5.size
+    return tuple(attributes + i * size if attributes else 0 for i in range(count))
+
+
+def _read_export(
+    read: Reader, version: int, function: int, attributes: int, name: int
+) -> Export:
+    read(function, 1)  # inside the image
+    flags, pages, constant_count, binding_count, x, y, z, parameter_count = (
+        0, 0, 0, 0, 1, 1, 1, 0,
+    )  # fmt: skip
+    if attributes and version >= 6:
+        row = _ATTRIBUTES.unpack(read(attributes, _ATTRIBUTES.size))
         flags, pages, constant_count, binding_count, x, y, z, parameter_count = row
-        exports.append(
-            Export(
-                name=_read_name(read, name_addresses[i]),
-                function=function,
-                flags=flags,
-                local_memory_bytes=pages * _PAGE_BYTES,
-                constant_count=constant_count,
-                binding_count=binding_count,
-                workgroup_size=(x, y, z),
-                parameter_count=parameter_count,
-            )
-        )
-    return tuple(exports)
+    elif attributes:
+        row = _ATTRIBUTES_5.unpack(read(attributes, _ATTRIBUTES_5.size))
+        pages, constant_count, binding_count = row
+    return Export(
+        name=_read_name(read, name),
+        function=function,
+        flags=flags,
+        local_memory_bytes=pages * _PAGE_BYTES,
+        constant_count=constant_count,
+        binding_count=binding_count,
+        workgroup_size=(x, y, z),
+        parameter_count=parameter_count,
+    )
 
 
 def _read_pointers(read: Reader, address: int, count: int) -> tuple[int, ...]:

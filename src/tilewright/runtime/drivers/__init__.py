@@ -1,0 +1,5 @@
+"""Drivers: what makes devices, one folder each; `registry` knows them all.
+
+A new driver is a clone of `null` plus one file of the conformance suite that names what it does not
+support and why.
+"""

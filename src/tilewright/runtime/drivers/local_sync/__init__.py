@@ -1,0 +1,1 @@
+"""The driver `local-sync`: the host CPU, everything on the calling thread."""

@@ -1,0 +1,45 @@
+"""Makes devices that run all work on the thread that submits it, or that reaches its last wait.
+
+The simplest device that computes: no threads, so the easiest to debug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import final
+
+from tilewright.base.host import describe
+from tilewright.runtime.hal.device import Device
+from tilewright.runtime.hal.driver import DeviceInfo, Driver, check_options
+from tilewright.runtime.hal.local.local_device import LocalDevice
+from tilewright.runtime.loaders.embedded_elf_loader import EmbeddedElfLoader
+
+
+@final
+class LocalSyncDriver(Driver):
+    """The driver."""
+
+    @property
+    def name(self) -> str:
+        return "local-sync"
+
+    @property
+    def summary(self) -> str:
+        return "host CPU, one thread"
+
+    def query_available_devices(self) -> tuple[DeviceInfo, ...]:
+        cpu = describe()
+        return (
+            DeviceInfo(
+                device_id=0,
+                path="default",
+                name=f"{cpu.arch} {cpu.cpu}".strip(),
+                uri="local-sync://default",
+                summary=self.summary,
+            ),
+        )
+
+    def create_device_by_id(self, device_id: int, options: Mapping[str, str]) -> Device:
+        check_options(options, ("threads",), self.name)
+        self._info(device_id)
+        return LocalDevice(self.name, None, (EmbeddedElfLoader(),), has_thread=False)

@@ -1,0 +1,1 @@
+"""The driver `local-task`: the host CPU with a pool of workers."""

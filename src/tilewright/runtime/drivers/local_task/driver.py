@@ -1,0 +1,64 @@
+"""Makes devices that spread workgroups over a pool of workers.
+
+Options of a device URI: `threads` (the caller included; 0 or none: the cores this process may
+use), `cpus` (processor ids to pin workers to, separated by commas).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import final
+
+from tilewright.base import knobs
+from tilewright.base.errors import UserError
+from tilewright.base.host import describe, usable_cores
+from tilewright.runtime import native
+from tilewright.runtime.hal.device import Device
+from tilewright.runtime.hal.driver import DeviceInfo, Driver, check_options
+from tilewright.runtime.hal.local.local_device import LocalDevice
+from tilewright.runtime.loaders.embedded_elf_loader import EmbeddedElfLoader
+
+
+@final
+class LocalTaskDriver(Driver):
+    """The driver."""
+
+    @property
+    def name(self) -> str:
+        return "local-task"
+
+    @property
+    def summary(self) -> str:
+        return f"host CPU, up to {usable_cores()} threads"
+
+    def query_available_devices(self) -> tuple[DeviceInfo, ...]:
+        cpu = describe()
+        return (
+            DeviceInfo(
+                device_id=0,
+                path="default",
+                name=f"{cpu.arch} {cpu.cpu}".strip(),
+                uri="local-task://default",
+                summary=self.summary,
+            ),
+        )
+
+    def create_device_by_id(self, device_id: int, options: Mapping[str, str]) -> Device:
+        check_options(options, ("threads", "cpus"), self.name)
+        self._info(device_id)
+        threads = _number(options.get("threads", "0"), "threads")
+        threads = threads or knobs.THREADS.get() or usable_cores()
+        cpus = options.get("cpus", "")
+        pinned = [_number(word, "cpus") for word in cpus.split(",")] if cpus else None
+        pool = None
+        if threads > 1:
+            pool = native.Pool(threads, pinned, knobs.SPIN_US.get())
+        return LocalDevice(self.name, pool, (EmbeddedElfLoader(),), has_thread=True)
+
+
+def _number(text: str, option: str) -> int:
+    if not text.strip().isdigit():
+        raise UserError(
+            f"got '{text}', expected a number", location=f"device option '{option}'"
+        )
+    return int(text)

@@ -1,0 +1,78 @@
+"""An allocator: hands out buffers of a device's heaps and counts them.
+
+The interface; `local.heap_allocator` implements it on host memory.
+
+Source: IREE `hal/allocator.h`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+from tilewright.formats.byte_view import Buffer as HostBytes
+from tilewright.runtime.hal.buffer import Buffer
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryHeap:
+    """A kind of memory that can be asked for.  Units: bytes; -1 where there is no limit."""
+
+    memory_type: int
+    allowed_usage: int
+    max_allocation_size_bytes: int = -1
+    min_alignment: int = 64
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocatorStatistics:
+    """What was allocated so far, in bytes; `live` is what is in use now."""
+
+    allocated_bytes: int = 0
+    freed_bytes: int = 0
+    peak_bytes: int = 0
+    live_bytes: int = 0
+    pooled_bytes: int = 0
+
+
+class Allocator(ABC):
+    """Makes buffers.
+
+    Thread-safety: may be used from any thread.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def query_memory_heaps(self) -> tuple[MemoryHeap, ...]:
+        """The heaps there are."""
+
+    @abstractmethod
+    def query_statistics(self) -> AllocatorStatistics:
+        """The counters now."""
+
+    @abstractmethod
+    def allocate(self, memory_type: int, allowed_usage: int, size_bytes: int) -> Buffer:
+        """A new buffer with undefined contents.
+
+        Raises: DeviceError: RESOURCE_EXHAUSTED, INVALID_ARGUMENT.
+        """
+
+    @abstractmethod
+    def import_host(
+        self, memory_type: int, allowed_usage: int, memory: HostBytes
+    ) -> Buffer | None:
+        """A buffer over host memory without a copy; None where the device cannot use it in place.
+
+        Ownership: the buffer keeps `memory` alive.
+        """
+
+    @abstractmethod
+    def export_host(self, buffer: Buffer) -> memoryview:
+        """The host memory of a buffer.  Raises: DeviceError where there is none."""
+
+    def trim(self) -> None:
+        """Give memory that is kept for reuse back to the system."""

@@ -1,0 +1,129 @@
+"""A buffer view: a buffer with a shape and an element type; what functions take and return.
+
+Goes to and comes from numpy and DLPack without copies where the host sees the memory.  Not here:
+element types themselves (`base.dtypes`).
+
+Source: IREE `hal/buffer_view.h`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, cast, final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import UserError
+from tilewright.runtime.hal.buffer import Buffer, MemoryAccess
+from tilewright.runtime.hal.status import StatusCode, failure
+
+Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+
+ENCODING_OPAQUE: Final = 0
+ENCODING_DENSE_ROW_MAJOR: Final = 1
+# Numerical types of integers in the top byte: without, with and with no sign mean the same bits.
+_INTEGER_KINDS: Final = frozenset({0x10, 0x11, 0x12})
+
+
+def dense_byte_count(element_type: int, shape: Sequence[int]) -> int:
+    """Bytes of a dense tensor; sub-byte elements are packed.
+
+    Raises: DeviceError for a negative dimension.
+    """
+    count = 1
+    for dim in shape:
+        if dim < 0:
+            raise failure(StatusCode.INVALID_ARGUMENT, f"shape {list(shape)} is negative")
+        count *= dim
+    return (count * (element_type & 0xFF) + 7) // 8
+
+
+def same_element_type(left: int, right: int) -> bool:
+    """Whether two element types are equal, not minding how integers are signed."""
+    if left == right:
+        return True
+    return (left ^ right) & 0xFFFFFF == 0 and {left >> 24, right >> 24} <= _INTEGER_KINDS
+
+
+def element_type_name(element_type: int) -> str:
+    """`f32` for 0x21000020; the number where there is no such type."""
+    try:
+        return dtypes.from_iree(element_type).name
+    except UserError:
+        return f"0x{element_type & 0xFFFFFFFF:08X}"
+
+
+@final
+class BufferView:
+    """A tensor in device memory.
+
+    Thread-safety: immutable but for the bytes.
+    """
+
+    __slots__ = ("buffer", "element_type", "encoding_type", "shape")
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        shape: Sequence[int],
+        element_type: int,
+        encoding_type: int = ENCODING_DENSE_ROW_MAJOR,
+    ) -> None:
+        self.buffer: Buffer = buffer
+        self.shape: tuple[int, ...] = tuple(shape)
+        self.element_type: int = element_type
+        self.encoding_type: int = encoding_type
+        if encoding_type == ENCODING_DENSE_ROW_MAJOR:
+            size = dense_byte_count(element_type, self.shape)
+            if size > buffer.byte_length:
+                raise failure(
+                    StatusCode.OUT_OF_RANGE,
+                    f"a view of {size} bytes, the buffer has {buffer.byte_length}",
+                )
+
+    def __repr__(self) -> str:
+        return f"<buffer view {self.type_text}>"
+
+    @property
+    def type_text(self) -> str:
+        """`f32[2, 3]`."""
+        return f"{element_type_name(self.element_type)}{list(self.shape)}"
+
+    @property
+    def dtype(self) -> DType:
+        """The element type.  Raises: UserError where we have no such type."""
+        return dtypes.from_iree(self.element_type)
+
+    def to_numpy(self, dtype: np.dtype[np.generic] | None = None) -> Array:
+        """An array over the same memory, which it keeps alive.
+
+        Args:
+            dtype: how to see the elements; default: their own type.
+        Raises: DeviceError when the host cannot see the memory.
+        """
+        wanted = self.dtype.numpy if dtype is None else dtype
+        size = dense_byte_count(self.element_type, self.shape)
+        if (self.element_type & 0xFF) % 8:
+            raise failure(
+                StatusCode.UNIMPLEMENTED,
+                f"numpy has no packed {element_type_name(self.element_type)}",
+            )
+        access = self.buffer.allowed_access & (MemoryAccess.READ | MemoryAccess.WRITE)
+        if self.buffer.storage.readonly:
+            access &= ~MemoryAccess.WRITE
+        view = self.buffer.map_range(access, 0, size)
+        flat = np.frombuffer(view, np.uint8) if size else np.empty(0, np.uint8)
+        return cast("Array", flat.view(wanted).reshape(self.shape))
+
+    def __array__(
+        self, dtype: np.dtype[np.generic] | None = None, copy: bool | None = None
+    ) -> Array:
+        return np.array(self.to_numpy(), dtype=dtype, copy=copy)
+
+    def __dlpack__(self, **options: object) -> object:
+        return self.to_numpy().__dlpack__(**options)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)

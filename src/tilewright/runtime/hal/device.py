@@ -1,0 +1,292 @@
+"""A device: memory, queues, and everything that is made for them.
+
+The interface of a driver's device.  Queue operations take a fence to wait for and one to signal;
+they return at once or when done, and failures travel through the fence that they signal.  Not
+here: how a device is found (`driver`).
+
+Source: IREE `hal/device.h`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from tilewright.formats.byte_view import Buffer as HostBytes
+from tilewright.runtime.hal.allocator import Allocator
+from tilewright.runtime.hal.buffer import Buffer
+from tilewright.runtime.hal.channel import Channel
+from tilewright.runtime.hal.command_buffer import (
+    BindingTable,
+    BufferRef,
+    CommandBuffer,
+    CommandBufferMode,
+    CommandCategory,
+)
+from tilewright.runtime.hal.event import Event
+from tilewright.runtime.hal.executable import Executable
+from tilewright.runtime.hal.executable_cache import ExecutableCache
+from tilewright.runtime.hal.fence import Fence
+from tilewright.runtime.hal.file import File
+from tilewright.runtime.hal.semaphore import Semaphore
+from tilewright.runtime.hal.status import StatusCode, failure
+
+ANY_QUEUE: Final = -1
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchTime:
+    """How long a command took, as profiling saw it.  Units: nanoseconds."""
+
+    name: str
+    workgroup_count: tuple[int, int, int]
+    duration_ns: int
+
+
+class Device(ABC):
+    """A device.
+
+    Thread-safety: may be used from any thread.
+    """
+
+    @property
+    @abstractmethod
+    def id(self) -> str:
+        """What programs ask for: `local`, `cuda`."""
+
+    @property
+    @abstractmethod
+    def allocator(self) -> Allocator:
+        """Where its buffers come from."""
+
+    @abstractmethod
+    def replace_allocator(self, allocator: Allocator) -> None:
+        """Take buffers from another allocator from now on."""
+
+    @abstractmethod
+    def query_i64(self, category: str, key: str) -> int | None:
+        """A fact about the device, None where it is unknown."""
+
+    def query_capabilities(self) -> Mapping[str, int]:
+        """Numbers that describe the device."""
+        return {}
+
+    def trim(self) -> None:
+        """Give back what is only kept for reuse."""
+        self.allocator.trim()
+
+    # --- things made for the device --------------------------------------------------------------
+
+    def create_channel(self, rank: int = 0, count: int = 1) -> Channel:
+        """A channel for collectives.  Raises: DeviceError when others would take part."""
+        if (rank, count) not in ((0, 1), (-1, -1), (-1, 1), (0, -1)):
+            raise failure(StatusCode.UNIMPLEMENTED, "collectives on this device")
+        return Channel()
+
+    @abstractmethod
+    def create_command_buffer(
+        self,
+        mode: int = CommandBufferMode.DEFAULT,
+        categories: int = CommandCategory.ANY,
+        queue_affinity: int = ANY_QUEUE,
+        binding_capacity: int = 0,
+    ) -> CommandBuffer:
+        """An empty command buffer."""
+
+    def create_event(self, queue_affinity: int = ANY_QUEUE) -> Event:
+        """An event."""
+        return Event(queue_affinity)
+
+    @abstractmethod
+    def create_executable_cache(self, identifier: str) -> ExecutableCache:
+        """A cache that prepares executables for this device."""
+
+    @abstractmethod
+    def import_file(self, memory: HostBytes | File, access: int) -> File:
+        """A file that queues can read and write."""
+
+    def create_semaphore(self, initial_value: int = 0) -> Semaphore:
+        """A semaphore that queues can wait for and signal."""
+        return Semaphore(initial_value)
+
+    # --- queues ---------------------------------------------------------------------------------
+
+    @abstractmethod
+    def queue_alloca(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        memory_type: int,
+        allowed_usage: int,
+        size_bytes: int,
+        *,
+        pool: int = 0,
+        affinity: int = ANY_QUEUE,
+    ) -> Buffer:
+        """A transient buffer, usable once `signal` is reached."""
+
+    @abstractmethod
+    def queue_dealloca(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        buffer: Buffer,
+        *,
+        affinity: int = ANY_QUEUE,
+    ) -> None:
+        """Give a transient buffer back once `wait` is reached."""
+
+    @abstractmethod
+    def queue_read(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        source: File,
+        source_offset: int,
+        target: Buffer,
+        target_offset: int,
+        length: int,
+        *,
+        affinity: int = ANY_QUEUE,
+    ) -> None:
+        """Copy from a file."""
+
+    @abstractmethod
+    def queue_write(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        source: Buffer,
+        source_offset: int,
+        target: File,
+        target_offset: int,
+        length: int,
+        *,
+        affinity: int = ANY_QUEUE,
+    ) -> None:
+        """Copy to a file."""
+
+    @abstractmethod
+    def queue_host_call(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        function: Callable[[], object],
+        *,
+        affinity: int = ANY_QUEUE,
+    ) -> None:
+        """Call a host function between other work; what it raises fails `signal`."""
+
+    @abstractmethod
+    def queue_execute(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        commands: CommandBuffer | None,
+        bindings: BindingTable = (),
+        *,
+        affinity: int = ANY_QUEUE,
+    ) -> None:
+        """Execute a command buffer; without one, a barrier."""
+
+    def queue_barrier(
+        self, wait: Fence | None, signal: Fence | None, *, affinity: int = ANY_QUEUE
+    ) -> None:
+        """Signal when the waits are reached."""
+        self.queue_execute(wait, signal, None, affinity=affinity)
+
+    def queue_flush(self, affinity: int = ANY_QUEUE) -> None:
+        """See to it that submitted work gets going."""
+        del affinity
+
+    # Single commands, as command buffers of one command where a device knows nothing better.
+
+    def queue_fill(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        target: BufferRef,
+        pattern: bytes,
+        *,
+        affinity: int = ANY_QUEUE,
+    ) -> None:
+        """Repeat a pattern over a range."""
+        self._queue_one(wait, signal, affinity, lambda c: c.fill_buffer(target, pattern))
+
+    def queue_update(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        source: bytes,
+        target: BufferRef,
+        *,
+        affinity: int = ANY_QUEUE,
+    ) -> None:
+        """Write bytes of the host."""
+        self._queue_one(wait, signal, affinity, lambda c: c.update_buffer(source, target))
+
+    def queue_copy(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        source: BufferRef,
+        target: BufferRef,
+        *,
+        affinity: int = ANY_QUEUE,
+    ) -> None:
+        """Copy between buffers."""
+        self._queue_one(wait, signal, affinity, lambda c: c.copy_buffer(source, target))
+
+    def queue_dispatch(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        executable: Executable,
+        function: int,
+        workgroup_count: tuple[int, int, int],
+        constants: Sequence[int],
+        bindings: Sequence[BufferRef],
+        *,
+        affinity: int = ANY_QUEUE,
+    ) -> None:
+        """Run a kernel."""
+        self._queue_one(
+            wait,
+            signal,
+            affinity,
+            lambda c: c.dispatch(
+                executable, function, workgroup_count, constants, bindings
+            ),
+        )
+
+    def _queue_one(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        affinity: int,
+        record: Callable[[CommandBuffer], object],
+    ) -> None:
+        commands = self.create_command_buffer(
+            CommandBufferMode.ONE_SHOT, CommandCategory.ANY, affinity
+        )
+        commands.begin()
+        record(commands)
+        commands.end()
+        self.queue_execute(wait, signal, commands, affinity=affinity)
+
+    # --- profiling ------------------------------------------------------------------------------
+
+    def profiling_begin(self) -> None:
+        """Time every command from now on.  Raises: DeviceError where the device cannot."""
+        raise failure(StatusCode.UNIMPLEMENTED, "profiling on this device")
+
+    def profiling_flush(self) -> tuple[DispatchTime, ...]:
+        """The times since the last flush."""
+        return ()
+
+    def profiling_end(self) -> tuple[DispatchTime, ...]:
+        """Stop timing; the times since the last flush."""
+        return ()

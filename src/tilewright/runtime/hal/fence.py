@@ -1,0 +1,119 @@
+"""A fence: timepoints of several semaphores that are waited for, or signalled, together.
+
+Source: IREE `hal/fence.h`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import final
+
+from tilewright.runtime.hal.semaphore import INFINITE, Reached, Semaphore
+from tilewright.runtime.hal.status import StatusCode, code_of
+
+Timepoint = tuple[Semaphore, int]
+
+
+@final
+class Fence:
+    """A list of (semaphore, value).
+
+    Thread-safety: waiting, signalling and failing may happen on any thread; inserting may not.
+    """
+
+    __slots__ = ("timepoints",)
+
+    def __init__(self, timepoints: Iterable[Timepoint] = ()) -> None:
+        self.timepoints: tuple[Timepoint, ...] = tuple(timepoints)
+
+    @staticmethod
+    def at(semaphore: Semaphore, value: int) -> Fence:
+        """A fence of one timepoint."""
+        return Fence(((semaphore, value),))
+
+    @staticmethod
+    def join(fences: Iterable[Fence | None]) -> Fence:
+        """A fence that is reached when all are; absent ones count as reached."""
+        joined = Fence()
+        for fence in fences:
+            if fence is not None:
+                joined.extend(fence)
+        return joined
+
+    def insert(self, semaphore: Semaphore, value: int) -> None:
+        """Add a timepoint; of one semaphore the highest value counts."""
+        rest = [(s, v) for s, v in self.timepoints if s is not semaphore]
+        values = [v for s, v in self.timepoints if s is semaphore]
+        self.timepoints = (*rest, (semaphore, max([value, *values])))
+
+    def extend(self, other: Fence) -> None:
+        """Add all timepoints of another fence."""
+        if not self.timepoints:
+            self.timepoints = other.timepoints
+            return
+        for semaphore, value in other.timepoints:
+            self.insert(semaphore, value)
+
+    def query(self) -> StatusCode:
+        """OK when reached, DEFERRED when not yet, else the code of the failure."""
+        pending = StatusCode.OK
+        for semaphore, value in self.timepoints:
+            if semaphore.value >= value:
+                continue
+            if semaphore.error is not None:
+                return code_of(semaphore.error)
+            pending = StatusCode.DEFERRED
+        return pending
+
+    def signal(self) -> None:
+        """Bring every semaphore to its value."""
+        for semaphore, value in self.timepoints:
+            semaphore.signal(value)
+
+    def fail(self, error: BaseException) -> None:
+        """Fail every semaphore."""
+        for semaphore, _ in self.timepoints:
+            semaphore.fail(error)
+
+    def wait(self, timeout_ns: int = INFINITE) -> None:
+        """Block until every timepoint is reached.
+
+        Raises: the first failure; DeviceError (DEADLINE_EXCEEDED).
+        """
+        deadline = 0 if timeout_ns < 0 else time.monotonic_ns() + timeout_ns
+        for semaphore, value in self.timepoints:
+            if semaphore.value >= value:
+                continue
+            left = INFINITE if timeout_ns < 0 else max(0, deadline - time.monotonic_ns())
+            semaphore.wait(value, left)
+
+    def notify(self, reached: Reached) -> None:
+        """Call `reached` once, when every timepoint is reached or one has failed."""
+        waiting = [t for t in self.timepoints if t[0].value < t[1]]
+        if not waiting:
+            reached(None)
+            return
+        countdown = _Countdown(len(waiting), reached)
+        for semaphore, value in waiting:
+            semaphore.notify(value, countdown)
+
+
+@final
+class _Countdown:
+    """Calls on when it was called often enough, or with the first error."""
+
+    __slots__ = ("_left", "_reached")
+
+    def __init__(self, count: int, reached: Reached) -> None:
+        self._left: list[None] = [None] * count
+        self._reached: list[Reached] = [reached]
+
+    def __call__(self, error: BaseException | None) -> None:
+        self._left.pop()  # list operations are atomic: the last one sees an empty list
+        if (error is not None or not self._left) and self._reached:
+            try:
+                reached = self._reached.pop()
+            except IndexError:
+                return  # another thread was faster
+            reached(error)

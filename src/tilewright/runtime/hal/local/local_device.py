@@ -1,0 +1,221 @@
+"""A device of the host CPU: heap memory, plans, and a queue that runs them on a pool or alone.
+
+Drivers choose the pool and the queue and bring loaders; everything else is the same for all of
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import final
+
+from tilewright.formats.byte_view import Buffer as HostBytes
+from tilewright.runtime import native
+from tilewright.runtime.hal.allocator import Allocator
+from tilewright.runtime.hal.buffer import Buffer, MemoryAccess
+from tilewright.runtime.hal.command_buffer import (
+    BindingTable,
+    CommandBuffer,
+    CommandBufferMode,
+    CommandCategory,
+)
+from tilewright.runtime.hal.device import ANY_QUEUE, Device, DispatchTime
+from tilewright.runtime.hal.executable_cache import ExecutableCache, ExecutableLoader
+from tilewright.runtime.hal.fence import Fence
+from tilewright.runtime.hal.file import File, HostFile
+from tilewright.runtime.hal.local.heap_allocator import HeapAllocator
+from tilewright.runtime.hal.local.plan_command_buffer import PlanCommandBuffer
+from tilewright.runtime.hal.local.submission_queue import SubmissionQueue, Work
+from tilewright.runtime.hal.status import StatusCode, failure
+
+
+@final
+class LocalDevice(Device):
+    """The host CPU as a device.
+
+    Args:
+        name: the driver's, for messages.
+        pool: the workers, or None to run on the submitting thread alone.
+        loaders: what executables it takes.
+        has_thread: whether work that must wait runs on a thread of the device.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pool: native.Pool | None,
+        loaders: Sequence[ExecutableLoader],
+        *,
+        has_thread: bool,
+    ) -> None:
+        self.name: str = name
+        self.pool: native.Pool | None = pool
+        self.loaders: tuple[ExecutableLoader, ...] = tuple(loaders)
+        self._allocator: Allocator = HeapAllocator()
+        self._queue: SubmissionQueue = SubmissionQueue(has_thread=has_thread)
+        self._formats: ExecutableCache = ExecutableCache("query", loaders)
+        self._times: list[DispatchTime] | None = None
+
+    def __repr__(self) -> str:
+        return f"<device {self.name} with {self.thread_count} threads>"
+
+    @property
+    def id(self) -> str:
+        return "local"
+
+    @property
+    def thread_count(self) -> int:
+        """Threads that run kernels, the caller's included."""
+        return 1 if self.pool is None else self.pool.thread_count
+
+    @property
+    def allocator(self) -> Allocator:
+        return self._allocator
+
+    def replace_allocator(self, allocator: Allocator) -> None:
+        self._allocator = allocator
+
+    def query_i64(self, category: str, key: str) -> int | None:
+        if category == "hal.device.id":
+            return int(fnmatchcase(self.id, key))
+        if category == "hal.executable.format":
+            return int(self._formats.can_prepare_format(key))
+        return self.query_capabilities().get(f"{category}::{key}")
+
+    def query_capabilities(self) -> Mapping[str, int]:
+        return {
+            "hal.device::concurrency": 1,
+            "hal.dispatch::concurrency": self.thread_count,
+        }
+
+    def create_command_buffer(
+        self,
+        mode: int = CommandBufferMode.DEFAULT,
+        categories: int = CommandCategory.ANY,
+        queue_affinity: int = ANY_QUEUE,
+        binding_capacity: int = 0,
+    ) -> CommandBuffer:
+        del queue_affinity
+        return PlanCommandBuffer(mode, categories, binding_capacity)
+
+    def create_executable_cache(self, identifier: str) -> ExecutableCache:
+        return ExecutableCache(identifier, self.loaders)
+
+    def import_file(self, memory: HostBytes | File, access: int) -> File:
+        return memory if isinstance(memory, File) else HostFile(memory, access)
+
+    # --- queues ---------------------------------------------------------------------------------
+
+    def queue_alloca(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        memory_type: int,
+        allowed_usage: int,
+        size_bytes: int,
+        *,
+        pool: int = 0,
+        affinity: int = ANY_QUEUE,
+    ) -> Buffer:
+        del pool, affinity
+        buffer = self._allocator.allocate(memory_type, allowed_usage, size_bytes)
+        self._queue.submit(wait, signal, _nothing)
+        return buffer
+
+    def queue_dealloca(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        buffer: Buffer,
+        *,
+        affinity: int = ANY_QUEUE,
+    ) -> None:
+        # The memory goes back when nobody refers to it any more, which may be later, never sooner.
+        del affinity
+        self._queue.submit(wait, signal, buffer.discard)
+
+    def queue_read(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        source: File,
+        source_offset: int,
+        target: Buffer,
+        target_offset: int,
+        length: int,
+        *,
+        affinity: int = ANY_QUEUE,
+    ) -> None:
+        del affinity
+        source.check(MemoryAccess.READ, source_offset, length)
+        view = target.map_range(MemoryAccess.WRITE, target_offset, length)
+        self._queue.submit(wait, signal, lambda: source.read_into(source_offset, view))
+
+    def queue_write(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        source: Buffer,
+        source_offset: int,
+        target: File,
+        target_offset: int,
+        length: int,
+        *,
+        affinity: int = ANY_QUEUE,
+    ) -> None:
+        del affinity
+        target.check(MemoryAccess.WRITE, target_offset, length)
+        view = source.map_range(MemoryAccess.READ, source_offset, length)
+        self._queue.submit(wait, signal, lambda: target.write_from(target_offset, view))
+
+    def queue_host_call(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        function: Callable[[], object],
+        *,
+        affinity: int = ANY_QUEUE,
+    ) -> None:
+        del affinity
+        self._queue.submit(wait, signal, function)
+
+    def queue_execute(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        commands: CommandBuffer | None,
+        bindings: BindingTable = (),
+        *,
+        affinity: int = ANY_QUEUE,
+    ) -> None:
+        del affinity
+        if commands is None:
+            self._queue.submit(wait, signal, _nothing)
+            return
+        if not isinstance(commands, PlanCommandBuffer):
+            raise failure(StatusCode.INVALID_ARGUMENT, "a command buffer of another device")
+        profile = None if self._times is None else self._times.append
+        work: Work = partial(commands.execute, self.pool, bindings, profile)
+        self._queue.submit(wait, signal, work)
+
+    # --- profiling ------------------------------------------------------------------------------
+
+    def profiling_begin(self) -> None:
+        self._times = []
+
+    def profiling_flush(self) -> tuple[DispatchTime, ...]:
+        times = tuple(self._times or ())
+        if self._times is not None:
+            self._times = []
+        return times
+
+    def profiling_end(self) -> tuple[DispatchTime, ...]:
+        times = self.profiling_flush()
+        self._times = None
+        return times
+
+
+def _nothing() -> None:
+    """The work of a barrier."""

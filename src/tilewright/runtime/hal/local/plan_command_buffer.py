@@ -1,0 +1,450 @@
+"""Commands recorded as a plan of the C core, replayed once or many times.
+
+Ranges of buffers become ranges of plan slots: one slot per storage and one per entry of the
+binding table, so a replay only passes addresses.  A dispatch whose grid lies in a buffer cuts the
+plan in two.  Called by local devices.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Final, cast, final
+
+from tilewright.runtime import native
+from tilewright.runtime.hal.buffer import WHOLE_BUFFER, MemoryAccess
+from tilewright.runtime.hal.command_buffer import (
+    BindingTable,
+    BufferBinding,
+    BufferRef,
+    CommandBuffer,
+    CommandBufferMode,
+    CommandCategory,
+    RecordingState,
+    check_dispatch,
+    check_update,
+)
+from tilewright.runtime.hal.device import DispatchTime
+from tilewright.runtime.hal.event import Event
+from tilewright.runtime.hal.executable import Executable
+from tilewright.runtime.hal.local.executable import LocalExecutable
+from tilewright.runtime.hal.local.heap_storage import HeapStorage
+from tilewright.runtime.hal.status import StatusCode, failure
+
+_DISPATCH: Final = int(CommandCategory.DISPATCH)
+_TRANSFER: Final = int(CommandCategory.TRANSFER)
+_ONE_SHOT: Final = int(CommandBufferMode.ONE_SHOT)
+_GRID: Final = struct.Struct("<3I")
+_U32: Final = 0xFFFF_FFFF
+_PATTERN_SIZES: Final = (1, 2, 4, 8)
+
+Range = tuple[int, int, int]  # slot, offset, length; WHOLE_BUFFER until the table is known
+Record = Callable[[native.PlanBuilder, "_Ranges"], object]
+Profile = Callable[[DispatchTime], None]
+
+
+@final
+class _Ranges:
+    """Resolves recorded ranges against the lengths of a binding table."""
+
+    __slots__ = ("_lengths",)
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self._lengths: Sequence[int] = lengths
+
+    def __call__(self, range_: Range) -> Range:
+        slot, offset, length = range_
+        return range_ if length >= 0 else (slot, offset, self._lengths[slot] - offset)
+
+
+@final
+class _Command:
+    """One recorded command; `grid` is the range that an indirect dispatch reads its grid from."""
+
+    __slots__ = ("grid", "name", "record", "workgroups")
+
+    def __init__(
+        self,
+        name: str,
+        record: Callable[..., object],
+        workgroups: tuple[int, int, int] = (1, 1, 1),
+        grid: Range | None = None,
+    ) -> None:
+        self.name: str = name
+        self.record: Callable[..., object] = record
+        self.workgroups: tuple[int, int, int] = workgroups
+        self.grid: Range | None = grid
+
+
+@final
+class PlanCommandBuffer(CommandBuffer):
+    """A command buffer of a local device."""
+
+    __slots__ = (
+        "_addresses",
+        "_barrier",
+        "_commands",
+        "_executed",
+        "_extents",
+        "_keep",
+        "_late",
+        "_plans",
+        "_slots",
+        "_table_slots",
+        "_writable",
+    )
+
+    def __init__(self, mode: int, categories: int, binding_capacity: int) -> None:
+        super().__init__(mode, categories, binding_capacity)
+        self._commands: list[_Command] = []
+        self._slots: dict[object, int] = {}
+        self._addresses: list[int] = []  # per slot; 0 for entries of the binding table
+        self._extents: list[int] = []  # per slot: the bytes that commands reach
+        self._writable: list[bool] = []
+        self._table_slots: list[tuple[int, int]] = []  # (slot, entry of the binding table)
+        self._keep: list[object] = []
+        self._barrier: bool = False
+        self._late: bool = False  # some length is known only with the binding table
+        self._plans: list[tuple[native.Plan, list[_Command]] | _Command] = []
+        self._executed: bool = False
+
+    # --- recording ------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        super().end()
+        if not self._late:
+            self._plans = self._build(_Ranges(self._extents))
+
+    def execution_barrier(
+        self, source_stages: int, target_stages: int, flags: int = 0
+    ) -> None:
+        del source_stages, target_stages, flags
+        self._expect(RecordingState.RECORDING, "execution_barrier")
+        self._barrier = True
+
+    def signal_event(self, event: Event, source_stages: int) -> None:
+        del event, source_stages
+        self._expect(RecordingState.RECORDING, "signal_event")
+
+    def reset_event(self, event: Event, source_stages: int) -> None:
+        del event, source_stages
+        self._expect(RecordingState.RECORDING, "reset_event")
+
+    def wait_events(
+        self, events: Sequence[Event], source_stages: int, target_stages: int
+    ) -> None:
+        del events  # a barrier is more than any event asks for
+        self.execution_barrier(source_stages, target_stages)
+
+    def fill_buffer(self, target: BufferRef, pattern: bytes, flags: int = 0) -> None:
+        del flags
+        self.check_command(_TRANSFER, "fill_buffer")
+        if len(pattern) not in _PATTERN_SIZES:
+            raise failure(
+                StatusCode.INVALID_ARGUMENT,
+                f"fill_buffer: pattern of {len(pattern)} bytes, expected 1, 2, 4 or 8",
+            )
+        place = self._range(target, "fill_buffer", writes=True)
+        if place[2] % len(pattern) and place[2] >= 0:
+            raise failure(
+                StatusCode.INVALID_ARGUMENT,
+                f"fill_buffer: {place[2]} bytes with a pattern of {len(pattern)}",
+            )
+        barrier = self._take_barrier()
+        self._commands.append(
+            _Command(
+                "fill", lambda b, r: b.fill(r(place), pattern, barrier=barrier)
+            )
+        )
+
+    def update_buffer(self, source: bytes, target: BufferRef, flags: int = 0) -> None:
+        del flags
+        self.check_command(_TRANSFER, "update_buffer")
+        check_update(source)
+        place = self._range(target, "update_buffer", writes=True)
+        if place[2] >= 0 and place[2] != len(source):
+            raise failure(
+                StatusCode.INVALID_ARGUMENT,
+                f"update_buffer: {len(source)} bytes for a range of {place[2]}",
+            )
+        data = self._slot(HeapStorage.wrap(bytes(source)), len(source), writes=False)
+        self._copy("update", (data, 0, len(source)), place)
+
+    def copy_buffer(self, source: BufferRef, target: BufferRef, flags: int = 0) -> None:
+        del flags
+        self.check_command(_TRANSFER, "copy_buffer")
+        origin = self._range(source, "copy_buffer: source", writes=False)
+        place = self._range(target, "copy_buffer: target", writes=True)
+        if origin[2] != place[2] and origin[2] >= 0 and place[2] >= 0:
+            raise failure(
+                StatusCode.INVALID_ARGUMENT,
+                f"copy_buffer: from {origin[2]} to {place[2]} bytes",
+            )
+        self._copy("copy", origin, place)
+
+    def _copy(self, name: str, origin: Range, place: Range) -> None:
+        barrier = self._take_barrier()
+        self._commands.append(
+            _Command(name, lambda b, r: b.copy(r(place), r(origin), barrier=barrier))
+        )
+
+    def dispatch(
+        self,
+        executable: Executable,
+        function: int,
+        workgroup_count: tuple[int, int, int],
+        constants: Sequence[int],
+        bindings: Sequence[BufferRef],
+        flags: int = 0,
+    ) -> None:
+        del flags
+        x, y, z = workgroup_count
+        command = self._dispatch(executable, function, constants, bindings)
+        command.workgroups = (x & _U32, y & _U32, z & _U32)
+        self._commands.append(command)
+
+    def dispatch_indirect(
+        self,
+        executable: Executable,
+        function: int,
+        workgroup_count: BufferRef,
+        constants: Sequence[int],
+        bindings: Sequence[BufferRef],
+        flags: int = 0,
+    ) -> None:
+        del flags
+        command = self._dispatch(executable, function, constants, bindings)
+        grid = workgroup_count._replace(length=_GRID.size)
+        command.grid = self._range(grid, "dispatch: workgroup count", writes=False)
+        self._commands.append(command)
+
+    def _dispatch(
+        self,
+        executable: Executable,
+        function: int,
+        constants: Sequence[int],
+        bindings: Sequence[BufferRef],
+    ) -> _Command:
+        self.check_command(_DISPATCH, "dispatch")
+        if not isinstance(executable, LocalExecutable):
+            raise failure(
+                StatusCode.INVALID_ARGUMENT, "dispatch: an executable of another device"
+            )
+        check_dispatch(executable, function, len(constants), len(bindings))
+        export = executable.exports[function]
+        places = [
+            self._range(ref, f"kernel '{export.name}': binding {index}", writes=False)
+            for index, ref in enumerate(bindings)
+        ]
+        barrier = self._take_barrier()
+        size_x, size_y, size_z = export.workgroup_size
+        values = tuple(constants)
+        environment = executable.environment.address
+
+        def record(
+            builder: native.PlanBuilder, resolve: _Ranges, grid: tuple[int, int, int]
+        ) -> None:
+            builder.dispatch(
+                export.function,
+                [resolve(place) for place in places],
+                grid,
+                constants=values,
+                environment=environment,
+                workgroup_size=(max(size_x, 1), max(size_y, 1), max(size_z, 1)),
+                local_memory_bytes=export.local_memory_bytes,
+                barrier=barrier,
+            )
+            builder.keep(executable)
+
+        return _Command(export.name, record)
+
+    def _take_barrier(self) -> bool:
+        barrier, self._barrier = self._barrier, False
+        return barrier
+
+    def _range(self, ref: BufferRef, what: str, *, writes: bool) -> Range:
+        length = self.check_reference(ref, what)
+        if ref.buffer is None:
+            self._late |= length < 0
+            reach = ref.offset + max(length, 0)
+            return self._slot(ref.slot, reach, writes=writes), ref.offset, length
+        storage = ref.buffer.storage
+        if not isinstance(storage, HeapStorage):
+            raise failure(StatusCode.INVALID_ARGUMENT, f"{what}: a buffer of another device")
+        if writes and not ref.buffer.allowed_access & MemoryAccess.WRITE:
+            raise failure(StatusCode.PERMISSION_DENIED, f"{what}: the buffer is read-only")
+        offset = ref.buffer.byte_offset + ref.offset
+        return self._slot(storage, storage.size_bytes, writes=writes), offset, length
+
+    def _slot(self, key: HeapStorage | int, reach: int, *, writes: bool) -> int:
+        """The plan slot of a storage or of an entry of the binding table."""
+        name: object = key if isinstance(key, int) else ("storage", id(key))
+        slot = self._slots.get(name)
+        if slot is None:
+            slot = self._slots[name] = len(self._extents)
+            self._extents.append(reach)
+            self._writable.append(writes)
+            self._addresses.append(0 if isinstance(key, int) else key.address)
+            if isinstance(key, int):
+                self._table_slots.append((slot, key))
+            else:
+                self._keep.append(key)
+            return slot
+        self._extents[slot] = max(self._extents[slot], reach)
+        self._writable[slot] |= writes
+        return slot
+
+    # --- building -------------------------------------------------------------------------------
+
+    def _build(
+        self, resolve: _Ranges
+    ) -> list[tuple[native.Plan, list[_Command]] | _Command]:
+        """Plans between the dispatches whose grid is known late."""
+        parts: list[tuple[native.Plan, list[_Command]] | _Command] = []
+        pending: list[_Command] = []
+        for command in self._commands:
+            if command.grid is None:
+                pending.append(command)
+                continue
+            if pending:
+                parts.append((self._plan(pending, resolve), pending))
+                pending = []
+            parts.append(command)
+        if pending:
+            parts.append((self._plan(pending, resolve), pending))
+        return parts
+
+    def _plan(
+        self,
+        commands: Sequence[_Command],
+        resolve: _Ranges,
+        grid: tuple[int, int, int] | None = None,
+    ) -> native.Plan:
+        builder = native.PlanBuilder()
+        for extent, writable in zip(self._extents, self._writable, strict=True):
+            builder.slot(extent, writable)
+        for command in commands:
+            if command.name in ("fill", "copy", "update") and command.grid is None:
+                command.record(builder, resolve)
+            else:
+                command.record(builder, resolve, grid or command.workgroups)
+        try:
+            return builder.build()
+        except ValueError as error:
+            raise failure(StatusCode.INVALID_ARGUMENT, str(error)) from error
+
+    # --- execution ------------------------------------------------------------------------------
+
+    def execute(
+        self,
+        pool: native.Pool | None,
+        table: BindingTable = (),
+        profile: Profile | None = None,
+    ) -> None:
+        """Run all commands now, on this thread and the workers of `pool`.
+
+        Raises: DeviceError when the table does not fit or a kernel fails.
+        """
+        self._expect(RecordingState.EXECUTABLE, "execute")
+        if self.mode & _ONE_SHOT:
+            if self._executed:
+                raise failure(
+                    StatusCode.FAILED_PRECONDITION,
+                    "a one-shot command buffer is executed twice",
+                )
+            self._executed = True
+        addresses = self._resolve(table) if self._table_slots else self._addresses
+        plans = self._plans
+        if self._late:
+            plans = self._build(_Ranges(self._table_lengths(table)))
+        for part in plans:
+            if isinstance(part, _Command):
+                self._run_indirect(part, pool, table, addresses, profile)
+            else:
+                _run(part[0], part[1], pool, addresses, profile)
+
+    def _table_lengths(self, table: BindingTable) -> list[int]:
+        lengths = list(self._extents)
+        for slot, entry in self._table_slots:
+            lengths[slot] = _binding_range(table[entry], entry)[1]
+        return lengths
+
+    def _resolve(self, table: BindingTable) -> list[int]:
+        """The address of each slot."""
+        addresses = list(self._addresses)
+        for slot, entry in self._table_slots:
+            if entry >= len(table):
+                raise failure(
+                    StatusCode.OUT_OF_RANGE,
+                    f"slot {entry} of a binding table with {len(table)} entries",
+                )
+            address, length = _binding_range(table[entry], entry)
+            if length < self._extents[slot]:
+                raise failure(
+                    StatusCode.OUT_OF_RANGE,
+                    f"slot {entry} of the binding table has {length} bytes, the commands "
+                    f"need {self._extents[slot]}",
+                )
+            addresses[slot] = address
+        return addresses
+
+    def _run_indirect(
+        self,
+        command: _Command,
+        pool: native.Pool | None,
+        table: BindingTable,
+        addresses: list[int],
+        profile: Profile | None,
+    ) -> None:
+        assert command.grid is not None
+        slot, offset, _ = command.grid
+        data = native.read_process_memory(addresses[slot] + offset, _GRID.size)
+        grid = cast("tuple[int, int, int]", _GRID.unpack(data))
+        resolve = _Ranges(self._table_lengths(table) if self._late else self._extents)
+        _run(self._plan([command], resolve, grid), [command], pool, addresses, profile)
+
+
+def _binding_range(binding: BufferBinding, entry: int) -> tuple[int, int]:
+    """Address and length of an entry of the binding table."""
+    buffer = binding.buffer
+    if buffer is None:
+        raise failure(
+            StatusCode.INVALID_ARGUMENT, f"slot {entry} of the binding table is empty"
+        )
+    storage = buffer.storage
+    if not isinstance(storage, HeapStorage):
+        raise failure(
+            StatusCode.INVALID_ARGUMENT,
+            f"slot {entry} of the binding table has a buffer of another device",
+        )
+    length = binding.length
+    if binding.offset or length != buffer.byte_length:
+        length = buffer.check_range(binding.offset, binding.length, f"slot {entry}")
+    return storage.address + buffer.byte_offset + binding.offset, length
+
+
+def _run(
+    plan: native.Plan,
+    commands: Sequence[_Command],
+    pool: native.Pool | None,
+    addresses: Sequence[int],
+    profile: Profile | None,
+) -> None:
+    try:
+        if profile is None:
+            plan.run(pool, addresses)
+            return
+        times = plan.run_timed(pool, addresses)
+    except RuntimeError as error:
+        raise failure(StatusCode.ABORTED, str(error)) from error
+    except ValueError as error:
+        raise failure(StatusCode.INVALID_ARGUMENT, str(error)) from error
+    for command, time_ns in zip(commands, times, strict=True):
+        profile(
+            DispatchTime(
+                name=command.name, workgroup_count=command.workgroups, duration_ns=time_ns
+            )
+        )
+
+
+__all__ = ["WHOLE_BUFFER", "PlanCommandBuffer"]

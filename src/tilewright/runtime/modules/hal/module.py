@@ -1,0 +1,78 @@
+"""Puts the rows of the `hal` module together and names its types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tilewright.runtime.hal.allocator import Allocator
+from tilewright.runtime.hal.buffer import Buffer
+from tilewright.runtime.hal.buffer_view import BufferView
+from tilewright.runtime.hal.channel import Channel
+from tilewright.runtime.hal.command_buffer import CommandBuffer
+from tilewright.runtime.hal.device import Device
+from tilewright.runtime.hal.event import Event
+from tilewright.runtime.hal.executable import Executable
+from tilewright.runtime.hal.executable_cache import ExecutableCache
+from tilewright.runtime.hal.fence import Fence
+from tilewright.runtime.hal.file import File
+from tilewright.runtime.hal.semaphore import Semaphore
+from tilewright.runtime.modules.hal import buffers, commands, devices, fences
+from tilewright.runtime.modules.hal.state import HalState, ViewTracer
+from tilewright.runtime.vm.buffer import VmBuffer
+from tilewright.runtime.vm.native_module import NativeModule
+from tilewright.runtime.vm.ref import Instance
+
+HAL_VERSION: Final = 7
+
+_INSTANCE_TYPES: Final[Mapping[str, type]] = {
+    "hal.allocator": Allocator,
+    "hal.buffer": Buffer,
+    "hal.buffer_view": BufferView,
+    "hal.channel": Channel,
+    "hal.command_buffer": CommandBuffer,
+    "hal.device": Device,
+    "hal.event": Event,
+    "hal.executable": Executable,
+    "hal.executable_cache": ExecutableCache,
+    "hal.fence": Fence,
+    "hal.file": File,
+    "hal.semaphore": Semaphore,
+}
+_ROW_TYPES: Final[Mapping[str, type]] = {
+    "allocator": Allocator,
+    "buffer": Buffer,
+    "bytes": VmBuffer,
+    "channel": Channel,
+    "commands": CommandBuffer,
+    "device": Device,
+    "executable": Executable,
+    "fence": Fence,
+    "file": File,
+    "view": BufferView,
+}
+
+
+def register_hal_types(instance: Instance) -> None:
+    """Let modules name the types of the HAL."""
+    for name, type_ in _INSTANCE_TYPES.items():
+        instance.register_type(name, type_)
+
+
+def create_hal_module(
+    devices_in_order: Sequence[Device], tracer: ViewTracer | None = None
+) -> NativeModule:
+    """The module for these devices.
+
+    Args:
+        devices_in_order: in the order that programs number them.
+        tracer: hears of `buffer_view.trace`; default: prints to the error stream.
+    """
+    rows = (*buffers.ROWS, *commands.ROWS, *devices.ROWS, *fences.ROWS)
+    return NativeModule(
+        "hal",
+        rows,
+        version=HAL_VERSION,
+        types=_ROW_TYPES,
+        create_state=lambda: HalState(devices_in_order, tracer),
+    )

@@ -1,0 +1,77 @@
+"""`!vm.buffer`: host bytes that bytecode reads and writes, bounds-checked.
+
+Rodata, strings and packed tables; not device memory.  Offsets and lengths are bytes here; the
+interpreter scales those of typed accesses.
+
+Source: IREE `vm/buffer.h`.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import final
+
+from tilewright.formats.byte_view import Buffer as HostBytes
+from tilewright.formats.byte_view import view_bytes
+from tilewright.runtime.vm.status import INVALID_ARGUMENT, OUT_OF_RANGE, failure
+
+
+@final
+class VmBuffer:
+    """Bytes.
+
+    Ownership: keeps `data` alive.
+    Thread-safety: callers synchronise writes.
+    """
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: HostBytes) -> None:
+        self.data: memoryview = view_bytes(data)
+
+    @staticmethod
+    def allocate(length: int) -> VmBuffer:
+        """Zeros.  Raises: DeviceError for a length that is negative or absurd."""
+        if not 0 <= length < 1 << 40:
+            raise failure(INVALID_ARGUMENT, f"buffer of {length} bytes")
+        return VmBuffer(bytearray(length) or b"")
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __repr__(self) -> str:
+        return f"<vm.buffer of {len(self.data)} bytes>"
+
+    @property
+    def text(self) -> str:
+        """The bytes as UTF-8 text, broken sequences replaced."""
+        return bytes(self.data).decode("utf-8", errors="replace").rstrip("\0")
+
+    def range(self, offset: int, length: int) -> memoryview:
+        """The bytes of a range.  Raises: DeviceError (OUT_OF_RANGE)."""
+        size = len(self.data)
+        if offset < 0 or length < 0 or offset + length > size:
+            raise failure(
+                OUT_OF_RANGE, f"{length} bytes at {offset} of a buffer with {size}"
+            )
+        return self.data[offset : offset + length]
+
+    def writable(self, offset: int, length: int) -> memoryview:
+        """The same, for writing.  Raises: DeviceError for read-only data."""
+        if self.data.readonly and length:
+            raise failure(INVALID_ARGUMENT, "write to a read-only buffer")
+        return self.range(offset, length)
+
+    def load(self, layout: Struct, offset: int) -> int | float:
+        """One number."""
+        return layout.unpack(self.range(offset, layout.size))[0]
+
+    def store(self, layout: Struct, offset: int, value: float) -> None:
+        """Replace one number."""
+        layout.pack_into(self.writable(offset, layout.size), 0, value)
+
+    def fill(self, layout: Struct, offset: int, length: int, value: float) -> None:
+        """Repeat one number over `length` bytes."""
+        target = self.writable(offset, length)
+        pattern = layout.pack(value)
+        target[:] = pattern * (length // len(pattern))

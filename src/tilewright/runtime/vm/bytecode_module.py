@@ -1,0 +1,214 @@
+"""A module of bytecode: what a `.vmfb` archive becomes.
+
+Verified as a whole before anything of it runs; functions are bound to steps when first called.
+Called by `runtime.virtual_machine`.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final, final
+
+from tilewright.formats.bytecode.encoding import Instruction
+from tilewright.formats.calling_convention import (
+    CallingConvention,
+    parse_calling_convention,
+)
+from tilewright.formats.vmfb import OPTIONAL, ModuleDef, decode_module, verify_module
+from tilewright.runtime.vm.buffer import VmBuffer
+from tilewright.runtime.vm.frame import Function, State, Tracer
+from tilewright.runtime.vm.handlers import CodeContext
+from tilewright.runtime.vm.interpreter import bind_blocks, block_indices, run
+from tilewright.runtime.vm.module import (
+    Callee,
+    Module,
+    ModuleDependency,
+    ModuleFunction,
+    ModuleImport,
+    ModuleState,
+)
+from tilewright.runtime.vm.ref import Instance
+from tilewright.runtime.vm.stack import Stack
+
+_MOVES_SINCE_MAJOR: Final = 16
+"""Before, compilers set the move bit of plain operands without meaning it."""
+
+
+@final
+class BytecodeModule(Module):
+    """A verified module.
+
+    Args:
+        definition: as read from an archive, whose memory it keeps.
+        instance: knows the types that the module names.
+        location: how errors call it.
+        tracer: hears of `trace` and `print` instructions.
+
+    Raises:
+        ArchiveError: the module does not verify, or is of another bytecode version.
+        DeviceError: it names an unknown type.
+    """
+
+    def __init__(
+        self,
+        definition: ModuleDef,
+        instance: Instance,
+        *,
+        location: str = "module",
+        tracer: Tracer | None = None,
+    ) -> None:
+        verify_module(definition, location)
+        self.definition: ModuleDef = definition
+        self.instance: Instance = instance
+        self.tracer: Tracer | None = tracer
+        self._code: tuple[tuple[Instruction, ...], ...] = decode_module(definition, location)
+        self._types: tuple[type | None, ...] = tuple(
+            instance.resolve(text) for text in definition.types
+        )
+        self._rodata: tuple[VmBuffer, ...] = tuple(
+            VmBuffer(memoryview(item.data).toreadonly()) for item in definition.rodata
+        )
+        self._imports: tuple[CallingConvention, ...] = tuple(
+            parse_calling_convention(item.signature.calling_convention)
+            for item in definition.imports
+        )
+        self._bound: dict[int, Function] = {}
+        self._lock: threading.Lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def version(self) -> int:
+        return self.definition.version
+
+    @property
+    def dependencies(self) -> Sequence[ModuleDependency]:
+        return tuple(
+            ModuleDependency(
+                name=item.name,
+                minimum_version=item.minimum_version,
+                required=not item.flags & OPTIONAL,
+            )
+            for item in self.definition.dependencies
+        )
+
+    @property
+    def imports(self) -> Sequence[ModuleImport]:
+        return tuple(
+            ModuleImport(
+                name=item.name,
+                calling_convention=item.signature.calling_convention,
+                required=not item.flags & OPTIONAL,
+            )
+            for item in self.definition.imports
+        )
+
+    @functools.cached_property
+    def _functions(self) -> tuple[ModuleFunction, ...]:
+        found: list[ModuleFunction] = []
+        for export in self.definition.exports:
+            signature = self.definition.signatures[export.function]
+            found.append(
+                ModuleFunction(
+                    name=export.name,
+                    calling_convention=signature.calling_convention,
+                    convention=parse_calling_convention(signature.calling_convention),
+                    attributes=signature.attributes,
+                )
+            )
+        return tuple(found)
+
+    @property
+    def functions(self) -> Sequence[ModuleFunction]:
+        return self._functions
+
+    def create_state(self) -> ModuleState:
+        return _BytecodeState(self)
+
+    def state(self, call: Callable[[int, Sequence[object]], tuple[object, ...]]) -> State:
+        """Blank globals and unbound imports."""
+        definition = self.definition
+        return State(
+            instance=self.instance,
+            words=bytearray(definition.state.global_bytes),
+            refs=[None] * definition.state.global_refs,
+            imports=[None] * len(definition.imports),
+            rodata=self._rodata,
+            call=call,
+            stack=Stack(),
+            tracer=self.tracer,
+        )
+
+    def bound(self, index: int) -> Function:
+        """A function, bound to steps now if it was not."""
+        found = self._bound.get(index)
+        if found is None:
+            with self._lock:
+                found = self._bound.setdefault(index, self._bind(index))
+        return found
+
+    def _bind(self, index: int) -> Function:
+        definition = self.definition
+        descriptor = definition.functions[index]
+        convention = parse_calling_convention(
+            definition.signatures[index].calling_convention
+        )
+        context = CodeContext(
+            self._types,
+            definition.types,
+            self._imports,
+            block_indices(self._code[index]),
+            honours_moves=definition.bytecode_version >> 16 >= _MOVES_SINCE_MAJOR,
+        )
+        return Function(
+            index=index,
+            convention=convention,
+            word_registers=descriptor.word_registers,
+            ref_registers=descriptor.ref_registers,
+            argument_places=tuple(
+                (bank == "ref", place) for bank, place in convention.argument_registers()
+            ),
+            blocks=bind_blocks(self._code[index], context),
+        )
+
+
+@final
+class _BytecodeState(ModuleState):
+    """Globals and imports of a module in one context."""
+
+    def __init__(self, module: BytecodeModule) -> None:
+        self._module: BytecodeModule = module
+        self._state: State = module.state(self._call)
+
+    def lookup(self, name: str, calling_convention: str | None) -> Callee | None:
+        for export in self._module.definition.exports:
+            if export.name == name:
+                break
+        else:
+            return None
+        signature = self._module.definition.signatures[export.function].calling_convention
+        if calling_convention is not None and signature != calling_convention:
+            return None
+        return functools.partial(self._enter, export.function)
+
+    def resolve_import(self, index: int, callee: Callee | None) -> None:
+        self._state.imports[index] = callee
+
+    def notify(self, signal: str) -> None:
+        callee = self.lookup("__notify", "0i_v")
+        if callee is not None:
+            callee({"resume": 0, "suspend": 1, "low_memory": 2}.get(signal, 0))
+
+    def _call(self, index: int, arguments: Sequence[Any]) -> tuple[object, ...]:
+        module = self._module
+        return run(module.definition, module.bound(index), arguments, self._state)
+
+    def _enter(self, index: int, *arguments: Any) -> object:
+        results = self._call(index, arguments)
+        if len(results) == 1:
+            return results[0]
+        return results or None

@@ -1,0 +1,151 @@
+"""A context: modules that see each other, each with its own state.
+
+Modules are registered after those they depend on; registering resolves their imports and runs
+`__init`.  Called by `runtime.virtual_machine`.
+
+Source: IREE `vm/context.h`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+from tilewright.base.text import did_you_mean
+from tilewright.runtime.vm.module import Callee, Module, ModuleImport, ModuleState
+from tilewright.runtime.vm.status import INTERNAL, NOT_FOUND, failure
+
+
+@final
+class Context:
+    """Modules and their states.
+
+    Thread-safety: one call at a time into bytecode modules.
+    """
+
+    def __init__(self, modules: Sequence[Module] = ()) -> None:
+        self._modules: dict[str, Module] = {}
+        self._states: dict[str, ModuleState] = {}
+        self._is_frozen: bool = False
+        for module in modules:
+            self.register(module)
+
+    @property
+    def modules(self) -> tuple[Module, ...]:
+        """In order of registration."""
+        return tuple(self._modules.values())
+
+    def register(self, module: Module) -> None:
+        """Add a module, bind its imports, run its `__init`.
+
+        Raises: DeviceError for a missing dependency or import, naming both sides; whatever
+        `__init` raises.
+        """
+        if self._is_frozen:
+            raise failure(INTERNAL, f"module '{module.name}' comes after the freeze")
+        if module.name in self._modules:
+            raise failure(INTERNAL, f"module '{module.name}' is registered twice")
+        self._check_dependencies(module)
+        state = module.create_state()
+        for index, wanted in enumerate(module.imports):
+            state.resolve_import(index, self._resolve(module, wanted))
+        self._modules[module.name] = module
+        self._states[module.name] = state
+        initialize = state.lookup("__init", None)
+        if initialize is not None:
+            try:
+                initialize()
+            except BaseException:
+                del self._modules[module.name], self._states[module.name]
+                raise
+
+    def freeze(self) -> None:
+        """Allow no more modules."""
+        self._is_frozen = True
+
+    def fork(self) -> Context:
+        """A context of the same modules with fresh states."""
+        return Context(self.modules)
+
+    def lookup(self, full_name: str) -> Callee:
+        """The function `module.function`.
+
+        Raises: DeviceError (NOT_FOUND) with the closest names.
+        """
+        module_name, _, name = full_name.partition(".")
+        state = self._states.get(module_name)
+        found = None if state is None else state.lookup(name, None)
+        if found is None:
+            known = [f"{m.name}.{f.name}" for m in self.modules for f in m.functions]
+            raise failure(
+                NOT_FOUND,
+                f"no function '{full_name}'",
+                hint=did_you_mean(full_name, known) or f"known: {' '.join(known[:8])}",
+            )
+        return found
+
+    def notify(self, signal: str) -> None:
+        """Tell every module of a signal."""
+        for state in self._states.values():
+            state.notify(signal)
+
+    def close(self) -> None:
+        """Run `__deinit` of every module, last first."""
+        for state in reversed(self._states.values()):
+            leave = state.lookup("__deinit", None)
+            if leave is not None:
+                leave()
+        self._states.clear()
+        self._modules.clear()
+
+    def _check_dependencies(self, module: Module) -> None:
+        for wanted in module.dependencies:
+            found = self._modules.get(wanted.name)
+            if found is None:
+                if wanted.required:
+                    raise failure(
+                        NOT_FOUND,
+                        f"module '{wanted.name}' is missing",
+                        location=f"module '{module.name}'",
+                        hint="register it before the modules that depend on it",
+                    )
+            elif found.version < wanted.minimum_version:
+                raise failure(
+                    NOT_FOUND,
+                    f"module '{wanted.name}' has version {found.version}, expected at least "
+                    f"{wanted.minimum_version}",
+                    location=f"module '{module.name}'",
+                    hint="the module was made by a newer compiler than this runtime knows",
+                )
+
+    def _resolve(self, module: Module, wanted: ModuleImport) -> Callee | None:
+        module_name, _, name = wanted.name.partition(".")
+        state = self._states.get(module_name)
+        found = None if state is None else state.lookup(name, wanted.calling_convention)
+        if found is not None or not wanted.required:
+            return found
+        where = f"module '{module.name}'"
+        if state is None:
+            raise failure(
+                NOT_FOUND,
+                f"import '{wanted.name}': module '{module_name}' is missing",
+                location=where,
+            )
+        offered = [
+            f.calling_convention
+            for f in self._modules[module_name].functions
+            if f.name == name
+        ]
+        if offered:
+            raise failure(
+                INTERNAL,
+                f"import '{wanted.name}' has the signature '{wanted.calling_convention}', "
+                f"the module offers {' '.join(repr(o) for o in offered)}",
+                location=where,
+            )
+        raise failure(
+            NOT_FOUND,
+            f"import '{wanted.name}' {wanted.calling_convention}: no such function",
+            location=where,
+            hint="the module was made by a newer compiler than this runtime knows",
+        )

@@ -1,0 +1,98 @@
+"""Runs the functions of a bytecode module, block by block.
+
+Code is bound to steps when a function is first called; running is a loop over them.  Failures get
+a line of trace per function.  Not here: what instructions do (`handlers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from tilewright.base.errors import TilewrightError
+from tilewright.formats.bytecode.encoding import Instruction
+from tilewright.formats.bytecode.isa import BLOCK
+from tilewright.formats.vmfb import ModuleDef
+from tilewright.runtime.vm.frame import Block, Function, Leave, State, Step
+from tilewright.runtime.vm.handlers import HANDLERS, CodeContext
+from tilewright.runtime.vm.stack import DEPTH_LIMIT, add_frame, frame_line
+from tilewright.runtime.vm.status import INTERNAL, RESOURCE_EXHAUSTED, failure
+
+
+def bind_blocks(code: Sequence[Instruction], context: CodeContext) -> list[Block]:
+    """Turn verified instructions into blocks of steps."""
+    blocks: list[Block] = []
+    steps: list[Step] = []
+    pcs: list[int] = []
+    for instruction in code:
+        if instruction.opcode is BLOCK:
+            steps, pcs = [], []
+            continue
+        bound = HANDLERS[instruction.opcode.name](instruction, context)
+        pcs.append(instruction.pc)
+        if instruction.opcode.terminator:
+            blocks.append(Block(steps, cast("Leave", bound), pcs))
+        else:
+            steps.append(cast("Step", bound))
+    return blocks
+
+
+def block_indices(code: Sequence[Instruction]) -> dict[int, int]:
+    """Which block begins at which pc."""
+    starts = (item.pc for item in code if item.opcode is BLOCK)
+    return {pc: index for index, pc in enumerate(starts)}
+
+
+def run(
+    module: ModuleDef, function: Function, arguments: Sequence[Any], state: State
+) -> tuple[object, ...]:
+    """Call a function; the results in order.
+
+    Raises: whatever a step raises, with a line of trace added.
+    """
+    w: list[Any] = [0] * function.word_registers
+    r: list[Any] = [None] * function.ref_registers
+    for (is_ref, place), value in zip(function.argument_places, arguments, strict=True):
+        if is_ref:
+            r[place] = value
+        else:
+            w[place] = value
+    stack = state.stack
+    if stack.depth >= DEPTH_LIMIT:
+        raise failure(RESOURCE_EXHAUSTED, f"calls are nested deeper than {DEPTH_LIMIT}")
+    stack.depth += 1
+    block = function.blocks[0]
+    steps = iter(block.steps)
+    try:
+        while True:
+            for step in steps:
+                step(w, r, state)
+            following = block.leave(w, r, state)
+            if following.__class__ is not int:
+                return cast("tuple[object, ...]", following)
+            block = function.blocks[cast("int", following)]
+            steps = iter(block.steps)
+    except Exception as error:
+        raise _traced(error, module, function, block, steps)  # noqa: B904 - often the same one
+    finally:
+        stack.depth -= 1
+
+
+def _traced(
+    error: Exception,
+    module: ModuleDef,
+    function: Function,
+    block: Block,
+    steps: Iterator[Step],
+) -> Exception:
+    """The error with the place where it happened; errors that are none of ours get a code."""
+    position = cast("tuple[Any, ...]", steps.__reduce__())
+    # An exhausted iterator knows no index any more: then it was the end of the block that failed.
+    place = position[2] - 1 if len(position) == 3 else -1
+    line = frame_line(module, function.index, block.pcs[place])
+    if not isinstance(error, TilewrightError | MemoryError):
+        wrapped = failure(INTERNAL, f"{type(error).__name__}: {error}")
+        wrapped.__cause__ = error
+        error = wrapped
+    add_frame(error, line)
+    return error

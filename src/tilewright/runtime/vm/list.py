@@ -1,0 +1,76 @@
+"""`!vm.list`: a growable list of one type, or of anything.
+
+Source: IREE `vm/list.h`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from tilewright.runtime.vm.status import INVALID_ARGUMENT, OUT_OF_RANGE, failure
+
+_NUMBERS: Final = frozenset({"i8", "i16", "i32", "i64", "f32", "f64"})
+_LIMIT: Final = 1 << 28
+
+
+@final
+class VmList:
+    """A list.
+
+    Args:
+        element_type: `i32`, `f64`, `!hal.buffer`, `?` for anything.
+    Thread-safety: callers synchronise.
+    """
+
+    __slots__ = ("element_type", "items")
+
+    def __init__(self, element_type: str = "?", items: list[object] | None = None) -> None:
+        self.element_type: str = element_type
+        self.items: list[object] = [] if items is None else items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __repr__(self) -> str:
+        return f"<vm.list<{self.element_type}> of {len(self.items)}>"
+
+    def resize(self, size: int) -> None:
+        """Cut, or grow with zeros and null references."""
+        if not 0 <= size <= _LIMIT:
+            raise failure(INVALID_ARGUMENT, f"list of {size} elements")
+        blank: object = 0 if self.element_type in _NUMBERS else None
+        del self.items[size:]
+        self.items.extend([blank] * (size - len(self.items)))
+
+    def get_number(self, index: int) -> int | float:
+        """An element that is a number.  Raises: DeviceError."""
+        value = self._get(index)
+        if value is None:
+            return 0
+        if not isinstance(value, int | float):
+            raise failure(INVALID_ARGUMENT, f"element {index} is a reference")
+        return value
+
+    def get_ref(self, index: int) -> object:
+        """An element that is a reference.  Raises: DeviceError."""
+        value = self._get(index)
+        if isinstance(value, int | float):
+            raise failure(INVALID_ARGUMENT, f"element {index} is a number")
+        return value
+
+    def set(self, index: int, value: object) -> None:
+        """Replace an element.  Raises: DeviceError when it does not fit the list."""
+        self._get(index)
+        is_number = isinstance(value, int | float)
+        if self.element_type != "?" and is_number != (self.element_type in _NUMBERS):
+            raise failure(
+                INVALID_ARGUMENT, f"{type(value).__name__} into a list of {self.element_type}"
+            )
+        self.items[index] = value
+
+    def _get(self, index: int) -> object:
+        if not 0 <= index < len(self.items):
+            raise failure(
+                OUT_OF_RANGE, f"index {index} of a list with {len(self.items)} elements"
+            )
+        return self.items[index]

@@ -1,0 +1,202 @@
+"""Native modules: functions in Python, declared as rows of (name, signatures, function).
+
+A row may list several signatures: what old compilers pass less is filled by defaults or by an
+adapter.  References are checked against the row's classes before the function sees them, so
+functions trust their arguments.  Called by `runtime.modules` and by users who bring their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from tilewright.base.errors import InternalError
+from tilewright.formats.calling_convention import parse_calling_convention
+from tilewright.runtime.vm.module import Callee, Module, ModuleFunction, ModuleState
+from tilewright.runtime.vm.stack import add_frame
+from tilewright.runtime.vm.status import INVALID_ARGUMENT, failure
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NativeFunction:
+    """One row.
+
+    Attributes:
+        name: without the module's.
+        signatures: calling conventions that it takes, the newest first.
+        function: gets the state first if the module has one.
+        refs: per reference argument a type name, `?` behind it where null is allowed, `any` for
+            all; those of a list's entries count once, in place.
+    """
+
+    name: str
+    signatures: tuple[str, ...]
+    function: Callable[..., object]
+    refs: str = ""
+
+
+@final
+class NativeModule(Module):
+    """A module made of rows.
+
+    Args:
+        name: of the module.
+        version: of the module.
+        functions: the rows.
+        types: what the names in `refs` mean.
+        create_state: makes what each context has; functions get it as first argument.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        functions: Sequence[NativeFunction],
+        *,
+        version: int = 0,
+        types: Mapping[str, type] | None = None,
+        create_state: Callable[[], object] | None = None,
+    ) -> None:
+        self._name: str = name
+        self._version: int = version
+        self._create_state: Callable[[], object] | None = create_state
+        self._rows: dict[tuple[str, str], tuple[NativeFunction, _Checks]] = {}
+        self._first: dict[str, str] = {}
+        for row in functions:
+            self._enter(row, types or {})
+
+    def _enter(self, row: NativeFunction, types: Mapping[str, type]) -> None:
+        for signature in row.signatures:
+            key = row.name, signature
+            if key in self._rows:
+                raise InternalError(f"{self._name}.{row.name} {signature} stands twice")
+            self._rows[key] = row, _checks(f"{self._name}.{row.name}", signature, row, types)
+            self._first.setdefault(row.name, signature)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    @property
+    def functions(self) -> Sequence[ModuleFunction]:
+        return tuple(
+            ModuleFunction(
+                name=name,
+                calling_convention=signature,
+                convention=parse_calling_convention(signature),
+            )
+            for name, signature in self._rows
+        )
+
+    def create_state(self) -> ModuleState:
+        return _NativeState(self, self._create_state() if self._create_state else None)
+
+    def bind(self, state: object, name: str, signature: str | None) -> Callee | None:
+        """The function for one context."""
+        found = self._rows.get((name, signature or self._first.get(name, "")))
+        if found is None:
+            return None
+        row, checks = found
+        return _bound(f"{self._name}.{name}", row.function, state, checks)
+
+    def signatures(self, name: str) -> tuple[str, ...]:
+        """The calling conventions of a function; empty when there is no such function."""
+        return tuple(signature for known, signature in self._rows if known == name)
+
+
+@final
+class _NativeState(ModuleState):
+    def __init__(self, module: NativeModule, state: object) -> None:
+        self._module: NativeModule = module
+        self._state: object = state
+
+    def lookup(self, name: str, calling_convention: str | None) -> Callee | None:
+        return self._module.bind(self._state, name, calling_convention)
+
+
+# --- checks of references ------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """What a reference must be; `member` is -1 for plain arguments and lists of single values."""
+
+    argument: int
+    member: int
+    in_list: bool
+    type: type
+    optional: bool
+
+
+_Checks = tuple[_Check, ...]
+
+
+def _reference_places(signature: str) -> Iterator[tuple[int, int, bool]]:
+    for index, item in enumerate(parse_calling_convention(signature).arguments):
+        if item == "ref":
+            yield index, -1, False
+        elif isinstance(item, tuple):
+            for member, bank in enumerate(item):
+                if bank == "ref":
+                    yield index, member if len(item) > 1 else -1, True
+
+
+def _checks(
+    where: str, signature: str, row: NativeFunction, types: Mapping[str, type]
+) -> _Checks:
+    names = row.refs.split()
+    places = tuple(_reference_places(signature))
+    if len(names) != len(places):
+        raise InternalError(f"{where} {signature}: {len(names)} types for its references")
+    return tuple(
+        _Check(argument, member, in_list, types[name.rstrip("?")], name.endswith("?"))
+        for (argument, member, in_list), name in zip(places, names, strict=True)
+        if name.rstrip("?") != "any"
+    )
+
+
+def _bound(
+    where: str, function: Callable[..., object], state: object, checks: _Checks
+) -> Callee:
+    plain = tuple((c.argument, c.type, c.optional) for c in checks if not c.in_list)
+    lists = tuple(c for c in checks if c.in_list)
+    lead = () if state is None else (state,)
+
+    def call(*arguments: Any) -> object:
+        for index, type_, optional in plain:
+            value = arguments[index]
+            if value.__class__ is not type_ and not isinstance(value, type_):
+                _refuse(where, index, value, type_, optional=optional)
+        for check in lists:
+            _check_list(where, arguments[check.argument], check)
+        try:
+            return function(*lead, *arguments)
+        except Exception as error:
+            add_frame(error, f"  in {where}")
+            raise
+
+    return call
+
+
+def _check_list(where: str, entries: Sequence[Any], check: _Check) -> None:
+    for entry in entries:
+        value = entry if check.member < 0 else entry[check.member]
+        if not isinstance(value, check.type):
+            _refuse(where, check.argument, value, check.type, optional=check.optional)
+
+
+def _refuse(where: str, index: int, value: object, type_: type, *, optional: bool) -> None:
+    if value is None and optional:
+        return
+    got = "null" if value is None else type(value).__name__
+    raise failure(
+        INVALID_ARGUMENT,
+        f"argument {index} is {got}, expected {type_.__name__}",
+        location=where,
+    )
