@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import cast, final
 
 from tilewright.base.errors import InternalError, ModelError
-from tilewright.base.symbolic import Dim, Expr, Symbol, symbol, symbols
+from tilewright.base.symbolic import Dim, Expr, bounds, symbols
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Array, TensorType, Trait
 from tilewright.compiler.kernel.grid import grid_extents
@@ -25,6 +25,7 @@ from tilewright.compiler.program.ir import (
     Step,
     Storage,
 )
+from tilewright.formats.plan import Dimension
 
 
 @final
@@ -187,24 +188,25 @@ def _origin(value: Value) -> Value:
     return value
 
 
-def _find_dims(graph: Graph) -> tuple[tuple[str, int, int], ...]:
+def _find_dims(graph: Graph) -> tuple[Dimension, ...]:
     """Where a call finds the value of each symbol: the first input axis that is the bare symbol."""
-    found: dict[str, tuple[int, int]] = {}
-    wanted: set[Symbol] = set()
+    found: dict[str, Dimension] = {}
     for index, value in enumerate(graph.inputs):
         for axis, dim in enumerate(value.type.shape):
-            wanted |= symbols(dim)
-            for name in (s.name for s in symbols(dim)):
-                if dim == symbol(name):
-                    found.setdefault(name, (index, axis))
-    for value in graph.values():
-        for dim in value.type.shape:
-            wanted |= symbols(dim)
-    missing = sorted({s.name for s in wanted} - set(found))
+            name = _bare_symbol(dim)
+            if name is not None:
+                minimum = max(bounds(dim)[0] or 0, 0)
+                found.setdefault(name, Dimension(name, index, axis, minimum))
+    wanted = {s.name for v in graph.values() for d in v.type.shape for s in symbols(d)}
+    missing = sorted(wanted - set(found))
     if missing:
         raise ModelError(
             f"dimensions {missing} are not the size of any input axis",
             location=graph.name,
             hint="fix the input shapes with input_shapes={'name': [..]} (--input-shape name=..)",
         )
-    return tuple((name, *place) for name, place in sorted(found.items()))
+    return tuple(found[name] for name in sorted(found))
+
+
+def _bare_symbol(dim: Dim) -> str | None:
+    return next((s.name for s in symbols(dim) if dim == Expr.of_atom(s)), None)

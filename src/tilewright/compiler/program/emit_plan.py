@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import final
+
 from tilewright.compiler.program.ir import (
     Copy,
     Dispatch,
@@ -11,7 +14,6 @@ from tilewright.compiler.program.ir import (
     Step,
     Storage,
     operands_of,
-    results_of,
 )
 from tilewright.formats import plan as form
 
@@ -19,32 +21,39 @@ from tilewright.formats import plan as form
 def emit_plan(program: Program) -> form.Plan:
     """The plan of a program whose memory is assigned."""
     storages = {storage: index for index, storage in enumerate(program.storages)}
-    entries = _number_entries(program)
+    table = _Entries(storages)
+    inputs = tuple((name, table.number(entry)) for name, entry in program.inputs)
+    steps = tuple(_step(program, step, table) for step in program.steps)
+    outputs = tuple((name, table.number(entry)) for name, entry in program.outputs)
     return form.Plan(
         name=program.name,
-        inputs=tuple((name, entries[e]) for name, e in program.inputs),
-        outputs=tuple((name, entries[e]) for name, e in program.outputs),
+        inputs=inputs,
+        outputs=outputs,
         dims=program.dims,
         storages=tuple(_storage(s) for s in program.storages),
-        entries=tuple(
-            form.Entry(storages[e.storage], e.type.dtype, e.type.shape, e.offset_bytes)
-            for e in entries
-        ),
-        steps=tuple(_step(program, step, entries) for step in program.steps),
+        entries=tuple(table.entries),
+        steps=steps,
         arena_bytes=program.arena_bytes,
     )
 
 
-def _number_entries(program: Program) -> dict[Entry, int]:
-    found: dict[Entry, int] = {}
-    for _, entry in program.inputs:
-        found.setdefault(entry, len(found))
-    for step in program.steps:
-        for entry in (*operands_of(step), *results_of(step)):
-            found.setdefault(entry, len(found))
-    for _, entry in program.outputs:
-        found.setdefault(entry, len(found))
-    return found
+@final
+class _Entries:
+    """Numbers entries in the order they are met; equal views of a storage are one."""
+
+    def __init__(self, storages: Mapping[Storage, int]) -> None:
+        self._storages: Mapping[Storage, int] = storages
+        self.entries: dict[form.Entry, int] = {}
+
+    def number(self, entry: Entry) -> int:
+        """The index of an entry in the plan."""
+        key = form.Entry(
+            self._storages[entry.storage],
+            entry.type.dtype,
+            entry.type.shape,
+            entry.offset_bytes,
+        )
+        return self.entries.setdefault(key, len(self.entries))
 
 
 def _storage(storage: Storage) -> form.Storage:
@@ -58,9 +67,9 @@ def _storage(storage: Storage) -> form.Storage:
     )
 
 
-def _step(program: Program, step: Step, entries: dict[Entry, int]) -> form.Step:
+def _step(program: Program, step: Step, table: _Entries) -> form.Step:
     def numbers(items: tuple[Entry, ...]) -> tuple[int, ...]:
-        return tuple(entries[e] for e in items)
+        return tuple(table.number(e) for e in items)
 
     match step:
         case Dispatch():
@@ -77,19 +86,12 @@ def _step(program: Program, step: Step, entries: dict[Entry, int]) -> form.Step:
         case Copy():
             return form.Step("copy", "copy", "", numbers((step.source, step.target)), 1)
         case HostCall():
-            present = [index for index, e in enumerate(step.operands) if e is not None]
-            attributes = {
-                key: form.encode_attribute(value) for key, value in step.attributes.items()
-            }
+            present = tuple(i for i, e in enumerate(step.operands) if e is not None)
             return form.Step(
                 kind="host",
                 name=step.name,
                 target=step.op,
                 arguments=numbers((*operands_of(step), *step.results)),
                 result_count=len(step.results),
-                attributes={
-                    "values": attributes,
-                    "present": present,
-                    "operand_count": len(step.operands),
-                },
+                host=form.HostCall(len(step.operands), present, step.attributes),
             )

@@ -15,6 +15,7 @@ from typing import final
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Array, TensorType
 from tilewright.compiler.kernel.ir import Kernel
+from tilewright.formats.plan import Dimension
 
 
 @final
@@ -95,12 +96,12 @@ Step = Dispatch | Copy | HostCall
 @final
 @dataclass(slots=True, eq=False)
 class Program:
-    """A whole model.  `dims` maps each symbol to the (input, axis) that carries its value."""
+    """A whole model; `dims` says where a call finds the value of each symbol."""
 
     name: str
     inputs: tuple[tuple[str, Entry], ...]
     outputs: tuple[tuple[str, Entry], ...]
-    dims: tuple[tuple[str, int, int], ...]
+    dims: tuple[Dimension, ...]
     kernels: tuple[Kernel, ...]
     steps: tuple[Step, ...]
     arena_bytes: int = -1

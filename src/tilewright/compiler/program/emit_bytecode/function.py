@@ -1,0 +1,140 @@
+"""A function under construction, with the vocabulary of the `hal` module and of dimensions.
+
+Bit patterns of the module's parameters (memory types, usages, stages) have their names here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, final
+
+from tilewright.base.symbolic import Atom, Dim, Expr, Operation, Symbol, bounds
+from tilewright.base.symbolic import symbol as symbol_of
+from tilewright.compiler.program.emit_bytecode.module import ModuleTables
+from tilewright.formats.bytecode.assembler import Argument, FunctionBuilder
+from tilewright.formats.bytecode.drafts import Register
+
+ANY_QUEUE: Final = -1
+MEMORY_DEVICE_LOCAL: Final = 48  # device visible and local
+USAGE: Final = 0xC03  # transfer source and target, storage read and write
+IMMUTABLE: Final = 1 << 19
+CATEGORIES: Final = 3  # transfer and dispatch
+ONE_SHOT: Final = 1
+ENCODING_DENSE: Final = 1
+AFTER: Final = 4 | 8 | 16  # dispatch, transfer, retire
+BEFORE: Final = 1 | 4 | 8  # issue, dispatch, transfer
+READ: Final = 1
+STATUS_INVALID_ARGUMENT: Final = 3
+
+
+@final
+class HalFunction:
+    """A builder with the vocabulary of the `hal` module."""
+
+    def __init__(self, module: ModuleTables, calling_convention: str) -> None:
+        self.module: ModuleTables = module
+        self.build: FunctionBuilder = FunctionBuilder(calling_convention)
+        self.dims: dict[Dim, Register] = {}
+
+    def bind(self, name: str, value: Register) -> None:
+        """Let the symbol called `name` have this value from here on."""
+        self.dims[symbol_of(name)] = value
+
+    def i32(self, value: int) -> Register:
+        return self.build.constant("i32", value)
+
+    def i64(self, value: int) -> Register:
+        return self.build.constant("i64", value)
+
+    def null(self) -> Register:
+        return self.build.emit("const.ref.zero")
+
+    def rodata(self, segment: int) -> Register:
+        return self.build.emit("const.ref.rodata", segment)
+
+    def text(self, text: str) -> Register:
+        return self.rodata(self.module.text(text))
+
+    def call(self, name: str, arguments: Sequence[Argument], *results: str) -> Register:
+        """Call an import; returns its only result, or a meaningless register."""
+        ordinal = self.module.import_(name)
+        if all(isinstance(a, Register) for a in arguments):
+            plain = [a for a in arguments if isinstance(a, Register)]
+            written = self.build.call(ordinal, plain, results)
+        else:
+            written = self.build.call_variadic(ordinal, arguments, results)
+        return written[0] if written else Register(-1, "")
+
+    def device(self) -> Register:
+        return self.call("hal.devices.get", [self.i32(0)], "ref")
+
+    def allocate(self, allocator: Register, size: Register) -> Register:
+        """A device-local buffer."""
+        arguments = [
+            allocator,
+            self.i64(ANY_QUEUE),
+            self.i32(MEMORY_DEVICE_LOCAL),
+            self.i32(USAGE),
+            size,
+        ]
+        return self.call("hal.allocator.allocate", arguments, "ref")
+
+    def wait(self, fence: Register, what: str) -> None:
+        """Block until `fence` is reached; fail with its status."""
+        arguments: list[Argument] = [self.i32(-1), self.i64(0), [fence]]
+        status = self.call("hal.fence.await", arguments, "i32")
+        failed, reached = self.build.block("i32"), self.build.block()
+        self.build.branch_if(status, failed, reached, [status])
+        (code,) = self.build.place(failed)
+        self.build.fail(code, f"{what} failed")
+        self.build.place(reached)
+
+    # --- sizes ---------------------------------------------------------------------------------
+
+    def size(self, dim: Dim) -> Register:
+        """An i64 with the value of a dimension expression."""
+        if isinstance(dim, int):
+            return self.i64(dim)
+        if dim not in self.dims:
+            self.dims[dim] = self._sum(dim)
+        return self.dims[dim]
+
+    def _sum(self, value: Expr) -> Register:
+        total: Register | None = self.i64(value.constant) if value.constant else None
+        for monomial, factor in value.terms:
+            term: Register | None = self.i64(factor) if factor != 1 else None
+            for atom in monomial:
+                part = self._atom(atom)
+                term = part if term is None else self.build.emit("mul.i64", term, part)
+            assert term is not None
+            total = term if total is None else self.build.emit("add.i64", total, term)
+        assert total is not None
+        return total
+
+    def _atom(self, atom: Atom) -> Register:
+        if isinstance(atom, Operation):
+            return self._operation(atom)
+        assert isinstance(atom, Symbol), "programs have no data-dependent sizes"
+        return self.dims[symbol_of(atom.name)]
+
+    def _operation(self, atom: Operation) -> Register:
+        left, right = self.size(atom.left), self.size(atom.right)
+        if atom.op in ("min", "max"):
+            return self.build.emit(f"{atom.op}.i64.s", left, right)
+        # The instructions round toward zero; the remainder's sign tells where that differs.
+        rest = self.build.emit("rem.i64.s", left, right)
+        is_quotient = atom.op == "floordiv"
+        value = self.build.emit("div.i64.s", left, right) if is_quotient else rest
+        low = bounds(atom.left)[0]
+        if low is not None and low >= 0:
+            return value
+        borrow = self.build.emit("shr.i64.s", rest, self.i32(63))
+        if not is_quotient:
+            borrow = self.build.emit("and.i64", borrow, right)
+        return self.build.emit("add.i64", value, borrow)
+
+    def narrow(self, dim: Dim) -> Register:
+        """The same as an i32."""
+        if isinstance(dim, int):
+            return self.i32(dim)
+        return self.build.emit("trunc.i64.i32", self.size(dim))

@@ -1,0 +1,325 @@
+"""`main`: check the inputs, record every step into a command buffer, run it, return the views."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from tilewright.base.arena import ALIGNMENT_BYTES, align
+from tilewright.base.dtypes import DType
+from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import symbol as symbol_of
+from tilewright.compiler.program.emit_bytecode.function import (
+    AFTER,
+    ANY_QUEUE,
+    BEFORE,
+    CATEGORIES,
+    ENCODING_DENSE,
+    ONE_SHOT,
+    STATUS_INVALID_ARGUMENT,
+    HalFunction,
+)
+from tilewright.compiler.program.emit_bytecode.module import (
+    BUFFER_TYPE,
+    EXECUTABLE_GLOBAL,
+    EXECUTABLE_TYPE,
+    ModuleTables,
+)
+from tilewright.compiler.program.ir import (
+    Copy,
+    Dispatch,
+    Entry,
+    HostCall,
+    Program,
+    Step,
+    Storage,
+    operands_of,
+)
+from tilewright.formats.bytecode.assembler import (
+    Argument,
+    AssembledFunction,
+    FunctionBuilder,
+)
+from tilewright.formats.bytecode.drafts import Register
+from tilewright.formats.plan import Dimension, encode_attribute
+
+
+def emit_main(module: ModuleTables) -> AssembledFunction:
+    """The function that a user calls: buffer views in, buffer views out."""
+    program = module.program
+    inputs, outputs = "r" * len(program.inputs), "r" * len(program.outputs)
+    function = HalFunction(module, f"0{inputs or 'v'}_{outputs or 'v'}")
+    return _Main(function, program).emit()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A storage at run time: a buffer and where the storage begins in it."""
+
+    buffer: Register
+    offset: Dim
+
+
+class _Main:
+    """The body of `main`."""
+
+    def __init__(self, function: HalFunction, program: Program) -> None:
+        self.function: HalFunction = function
+        self.build: FunctionBuilder = function.build
+        self.program: Program = program
+        self.places: dict[Storage, _Place] = {}
+        self.commands: Register | None = None
+
+    def emit(self) -> AssembledFunction:
+        self._read_dims()
+        self._check_inputs()
+        self.device: Register = self.function.device()
+        self.allocator: Register = self.function.call(
+            "hal.device.allocator", [self.device], "ref"
+        )
+        self._place_storages()
+        for step in self.program.steps:
+            self._step(step)
+        self._submit()
+        self.build.return_(*(self._view(entry) for _, entry in self.program.outputs))
+        return self.build.finish()
+
+    def _read_dims(self) -> None:
+        function = self.function
+        for dim in self.program.dims:
+            view = self.build.arguments[dim.input]
+            arguments = [view, function.i32(dim.axis)]
+            size = function.call("hal.buffer_view.dim", arguments, "i64")
+            function.bind(dim.name, size)
+            if dim.minimum:
+                self._require_at_least(size, dim)
+
+    def _require_at_least(self, size: Register, dim: Dimension) -> None:
+        """Fail unless the dimension is as large as the kernels count on."""
+        minimum = self.function.i64(dim.minimum)
+        is_small = self.build.emit("cmp.lt.i64.s", size, minimum)
+        failed, large_enough = self.build.block(), self.build.block()
+        self.build.branch_if(is_small, failed, large_enough)
+        self.build.place(failed)
+        message = f"dimension '{dim.name}' must be at least {dim.minimum}"
+        self.build.fail(self.function.i32(STATUS_INVALID_ARGUMENT), message)
+        self.build.place(large_enough)
+
+    def _check_inputs(self) -> None:
+        for view, (name, entry) in zip(
+            self.build.arguments, self.program.inputs, strict=True
+        ):
+            function = self.function
+            function.call(
+                "hal.buffer_view.assert",
+                [
+                    view,
+                    function.text(f"input '{name}'"),
+                    function.i32(_signless(entry.type.dtype)),
+                    function.i32(ENCODING_DENSE),
+                    [function.size(d) for d in entry.type.shape],
+                ],
+            )
+
+    def _place_storages(self) -> None:
+        for view, (_, entry) in zip(self.build.arguments, self.program.inputs, strict=True):
+            buffer = self.function.call("hal.buffer_view.buffer", [view], "ref")
+            self.places[entry.storage] = _Place(buffer, 0)
+        for storage, index in self.function.module.globals.items():
+            type_ = self.function.module.type_(BUFFER_TYPE)
+            buffer = self.build.emit("global.load.ref", index, type_)
+            self.places[storage] = _Place(buffer, 0)
+        for _, entry in self.program.outputs:
+            size = self.function.size(entry.storage.size_bytes)
+            buffer = self.function.allocate(self.allocator, size)
+            self.places[entry.storage] = _Place(buffer, 0)
+        offsets, total = _arrange_transients(self.program)
+        if offsets:
+            arena = self.function.allocate(self.allocator, self.function.size(total))
+            for storage, offset in offsets.items():
+                self.places[storage] = _Place(arena, offset)
+
+    def _step(self, step: Step) -> None:
+        if isinstance(step, HostCall):
+            self._submit()
+            self._host_call(step)
+            return
+        if self.commands is None:
+            self._begin()
+        else:
+            self._barrier()
+        if isinstance(step, Dispatch):
+            self._dispatch(step)
+        else:
+            self._copy(step)
+
+    def _begin(self) -> None:
+        function = self.function
+        self.commands = function.call(
+            "hal.command_buffer.create",
+            [
+                self.device,
+                function.i32(ONE_SHOT),
+                function.i32(CATEGORIES),
+                function.i64(ANY_QUEUE),
+                function.i32(0),
+            ],
+            "ref",
+        )
+
+    def _barrier(self) -> None:
+        assert self.commands is not None
+        function = self.function
+        arguments = [
+            self.commands,
+            function.i32(AFTER),
+            function.i32(BEFORE),
+            function.i64(0),
+        ]
+        function.call("hal.command_buffer.execution_barrier", arguments)
+
+    def _span(self, entry: Entry) -> tuple[Register, Register, Register]:
+        place = self.places[entry.storage]
+        offset = self.function.size(place.offset + entry.offset_bytes)
+        return place.buffer, offset, self.function.size(entry.type.size_bytes)
+
+    def _dispatch(self, step: Dispatch) -> None:
+        assert self.commands is not None
+        function = self.function
+        type_ = function.module.type_(EXECUTABLE_TYPE)
+        executable = self.build.emit("global.load.ref", EXECUTABLE_GLOBAL, type_)
+        zero = function.i32(0)
+        bindings = [(zero, zero, *self._span(entry)) for entry in step.arguments]
+        function.call(
+            "hal.command_buffer.dispatch",
+            [
+                self.commands,
+                executable,
+                function.i64(step.kernel),
+                *(function.narrow(d) for d in step.grid),
+                function.i64(0),
+                [function.narrow(d) for d in step.dims],
+                bindings,
+            ],
+        )
+
+    def _copy(self, step: Copy) -> None:
+        assert self.commands is not None
+        zero = self.function.i32(0)
+        source, source_offset, length = self._span(step.source)
+        target, target_offset, _ = self._span(step.target)
+        self.function.call(
+            "hal.command_buffer.copy_buffer",
+            [
+                self.commands,
+                zero,
+                zero,
+                source,
+                source_offset,
+                target,
+                target_offset,
+                length,
+                self.function.i64(0),
+            ],
+        )
+
+    def _submit(self) -> None:
+        """Run what is recorded and wait for it."""
+        if self.commands is None:
+            return
+        function = self.function
+        function.call("hal.command_buffer.finalize", [self.commands])
+        fence = function.call("hal.fence.create", [self.device, function.i64(0)], "ref")
+        function.call(
+            "hal.device.queue.execute",
+            [
+                self.device,
+                function.i64(ANY_QUEUE),
+                function.null(),
+                fence,
+                self.commands,
+                function.i64(0),
+            ],
+        )
+        self.commands = None
+        function.wait(fence, "execution")
+
+    def _host_call(self, step: HostCall) -> None:
+        """Pass everything about the call as text; shapes that vary follow as numbers."""
+        present = operands_of(step)
+        described = {
+            "op": step.op,
+            "attributes": {k: encode_attribute(v) for k, v in step.attributes.items()},
+            "present": [i for i, e in enumerate(step.operands) if e is not None],
+            "operand_count": len(step.operands),
+            "dims": [dim.name for dim in self.program.dims],
+            "types": [
+                [e.type.dtype.name, [str(d) for d in e.type.shape]]
+                for e in (*present, *step.results)
+            ],
+        }
+        text = json.dumps(described, separators=(",", ":"), sort_keys=True)
+        self.function.call(
+            "tilewright.host_call",
+            [
+                self.function.text(text),
+                [self._span(e) for e in present],
+                [self._span(e) for e in step.results],
+                [self.function.dims[symbol_of(dim.name)] for dim in self.program.dims],
+            ],
+        )
+
+    def _view(self, entry: Entry) -> Register:
+        buffer, offset, length = self._span(entry)
+        function = self.function
+        arguments: list[Argument] = [
+            buffer,
+            offset,
+            length,
+            function.i32(_signless(entry.type.dtype)),
+            function.i32(ENCODING_DENSE),
+            [function.size(d) for d in entry.type.shape],
+        ]
+        return function.call("hal.buffer_view.create", arguments, "ref")
+
+
+def _signless(dtype: DType) -> int:
+    """IREE's element type as its compilers write it: integers without a sign."""
+    return 0x10000000 | dtype.bits if dtype.is_integer and dtype.is_signed else dtype.iree
+
+
+def _arrange_transients(program: Program) -> tuple[dict[Storage, Dim], Dim]:
+    """Offsets in one buffer; the planned ones, or slots shared by equal symbolic sizes."""
+    transients = [s for s in program.storages if s.kind == "transient"]
+    if program.arena_bytes >= 0:
+        return {s: s.offset_bytes for s in transients}, program.arena_bytes
+    slots: list[tuple[Dim, int, Dim]] = []  # size, step it is free after, offset
+    offsets: dict[Storage, Dim] = {}
+    total: Dim = 0
+    for storage in sorted(transients, key=lambda s: s.first):
+        size = _round_up(storage.size_bytes)
+        index = next(_free_slots(slots, size, storage.first), None)
+        if index is None:
+            slots.append((size, storage.last, total))
+            offsets[storage] = total
+            total = total + size
+        else:
+            offset = slots[index][2]
+            slots[index] = (size, storage.last, offset)
+            offsets[storage] = offset
+    return offsets, total
+
+
+def _free_slots(
+    slots: Sequence[tuple[Dim, int, Dim]], size: Dim, step: int
+) -> Iterator[int]:
+    return (i for i, (s, last, _) in enumerate(slots) if s == size and last < step)
+
+
+def _round_up(size: Dim) -> Dim:
+    if isinstance(size, int):
+        return align(size)
+    return (size + (ALIGNMENT_BYTES - 1)) // ALIGNMENT_BYTES * ALIGNMENT_BYTES

@@ -1,0 +1,46 @@
+"""The plan: a program as a flat list of steps over storages, replayed without a virtual machine.
+
+`Plan` and its parts are data; `to_json` and `from_json` are the file form; `verify_plan` refuses
+what is inconsistent.  Not here: execution (`runtime.graph_executor`) and construction
+(`compiler.program`).
+"""
+
+from tilewright.formats.plan.attributes import (
+    decode_attribute,
+    encode_attribute,
+    resolve_attribute,
+)
+from tilewright.formats.plan.json_form import VERSION, from_json, to_json
+from tilewright.formats.plan.steps import (
+    STEP_KINDS,
+    STORAGE_KINDS,
+    Dimension,
+    Entry,
+    HostCall,
+    Plan,
+    Step,
+    Storage,
+    operands_of,
+    results_of,
+)
+from tilewright.formats.plan.verifier import verify_plan
+
+__all__ = [
+    "STEP_KINDS",
+    "STORAGE_KINDS",
+    "VERSION",
+    "Dimension",
+    "Entry",
+    "HostCall",
+    "Plan",
+    "Step",
+    "Storage",
+    "decode_attribute",
+    "encode_attribute",
+    "from_json",
+    "operands_of",
+    "resolve_attribute",
+    "results_of",
+    "to_json",
+    "verify_plan",
+]

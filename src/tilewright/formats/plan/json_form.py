@@ -1,0 +1,310 @@
+"""The file form of a plan: the JSON of TVM's graph executor, which stops reading at `metadata`.
+
+`nodes`, `arg_nodes`, `heads`, `node_row_ptr` and `attrs` (`storage_id`, `shape`, `dltype`) have
+one node per input, constant and step; views are `__nop` nodes.  `metadata.tilewright`, in last
+place, holds what that form has no room for (symbolic shapes, byte offsets, lifetimes, grids, push
+constants) and is all that `from_json` reads.
+
+Source: TVM 0.19, `src/runtime/graph_executor/graph_executor.h`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final, cast, final
+
+from tilewright.base import dtypes
+from tilewright.base.errors import ArchiveError, UserError
+from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import parse as parse_dim
+from tilewright.formats.plan.attributes import decode_attribute, encode_attribute
+from tilewright.formats.plan.steps import (
+    Dimension,
+    Entry,
+    HostCall,
+    Plan,
+    Step,
+    Storage,
+    operands_of,
+    results_of,
+)
+from tilewright.formats.plan.verifier import verify_plan
+
+VERSION: Final = (1, 0)
+_DIM_LIMIT: Final = 4096  # characters of one expression
+
+
+def to_json(plan: Plan) -> bytes:
+    """The file form; the same plan gives the same bytes."""
+    members = {**_GraphForm(plan).members(), "metadata": {"tilewright": _extension(plan)}}
+    return json.dumps(members, separators=(",", ":"), allow_nan=False).encode()
+
+
+@final
+class _GraphForm:
+    """Numbers nodes: leaves first, then steps in order, a view where it is first used."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan: Plan = plan
+        self.nodes: list[dict[str, object]] = []
+        self.outputs: list[int] = []  # the entry of every node output, in order
+        self.row_ptr: list[int] = [0]
+        self.position: dict[int, tuple[int, int]] = {}  # entry -> (node, output)
+        self.owner: dict[int, tuple[int, int]] = {}  # storage -> who wrote it last
+
+    def members(self) -> dict[str, object]:
+        plan = self.plan
+        for name, entry in plan.inputs:
+            self._leaf(name, entry)
+        for index, entry in enumerate(plan.entries):
+            storage = plan.storages[entry.storage]
+            if storage.kind == "constant" and entry.storage not in self.owner:
+                self._leaf(storage.name or f"p{index}", index)
+        arguments = list(range(len(self.nodes)))
+        for step in plan.steps:
+            self._step(step)
+        heads = [[*self._place(entry), 0] for _, entry in plan.outputs]
+        entries = [plan.entries[e] for e in self.outputs]
+        shapes = [[d if isinstance(d, int) else -1 for d in e.shape] for e in entries]
+        return {
+            "nodes": self.nodes,
+            "arg_nodes": arguments,
+            "heads": heads,
+            "node_row_ptr": self.row_ptr,
+            "attrs": {
+                "storage_id": ["list_int", [e.storage for e in entries]],
+                "shape": ["list_shape", shapes],
+                "dltype": ["list_str", [str(e.dtype.numpy) for e in entries]],
+            },
+        }
+
+    def _add(self, node: dict[str, object], results: tuple[int, ...]) -> None:
+        number = len(self.nodes)
+        self.nodes.append(node)
+        self.row_ptr.append(self.row_ptr[-1] + len(results))
+        written = {self.plan.entries[e].storage for e in results}
+        stale = [e for e in self.position if self.plan.entries[e].storage in written]
+        for entry in stale:
+            del self.position[entry]
+        for index, entry in enumerate(results):
+            self.outputs.append(entry)
+            self.position[entry] = (number, index)
+            self.owner[self.plan.entries[entry].storage] = (number, index)
+
+    def _leaf(self, name: str, entry: int) -> None:
+        self._add({"op": "null", "name": name, "inputs": []}, (entry,))
+
+    def _place(self, entry: int) -> tuple[int, int]:
+        """Where the value of `entry` comes from; a view of another entry becomes a node."""
+        if entry not in self.position:
+            source = self.owner.get(self.plan.entries[entry].storage)
+            inputs = [] if source is None else [[*source, 0]]
+            attributes = _function("__nop", len(inputs), 1)
+            owner = self.owner.copy()
+            name = f"view{len(self.nodes)}"
+            kept = dict(self.position)
+            self._add(
+                {"op": "tvm_op", "name": name, "attrs": attributes, "inputs": inputs},
+                (entry,),
+            )
+            self.position = kept | {entry: self.position[entry]}
+            self.owner = owner
+        return self.position[entry]
+
+    def _step(self, step: Step) -> None:
+        inputs = [[*self._place(e), 0] for e in operands_of(step)]
+        results = results_of(step)
+        attributes = _function(step.target or "__copy", len(inputs), len(results))
+        node: dict[str, object] = {
+            "op": "tvm_op",
+            "name": step.name,
+            "attrs": attributes,
+            "inputs": inputs,
+        }
+        self._add(node, results)
+
+
+def _function(name: str, inputs: int, outputs: int) -> dict[str, str]:
+    return {
+        "func_name": name,
+        "num_inputs": str(inputs),
+        "num_outputs": str(outputs),
+        "flatten_data": "0",
+    }
+
+
+def _extension(plan: Plan) -> dict[str, object]:
+    return {
+        "version": list(VERSION),
+        "name": plan.name,
+        "inputs": [list(row) for row in plan.inputs],
+        "outputs": [list(row) for row in plan.outputs],
+        "dims": [[d.name, d.input, d.axis, d.minimum] for d in plan.dims],
+        "arena_bytes": plan.arena_bytes,
+        "storages": [
+            [s.kind, _dim(s.size_bytes), s.first, s.last, s.offset_bytes, s.name]
+            for s in plan.storages
+        ],
+        "entries": [
+            [e.storage, e.dtype.name, [_dim(d) for d in e.shape], _dim(e.offset_bytes)]
+            for e in plan.entries
+        ],
+        "steps": [
+            {
+                "kind": s.kind,
+                "name": s.name,
+                "target": s.target,
+                "arguments": list(s.arguments),
+                "results": s.result_count,
+                "grid": [_dim(d) for d in s.grid],
+                "dims": [_dim(d) for d in s.dims],
+                "host": None if s.host is None else _host(s.host),
+                "barrier": s.barrier,
+                "flops": _dim(s.flops),
+            }
+            for s in plan.steps
+        ],
+    }
+
+
+def _host(call: HostCall) -> dict[str, object]:
+    return {
+        "operand_count": call.operand_count,
+        "present": list(call.present),
+        "attributes": {k: encode_attribute(v) for k, v in call.attributes.items()},
+    }
+
+
+def _dim(value: Dim) -> int | str:
+    return value if isinstance(value, int) else str(value)
+
+
+def from_json(data: bytes | memoryview) -> Plan:
+    """Read the file form back and verify it.
+
+    Raises: ArchiveError for anything that is not a consistent plan of a known version.
+    """
+    try:
+        members = cast("dict[str, dict[str, object]]", json.loads(bytes(data)))
+        extension = members["metadata"]["tilewright"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ArchiveError(f"not a plan ({error!r:.80})", location="plan") from error
+    try:
+        plan = _decode(cast("dict[str, object]", extension))
+    except ArchiveError:
+        raise
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+        UserError,
+    ) as error:
+        raise ArchiveError(f"malformed plan: {error!r:.200}", location="plan") from error
+    verify_plan(plan)
+    return plan
+
+
+def _decode(members: Mapping[str, object]) -> Plan:
+    major, minor = (_number(v) for v in cast("list[object]", members["version"]))
+    if major != VERSION[0] or minor > VERSION[1]:
+        raise ArchiveError(
+            f"plan version {major}.{minor}, this runtime reads up to "
+            f"{VERSION[0]}.{VERSION[1]}",
+            location="plan",
+            hint="update Tilewright, or compile the model again with this version",
+        )
+    storages = cast("list[list[object]]", members["storages"])
+    entries = cast("list[list[object]]", members["entries"])
+    steps = cast("list[dict[str, object]]", members["steps"])
+    return Plan(
+        name=_text(members["name"]),
+        inputs=_named(members["inputs"]),
+        outputs=_named(members["outputs"]),
+        dims=tuple(
+            Dimension(_text(n), _number(i), _number(a), _number(m))
+            for n, i, a, m in cast("list[list[object]]", members["dims"])
+        ),
+        storages=tuple(
+            Storage(_text(k), _read_dim(s), _number(f), _number(t), _number(o), _text(n))
+            for k, s, f, t, o, n in storages
+        ),
+        entries=tuple(
+            Entry(_number(s), dtypes.parse(_text(t)), _dims(d), _read_dim(o))
+            for s, t, d, o in entries
+        ),
+        steps=tuple(_decode_step(s) for s in steps),
+        arena_bytes=_number(members["arena_bytes"]),
+    )
+
+
+def _decode_step(row: Mapping[str, object]) -> Step:
+    x, y, z = _dims(row["grid"])
+    host = cast("dict[str, object] | None", row["host"])
+    return Step(
+        kind=_text(row["kind"]),
+        name=_text(row["name"]),
+        target=_text(row["target"]),
+        arguments=_numbers(row["arguments"]),
+        result_count=_number(row["results"]),
+        grid=(x, y, z),
+        dims=_dims(row["dims"]),
+        host=None if host is None else _decode_host(host),
+        barrier=_flag(row["barrier"]),
+        flops=_read_dim(row["flops"]),
+    )
+
+
+def _decode_host(row: Mapping[str, object]) -> HostCall:
+    attributes = cast("dict[str, object]", row["attributes"])
+    return HostCall(
+        operand_count=_number(row["operand_count"]),
+        present=_numbers(row["present"]),
+        attributes={k: decode_attribute(v) for k, v in attributes.items()},
+    )
+
+
+def _named(rows: object) -> tuple[tuple[str, int], ...]:
+    return tuple((_text(n), _number(e)) for n, e in cast("list[list[object]]", rows))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ArchiveError(f"expected a string, got {value!r:.80}", location="plan")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ArchiveError(f"expected true or false, got {value!r:.80}", location="plan")
+    return value
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 62:
+        raise ArchiveError(f"expected an integer, got {value!r:.80}", location="plan")
+    return value
+
+
+def _numbers(values: object) -> tuple[int, ...]:
+    return tuple(_number(v) for v in _list(values))
+
+
+def _read_dim(value: object) -> Dim:
+    if isinstance(value, str):
+        if len(value) > _DIM_LIMIT:
+            raise ArchiveError("dimension expression is too long", location="plan")
+        return parse_dim(value)
+    return _number(value)
+
+
+def _dims(values: object) -> tuple[Dim, ...]:
+    return tuple(_read_dim(v) for v in _list(values))
+
+
+def _list(values: object) -> list[object]:
+    if not isinstance(values, list):
+        raise ArchiveError(f"expected a list, got {values!r:.80}", location="plan")
+    return cast("list[object]", values)

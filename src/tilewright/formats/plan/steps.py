@@ -1,0 +1,134 @@
+"""What a plan consists of: storages, entries in them, steps over entries.
+
+Frozen data without behaviour.  Sizes, offsets, grids and push constants are symbolic in the
+dimensions of a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, final
+
+from tilewright.base.dtypes import DType
+from tilewright.base.symbolic import Dim
+
+STORAGE_KINDS: Final = ("input", "output", "constant", "transient")
+STEP_KINDS: Final = ("dispatch", "copy", "host")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Bytes that entries live in.
+
+    `input`/`output` storages are numbered by position in the signature; `constant` ones start at
+    `offset_bytes` of the weights; `transient` ones live from step `first` through `last` and, in
+    a static plan, at `offset_bytes` of the arena.  An offset of -1 is unknown.
+    """
+
+    kind: str
+    size_bytes: Dim
+    first: int = 0
+    last: int = 0
+    offset_bytes: int = -1
+    name: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A tensor: a dense row-major view of a storage, starting at byte `offset_bytes`."""
+
+    storage: int
+    dtype: DType
+    shape: tuple[Dim, ...]
+    offset_bytes: Dim = 0
+
+    @property
+    def size_bytes(self) -> Dim:
+        """The bytes of all elements, sub-byte types one byte each."""
+        count: Dim = self.dtype.itemsize
+        for dim in self.shape:
+            count = count * dim
+        return count
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """A dynamic dimension: its value in a call is the size of axis `axis` of input `input`.
+
+    Code may rely on it being at least `minimum`.
+    """
+
+    name: str
+    input: int
+    axis: int
+    minimum: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class HostCall:
+    """What a `host` step passes besides its tensors.
+
+    The op has `operand_count` operands, of which `present` (in order) are the step's; `attributes`
+    may hold symbolic dimensions.
+    """
+
+    operand_count: int
+    present: tuple[int, ...]
+    attributes: Mapping[str, object] = field(default_factory=dict)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step.  `arguments` index entries, operands before results.
+
+    dispatch: `target` names the executable's export; `grid` is the workgroup count and `dims` the
+    u32 push constants.  copy: one operand, one result, `target` is empty.  host: `target` names an
+    op whose reference implementation runs in Python, as `host` says.
+    """
+
+    kind: str
+    name: str
+    target: str
+    arguments: tuple[int, ...]
+    result_count: int
+    grid: tuple[Dim, Dim, Dim] = (1, 1, 1)
+    dims: tuple[Dim, ...] = ()
+    host: HostCall | None = None
+    barrier: bool = True
+    flops: Dim = 0
+
+
+def operands_of(step: Step) -> tuple[int, ...]:
+    """The entries a step reads."""
+    return step.arguments[: len(step.arguments) - step.result_count]
+
+
+def results_of(step: Step) -> tuple[int, ...]:
+    """The entries a step writes."""
+    return step.arguments[len(step.arguments) - step.result_count :]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole program.  `inputs` and `outputs` are (name, entry) in order."""
+
+    name: str
+    inputs: tuple[tuple[str, int], ...]
+    outputs: tuple[tuple[str, int], ...]
+    dims: tuple[Dimension, ...]
+    storages: tuple[Storage, ...]
+    entries: tuple[Entry, ...]
+    steps: tuple[Step, ...]
+    arena_bytes: int = -1
+
+    @property
+    def is_static(self) -> bool:
+        """Whether no shape depends on a call."""
+        return not self.dims

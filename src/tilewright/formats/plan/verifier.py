@@ -1,0 +1,196 @@
+"""What must hold of a plan before anybody runs it: every index, kind, range and lifetime.
+
+Sizes that depend on a call are checked when the plan is bound; what a kernel does inside its
+bindings is the executable's matter.  Called by `from_json`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+from collections.abc import Callable, Iterable
+from typing import Final, cast
+
+from tilewright.base.errors import ArchiveError
+from tilewright.base.symbolic import Dim, symbols
+from tilewright.formats.plan.steps import (
+    STEP_KINDS,
+    STORAGE_KINDS,
+    Plan,
+    Step,
+    operands_of,
+    results_of,
+)
+
+_RANK_LIMIT: Final = 64
+_OPERAND_LIMIT: Final = 1 << 16
+
+
+def verify_plan(plan: Plan) -> None:
+    """Refuse an inconsistent plan.
+
+    Raises: ArchiveError naming what is wrong.
+    """
+    for check in _CHECKS:
+        check(plan)
+
+
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise ArchiveError(what, location="plan")
+
+
+def _require_indices(values: Iterable[int], limit: int, what: str) -> None:
+    _require(all(0 <= v < limit for v in values), f"{what} out of range")
+
+
+def _require_size(value: Dim, what: str) -> None:
+    _require(not isinstance(value, int) or value >= 0, f"{what} is negative")
+
+
+def _check_storages(plan: Plan) -> None:
+    for index, storage in enumerate(plan.storages):
+        what = f"storage {index} ('{storage.name}')"
+        _require(storage.kind in STORAGE_KINDS, f"{what}: unknown kind '{storage.kind}'")
+        _require_size(storage.size_bytes, f"{what}: size")
+        if storage.kind == "transient":
+            _require(0 <= storage.first <= storage.last, f"{what}: bad lifetime")
+
+
+def _check_entries(plan: Plan) -> None:
+    _require_indices(
+        (e.storage for e in plan.entries), len(plan.storages), "storage of an entry"
+    )
+    for index, entry in enumerate(plan.entries):
+        what = f"entry {index}"
+        storage = plan.storages[entry.storage]
+        _require(len(entry.shape) <= _RANK_LIMIT, f"{what}: too many axes")
+        _require_size(entry.offset_bytes, f"{what}: offset")
+        for dim in entry.shape:
+            _require_size(dim, f"{what}: dimension")
+        sizes = (entry.offset_bytes, entry.size_bytes, storage.size_bytes)
+        if all(isinstance(s, int) for s in sizes):
+            offset, size, room = cast("tuple[int, int, int]", sizes)
+            _require(offset + size <= room, f"{what}: past its storage")
+
+
+def _check_signature(plan: Plan) -> None:
+    """Each input and output has a storage of its own kind for itself."""
+    for kind, rows in (("input", plan.inputs), ("output", plan.outputs)):
+        _require_indices((e for _, e in rows), len(plan.entries), f"{kind} entry")
+        storages = [plan.entries[e].storage for _, e in rows]
+        _require(len(set(storages)) == len(storages), f"two {kind}s share a storage")
+        owned = [i for i, s in enumerate(plan.storages) if s.kind == kind]
+        _require(sorted(storages) == owned, f"{kind}s and storages of that kind differ")
+    names = [name for name, _ in plan.inputs]
+    _require(len(set(names)) == len(names), "two inputs have one name")
+
+
+def _check_dims(plan: Plan) -> None:
+    names = [dim.name for dim in plan.dims]
+    _require(len(set(names)) == len(names), "a dimension is listed twice")
+    for dim in plan.dims:
+        what = f"dimension '{dim.name}'"
+        _require(0 <= dim.input < len(plan.inputs), f"{what}: no input {dim.input}")
+        rank = len(plan.entries[plan.inputs[dim.input][1]].shape)
+        _require(0 <= dim.axis < rank, f"{what}: no axis {dim.axis}")
+        _require(dim.minimum >= 0, f"{what}: negative minimum")
+    known = set(names)
+    sizes = [s.size_bytes for s in plan.storages]
+    for entry in plan.entries:
+        sizes += (*entry.shape, entry.offset_bytes)
+    for step in plan.steps:
+        sizes += (*step.grid, *step.dims, step.flops)
+    used = {symbol.name for size in sizes for symbol in symbols(size)}
+    _require(used <= known, f"dimensions {sorted(used - known)} have no value")
+
+
+def _check_steps(plan: Plan) -> None:
+    for position, step in enumerate(plan.steps):
+        what = f"step '{step.name}'"
+        _require(step.kind in STEP_KINDS, f"{what}: unknown kind '{step.kind}'")
+        _require_indices(step.arguments, len(plan.entries), f"{what}: argument")
+        _require(0 <= step.result_count <= len(step.arguments), f"{what}: bad result count")
+        for size in step.grid:
+            _require_size(size, f"{what}: grid")
+        _check_accesses(plan, position, step, what)
+        _require((step.host is not None) == (step.kind == "host"), f"{what}: host call")
+        if step.kind == "copy":
+            _check_copy(plan, step, what)
+        if step.host is not None:
+            _check_host(step, what)
+
+
+def _check_accesses(plan: Plan, position: int, step: Step, what: str) -> None:
+    for entry in step.arguments:
+        storage = plan.storages[plan.entries[entry].storage]
+        alive = storage.kind != "transient" or storage.first <= position <= storage.last
+        _require(alive, f"{what}: uses '{storage.name}' outside its lifetime")
+    for entry in results_of(step):
+        storage = plan.storages[plan.entries[entry].storage]
+        _require(
+            storage.kind in ("output", "transient"),
+            f"{what}: writes {storage.kind} '{storage.name}'",
+        )
+
+
+def _check_copy(plan: Plan, step: Step, what: str) -> None:
+    _require(len(step.arguments) == 2 and step.result_count == 1, f"{what}: not 1 -> 1")
+    source, target = (plan.entries[e] for e in step.arguments)
+    _require(source.size_bytes == target.size_bytes, f"{what}: sizes differ")
+    _require(source.storage != target.storage, f"{what}: copies onto itself")
+
+
+def _check_host(step: Step, what: str) -> None:
+    assert step.host is not None
+    call = step.host
+    _require(0 <= call.operand_count <= _OPERAND_LIMIT, f"{what}: bad operand count")
+    _require_indices(call.present, call.operand_count, f"{what}: operand")
+    _require(
+        len(set(call.present)) == len(call.present) == len(operands_of(step)),
+        f"{what}: operands do not match the call",
+    )
+
+
+def _check_arena(plan: Plan) -> None:
+    """In a static plan every transient lies in the arena, apart from those it lives with."""
+    if plan.arena_bytes < 0:
+        return
+    rows: list[tuple[int, int, int, int]] = []  # first, last, start, end
+    for storage in plan.storages:
+        if storage.kind != "transient":
+            continue
+        what = f"transient '{storage.name}'"
+        _require(isinstance(storage.size_bytes, int), f"{what}: size is not known")
+        start = storage.offset_bytes
+        end = start + cast("int", storage.size_bytes)
+        _require(start >= 0 and end <= plan.arena_bytes, f"{what}: past the arena")
+        if start < end:
+            rows.append((storage.first, storage.last, start, end))
+    _check_overlaps(sorted(rows))
+
+
+def _check_overlaps(rows: list[tuple[int, int, int, int]]) -> None:
+    """Sweep over the steps with the ranges alive so far, sorted by where they start."""
+    alive: list[tuple[int, int]] = []  # start, end
+    ends: list[tuple[int, tuple[int, int]]] = []  # a heap of (last step, range)
+    for first, last, start, end in rows:
+        while ends and ends[0][0] < first:
+            _, done = heapq.heappop(ends)
+            alive.remove(done)
+        place = bisect.bisect(alive, (start, end))
+        left_fits = place == 0 or alive[place - 1][1] <= start
+        right_fits = place == len(alive) or end <= alive[place][0]
+        _require(left_fits and right_fits, "two transients overlap while both are alive")
+        alive.insert(place, (start, end))
+        heapq.heappush(ends, (last, (start, end)))
+
+
+_CHECKS: Final[tuple[Callable[[Plan], None], ...]] = (
+    _check_storages,
+    _check_entries,
+    _check_signature,
+    _check_dims,
+    _check_steps,
+    _check_arena,
+)

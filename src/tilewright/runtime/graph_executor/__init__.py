@@ -1,0 +1,12 @@
+"""The graph executor: replays a plan natively, without a virtual machine.
+
+A plan is bound once per set of dynamic dimensions (`binding`): grids, push constants and the arena
+are computed, every command is recorded in the C core, and a call (`executor`) only patches
+pointers.  Not here: reading artifacts (`session`), control flow (`virtual_machine`).
+"""
+
+from tilewright.runtime.graph_executor.executor import GraphExecutor
+from tilewright.runtime.graph_executor.host_call import HostFunction
+from tilewright.runtime.graph_executor.tensors import Array
+
+__all__ = ["Array", "GraphExecutor", "HostFunction"]

@@ -1,0 +1,226 @@
+"""Binding a plan to the dimensions of a call: every size a number, every command recorded.
+
+The plan's indices were verified when it was read; here the ranges that depend on the dimensions
+are checked, by the C core's builder.  Called by `executor`, once per set of dimensions.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast, final
+
+import numpy as np
+
+from tilewright.base.arena import Block, pack
+from tilewright.base.errors import ArchiveError, UserError
+from tilewright.base.symbolic import Dim, evaluate
+from tilewright.formats.byte_view import Buffer
+from tilewright.formats.plan import Entry, Plan, Step
+from tilewright.runtime import native
+from tilewright.runtime.graph_executor.host_call import BoundHostCall, HostFunction
+from tilewright.runtime.graph_executor.tensors import (
+    TensorType,
+    buffer_formats,
+    wire_type,
+)
+from tilewright.runtime.loaders.embedded_elf import LoadedExecutable
+
+Range = tuple[int, int, int]  # slot, byte offset, bytes
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a plan runs on; shared by all its bindings."""
+
+    plan: Plan
+    executable: LoadedExecutable | None
+    constants: tuple[Buffer, ...]
+    pool: native.Pool | None
+    host_function: HostFunction | None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BoundPlan:
+    """A plan for one set of dimensions, recorded in the C core."""
+
+    plan: native.Plan
+    invocation: native.Invocation
+    command_steps: tuple[int, ...]  # the plan's step of each native command
+    arena_bytes: int
+    input_types: tuple[TensorType, ...]
+    output_types: tuple[TensorType, ...]
+    output_bits: bool  # whether some output arrives as a bit pattern of its type
+
+
+def bind_plan(resources: Resources, dims: Sequence[int]) -> BoundPlan:
+    """Record the plan for these values of `plan.dims`.
+
+    Raises: ArchiveError when the plan does not fit its executable or its own storages.
+    """
+    try:
+        return _Binder(resources, dims).bind()
+    except (ValueError, OverflowError, struct.error, UserError) as error:
+        if isinstance(error, ArchiveError):
+            raise
+        raise ArchiveError(f"plan cannot be bound: {error}", location="plan") from error
+
+
+@final
+class _Binder:
+    """Evaluates every symbolic size of a plan and records its commands."""
+
+    def __init__(self, resources: Resources, dims: Sequence[int]) -> None:
+        self.resources: Resources = resources
+        self.plan: Plan = resources.plan
+        self.env: dict[str, int] = {
+            dim.name: value for dim, value in zip(self.plan.dims, dims, strict=True)
+        }
+        self.builder: native.PlanBuilder = native.PlanBuilder()
+        self.places: list[tuple[int, int]] = []  # (slot, byte offset) per storage
+        self.command_steps: list[int] = []
+
+    def bind(self) -> BoundPlan:
+        plan = self.plan
+        input_types = tuple(self._type(plan.entries[e]) for _, e in plan.inputs)
+        output_types = tuple(self._type(plan.entries[e]) for _, e in plan.outputs)
+        arena_bytes = self._place_storages()
+        for index, step in enumerate(plan.steps):
+            self._record(index, step)
+        native_plan = self.builder.build()
+        names = (name for name, _ in plan.inputs)
+        invocation = native.Invocation(
+            native_plan,
+            self.resources.pool,
+            [
+                (name, buffer_formats(dtype), shape)
+                for name, (dtype, shape) in zip(names, input_types, strict=True)
+            ],
+            [functools.partial(np.empty, shape, wire_type(t)) for t, shape in output_types],
+            cast("Sequence[memoryview]", self.resources.constants),
+        )
+        return BoundPlan(
+            native_plan,
+            invocation,
+            tuple(self.command_steps),
+            arena_bytes,
+            input_types,
+            output_types,
+            any(wire_type(dtype) != dtype.numpy for dtype, _ in output_types),
+        )
+
+    def _number(self, value: Dim) -> int:
+        return value if isinstance(value, int) else evaluate(value, self.env)
+
+    def _type(self, entry: Entry) -> TensorType:
+        return entry.dtype, tuple(self._number(d) for d in entry.shape)
+
+    def _place_storages(self) -> int:
+        """Number the slots as the invocation wants them: inputs, outputs, constants, arena."""
+        plan = self.plan
+        self.places = [(-1, 0)] * len(plan.storages)
+        for _, entry in plan.inputs:
+            self._slot(plan.entries[entry].storage, writable=False)
+        for _, entry in plan.outputs:
+            self._slot(plan.entries[entry].storage, writable=True)
+        for index, storage in enumerate(plan.storages):
+            if storage.kind == "constant":
+                self._slot(index, writable=False)
+        return self._place_transients()
+
+    def _slot(self, storage: int, *, writable: bool) -> None:
+        size = self._number(self.plan.storages[storage].size_bytes)
+        self.places[storage] = (self.builder.slot(size, writable=writable), 0)
+
+    def _place_transients(self) -> int:
+        """The arena's size; planned by the compiler, or here once the sizes are known."""
+        rows = [(i, s) for i, s in enumerate(self.plan.storages) if s.kind == "transient"]
+        if self.plan.arena_bytes >= 0:
+            offsets: Sequence[int] = [s.offset_bytes for _, s in rows]
+            size = self.plan.arena_bytes
+        else:
+            packing = pack(
+                [Block(self._number(s.size_bytes), s.first, s.last) for _, s in rows]
+            )
+            offsets, size = packing.offsets, packing.size_bytes
+        slot = self.builder.slot(size, writable=True) if rows else -1
+        for (index, _), offset in zip(rows, offsets, strict=True):
+            self.places[index] = (slot, offset)
+        return size
+
+    def _range(self, entry: Entry) -> Range:
+        slot, start = self.places[entry.storage]
+        offset, size = self._number(entry.offset_bytes), self._number(entry.size_bytes)
+        room = self._number(self.plan.storages[entry.storage].size_bytes)
+        if offset < 0 or size < 0 or offset + size > room:
+            raise ArchiveError("a tensor lies outside its storage", location="plan")
+        return slot, start + offset, size
+
+    def _record(self, index: int, step: Step) -> None:
+        entries = [self.plan.entries[e] for e in step.arguments]
+        ranges = [self._range(entry) for entry in entries]
+        match step.kind:
+            case "dispatch":
+                self._dispatch(step, ranges)
+            case "copy":
+                source, target = ranges
+                if source[2] == 0:
+                    return
+                self.builder.copy(target, source, barrier=step.barrier)
+            case _:
+                self._host_call(step, entries, ranges)
+        self.command_steps.append(index)
+
+    def _dispatch(self, step: Step, ranges: Sequence[Range]) -> None:
+        executable = self.resources.executable
+        export = None if executable is None else executable.exports.get(step.target)
+        if export is None or executable is None:
+            raise ArchiveError(f"executable has no kernel '{step.target}'", location="plan")
+        constants = tuple(self._number(d) for d in step.dims)
+        if export.binding_count != len(ranges) or export.constant_count != len(constants):
+            raise ArchiveError(
+                f"kernel '{step.target}' takes {export.binding_count} bindings and "
+                f"{export.constant_count} constants, the plan passes {len(ranges)} and "
+                f"{len(constants)}",
+                location="plan",
+            )
+        if any(not 0 <= value < 1 << 32 for value in constants):
+            raise ArchiveError(
+                f"kernel '{step.target}': dimensions {constants} do not fit 32 bits",
+                location="plan",
+            )
+        grid = tuple(self._number(d) for d in step.grid)
+        self.builder.dispatch(
+            export.function,
+            ranges,
+            cast("tuple[int, int, int]", grid),
+            constants=constants,
+            environment=executable.environment.address,
+            local_memory_bytes=export.local_memory_bytes,
+            barrier=step.barrier,
+        )
+        self.builder.keep(executable)
+
+    def _host_call(
+        self, step: Step, entries: Sequence[Entry], ranges: Sequence[Range]
+    ) -> None:
+        function = self.resources.host_function
+        if function is None:
+            raise ArchiveError(
+                f"step '{step.name}' needs the reference implementation of '{step.target}'",
+                location="plan",
+                hint="load the artifact with tilewright.load, which brings them",
+            )
+        assert step.host is not None, "verified: host steps have a host call"
+        types = [self._type(entry) for entry in entries]
+        count = len(entries) - step.result_count
+        self.builder.host_call(
+            BoundHostCall(step, step.host, function, types, self.env),
+            ranges,
+            writable=tuple(i >= count for i in range(len(entries))),
+            barrier=True,
+        )

@@ -1,0 +1,188 @@
+"""Calls: picks the binding for the dimensions of the inputs and runs it.
+
+The fast path hands the arrays to the C core as they are; only what it refuses is looked at here,
+to bring its layout in order or to say which input does not fit.
+
+Thread-safety: calls from several threads are independent.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Final, cast, final
+
+import numpy as np
+
+from tilewright.base.errors import InputError
+from tilewright.base.symbolic import symbols
+from tilewright.formats.byte_view import Buffer
+from tilewright.formats.plan import Dimension, Plan, Step
+from tilewright.runtime import native
+from tilewright.runtime.graph_executor.binding import BoundPlan, Resources, bind_plan
+from tilewright.runtime.graph_executor.host_call import HostFunction
+from tilewright.runtime.graph_executor.tensors import (
+    Array,
+    as_bits,
+    describe,
+    in_order,
+)
+from tilewright.runtime.loaders.embedded_elf import LoadedExecutable
+
+BOUND_PLAN_LIMIT: Final = 32
+
+
+@final
+class GraphExecutor:
+    """Runs one plan.
+
+    Args:
+        plan: what to run.
+        executable: the loaded kernels.
+        constants: one buffer per constant storage of the plan, in order; never copied.
+        pool: the workers, or None for the calling thread alone.
+        host_function: runs reference implementations; needed if the plan has `host` steps.
+
+    Raises: ArchiveError when the plan does not fit the executable or the constants.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        executable: LoadedExecutable | None,
+        constants: Sequence[Buffer],
+        *,
+        pool: native.Pool | None = None,
+        host_function: HostFunction | None = None,
+    ) -> None:
+        self.plan: Plan = plan
+        self.input_names: tuple[str, ...] = tuple(name for name, _ in plan.inputs)
+        self.output_names: tuple[str, ...] = tuple(name for name, _ in plan.outputs)
+        self._resources: Resources = Resources(
+            plan, executable, tuple(constants), pool, host_function
+        )
+        self._bound: OrderedDict[tuple[int, ...], BoundPlan] = OrderedDict()
+        self._lock: threading.Lock = threading.Lock()
+        self._static: BoundPlan | None = self.bind(()) if plan.is_static else None
+
+    def __call__(self, *arrays: Array) -> tuple[Array, ...]:
+        """Run on arrays of the right types; outputs are fresh arrays.
+
+        Raises: InputError naming the input that does not fit.
+        """
+        bound = self._static if self._static is not None else self.bound_for(arrays)
+        try:
+            result = bound.invocation(*arrays)
+        except (TypeError, ValueError, BufferError):
+            fixed = self._conform(bound, arrays)
+            if all(a is b for a, b in zip(fixed, arrays, strict=True)):
+                raise  # the inputs fit: the error comes from a step
+            result = bound.invocation(*fixed)
+        outputs = (result,) if len(bound.output_types) == 1 else result
+        if bound.output_bits:
+            return tuple(
+                o.view(dtype.numpy)
+                for o, (dtype, _) in zip(outputs, bound.output_types, strict=True)
+            )
+        return cast("tuple[Array, ...]", outputs)
+
+    def dimensions_of(self, arrays: Sequence[Array]) -> dict[str, int]:
+        """The value of each dynamic dimension in a call with these inputs."""
+        return dict(
+            zip((d.name for d in self.plan.dims), self._dims_of(arrays), strict=True)
+        )
+
+    def bound_for(self, arrays: Sequence[Array]) -> BoundPlan:
+        """The recorded plan for the dimensions of these inputs."""
+        return self.bind(self._dims_of(arrays))
+
+    def bind(self, dims: tuple[int, ...]) -> BoundPlan:
+        """Record the plan for these values of `plan.dims`; cached, least recently used dropped."""
+        with self._lock:
+            bound = self._bound.get(dims)
+            if bound is None:
+                bound = bind_plan(self._resources, dims)
+                self._bound[dims] = bound
+                if len(self._bound) > BOUND_PLAN_LIMIT:
+                    self._bound.popitem(last=False)
+            else:
+                self._bound.move_to_end(dims)
+            return bound
+
+    def profile(self, arrays: Sequence[Array]) -> list[tuple[Step, int]]:
+        """Run once, one command at a time: (step, nanoseconds) in order.
+
+        Raises: InputError naming the input that does not fit.
+        """
+        bound = self._static if self._static is not None else self.bound_for(arrays)
+        inputs = self._conform(bound, arrays)
+        outputs = [
+            as_bits(np.empty(shape, dtype.numpy), dtype)
+            for dtype, shape in bound.output_types
+        ]
+        has_arena = any(s.kind == "transient" for s in self.plan.storages)
+        scratch = [native.Memory(max(bound.arena_bytes, 1))] if has_arena else []
+        buffers = [*inputs, *outputs, *self._resources.constants, *scratch]
+        views = cast("Sequence[memoryview]", buffers)
+        times = bound.plan.run_timed(self._resources.pool, views)
+        return [
+            (self.plan.steps[step], time)
+            for step, time in zip(bound.command_steps, times, strict=True)
+        ]
+
+    def _dims_of(self, arrays: Sequence[Array]) -> tuple[int, ...]:
+        self._check_count(arrays)
+        return tuple(self._dim_of(dim, arrays[dim.input]) for dim in self.plan.dims)
+
+    def _dim_of(self, dim: Dimension, array: Array) -> int:
+        shape = np.shape(array)
+        if dim.axis >= len(shape):
+            raise self._mismatch(dim.input, array)
+        size = shape[dim.axis]
+        if size < dim.minimum:
+            raise InputError(
+                f"dimension '{dim.name}' (axis {dim.axis}) is {size}, "
+                f"expected at least {dim.minimum}",
+                location=f"input '{self.input_names[dim.input]}'",
+            )
+        return size
+
+    def _conform(self, bound: BoundPlan, arrays: Sequence[Array]) -> list[Array]:
+        """Bring layout in order (contiguity, bit views) or say what is wrong with which input."""
+        self._check_count(arrays)
+        fixed: list[Array] = []
+        for index, array in enumerate(arrays):
+            given = np.asarray(array)
+            dtype, shape = bound.input_types[index]
+            if given.dtype != dtype.numpy or given.shape != shape:
+                raise self._mismatch(index, given, self.dimensions_of(arrays))
+            fixed.append(as_bits(in_order(given), dtype))
+        return fixed
+
+    def _check_count(self, arrays: Sequence[Array]) -> None:
+        if len(arrays) != len(self.input_names):
+            wanted = ", ".join(self.input_names) or "none"
+            raise InputError(
+                f"got {len(arrays)} inputs, expected {len(self.input_names)}: {wanted}"
+            )
+
+    def _mismatch(
+        self, index: int, array: object, dims: Mapping[str, int] | None = None
+    ) -> InputError:
+        """The error for an input; `dims` are what the inputs say of the dimensions, if they do."""
+        _, place = self.plan.inputs[index]
+        entry = self.plan.entries[place]
+        given = np.asarray(array)
+        wanted = describe(entry.dtype, entry.shape)
+        names = sorted({s.name for dim in entry.shape for s in symbols(dim)})
+        if dims and names and given.ndim == len(entry.shape):
+            wanted += f" with {', '.join(f'{name} = {dims[name]}' for name in names)}"
+        hint = None
+        if given.dtype != entry.dtype.numpy and given.ndim == len(entry.shape):
+            hint = f"convert it with .astype('{entry.dtype.numpy}')"
+        return InputError(
+            f"got {describe(given.dtype, given.shape)}, expected {wanted}",
+            location=f"input '{self.input_names[index]}'",
+            hint=hint,
+        )

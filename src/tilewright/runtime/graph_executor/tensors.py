@@ -1,0 +1,57 @@
+"""How arrays travel into the C core: formats of the buffer protocol, bit views, types as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from tilewright.base.dtypes import DType
+
+Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+TensorType = tuple[DType, tuple[int, ...]]
+
+# What the buffer protocol calls each type; types it has no letter for travel as their bits.
+_FORMATS: Final[Mapping[str, str]] = {
+    "bool": "?",
+    "i8": "b",
+    "u8": "B",
+    "i16": "h",
+    "u16": "H",
+    "i32": "i|l",
+    "u32": "I|L",
+    "i64": "l|q",
+    "u64": "L|Q",
+    "f16": "e",
+    "f32": "f",
+    "f64": "d",
+}
+_BITS: Final[Mapping[int, str]] = {1: "B", 2: "H"}
+
+
+def buffer_formats(dtype: DType) -> str:
+    """The accepted format letters of a type, separated by `|`."""
+    return _FORMATS.get(dtype.name) or _BITS[dtype.itemsize]
+
+
+def wire_type(dtype: DType) -> np.dtype[np.generic]:
+    """The numpy type that carries `dtype` through the buffer protocol."""
+    if dtype.name in _FORMATS:
+        return dtype.numpy
+    return np.dtype(np.uint8 if dtype.itemsize == 1 else np.uint16)
+
+
+def as_bits(array: Array, dtype: DType) -> Array:
+    """The array itself, or its bit pattern where the buffer protocol has no letter for it."""
+    return array if dtype.name in _FORMATS else array.view(wire_type(dtype))
+
+
+def in_order(array: Array) -> Array:
+    """The array, C-contiguous; a copy only where it is not (numpy's own would add an axis)."""
+    return np.asarray(array, order="C")
+
+
+def describe(dtype: object, shape: Sequence[object]) -> str:
+    """`f32[2, 3]`."""
+    return f"{dtype}[{', '.join(map(str, shape))}]"
