@@ -42,8 +42,13 @@ from tilewright.formats.calling_convention import WIDE_BANKS
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """What ordinals are called in text.  Units: `rodata_bytes` in bytes per segment."""
+    """What ordinals are called in text.
 
+    Units: `rodata_bytes` in bytes per segment.  A function with the empty name is called by its
+    ordinal (`@module:3`).
+    """
+
+    module: str = ""
     imports: Sequence[str] = ()
     functions: Sequence[str] = ()
     types: Sequence[str] = ()
@@ -129,7 +134,8 @@ def _format_immediate(value: int, bank: str) -> str:
 def _format_function(ordinal: int, names: Names) -> str:
     if ordinal & IMPORT_BIT:
         return f"@{_listed(names.imports, ordinal & ~IMPORT_BIT, 'import')}"
-    return f"@{_listed(names.functions, ordinal, 'fn')}"
+    name = names.functions[ordinal] if ordinal < len(names.functions) else ""
+    return f"@{names.module}.{name}" if name else f"@{names.module}:{ordinal}"
 
 
 def _format_target(target: int, labels: Mapping[int, str]) -> str:
@@ -311,7 +317,15 @@ def _parse_immediate(text: str, bank: str) -> int:
 
 def _parse_function(text: str, names: Names) -> int:
     name = text.removeprefix("@")
-    if name in names.functions:
+    module, _, ordinal = name.rpartition(":")
+    if (
+        module == names.module
+        and ordinal.isdecimal()
+        and int(ordinal) < len(names.functions)
+    ):
+        return int(ordinal)
+    name = name.removeprefix(f"{names.module}.")
+    if name and name in names.functions:
         return names.functions.index(name)
     if name in names.imports:
         return names.imports.index(name) | IMPORT_BIT

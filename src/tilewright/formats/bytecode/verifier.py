@@ -273,7 +273,7 @@ def _unfold(
     banks: list[str] = []
     for segment, argument in zip(segments, convention.arguments, strict=True):
         if isinstance(argument, str):
-            if segment != PLAIN_ARGUMENT:
+            if segment not in (PLAIN_ARGUMENT, 1):
                 return (), f"a plain argument has the segment size {segment}"
             banks.append(argument)
         elif segment == PLAIN_ARGUMENT:

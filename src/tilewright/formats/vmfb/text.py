@@ -71,8 +71,9 @@ def module_names(module: ModuleDef) -> Names:
     count = range(len(module.functions))
     exported = {export.function: export.name for export in module.exports}
     return Names(
+        module=module.name,
         imports=[item.name for item in module.imports],
-        functions=[exported.get(index, f"fn{index}") for index in count],
+        functions=[exported.get(index, "") for index in count],
         types=module.types,
         rodata_bytes=[len(view_bytes(item.data)) for item in module.rodata],
     )
@@ -129,8 +130,9 @@ def _lines(module: ModuleDef, offsets: bool, rodata_limit: int) -> Iterator[str]
     for index in range(len(module.functions)):
         yield ""
         yield from (f"vm.export @{e.name}" for e in module.exports if e.function == index)
-        yield _header(names.functions[index], module.signatures[index].calling_convention)
-        code = decode_function(module.code(index), names.functions[index])
+        name = names.functions[index] or f"fn{index}"
+        yield _header(name, module.signatures[index].calling_convention)
+        code = decode_function(module.code(index), f"@{name}")
         yield from disassemble_function(code, names, offsets=offsets)
         yield "}"
 
@@ -191,6 +193,7 @@ def assemble_module(text: str, location: str = "text") -> ModuleDef:
     """
     parsed = _parse_lines(text, location)
     names = Names(
+        module=parsed.name,
         imports=[item.name for item in parsed.imports],
         functions=[item.name for item in parsed.functions],
         types=parsed.types,

@@ -16,8 +16,9 @@ from tilewright.formats.bytecode.text import (
 from unit.formats.bytecode.instructions import PLAIN
 
 NAMES = Names(
+    module="own",
     imports=["hal.fence.create", "hal.fence.await"],
-    functions=["main"],
+    functions=["main", ""],
     types=["i32", "!hal.buffer"],
     rodata_bytes=[19],
 )
@@ -65,7 +66,8 @@ R = REF_BIT
             (IMPORT_BIT, (R, 14), (R | 4,)),
             "%r4 = vm.call @hal.fence.create(%r0, %i14)",
         ),
-        ("call", (0, (), ()), "vm.call @main()"),
+        ("call", (0, (), ()), "vm.call @own.main()"),
+        ("call", (1, (), ()), "vm.call @own:1()"),
         (
             "call.variadic.yieldable",
             (IMPORT_BIT | 1, (0xFFFF, 1), (10, R | 1 | MOVE_BIT), 0x20, (0,)),
@@ -90,7 +92,10 @@ def test_instructions_read_as_in_iree(
 @given(PLAIN)
 def test_every_instruction_is_read_back_as_it_was(instruction: Instruction) -> None:
     everything = Names(
-        imports=Everything("import"), functions=Everything("fn"), types=Everything("!type")
+        module="m",
+        imports=Everything("import"),
+        functions=Everything("fn"),
+        types=Everything("!type"),
     )
     labels = {pc: f"pc{pc}" for pc in instruction.targets()}
     text = format_instruction(instruction, everything, labels)
@@ -138,6 +143,14 @@ class Everything:
 def test_other_text_is_refused(line: str, complaint: str) -> None:
     with pytest.raises(ArchiveError, match=complaint):
         parse_instruction(line, NAMES, {"bb0": 0})
+
+
+def test_functions_are_found_by_any_of_their_names() -> None:
+    for name in ("main", "own.main", "own:0"):
+        assert parse_instruction(f"vm.call @{name}()", NAMES, {}).values[0] == 0
+    for name in ("own:2", "other:0", "own.", ""):
+        with pytest.raises(ArchiveError, match=r"unknown function|does not read"):
+            parse_instruction(f"vm.call @{name}()", NAMES, {})
 
 
 @pytest.mark.parametrize(

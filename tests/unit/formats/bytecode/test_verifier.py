@@ -73,6 +73,7 @@ def test_all_code_of_iree_is_accepted(iree_archive: bytes) -> None:
         ("call", (0, (5,), (5,))),
         ("call.variadic", (I1, (PLAIN, 2), (0, 1, 2, 3, 4), (R | 1,))),
         ("call.variadic", (I1, (PLAIN, 0), (0,), (R | 1,))),
+        ("call.variadic", (I1, (1, 0), (0,), (R | 1,))),
         ("import.resolved", (I1, 0)),
         ("br", (0, ((0, 5), (R | MOVE_BIT, R | 1)))),
         ("br_table", (0, 0, (), ((0, ()), (0, ((1, 2),))))),
