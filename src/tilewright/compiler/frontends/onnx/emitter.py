@@ -20,6 +20,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, ModelError
 from tilewright.base.symbolic import Dim, Expr
+from tilewright.compiler.frontends.onnx.assumptions import Equality, equalities
 from tilewright.compiler.frontends.onnx.contents import Contents, Ratio, UndecidedError
 from tilewright.compiler.frontends.onnx.values import Tensor
 from tilewright.compiler.graph.ir import UNKNOWN_LOCATION, Graph, Location, Node, Value
@@ -34,12 +35,13 @@ FOLD_ELEMENTS: Final = 1 << 16
 class Emitter:
     """Writes nodes into `graph`; `location` is where the next ones come from."""
 
-    __slots__ = ("emitted", "graph", "location")
+    __slots__ = ("assumptions", "emitted", "graph", "location")
 
     def __init__(self, graph: Graph) -> None:
         self.graph: Graph = graph
         self.location: Location = UNKNOWN_LOCATION
         self.emitted: list[Node] = []
+        self.assumptions: dict[Equality, Location] = {}
 
     # --- making tensors
 
@@ -133,9 +135,17 @@ class Emitter:
         folded = self._fold(schema, given, complete, types)
         if folded is not None:
             return folded
+        held = [None if t is None else t.type for t in given]
+        for left, right in equalities(schema, held, types, complete):
+            self.assume(left, right)
         values = [None if t is None else self.value(t) for t in given]
         node = self._node(name, values, complete, types)
         return tuple(map(self.of_value, node.results))
+
+    def assume(self, left: Dim, right: Dim) -> None:
+        """Note that two dimensions are equal in every run that works."""
+        if left != right and not (isinstance(left, int) and isinstance(right, int)):
+            self.assumptions.setdefault((left, right), self.location)
 
     def _node(
         self,

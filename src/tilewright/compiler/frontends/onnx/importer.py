@@ -28,6 +28,7 @@ import tilewright.compiler.frontends.onnx.table as table
 from tilewright.base import symbolic
 from tilewright.base.errors import InternalError, ModelError, TilewrightError, UserError
 from tilewright.base.text import did_you_mean
+from tilewright.compiler.frontends.onnx.assumptions import Facts
 from tilewright.compiler.frontends.onnx.attributes import AttributeReader, text_of
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.emitter import Emitter
@@ -78,6 +79,7 @@ class Importer:
         model: OpenModel,
         input_shapes: InputShapes | None = None,
         input_values: InputValues | None = None,
+        facts: Facts | None = None,
     ) -> None:
         self.model: OpenModel = model
         self.graph: Graph = Graph(metadata_of(model).name)
@@ -94,6 +96,7 @@ class Importer:
         }
         self._input_shapes: InputShapes | None = input_shapes
         self._input_values: InputValues = input_values or {}
+        self._facts: Facts | None = facts
 
     # --- the model
 
@@ -152,7 +155,7 @@ class Importer:
         # Up to IR version 3 every initializer is listed as an input too; later that makes it a
         # default that a caller could replace.  A compiled model keeps the default.
         inputs = [v for v in proto.input if text_of(v.name) not in scope.names]
-        dimensions = Dimensions(inputs, self._input_shapes)
+        dimensions = Dimensions(inputs, self._input_shapes, self._facts)
         known = [text_of(v.name) for v in inputs]
         for name in self._input_values:
             if name not in known:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, final
 
+from tilewright.base import symbolic
 from tilewright.base.errors import TilewrightError
+from tilewright.compiler.frontends.onnx.assumptions import Equality, Facts, solve
 from tilewright.compiler.frontends.onnx.importer import Importer
 from tilewright.compiler.frontends.onnx.model import (
     ModelMetadata,
@@ -21,6 +23,7 @@ from tilewright.compiler.frontends.onnx.problems import Problem, report
 from tilewright.compiler.frontends.onnx.signature import InputShapes, InputValues
 from tilewright.compiler.graph.ir import Graph
 
+MAX_ROUNDS: Final = 12
 _MALFORMED: Final = (
     ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError,
 )  # fmt: skip
@@ -29,10 +32,15 @@ _MALFORMED: Final = (
 @final
 @dataclass(frozen=True, slots=True)
 class ImportedModel:
-    """A graph and what the model said about itself."""
+    """A graph and what the model said about itself.
+
+    `assumptions` are dimensions that must be equal in a run but that the input types do not tie
+    together; a runtime that does not check them may read past the end of a tensor.
+    """
 
     graph: Graph
     metadata: ModelMetadata
+    assumptions: tuple[Equality, ...] = ()
 
 
 def load(
@@ -65,7 +73,9 @@ def load_model(
     importer = import_model(model, input_shapes, input_values)
     if importer.problems:
         raise report(importer.problems, model.file)
-    return ImportedModel(importer.graph, metadata_of(model))
+    return ImportedModel(
+        importer.graph, metadata_of(model), tuple(importer.emitter.assumptions)
+    )
 
 
 def import_model(
@@ -77,7 +87,18 @@ def import_model(
 
     Raises: UserError when `input_shapes` or `input_values` do not fit the model.
     """
-    importer = Importer(model, input_shapes, input_values)
+    facts = Facts()
+    for _ in range(MAX_ROUNDS):
+        importer = Importer(model, input_shapes, input_values, facts)
+        _run(importer)
+        found = solve(importer.emitter.assumptions, _bare_symbols(importer.graph))
+        if found is None:
+            break
+        facts = facts.merged(found)
+    return importer
+
+
+def _run(importer: Importer) -> None:
     try:
         importer.run()
     except TilewrightError:
@@ -86,4 +107,14 @@ def import_model(
         # Bytes that protobuf accepts but that make no sense as a model.
         text = f"the model is malformed ({type(error).__name__}: {error})"
         importer.problems.append(Problem("", "", text.split("\n", maxsplit=1)[0][:200]))
-    return importer
+
+
+def _bare_symbols(graph: Graph) -> dict[str, int]:
+    """Symbols that are a dimension of an input by themselves, in order."""
+    found: dict[str, int] = {}
+    for value in graph.inputs:
+        for dim in value.type.shape:
+            names = [s.name for s in symbolic.symbols(dim)]
+            if len(names) == 1 and str(dim) == names[0]:
+                found.setdefault(names[0], len(found))
+    return found

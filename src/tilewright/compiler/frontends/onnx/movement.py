@@ -61,6 +61,7 @@ def split(e: Emitter, x: Tensor, axis: int, sizes: Sequence[Dim]) -> list[Tensor
         pieces.append(e.slice(x, axis, start, size))
         start = start + size
     rest = start - x.shape[axis]
+    e.assume(start, x.shape[axis])
     if isinstance(rest, int) and rest != 0:
         raise ModelError(f"sizes {list(sizes)} do not add up to axis {axis} of {x.type}")
     return pieces

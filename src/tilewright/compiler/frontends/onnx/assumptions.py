@@ -1,0 +1,160 @@
+"""What a model silently assumes about its dynamic dimensions, made explicit.
+
+Adding `[N, 8]` to `[M, 8]` works only when N and M are the same number; a position table of 512
+rows works only up to 512.  The emitter notes every such equality; `solve` turns those it
+understands into facts about symbols, with which the model is imported again.  Then a call with
+other sizes is refused at the border instead of reading past the end of a tensor.  What cannot be
+solved stays a list of equalities for the runtime to check.
+
+Not a constraint solver: equal symbols, symbols that are numbers or sums of others, and bounds
+from `min` and `max`.  Called by `load`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, final
+
+from tilewright.base import symbolic
+from tilewright.base.symbolic import Dim, Expr, Operation, Symbol
+from tilewright.compiler.graph.schema import Attributes, OpSchema, TensorType, Trait
+from tilewright.compiler.ops.shapes import element_count
+
+Equality = tuple[Dim, Dim]
+# Operands broadcast against the trailing axes of the first one.
+_TRAILING: Final = frozenset({"broadcast_to", "layer_norm", "rms_norm"})
+# Elementwise, but the second operand belongs to an axis of its own.
+_PER_AXIS: Final = frozenset({"quantize_linear", "dequantize_linear"})
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Symbols that stand for other dimensions, and bounds of those that remain."""
+
+    equal: Mapping[str, Dim] = field(default_factory=dict[str, Dim])
+    lower: Mapping[str, int] = field(default_factory=dict[str, int])
+    upper: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def dim(self, name: str) -> Dim:
+        """What the symbol called `name` stands for."""
+        known = self.equal.get(name)
+        if known is not None:
+            return known
+        return symbolic.symbol(name, self.lower.get(name, 1), self.upper.get(name))
+
+    def merged(self, other: Facts) -> Facts:
+        """These facts and `other`, found with these in force."""
+        replaced = {
+            name: symbolic.substitute(dim, other.equal) for name, dim in self.equal.items()
+        }
+        return Facts(
+            {**replaced, **other.equal},
+            {**self.lower, **other.lower},
+            {**self.upper, **other.upper},
+        )
+
+
+def equalities(
+    schema: OpSchema,
+    operands: Iterable[TensorType | None],
+    results: Iterable[TensorType],
+    attributes: Attributes,
+) -> Iterator[Equality]:
+    """The pairs of dimensions that one op takes to be equal without proof."""
+    types = [t for t in operands if t is not None]
+    result = next(iter(results), None)
+    if result is None or not types or schema.name in _PER_AXIS:
+        return
+    if Trait.ELEMENTWISE in schema.traits or schema.name in _TRAILING:
+        for type_ in types:
+            yield from _aligned(type_.shape, result.shape)
+    elif schema.name == "matmul":
+        left, right = types
+        yield left.shape[-1], right.shape[-2]
+        for type_ in types:
+            yield from _aligned(type_.shape[:-2], result.shape[:-2])
+    elif schema.name == "concat":
+        axis = int(str(attributes["axis"])) % result.rank
+        for type_ in types:
+            pairs = zip(type_.shape, result.shape, strict=True)
+            yield from (pair for i, pair in enumerate(pairs) if i != axis)
+    elif schema.name == "reshape":
+        yield element_count(types[0].shape), element_count(result.shape)
+    elif schema.name == "conv":
+        yield types[0].shape[1], types[1].shape[1] * int(str(attributes["groups"]))
+
+
+def _aligned(shape: tuple[Dim, ...], result: tuple[Dim, ...]) -> Iterator[Equality]:
+    """Dimensions of a broadcast operand that are not 1, with those of the result."""
+    for dim, other in zip(reversed(shape), reversed(result), strict=False):
+        if dim != 1:
+            yield dim, other
+
+
+def solve(pairs: Iterable[Equality], bare: Mapping[str, int]) -> Facts | None:
+    """The first new fact that follows from `pairs`, or None.
+
+    Args:
+        pairs: dimensions that are equal in every run that works.
+        bare: symbols that are a dimension of an input by themselves, and their place; only those
+            can be told from actual shapes, and the earlier of two equal ones is kept.
+    """
+    for left, right in pairs:
+        found = _bound(left, right) or _bound(right, left) or _same(left, right, bare)
+        if found is not None:
+            return found
+    return None
+
+
+def _single(dim: Dim) -> Symbol | Operation | None:
+    """The only atom of a dimension that is nothing else."""
+    if isinstance(dim, int) or dim.constant or len(dim.terms) != 1:
+        return None
+    ((monomial, factor),) = dim.terms
+    if factor != 1 or len(monomial) != 1:
+        return None
+    atom = monomial[0]
+    return atom if isinstance(atom, Symbol | Operation) else None
+
+
+def _bound(left: Dim, right: Dim) -> Facts | None:
+    """`min(512, s) = s` says that `s` is at most 512."""
+    operation, name = _single(left), _single(right)
+    if not isinstance(operation, Operation) or not isinstance(name, Symbol):
+        return None
+    parts = (operation.left, operation.right)
+    numbers = [p for p in parts if isinstance(p, int)]
+    if len(numbers) != 1 or right not in parts:
+        return None
+    if operation.op == "min":
+        return Facts(upper={name.name: numbers[0]})
+    return Facts(lower={name.name: numbers[0]}) if operation.op == "max" else None
+
+
+def _same(left: Dim, right: Dim, bare: Mapping[str, int]) -> Facts | None:
+    """A symbol that is a number, another symbol or a sum of others."""
+    difference = left - right
+    if isinstance(difference, int):
+        return None
+    names = {s.name for s in symbolic.symbols(difference)}
+    if not names <= bare.keys() or not _is_plain(difference):
+        return None
+    # The last symbol of the inputs gives way to those before it.
+    for name in sorted(names, key=lambda n: -bare[n]):
+        line = symbolic.linear(difference, name)
+        if line is None or line[0] not in (1, -1):
+            continue
+        value = line[1] * (-1 if line[0] == 1 else 1)
+        least = symbolic.bounds(value)[0]
+        if least is not None and least >= 1:
+            return Facts(equal={name: value})
+    return None
+
+
+def _is_plain(dim: Expr) -> bool:
+    """Whether every term is a multiple of one symbol."""
+    return all(
+        len(monomial) == 1 and isinstance(monomial[0], Symbol) for monomial, _ in dim.terms
+    )
