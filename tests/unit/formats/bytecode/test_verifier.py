@@ -120,8 +120,8 @@ def test_what_stays_inside_the_limits_is_accepted(
         ("call.variadic", (I1, (PLAIN, PLAIN), (0,), (R,)), "a list argument has no size"),
         (
             "call.variadic",
-            (I1, (1, 0), (0,), (R,)),
-            "plain argument has the segment size 1",
+            (I1, (2, 0), (0,), (R,)),
+            "plain argument has the segment size 2",
         ),
         ("call.variadic", (I1, (PLAIN, 9), (0, 1), (R,)), "longer than the operands"),
         ("call.variadic", (I1, (PLAIN, 1), (0, 1, 3), (R,)), "arguments 2: i64 in the odd"),
