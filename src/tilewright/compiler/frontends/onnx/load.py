@@ -88,17 +88,17 @@ def import_model(
     Raises: UserError when `input_shapes` or `input_values` do not fit the model.
     """
     facts = Facts()
+    importer = _run(Importer(model, input_shapes, input_values, facts))
     for _ in range(MAX_ROUNDS):
-        importer = Importer(model, input_shapes, input_values, facts)
-        _run(importer)
         found = solve(importer.emitter.assumptions, _bare_symbols(importer.graph))
         if found is None:
             break
         facts = facts.merged(found)
+        importer = _run(Importer(model, input_shapes, input_values, facts))
     return importer
 
 
-def _run(importer: Importer) -> None:
+def _run(importer: Importer) -> Importer:
     try:
         importer.run()
     except TilewrightError:
@@ -107,6 +107,7 @@ def _run(importer: Importer) -> None:
         # Bytes that protobuf accepts but that make no sense as a model.
         text = f"the model is malformed ({type(error).__name__}: {error})"
         importer.problems.append(Problem("", "", text.split("\n", maxsplit=1)[0][:200]))
+    return importer
 
 
 def _bare_symbols(graph: Graph) -> dict[str, int]:
