@@ -279,8 +279,17 @@ def disjoint(first: Access, second: Access, shared: Iterable[Symbol] = ()) -> bo
     """Whether the two never touch the same element, `shared` running independently too."""
     renamed = {loop.var.name: _primed(loop.var) for loop in second.inner}
     renamed |= {var.name: _primed(var) for var in shared}
+    renamed_names = {name: name + "'" for name in renamed}
     if first.lanes != 1 or second.lanes != 1:
         return False
+    inner = tuple(
+        For(
+            Symbol(renamed_names[loop.var.name], loop.var.lower, loop.var.upper),
+            substitute_dim(loop.extent, renamed),
+            (),
+        )
+        for loop in second.inner
+    )
     first_facts = first.facts
     second_facts = [
         (substitute_dim(low, renamed), substitute_dim(high, renamed))
@@ -291,30 +300,62 @@ def disjoint(first: Access, second: Access, shared: Iterable[Symbol] = ()) -> bo
         lower, upper = symbolic.bounds(x - other)
         if (lower is not None and lower > 0) or (upper is not None and upper < 0):
             return True
-        if _below(x, first_facts, other, second_facts):
+        if _below(x, first.inner, first_facts, other, inner, second_facts):
             return True
-        if _below(other, second_facts, x, first_facts):
+        if _below(other, inner, second_facts, x, first.inner, first_facts):
             return True
     return False
 
 
-def _below(x: Dim, x_facts: Sequence[Fact], y: Dim, y_facts: Sequence[Fact]) -> bool:
-    """Whether `x < y`, from bounds and from what holds at each."""
-    if not x_facts and not y_facts:
-        return False
-    highest = symbolic.bounds(x)[1]
+def _below(
+    x: Dim,
+    x_loops: Sequence[For],
+    x_facts: Sequence[Fact],
+    y: Dim,
+    y_loops: Sequence[For],
+    y_facts: Sequence[Fact],
+) -> bool:
+    """Whether `x < y`, from the loops around each and from what holds there."""
+    uppers = _extremes(x, x_loops)
     for low, high in x_facts:
         above = symbolic.bounds(x - low)[1]
-        limit = None if above is None else symbolic.bounds(high + above)[1]
-        if limit is not None:
-            highest = limit if highest is None else min(limit, highest)
-    lowest = symbolic.bounds(y)[0]
+        if above is not None:
+            uppers.append(high + above)
+    lowers = [-value for value in _extremes(-y, y_loops)]
     for low, high in y_facts:
         below = symbolic.bounds(y - high)[0]
-        limit = None if below is None else symbolic.bounds(low + below)[0]
-        if limit is not None:
-            lowest = limit if lowest is None else max(limit, lowest)
-    return highest is not None and lowest is not None and highest < lowest
+        if below is not None:
+            lowers.append(low + below)
+    return any(symbolic.proves_less(u, v) for u in uppers for v in lowers)
+
+
+def _extremes(value: Dim, loops: Sequence[For]) -> list[Dim]:
+    """Upper bounds of `value`: each loop at the end that makes it largest, inner loops first."""
+    found = _without_minimum(value)
+    for loop in reversed(loops):
+        ends: list[Dim] = []
+        for candidate in found:
+            part = symbolic.linear(candidate, loop.var.name)
+            if part is None or not isinstance(part[0], int):
+                ends.append(candidate)
+            elif part[0] > 0:
+                ends.extend(_without_minimum(part[1] + part[0] * (loop.extent - 1)))
+            else:
+                ends.append(part[1])
+        found = ends[:8]
+    return found
+
+
+def _without_minimum(value: Dim) -> list[Dim]:
+    """`value`, and what it is at most when a `min(a, b)` in it is taken for a or for b."""
+    found = [value]
+    for monomial, factor in () if isinstance(value, int) else value.terms:
+        atom = monomial[0]
+        if len(monomial) == 1 and isinstance(atom, symbolic.Operation) and factor > 0:
+            if atom.op == "min":
+                rest = value - symbolic.Expr(((monomial, factor),), 0)
+                found += [rest + atom.left * factor, rest + atom.right * factor]
+    return found
 
 
 def conflict(

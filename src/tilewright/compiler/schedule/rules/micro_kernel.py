@@ -13,7 +13,7 @@ from typing import Final, final
 from tilewright.base.errors import ScheduleError
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import For, If, LoopKind, Space, Statement
-from tilewright.compiler.kernel.rewrite import buffers_read, loops
+from tilewright.compiler.kernel.rewrite import buffers_read, loads, loops
 from tilewright.compiler.schedule.primitives import (
     cache_read,
     drop_guards,
@@ -27,7 +27,7 @@ from tilewright.compiler.schedule.primitives import (
     vectorize,
 )
 from tilewright.compiler.schedule.primitives.nests import siblings
-from tilewright.compiler.schedule.rules.structure import body_cost
+from tilewright.compiler.schedule.rules.structure import body_cost, stride
 from tilewright.compiler.schedule.rules.tiles import fma_per_cycle
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import chain, find
@@ -178,7 +178,9 @@ def _schedule_sum(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None
             break
         if size * extent > _MOST_FMAS or (written_out and size * extent > _MOST_FMAS // 2):
             break
-        if extent > _SMALL_DEPTH and written_out:
+        if written_out and (
+            extent > _SMALL_DEPTH or _overlaps(s, steps[position], tile, micro)
+        ):
             break
         written_out.insert(0, steps[position])
         size *= extent
@@ -189,6 +191,28 @@ def _schedule_sum(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None
     for name in written_out:
         s.apply(unroll, name)
     _schedule_step(s, written_out[-1], depth, micro)
+
+
+def _overlaps(s: Schedule, step: str, tile: Sequence[str], micro: MicroKernel) -> bool:
+    """Whether another row reads the same elements of the left operand some steps later.
+
+    Written out, such loads would be one and keep their values in registers all the while.
+    """
+    loop = find(s.kernel, step)
+    for load in loads(loop.body):
+        if load.buffer.name != micro.left:
+            continue
+        along = stride(load, step)
+        for row in tile[:-2]:
+            across, count = stride(load, row), find(s.kernel, row).extent
+            if not (isinstance(along, int) and isinstance(across, int)):
+                return True
+            if not (isinstance(count, int) and isinstance(loop.extent, int)) or not along:
+                return True
+            reached = {along * n for n in range(1, loop.extent)}
+            if any(across * n in reached for n in range(1, count)):
+                return True
+    return False
 
 
 def _unroll_steps(s: Schedule, step: str, depth: int, micro: MicroKernel) -> None:

@@ -47,9 +47,9 @@ def schedule_pointwise(s: Schedule, nest: str, target: Target) -> list[str] | No
         return None
     names = _fuse_contiguous(s, [loop.var.name for loop in chain])
     body = find(s.kernel, names[-1]).body
-    lane = lane_loop(s, names, body)
-    effort = body_cost(body)
     lanes = _lanes(target, body)
+    lane = lane_loop(s, names, body, lanes)
+    effort = body_cost(body)
     if lane is None:
         s.note("pointwise: no axis is contiguous, scalar code")
         return _workgroups(s, names, effort, 1)
@@ -120,13 +120,16 @@ def _statements(body: Body) -> list[Statement]:
     return found
 
 
-def lane_loop(s: Schedule, names: Sequence[str], body: Body) -> str | None:
+def lane_loop(s: Schedule, names: Sequence[str], body: Body, lanes: int) -> str | None:
     """The loop to make lanes of: contiguous in the stores, else in the loads."""
-    del s
     written = stores(body)
+    read = [n for n in names if any(stride(v, n) == 1 for v in loads(body))]
+    long = [n for n in read if estimate(find(s.kernel, n).extent) >= lanes]
     for name in reversed(names):
         if written and all(stride(w, name) == 1 for w in written):
-            return name
+            # A few elements in a row, such as the colours of a picture, fill no vector.
+            short = 4 * estimate(find(s.kernel, name).extent) <= lanes
+            return long[-1] if short and long and name not in long else name
     for name in reversed(names):
         if any(stride(w, name) == 1 for w in written):
             return name
