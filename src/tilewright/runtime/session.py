@@ -1,8 +1,8 @@
 """A session: an artifact ready to be called.
 
-Picks the code for this CPU, maps the weights, starts the worker pool, and turns whatever a user
-passes (numpy, anything with DLPack or the buffer protocol, by position or by name) into a native
-call.  Not here: how a plan runs (`graph_executor`) and bytecode (`virtual_machine`).
+Picks the code for this CPU, maps the weights, makes the device, and turns whatever a user passes
+(numpy, anything with DLPack or the buffer protocol, by position or by name) into a call of one of
+two engines.  Not here: how a plan runs (`graph_executor`) and bytecode (`virtual_machine`).
 
 Ownership: a session keeps its artifact (and the mapped file) alive.
 Thread-safety: calls from several threads are independent.
@@ -12,25 +12,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, cast, final
+from typing import Literal, Protocol, cast, final
 
 import numpy as np
 
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import ArchiveError, InputError, TargetError
-from tilewright.base.host import usable_cores
+from tilewright.base.errors import ArchiveError, InputError, TargetError, UserError
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean
-from tilewright.formats.artifact import Artifact, Variant, extract
+from tilewright.formats.artifact import Artifact, Variant, extract, is_artifact
 from tilewright.formats.byte_view import Buffer
 from tilewright.formats.plan import Plan, Step
-from tilewright.formats.vmfb import read_archive
+from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.runtime import native
+from tilewright.runtime.drivers import registry
 from tilewright.runtime.graph_executor import Array, GraphExecutor, HostFunction
+from tilewright.runtime.hal.device import Device
+from tilewright.runtime.hal.local.local_device import LocalDevice
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
+from tilewright.runtime.virtual_machine import VirtualMachine, VmExecutor
 
 TensorSpec = tuple[str, DType, tuple[Dim, ...]]
+Engine = Literal["plan", "vm"]
+
+
+class Executor(Protocol):
+    """What runs the model: the graph executor, or a function of a virtual machine."""
+
+    @property
+    def input_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def output_names(self) -> tuple[str, ...]: ...
+
+    def __call__(self, *arrays: Array) -> tuple[Array, ...]: ...
+
+    def profile(self, arrays: Sequence[Array]) -> list[tuple[Step, int]]: ...
+
+    def dimensions_of(self, arrays: Sequence[Array]) -> Mapping[str, int]: ...
 
 
 @final
@@ -38,45 +58,107 @@ class Session:
     """A loaded model.
 
     Args:
-        artifact: what to run.
+        artifact: what to run; None for a module of another compiler.
         threads: workers including the caller; None = the cores this process may use.
         host_function: runs ops that have no kernel (see `tilewright.load`).
         location: how errors call the artifact.
         machine: choose code for this machine instead of the host (it must run here).
+        device: a device or its URI: `local-task` (default), `local-sync`, ...
+        engine: `plan` replays the artifact's plan natively, `vm` interprets its bytecode; None
+            takes the plan where there is one.
+        module: the module around the artifact; the virtual machine needs it.
+        function: which of the module's functions, for the virtual machine.
 
     Raises:
         TargetError: no variant of the artifact runs on this CPU.
+        UserError: the engine or the device does not fit the artifact.
     """
 
     def __init__(
         self,
-        artifact: Artifact,
+        artifact: Artifact | None,
         *,
         threads: int | None = None,
         host_function: HostFunction | None = None,
         location: str = "artifact",
         machine: Target | None = None,
+        device: str | Device = registry.DEFAULT_DEVICE,
+        engine: Engine | None = None,
+        module: ModuleDef | None = None,
+        function: str | None = None,
     ) -> None:
-        self.artifact: Artifact = artifact
-        self.threads: int = threads or usable_cores()
-        self.variant: Variant = choose_variant(
-            artifact.variants, machine or Target.host(), location
+        self.artifact: Artifact | None = artifact
+        self.device: Device = (
+            registry.create_device(device, threads=threads)
+            if isinstance(device, str)
+            else device
         )
-        self._pool: native.Pool | None = (
-            native.Pool(self.threads) if self.threads > 1 else None
-        )
+        self.engine: Engine = engine or ("vm" if artifact is None else "plan")
+        self.variant: Variant | None = None
+        host = machine or Target.host()
+        if artifact is not None:
+            # Virtual machines run the code that asks for least (see compiler.packaging).
+            offered = artifact.variants
+            if self.engine == "vm":
+                offered = (min(offered, key=lambda v: len(v.features)),)
+            self.variant = choose_variant(offered, host, location)
+        self.executor: Executor
+        if self.engine == "vm":
+            self.executor = self._open_module(module, host_function, location, function)
+        else:
+            self.executor = self._open_plan(host_function, location)
+
+    @property
+    def threads(self) -> int:
+        """Threads that run kernels, the caller's included."""
+        return self.device.thread_count if isinstance(self.device, LocalDevice) else 1
+
+    def _open_plan(self, host_function: HostFunction | None, location: str) -> Executor:
+        if self.artifact is None or self.variant is None:
+            raise UserError(
+                "no plan in this module", location=location, hint="use the engine 'vm'"
+            )
+        if not isinstance(self.device, LocalDevice):
+            raise UserError(
+                f"plans run on local devices, not on '{self.device.id}'",
+                location=location,
+                hint="use the device 'local-task', or the engine 'vm'",
+            )
         image = memoryview(self.variant.image)
         executable = (
             load_embedded_elf(image, f"{location}: {self.variant.target}")
             if image.nbytes
             else None
         )
-        self.executor: GraphExecutor = GraphExecutor(
+        return GraphExecutor(
             self.variant.plan,
             executable,
-            artifact.constants,
-            pool=self._pool,
+            self.artifact.constants,
+            pool=self.device.pool,
             host_function=host_function,
+        )
+
+    def _open_module(
+        self,
+        module: ModuleDef | None,
+        host_function: HostFunction | None,
+        location: str,
+        function: str | None,
+    ) -> Executor:
+        if module is None:
+            raise UserError(
+                "only the plan is at hand, not the module",
+                location=location,
+                hint="save the model and load the file with engine='vm'",
+            )
+        virtual = VirtualMachine(self.device, host_function=host_function)
+        virtual.load_module(module, location)
+        plan = None if self.variant is None else self.variant.plan
+        return VmExecutor(
+            virtual,
+            function or (None if plan is None else "main"),
+            inputs=None if plan is None else signature(plan, "inputs"),
+            outputs=None if plan is None else signature(plan, "outputs"),
         )
 
     @staticmethod
@@ -85,10 +167,13 @@ class Session:
         *,
         threads: int | None = None,
         host_function: HostFunction | None = None,
+        device: str | Device = registry.DEFAULT_DEVICE,
+        engine: Engine | None = None,
+        function: str | None = None,
     ) -> Session:
-        """Load an artifact; weights stay in the file, mapped read-only.
+        """Load an archive; weights stay in the file, mapped read-only.
 
-        Raises: ArchiveError if the file cannot be read or is no artifact of ours.
+        Raises: ArchiveError if the file cannot be read or is corrupt.
         """
         try:
             data = native.map_file(str(path))
@@ -101,6 +186,9 @@ class Session:
             threads=threads,
             host_function=host_function,
             location=str(path),
+            device=device,
+            engine=engine,
+            function=function,
         )
 
     @staticmethod
@@ -110,21 +198,36 @@ class Session:
         threads: int | None = None,
         host_function: HostFunction | None = None,
         location: str = "artifact",
+        device: str | Device = registry.DEFAULT_DEVICE,
+        engine: Engine | None = None,
+        function: str | None = None,
     ) -> Session:
-        """Load an artifact from memory, which must stay unchanged."""
-        artifact = extract(read_archive(data, location), location)
+        """Load an archive from memory, which must stay unchanged."""
+        module = read_archive(data, location)
+        artifact = extract(module, location) if is_artifact(module) else None
         return Session(
-            artifact, threads=threads, host_function=host_function, location=location
+            artifact,
+            threads=threads,
+            host_function=host_function,
+            location=location,
+            device=device,
+            engine=engine,
+            module=module,
+            function=function,
         )
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Name, type and shape of each input, in order."""
+        if self.variant is None:
+            return cast("VmExecutor", self.executor).inputs
         return signature(self.variant.plan, "inputs")
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Name, type and shape of each output, in order."""
+        if self.variant is None:
+            return cast("VmExecutor", self.executor).outputs
         return signature(self.variant.plan, "outputs")
 
     def __call__(self, *arguments: object, **named: object) -> Array | tuple[Array, ...]:

@@ -6,6 +6,7 @@ with the bytecode's own.
 
 from __future__ import annotations
 
+import threading
 from typing import Final, final
 
 from tilewright.formats.vmfb import CallSite, FileLine, Fused, ModuleDef, Named
@@ -15,13 +16,10 @@ _NESTING_LIMIT: Final = 8
 
 
 @final
-class Stack:
-    """How deep calls are nested, on one thread of execution."""
+class Stack(threading.local):
+    """How deep calls are nested, on each thread."""
 
-    __slots__ = ("depth",)
-
-    def __init__(self) -> None:
-        self.depth: int = 0
+    depth: int = 0
 
 
 def frame_line(module: ModuleDef, function: int, pc: int) -> str:

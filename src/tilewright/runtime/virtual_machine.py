@@ -1,0 +1,349 @@
+"""The virtual machine as users see it: load `.vmfb` archives, call their functions with arrays.
+
+Runs our own modules and those of IREE's compilers, on any device a driver makes.  Not here: the
+interpreter (`vm`), what the `hal` module does (`modules.hal`), artifacts with plans (`session`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, cast, final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import ArchiveError, InputError, UserError
+from tilewright.base.symbolic import Dim, symbol
+from tilewright.base.text import did_you_mean
+from tilewright.formats.byte_view import Buffer as HostBytes
+from tilewright.formats.plan import Step
+from tilewright.formats.vmfb import ModuleDef, read_archive
+from tilewright.runtime import native
+from tilewright.runtime.drivers import registry
+from tilewright.runtime.hal.buffer import BufferUsage, MemoryType
+from tilewright.runtime.hal.buffer_view import Array, BufferView
+from tilewright.runtime.hal.device import Device
+from tilewright.runtime.hal.fence import Fence
+from tilewright.runtime.modules.hal import create_hal_module, register_hal_types
+from tilewright.runtime.modules.tilewright import HostFunction, create_tilewright_module
+from tilewright.runtime.vm.bytecode_module import BytecodeModule
+from tilewright.runtime.vm.context import Context
+from tilewright.runtime.vm.frame import Tracer
+from tilewright.runtime.vm.integers import wrap_i32, wrap_i64
+from tilewright.runtime.vm.module import Callee, Module, ModuleFunction
+from tilewright.runtime.vm.ref import Instance
+
+TensorSpec = tuple[str, DType, tuple[Dim, ...]]
+
+_MEMORY_TYPE: Final = int(MemoryType.DEVICE_LOCAL)
+_USAGE: Final = int(BufferUsage.DEFAULT)
+_DECLARATION: Final = "iree.abi.declaration"
+_MODEL: Final = "iree.abi.model"
+_COARSE_FENCES: Final = "coarse-fences"
+_ITEM: Final = re.compile(r"%([\w.$-]+):\s*(tensor<([^<>]*)>|\w+)")
+_ASYNC_SUFFIX: Final = "$async"
+
+
+@final
+class VirtualMachine:
+    """Modules in one context on one device.
+
+    Args:
+        device: a device, or the URI of one.
+        threads: for devices with workers; None = the cores this process may use.
+        host_function: runs ops that have no kernel (see `tilewright.load`).
+        modules: native modules to offer beside `hal` and `tilewright`.
+        tracer: hears of `trace` and `print` instructions.
+
+    Thread-safety: calls from several threads are independent as long as the modules' functions do
+    not write globals.
+    """
+
+    def __init__(
+        self,
+        device: str | Device = registry.DEFAULT_DEVICE,
+        *,
+        threads: int | None = None,
+        host_function: HostFunction | None = None,
+        modules: Sequence[Module] = (),
+        tracer: Tracer | None = None,
+    ) -> None:
+        self.device: Device = (
+            registry.create_device(device, threads=threads)
+            if isinstance(device, str)
+            else device
+        )
+        self.instance: Instance = Instance()
+        register_hal_types(self.instance)
+        self.context: Context = Context([create_hal_module([self.device])])
+        if host_function is not None:
+            self.context.register(create_tilewright_module(host_function))
+        for module in modules:
+            self.context.register(module)
+        self._tracer: Tracer | None = tracer
+        self._loaded: list[BytecodeModule] = []
+
+    @staticmethod
+    def from_file(
+        path: str | Path,
+        device: str | Device = registry.DEFAULT_DEVICE,
+        *,
+        threads: int | None = None,
+        host_function: HostFunction | None = None,
+    ) -> VirtualMachine:
+        """A machine with one archive loaded; its constants stay in the file, mapped read-only.
+
+        Raises: ArchiveError, DeviceError.
+        """
+        machine = VirtualMachine(device, threads=threads, host_function=host_function)
+        try:
+            data = native.map_file(str(path))
+        except OSError as error:
+            raise ArchiveError(
+                f"cannot read the file: {error}", location=str(path)
+            ) from error
+        machine.load(memoryview(data), str(path))
+        return machine
+
+    def load(self, data: HostBytes, location: str = "module") -> BytecodeModule:
+        """Verify and register a module, and run its `__init`.
+
+        Args:
+            data: the archive, which must stay unchanged.
+            location: how errors call it.
+        """
+        return self.load_module(read_archive(data, location), location)
+
+    def load_module(
+        self, definition: ModuleDef, location: str = "module"
+    ) -> BytecodeModule:
+        """The same for a module that was read already."""
+        module = BytecodeModule(
+            definition, self.instance, location=location, tracer=self._tracer
+        )
+        self.context.register(module)
+        self._loaded.append(module)
+        return module
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Full names of the functions that users call."""
+        return tuple(
+            f"{module.name}.{function.name}"
+            for module in self._loaded
+            for function in module.functions
+            if not function.name.startswith("__")
+        )
+
+    def function(self, name: str | None = None) -> VmFunction:
+        """A function by its name, with or without its module's; the only one without a name.
+
+        Raises: UserError when there is no such function, or several to choose from.
+        """
+        names = self.functions
+        if name is None:
+            plain = [n for n in names if not n.endswith(_ASYNC_SUFFIX)] or list(names)
+            if len(plain) != 1:
+                raise UserError(
+                    f"the module has {len(plain)} functions, say which",
+                    hint=f"--function= one of: {', '.join(plain)}",
+                )
+            name = plain[0]
+        for full in names:
+            if name in (full, full.partition(".")[2]):
+                module_name, _, local = full.partition(".")
+                module = next(m for m in self._loaded if m.name == module_name)
+                found = module.function(local)
+                assert found is not None
+                return VmFunction(self, full, found, self.context.lookup(full))
+        raise UserError(
+            f"no function '{name}'",
+            hint=did_you_mean(name, [n.partition(".")[2] for n in names])
+            or f"functions: {', '.join(names)}",
+        )
+
+    def invoke(self, name: str, *inputs: object) -> list[object]:
+        """Call a function; arrays and numbers in, arrays and numbers out."""
+        return self.function(name)(*inputs)
+
+    def to_view(self, array: Array) -> BufferView:
+        """An array on the device: in place where it can be used there, else a copy.
+
+        Raises: InputError for an element type that tensors do not have.
+        """
+        try:
+            dtype = dtypes.from_numpy(array.dtype)
+        except UserError as error:
+            raise InputError(error.message) from error
+        dense = np.ascontiguousarray(array)
+        memory = dense.reshape(-1).view(np.uint8)
+        allocator = self.device.allocator
+        buffer = allocator.import_host(_MEMORY_TYPE, _USAGE, memory)
+        if buffer is None:
+            buffer = allocator.allocate(_MEMORY_TYPE, _USAGE, dense.nbytes)
+            buffer.write(memoryview(memory))
+        return BufferView(buffer, array.shape, dtype.iree)
+
+
+@final
+class VmFunction:
+    """A function, ready to be called with arrays."""
+
+    def __init__(
+        self, machine: VirtualMachine, name: str, function: ModuleFunction, callee: Callee
+    ) -> None:
+        self.name: str = name
+        self.declaration: str = function.attributes.get(_DECLARATION, "")
+        self._machine: VirtualMachine = machine
+        self._callee: Callee = callee
+        self._is_async: bool = function.attributes.get(_MODEL, "") == _COARSE_FENCES
+        banks = function.convention.arguments
+        self._banks: tuple[Any, ...] = banks[:-2] if self._is_async else banks
+        self._results: int = len(function.convention.results)
+        inputs, outputs = parse_declaration(self.declaration)
+        self.inputs: tuple[TensorSpec, ...] = inputs
+        self.outputs: tuple[TensorSpec, ...] = outputs
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """As declared, else `input0` and so on."""
+        if len(self.inputs) == len(self._banks):
+            return tuple(name for name, _, _ in self.inputs)
+        return tuple(f"input{i}" for i in range(len(self._banks)))
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """As declared, else `output0` and so on."""
+        if len(self.outputs) == self._results:
+            return tuple(name for name, _, _ in self.outputs)
+        return tuple(f"output{i}" for i in range(self._results))
+
+    def __call__(self, *inputs: object) -> list[object]:
+        """Call; arrays and numbers in order.
+
+        Raises: InputError for inputs that do not fit; DeviceError with the trace of the module's
+        functions in its notes.
+        """
+        if len(inputs) != len(self._banks):
+            raise InputError(
+                f"got {len(inputs)} inputs, expected {len(self._banks)}: "
+                + ", ".join(self.input_names),
+                location=self.name,
+            )
+        arguments = [
+            self._argument(bank, value)
+            for bank, value in zip(self._banks, inputs, strict=True)
+        ]
+        if self._is_async:
+            signal = Fence.at(self._machine.device.create_semaphore(), 1)
+            results = self._callee(*arguments, None, signal)
+            signal.wait()
+        else:
+            results = self._callee(*arguments)
+        if self._results == 0:
+            return []
+        many = (results,) if self._results == 1 else cast("tuple[object, ...]", results)
+        return [r.to_numpy() if isinstance(r, BufferView) else r for r in many]
+
+    def _argument(self, bank: str, value: object) -> object:
+        match bank:
+            case "ref":
+                if value is None or isinstance(value, BufferView):
+                    return value
+                return self._machine.to_view(np.asarray(value))
+            case "i32":
+                return wrap_i32(int(cast("int", value)))
+            case "i64":
+                return wrap_i64(int(cast("int", value)))
+            case _:
+                return float(cast("float", value))
+
+
+@final
+class VmExecutor:
+    """A function in the terms of sessions: like the graph executor, but through the machine.
+
+    Args:
+        machine: with the module loaded.
+        name: the function; None for the only one.
+        inputs: what it takes, where better known than declared.
+        outputs: what it returns, likewise.
+    """
+
+    def __init__(
+        self,
+        machine: VirtualMachine,
+        name: str | None = None,
+        *,
+        inputs: tuple[TensorSpec, ...] | None = None,
+        outputs: tuple[TensorSpec, ...] | None = None,
+    ) -> None:
+        self.machine: VirtualMachine = machine
+        self.function: VmFunction = machine.function(name)
+        self.inputs: tuple[TensorSpec, ...] = inputs or self.function.inputs
+        self.outputs: tuple[TensorSpec, ...] = outputs or self.function.outputs
+        self.input_names: tuple[str, ...] = (
+            tuple(n for n, _, _ in inputs) if inputs else self.function.input_names
+        )
+        self.output_names: tuple[str, ...] = (
+            tuple(n for n, _, _ in outputs) if outputs else self.function.output_names
+        )
+
+    def __call__(self, *arrays: Array) -> tuple[Array, ...]:
+        """Run on arrays in order; outputs are fresh arrays."""
+        return tuple(np.asarray(result) for result in self.function(*arrays))
+
+    def profile(self, arrays: Sequence[Array]) -> list[tuple[Step, int]]:
+        """Run once, one command at a time: (step, nanoseconds) in order."""
+        device = self.machine.device
+        device.profiling_begin()
+        try:
+            self.function(*arrays)
+        finally:
+            times = device.profiling_end()
+        return [
+            (
+                Step("dispatch", t.name, t.name, (), 0, grid=t.workgroup_count),
+                t.duration_ns,
+            )
+            for t in times
+        ]
+
+    def dimensions_of(self, arrays: Sequence[Array]) -> Mapping[str, int]:
+        """The value of each dynamic dimension in a call with these inputs."""
+        found: dict[str, int] = {}
+        for (_, _, shape), array in zip(self.inputs, arrays, strict=False):
+            for dim, extent in zip(shape, np.shape(array), strict=False):
+                if not isinstance(dim, int):
+                    found[str(dim)] = extent
+        return found
+
+
+def parse_declaration(
+    text: str,
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Inputs and outputs of `sync func @f(%x: tensor<?x4xf32>) -> (%y: tensor<4xf32>)`.
+
+    Returns: nothing for a side with something else than tensors of types that we have.
+    """
+    before, arrow, behind = text.partition("->")
+    return _specs(before), _specs(behind) if arrow else ()
+
+
+def _specs(text: str) -> tuple[TensorSpec, ...]:
+    specs: list[TensorSpec] = []
+    for name, _, inner in _ITEM.findall(text):
+        *dims, element = inner.split("x") if inner else [""]
+        try:
+            dtype = dtypes.parse("bool" if element == "i1" else element)
+            shape = tuple(
+                symbol(f"{name}_{axis}") if dim == "?" else int(dim)
+                for axis, dim in enumerate(dims)
+            )
+        except (UserError, ValueError):
+            return ()
+        specs.append((name, dtype, shape))
+    return tuple(specs)
