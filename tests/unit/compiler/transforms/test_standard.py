@@ -1,0 +1,71 @@
+"""Every prefix of the standard passes keeps what a graph means."""
+
+import numpy as np
+from hypothesis import given, settings
+
+from fakes.graphs import assert_same_results, copy_of, parse
+from fakes.random_graphs import graphs
+from tilewright.compiler.graph.evaluator import evaluate
+from tilewright.compiler.graph.verifier import verify
+from tilewright.compiler.lowering.build_kernel import can_build
+from tilewright.compiler.passes import PassContext, VerifyInstrument, run_passes
+from tilewright.compiler.transforms import standard_passes
+
+
+def panel(rows, columns, depth, dtype):
+    return 4
+
+
+@settings(max_examples=120)
+@given(graphs())
+def test_every_prefix_of_the_passes_keeps_the_results(graph):
+    before = copy_of(graph)
+    held = frozenset()
+    for graph_pass in standard_passes(choose_panel=panel):
+        result = run_passes(graph, [graph_pass], held=held)
+        held |= graph_pass.ensures
+        if result.modified:
+            verify(graph)
+            assert_same_results(before, graph, tolerance=2e-4)
+
+
+@settings(max_examples=60)
+@given(graphs(most_steps=20))
+def test_after_fusion_every_node_is_a_constant_a_view_or_a_kernel(graph):
+    run_passes(graph, standard_passes(choose_panel=panel))
+    for node in graph.nodes:
+        assert node.op in ("constant", "reshape") or can_build(node), node
+        assert all(inner.op != "fused" for region in node.regions for inner in region.nodes)
+
+
+@settings(max_examples=40)
+@given(graphs())
+def test_running_everything_twice_changes_nothing_but_scales(graph):
+    passes = standard_passes(choose_panel=panel)[:-1]
+    run_passes(graph, passes)
+    before = copy_of(graph)
+    run_passes(graph, passes)
+    assert_same_results(before, graph)
+
+
+def test_no_optimisation_level_loses_results():
+    text = (
+        "graph @g<N: 1..>(%x: f32[N, 4]) {"
+        " %w: f32[4, 3] = constant {value = f32[4, 3]"
+        " [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0]}"
+        " %m: f32[N, 3] = matmul(%x, %w) %r: f32[N, 3] = relu(%m) return %r }"
+    )
+    for level in (0, 1, 2):
+        graph = parse(text)
+        context = PassContext(opt_level=level, instruments=(VerifyInstrument(),))
+        run_passes(graph, standard_passes(choose_panel=panel), context)
+        assert_same_results(parse(text), graph)
+        assert any(n.op == "fused" for n in graph.nodes) is (level > 0)
+
+
+def test_an_empty_graph_and_a_graph_of_inputs_pass_through():
+    for text in ("graph @g() { return }", "graph @g(%x: f32[2]) { return %x, %x }"):
+        graph = parse(text)
+        run_passes(graph, standard_passes(choose_panel=panel))
+        assert graph.nodes == []
+    assert evaluate(graph, [np.ones(2, np.float32)])[0].sum() == 2
