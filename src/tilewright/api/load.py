@@ -9,20 +9,39 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tilewright.runtime.graph_executor import Array
-from tilewright.runtime.session import Session
+from tilewright.runtime.hal.device import Device
+from tilewright.runtime.session import Engine, Session
 
 
-def load(path: str | Path, *, threads: int | None = None) -> Session:
-    """Load an artifact (`.vmfb`) that `Model.save` or `tilewright compile` wrote.
+def load(
+    path: str | Path,
+    *,
+    threads: int | None = None,
+    device: str | Device = "local-task",
+    engine: Engine | None = None,
+    function: str | None = None,
+) -> Session:
+    """Load a `.vmfb` that `Model.save`, `tilewright compile` or a compiler of IREE wrote.
 
     Args:
         path: the file; its weights stay there, mapped read-only.
         threads: threads that a call may use; default: the cores this process may use.
+        device: a device or its URI: `local-task`, `local-sync`.
+        engine: `plan` replays the artifact's plan natively, `vm` interprets its bytecode;
+            default: the plan where there is one.
+        function: which function of the module; default: the only one.
 
     Raises: ArchiveError for a file that is corrupt or no artifact; TargetError if it has no code
     for this CPU.
     """
-    return Session.from_file(path, threads=threads, host_function=run_reference)
+    return Session.from_file(
+        path,
+        threads=threads,
+        host_function=run_reference,
+        device=device,
+        engine=engine,
+        function=function,
+    )
 
 
 def run_reference(

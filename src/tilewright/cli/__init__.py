@@ -64,6 +64,8 @@ def main() -> None:
         sys.exit(error.exit_code)
     except TilewrightError as error:
         click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
+        for line in getattr(error, "__notes__", ()):
+            click.echo(line, err=True)
         sys.exit(1)
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tilewright.base.errors import DeviceError
 from tilewright.base.host import usable_cores
 from tilewright.base.target import LEVELS, Target
 from tilewright.base.text import format_bytes
@@ -37,7 +38,12 @@ def _print_drivers() -> None:
 
     rows = table("devices", [("uri", "left"), ("name", "left"), ("", "left")])
     for driver in registry.drivers():
-        for device in driver.query_available_devices():
+        try:
+            found = driver.query_available_devices()
+        except DeviceError as error:
+            rows.add_row(driver.name, "–", str(error))
+            continue
+        for device in found:
             rows.add_row(device.uri, device.name, device.summary)
     out.print(rows)
 

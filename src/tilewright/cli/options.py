@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -14,7 +15,7 @@ from tilewright.base.symbolic import Dim, evaluate, symbols
 from tilewright.formats.tensor_text import Array
 
 if TYPE_CHECKING:
-    from tilewright.runtime.session import Session, TensorSpec
+    from tilewright.runtime.session import Engine, Session, TensorSpec
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -118,7 +119,14 @@ def _extent(dim: Dim, env: Mapping[str, int]) -> int:
     return dim if isinstance(dim, int) else evaluate(dim, env)
 
 
-def open_session(path: str, threads: int | None) -> Session:
+def open_session(
+    path: str,
+    threads: int | None,
+    *,
+    device: str = "local-task",
+    engine: Engine | None = None,
+    function: str | None = None,
+) -> Session:
     """Load an artifact, or compile a model and load that.
 
     Raises: InputError if there is no such file; errors of compilation and loading.
@@ -128,9 +136,24 @@ def open_session(path: str, threads: int | None) -> Session:
     if Path(path).suffix == ARTIFACT_SUFFIX:
         from tilewright.api.load import load
 
-        return load(path, threads=threads)
+        return load(path, threads=threads, device=device, engine=engine, function=function)
     from tilewright.api import model
+    from tilewright.api.load import run_reference
     from tilewright.cli.display import phase_bar
+    from tilewright.runtime.session import Session
 
     with phase_bar() as progress:
-        return model.compile(path, threads=threads, progress=progress).session
+        compiled = model.compile(path, threads=threads, progress=progress)
+    if device == "local-task" and engine != "vm":
+        return compiled.session
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder, "model.vmfb")
+        compiled.save(archive, sources=False)
+        return Session.from_bytes(
+            archive.read_bytes(),
+            threads=threads,
+            host_function=run_reference,
+            location=path,
+            device=device,
+            engine=engine,
+        )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Literal
+
 import click
 
 from tilewright.base.errors import UserError
@@ -10,9 +13,64 @@ from tilewright.cli.options import open_session, parse_dims, random_inputs
 from tilewright.formats.tensor_text import TensorReader, compare, write_outputs
 
 
+def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
+    """An option that prints a list and leaves."""
+
+    def show(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        del parameter
+        if not value or ctx.resilient_parsing:
+            return
+        from tilewright.runtime.drivers import registry
+
+        for driver in registry.drivers():
+            if what == "drivers":
+                click.echo(f"{driver.name}: {driver.summary}")
+                continue
+            for device in driver.query_available_devices():
+                text = driver.dump_device_info(device.device_id)
+                click.echo(device.uri if what == "devices" else text)
+        ctx.exit()
+
+    return show
+
+
 @click.command("run", short_help="Run an artifact or a model on given inputs.")
 @click.argument("model", required=False)
 @click.option("--module", "module", help="The same as MODEL.")
+@click.option("--function", help="Which function; default: the only one.")
+@click.option("--device", default="local-task", show_default=True, help="URI of a device.")
+@click.option(
+    "--engine",
+    type=click.Choice(["plan", "vm"]),
+    help="Replay the plan or interpret the bytecode; default: the plan where there is one.",
+)
+@click.option(
+    "--list_drivers",
+    "--list-drivers",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list("drivers"),
+    help="Print all drivers.",
+)
+@click.option(
+    "--list_devices",
+    "--list-devices",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list("devices"),
+    help="Print the URIs of all devices.",
+)
+@click.option(
+    "--dump_devices",
+    "--dump-devices",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list("details"),
+    help="Print what is known about all devices.",
+)
 @click.option(
     "--input", "inputs", multiple=True, metavar="VALUE", help="One per input, in order."
 )
@@ -46,6 +104,9 @@ from tilewright.formats.tensor_text import TensorReader, compare, write_outputs
 def command(  # noqa: PLR0913 - one parameter per option
     model: str | None,
     module: str | None,
+    function: str | None,
+    device: str,
+    engine: Literal["plan", "vm"] | None,
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
     expected: tuple[str, ...],
@@ -63,7 +124,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     path = model or module
     if path is None:
         raise UserError("no model given", hint="tilewright run model.vmfb --input=@x.npy")
-    session = open_session(path, threads)
+    session = open_session(path, threads, device=device, engine=engine, function=function)
     arrays = (
         random_inputs(session.inputs, parse_dims(dims))
         if use_random

@@ -205,9 +205,7 @@ class Buffer:
         view = memoryview(data).cast("B")
         self.map_range(MemoryAccess.WRITE, offset, len(view))[:] = view
 
-    def fill(
-        self, pattern: bytes, offset: int = 0, length: int = WHOLE_BUFFER
-    ) -> None:
+    def fill(self, pattern: bytes, offset: int = 0, length: int = WHOLE_BUFFER) -> None:
         """Repeat 1, 2 or 4 bytes over a range.
 
         Raises: DeviceError when the length is no multiple of the pattern.

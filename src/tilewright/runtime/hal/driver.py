@@ -104,7 +104,8 @@ class Driver(ABC):
                 return self.create_device_by_id(info.device_id, options)
         known = ", ".join(info.uri for info in infos) or "none"
         raise failure(
-            StatusCode.NOT_FOUND, f"driver '{self.name}' has no device '{path}'; it has {known}"
+            StatusCode.NOT_FOUND,
+            f"driver '{self.name}' has no device '{path}'; it has {known}",
         )
 
     def _info(self, device_id: int) -> DeviceInfo:

@@ -73,7 +73,9 @@ class ExecutableCache:
             try:
                 return loader.load(params)
             except TilewrightError as error:
-                error.add_note(f"  while preparing an executable of format '{params.format}'")
+                error.add_note(
+                    f"  while preparing an executable of format '{params.format}'"
+                )
                 raise
         raise failure(
             StatusCode.INCOMPATIBLE,

@@ -87,9 +87,9 @@ class Semaphore:
         if not self._timepoints:
             return []
         ready = [r for v, r in self._timepoints if self._failure or v <= self.value]
-        self._timepoints = [] if self._failure else [
-            (v, r) for v, r in self._timepoints if v > self.value
-        ]
+        self._timepoints = (
+            [] if self._failure else [(v, r) for v, r in self._timepoints if v > self.value]
+        )
         return ready
 
     def notify(self, value: int, reached: Reached) -> None:

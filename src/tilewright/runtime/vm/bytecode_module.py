@@ -63,7 +63,9 @@ class BytecodeModule(Module):
         self.definition: ModuleDef = definition
         self.instance: Instance = instance
         self.tracer: Tracer | None = tracer
-        self._code: tuple[tuple[Instruction, ...], ...] = decode_module(definition, location)
+        self._code: tuple[tuple[Instruction, ...], ...] = decode_module(
+            definition, location
+        )
         self._types: tuple[type | None, ...] = tuple(
             instance.resolve(text) for text in definition.types
         )

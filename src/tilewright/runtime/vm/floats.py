@@ -197,7 +197,9 @@ _COMPARE: Final[Mapping[str, Operation]] = {
     "cmp.lte.u": lambda a, b: int(not a > b),
     "cmp.nan": lambda a: int(a != a),  # noqa: PLR0124 - NaN
 }
-_EXACT: Final = frozenset({"abs", "neg", "ceil", "floor", "round", "round.even", "min", "max"})
+_EXACT: Final = frozenset(
+    {"abs", "neg", "ceil", "floor", "round", "round.even", "min", "max"}
+)
 
 
 # --- conversions ------------------------------------------------------------------------------------
@@ -258,7 +260,11 @@ def _float_to_int(bits: int, wrap: Callable[[int], int], *, signed: bool) -> Ope
 def _name(name: str, width: str) -> str:
     """`cmp.eq.o` for f32 is `cmp.eq.f32.o`, `round.even` is `round.f32.even`."""
     base, dot, last = name.rpartition(".")
-    return f"{base}.{width}.{last}" if dot and last in ("o", "u", "even") else f"{name}.{width}"
+    return (
+        f"{base}.{width}.{last}"
+        if dot and last in ("o", "u", "even")
+        else f"{name}.{width}"
+    )
 
 
 def _all() -> dict[str, Operation]:

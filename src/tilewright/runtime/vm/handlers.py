@@ -102,9 +102,7 @@ def _gather(registers: Sequence[int]) -> Callable[[Words, Refs], list[Any]]:
     plan = tuple(
         (1, reg & REF_MASK) if reg & REF_BIT else (0, reg & WORD_MASK) for reg in registers
     )
-    moved = tuple(
-        reg & REF_MASK for reg in registers if reg & REF_BIT and reg & MOVE_BIT
-    )
+    moved = tuple(reg & REF_MASK for reg in registers if reg & REF_BIT and reg & MOVE_BIT)
     if not moved:
         return lambda w, r: [(r if bank else w)[index] for bank, index in plan]
 
@@ -202,7 +200,9 @@ def _select(instruction: Instruction, context: CodeContext) -> Step:
 def _switch(instruction: Instruction, context: CodeContext) -> Step:
     del context
     index, default, result = (_word(instruction, f) for f in ("index", "default", "result"))
-    values = tuple(v & WORD_MASK for v in cast("tuple[int, ...]", instruction.value("values")))
+    values = tuple(
+        v & WORD_MASK for v in cast("tuple[int, ...]", instruction.value("values"))
+    )
 
     def step(w: Words, r: Refs, s: State) -> None:
         del r, s
@@ -350,7 +350,9 @@ def _switch_ref(instruction: Instruction, context: CodeContext) -> Step:
     del context
     index = _word(instruction, "index")
     default, result = _ref(instruction, "default"), _ref(instruction, "result")
-    values = tuple(v & REF_MASK for v in cast("tuple[int, ...]", instruction.value("values")))
+    values = tuple(
+        v & REF_MASK for v in cast("tuple[int, ...]", instruction.value("values"))
+    )
 
     def step(w: Words, r: Refs, s: State) -> None:
         del s
@@ -582,7 +584,9 @@ def _buffer_fill(bank: str) -> Handler:
     def handler(instruction: Instruction, context: CodeContext) -> Step:
         del context
         buffer = _ref(instruction, "buffer")
-        offset, length, value = (_word(instruction, f) for f in ("offset", "length", "value"))
+        offset, length, value = (
+            _word(instruction, f) for f in ("offset", "length", "value")
+        )
 
         def step(w: Words, r: Refs, s: State) -> None:
             del s
@@ -658,7 +662,9 @@ def sip_hash(data: bytes, key: tuple[int, int] = (0, 0)) -> int:
 def _list_alloc(instruction: Instruction, context: CodeContext) -> Step:
     result = _ref(instruction, "result")
     name = context.type_names[cast("int", instruction.value("type"))]
-    element = name.removeprefix("!vm.list<").removesuffix(">") if "vm.list" in name else name
+    element = (
+        name.removeprefix("!vm.list<").removesuffix(">") if "vm.list" in name else name
+    )
 
     def step(w: Words, r: Refs, s: State) -> None:
         del w, s

@@ -64,7 +64,8 @@ class VmList:
         is_number = isinstance(value, int | float)
         if self.element_type != "?" and is_number != (self.element_type in _NUMBERS):
             raise failure(
-                INVALID_ARGUMENT, f"{type(value).__name__} into a list of {self.element_type}"
+                INVALID_ARGUMENT,
+                f"{type(value).__name__} into a list of {self.element_type}",
             )
         self.items[index] = value
 

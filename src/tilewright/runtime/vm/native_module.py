@@ -71,7 +71,10 @@ class NativeModule(Module):
             key = row.name, signature
             if key in self._rows:
                 raise InternalError(f"{self._name}.{row.name} {signature} stands twice")
-            self._rows[key] = row, _checks(f"{self._name}.{row.name}", signature, row, types)
+            self._rows[key] = (
+                row,
+                _checks(f"{self._name}.{row.name}", signature, row, types),
+            )
             self._first.setdefault(row.name, signature)
 
     @property

@@ -38,7 +38,15 @@ _USAGE: Final = int(
 class HeapAllocator(Allocator):
     """One heap: memory of the host, visible to host and device alike."""
 
-    __slots__ = ("_allocated", "_freed", "_lock", "_peak", "_pool", "_pooled", "limit_bytes")
+    __slots__ = (
+        "_allocated",
+        "_freed",
+        "_lock",
+        "_peak",
+        "_pool",
+        "_pooled",
+        "limit_bytes",
+    )
 
     def __init__(self, limit_bytes: int = POOL_LIMIT_BYTES) -> None:
         self.limit_bytes: int = limit_bytes
@@ -69,13 +77,9 @@ class HeapAllocator(Allocator):
 
     def allocate(self, memory_type: int, allowed_usage: int, size_bytes: int) -> Buffer:
         if size_bytes < 0:
-            raise failure(
-                StatusCode.INVALID_ARGUMENT, f"allocation of {size_bytes} bytes"
-            )
+            raise failure(StatusCode.INVALID_ARGUMENT, f"allocation of {size_bytes} bytes")
         memory = self._take(_size_class(size_bytes))
-        storage = HeapStorage(
-            memory, memory.address, size_bytes, release=self._release
-        )
+        storage = HeapStorage(memory, memory.address, size_bytes, release=self._release)
         return Buffer(
             storage,
             memory_type=memory_type | _HEAP_TYPE,

@@ -152,9 +152,7 @@ class PlanCommandBuffer(CommandBuffer):
             )
         barrier = self._take_barrier()
         self._commands.append(
-            _Command(
-                "fill", lambda b, r: b.fill(r(place), pattern, barrier=barrier)
-            )
+            _Command("fill", lambda b, r: b.fill(r(place), pattern, barrier=barrier))
         )
 
     def update_buffer(self, source: bytes, target: BufferRef, flags: int = 0) -> None:
@@ -270,7 +268,9 @@ class PlanCommandBuffer(CommandBuffer):
             return self._slot(ref.slot, reach, writes=writes), ref.offset, length
         storage = ref.buffer.storage
         if not isinstance(storage, HeapStorage):
-            raise failure(StatusCode.INVALID_ARGUMENT, f"{what}: a buffer of another device")
+            raise failure(
+                StatusCode.INVALID_ARGUMENT, f"{what}: a buffer of another device"
+            )
         if writes and not ref.buffer.allowed_access & MemoryAccess.WRITE:
             raise failure(StatusCode.PERMISSION_DENIED, f"{what}: the buffer is read-only")
         offset = ref.buffer.byte_offset + ref.offset

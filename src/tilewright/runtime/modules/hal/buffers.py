@@ -271,5 +271,7 @@ ROWS: Final = (
     NativeFunction("buffer_view.encoding_type", ("0r_i",), _view_encoding_type, "view"),
     NativeFunction("buffer_view.rank", ("0r_i",), _view_rank, "view"),
     NativeFunction("buffer_view.trace", ("0rCrD_v",), _view_trace, "bytes view"),
-    NativeFunction("ex.file.from_memory", ("0rIirIIi_r",), _file_from_memory, "device bytes"),
+    NativeFunction(
+        "ex.file.from_memory", ("0rIirIIi_r",), _file_from_memory, "device bytes"
+    ),
 )

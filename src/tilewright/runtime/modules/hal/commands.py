@@ -19,12 +19,15 @@ from tilewright.runtime.modules.hal.state import HalState
 from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.native_module import NativeFunction
 
-Binding = tuple[int, int, "Buffer | None", int, int]  # reserved, slot, buffer, offset, length
+Binding = tuple[
+    int, int, "Buffer | None", int, int
+]  # reserved, slot, buffer, offset, length
 
 
 def _refs(bindings: Sequence[Binding]) -> list[BufferRef]:
     return [
-        BufferRef(buffer, offset, length, slot) for _, slot, buffer, offset, length in bindings
+        BufferRef(buffer, offset, length, slot)
+        for _, slot, buffer, offset, length in bindings
     ]
 
 

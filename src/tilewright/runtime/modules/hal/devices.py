@@ -301,15 +301,11 @@ ROWS: Final = (
     NativeFunction("devices.get", ("0i_r",), _get),
     NativeFunction("device.allocator", ("0r_r",), _allocator, "device"),
     NativeFunction("device.query.i64", ("0rrr_iI",), _query, "device bytes bytes"),
-    NativeFunction(
-        "device.queue.alloca", ("0rIrrIiiII_r", "0rIrriiiI_r"), _alloca, _QUEUE
-    ),
+    NativeFunction("device.queue.alloca", ("0rIrrIiiII_r", "0rIrriiiI_r"), _alloca, _QUEUE),
     NativeFunction(
         "device.queue.dealloca", ("0rIrrrI_v", "0rIrrr_v"), _dealloca, f"{_QUEUE} buffer"
     ),
-    NativeFunction(
-        "device.queue.fill", ("0rIrrrIIIiI_v",), _fill, f"{_QUEUE} buffer"
-    ),
+    NativeFunction("device.queue.fill", ("0rIrrrIIIiI_v",), _fill, f"{_QUEUE} buffer"),
     NativeFunction(
         "device.queue.update", ("0rIrrrIrIII_v",), _update, f"{_QUEUE} bytes buffer"
     ),
@@ -323,9 +319,7 @@ ROWS: Final = (
         "device.queue.write", ("0rIrrrIrIII_v", "0rIrrrIrIIi_v"), _write, _BUFFER_TO_FILE
     ),
     NativeFunction("device.queue.barrier", ("0rIrrI_v",), _barrier, _QUEUE),
-    NativeFunction(
-        "device.queue.execute", ("0rIrrrI_v",), _execute, f"{_QUEUE} commands?"
-    ),
+    NativeFunction("device.queue.execute", ("0rIrrrI_v",), _execute, f"{_QUEUE} commands?"),
     NativeFunction(
         "device.queue.execute", ("0rIrrCrD_v",), _execute_3_0, f"{_QUEUE} commands"
     ),
@@ -349,5 +343,7 @@ ROWS: Final = (
         "device bytes? bytes?",
     ),
     NativeFunction("channel.split", ("0riiI_r", "0riii_r"), _channel_split, "channel"),
-    NativeFunction("channel.rank_and_count", ("0r_ii",), _channel_rank_and_count, "channel"),
+    NativeFunction(
+        "channel.rank_and_count", ("0r_ii",), _channel_rank_and_count, "channel"
+    ),
 )
