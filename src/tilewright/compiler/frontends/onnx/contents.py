@@ -213,6 +213,10 @@ def _positive(value: Dim) -> bool:
 def _mod(left: Dim, right: Dim) -> Dim:
     if not _positive(right):
         raise UndecidedError("sign of a divisor")
+    lower = symbolic.bounds(right)[0]
+    if isinstance(left, int) and lower is not None and -lower <= left < 0:
+        # An index counted from the end, as exporters wrap it.
+        return right + left
     return symbolic.mod(left, right)
 
 

@@ -87,7 +87,36 @@ def _counted(position: Dim, size: Dim) -> Dim:
 
 
 def _clamp(position: Dim, low: Dim, high: Dim) -> Dim:
-    return symbolic.minimum(high, symbolic.maximum(low, position))
+    """`position` between `low` and `high`, in as few words as the bounds allow."""
+    if not _at_most(low, position):
+        position = symbolic.maximum(low, position)
+        # A position only raised to a low end stays below a high end that bounds both.
+    below = _at_most(position, high) or _raised_within(position, low, high)
+    return position if below else symbolic.minimum(high, position)
+
+
+def _at_most(left: Dim, right: Dim) -> bool:
+    """Whether `left <= right` surely holds."""
+    least = symbolic.bounds(right - left)[0]
+    return least is not None and least >= 0
+
+
+def _raised_within(position: Dim, low: Dim, high: Dim) -> bool:
+    """Whether `position` is `max(low, p)` with both parts at most `high`."""
+    if isinstance(position, int) or position.constant or len(position.terms) != 1:
+        return False
+    ((monomial, factor),) = position.terms
+    atom = monomial[0]
+    if factor != 1 or len(monomial) != 1 or not isinstance(atom, symbolic.Operation):
+        return False
+    parts = (atom.left, atom.right)
+    return atom.op == "max" and low in parts and all(_at_most(p, high) for p in parts)
+
+
+def _count(first: Dim, stop: Dim, step: int, size: Dim) -> Dim:
+    count = symbolic.ceildiv(stop - first, step)
+    # `first` lies within the axis, so up to its end there is no negative count.
+    return count if stop == size else symbolic.maximum(0, count)
 
 
 def slice_range(start: Dim, end: Dim, step: int, size: Dim) -> tuple[Dim, Dim]:
@@ -98,7 +127,7 @@ def slice_range(start: Dim, end: Dim, step: int, size: Dim) -> tuple[Dim, Dim]:
     if step > 0:
         first = _limit(start, size, 0, size)
         stop = _limit(end, size, 0, size)
-        return first, symbolic.maximum(0, symbolic.ceildiv(stop - first, step))
+        return first, _count(first, stop, step, size)
     first = _limit(start, size, 0, size - 1)
     stop = _limit(end, size, -1, size - 1)
     return first, symbolic.maximum(0, symbolic.ceildiv(first - stop, -step))

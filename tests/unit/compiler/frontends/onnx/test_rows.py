@@ -94,6 +94,8 @@ def test_slices_of_a_dynamic_axis_stay_symbolic() -> None:
     assert slice_range(1, N, 1, N) == (1, N - 1)
     assert slice_range(0, -1, 1, N) == (0, N - 1)
     assert slice_range(-1, -(2**63), -1, N) == (N - 1, N)
+    first, count = slice_range(-3, 2**63 - 1, 1, N)
+    assert (str(first), str(count)) == ("max((N - 3), 0)", "(N - max((N - 3), 0))")
     with pytest.raises(UnsupportedError, match="sign"):
         slice_range(0, symbolic.symbol("K", None), 1, N)
 
