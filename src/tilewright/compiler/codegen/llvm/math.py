@@ -154,27 +154,31 @@ class Math:
         positive = a.compare("fcmp oge", x, a.float(x, 0.0))
         return a.div(a.select(positive, one, small), a.add(one, small))
 
+    def _expm1(self, x: Value) -> Value:
+        """e**x - 1 without cancellation, for |x| below 40."""
+        a, t = self.a, self._table(x)
+        _, shifted, r = self._split_exponent(x)
+        near = a.fma(a.mul(r, r), self.polynomial(r, t.expm1), r)
+        scale = self._power_of_two(shifted)
+        return a.fma(scale, near, a.sub(scale, a.float(x, 1.0)))
+
     def tanh(self, x: Value) -> Value:
-        """(e**2a - 1) / (e**2a + 1) of a = |x|, through e**2a - 1 without cancellation."""
+        """(e**2a - 1) / (e**2a + 1) of a = |x|, through e**2a - 1."""
         a, t = self.a, self._table(x)
         size = a.extreme("min", a.absolute(x), a.float(x, t.tanh_end))
-        _, shifted, r = self._split_exponent(a.add(size, size))
-        tail = self.polynomial(r, t.expm1)
-        near = a.fma(a.mul(r, r), tail, r)
-        scale = self._power_of_two(shifted)
-        grown = a.fma(scale, near, a.sub(scale, a.float(x, 1.0)))
+        grown = self._expm1(a.add(size, size))
         return self._copy_sign(a.div(grown, a.add(grown, a.float(x, 2.0))), x)
 
     def erf(self, x: Value) -> Value:
-        """Near 0 a polynomial, further out 1 - e**-q."""
+        """1 - e**-q of |x|, through e**-q - 1; in f64 near 0 a polynomial."""
         a, t = self.a, self._table(x)
-        square = a.mul(x, x)
-        near = a.fma(x, self.polynomial(square, t.erf_near), x)
         size = a.absolute(x)
         bounded = a.extreme("min", size, a.float(x, t.erf_end))
-        place = bounded
-        if t.erf_center:
-            place = a.sub(bounded, a.float(x, t.erf_center))
+        if t.bits == 32:
+            q = a.fma(bounded, self.polynomial(bounded, t.erf_far), bounded)
+            return self._copy_sign(self._expm1(a.op(q.type, f"fneg {q}", q)), x)
+        near = a.fma(x, self.polynomial(a.mul(x, x), t.erf_near), x)
+        place = a.sub(bounded, a.float(x, t.erf_center))
         q = self.polynomial(place, t.erf_far)
         _, shifted, r = self._split_exponent(a.op(q.type, f"fneg {q}", q))
         vanishing = a.mul(self._exp_near(r), self._power_of_two(shifted))
