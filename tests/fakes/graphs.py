@@ -100,6 +100,12 @@ def assert_stays(passes, text):
     assert not result.modified, to_text(graph)
 
 
+def only(graph, op):
+    """The one node of an op."""
+    (node,) = (n for n in graph.nodes if n.op == op)
+    return node
+
+
 def ops(graph):
     """The ops in order, constants left out."""
     return [node.op for node in graph.nodes if node.op != "constant"]

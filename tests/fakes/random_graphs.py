@@ -116,7 +116,7 @@ class Maker:
             if v.type.rank == value.type.rank
             and all(
                 a == b or i == axis
-                for i, (a, b) in enumerate(zip(v.type.shape, value.type.shape))
+                for i, (a, b) in enumerate(zip(v.type.shape, value.type.shape, strict=True))
             )
         ]
         return self.op("concat", [value, self.one(fits)], axis=axis)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
+from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node, Value
@@ -30,6 +31,8 @@ from tilewright.compiler.transforms.fusion_classes import (
 from tilewright.compiler.transforms.fusion_groups import Group, Groups
 from tilewright.compiler.transforms.matching import operand
 
+# These read each element of an operand once, whatever the size of their result.
+_READ_ONCE: Final = (Role.ROWS, Role.REDUCTION, Role.PLACE, Role.PACKING)
 _MOST_STEPS: Final = 24  # epilogue nodes looked at before they must meet in one value
 
 
@@ -296,8 +299,7 @@ class _Prologue:
             if user not in self.group.nodes:
                 continue
             asked = self.evaluations.get(user, 0)
-            reduces = self.groups.role(user) in (Role.ROWS, Role.REDUCTION)
-            asked = _size(node) if reduces else asked
+            asked = _size(node) if self.groups.role(user) in _READ_ONCE else asked
             if isinstance(most, int) and (not isinstance(asked, int) or asked > most):
                 most = asked
         return most
@@ -305,10 +307,8 @@ class _Prologue:
     def _computed_once(self, node: Node) -> bool:
         if is_cheap(node):
             return True
-        asked, own = self._evaluations(node), _size(node)
-        if isinstance(asked, int) and isinstance(own, int):
-            return asked <= own
-        return asked == own
+        spare = symbolic.bounds(_size(node) - self._evaluations(node))[0]
+        return spare is not None and spare >= 0
 
 
 def _size(node: Node) -> Dim:

@@ -72,7 +72,7 @@ def test_a_wrong_constant_is_no_gelu():
 
 
 def test_another_scale_leaves_a_product():
-    lines = EXACT["as torch exports it"][:-1] + ["%y = mul(%d, %three)"]
+    lines = [*EXACT["as torch exports it"][:-1], "%y = mul(%d, %three)"]
     assert ops(run(R, graph_of(*lines))) == ["gelu", "mul"]
 
 

@@ -1,0 +1,410 @@
+import pytest
+
+from fakes.graphs import only, ops, parse, run
+from tilewright.compiler.graph.verifier import verify
+from tilewright.compiler.passes import run_passes
+from tilewright.compiler.transforms import FuseKernels
+from tilewright.compiler.transforms.fusion_classes import Role, role_of
+
+F = [FuseKernels()]
+
+
+def kernels(graph):
+    """Each top-level node that is no constant: the ops of its region, or its own."""
+    return [
+        "+".join(n.op for n in node.regions[0].nodes) if node.regions else node.op
+        for node in graph.nodes
+        if node.op != "constant"
+    ]
+
+
+def fused(text, passes=F):
+    return kernels(run(passes, text))
+
+
+def matmul(*lines, result="y", extra=""):
+    """A packed product m of [N, 4] and 8 columns."""
+    return (
+        f"graph @g<N: 1..>(%x: f32[N, 4], %w: f32[2, 4, 4], %b: f32[8]{extra}) {{"
+        " %half: f32[] = constant {value = f32[] [0.5]}"
+        f" %m: f32[N, 8] = matmul_packed(%x, %w) {{columns = [8]}} {' '.join(lines)}"
+        f" return %{result} }}"
+    )
+
+
+# --- epilogues -------------------------------------------------------------------------------
+
+
+def test_bias_activation_and_residual_go_into_the_store():
+    text = matmul(
+        "%a: f32[N, 8] = add(%m, %b)",
+        "%r: f32[N, 8] = relu(%a)",
+        "%y: f32[N, 8] = add(%r, %s)",
+        extra=", %s: f32[N, 8]",
+    )
+    assert fused(text) == ["matmul_packed+add+relu+add"]
+
+
+def test_scalars_become_part_of_the_kernel():
+    graph = run(F, matmul("%y: f32[N, 8] = mul(%m, %half)"))
+    assert kernels(graph) == ["matmul_packed+constant+mul"]
+    (node,) = graph.nodes
+    assert len(node.operands) == 2
+
+
+def test_a_diamond_is_taken_when_it_closes():
+    text = matmul(
+        "%s: f32[N, 8] = sigmoid(%m)", "%t: bool[N, 8] = is_nan(%m)",
+        "%p: f32[N, 8] = mul(%m, %s)", "%y: f32[N, 8] = where(%t, %half, %p)",
+    )  # fmt: skip
+    assert fused(text) == ["matmul_packed+is_nan+constant+sigmoid+mul+where"]
+
+
+def test_an_open_diamond_stays_outside():
+    text = matmul("%s: f32[N, 8] = sigmoid(%m)", "%t: f32[N, 8] = exp(%m)", result="s, %t")
+    assert fused(text) == ["matmul_packed", "sigmoid", "exp"]
+
+
+def test_a_result_that_leaves_ends_the_epilogue():
+    text = matmul("%a: f32[N, 8] = add(%m, %b)", "%y: f32[N, 8] = relu(%a)", result="y, %a")
+    assert fused(text) == ["matmul_packed+add", "relu"]
+
+
+def test_an_operand_that_depends_on_the_kernel_is_refused():
+    text = matmul(
+        "%s: f32[N, 1] = reduce_sum(%m) {axes = [1]}", "%y: f32[N, 8] = sub(%m, %s)"
+    )
+    assert fused(text) == ["matmul_packed", "reduce_sum", "sub"]
+
+
+def test_dependence_through_another_kernel_is_found():
+    # The second product reads the first; both feed one addition.
+    text = matmul(
+        "%r: f32[N, 8] = relu(%m)",
+        "%n: f32[N, 8] = matmul_packed(%r, %v) {columns = [8]}",
+        "%y: f32[N, 8] = add(%r, %n)",
+        extra=", %v: f32[2, 8, 4]",
+    )
+    assert fused(text) == ["matmul_packed+relu", "matmul_packed+add"]
+
+
+def test_a_shared_constant_does_not_count_as_dependence():
+    text = matmul(
+        "%p: f32[N, 8] = mul(%s, %half)",
+        "%a: f32[N, 8] = mul(%m, %half)",
+        "%y: f32[N, 8] = add(%a, %p)",
+        extra=", %s: f32[N, 8]",
+    )
+    assert fused(text) == ["matmul_packed+constant+mul+mul+add"]
+
+
+def test_a_broadcasting_user_is_no_epilogue():
+    text = matmul("%y: f32[3, N, 8] = add(%m, %c)", extra=", %c: f32[3, 1, 1]")
+    assert fused(text) == ["matmul_packed", "add"]
+
+
+def test_a_transpose_that_keeps_rows_whole_is_stored_directly():
+    head = "graph @g(%x: f32[2, 3, 4], %w: f32[2, 2, 4, 4]) {"
+    head += " %m: f32[2, 3, 8] = matmul_packed(%x, %w) {columns = [8]}"
+    kept = " %y: f32[3, 2, 8] = transpose(%m) {perm = [1, 0, 2]} return %y }"
+    turned = " %y: f32[2, 8, 3] = transpose(%m) {perm = [0, 2, 1]} return %y }"
+    assert fused(head + kept) == ["matmul_packed+transpose"]
+    assert fused(head + turned) == ["matmul_packed", "transpose"]
+
+
+CONV = (
+    "graph @g(%x: f32[1, 5, 5, 4], %w: f32[1, 2, 3, 3, 4, 4], %b: f32[8]) {"
+    " %m: f32[1, 3, 3, 8] = conv_packed(%x, %w) {columns = [8]} %a: f32[1, 3, 3, 8] = add(%m, %b)"
+)
+
+
+def test_the_border_of_the_next_convolution_is_written_by_the_last():
+    text = CONV + (
+        " %p: f32[1, 5, 5, 8] = pad(%a) {pads = [0, 1, 1, 0, 0, 1, 1, 0]}"
+        " %r: f32[1, 5, 5, 8] = relu(%p) return %r }"
+    )
+    assert fused(text) == ["conv_packed+add+pad", "relu"]
+    assert fused(text, [FuseKernels(border_epilogue=False)]) == [
+        "conv_packed+add",
+        "pad+relu",
+    ] or (
+        fused(text, [FuseKernels(border_epilogue=False)])
+        == ["conv_packed+add", "pad", "relu"]
+    )
+
+
+@pytest.mark.parametrize(
+    "pad",
+    [
+        'pad(%a) {pads = [0, 1, 1, 0, 0, 1, 1, 0], mode = "edge"}',
+        "pad(%a, %v) {pads = [0, 1, 1, 0, 0, 1, 1, 0]}",
+    ],
+)
+def test_other_borders_are_kernels_of_their_own(pad):
+    text = CONV.replace("%b: f32[8]", "%b: f32[8], %v: f32[]")
+    assert fused(text + f" %p: f32[1, 5, 5, 8] = {pad} return %p }}") == [
+        "conv_packed+add",
+        "pad",
+    ]
+
+
+def test_a_border_is_reached_through_a_view():
+    text = (
+        "graph @g(%x: f32[9, 4], %w: f32[2, 4, 4]) {"
+        " %m: f32[9, 8] = matmul_packed(%x, %w) {columns = [8]}"
+        " %v: f32[1, 3, 3, 8] = reshape(%m) {shape = [1, 3, 3, 8]}"
+        " %p: f32[1, 5, 5, 8] = pad(%v) {pads = [0, 1, 1, 0, 0, 1, 1, 0]} return %p }"
+    )
+    assert fused(text) == ["matmul_packed+reshape+pad"]
+    without = [FuseKernels(border_through_view=False)]
+    assert fused(text, without) == ["matmul_packed", "reshape", "pad"]
+
+
+def test_rows_reductions_and_pooling_have_epilogues():
+    rows = (
+        "graph @g(%x: f32[3, 4]) { %z: f32[] = constant {value = f32[] [0.0]}"
+        " %s: f32[3, 4] = softmax(%x) %n: bool[3, 4] = is_nan(%s)"
+        " %y: f32[3, 4] = where(%n, %z, %s) return %y }"
+    )
+    assert fused(rows) == ["softmax+is_nan+constant+where"]
+    sums = (
+        "graph @g(%x: f32[3, 4]) { %s: f32[3] = reduce_sum(%x) {axes = [1], keepdims = false}"
+        " %y: f32[3] = sqrt(%s) return %y }"
+    )
+    assert fused(sums) == ["reduce_sum+sqrt"]
+    pool = (
+        "graph @g(%x: f32[1, 4, 4, 2]) {"
+        ' %s: f32[1, 3, 3, 2] = max_pool(%x) {kernel = [2, 2], layout = "NHWC"}'
+        " %r: f32[1, 3, 3, 2] = relu(%s)"
+        " %y: f32[1, 4, 4, 2] = pad(%r) {pads = [0, 1, 1, 0, 0, 0, 0, 0]} return %y }"
+    )
+    assert fused(pool) == ["max_pool+relu+pad"]
+
+
+# --- prologues -------------------------------------------------------------------------------
+
+
+def test_contractions_read_through_linear_moves_on_the_left_only():
+    text = (
+        "graph @g(%x: f32[3, 8], %w: f32[4, 2, 2, 4]) {"
+        " %v: f32[3, 4, 2] = reshape(%x) {shape = [3, 4, 2]}"
+        " %t: f32[4, 3, 2] = transpose(%v) {perm = [1, 0, 2]}"
+        " %m: f32[4, 3, 8] = matmul_packed(%t, %w) {columns = [8]} return %m }"
+    )
+    assert fused(text) == ["reshape", "transpose+matmul_packed"]
+
+
+def test_a_slice_in_front_makes_the_split_linear_too():
+    text = (
+        "graph @g(%x: f32[3, 24], %w: f32[4, 2, 2, 4]) {"
+        " %s: f32[3, 8] = slice(%x) {axes = [1], starts = [8], sizes = [8], steps = [1]}"
+        " %v: f32[3, 4, 2] = reshape(%s) {shape = [3, 4, 2]}"
+        " %t: f32[4, 3, 2] = transpose(%v) {perm = [1, 0, 2]}"
+        " %m: f32[4, 3, 8] = matmul_packed(%t, %w) {columns = [8]} return %m }"
+    )
+    assert fused(text) == ["slice+reshape+transpose+matmul_packed"]
+
+
+def test_merging_reshapes_and_arithmetic_stay_in_front_of_contractions():
+    text = (
+        "graph @g(%x: f32[3, 4, 2], %w: f32[2, 8, 4]) {"
+        " %t: f32[4, 3, 2] = transpose(%x) {perm = [1, 0, 2]}"
+        " %u: f32[3, 4, 2] = transpose(%t) {perm = [1, 0, 2]}"
+        " %v: f32[3, 8] = reshape(%t2) {shape = [3, 8]}"
+        " %m: f32[3, 8] = matmul_packed(%v, %w) {columns = [8]} return %m }"
+    )
+    text = text.replace("%t2", "%u").replace(
+        "%u: f32[3, 4, 2] = transpose(%t)", "%u: f32[3, 4, 2] = transpose(%t)"
+    )
+    assert fused(text)[-1] == "matmul_packed"
+    text = (
+        matmul()
+        .replace("%x, %w)", "%e, %w)")
+        .replace("%m:", "%e: f32[N, 4] = exp(%x) %m:")
+        .replace("return %y", "return %m")
+    )
+    assert fused(text) == ["exp", "matmul_packed"]
+
+
+def test_packing_takes_moves_and_cheap_arithmetic():
+    text = (
+        "graph @g(%x: f32[3, 8]) { %half: f32[] = constant {value = f32[] [0.5]}"
+        " %e: f32[3, 8] = OP(%x) %s: f32[3, 8] = mul(%e, %half)"
+        " %t: f32[8, 3] = transpose(%s) {perm = [1, 0]}"
+        " %p: f32[1, 8, 4] = pack_panels(%t) {panel = 4} return %p }"
+    )
+    assert fused(text.replace("OP", "relu")) == ["relu+constant+mul+transpose+pack_panels"]
+    assert fused(text.replace("OP", "exp")) == ["exp", "constant+mul+transpose+pack_panels"]
+
+
+def test_an_unpacked_product_reads_both_operands_through_moves():
+    text = (
+        "graph @g(%x: f32[1, 8], %k: f32[5, 8]) { %t: f32[8, 5] = transpose(%k) {perm = [1, 0]}"
+        " %y: f32[1, 5] = matmul(%x, %t) return %y }"
+    )
+    assert fused(text) == ["transpose+matmul"]
+    assert fused(text, [FuseKernels(right_moves=False)]) == ["transpose", "matmul"]
+
+
+def test_weights_that_are_one_number_are_still_operands():
+    text = (
+        "graph @g(%x: f32[3, 8]) { %w: f32[2, 8, 4] = constant {value = f32[2, 8, 4] splat 0.5}"
+        " %m: f32[3, 8] = matmul_packed(%x, %w) {columns = [8]} return %m }"
+    )
+    assert fused(text) == ["matmul_packed"]
+
+
+def test_rows_and_reductions_take_arithmetic_in_front():
+    text = (
+        "graph @g(%x: f32[3, 8], %b: f32[8]) { %a: f32[3, 8] = add(%x, %b)"
+        " %e: f32[3, 8] = OP %y: f32[3, 8] = layer_norm(%e) return %y }"
+    )
+    assert fused(text.replace("OP", "exp(%a)")) == ["add+exp+layer_norm"]
+    text = (
+        "graph @g(%x: f32[3, 8]) { %e: f32[3, 8] = exp(%x)"
+        " %t: f32[8, 3] = transpose(%e) {perm = [1, 0]} %y: f32[8, 1] = reduce_sum(%t) {axes = [1]}"
+        " return %y }"
+    )
+    assert len(fused(text)) <= 2
+
+
+# --- pointwise and movement ------------------------------------------------------------------
+
+
+def test_chains_of_arithmetic_and_moves_are_one_kernel():
+    text = (
+        "graph @g<N: 1..>(%x: f32[N, 6], %y: f32[6]) { %e: f32[N, 6] = exp(%x)"
+        " %s: f32[N, 3] = slice(%e) {axes = [1], starts = [1], sizes = [3], steps = [1]}"
+        " %t: f32[3, N] = transpose(%s) {perm = [1, 0]} %r: f32[3, N] = tanh(%t) return %r }"
+    )
+    assert fused(text) == ["exp+slice+transpose+tanh"]
+
+
+def test_views_at_the_border_stay_outside():
+    text = (
+        "graph @g(%x: f32[6]) { %v: f32[2, 3] = reshape(%x) {shape = [2, 3]}"
+        " %e: f32[2, 3] = exp(%v) %s: f32[2, 3] = neg(%e) %y: f32[3, 2] = reshape(%s) {shape = [3, 2]}"
+        " return %y }"
+    )
+    assert fused(text) == ["reshape", "exp+neg", "reshape"]
+
+
+def test_expensive_work_is_not_repeated_by_a_broadcast():
+    text = (
+        "graph @g(%x: f32[3, 1], %y: f32[3, 8]) { %e: f32[3, 1] = OP(%x)"
+        " %z: f32[3, 8] = add(%e, %y) return %z }"
+    )
+    assert fused(text.replace("OP", "exp")) == ["exp", "add"]
+    assert fused(text.replace("OP", "neg")) == ["neg+add"]
+
+
+def test_shared_work_is_done_once_but_shared_slices_are_read_twice():
+    text = (
+        "graph @g(%x: f32[4, 6]) { %e: f32[4, 3] = OP %a: f32[4, 3] = exp(%e)"
+        " %b: f32[4, 3] = tanh(%e) %m: f32[3, 4] = transpose(%a) {perm = [1, 0]}"
+        " return %m, %b }"
+    )
+    cut = "slice(%x) {axes = [1], starts = [1], sizes = [3], steps = [1]}"
+    assert sorted(fused(text.replace("OP", cut))) == ["slice+exp+transpose", "slice+tanh"]
+    shared = text.replace("f32[4, 6]", "f32[4, 3]").replace("OP", "neg(%x)")
+    assert sorted(fused(shared)) == ["exp+transpose", "neg", "tanh"]
+
+
+def test_positions_and_repeated_scalars_are_computed_where_they_are_used():
+    text = (
+        "graph @g<N: 1..>(%x: f32[N, 4]) { %i: f32[N, 4] = iota {shape = [N, 4], dtype = f32}"
+        " %c: f32[] = constant {value = f32[] [2.0]} %f: f32[N, 4] = full(%c) {shape = [N, 4]}"
+        " %a: f32[N, 4] = add(%x, %i) %b: f32[N, 4] = mul(%x, %f) %s: f32[N, 4] = neg(%i)"
+        " return %a, %b, %s }"
+    )
+    assert fused(text) == ["iota+add", "constant+full+mul", "iota+neg"]
+
+
+def test_a_position_that_leaves_is_a_kernel():
+    text = "graph @g() { %i: i64[4] = iota {shape = [4]} return %i }"
+    assert fused(text) == ["iota"]
+
+
+def test_concatenations_take_what_makes_their_parts():
+    text = (
+        "graph @g(%x: f32[4, 6], %y: f32[4, 2]) { %a: f32[4, 6] = neg(%x) %b: f32[4, 2] = exp(%y)"
+        " %c: f32[4, 8] = concat(%a, %b) {axis = 1} %d: f32[4, 8] = tanh(%c) return %d }"
+    )
+    assert fused(text) == ["neg+exp+concat", "tanh"]
+
+
+def test_gathers_feed_arithmetic():
+    text = (
+        "graph @g<N: 1..>(%i: i64[N], %t: f32[9, 4], %p: f32[1, 4]) {"
+        " %e: f32[N, 4] = gather(%t, %i) %a: f32[N, 4] = add(%e, %p)"
+        " %y: f32[N, 4] = layer_norm(%a) return %y }"
+    )
+    assert fused(text) == ["gather+add+layer_norm"]
+
+
+def test_ops_for_the_host_and_with_several_results_stay_alone():
+    text = (
+        "graph @g(%x: f32[3, 4]) { %e: f32[3, 4] = exp(%x)"
+        " %v: f32[3, 2], %i: i64[3, 2] = top_k(%e) {k = [2]} %y: f32[3, 2] = neg(%v)"
+        " return %y, %i }"
+    )
+    assert fused(text) == ["exp", "top_k", "neg"]
+
+
+# --- limits, names ---------------------------------------------------------------------------
+
+
+def test_kernels_stop_growing_at_their_limits():
+    lines = [f"%a{i + 1}: f32[4] = tanh(%a{i})" for i in range(12)]
+    text = f"graph @g(%a0: f32[4]) {{ {' '.join(lines)} return %a12 }}"
+    assert fused(text, [FuseKernels(most_nodes=4)]) == ["+".join(["tanh"] * 4)] * 3
+    inputs = ", ".join(f"%x{i}: f32[4]" for i in range(9))
+    adds = ["%s0: f32[4] = add(%x0, %x1)"]
+    adds += [f"%s{i}: f32[4] = add(%s{i - 1}, %x{i + 1})" for i in range(1, 8)]
+    text = f"graph @g({inputs}) {{ {' '.join(adds)} return %s7 }}"
+    graph = run([FuseKernels(most_operands=4)], text)
+    assert all(len(n.operands) <= 4 for n in graph.nodes)
+    assert len(graph.nodes) == 3
+
+
+def test_equal_kernels_share_a_name_and_differing_ones_do_not():
+    text = (
+        "graph @g(%x: f32[4], %y: f32[4], %z: f32[5]) { %c: f32[] = constant {value = f32[] [2.0]}"
+        " %a: f32[4] = exp(%x) %b: f32[4] = mul(%a, %c) %d: f32[4] = exp(%y)"
+        " %e: f32[4] = mul(%d, %c) %f: f32[5] = exp(%z) %h: f32[5] = mul(%f, %c)"
+        " return %b, %e, %h }"
+    )
+    graph = run(F, text)
+    names = [n.attributes["name"] for n in graph.nodes]
+    assert names == ["exp_mul_0", "exp_mul_0", "exp_mul_1"]
+    assert [n.regions[0].name for n in graph.nodes] == names
+
+
+def test_kinds_and_locations_come_from_the_anchor():
+    text = matmul("%y: f32[N, 8] = relu(%m)").replace(
+        "{columns = [8]}", '{columns = [8]} at "m.onnx" "product"'
+    )
+    node = only(run(F, text), "fused")
+    assert node.attributes["kind"] == "contraction"
+    assert node.attributes["name"] == "matmul_relu_0"
+    assert str(node.location) == "m.onnx: node 'product'"
+    assert node.result.name == "y"
+
+
+def test_fusing_twice_changes_nothing():
+    graph = parse(matmul("%a: f32[N, 8] = add(%m, %b)", "%y: f32[N, 8] = relu(%a)"))
+    run_passes(graph, F)
+    assert not run_passes(graph, F).modified
+    verify(graph)
+
+
+def test_roles_follow_traits_and_support():
+    graph = parse(
+        "graph @g(%x: f32[2, 4], %i: i4[2, 4]) { %a: f32[2, 4] = exp(%x)"
+        " %b: f32[8] = reshape(%x) {shape = [8]} %c: f32[] = constant {value = f32[] [1.0]}"
+        " %d: f32[2] = constant {value = f32[2] [1.0, 2.0]} %e: f32[2, 4] = cumsum(%x)"
+        " %f: i4[2, 4] = identity(%i) return %a, %b, %c, %d, %e, %f }"
+    )
+    roles = [role_of(n) for n in graph.nodes]
+    assert roles == [Role.POINTWISE, Role.VIEW, Role.FREE, Role.NONE, Role.ALONE, Role.HOST]
+    assert ops(graph)[-1] == "identity"

@@ -1,0 +1,135 @@
+import pytest
+
+from fakes.graphs import assert_stays, only, ops, run
+from tilewright.compiler.passes import PassContext, run_passes
+from tilewright.compiler.transforms import (
+    ConvertLayout,
+    FoldConstants,
+    LegalizeConvolution,
+    PackMatmul,
+)
+
+
+def panel(rows, columns, depth, dtype):
+    return 4
+
+
+G = [LegalizeConvolution(choose_panel=panel), FoldConstants()]
+
+
+def conv(x, w, y, attributes=""):
+    return (
+        f"graph @g<N: 1..>(%x: f32[{x}]) {{ %w: f32[{w}] = constant {{value = f32[{w}] splat 0.5}}"
+        f' %y: f32[{y}] = conv(%x, %w) {{layout = "NHWC"{attributes}}} return %y }}'
+    )
+
+
+def test_padding_becomes_a_pad_in_front():
+    graph = run(G, conv("N, 5, 6, 3", "7, 3, 3, 3", "N, 4, 6, 7", ", pads = [1, 0, 0, 2]"))
+    assert ops(graph) == ["pad", "conv_packed"]
+    assert only(graph, "pad").attributes["pads"] == (0, 1, 0, 0, 0, 0, 2, 0)
+
+
+def test_weights_are_packed_in_panels_of_filters():
+    graph = run(G, conv("N, 5, 6, 3", "7, 3, 3, 3", "N, 3, 4, 7"))
+    packed = graph.nodes[-1].operands[1]
+    assert packed.type.shape == (1, 2, 3, 3, 3, 4)
+    assert graph.nodes[-1].attributes["columns"] == (7,)
+
+
+def test_groups_are_packed_one_by_one():
+    attributes = ", groups = 2, strides = [2, 1], dilations = [1, 2]"
+    graph = run(G, conv("N, 5, 6, 4", "6, 2, 3, 2", "N, 2, 4, 6", attributes))
+    node = graph.nodes[-1]
+    assert node.op == "conv_packed"
+    assert node.operands[1].type.shape == (2, 1, 3, 2, 2, 4)
+    assert node.attributes["strides"] == (2, 1)
+
+
+def test_a_point_convolution_is_a_matmul_of_all_pixels():
+    graph = run(G, conv("N, 5, 6, 3", "7, 3, 1, 1", "N, 5, 6, 7"))
+    assert ops(graph) == ["reshape", "matmul", "reshape"]
+    assert str(graph.nodes[0].result.type) == "f32[30*N, 3]"
+
+
+def test_a_strided_point_convolution_stays_a_convolution():
+    graph = run(G, conv("N, 5, 6, 3", "7, 3, 1, 1", "N, 3, 3, 7", ", strides = [2, 2]"))
+    assert ops(graph) == ["conv_packed"]
+
+
+def test_a_padded_point_convolution_pads_first():
+    graph = run(G, conv("N, 5, 6, 3", "7, 3, 1, 1", "N, 7, 8, 7", ", pads = [1, 1, 1, 1]"))
+    assert ops(graph) == ["pad", "reshape", "matmul", "reshape"]
+
+
+def test_one_filter_per_channel_is_depthwise():
+    graph = run(G, conv("N, 5, 6, 3", "3, 1, 3, 2", "N, 3, 5, 3", ", groups = 3"))
+    assert ops(graph) == ["depthwise_conv"]
+    assert graph.nodes[-1].operands[1].type.shape == (3, 2, 3)
+
+
+def test_several_filters_per_channel_are_groups():
+    graph = run(G, conv("N, 5, 6, 3", "6, 1, 3, 2", "N, 3, 5, 6", ", groups = 3"))
+    assert ops(graph) == ["conv_packed"]
+
+
+def test_a_single_channel_is_no_depthwise_convolution():
+    graph = run(G, conv("N, 5, 6, 1", "1, 1, 3, 2", "N, 3, 5, 1"))
+    assert ops(graph) == ["conv_packed"]
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_other_ranks_are_packed_too(rank):
+    size, taps = ", ".join(["4"] * rank), ", ".join(["2"] * rank)
+    out = ", ".join(["3"] * rank)
+    graph = run(G, conv(f"N, {size}, 3", f"5, 3, {taps}", f"N, {out}, 5"))
+    assert ops(graph) == ["conv_packed"]
+
+
+def test_the_bias_becomes_an_addition():
+    text = conv("N, 5, 6, 3", "7, 3, 3, 3", "N, 3, 4, 7").replace("%w)", "%w, %b)")
+    text = text.replace(
+        "{ %w",
+        "{ %b: f32[7] = constant {value = f32[7] [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]} %w",
+    )
+    assert ops(run(G, text)) == ["conv_packed", "add"]
+
+
+def test_computed_weights_are_packed_at_run_time():
+    graph = run(
+        G,
+        "graph @g(%x: f32[1, 5, 6, 3], %w: f32[7, 3, 2, 2])"
+        ' { %y: f32[1, 4, 5, 7] = conv(%x, %w) {layout = "NHWC"} return %y }',
+    )
+    assert "pack_panels" in ops(graph)
+    assert ops(graph)[-1] == "conv_packed"
+
+
+def test_integer_convolutions_stay():
+    assert_stays(
+        G,
+        "graph @g(%x: i32[1, 5, 6, 3], %w: i32[7, 3, 2, 2])"
+        ' { %y: i32[1, 4, 5, 7] = conv(%x, %w) {layout = "NHWC"} return %y }',
+    )
+
+
+def test_without_the_layout_pass_convolutions_stay():
+    text = conv("1, 3, 5, 6", "7, 3, 3, 3", "1, 7, 3, 4").replace("NHWC", "NCHW")
+    context = PassContext(disabled=frozenset({"convert-layout"}))
+    passes = [ConvertLayout(), *G]
+    graph = run(passes, text, context=context)
+    assert ops(graph) == ["conv"]
+
+
+def test_the_panel_is_asked_for_rows_columns_and_depth():
+    asked = []
+
+    def remember(rows, columns, depth, dtype):
+        asked.append((str(rows), columns, depth, str(dtype)))
+        return 0
+
+    passes = [LegalizeConvolution(choose_panel=remember), PackMatmul(choose_panel=remember)]
+    graph = run(passes, conv("N, 5, 6, 4", "6, 2, 3, 2", "N, 3, 5, 6", ", groups = 2"))
+    assert asked == [("15*N", 3, 12, "f32")]
+    assert ops(graph)[-1] == "conv_packed"
+    run_passes(graph, [])

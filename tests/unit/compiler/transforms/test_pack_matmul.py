@@ -1,0 +1,68 @@
+from fakes.graphs import assert_stays, ops, run
+from tilewright.compiler.transforms import FoldConstants, PackMatmul
+
+
+def panel(rows, columns, depth, dtype):
+    return 4
+
+
+P = [PackMatmul(choose_panel=panel), FoldConstants()]
+
+
+def matmul(a, b, y, constant=True, dtype="f32"):
+    inputs = f"%a: f32[{a}]" + ("" if constant else f", %b: f32[{b}]")
+    made = f"%b: f32[{b}] = constant {{value = f32[{b}] splat 0.5}}" if constant else ""
+    return (
+        f"graph @g<N: 1..>({inputs}) {{ {made} %y: f32[{y}] = matmul(%a, %b) return %y }}"
+    ).replace("f32", dtype)
+
+
+def test_constant_right_operands_are_packed_at_compile_time():
+    graph = run(P, matmul("N, 4", "4, 6", "N, 6"))
+    assert ops(graph) == ["matmul_packed"]
+    assert graph.nodes[-1].operands[1].type.shape == (2, 4, 4)
+
+
+def test_a_batch_of_rows_becomes_one_product():
+    graph = run(P, matmul("N, 3, 4", "4, 6", "N, 3, 6"))
+    assert ops(graph) == ["reshape", "matmul_packed", "reshape"]
+    assert str(graph.nodes[0].result.type) == "f32[3*N, 4]"
+
+
+def test_a_right_operand_with_unit_batch_counts_as_one_matrix():
+    graph = run(P, matmul("N, 3, 4", "1, 4, 6", "N, 3, 6"))
+    assert ops(graph) == ["reshape", "matmul_packed", "reshape"]
+
+
+def test_a_left_operand_of_lower_rank_keeps_the_batch():
+    graph = run(P, matmul("3, 4", "1, 4, 6", "1, 3, 6"))
+    assert ops(graph) == ["matmul_packed"]
+
+
+def test_computed_right_operands_are_packed_at_run_time():
+    graph = run(P, matmul("2, N, 4", "2, 4, 6", "2, N, 6", constant=False))
+    assert ops(graph) == ["pack_panels", "matmul_packed"]
+
+
+def test_a_single_row_does_not_pay_for_packing_a_computed_operand():
+    assert_stays(P, matmul("1, 4", "4, 6", "1, 6", constant=False))
+    assert ops(run(P, matmul("1, 4", "4, 6", "1, 6"))) == ["matmul_packed"]
+    always = [PackMatmul(choose_panel=panel, least_rows=1)]
+    assert "pack_panels" in ops(run(always, matmul("1, 4", "4, 6", "1, 6", constant=False)))
+
+
+def test_moved_weights_count_as_constants():
+    graph = run(
+        P,
+        "graph @g(%a: f32[1, 4]) { %b: f32[600, 4] = constant {value = f32[600, 4] splat 0.5}"
+        " %t: f32[4, 600] = transpose(%b) {perm = [1, 0]} %y: f32[1, 600] = matmul(%a, %t)"
+        " return %y }",
+    )
+    assert ops(graph) == ["matmul_packed"]
+
+
+def test_integers_and_a_panel_of_zero_stay():
+    text = matmul("3, 4", "4, 6", "3, 6").replace("splat 0.5", "splat 2")
+    assert ops(run(P, text.replace("f32", "i32"))) == ["matmul"]
+    none = [PackMatmul(choose_panel=lambda *_: 0)]
+    assert_stays(none, matmul("3, 4", "4, 6", "3, 6"))

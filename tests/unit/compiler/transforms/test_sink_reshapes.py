@@ -1,0 +1,96 @@
+from fakes.graphs import assert_becomes, assert_stays, ops, run
+from tilewright.compiler.transforms import SinkReshapes
+
+S = [SinkReshapes()]
+
+
+def behind(*lines, result="y", extra=""):
+    """A product of [6N, 4] and [4, 5], seen as [N, 6, 5]."""
+    return (
+        f"graph @g<N: 1..>(%x: f32[6*N, 4], %w: f32[4, 5]{extra}) {{"
+        " %half: f32[] = constant {value = f32[] [0.5]}"
+        " %m: f32[6*N, 5] = matmul(%x, %w) %v: f32[N, 6, 5] = reshape(%m) {shape = [N, 6, 5]}"
+        f" {' '.join(lines)} return %{result} }}"
+    )
+
+
+def test_elementwise_ops_work_on_the_shape_of_the_product():
+    graph = run(
+        S,
+        behind(
+            "%b: f32[N, 6, 5] = add(%v, %c)",
+            "%s: f32[N, 6, 5] = mul(%b, %half)",
+            "%y: f32[N, 6, 5] = relu(%s)",
+            extra=", %c: f32[5]",
+        ),
+    )
+    assert ops(graph) == ["matmul", "add", "mul", "relu", "reshape"]
+
+
+def test_a_residual_is_viewed_as_the_product():
+    graph = run(S, behind("%y: f32[N, 6, 5] = add(%v, %r)", extra=", %r: f32[N, 6, 5]"))
+    assert ops(graph) == ["matmul", "reshape", "add", "reshape"]
+
+
+def test_two_views_of_products_meet_in_their_shape():
+    graph = run(
+        S,
+        behind(
+            "%n: f32[6*N, 5] = matmul(%x, %w)",
+            "%u: f32[N, 6, 5] = reshape(%n) {shape = [N, 6, 5]}",
+            "%y: f32[N, 6, 5] = add(%v, %u)",
+        ),
+    )
+    assert ops(graph) == ["matmul", "matmul", "add", "reshape"]
+
+
+def test_an_operand_that_varies_along_part_of_a_merged_axis_stops_it():
+    text = behind("%y: f32[N, 6, 5] = add(%v, %c)", extra=", %c: f32[6, 1]")
+    assert_stays(S, text)
+
+
+def test_a_view_that_is_broadcast_stays():
+    text = behind("%y: f32[3, N, 6, 5] = add(%v, %c)", extra=", %c: f32[3, 1, 1, 1]")
+    assert_stays(S, text)
+
+
+def test_reshapes_of_other_things_stay():
+    assert_stays(
+        S,
+        "graph @g(%x: f32[6, 4]) { %e: f32[6, 4] = exp(%x) %v: f32[24] = reshape(%e) {shape = [24]}"
+        " %y: f32[24] = relu(%v) return %y }",
+    )
+
+
+def test_flat_images_keep_their_height_of_one():
+    assert_becomes(
+        S,
+        "graph @g(%x: f32[1, 1, 5, 3], %w: f32[1, 1, 1, 2, 3, 4]) {"
+        " %c: f32[1, 1, 4, 4] = conv_packed(%x, %w) {columns = [4]}"
+        " %v: f32[1, 4, 4] = reshape(%c) {shape = [1, 4, 4]}"
+        " %y: f32[1, 4, 4] = relu(%v) return %y }",
+        "graph @g(%x: f32[1, 1, 5, 3], %w: f32[1, 1, 1, 2, 3, 4]) {"
+        " %c: f32[1, 1, 4, 4] = conv_packed(%x, %w) {columns = [4]}"
+        " %r: f32[1, 1, 4, 4] = relu(%c)"
+        " %y: f32[1, 4, 4] = reshape(%r) {shape = [1, 4, 4]} return %y }",
+    )
+
+
+def test_scales_go_in_front_of_transposes():
+    graph = run(
+        S,
+        behind(
+            "%t: f32[6, N, 5] = transpose(%v) {perm = [1, 0, 2]}",
+            "%y: f32[6, N, 5] = mul(%t, %half)",
+        ),
+    )
+    assert ops(graph) == ["matmul", "mul", "reshape", "transpose"]
+
+
+def test_a_transpose_with_other_users_stays():
+    text = behind(
+        "%t: f32[6, N, 5] = transpose(%v) {perm = [1, 0, 2]}",
+        "%y: f32[6, N, 5] = mul(%t, %half)",
+        result="y, %t",
+    )
+    assert_stays(S, text)
