@@ -72,7 +72,7 @@ class DeviceError(TilewrightError):
 
     Args:
         message: what happened.
-        code: the status code (`tilewright.runtime.hal.status`), an integer.
+        code: the status code (`tilewright.base.status`), an integer.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean
 from tilewright.formats.artifact import Artifact, Variant, extract, is_artifact
-from tilewright.formats.byte_view import Buffer
+from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.plan import Plan, Step
 from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.runtime import native
@@ -124,7 +124,7 @@ class Session:
                 location=location,
                 hint="use the device 'local-task', or the engine 'vm'",
             )
-        image = memoryview(self.variant.image)
+        image = view_bytes(self.variant.image)
         executable = (
             load_embedded_elf(image, f"{location}: {self.variant.target}")
             if image.nbytes

@@ -19,6 +19,7 @@ from tilewright.base.errors import ArchiveError, InputError, UserError
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.text import did_you_mean
 from tilewright.formats.byte_view import Buffer as HostBytes
+from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.plan import Step
 from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.runtime import native
@@ -184,7 +185,7 @@ class VirtualMachine:
         buffer = allocator.import_host(_MEMORY_TYPE, _USAGE, memory)
         if buffer is None:
             buffer = allocator.allocate(_MEMORY_TYPE, _USAGE, dense.nbytes)
-            buffer.write(memoryview(memory))
+            buffer.write(view_bytes(memory))
         return BufferView(buffer, array.shape, dtype.iree)
 
 

@@ -74,5 +74,6 @@ class Allocator(ABC):
     def export_host(self, buffer: Buffer) -> memoryview:
         """The host memory of a buffer.  Raises: DeviceError where there is none."""
 
+    @abstractmethod
     def trim(self) -> None:
         """Give memory that is kept for reuse back to the system."""

@@ -13,7 +13,7 @@ import enum
 from abc import ABC, abstractmethod
 from typing import Final, final
 
-from tilewright.runtime.hal.status import StatusCode, failure
+from tilewright.base.status import StatusCode, failure
 
 WHOLE_BUFFER: Final = -1
 """As a length: up to the end of the buffer."""

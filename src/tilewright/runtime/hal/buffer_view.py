@@ -8,7 +8,7 @@ Source: IREE `hal/buffer_view.h`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, cast, final
 
 import numpy as np
@@ -16,8 +16,8 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UserError
+from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.hal.buffer import Buffer, MemoryAccess
-from tilewright.runtime.hal.status import StatusCode, failure
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
@@ -115,7 +115,7 @@ class BufferView:
             access &= ~MemoryAccess.WRITE
         view = self.buffer.map_range(access, 0, size)
         flat = np.frombuffer(view, np.uint8) if size else np.empty(0, np.uint8)
-        return cast("Array", flat.view(wanted).reshape(self.shape))
+        return flat.view(wanted).reshape(self.shape)
 
     def __array__(
         self, dtype: np.dtype[np.generic] | None = None, copy: bool | None = None
@@ -123,7 +123,8 @@ class BufferView:
         return np.array(self.to_numpy(), dtype=dtype, copy=copy)
 
     def __dlpack__(self, **options: object) -> object:
-        return self.to_numpy().__dlpack__(**options)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        export = cast("Callable[..., object]", getattr(self.to_numpy(), "__dlpack__"))  # noqa: B009
+        return export(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)

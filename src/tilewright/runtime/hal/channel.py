@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from tilewright.runtime.hal.status import StatusCode, failure
+from tilewright.base.status import StatusCode, failure
 
 
 @final

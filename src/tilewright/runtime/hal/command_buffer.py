@@ -13,11 +13,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final, NamedTuple, final
 
+from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.hal.buffer import WHOLE_BUFFER, Buffer
 from tilewright.runtime.hal.channel import Channel
 from tilewright.runtime.hal.event import Event
 from tilewright.runtime.hal.executable import Executable
-from tilewright.runtime.hal.status import StatusCode, failure
 
 
 class CommandBufferMode(enum.IntFlag):

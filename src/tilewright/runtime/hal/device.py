@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
+from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.runtime.hal.allocator import Allocator
 from tilewright.runtime.hal.buffer import Buffer
@@ -31,7 +32,6 @@ from tilewright.runtime.hal.executable_cache import ExecutableCache
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.file import File
 from tilewright.runtime.hal.semaphore import Semaphore
-from tilewright.runtime.hal.status import StatusCode, failure
 
 ANY_QUEUE: Final = -1
 

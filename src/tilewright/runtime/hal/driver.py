@@ -15,8 +15,8 @@ from typing import final
 from urllib.parse import parse_qsl, urlsplit
 
 from tilewright.base.errors import UserError
+from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.hal.device import Device
-from tilewright.runtime.hal.status import StatusCode, failure
 
 
 @final

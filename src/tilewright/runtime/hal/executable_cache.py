@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import final
 
 from tilewright.base.errors import TilewrightError
+from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.runtime.hal.executable import Executable, ExecutableParams
-from tilewright.runtime.hal.status import StatusCode, failure
 
 
 class ExecutableLoader(ABC):

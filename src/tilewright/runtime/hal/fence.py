@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterable
 from typing import final
 
+from tilewright.base.status import StatusCode, code_of
 from tilewright.runtime.hal.semaphore import INFINITE, Reached, Semaphore
-from tilewright.runtime.hal.status import StatusCode, code_of
 
 Timepoint = tuple[Semaphore, int]
 

@@ -12,10 +12,10 @@ import os
 from abc import ABC, abstractmethod
 from typing import BinaryIO, final
 
+from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.formats.byte_view import view_bytes
 from tilewright.runtime.hal.buffer import MemoryAccess
-from tilewright.runtime.hal.status import StatusCode, failure
 
 
 class File(ABC):

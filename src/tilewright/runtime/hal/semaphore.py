@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from tilewright.runtime.hal.status import StatusCode, failure
+from tilewright.base.status import StatusCode, failure
 
 Reached = Callable[[BaseException | None], None]
 """Called once, when a value is reached (None) or never will be (the error)."""

@@ -16,8 +16,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
-import numpy as np
-
 from tilewright.base import dtypes
 from tilewright.base.errors import ArchiveError, InputError
 from tilewright.base.symbolic import evaluate

@@ -11,9 +11,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import final
 
+from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.formats.byte_view import view_bytes
-from tilewright.runtime.vm.status import INVALID_ARGUMENT, OUT_OF_RANGE, failure
 
 
 @final
@@ -33,7 +33,7 @@ class VmBuffer:
     def allocate(length: int) -> VmBuffer:
         """Zeros.  Raises: DeviceError for a length that is negative or absurd."""
         if not 0 <= length < 1 << 40:
-            raise failure(INVALID_ARGUMENT, f"buffer of {length} bytes")
+            raise failure(StatusCode.INVALID_ARGUMENT, f"buffer of {length} bytes")
         return VmBuffer(bytearray(length) or b"")
 
     def __len__(self) -> int:
@@ -52,14 +52,15 @@ class VmBuffer:
         size = len(self.data)
         if offset < 0 or length < 0 or offset + length > size:
             raise failure(
-                OUT_OF_RANGE, f"{length} bytes at {offset} of a buffer with {size}"
+                StatusCode.OUT_OF_RANGE,
+                f"{length} bytes at {offset} of a buffer with {size}",
             )
         return self.data[offset : offset + length]
 
     def writable(self, offset: int, length: int) -> memoryview:
         """The same, for writing.  Raises: DeviceError for read-only data."""
         if self.data.readonly and length:
-            raise failure(INVALID_ARGUMENT, "write to a read-only buffer")
+            raise failure(StatusCode.INVALID_ARGUMENT, "write to a read-only buffer")
         return self.range(offset, length)
 
     def load(self, layout: Struct, offset: int) -> int | float:

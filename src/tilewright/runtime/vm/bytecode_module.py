@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
+from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.bytecode.encoding import Instruction
 from tilewright.formats.calling_convention import (
     CallingConvention,
@@ -19,7 +20,7 @@ from tilewright.formats.calling_convention import (
 from tilewright.formats.vmfb import OPTIONAL, ModuleDef, decode_module, verify_module
 from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.frame import Function, State, Tracer
-from tilewright.runtime.vm.handlers import CodeContext
+from tilewright.runtime.vm.handlers.operands import CodeContext
 from tilewright.runtime.vm.interpreter import bind_blocks, block_indices, run
 from tilewright.runtime.vm.module import (
     Callee,
@@ -70,7 +71,7 @@ class BytecodeModule(Module):
             instance.resolve(text) for text in definition.types
         )
         self._rodata: tuple[VmBuffer, ...] = tuple(
-            VmBuffer(memoryview(item.data).toreadonly()) for item in definition.rodata
+            VmBuffer(view_bytes(item.data).toreadonly()) for item in definition.rodata
         )
         self._imports: tuple[CallingConvention, ...] = tuple(
             parse_calling_convention(item.signature.calling_convention)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
+from tilewright.base.status import StatusCode, failure
 from tilewright.base.text import did_you_mean
 from tilewright.runtime.vm.module import Callee, Module, ModuleImport, ModuleState
-from tilewright.runtime.vm.status import INTERNAL, NOT_FOUND, failure
 
 
 @final
@@ -42,9 +42,13 @@ class Context:
         `__init` raises.
         """
         if self._is_frozen:
-            raise failure(INTERNAL, f"module '{module.name}' comes after the freeze")
+            raise failure(
+                StatusCode.INTERNAL, f"module '{module.name}' comes after the freeze"
+            )
         if module.name in self._modules:
-            raise failure(INTERNAL, f"module '{module.name}' is registered twice")
+            raise failure(
+                StatusCode.INTERNAL, f"module '{module.name}' is registered twice"
+            )
         self._check_dependencies(module)
         state = module.create_state()
         for index, wanted in enumerate(module.imports):
@@ -70,7 +74,7 @@ class Context:
     def lookup(self, full_name: str) -> Callee:
         """The function `module.function`.
 
-        Raises: DeviceError (NOT_FOUND) with the closest names.
+        Raises: DeviceError (StatusCode.NOT_FOUND) with the closest names.
         """
         module_name, _, name = full_name.partition(".")
         state = self._states.get(module_name)
@@ -78,7 +82,7 @@ class Context:
         if found is None:
             known = [f"{m.name}.{f.name}" for m in self.modules for f in m.functions]
             raise failure(
-                NOT_FOUND,
+                StatusCode.NOT_FOUND,
                 f"no function '{full_name}'",
                 hint=did_you_mean(full_name, known) or f"known: {' '.join(known[:8])}",
             )
@@ -104,14 +108,14 @@ class Context:
             if found is None:
                 if wanted.required:
                     raise failure(
-                        NOT_FOUND,
+                        StatusCode.NOT_FOUND,
                         f"module '{wanted.name}' is missing",
                         location=f"module '{module.name}'",
                         hint="register it before the modules that depend on it",
                     )
             elif found.version < wanted.minimum_version:
                 raise failure(
-                    NOT_FOUND,
+                    StatusCode.NOT_FOUND,
                     f"module '{wanted.name}' has version {found.version}, expected at least "
                     f"{wanted.minimum_version}",
                     location=f"module '{module.name}'",
@@ -127,7 +131,7 @@ class Context:
         where = f"module '{module.name}'"
         if state is None:
             raise failure(
-                NOT_FOUND,
+                StatusCode.NOT_FOUND,
                 f"import '{wanted.name}': module '{module_name}' is missing",
                 location=where,
             )
@@ -138,13 +142,13 @@ class Context:
         ]
         if offered:
             raise failure(
-                INTERNAL,
+                StatusCode.INTERNAL,
                 f"import '{wanted.name}' has the signature '{wanted.calling_convention}', "
                 f"the module offers {' '.join(repr(o) for o in offered)}",
                 location=where,
             )
         raise failure(
-            NOT_FOUND,
+            StatusCode.NOT_FOUND,
             f"import '{wanted.name}' {wanted.calling_convention}: no such function",
             location=where,
             hint="the module was made by a newer compiler than this runtime knows",

@@ -154,7 +154,7 @@ def _reciprocal_root(value: float) -> float:
 
 
 _UNARY: Final[Mapping[str, Operation]] = {
-    "abs": abs,
+    "abs": math.fabs,
     "neg": lambda a: -a,
     "ceil": _integral(math.ceil),
     "floor": _integral(math.floor),
@@ -188,14 +188,14 @@ _BINARY: Final[Mapping[str, Operation]] = {
 }
 _COMPARE: Final[Mapping[str, Operation]] = {
     "cmp.eq.o": lambda a, b: int(a == b),
-    "cmp.eq.u": lambda a, b: int(a == b or a != a or b != b),  # noqa: PLR0124 - NaN
+    "cmp.eq.u": lambda a, b: int(a == b or a != a or b != b),
     "cmp.ne.o": lambda a, b: int(a < b or a > b),
     "cmp.ne.u": lambda a, b: int(a != b),
     "cmp.lt.o": lambda a, b: int(a < b),
     "cmp.lt.u": lambda a, b: int(not a >= b),
     "cmp.lte.o": lambda a, b: int(a <= b),
     "cmp.lte.u": lambda a, b: int(not a > b),
-    "cmp.nan": lambda a: int(a != a),  # noqa: PLR0124 - NaN
+    "cmp.nan": lambda a: int(a != a),
 }
 _EXACT: Final = frozenset(
     {"abs", "neg", "ceil", "floor", "round", "round.even", "min", "max"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tilewright.runtime.vm.status import INVALID_ARGUMENT, failure
+from tilewright.base.status import StatusCode, failure
 
 Operation = Callable[..., int]
 
@@ -31,7 +31,7 @@ def wrap_i64(value: int) -> int:
 
 def _quotient(left: int, right: int) -> int:
     if right == 0:
-        raise failure(INVALID_ARGUMENT, "integer division by zero")
+        raise failure(StatusCode.INVALID_ARGUMENT, "integer division by zero")
     quotient = abs(left) // abs(right)
     return quotient if (left < 0) == (right < 0) else -quotient
 

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from tilewright.base.errors import TilewrightError
+from tilewright.base.status import StatusCode, failure
 from tilewright.formats.bytecode.encoding import Instruction
 from tilewright.formats.bytecode.isa import BLOCK
 from tilewright.formats.vmfb import ModuleDef
 from tilewright.runtime.vm.frame import Block, Function, Leave, State, Step
-from tilewright.runtime.vm.handlers import HANDLERS, CodeContext
+from tilewright.runtime.vm.handlers.operands import CodeContext
+from tilewright.runtime.vm.handlers.table import HANDLERS
 from tilewright.runtime.vm.stack import DEPTH_LIMIT, add_frame, frame_line
-from tilewright.runtime.vm.status import INTERNAL, RESOURCE_EXHAUSTED, failure
 
 
 def bind_blocks(code: Sequence[Instruction], context: CodeContext) -> list[Block]:
@@ -59,7 +60,9 @@ def run(
             w[place] = value
     stack = state.stack
     if stack.depth >= DEPTH_LIMIT:
-        raise failure(RESOURCE_EXHAUSTED, f"calls are nested deeper than {DEPTH_LIMIT}")
+        raise failure(
+            StatusCode.RESOURCE_EXHAUSTED, f"calls are nested deeper than {DEPTH_LIMIT}"
+        )
     stack.depth += 1
     block = function.blocks[0]
     steps = iter(block.steps)
@@ -91,7 +94,7 @@ def _traced(
     place = position[2] - 1 if len(position) == 3 else -1
     line = frame_line(module, function.index, block.pcs[place])
     if not isinstance(error, TilewrightError | MemoryError):
-        wrapped = failure(INTERNAL, f"{type(error).__name__}: {error}")
+        wrapped = failure(StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
         wrapped.__cause__ = error
         error = wrapped
     add_frame(error, line)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from tilewright.runtime.vm.status import INVALID_ARGUMENT, OUT_OF_RANGE, failure
+from tilewright.base.status import StatusCode, failure
 
 _NUMBERS: Final = frozenset({"i8", "i16", "i32", "i64", "f32", "f64"})
 _LIMIT: Final = 1 << 28
@@ -37,7 +37,7 @@ class VmList:
     def resize(self, size: int) -> None:
         """Cut, or grow with zeros and null references."""
         if not 0 <= size <= _LIMIT:
-            raise failure(INVALID_ARGUMENT, f"list of {size} elements")
+            raise failure(StatusCode.INVALID_ARGUMENT, f"list of {size} elements")
         blank: object = 0 if self.element_type in _NUMBERS else None
         del self.items[size:]
         self.items.extend([blank] * (size - len(self.items)))
@@ -48,14 +48,14 @@ class VmList:
         if value is None:
             return 0
         if not isinstance(value, int | float):
-            raise failure(INVALID_ARGUMENT, f"element {index} is a reference")
+            raise failure(StatusCode.INVALID_ARGUMENT, f"element {index} is a reference")
         return value
 
     def get_ref(self, index: int) -> object:
         """An element that is a reference.  Raises: DeviceError."""
         value = self._get(index)
         if isinstance(value, int | float):
-            raise failure(INVALID_ARGUMENT, f"element {index} is a number")
+            raise failure(StatusCode.INVALID_ARGUMENT, f"element {index} is a number")
         return value
 
     def set(self, index: int, value: object) -> None:
@@ -64,7 +64,7 @@ class VmList:
         is_number = isinstance(value, int | float)
         if self.element_type != "?" and is_number != (self.element_type in _NUMBERS):
             raise failure(
-                INVALID_ARGUMENT,
+                StatusCode.INVALID_ARGUMENT,
                 f"{type(value).__name__} into a list of {self.element_type}",
             )
         self.items[index] = value
@@ -72,6 +72,7 @@ class VmList:
     def _get(self, index: int) -> object:
         if not 0 <= index < len(self.items):
             raise failure(
-                OUT_OF_RANGE, f"index {index} of a list with {len(self.items)} elements"
+                StatusCode.OUT_OF_RANGE,
+                f"index {index} of a list with {len(self.items)} elements",
             )
         return self.items[index]

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from tilewright.base.errors import InternalError
+from tilewright.base.status import StatusCode, failure
 from tilewright.formats.calling_convention import parse_calling_convention
 from tilewright.runtime.vm.module import Callee, Module, ModuleFunction, ModuleState
 from tilewright.runtime.vm.stack import add_frame
-from tilewright.runtime.vm.status import INVALID_ARGUMENT, failure
 
 
 @final
@@ -199,7 +199,7 @@ def _refuse(where: str, index: int, value: object, type_: type, *, optional: boo
         return
     got = "null" if value is None else type(value).__name__
     raise failure(
-        INVALID_ARGUMENT,
+        StatusCode.INVALID_ARGUMENT,
         f"argument {index} is {got}, expected {type_.__name__}",
         location=where,
     )

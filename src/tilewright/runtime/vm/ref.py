@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Final, final
 
 from tilewright.base.errors import InternalError
+from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.list import VmList
-from tilewright.runtime.vm.status import INVALID_ARGUMENT, failure
 
 _PRIMITIVES: Final = frozenset({"i8", "i16", "i32", "i64", "f32", "f64", "?", ""})
 
@@ -47,7 +47,7 @@ class Instance:
     def resolve(self, text: str) -> type | None:
         """The class of `!hal.buffer` or `!vm.list<i32>`; None for `i32`, `!vm.ref<?>` and `?`.
 
-        Raises: DeviceError (NOT_FOUND-like INVALID_ARGUMENT) for a type nobody registered.
+        Raises: DeviceError (INVALID_ARGUMENT) for a type nobody registered.
         """
         name = text.removeprefix("!").partition("<")[0]
         if text in _PRIMITIVES or name in ("vm.ref", "vm.opaque", *_PRIMITIVES):
@@ -55,7 +55,7 @@ class Instance:
         found = self._types.get(name)
         if found is None:
             raise failure(
-                INVALID_ARGUMENT,
+                StatusCode.INVALID_ARGUMENT,
                 f"unknown type '{text}'",
                 hint=f"known: {' '.join(sorted(self._types))}",
             )

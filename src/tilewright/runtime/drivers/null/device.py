@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import final
 
 from tilewright.base.errors import DeviceError
+from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.runtime.hal.allocator import Allocator, AllocatorStatistics, MemoryHeap
 from tilewright.runtime.hal.buffer import Buffer
@@ -22,7 +23,6 @@ from tilewright.runtime.hal.device import ANY_QUEUE, Device
 from tilewright.runtime.hal.executable_cache import ExecutableCache
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.file import File, HostFile
-from tilewright.runtime.hal.status import StatusCode, failure
 
 
 def _unimplemented(what: str) -> DeviceError:
@@ -54,6 +54,9 @@ class NullAllocator(Allocator):
     def export_host(self, buffer: Buffer) -> memoryview:
         del buffer
         raise _unimplemented("memory")
+
+    def trim(self) -> None:
+        """Nothing is kept."""
 
 
 @final

@@ -8,12 +8,12 @@ from __future__ import annotations
 import threading
 from typing import Final, final
 
+from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.runtime import native
 from tilewright.runtime.hal.allocator import Allocator, AllocatorStatistics, MemoryHeap
 from tilewright.runtime.hal.buffer import Buffer, BufferUsage, MemoryAccess, MemoryType
 from tilewright.runtime.hal.local.heap_storage import ALIGNMENT_BYTES, HeapStorage
-from tilewright.runtime.hal.status import StatusCode, failure
 
 POOL_LIMIT_BYTES: Final = 256 << 20
 _HEAP_TYPE: Final = int(

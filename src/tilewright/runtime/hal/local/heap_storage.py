@@ -12,6 +12,7 @@ from typing import Final, cast, final
 import numpy as np
 
 from tilewright.formats.byte_view import Buffer as HostBytes
+from tilewright.formats.byte_view import view_bytes
 from tilewright.runtime import native
 from tilewright.runtime.hal.buffer import Storage
 
@@ -83,7 +84,7 @@ class HeapStorage(Storage):
     def map(self, offset: int, length: int) -> memoryview:
         if length == 0:
             return memoryview(b"") if self._readonly else memoryview(bytearray())
-        return memoryview(np.asarray(self)[offset : offset + length])
+        return view_bytes(np.asarray(self)[offset : offset + length])
 
 
 _EMPTY: Final = np.zeros(0, np.uint8)

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import final
 
+from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.runtime import native
 from tilewright.runtime.hal.allocator import Allocator
@@ -28,7 +29,6 @@ from tilewright.runtime.hal.file import File, HostFile
 from tilewright.runtime.hal.local.heap_allocator import HeapAllocator
 from tilewright.runtime.hal.local.plan_command_buffer import PlanCommandBuffer
 from tilewright.runtime.hal.local.submission_queue import SubmissionQueue, Work
-from tilewright.runtime.hal.status import StatusCode, failure
 
 
 @final

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Final, cast, final
 
+from tilewright.base.status import StatusCode, failure
 from tilewright.runtime import native
 from tilewright.runtime.hal.buffer import WHOLE_BUFFER, MemoryAccess
 from tilewright.runtime.hal.command_buffer import (
@@ -29,7 +30,6 @@ from tilewright.runtime.hal.event import Event
 from tilewright.runtime.hal.executable import Executable
 from tilewright.runtime.hal.local.executable import LocalExecutable
 from tilewright.runtime.hal.local.heap_storage import HeapStorage
-from tilewright.runtime.hal.status import StatusCode, failure
 
 _DISPATCH: Final = int(CommandCategory.DISPATCH)
 _TRANSFER: Final = int(CommandCategory.TRANSFER)

@@ -81,7 +81,7 @@ def _run(signal: Fence | None, work: Work) -> None:
         return
     try:
         work()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the fence
+    except Exception as error:
         signal.fail(error)
     except BaseException as error:
         signal.fail(error)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.base.errors import InputError
+from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.hal.allocator import Allocator
 from tilewright.runtime.hal.buffer import Buffer, MemoryAccess, MemoryType
 from tilewright.runtime.hal.buffer_view import (
@@ -16,7 +17,6 @@ from tilewright.runtime.hal.buffer_view import (
 )
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.file import File
-from tilewright.runtime.hal.status import StatusCode, failure
 from tilewright.runtime.modules.hal.state import HalState
 from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.native_module import NativeFunction

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.base.errors import DeviceError
+from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.semaphore import INFINITE
-from tilewright.runtime.hal.status import StatusCode, failure
 from tilewright.runtime.modules.hal.state import HalState
 from tilewright.runtime.vm.native_module import NativeFunction
 

@@ -17,7 +17,10 @@ from tilewright.runtime.hal.executable_cache import ExecutableCache
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.file import File
 from tilewright.runtime.hal.semaphore import Semaphore
-from tilewright.runtime.modules.hal import buffers, commands, devices, fences
+from tilewright.runtime.modules.hal.buffers import ROWS as BUFFER_ROWS
+from tilewright.runtime.modules.hal.commands import ROWS as COMMAND_ROWS
+from tilewright.runtime.modules.hal.devices import ROWS as DEVICE_ROWS
+from tilewright.runtime.modules.hal.fences import ROWS as FENCE_ROWS
 from tilewright.runtime.modules.hal.state import HalState, ViewTracer
 from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.native_module import NativeModule
@@ -68,7 +71,7 @@ def create_hal_module(
         devices_in_order: in the order that programs number them.
         tracer: hears of `buffer_view.trace`; default: prints to the error stream.
     """
-    rows = (*buffers.ROWS, *commands.ROWS, *devices.ROWS, *fences.ROWS)
+    rows = (*BUFFER_ROWS, *COMMAND_ROWS, *DEVICE_ROWS, *FENCE_ROWS)
     return NativeModule(
         "hal",
         rows,

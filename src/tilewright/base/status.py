@@ -1,7 +1,7 @@
 """Status codes: how a failure is named across devices and modules.
 
-Failures travel as exceptions; a code is what bytecode sees of one.  Called by every noun, by the
-virtual machine's modules and by whoever reports a `DeviceError`.
+Failures travel as exceptions; a code is what bytecode sees of one.  Called by the runtime: every
+noun of the HAL, the virtual machine and its modules.
 
 Source: IREE `base/status.h`.
 """
