@@ -246,8 +246,6 @@ class _Prologue:
             return False
         if self.group.kind is Role.CONTRACTION:
             return self._contraction_side(node, role, user)
-        if anchor is Role.PACKING:
-            return role is not Role.POINTWISE or is_cheap(node)
         if anchor in (Role.ROWS, Role.REDUCTION) or self.group.kind is Role.ROWS:
             return self._row_reads(node, role, user)
         return role is not Role.POINTWISE or self._computed_once(node)
