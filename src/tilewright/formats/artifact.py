@@ -8,17 +8,17 @@ sources.  Written by `compiler.packaging`, read by `runtime.session` and the CLI
 
 from __future__ import annotations
 
+import functools
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, cast, final
 
 from tilewright.base.errors import ArchiveError
 from tilewright.base.version import VERSION as PRODUCER_VERSION
-from tilewright.formats import plan as plan_form
-from tilewright.formats.byte_view import Buffer
-from tilewright.formats.plan import Plan
+from tilewright.formats.byte_view import Buffer, view_bytes
+from tilewright.formats.plan import Plan, from_json, to_json
 from tilewright.formats.vmfb import ModuleDef, Rodata
 
 MANIFEST_ATTRIBUTE: Final = "tilewright.manifest"
@@ -69,7 +69,7 @@ def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
         raise ArchiveError("module lacks the artifact's rodata", location=module.name)
     rodata = [*module.rodata]
     plan_index = len(rodata)
-    rodata.extend(Rodata(data=plan_form.to_json(v.plan)) for v in artifact.variants)
+    rodata.extend(Rodata(data=to_json(v.plan)) for v in artifact.variants)
     sources_index = -1
     if artifact.sources:
         sources_index = len(rodata)
@@ -125,16 +125,18 @@ def extract(module: ModuleDef, location: str = "module") -> Artifact:
         return _extract(cast("dict[str, object]", json.loads(text)), module, location)
     except ArchiveError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise ArchiveError(f"malformed manifest: {error!r}", location=location) from error
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise ArchiveError(
+            f"malformed manifest: {error!r:.80}", location=location
+        ) from error
 
 
 def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> Artifact:
-    version = tuple(cast("list[int]", manifest["version"]))
+    major, minor = cast("list[int]", manifest["version"])
     producer = str(manifest["producer"])
-    if version[0] != MANIFEST_VERSION[0] or version > MANIFEST_VERSION:
+    if major != MANIFEST_VERSION[0] or minor > MANIFEST_VERSION[1]:
         raise ArchiveError(
-            f"made by {producer} with manifest version {version[0]}.{version[1]}, this is "
+            f"made by {producer} with manifest version {major}.{minor}, this is "
             f"tilewright {PRODUCER_VERSION} which reads up to "
             f"{MANIFEST_VERSION[0]}.{MANIFEST_VERSION[1]}",
             location=location,
@@ -142,12 +144,13 @@ def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> A
         )
 
     def segment(index: object) -> Buffer:
-        if not isinstance(index, int) or not 0 <= index < len(module.rodata):
+        if type(index) is not int or not 0 <= index < len(module.rodata):
             raise ArchiveError(
                 f"manifest names rodata segment {index!r}", location=location
             )
         return module.rodata[index].data
 
+    sources = manifest["sources"]
     constants = tuple(segment(i) for i in cast("Sequence[object]", manifest["constants"]))
     rows = cast("Sequence[dict[str, object]]", manifest["variants"])
     variants = tuple(
@@ -157,7 +160,7 @@ def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> A
             features=frozenset(map(str, cast("Sequence[object]", row["features"]))),
             format=str(row["format"]),
             image=segment(row["rodata"]),
-            plan=plan_form.from_json(memoryview(segment(row["plan"]))),
+            plan=from_json(view_bytes(segment(row["plan"]))),
         )
         for row in rows
     )
@@ -169,7 +172,7 @@ def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> A
         variants=variants,
         constants=constants,
         producer=producer,
-        sources=_read_sources(manifest, module, location),
+        sources={} if sources == -1 else _CompressedSources(segment(sources), location),
     )
 
 
@@ -180,7 +183,7 @@ def _check_constants(plan: Plan, constants: Sequence[Buffer], location: str) -> 
             f"{len(constants)} constants, the plan needs {len(wanted)}", location=location
         )
     for storage, data in zip(wanted, constants, strict=True):
-        size = memoryview(data).nbytes
+        size = view_bytes(data).nbytes
         if not isinstance(storage.size_bytes, int) or size < storage.size_bytes:
             raise ArchiveError(
                 f"constant '{storage.name}' has {size} bytes, expected {storage.size_bytes}",
@@ -188,18 +191,31 @@ def _check_constants(plan: Plan, constants: Sequence[Buffer], location: str) -> 
             )
 
 
-def _read_sources(
-    manifest: dict[str, object], module: ModuleDef, location: str
-) -> Mapping[str, str]:
-    index = manifest["sources"]
-    if index == -1:
-        return {}
-    if not isinstance(index, int) or not 0 <= index < len(module.rodata):
-        raise ArchiveError(f"manifest names rodata segment {index!r}", location=location)
-    inflate = zlib.decompressobj()
-    try:
-        data = inflate.decompress(bytes(module.rodata[index].data), SOURCES_LIMIT_BYTES)
-    except zlib.error as error:
-        raise ArchiveError(f"sources are corrupt: {error}", location=location) from error
-    rows = cast("dict[str, object]", json.loads(data))
-    return {str(name): str(text) for name, text in rows.items()}
+@final
+class _CompressedSources(Mapping[str, str]):
+    """Printed levels that are inflated when somebody looks at them: running needs none."""
+
+    def __init__(self, data: Buffer, location: str) -> None:
+        self._data: Buffer = data
+        self._location: str = location
+
+    @functools.cached_property
+    def _texts(self) -> Mapping[str, str]:
+        inflate = zlib.decompressobj()
+        try:
+            data = inflate.decompress(bytes(self._data), SOURCES_LIMIT_BYTES)
+            rows = cast("dict[str, object]", json.loads(data))
+            return {str(name): str(text) for name, text in rows.items()}
+        except (zlib.error, ValueError, AttributeError, RecursionError) as error:
+            raise ArchiveError(
+                f"sources are corrupt: {error!r:.80}", location=self._location
+            ) from error
+
+    def __getitem__(self, name: str) -> str:
+        return self._texts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)

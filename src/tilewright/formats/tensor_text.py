@@ -13,6 +13,7 @@ Source: `iree-run-module --help` (release 3.13).
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ _ALIASES: Final = {
     "ui8": "u8", "ui16": "u16", "ui32": "u32", "ui64": "u64", "i1": "bool",
 }  # fmt: skip
 _NUMBER_LIMIT: Final = 1024
+_FILE_LIMIT_BYTES: Final = 1 << 40
 
 
 @final
@@ -56,6 +58,12 @@ class TensorReader:
     def _read_one(self, value: str) -> list[Array]:
         if value[:1] in ("@", "+", "*"):
             return self._read_npy(value)
+        if value[:1] == "&" or value == "(null)":
+            raise InputError(
+                "storage arguments and null references are not supported",
+                location=f"'{value}'",
+                hint="results are returned; pass inputs only",
+            )
         head, equals, tail = value.partition("=")
         match = _TYPE.match(head.strip())
         if match is None:
@@ -87,7 +95,7 @@ class TensorReader:
                 arrays.append(
                     cast("Array", np.lib.format.read_array(file, allow_pickle=False))
                 )
-        except (ValueError, EOFError, OSError) as error:
+        except (ValueError, EOFError, OSError, MemoryError) as error:
             raise InputError(f"not a .npy file: {error}", location=f"'{value}'") from error
         return arrays
 
@@ -95,12 +103,11 @@ class TensorReader:
         self, value: str, tail: str, dtype: DType, shape: tuple[int, ...]
     ) -> Array:
         file = self._open(value, tail[0], tail[1:])
-        count = int(np.prod(shape, dtype=np.int64))
-        data = file.read(count * dtype.numpy.itemsize)
-        if len(data) != count * dtype.numpy.itemsize:
+        wanted = math.prod(shape) * dtype.numpy.itemsize
+        data = file.read(min(wanted, _FILE_LIMIT_BYTES))
+        if len(data) != wanted:
             raise InputError(
-                f"file has {len(data)} bytes left, expected {count * dtype.numpy.itemsize}",
-                location=f"'{value}'",
+                f"file has {len(data)} bytes left, expected {wanted}", location=f"'{value}'"
             )
         return np.frombuffer(data, dtype.numpy).reshape(shape)
 
@@ -135,30 +142,32 @@ def _scalar(value: str) -> Array:
 
 
 def _literal(value: str, text: str, dtype: DType, shape: tuple[int, ...]) -> Array:
-    words = re.split(r"[\s,\[\]]+", text.strip(" \t[],"))
-    words = [w for w in words if w]
-    count = int(np.prod(shape, dtype=np.int64))
-    if not words:
-        return np.zeros(shape, dtype.numpy)
-    if len(words) not in (1, count):
+    words = [word for word in re.split(r"[\s,\[\]]+", text) if word]
+    count = math.prod(shape)
+    if len(words) not in (0, 1, count):
         raise InputError(
             f"got {len(words)} values, expected {count} (or 1 for all)",
             location=f"'{value}'",
         )
     try:
         numbers = [_number(w, dtype) for w in words]
-        array = np.array(numbers).astype(dtype.numpy)
-    except (ValueError, OverflowError) as error:
+        with np.errstate(over="ignore"):  # too large for the type is infinity
+            array = np.array(numbers, dtype.numpy)
+        if len(words) == count and words:
+            return array.reshape(shape)
+        return np.full(shape, array[0] if words else 0, dtype.numpy)
+    except (ValueError, OverflowError, MemoryError) as error:
         raise InputError(f"bad value: {error}", location=f"'{value}'") from error
-    return (
-        np.full(shape, array[0], dtype.numpy) if len(words) == 1 else array.reshape(shape)
-    )
 
 
 def _number(word: str, dtype: DType) -> float:
     if word in ("true", "false"):
         return word == "true"
-    return float(word) if dtype.is_float else int(word, 0)
+    return _float(word) if dtype.is_float else int(word, 0)
+
+
+def _float(word: str) -> float:
+    return float.fromhex(word) if "0x" in word.lower() else float(word)
 
 
 def write_outputs(

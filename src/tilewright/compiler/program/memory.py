@@ -12,8 +12,7 @@ from typing import final
 
 from tilewright.base.arena import Block, align, pack, peak_bytes
 from tilewright.base.symbolic import Dim, proves_equal
-from tilewright.compiler.kernel.ir import Buffer, Kernel, Load, Store, walk
-from tilewright.compiler.kernel.rewrite import loads
+from tilewright.compiler.program.in_place import may_overwrite
 from tilewright.compiler.program.ir import (
     Copy,
     Dispatch,
@@ -66,78 +65,67 @@ def _set_lifetimes(program: Program) -> None:
 
 
 def _reuse_in_place(program: Program) -> dict[Storage, Storage]:
-    """Map result storages to the dying operand storage whose bytes they may take over."""
-    merged: dict[Storage, Storage] = {}
-    for index, step in enumerate(program.steps):
-        if not isinstance(step, Dispatch):
-            continue
-        kernel = program.kernels[step.kernel]
-        count = len(step.arguments) - step.result_count
-        for position, result in enumerate(step.arguments[count:], count):
-            donor = _find_donor(step, kernel, position, index, merged)
-            if donor is not None and result.storage.kind == "transient":
-                donor.last = max(donor.last, result.storage.last)
-                merged[result.storage] = donor
-                break
-    return merged
+    """Map result storages to the dying operand storage whose bytes they take over."""
+    return _InPlace(program).merge()
 
 
-def _find_donor(
-    step: Dispatch,
-    kernel: Kernel,
-    position: int,
-    index: int,
-    merged: dict[Storage, Storage],
-) -> Storage | None:
-    result = step.arguments[position]
-    if result.storage.first != index:
-        return None
-    target = kernel.parameters[position].buffer
-    operands = step.arguments[: len(step.arguments) - step.result_count]
-    for place, operand in enumerate(operands):
-        storage = merged.get(operand.storage, operand.storage)
-        dies = storage.kind == "transient" and storage.last == index
-        same_bytes = operand.offset_bytes == 0 and proves_equal(
-            storage.size_bytes, result.storage.size_bytes
-        )
-        once = sum(merged.get(e.storage, e.storage) is storage for e in operands) == 1
-        if dies and same_bytes and once:
-            buffer = kernel.parameters[place].buffer
-            if buffer.dtype is target.dtype and _reads_only_what_it_overwrites(
-                kernel, buffer, target
+@final
+class _InPlace:
+    """Walks the steps and lets results take over operands; `merged` always maps to the root."""
+
+    def __init__(self, program: Program) -> None:
+        self.program: Program = program
+        self.merged: dict[Storage, Storage] = {}
+        self._proofs: dict[tuple[int, int, int], bool] = {}  # kernel, operand, result
+
+    def merge(self) -> dict[Storage, Storage]:
+        for index, step in enumerate(self.program.steps):
+            if isinstance(step, Dispatch):
+                self._visit(index, step)
+        return self.merged
+
+    def _visit(self, index: int, step: Dispatch) -> None:
+        """At most one result per step: two could pick the same operand."""
+        for position in range(len(operands_of(step)), len(step.arguments)):
+            result = step.arguments[position].storage
+            if result.kind != "transient" or result.first != index:
+                continue
+            donor = self._find_donor(index, step, position)
+            if donor is not None:
+                donor.last = max(donor.last, result.last)
+                self.merged[result] = donor
+                return
+
+    def _find_donor(self, index: int, step: Dispatch, position: int) -> Storage | None:
+        result = step.arguments[position].storage
+        roots = [self._root(entry.storage) for entry in operands_of(step)]
+        for place, storage in enumerate(roots):
+            dies = storage.kind == "transient" and storage.last == index
+            if (
+                dies
+                and roots.count(storage) == 1
+                and step.arguments[place].offset_bytes == 0
+                and proves_equal(storage.size_bytes, result.size_bytes)
+                and self._may_overwrite(step.kernel, place, position)
             ):
                 return storage
-    return None
+        return None
 
+    def _root(self, storage: Storage) -> Storage:
+        return self.merged.get(storage, storage)
 
-def _reads_only_what_it_overwrites(kernel: Kernel, source: Buffer, target: Buffer) -> bool:
-    """Whether each load of `source` stands in a store to `target` at the same index.
-
-    Then overwriting `source` with `target` cannot be seen by any other workgroup or iteration.
-    """
-    for statement in walk(kernel.body):
-        if not isinstance(statement, Store):
-            continue
-        for load in loads([statement]):
-            if load.buffer is source and not _same_place(load, statement, target):
-                return False
-    return True
-
-
-def _same_place(load: Load, store: Store, target: Buffer) -> bool:
-    return (
-        store.buffer is target
-        and load.indices == store.indices
-        and len(load.buffer.shape) == len(target.shape)
-        and load.buffer.shape == target.shape
-    )
+    def _may_overwrite(self, kernel: int, operand: int, result: int) -> bool:
+        key = (kernel, operand, result)
+        if key not in self._proofs:
+            parameters = self.program.kernels[kernel].parameters
+            source, target = parameters[operand].buffer, parameters[result].buffer
+            self._proofs[key] = may_overwrite(self.program.kernels[kernel], source, target)
+        return self._proofs[key]
 
 
 def _redirect(step: Step, merged: dict[Storage, Storage]) -> Step:
     def move(entry: Entry) -> Entry:
-        storage = entry.storage
-        while storage in merged:
-            storage = merged[storage]
+        storage = merged.get(entry.storage, entry.storage)
         return entry if storage is entry.storage else replace(entry, storage=storage)
 
     match step:

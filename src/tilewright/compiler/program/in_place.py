@@ -1,0 +1,85 @@
+"""Whether a kernel may write a result over one of its operands.
+
+One-sided: True is a proof.  It holds when every load of the operand stands in the store that
+overwrites the very same element, the result is never read, and no element is stored twice; then
+no workgroup, iteration or lane can see a byte that another one has already replaced.  Called by
+`memory`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.base import symbolic
+from tilewright.compiler.kernel.ir import Buffer, Kernel, Load, Store, walk
+from tilewright.compiler.kernel.rewrite import statement_expressions, subexpressions
+from tilewright.compiler.schedule.dependence import (
+    Access,
+    Fact,
+    accesses,
+    disjoint,
+    distinct,
+)
+
+
+def may_overwrite(kernel: Kernel, source: Buffer, target: Buffer) -> bool:
+    """Whether `target` may share its bytes with `source`."""
+    if source.dtype is not target.dtype or source.shape != target.shape:
+        return False
+    if not _reads_what_it_overwrites(kernel, source, target):
+        return False
+    writes = [a for a in accesses(kernel.body) if a.write and a.buffer is target]
+    return all(_are_apart(a, b) for i, a in enumerate(writes) for b in writes[: i + 1])
+
+
+def _reads_what_it_overwrites(kernel: Kernel, source: Buffer, target: Buffer) -> bool:
+    """Whether each load of `source` stands in a store to its own element, and none is of `target`."""
+    for statement in walk(kernel.body):
+        for root in statement_expressions(statement):
+            for part in subexpressions(root):
+                if not isinstance(part, Load) or part.buffer not in (source, target):
+                    continue
+                if part.buffer is target or not isinstance(statement, Store):
+                    return False
+                if statement.buffer is not target or not _same_place(part, statement):
+                    return False
+    return True
+
+
+def _same_place(load: Load, store: Store) -> bool:
+    lanes = store.value.lanes
+    same_lanes = load.lanes == lanes and (lanes == 1 or load.stride == store.stride)
+    return same_lanes and load.indices == store.indices
+
+
+def _are_apart(first: Access, second: Access) -> bool:
+    """Whether the two writes, or two iterations of one, never touch the same element."""
+    count = _shared_loops(first, second)
+    shared = [loop.var for loop in first.inner[:count]]
+    first = replace(first, inner=first.inner[count:])
+    second = replace(second, inner=second.inner[count:])
+    is_same = first.statement is second.statement
+    # They meet in no two iterations of the loops around both ...
+    if not distinct(first, second, shared) and not disjoint(first, second, shared):
+        return False
+    # ... nor in one.
+    return is_same or disjoint(first, second) or _exclude(first.facts, second.facts)
+
+
+def _shared_loops(first: Access, second: Access) -> int:
+    count = 0
+    for a, b in zip(first.inner, second.inner, strict=False):
+        if a is not b:
+            break
+        count += 1
+    return count
+
+
+def _exclude(first: Sequence[Fact], second: Sequence[Fact]) -> bool:
+    """Whether no iteration satisfies the guards of both: some sum of two of them fails."""
+    return any(
+        symbolic.proves_less(high_a + high_b, low_a + low_b)
+        for low_a, high_a in first
+        for low_b, high_b in second
+    )

@@ -1,0 +1,85 @@
+"""Plans made by hand: small, valid, and together using every field."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.symbolic import symbol
+from tilewright.formats.plan import Dimension, Entry, HostCall, Plan, Step, Storage
+
+N = symbol("N", 2)
+
+
+def static_plan() -> Plan:
+    """x f32[4], constant w f32[4] -> add into the arena, copy out; one tensor reused as a view."""
+    return Plan(
+        name="static",
+        inputs=(("x", 0),),
+        outputs=(("y", 3),),
+        dims=(),
+        storages=(
+            Storage("input", 16, 0, 0, -1, "x"),
+            Storage("constant", 16, 0, 0, 0, "w"),
+            Storage("transient", 16, 0, 1, 0, "sum"),
+            Storage("output", 16, 2, 2, -1, "y"),
+            Storage("transient", 32, 1, 2, 64, "wide"),
+        ),
+        entries=(
+            Entry(0, dtypes.f32, (4,)),
+            Entry(1, dtypes.f32, (4,)),
+            Entry(2, dtypes.f32, (4,)),
+            Entry(3, dtypes.f32, (2, 2)),
+            Entry(2, dtypes.f32, (2, 2)),
+            Entry(4, dtypes.f32, (2, 4)),
+            Entry(4, dtypes.f32, (2, 2), 16),
+        ),
+        steps=(
+            Step("dispatch", "add", "add", (0, 1, 2), 1, (2, 1, 1), (), flops=4),
+            Step("dispatch", "widen", "widen", (4, 5), 1, (1, 3, 1), (), barrier=False),
+            Step("copy", "copy", "", (6, 3), 1),
+        ),
+        arena_bytes=128,
+    )
+
+
+def dynamic_plan() -> Plan:
+    """x f32[N, 3] -> doubled into scratch by a kernel, then a host op with every attribute kind."""
+    attributes: dict[str, object] = {
+        "axis": -1,
+        "keepdims": True,
+        "limit": float("inf"),
+        "mode": "edge",
+        "missing": None,
+        "shape": (N, 3, 2 * N + 1),
+        "to": dtypes.bf16,
+        "table": np.arange(6, dtype=np.int64).reshape(2, 3),
+    }
+    return Plan(
+        name="dynamic",
+        inputs=(("x", 0), ("scale", 3)),
+        outputs=(("y", 2),),
+        dims=(Dimension("N", 0, 0, 2),),
+        storages=(
+            Storage("input", 12 * N, name="x"),
+            Storage("transient", 12 * N, 0, 1, -1, "doubled"),
+            Storage("output", 6 * N, name="y"),
+            Storage("input", 4, name="scale"),
+        ),
+        entries=(
+            Entry(0, dtypes.f32, (N, 3)),
+            Entry(1, dtypes.f32, (N, 3)),
+            Entry(2, dtypes.bf16, (N, 3)),
+            Entry(3, dtypes.f32, ()),
+        ),
+        steps=(
+            Step(
+                "dispatch", "double", "double", (0, 1), 1, ((N + 1) // 2, 1, 1), (N,),
+                flops=3 * N,
+            ),
+            Step(
+                "host", "resize", "resize", (1, 3, 2), 1,
+                host=HostCall(4, (0, 2), attributes),
+            ),
+        ),
+    )  # fmt: skip

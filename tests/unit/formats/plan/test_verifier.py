@@ -1,0 +1,169 @@
+"""What is wrong with a plan is said before anybody runs it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.plans import dynamic_plan, static_plan
+from tilewright.base import dtypes
+from tilewright.base.errors import ArchiveError
+from tilewright.base.symbolic import symbol
+from tilewright.formats.plan import (
+    Dimension,
+    Entry,
+    HostCall,
+    Plan,
+    Step,
+    Storage,
+    operands_of,
+    results_of,
+    verify_plan,
+)
+
+
+def changed(row: str, index: int, **values: Any) -> Callable[[Plan], Plan]:
+    """A plan with fields of one storage, entry or step replaced."""
+
+    def edit(plan: Plan) -> Plan:
+        rows = list(getattr(plan, row))
+        rows[index] = replace(rows[index], **values)
+        return replace(plan, **{row: tuple(rows)})
+
+    return edit
+
+
+def test_the_plans_of_these_tests_are_valid() -> None:
+    verify_plan(static_plan())
+    verify_plan(dynamic_plan())
+
+
+def test_steps_say_what_they_read_and_write() -> None:
+    step = static_plan().steps[0]
+    assert operands_of(step) == (0, 1)
+    assert results_of(step) == (2,)
+
+
+STATIC: list[tuple[Callable[[Plan], Plan], str]] = [
+    (changed("storages", 0, kind="secret"), "storage 0 ('x'): unknown kind 'secret'"),
+    (changed("storages", 1, size_bytes=-16), "storage 1 ('w'): size is negative"),
+    (changed("storages", 2, first=2, last=1), "storage 2 ('sum'): bad lifetime"),
+    (changed("entries", 0, storage=9), "storage of an entry out of range"),
+    (changed("entries", 0, storage=-1), "storage of an entry out of range"),
+    (changed("entries", 0, shape=(1,) * 65), "entry 0: too many axes"),
+    (changed("entries", 0, shape=(-4, -1)), "entry 0: dimension is negative"),
+    (changed("entries", 6, offset_bytes=-1), "entry 6: offset is negative"),
+    (changed("entries", 6, offset_bytes=20), "entry 6: past its storage"),
+    (changed("entries", 0, shape=(5,)), "entry 0: past its storage"),
+    (lambda p: replace(p, inputs=(("x", 99),)), "input entry out of range"),
+    (lambda p: replace(p, inputs=(("x", 2),)), "inputs and storages of that kind differ"),
+    (lambda p: replace(p, inputs=()), "inputs and storages of that kind differ"),
+    (lambda p: replace(p, outputs=(("y", 3), ("z", 3))), "two outputs share a storage"),
+    (lambda p: replace(p, dims=(Dimension("N", 3, 0),)), "dimension 'N': no input 3"),
+    (lambda p: replace(p, dims=(Dimension("N", 0, 1),)), "dimension 'N': no axis 1"),
+    (lambda p: replace(p, dims=(Dimension("N", 0, 0, -1),)), "dimension 'N': negative minimum"),
+    (lambda p: replace(p, dims=(Dimension("N", 0, 0),) * 2), "a dimension is listed twice"),
+    (changed("entries", 0, shape=(symbol("N"),)), "dimensions ['N'] have no value"),
+    (changed("steps", 0, grid=(symbol("M"), 1, 1)), "dimensions ['M'] have no value"),
+    (changed("steps", 0, kind="jump"), "step 'add': unknown kind 'jump'"),
+    (changed("steps", 0, arguments=(0, 1, 42)), "step 'add': argument out of range"),
+    (changed("steps", 0, result_count=4), "step 'add': bad result count"),
+    (changed("steps", 0, result_count=-1), "step 'add': bad result count"),
+    (changed("steps", 0, grid=(-1, 1, 1)), "step 'add': grid is negative"),
+    (changed("steps", 0, arguments=(1, 2, 0)), "step 'add': writes input 'x'"),
+    (changed("steps", 0, arguments=(0, 2, 1)), "step 'add': writes constant 'w'"),
+    (changed("steps", 0, arguments=(0, 5, 2)), "step 'add': uses 'wide' outside its lifetime"),
+    (changed("steps", 0, host=HostCall(0, ())), "step 'add': host call"),
+    (changed("steps", 2, arguments=(6,)), "step 'copy': not 1 -> 1"),
+    (changed("steps", 2, arguments=(5, 3)), "step 'copy': sizes differ"),
+    (changed("steps", 2, arguments=(6, 6)), "step 'copy': copies onto itself"),
+    (changed("storages", 2, offset_bytes=-1), "transient 'sum': past the arena"),
+    (changed("storages", 4, offset_bytes=120), "transient 'wide': past the arena"),
+    (changed("storages", 4, offset_bytes=8), "two transients overlap while both are alive"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("edit", "message"), STATIC, ids=[m for _, m in STATIC])
+def test_what_is_wrong_is_named(edit: Callable[[Plan], Plan], message: str) -> None:
+    with pytest.raises(ArchiveError) as caught:
+        verify_plan(edit(static_plan()))
+    assert str(caught.value) == f"plan: {message}"
+
+
+DYNAMIC: list[tuple[Callable[[Plan], Plan], str]] = [
+    (changed("steps", 1, host=None), "step 'resize': host call"),
+    (changed("steps", 1, host=HostCall(-1, ())), "step 'resize': bad operand count"),
+    (changed("steps", 1, host=HostCall(4, (0, 4))), "step 'resize': operand out of range"),
+    (
+        changed("steps", 1, host=HostCall(4, (1, 1))),
+        "step 'resize': operands do not match the call",
+    ),
+    (
+        changed("steps", 1, host=HostCall(4, (1,))),
+        "step 'resize': operands do not match the call",
+    ),
+    (lambda p: replace(p, dims=()), "dimensions ['N'] have no value"),
+    (lambda p: replace(p, inputs=(("x", 0), ("x", 3))), "two inputs have one name"),
+]
+
+
+@pytest.mark.parametrize(("edit", "message"), DYNAMIC, ids=[m for _, m in DYNAMIC])
+def test_what_is_wrong_with_host_calls_and_dimensions_is_named(
+    edit: Callable[[Plan], Plan], message: str
+) -> None:
+    with pytest.raises(ArchiveError) as caught:
+        verify_plan(edit(dynamic_plan()))
+    assert str(caught.value) == f"plan: {message}"
+
+
+def test_tensors_that_never_live_together_may_share_bytes() -> None:
+    plan = changed("storages", 2, last=0)(static_plan())
+    plan = changed("storages", 4, offset_bytes=0)(plan)
+    plan = changed("steps", 1, arguments=(0, 5))(plan)
+    verify_plan(plan)
+
+
+blocks = st.lists(
+    st.tuples(st.integers(0, 6), st.integers(0, 4), st.integers(0, 9), st.integers(0, 4)),
+    max_size=8,
+)
+
+
+@given(blocks)
+def test_overlaps_are_found_exactly(rows: list[tuple[int, int, int, int]]) -> None:
+    storages = [
+        Storage("transient", size, first, first + length, offset)
+        for first, length, offset, size in rows
+    ]
+    overlap = any(
+        a.first <= b.last
+        and b.first <= a.last
+        and max(a.offset_bytes, b.offset_bytes)
+        < min(
+            a.offset_bytes + int(str(a.size_bytes)), b.offset_bytes + int(str(b.size_bytes))
+        )
+        for i, a in enumerate(storages)
+        for b in storages[:i]
+    )
+    plan = Plan("p", (), (), (), tuple(storages), (), (), arena_bytes=16)
+    if overlap:
+        with pytest.raises(ArchiveError, match="overlap"):
+            verify_plan(plan)
+    else:
+        verify_plan(plan)
+
+
+def test_entries_and_plans_are_plain_data() -> None:
+    entry = Entry(0, dtypes.i4, (3, 5))
+    assert entry.size_bytes == 15
+    assert Entry(0, dtypes.f32, (symbol("N"), 2)).size_bytes == 8 * symbol("N")
+    assert static_plan().is_static
+    assert not dynamic_plan().is_static
+    assert dataclasses.replace(static_plan()) == static_plan()
+    assert Step("copy", "c", "", (0, 1), 1).barrier
