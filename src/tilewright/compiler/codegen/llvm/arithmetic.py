@@ -35,12 +35,14 @@ class Abilities:
         rounding: floats to whole floats.
         f16c: conversion of f16.
         scalef: multiplication by powers of two (AVX-512).
+        masks: loads and stores of some lanes.
     """
 
     fma: bool
     rounding: bool
     f16c: bool
     scalef: bool
+    masks: bool
 
     @staticmethod
     def of(target: Target) -> Abilities:
@@ -51,6 +53,7 @@ class Abilities:
             rounding=other or target.has("sse4.1"),
             f16c=other or target.has("f16c"),
             scalef=not other and target.has("avx512f"),
+            masks=not other and target.has("avx512vl") and target.has("avx512bw"),
         )
 
 

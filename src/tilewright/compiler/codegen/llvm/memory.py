@@ -25,7 +25,7 @@ from tilewright.compiler.codegen.llvm.types import (
 from tilewright.compiler.codegen.llvm.writer import FunctionWriter
 from tilewright.compiler.kernel.ir import Buffer, Expression, Load, Space, Store
 
-MAX_WIDE_STRIDE: Final = 4
+MAX_WIDE_STRIDE: Final = 8
 """Up to this stride, whole vectors are read and shuffled instead of single elements."""
 
 
@@ -100,7 +100,7 @@ class Memory:
             return self._load_reversed(node, dim, mask)
         if mask is not None:
             return self._gather(node, dim, mask)
-        if 1 < node.stride <= MAX_WIDE_STRIDE and node.lanes % node.stride == 0:
+        if 1 < node.stride <= MAX_WIDE_STRIDE and node.stride < node.lanes:
             return self._load_strided(node, dim)
         return self._load_lanes(node, dim)
 
@@ -165,38 +165,22 @@ class Memory:
         return self.a.compare("icmp ne", bits, self.a.integer(bits, 0))
 
     def _load_strided(self, node: Load, dim: Dim) -> Value:
-        """Whole vectors, the last one ending at the last element wanted; then a shuffle."""
+        """Whole vectors, the last one ending at the last element wanted, shuffled together."""
         lanes, stride = node.lanes, node.stride
-        per_part = lanes // stride
-        parts: list[Value] = []
-        for part in range(stride):
-            begin = part * lanes if part < stride - 1 else (lanes - 1) * stride + 1 - lanes
+        span = (lanes - 1) * stride + 1
+        result: Value | None = None
+        for window in range(0, span, lanes):
+            begin = min(window, span - lanes)
             wide = self._load_vector(node.buffer, dim + begin, lanes, None)
-            wanted = range(part * per_part, (part + 1) * per_part)
-            order = [lane * stride - begin for lane in wanted]
-            parts.append(self.a.shuffle(wide, None, order))
-        return self.concatenate(parts)
-
-    def concatenate(self, parts: list[Value]) -> Value:
-        """Vectors (or scalars) one after the other."""
-        while len(parts) > 1:
-            parts = [
-                self._join(parts[i], parts[i + 1]) if i + 1 < len(parts) else parts[i]
-                for i in range(0, len(parts), 2)
-            ]
-        return parts[0]
-
-    def _join(self, left: Value, right: Value) -> Value:
-        scalar, low = split_type(left.type)
-        _, high = split_type(right.type)
-        if low == high == 1:
-            return self._collect([left, right])
-        if low != high:
-            widest = max(low, high)
-            left, right = self._widen(left, widest), self._widen(right, widest)
-            order = [*range(low), *range(widest, widest + high)]
-            return self.a.shuffle(left, right, order)
-        return self.a.shuffle(left, right, list(range(low + high)))
+            order = list(range(lanes))
+            for lane in range(-(-window // stride), min(lanes, -(-(window + lanes) // stride))):
+                order[lane] = lane * stride - begin + (0 if result is None else lanes)
+            if result is None:
+                result = self.a.shuffle(wide, None, order)
+            else:
+                result = self.a.shuffle(result, wide, order)
+        assert result is not None
+        return result
 
     def _widen(self, value: Value, lanes: int) -> Value:
         scalar, count = split_type(value.type)
@@ -309,10 +293,27 @@ class Memory:
             f"call void @{name}({value}, ptr align {align} {address.text}, {mask})"
         )
 
+    def _store_strided(self, node: Store, dim: Dim, value: Value) -> None:
+        """Whole vectors under masks that leave the gaps alone."""
+        lanes, stride = node.value.lanes, node.stride
+        for window in range(0, (lanes - 1) * stride + 1, lanes):
+            order = [0] * lanes
+            wanted = ["i1 false"] * lanes
+            for place in range(lanes):
+                lane, gap = divmod(window + place, stride)
+                if gap == 0 and lane < lanes:
+                    order[place], wanted[place] = lane, "i1 true"
+            mask = Value(f"<{', '.join(wanted)}>", vector("i1", lanes))
+            spread = self.a.shuffle(value, None, order)
+            self._store_vector(node.buffer, dim + window, spread, mask)
+
     def _scatter(self, node: Store, dim: Dim, value: Value, mask: Value | None) -> None:
         buffer, lanes = node.buffer, node.value.lanes
         align = buffer.dtype.itemsize
         if mask is None and not has_lanes(dim):
+            if self.a.can.masks and 1 < node.stride <= MAX_WIDE_STRIDE < 2 * lanes:
+                self._store_strided(node, dim, value)
+                return
             for lane in range(lanes):
                 item = self.a.lane(value, lane)
                 address = self.address(buffer, dim + lane * node.stride)
