@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.base.symbolic import Dim, evaluate
 from tilewright.base.text import format_duration
-from tilewright.cli.display import err, out, table
+from tilewright.cli.display import err, out, table, thousands
 from tilewright.cli.options import open_session, parse_dims, random_inputs
 from tilewright.formats.tensor_text import Array, TensorReader
 
@@ -112,21 +112,20 @@ def _print_latency(
     flops: int,
     limits: Roofline | None,
 ) -> None:
-    rows = table(
-        f"{model}, {session.threads} threads, {len(times_ns)} calls",
-        [("", "left"), ("", "right")],
-    )
+    rows = table(model, [("", "left"), ("", "right")])
     rows.show_header = False
+    rows.add_row("threads", str(session.threads))
+    rows.add_row("calls", thousands(len(times_ns)))
     for name, value in _distribution(times_ns).items():
         rows.add_row(name, format_duration(value))
     rate = flops / float(np.median(times_ns))
-    rows.add_row("arithmetic", f"{flops / 1e9:.3f} GFLOP")
+    rows.add_row("arithmetic", f"{flops / 1e6:,.3f} MFLOP")
     rows.add_row("rate", f"{rate:.1f} GFLOP/s")
     if limits is not None:
         rows.add_row("share of peak", f"{100 * rate * 1e9 / limits.flops:.1f} %")
         rows.add_row("FMA peak", f"{limits.flops / 1e9:.1f} GFLOP/s")
         rows.add_row("streaming read", f"{limits.read_bytes / 1e9:.1f} GB/s")
-    out.print(rows)
+    out.print(rows, markup=False)
     if np.quantile(times_ns, 0.9) > 1.3 * np.median(times_ns):
         err.print(
             "[yellow]noisy:[/yellow] the slowest tenth took 1.3 times the median or more"
@@ -143,14 +142,14 @@ def _print_kernels(
 ) -> None:
     columns = [
         ("kernel", "left"), ("calls", "right"), ("time", "right"), ("share", "right"),
-        ("GFLOP/s", "right"), ("of peak", "right"), ("", "left"),
+        ("GFLOP/s", "right"), ("of peak", "right"), ("", "bar"),
     ]  # fmt: skip
     rows = table("kernels", columns)
     total = sum(row[3] for row in found) or 1
     for name, calls, flops, ns in found[: limit or None]:
         rate = flops / ns if ns else 0.0
         peak = f"{100 * rate * 1e9 / limits.flops:.0f} %" if limits is not None else ""
-        bar = "█" * round(30 * ns / max(found[0][3], 1))
+        bar = "█" * round(16 * ns / max(found[0][3], 1))
         cells = [name, str(calls), format_duration(ns), f"{100 * ns / total:.1f} %"]
         rows.add_row(*cells, f"{rate:.1f}", peak, bar)
     hidden = found[limit:] if limit else []
@@ -162,7 +161,7 @@ def _print_kernels(
             format_duration(rest),
             f"{100 * rest / total:.1f} %",
         )
-    out.print(rows)
+    out.print(rows, markup=False)
 
 
 def _as_dict(

@@ -27,7 +27,7 @@ def command(measure: bool) -> None:
     caches = (("L1d", target.l1d_bytes), ("L2", target.l2_bytes), ("L3", target.l3_bytes))
     rows.add_row("caches", ", ".join(f"{n} {format_bytes(b)}" for n, b in caches if b))
     rows.add_row("usable cores", f"{usable_cores()} (affinity mask and cgroup quota)")
-    out.print(rows)
+    out.print(rows, markup=False)
     _print_drivers()
     if measure:
         _print_limits()
@@ -45,7 +45,7 @@ def _print_drivers() -> None:
             continue
         for device in found:
             rows.add_row(device.uri, device.name, device.summary)
-    out.print(rows)
+    out.print(rows, markup=False)
 
 
 def _print_limits() -> None:
@@ -61,4 +61,4 @@ def _print_limits() -> None:
             f"{limits.flops / 1e9:.1f} GFLOP/s",
             f"{limits.read_bytes / 1e9:.1f} GB/s",
         )
-    out.print(rows)
+    out.print(rows, markup=False)

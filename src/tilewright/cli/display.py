@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, final
@@ -17,7 +18,9 @@ from rich.progress import (
 )
 from rich.table import Table
 
-out: Final = Console(highlight=False, soft_wrap=True)
+_UNLIMITED: Final = 4096
+# Lines that go to a file or a pipe are never cut or wrapped.
+out: Final = Console(highlight=False, width=None if sys.stdout.isatty() else _UNLIMITED)
 err: Final = Console(stderr=True, highlight=False)
 
 
@@ -54,13 +57,24 @@ def phase_bar(*, quiet: bool = False) -> Iterator[PhaseBar]:
 
 
 def table(title: str, columns: Sequence[tuple[str, str]]) -> Table:
-    """An empty table; each column is (heading, justification)."""
+    """An empty table; each column is (heading, kind): `left`, `right` or `bar`.
+
+    Where the terminal is too narrow, `left` columns fold over several lines; numbers and bars
+    stay whole.
+    """
     made = Table(
-        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
     )
-    for heading, justify in columns:
+    for heading, kind in columns:
         made.add_column(
-            heading, justify="right" if justify == "right" else "left", no_wrap=True
+            heading,
+            justify="right" if kind == "right" else "left",
+            no_wrap=kind != "left",
+            overflow="fold",
         )
     return made
 

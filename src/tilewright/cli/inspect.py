@@ -49,7 +49,7 @@ def command(module: Path, output: str, kernel: str | None) -> None:
     """
     archive = read_archive(memoryview(native.map_file(str(module))), str(module))
     if output == "bytecode":
-        click.echo(disassemble_module(archive))
+        click.echo(disassemble_module(archive, rodata_limit=256))
         return
     if output == "metadata":
         _print_metadata(module, archive)

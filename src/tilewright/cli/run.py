@@ -133,7 +133,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     result = session(*arrays)
     results = result if isinstance(result, tuple) else (result,)
     for line in write_outputs(results, outputs, limit=limit):
-        out.print(line, markup=False)
+        out.print(line, markup=False, soft_wrap=True)
     wanted = [None if v == "(ignored)" else TensorReader().read([v])[0] for v in expected]
     if wanted and len(wanted) != len(results):
         raise UserError(f"got {len(wanted)} --expected_output for {len(results)} results")

@@ -1,0 +1,56 @@
+"""`tilewright coverage` says of every operator how it will run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import TensorProto, helper
+
+from tilewright.cli import root
+
+
+def write_model(path: Path, *op_types: str) -> str:
+    nodes = [
+        helper.make_node(op, [f"v{i}"], [f"v{i + 1}"]) for i, op in enumerate(op_types)
+    ]
+    last = f"v{len(op_types)}"
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3])
+        for name in ("v0", last)
+    ]
+    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:])
+    opsets = [helper.make_opsetid("", 21)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets), path)
+    return str(path)
+
+
+def test_each_operator_has_a_line_with_its_status(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m.onnx", "Relu", "Relu", "Det")
+    finished = CliRunner().invoke(root, ["coverage", model])
+    lines = [line.split() for line in finished.output.splitlines()]
+    assert ["Relu", "2", "fast"] in lines
+    assert ["input", "v0:", "f32[batch,", "3]"] in lines
+
+
+def test_an_unsupported_operator_is_named_with_its_node_and_exits_with_1(
+    tmp_path: Path,
+) -> None:
+    model = write_model(tmp_path / "m.onnx", "Relu", "NoSuchOperator")
+    finished = CliRunner().invoke(root, ["coverage", model])
+    assert finished.exit_code == 1
+    (line,) = [x for x in finished.output.splitlines() if x.startswith("NoSuchOperator")]
+    assert "unsupported" in line
+
+
+@pytest.mark.parametrize("operator", ["Relu", "NoSuchOperator"])
+def test_the_report_is_also_json(tmp_path: Path, operator: str) -> None:
+    model = write_model(tmp_path / "m.onnx", operator)
+    report = json.loads(CliRunner().invoke(root, ["coverage", "--json", model]).output)
+    assert report["supported"] is (operator == "Relu")
+    (row,) = report["rows"]
+    assert row["op_type"] == operator
+    assert row["status"] == ("fast" if operator == "Relu" else "unsupported")

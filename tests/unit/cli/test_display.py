@@ -1,0 +1,32 @@
+"""Tables stay readable: nothing is cut, shapes survive, numbers stay whole."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from tilewright.cli.display import table
+
+
+def rendered(width: int, *cells: str) -> str:
+    rows = table("title", [("name", "left"), ("value", "right"), ("", "bar")])
+    rows.add_row(*cells)
+    stream = io.StringIO()
+    Console(file=stream, width=width).print(rows, markup=False)
+    return stream.getvalue()
+
+
+def test_shapes_in_brackets_are_no_markup() -> None:
+    assert "f32[batch, 48]" in rendered(80, "x: f32[batch, 48]", "1", "")
+
+
+@pytest.mark.parametrize("width", [30, 40, 200])
+def test_a_narrow_terminal_folds_text_and_keeps_numbers(width: int) -> None:
+    name = "a_long_kernel_name_that_fits_on_no_line_at_all"
+    text = rendered(width, name, "123,456", "████")
+    assert "…" not in text
+    assert "123,456" in text
+    assert "████" in text
+    assert name in "".join(line.split(" ")[0] for line in text.splitlines()[2:])
