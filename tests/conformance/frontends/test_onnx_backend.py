@@ -48,8 +48,6 @@ EXCLUDED = {
     "test_*quantizelinear_uint2": NO_TYPE,
     "test_*quantizelinear_int2": NO_TYPE,
     "test_*quantizelinear_float4e2m1": NO_TYPE,
-    "test_basic_deform_conv_*": "deformable convolution has no row yet",
-    "test_deform_conv_*": "deformable convolution has no row yet",
     "test_image_decoder_*": "image files are decoded before the model",
     "test_tfidfvectorizer_*": "text features are made before the model",
     "test_nonmaxsuppression_*": DATA_SIZED,

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from tilewright.base import dtypes
+from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.onnx.call import Call
@@ -285,8 +285,92 @@ def _col2im(call: Call) -> Tensor:
     return result
 
 
+# --- deformable convolution
+
+
+def _deform_places(
+    call: Call, offsets: Tensor, group: int, tap: tuple[int, int], sizes: Sequence[Dim]
+) -> list[Tensor]:
+    """Where one kernel tap reads for every output, `[N, points]` per axis."""
+    e, kernel = call.emitter, call.tensor(1).shape[2:]
+    strides, dilations = (
+        call.integers("strides", (1, 1)),
+        call.integers("dilations", (1, 1)),
+    )
+    pads = call.integers("pads", (0, 0, 0, 0))
+    height, width = kernel
+    if not isinstance(height, int) or not isinstance(width, int):
+        raise UnsupportedError("weights with a dynamic kernel size are not supported")
+    index = (group * height * width + tap[0] * width + tap[1]) * 2
+    places: list[Tensor] = []
+    for axis in range(2):
+        moved = e.squeeze(e.slice(offsets, 1, index + axis, 1), (1,))
+        line: list[Dim] = [1, 1, 1]
+        line[1 + axis] = sizes[axis]
+        base = e.op("mul", e.iota(line, 1 + axis), e.dim(strides[axis]))
+        base = e.op("add", base, e.dim(tap[axis] * dilations[axis] - pads[axis]))
+        place = e.op("add", moved, e.cast(base, moved.dtype))
+        places.append(e.reshape(place, (place.shape[0], element_count(sizes))))
+    return places
+
+
+def _bilinear(
+    e: Emitter, flat: Tensor, places: Sequence[Tensor], sizes: Sequence[Dim]
+) -> Tensor:
+    """Weighted sum of the neighbours that lie inside."""
+    total: Tensor | None = None
+    for taps in itertools.product(*(_taps(e, p, "linear") for p in places)):
+        value, inside = _fetch(e, flat, [p for p, _ in taps], sizes)
+        value = e.op("where", inside, value, _number(e, 0, flat))
+        for _, weight in taps:
+            if weight is not None:
+                value = e.op("mul", value, e.unsqueeze(weight, (1,)))
+        total = value if total is None else e.op("add", total, value)
+    assert total is not None
+    return total
+
+
+def _deform_conv(call: Call) -> Tensor:
+    """Every tap is sampled where its offset says; then a product with the weights."""
+    e, x, w, offsets = call.emitter, call.tensor(0), call.tensor(1), call.tensor(2)
+    bias, mask = call.optional(3), call.optional(4)
+    groups, banks = call.integer("group", 1), call.integer("offset_group", 1)
+    call.integers("kernel_shape", ())
+    if x.rank != 4 or offsets.rank != 4:
+        raise UnsupportedError(f"deformable convolution of {x.type} is not supported")
+    height, width = w.shape[2:]
+    if not isinstance(height, int) or not isinstance(width, int):
+        raise UnsupportedError("weights with a dynamic kernel size are not supported")
+    sizes, points = offsets.shape[2:], element_count(offsets.shape[2:])
+    batch, channels = x.shape[:2]
+    flat = e.reshape(x, (batch, channels, element_count(x.shape[2:])))
+    depth = symbolic.floordiv(channels, banks)
+    columns: list[Tensor] = []
+    for bank in range(banks):
+        part = e.slice(flat, 1, depth * bank, depth)
+        taps: list[Tensor] = []
+        for tap in itertools.product(range(height), range(width)):
+            places = _deform_places(call, offsets, bank, tap, sizes)
+            value = _bilinear(e, part, places, x.shape[2:])
+            if mask is not None:
+                index = (bank * height + tap[0]) * width + tap[1]
+                kept = e.slice(mask, 1, index, 1)
+                value = e.op("mul", value, e.reshape(kept, (batch, 1, points)))
+            taps.append(e.unsqueeze(value, (2,)))
+        columns.append(e.concat(taps, 2))
+    # [N, C, taps, points] against [groups, F / groups, C / groups * taps]
+    each = symbolic.floordiv(channels, groups) * (height * width)
+    gathered = e.reshape(e.concat(columns, 1), (batch, groups, each, points))
+    filters = e.reshape(w, (groups, symbolic.floordiv(w.shape[0], groups), each))
+    result = e.reshape(e.op("matmul", filters, gathered), (batch, w.shape[0], *sizes))
+    if bias is None:
+        return result
+    return e.op("add", result, e.reshape(bias, (*bias.shape, 1, 1)))
+
+
 ROWS: Final[tuple[Row, ...]] = (
     row("Col2Im", _col2im),
+    row("DeformConv", _deform_conv),
     row("GridSample", _grid_sample),
     row("RoiAlign", _roi_align),
 )
