@@ -33,6 +33,7 @@ _ALIASES: Final = {
     "ui8": "u8", "ui16": "u16", "ui32": "u32", "ui64": "u64", "i1": "bool",
 }  # fmt: skip
 _NUMBER_LIMIT: Final = 1024
+_GRAMMAR: Final = "write 2x3xf32=1 2 3 4 5 6, f32=1.5, @file.npy or 2x3xf32=@file.bin"
 _FILE_LIMIT_BYTES: Final = 1 << 40
 
 
@@ -123,22 +124,22 @@ def _parse_type(name: str, value: str) -> DType:
     try:
         return dtypes.parse(_ALIASES.get(name, name))
     except UserError as error:
-        raise InputError(error.message, location=f"'{value}'", hint=error.hint) from error
+        raise InputError(
+            error.message, location=f"'{value}'", hint=error.hint or _GRAMMAR
+        ) from error
 
 
 def _scalar(value: str) -> Array:
-    try:
-        number = float(value)
-    except ValueError as error:
-        raise InputError(
-            "not a tensor",
-            location=f"'{value}'",
-            hint="write 2x3xf32=1 2 3 4 5 6, f32=1.5, @file.npy or 2x3xf32=@file.bin",
-        ) from error
     is_integer = re.fullmatch(r"\s*[+-]?\d+\s*", value) is not None
-    return np.array(
-        int(value) if is_integer else number, np.int32 if is_integer else np.float32
-    )
+    try:
+        with np.errstate(over="ignore"):
+            return (
+                np.array(int(value), np.int32)
+                if is_integer
+                else np.array(_float(value), np.float32)
+            )
+    except (ValueError, OverflowError) as error:
+        raise InputError("not a tensor", location=f"'{value}'", hint=_GRAMMAR) from error
 
 
 def _literal(value: str, text: str, dtype: DType, shape: tuple[int, ...]) -> Array:
@@ -235,7 +236,7 @@ def _format_number(value: object) -> str:
         return str(int(value))
     if isinstance(value, np.integer):
         return str(int(value))
-    return f"{float(cast('np.floating', value)):.6g}"
+    return f"{float(cast('np.floating', value)):.6G}"
 
 
 def compare(
@@ -255,5 +256,5 @@ def compare(
     place = tuple(int(i) for i in np.argwhere(bad)[0])
     return (
         f"result[{index}]: {int(bad.sum())} of {bad.size} elements differ, first at "
-        f"{list(place)}: got {a[place]:.6g}, expected {b[place]:.6g}"
+        f"{list(place)}: got {a[place]:.6G}, expected {b[place]:.6G}"
     )
