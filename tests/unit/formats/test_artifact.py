@@ -1,0 +1,186 @@
+"""Artifacts inside modules: what goes in comes out, damage is an ArchiveError, sources wait."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.plans import dynamic_plan, static_plan
+from tilewright.base.errors import ArchiveError
+from tilewright.formats.artifact import (
+    MANIFEST_ATTRIBUTE,
+    Artifact,
+    Variant,
+    embed,
+    extract,
+    is_artifact,
+    leading_rodata,
+)
+from tilewright.formats.vmfb import (
+    ModuleBuilder,
+    ModuleDef,
+    Rodata,
+    archive_bytes,
+    read_archive,
+)
+
+SOURCES = {"graph": "graph main", "kernel/add": "for i in range(4): …"}
+
+
+def variant(target: str, *features: str) -> Variant:
+    return Variant(
+        target=target,
+        arch="x86_64",
+        features=frozenset(features),
+        format="embedded-elf-x86_64",
+        image=target.encode() * 40,
+        plan=static_plan(),
+    )
+
+
+def artifact(sources: dict[str, str] | None = None) -> Artifact:
+    return Artifact(
+        variants=(variant("v2", "sse2"), variant("v3", "sse2", "avx2")),
+        constants=(bytes(range(16)),),
+        sources=SOURCES if sources is None else sources,
+    )
+
+
+def module_of(made: Artifact, *more: bytes) -> ModuleDef:
+    module = ModuleBuilder("module").finish()
+    rodata = (*leading_rodata(made), *(Rodata(data=data) for data in more))
+    return embed(made, replace(module, rodata=rodata))
+
+
+def with_manifest(module: ModuleDef, **changes: Any) -> ModuleDef:
+    manifest = json.loads(module.attributes[MANIFEST_ATTRIBUTE]) | changes
+    return replace(module, attributes={MANIFEST_ATTRIBUTE: json.dumps(manifest)})
+
+
+def test_an_artifact_comes_back_from_the_bytes_of_an_archive() -> None:
+    made = artifact()
+    again = extract(read_archive(archive_bytes(module_of(made, b"text")), "m.vmfb"))
+    assert [v.target for v in again.variants] == ["v2", "v3"]
+    assert [v.features for v in again.variants] == [v.features for v in made.variants]
+    assert [bytes(v.image) for v in again.variants] == [v.image for v in made.variants]
+    assert [v.plan for v in again.variants] == [static_plan()] * 2
+    assert [bytes(c) for c in again.constants] == list(made.constants)
+    assert again.producer == made.producer
+    assert dict(again.sources) == SOURCES
+    assert len(again.sources) == 2
+
+
+def test_the_same_artifact_gives_the_same_bytes() -> None:
+    assert archive_bytes(module_of(artifact())) == archive_bytes(module_of(artifact()))
+
+
+def test_sources_may_be_left_out() -> None:
+    module = module_of(artifact({}))
+    assert dict(extract(module).sources) == {}
+    assert len(module.rodata) == 3 + 2
+
+
+def test_a_module_without_a_manifest_is_no_artifact() -> None:
+    module = ModuleBuilder("other").finish()
+    assert not is_artifact(module)
+    assert is_artifact(module_of(artifact()))
+    with pytest.raises(
+        ArchiveError, match=r"other\.vmfb: no Tilewright manifest"
+    ) as caught:
+        extract(module, "other.vmfb")
+    assert "virtual machine" in (caught.value.hint or "")
+
+
+def test_a_module_needs_the_segments_that_its_bytecode_uses() -> None:
+    with pytest.raises(ArchiveError, match="lacks the artifact's rodata"):
+        embed(artifact(), ModuleBuilder("module").finish())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": [2, 0]}, "manifest version 2.0, this is tilewright"),
+        ({"version": [1, 9]}, "manifest version 1.9, this is tilewright"),
+        ({"version": []}, "malformed manifest"),
+        ({"version": ["1", "0"]}, "manifest version"),
+        ({"constants": [99]}, "manifest names rodata segment 99"),
+        ({"constants": [-1]}, "manifest names rodata segment -1"),
+        ({"constants": [True]}, "manifest names rodata segment True"),
+        ({"constants": []}, "0 constants, the plan needs 1"),
+        ({"constants": [2, 2]}, "2 constants, the plan needs 1"),
+        ({"constants": 5}, "malformed manifest"),
+        ({"variants": []}, "manifest lists no variant"),
+        ({"variants": [{}]}, "malformed manifest"),
+        ({"variants": [3]}, "malformed manifest"),
+        ({"sources": 99}, "manifest names rodata segment 99"),
+        ({"sources": None}, "manifest names rodata segment None"),
+    ],
+)
+def test_a_damaged_manifest_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArchiveError) as caught:
+        extract(with_manifest(module_of(artifact()), **changes), "m.vmfb")
+    assert str(caught.value).startswith("m.vmfb: ")
+    assert message in str(caught.value)
+
+
+def test_a_plan_of_another_model_is_refused() -> None:
+    odd = replace(variant("v2"), plan=dynamic_plan())
+    with pytest.raises(ArchiveError, match="1 constants, the plan needs 0"):
+        extract(module_of(replace(artifact(), variants=(odd,))))
+
+
+def test_constants_that_are_too_short_are_refused() -> None:
+    with pytest.raises(ArchiveError, match="constant 'w' has 15 bytes, expected 16"):
+        extract(module_of(replace(artifact(), constants=(bytes(15),))))
+
+
+def test_damaged_sources_matter_only_to_who_reads_them() -> None:
+    module = module_of(artifact())
+    for bad in (
+        b"",
+        b"garbage",
+        zlib.compress(b"not json"),
+        zlib.compress(b"[]"),
+        zlib.compress(b'{"a":'),
+    ):
+        damaged = replace(module, rodata=(*module.rodata[:-1], Rodata(data=bad)))
+        found = extract(damaged, "m.vmfb")
+        assert found.variants[0].plan == static_plan()
+        with pytest.raises(ArchiveError, match=r"m\.vmfb: sources are corrupt"):
+            dict(found.sources)
+
+
+@given(st.data())
+def test_damaged_manifest_text_is_refused_or_harmless(data: st.DataObject) -> None:
+    module = module_of(artifact())
+    text = module.attributes[MANIFEST_ATTRIBUTE]
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, min(len(text), start + 8)))
+    text = (
+        text[:start] + data.draw(st.text(alphabet='{}[]",:0123x-', max_size=8)) + text[end:]
+    )
+    try:
+        found = extract(replace(module, attributes={MANIFEST_ATTRIBUTE: text}))
+    except ArchiveError:
+        return
+    assert found.variants
+
+
+def test_every_byte_of_a_small_archive_may_be_wrong() -> None:
+    """Flip every byte: reading and extracting gives an artifact or an ArchiveError."""
+    data = bytearray(archive_bytes(module_of(artifact())))
+    refused = 0
+    for position in range(len(data)):
+        data[position] ^= 0xFF
+        try:
+            extract(read_archive(bytes(data), "m.vmfb"))
+        except ArchiveError:
+            refused += 1
+        data[position] ^= 0xFF
+    assert refused > 1000
