@@ -52,14 +52,16 @@ def targets_here() -> list[Target]:
 class NativeKernel:
     """One kernel, ready to be called."""
 
-    def __init__(self, kernel: Kernel, target: Target | None = None, *, lowered: bool = False):
+    def __init__(
+        self, kernel: Kernel, target: Target | None = None, *, lowered: bool = False
+    ):
         self.target = target or Target.host()
         self.kernel = kernel if lowered else machine.lower(kernel, self.target)
         (self.compiled,) = compile_kernels([self.kernel], self.target)
         self.image = link_executable([self.compiled], "test", self.target)
         self.function = self._load()
 
-    def _load(self):  # noqa: ANN202
+    def _load(self):
         image = parse_image(self.image)
         start, size = image.span
         self.memory = mmap.mmap(-1, size)
@@ -75,7 +77,9 @@ class NativeKernel:
             end = bias + segment.address + segment.memory_bytes
             rights = 1 | (2 if segment.writable else 0) | (4 if segment.executable else 0)
             length = (end - first + 4095) & -4096
-            assert _libc.mprotect(ctypes.c_void_p(first), ctypes.c_size_t(length), rights) == 0
+            assert (
+                _libc.mprotect(ctypes.c_void_p(first), ctypes.c_size_t(length), rights) == 0
+            )
         query = _Query(bias + image.symbols[QUERY_FUNCTION])
         library = query(6, None)
         table = ctypes.c_uint64.from_address(
@@ -157,7 +161,9 @@ def assert_same(
     for position, (got, want) in enumerate(zip(native, expected, strict=True)):
         name = f"parameter {position}"
         if relative and np.issubdtype(want.dtype, np.floating):
-            np.testing.assert_allclose(got, want, rtol=relative, atol=relative, err_msg=name)
+            np.testing.assert_allclose(
+                got, want, rtol=relative, atol=relative, err_msg=name
+            )
         elif want.dtype.kind in "fV":
             with np.errstate(invalid="ignore"):
                 same = (got == want) | ((got != got) & (want != want))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from conformance.ops.test_cases import agree, node_of
 from fakes.native_kernel import NativeKernel, guarded, needs_x86
-
 from tilewright.base import dtypes
 from tilewright.compiler.kernel.independence import is_independent
 from tilewright.compiler.kernel.ir import For, Kernel, LoopKind, Statement, walk
@@ -39,7 +39,7 @@ def with_lanes(kernel: Kernel) -> Kernel:
     return with_body(kernel, map_body(kernel.body, statement=visit))
 
 
-def chosen(row: OpDecl):  # noqa: ANN201
+def chosen(row: OpDecl):
     """One instance per case text: in f32 where there is one."""
     found: dict[str, cases.Case] = {}
     for case in cases.instances(row):
@@ -50,7 +50,7 @@ def chosen(row: OpDecl):  # noqa: ANN201
     return found.values()
 
 
-@pytest.mark.parametrize("lanes", (False, True), ids=("scalar", "lanes"))
+@pytest.mark.parametrize("lanes", [False, True], ids=("scalar", "lanes"))
 @pytest.mark.parametrize(
     "row", [r for r in catalogue.all_ops() if r.cases], ids=lambda r: r.name
 )

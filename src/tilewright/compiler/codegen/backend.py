@@ -57,7 +57,8 @@ def show(backend: Backend, kernel: Kernel, target: Target, name: str) -> str:
     names = [stage.name for stage in stages]
     if name not in names:
         raise UserError(
-            f"backend '{backend.name}' has no stage '{name}'", hint=did_you_mean(name, names)
+            f"backend '{backend.name}' has no stage '{name}'",
+            hint=did_you_mean(name, names),
         )
     product: Any = kernel
     for stage in stages[: names.index(name) + 1]:

@@ -175,7 +175,11 @@ class _Lanes:
             return Store(store.buffer, (index,), combined)
         value = self.value(store.value)
         mask = None if store.mask is None else self.value(store.mask)
-        if value.lanes > 1 or self.mask is not None or (mask is not None and mask.lanes > 1):
+        if (
+            value.lanes > 1
+            or self.mask is not None
+            or (mask is not None and mask.lanes > 1)
+        ):
             raise _NoLanesError
         return Store(store.buffer, (index,), value, mask=mask)
 
@@ -314,9 +318,7 @@ class _Lanes:
         return low + min(reach, 0) >= 0 and high + max(reach, 0) < size
 
 
-def _with_lanes(
-    value: Expression, parts: Sequence[Expression], lanes: int
-) -> Expression:
+def _with_lanes(value: Expression, parts: Sequence[Expression], lanes: int) -> Expression:
     """`value` over vector operands."""
     if isinstance(value, Compare):
         return Compare(value.op, parts[0], parts[1], lanes)

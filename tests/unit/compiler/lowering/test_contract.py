@@ -17,7 +17,7 @@ from tilewright.compiler.lowering.contract import contract
 f32 = dtypes.f32
 
 
-def dot(*, reduction: bool, dtype=f32, product_first: bool = False) -> Kernel:  # noqa: ANN001
+def dot(*, reduction: bool, dtype=f32, product_first: bool = False) -> Kernel:
     b = KernelBuilder("dot")
     x, y = b.parameter("x", dtype, (9,)), b.parameter("y", dtype, (9,))
     out = b.result("out", dtype, (1,))
@@ -33,7 +33,7 @@ def fused(kernel: Kernel) -> int:
     return sum(isinstance(value, Fma) for value in expressions(kernel.body))
 
 
-@pytest.mark.parametrize("product_first", (False, True))
+@pytest.mark.parametrize("product_first", [False, True])
 def test_a_sum_of_products_in_a_reduction_is_fused(product_first):
     kernel = contract(dot(reduction=True, product_first=product_first))
     assert fused(kernel) == 1

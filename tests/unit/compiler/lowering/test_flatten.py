@@ -15,7 +15,7 @@ from tilewright.compiler.lowering.flatten import bounded_variables, flatten, lin
 f32 = dtypes.f32
 
 
-def transposed(m, n):  # noqa: ANN001, ANN201
+def transposed(m, n):
     b = KernelBuilder("transpose")
     x, y = b.parameter("x", f32, (m, n)), b.result("y", f32, (n, m))
     with b.nest((n, m)) as (i, j):

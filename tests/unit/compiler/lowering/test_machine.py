@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from fakes.native_kernel import assert_same, needs_x86
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fakes.native_kernel import assert_same, needs_x86
 from tilewright.base import dtypes
 from tilewright.base.symbolic import Symbol, symbol
 from tilewright.base.target import Target
@@ -36,7 +36,7 @@ KINDS = (LoopKind.SERIAL, LoopKind.UNROLL, LoopKind.VECTOR)
 
 
 @st.composite
-def tiles(draw):  # noqa: ANN001, ANN201
+def tiles(draw):
     """A blocked matrix product with masked edges and loops of random kinds."""
     m, n, k = (draw(st.integers(1, 9)) for _ in range(3))
     rows, columns = draw(st.integers(1, 4)), draw(st.sampled_from([1, 2, 4, 8]))
@@ -44,7 +44,7 @@ def tiles(draw):  # noqa: ANN001, ANN201
     return m, n, k, rows, columns, kinds, draw(st.booleans())
 
 
-def product(case) -> tuple[Kernel, dict[str, int]]:  # noqa: ANN001
+def product(case) -> tuple[Kernel, dict[str, int]]:
     m, n, k, rows, columns, kinds, dynamic = case
     dims = {"M": m, "N": n, "K": k} if dynamic else {}
     extents = [symbol(d, 1) for d in "MNK"] if dynamic else [m, n, k]
@@ -54,7 +54,7 @@ def product(case) -> tuple[Kernel, dict[str, int]]:  # noqa: ANN001
     tile = Buffer("t", f32, (rows, columns), Space.REGISTER)
     names = iter("rstuvw")
 
-    def over(make, reduction=()):  # noqa: ANN001, ANN202
+    def over(make, reduction=()):
         i, j = next(names), next(names)
         body = make(symbol(i), symbol(j))
         inner = For(Symbol(j), columns, body, kinds[1])
@@ -62,14 +62,20 @@ def product(case) -> tuple[Kernel, dict[str, int]]:  # noqa: ANN001
 
     x, y, z = symbol("x"), symbol("y"), symbol("z")
 
-    def inside(i, j):  # noqa: ANN001, ANN202
+    def inside(i, j):
         left = Compare("lt", Index(x * rows + i), Index(big_m))
         right = Compare("lt", Index(y * columns + j), Index(big_n))
         return Binary("and", left, right, dtypes.bool_)
 
-    def step(i, j):  # noqa: ANN001, ANN202
-        left = Load(a, (x * rows + i, z), mask=Compare("lt", Index(x * rows + i), Index(big_m)))
-        right = Load(b, (z, y * columns + j), mask=Compare("lt", Index(y * columns + j), Index(big_n)))
+    def step(i, j):
+        left = Load(
+            a, (x * rows + i, z), mask=Compare("lt", Index(x * rows + i), Index(big_m))
+        )
+        right = Load(
+            b,
+            (z, y * columns + j),
+            mask=Compare("lt", Index(y * columns + j), Index(big_n)),
+        )
         total = Binary("add", Load(tile, (i, j)), Binary("mul", left, right, f32), f32)
         return (Store(tile, (i, j), total),)
 
@@ -81,15 +87,25 @@ def product(case) -> tuple[Kernel, dict[str, int]]:  # noqa: ANN001
     grid_x = (big_m + rows - 1) // rows
     grid_y = (big_n + columns - 1) // columns
     nest = For(Symbol("y"), grid_y, body, LoopKind.GRID_Y)
-    parameters = (Parameter(a, Access.READ), Parameter(b, Access.READ), Parameter(c, Access.WRITE))
+    parameters = (
+        Parameter(a, Access.READ),
+        Parameter(b, Access.READ),
+        Parameter(c, Access.WRITE),
+    )
     symbols = tuple(Symbol(d, 1) for d in "MNK") if dynamic else ()
     return (
-        Kernel("k", parameters, symbols, (tile,), (For(Symbol("x"), grid_x, (nest,), LoopKind.GRID_X),)),
+        Kernel(
+            "k",
+            parameters,
+            symbols,
+            (tile,),
+            (For(Symbol("x"), grid_x, (nest,), LoopKind.GRID_X),),
+        ),
         dims,
     )
 
 
-def arrays_of(case) -> list[np.ndarray]:  # noqa: ANN001
+def arrays_of(case) -> list[np.ndarray]:
     m, n, k = case[:3]
     rng = np.random.default_rng(m * 100 + n * 10 + k)
     integers = [rng.integers(-5, 5, shape) for shape in ((m, k), (k, n), (m, n))]

@@ -36,11 +36,11 @@ OUT = Buffer("out", f32, (16,))
 i = symbol("i", 0, 7)
 
 
-def kernel_of(*body):  # noqa: ANN002, ANN201
+def kernel_of(*body):
     return Kernel("k", (Parameter(OUT, Access.READ_WRITE),), (), (), tuple(body))
 
 
-def simplified(*body):  # noqa: ANN002, ANN201
+def simplified(*body):
     kernel = kernel_of(*body)
     result = simplify(flatten(kernel))
     before, after = np.arange(16, dtype=np.float32), np.arange(16, dtype=np.float32)
@@ -50,22 +50,28 @@ def simplified(*body):  # noqa: ANN002, ANN201
     return result.body
 
 
-def store(at=i, value=1.0):  # noqa: ANN001, ANN201
+def store(at=i, value=1.0):
     return Store(OUT, (at,), Const(value, f32))
 
 
 def test_a_condition_that_always_holds_leaves_its_body():
-    body = simplified(For(Symbol("i"), 8, (If(Compare("lt", Index(i), Index(8)), (store(),)),)))
+    body = simplified(
+        For(Symbol("i"), 8, (If(Compare("lt", Index(i), Index(8)), (store(),)),))
+    )
     assert [type(s) for s in walk(body)] == [For, Store]
 
 
 def test_a_condition_that_never_holds_takes_its_loop_along():
-    body = simplified(For(Symbol("i"), 8, (If(Compare("ge", Index(i), Index(8)), (store(),)),)))
+    body = simplified(
+        For(Symbol("i"), 8, (If(Compare("ge", Index(i), Index(8)), (store(),)),))
+    )
     assert body == ()
 
 
 def test_an_open_condition_stays():
-    body = simplified(For(Symbol("i"), 8, (If(Compare("lt", Index(i), Index(5)), (store(),)),)))
+    body = simplified(
+        For(Symbol("i"), 8, (If(Compare("lt", Index(i), Index(5)), (store(),)),))
+    )
     assert [type(s) for s in walk(body)] == [For, If, Store]
 
 
@@ -90,7 +96,8 @@ def test_conditions_inside_single_step_loops_are_decided_too():
 
 
 @pytest.mark.parametrize(
-    ("limit", "known"), [(16, True), (8, True), (7, None), (1, None), (0, False), (-3, False)]
+    ("limit", "known"),
+    [(16, True), (8, True), (7, None), (1, None), (0, False), (-3, False)],
 )
 def test_masks_are_decided_for_all_lanes_at_once(limit, known):
     mask = Compare("lt", Index(0, i64, 8, 1), Const(limit, i64, 8), 8)

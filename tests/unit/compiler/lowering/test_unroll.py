@@ -42,16 +42,16 @@ i, j, k = symbol("i"), symbol("j"), symbol("k")
 UNROLL, SERIAL = LoopKind.UNROLL, LoopKind.SERIAL
 
 
-def loop(name, extent, *body, kind=UNROLL):  # noqa: ANN001, ANN002, ANN201
+def loop(name, extent, *body, kind=UNROLL):
     return For(Symbol(name), extent, tuple(body), kind)
 
 
-def kernel_of(body, locals_=()) -> Kernel:  # noqa: ANN001
+def kernel_of(body, locals_=()) -> Kernel:
     parameters = (Parameter(X, Access.READ), Parameter(OUT, Access.READ_WRITE))
     return Kernel("k", parameters, (), tuple(locals_), tuple(body))
 
 
-def expanded(*body, locals_=()) -> Kernel:  # noqa: ANN002
+def expanded(*body, locals_=()) -> Kernel:
     kernel = flatten(kernel_of(body, locals_))
     result = unroll(kernel)
     x = np.random.default_rng(0).normal(size=64).astype(np.float32)
@@ -83,7 +83,9 @@ def test_serial_loops_inside_are_copied_and_renamed():
 
 def test_an_extent_may_depend_on_an_expanded_variable():
     result = expanded(
-        loop("i", 3, loop("j", i * 2, Store(OUT, (i * 10 + j,), Load(X, (j,))), kind=SERIAL))
+        loop(
+            "i", 3, loop("j", i * 2, Store(OUT, (i * 10 + j,), Load(X, (j,))), kind=SERIAL)
+        )
     )
     assert [s.extent for s in loops(result.body)] == [2, 4]
 

@@ -39,17 +39,19 @@ AT = Buffer("at", i32, (16,))
 i, v, k = symbol("i"), symbol("v"), symbol("k")
 
 
-def lanes(extent, *body, reduction=False):  # noqa: ANN001, ANN002, ANN201
+def lanes(extent, *body, reduction=False):
     return For(Symbol("v"), extent, tuple(body), LoopKind.VECTOR, reduction)
 
 
-def serial(name, extent, *body, reduction=False):  # noqa: ANN001, ANN002, ANN201
+def serial(name, extent, *body, reduction=False):
     return For(Symbol(name), extent, tuple(body), reduction=reduction)
 
 
-def with_lanes(*body) -> Kernel:  # noqa: ANN002
+def with_lanes(*body) -> Kernel:
     parameters = [Parameter(b, Access.READ) for b in (X, AT)]
-    kernel = Kernel("k", (*parameters, Parameter(OUT, Access.READ_WRITE)), (), (), tuple(body))
+    kernel = Kernel(
+        "k", (*parameters, Parameter(OUT, Access.READ_WRITE)), (), (), tuple(body)
+    )
     result = vectorize(simplify(flatten(kernel)))
     assert not [s for s in loops(result.body) if s.kind is LoopKind.VECTOR]
     rng = np.random.default_rng(0)
@@ -64,23 +66,29 @@ def with_lanes(*body) -> Kernel:  # noqa: ANN002
 
 
 def test_neighbours_become_one_vector_access():
-    result = with_lanes(serial("i", 4, lanes(16, Store(OUT, (i * 16 + v,), Load(X, (i * 16 + v,))))))
+    result = with_lanes(
+        serial("i", 4, lanes(16, Store(OUT, (i * 16 + v,), Load(X, (i * 16 + v,)))))
+    )
     (store,), (load,) = stores(result.body), loads(result.body)
     assert (load.lanes, load.stride) == (16, 1)
     assert (store.value.lanes, store.stride) == (16, 1)
     assert load.indices == store.indices == (symbol("i") * 16,)
 
 
-@pytest.mark.parametrize("stride", (-2, -1, 2, 3))
+@pytest.mark.parametrize("stride", [-2, -1, 2, 3])
 def test_constant_coefficients_become_strides(stride):
     offset = 100
-    result = with_lanes(lanes(8, Store(OUT, (v * stride + offset,), Load(X, (offset - v * stride,)))))
+    result = with_lanes(
+        lanes(8, Store(OUT, (v * stride + offset,), Load(X, (offset - v * stride,))))
+    )
     assert stores(result.body)[0].stride == stride
     assert loads(result.body)[0].stride == -stride
 
 
 def test_uniform_values_are_computed_once_and_splat():
-    value = Binary("mul", Load(X, (v,)), Binary("add", Load(X, (9,)), Const(1.0, f32), f32), f32)
+    value = Binary(
+        "mul", Load(X, (v,)), Binary("add", Load(X, (9,)), Const(1.0, f32), f32), f32
+    )
     result = with_lanes(lanes(8, Store(OUT, (v,), value)))
     product = stores(result.body)[0].value
     assert isinstance(product.right, Splat)
@@ -93,7 +101,10 @@ def test_uniform_stores_of_uniform_values_stay_scalar():
 
 
 def test_conditions_on_the_lane_become_masks():
-    guarded = If(Compare("lt", Index(i * 16 + v), Index(40)), (Store(OUT, (i * 16 + v,), Load(X, (i * 16 + v,))),))
+    guarded = If(
+        Compare("lt", Index(i * 16 + v), Index(40)),
+        (Store(OUT, (i * 16 + v,), Load(X, (i * 16 + v,))),),
+    )
     result = with_lanes(serial("i", 3, lanes(16, guarded)))
     assert not [s for s in walk(result.body) if isinstance(s, If)]
     (store,) = stores(result.body)
@@ -103,14 +114,18 @@ def test_conditions_on_the_lane_become_masks():
 
 
 def test_conditions_that_all_lanes_share_stay_conditions():
-    guarded = If(Compare("lt", Index(i), Index(2)), (Store(OUT, (i * 16 + v,), Load(X, (v,))),))
+    guarded = If(
+        Compare("lt", Index(i), Index(2)), (Store(OUT, (i * 16 + v,), Load(X, (v,))),)
+    )
     result = with_lanes(serial("i", 3, lanes(16, guarded)))
     assert [s for s in walk(result.body) if isinstance(s, If)]
     assert stores(result.body)[0].mask is None
 
 
 def test_nested_conditions_combine_their_masks():
-    inner = If(Compare("gt", Load(X, (v,)), Const(0.0, f32)), (Store(OUT, (v,), Load(X, (v,))),))
+    inner = If(
+        Compare("gt", Load(X, (v,)), Const(0.0, f32)), (Store(OUT, (v,), Load(X, (v,))),)
+    )
     result = with_lanes(lanes(16, If(Compare("lt", Index(v), Index(11)), (inner,))))
     (store,) = stores(result.body)
     assert isinstance(store.mask, Binary)
@@ -134,7 +149,7 @@ def test_loops_inside_stay_loops_of_vectors():
     assert stores(result.body)[0].value.lanes == 16
 
 
-@pytest.mark.parametrize("op", ("add", "mul", "min", "max"))
+@pytest.mark.parametrize("op", ["add", "mul", "min", "max"])
 def test_reductions_combine_lanes_before_the_total(op):
     value = Binary(op, Load(OUT, (3,)), Load(X, (v + 40,)), f32)
     result = with_lanes(lanes(8, Store(OUT, (3,), value), reduction=True))
@@ -172,7 +187,9 @@ def test_lane_dependent_quotients_give_every_lane_its_index():
 
 
 def test_indices_from_memory_are_loaded_as_a_vector():
-    result = with_lanes(lanes(16, Store(OUT, (v,), Load(X, (as_index(Load(AT, (v,))) * 3,)))))
+    result = with_lanes(
+        lanes(16, Store(OUT, (v,), Load(X, (as_index(Load(AT, (v,))) * 3,))))
+    )
     widths = {load.buffer.name: load.lanes for load in loads(result.body)}
     assert widths == {"x": 16, "at": 16}
 
@@ -192,13 +209,20 @@ def test_index_values_ascend_over_the_lanes():
 
 
 def test_a_loop_whose_trip_count_depends_on_the_lane_is_expanded():
-    inner = serial("k", v + 1, Store(OUT, (v,), Binary("add", Load(OUT, (v,)), Load(X, (k,)), f32)))
+    inner = serial(
+        "k", v + 1, Store(OUT, (v,), Binary("add", Load(OUT, (v,)), Load(X, (k,)), f32))
+    )
     result = with_lanes(lanes(4, inner))
     assert loops(result.body)[0].kind is LoopKind.UNROLL
 
 
 def test_lanes_inside_lanes_expand_the_outer_loop():
-    inner = For(Symbol("w"), 8, (Store(OUT, (v * 8 + symbol("w"),), Load(X, (symbol("w"),))),), LoopKind.VECTOR)
+    inner = For(
+        Symbol("w"),
+        8,
+        (Store(OUT, (v * 8 + symbol("w"),), Load(X, (symbol("w"),))),),
+        LoopKind.VECTOR,
+    )
     result = with_lanes(lanes(4, inner))
     (loop,) = loops(result.body)
     assert (loop.kind, loop.extent) == (LoopKind.UNROLL, 4)

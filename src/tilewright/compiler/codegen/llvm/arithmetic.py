@@ -47,13 +47,14 @@ class Abilities:
     @staticmethod
     def of(target: Target) -> Abilities:
         """Those of a target."""
-        other = target.arch != "x86_64"
+        x86 = target.arch == "x86_64"
+        half = {"x86_64": "f16c", "aarch64": "neon", "riscv64": "zfhmin"}[target.arch]
         return Abilities(
             fma=target.has_fma,
-            rounding=other or target.has("sse4.1"),
-            f16c=other or target.has("f16c"),
-            scalef=not other and target.has("avx512f"),
-            masks=not other and target.has("avx512vl") and target.has("avx512bw"),
+            rounding=not x86 or target.has("sse4.1"),
+            f16c=target.has(half),
+            scalef=x86 and target.has("avx512f"),
+            masks=x86 and target.has("avx512vl") and target.has("avx512bw"),
         )
 
 
@@ -97,7 +98,10 @@ class Arithmetic:
         single = pure(type_, f"insertelement {type_} poison, {value}, i64 0", value)
         mask = f"<{lanes} x i32> zeroinitializer"
         return pure(
-            type_, f"shufflevector {single}, {type_} poison, {mask}", single, speculate=False
+            type_,
+            f"shufflevector {single}, {type_} poison, {mask}",
+            single,
+            speculate=False,
         )
 
     def lane(self, value: Value, index: int) -> Value:
@@ -109,7 +113,9 @@ class Arithmetic:
 
     def with_lane(self, value: Value, index: int, item: Value) -> Value:
         """The vector with one lane replaced."""
-        return self.op(value.type, f"insertelement {value}, {item}, i64 {index}", value, item)
+        return self.op(
+            value.type, f"insertelement {value}, {item}, i64 {index}", value, item
+        )
 
     def shuffle(self, left: Value, right: Value | None, order: list[int]) -> Value:
         """Lanes of `left` (then `right`) in a new order."""

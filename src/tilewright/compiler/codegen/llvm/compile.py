@@ -237,9 +237,7 @@ def _compiled(module: KernelModule, code: bytes, seconds: float) -> CompiledKern
     )
 
 
-def link_executable(
-    compiled: Sequence[CompiledKernel], name: str, target: Target
-) -> bytes:
+def link_executable(compiled: Sequence[CompiledKernel], name: str, target: Target) -> bytes:
     """One embedded ELF image that exports `compiled` by ordinal, in their order."""
     exports = [kernel.export for kernel in compiled]
     settings = settings_of(target, Options(opt=0))

@@ -63,7 +63,9 @@ _ROUNDINGS: Final = {
 class Expressions:
     """Turns expressions into operands; owns the memory and index emitters of a function."""
 
-    def __init__(self, writer: FunctionWriter, registers: Registers, target: Target) -> None:
+    def __init__(
+        self, writer: FunctionWriter, registers: Registers, target: Target
+    ) -> None:
         self.writer: FunctionWriter = writer
         self.a: Arithmetic = Arithmetic(writer, Abilities.of(target))
         self.conversions: Conversions = Conversions(self.a)
@@ -253,7 +255,10 @@ class Expressions:
             return prefix
         dtype = node.left.dtype
         if dtype.is_float:
-            left, right = self._wide(node.left, node.lanes), self._wide(node.right, node.lanes)
+            left, right = (
+                self._wide(node.left, node.lanes),
+                self._wide(node.right, node.lanes),
+            )
             return self.a.compare(f"fcmp {_ORDERED[node.op]}", left, right)
         left = self._operand(node.left, node.lanes)
         right = self._operand(node.right, node.lanes)
@@ -311,9 +316,7 @@ class Expressions:
         if node.dtype.is_float:
             return self._float_binary(node.op, left, right)
         blank = Const(0, node.dtype)
-        return self._integer_binary(
-            Binary(node.op, blank, blank, node.dtype), left, right
-        )
+        return self._integer_binary(Binary(node.op, blank, blank, node.dtype), left, right)
 
 
 def _uniform(value: Expression) -> Dim | None:

@@ -65,9 +65,7 @@ def emit_kernel(kernel: Kernel, target: Target) -> KernelModule:
     declarations = function.writer.declarations.values()
     head = [line for line in declarations if not line.startswith("!")]
     tail = [line for line in declarations if line.startswith("!")]
-    text = "\n".join(
-        [header, *function.globals, *head, signature, *body, "}", *tail, ""]
-    )
+    text = "\n".join([header, *function.globals, *head, signature, *body, "}", *tail, ""])
     digest = hashlib.sha256(text.encode()).hexdigest()[:24]
     symbol = f"tw_{digest}"
     return KernelModule(
@@ -108,7 +106,9 @@ class _Function:
         base = Value(f"%{struct}", "ptr")
         if offset == 0:
             return base
-        return self.writer.pure("ptr", f"getelementptr i8, ptr %{struct}, i64 {offset}", base)
+        return self.writer.pure(
+            "ptr", f"getelementptr i8, ptr %{struct}, i64 {offset}", base
+        )
 
     def _read(self, address: Value, type_: str, align: int) -> Value:
         return self.writer.pure(type_, f"load {type_}, {address}, align {align}", address)

@@ -89,9 +89,7 @@ class Helpers:
             return helper.name
         name = f"{helper.name}.{mangle(scalar, lanes)}"
         if name not in self.writer.declarations:
-            self.writer.declarations[name] = self._wrapper_text(
-                helper, name, type_, count
-            )
+            self.writer.declarations[name] = self._wrapper_text(helper, name, type_, count)
         return name
 
     def _wrapper_text(self, helper: Helper, name: str, type_: str, count: int) -> str:
@@ -162,7 +160,7 @@ class Helpers:
 
 
 def _reduce_exactly(a: Arithmetic, x: Value) -> tuple[Value, Value, Value]:
-    """x = n pi/2 + r + low for 2**26 < |x| < infinity: n mod 4, then the parts of the rest.
+    """X = n pi/2 + r + low for 2**26 < |x| < infinity: n mod 4, then the parts of the rest.
 
     The mantissa times 192 bits of 2/pi, taken from where multiples of 4 have gone.
     Source: Payne and Hanek, Radian Reduction for Trigonometric Functions, 1983.

@@ -233,7 +233,9 @@ class Indices:
             offset = self._induction(frame, by)
         else:
             counter = self.symbols[frame.name]
-            offset = self.writer.pure("i64", f"mul i64 {by.text}, {counter.text}", by, counter)
+            offset = self.writer.pure(
+                "i64", f"mul i64 {by.text}, {counter.text}", by, counter
+            )
         return self.writer.pure(
             "ptr", f"getelementptr {unit}, {address}, {offset}", address, offset
         )

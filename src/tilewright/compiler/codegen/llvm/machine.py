@@ -25,9 +25,7 @@ def _initialize() -> None:
 
 
 @functools.cache
-def target_machine(
-    *, triple: str, cpu: str, features: str, opt: int
-) -> llvm.TargetMachine:
+def target_machine(*, triple: str, cpu: str, features: str, opt: int) -> llvm.TargetMachine:
     """The machine that code is made for.  Raises: TargetError when LLVM lacks it."""
     _initialize()
     try:
@@ -41,7 +39,9 @@ def target_machine(
             abiname=_ABI_NAMES.get(triple.partition("-")[0], ""),
         )
     except RuntimeError as error:
-        raise TargetError(f"LLVM has no target '{triple}' with CPU '{cpu}': {error}") from error
+        raise TargetError(
+            f"LLVM has no target '{triple}' with CPU '{cpu}': {error}"
+        ) from error
 
 
 def _parse(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:

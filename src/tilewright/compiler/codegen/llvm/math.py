@@ -80,7 +80,9 @@ class Math:
         return self.a.bitcast(x, f"i{self._table(x).bits}")
 
     def _float(self, bits: Value) -> Value:
-        return self.a.bitcast(bits, "float" if split_type(bits.type)[0] == "i32" else "double")
+        return self.a.bitcast(
+            bits, "float" if split_type(bits.type)[0] == "i32" else "double"
+        )
 
     def _copy_sign(self, magnitude: Value, sign: Value) -> Value:
         return self.a.intrinsic("copysign", magnitude, sign)
@@ -103,7 +105,7 @@ class Math:
 
     def _scale(self, y: Value, n: Value, shifted: Value) -> Value:
         """`y * 2**n` with one rounding, for n of any finite result."""
-        scalar, lanes = split_type(y.type)
+        _scalar, lanes = split_type(y.type)
         t = self._table(y)
         if self.a.can.scalef and lanes * t.bits == 512:
             return self._scalef(y, n)
@@ -188,7 +190,7 @@ class Math:
     # --- logarithm and powers --------------------------------------------------------------
 
     def _mantissa(self, x: Value) -> tuple[Value, Value]:
-        """f and e with x = (1 + f) * 2**e, sqrt(1/2) <= 1 + f < sqrt(2), for finite x > 0."""
+        """F and e with x = (1 + f) * 2**e, sqrt(1/2) <= 1 + f < sqrt(2), for finite x > 0."""
         a, t = self.a, self._table(x)
         tiny = a.compare("fcmp olt", x, a.float(x, t.least_normal))
         lift = t.mantissa + 1
@@ -207,7 +209,7 @@ class Math:
 
     def log(self, x: Value) -> Value:
         """Natural logarithm: log(1 + f) + e ln2."""
-        a, t = self.a, self._table(x)
+        _a, t = self.a, self._table(x)
         f, e = self._mantissa(x)
         result = self._log_f32(f, e, t) if t.bits == 32 else self._log_f64(f, e, t)
         return self._log_special(x, result)
@@ -245,7 +247,7 @@ class Math:
         return self.a.div(self.a.float(x, 1.0), self.a.intrinsic("sqrt", x))
 
     def constant_power(self, x: Value, exponent: float) -> Value | None:
-        """x ** exponent by products or a root; None when that does not apply."""
+        """X ** exponent by products or a root; None when that does not apply."""
         a = self.a
         if exponent == 0.5:
             root = a.add(a.intrinsic("sqrt", x), a.float(x, 0.0))
@@ -259,7 +261,7 @@ class Math:
         return result if exponent > 0 else a.div(a.float(x, 1.0), result)
 
     def power(self, x: Value, y: Value) -> Value:
-        """x ** y as e**(y log|x|), the product in twice the precision; signs and special cases."""
+        """X ** y as e**(y log|x|), the product in twice the precision; signs and special cases."""
         a = self.a
         scalar, _ = split_type(x.type)
         size = a.absolute(x)
@@ -319,7 +321,7 @@ class Math:
         return self._sum(whole, a.add(rest, low))
 
     def _product(self, x: Value, y: Value) -> tuple[Value, Value]:
-        """x * y and its rounding error, of f64."""
+        """X * y and its rounding error, of f64."""
         a = self.a
         product = a.mul(x, y)
         if a.can.fma:
@@ -331,14 +333,14 @@ class Math:
         return product, a.add(error, a.mul(x_low, y_low))
 
     def _halves(self, x: Value) -> tuple[Value, Value]:
-        """x as the sum of two numbers of at most 26 bits."""
+        """X as the sum of two numbers of at most 26 bits."""
         a = self.a
         wide = a.mul(x, a.float(x, 2.0**27 + 1))
         high = a.sub(wide, a.sub(wide, x))
         return high, a.sub(x, high)
 
     def _sum(self, x: Value, y: Value) -> tuple[Value, Value]:
-        """x + y and its rounding error."""
+        """X + y and its rounding error."""
         a = self.a
         total = a.add(x, y)
         part = a.sub(total, x)
@@ -357,11 +359,15 @@ class Math:
             "and", a.compare("fcmp olt", x, zero), a.compare("fcmp one", x, bottom)
         )
         # An infinite exponent counts as even; of NaN `whole` is false and the result NaN anyway.
-        undefined = a.binary("and", negative, a.compare("icmp eq", whole, a.integer(whole, 0)))
+        undefined = a.binary(
+            "and", negative, a.compare("icmp eq", whole, a.integer(whole, 0))
+        )
         result = a.select(undefined, a.float(x, math.nan), result)
         endless = a.compare("fcmp oeq", a.absolute(y), infinity)
         unit = a.compare("fcmp oeq", a.absolute(x), one)
-        trivial = a.binary("or", a.compare("fcmp oeq", y, zero), a.binary("and", unit, endless))
+        trivial = a.binary(
+            "or", a.compare("fcmp oeq", y, zero), a.binary("and", unit, endless)
+        )
         trivial = a.binary("or", trivial, a.compare("fcmp oeq", x, one))
         return a.select(trivial, one, result)
 

@@ -132,7 +132,9 @@ class Memory:
         )
         return self.a.select(condition, address, spare)
 
-    def _load_vector(self, buffer: Buffer, dim: Dim, lanes: int, mask: Value | None) -> Value:
+    def _load_vector(
+        self, buffer: Buffer, dim: Dim, lanes: int, mask: Value | None
+    ) -> Value:
         type_ = memory_type(buffer.dtype, lanes)
         address = self.address(buffer, dim)
         align = buffer.dtype.itemsize
@@ -173,7 +175,9 @@ class Memory:
             begin = min(window, span - lanes)
             wide = self._load_vector(node.buffer, dim + begin, lanes, None)
             order = list(range(lanes))
-            for lane in range(-(-window // stride), min(lanes, -(-(window + lanes) // stride))):
+            for lane in range(
+                -(-window // stride), min(lanes, -(-(window + lanes) // stride))
+            ):
                 order[lane] = lane * stride - begin + (0 if result is None else lanes)
             if result is None:
                 result = self.a.shuffle(wide, None, order)
@@ -183,7 +187,7 @@ class Memory:
         return result
 
     def _widen(self, value: Value, lanes: int) -> Value:
-        scalar, count = split_type(value.type)
+        _scalar, count = split_type(value.type)
         if count == 1:
             return self.a.splat(value, lanes)
         if count == lanes:

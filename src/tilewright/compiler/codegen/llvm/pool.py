@@ -77,7 +77,9 @@ class WorkerPool:
         self.processes.clear()
 
     def _start(self, slot: int) -> subprocess.Popen[bytes]:
-        roots = [str(Path(__file__).resolve().parents[4])]  # not the façade: it stands above
+        roots = [
+            str(Path(__file__).resolve().parents[4])
+        ]  # not the façade: it stands above
         code = f"import sys; sys.path[:0] = {roots!r}; from {_MODULE} import main; main()"
         process = subprocess.Popen(
             [sys.executable, "-c", code],

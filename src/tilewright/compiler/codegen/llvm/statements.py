@@ -104,15 +104,17 @@ class Statements:
         last = scope.block
         last.lines.extend(scope.latch)
         last.lines.append(f"{counter.text}.next = add nuw nsw i64 {counter.text}, 1")
-        header.phis.append(_phi(f"{counter.text}", "i64", before, "0", last, f"{counter.text}.next"))
+        header.phis.append(
+            _phi(f"{counter.text}", "i64", before, "0", last, f"{counter.text}.next")
+        )
         for name, type_, first, following in frame.phis:
             header.phis.append(_phi(name, type_, before, first, last, following))
         for slot in slots:
             phi, first, end = phis[slot], firsts[slot], memory.slots[slot]
-            header.phis.append(
-                _phi(phi.text, phi.type, before, first.text, last, end.text)
-            )
-        last.lines.append(f"%again{counter.text[2:]} = icmp slt i64 {counter.text}.next, {extent.text}")
+            header.phis.append(_phi(phi.text, phi.type, before, first.text, last, end.text))
+        last.lines.append(
+            f"%again{counter.text[2:]} = icmp slt i64 {counter.text}.next, {extent.text}"
+        )
         following_block = writer.block("done")
         last.terminator = (
             f"br i1 %again{counter.text[2:]}, label %{header.label}, "

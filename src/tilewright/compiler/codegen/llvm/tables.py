@@ -170,7 +170,10 @@ F64: Final = Table(
 
 TABLES: Final = {"float": F32, "double": F64}
 
-TWO_THIRDS: Final = (float.fromhex("0x1.5555555555555p-1"), float.fromhex("0x1.5555555555555p-55"))
+TWO_THIRDS: Final = (
+    float.fromhex("0x1.5555555555555p-1"),
+    float.fromhex("0x1.5555555555555p-55"),
+)
 LN2_PARTS: Final = (
     float.fromhex("0x1.62e42fefap-1"),
     float.fromhex("0x1.cf79abc9e3b3ap-40"),

@@ -8,6 +8,7 @@ Started by `pool`; talks over its standard input and output and to nobody else.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -59,10 +60,8 @@ def main() -> None:
     # Nothing else may write into the replies.
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    try:
+    with contextlib.suppress(EOFError, BrokenPipeError):
         _serve(sys.stdin.buffer, replies)
-    except (EOFError, BrokenPipeError):
-        pass
 
 
 if __name__ == "__main__":

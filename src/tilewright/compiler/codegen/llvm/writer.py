@@ -80,7 +80,9 @@ class FunctionWriter:
 
     # --- instructions ----------------------------------------------------------------------
 
-    def pure(self, type_: str, text: str, *operands: Value, speculate: bool = True) -> Value:
+    def pure(
+        self, type_: str, text: str, *operands: Value, speculate: bool = True
+    ) -> Value:
         """A pure instruction, shared with equal ones and hoisted as far as its operands go.
 
         Args:
@@ -122,7 +124,9 @@ class FunctionWriter:
         """An instruction without a result."""
         self.scopes[-1].block.lines.append(text)
 
-    def call(self, type_: str, function: str, *operands: Value, speculate: bool = True) -> Value:
+    def call(
+        self, type_: str, function: str, *operands: Value, speculate: bool = True
+    ) -> Value:
         """A pure call of an intrinsic, declared on first use."""
         self.declare(type_, function, *(o.type for o in operands))
         arguments = ", ".join(map(str, operands))

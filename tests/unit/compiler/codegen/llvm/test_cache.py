@@ -31,7 +31,10 @@ def test_what_was_put_is_found_again(cache):
 
 
 def test_keys_depend_on_every_part_and_on_their_borders():
-    keys = {ObjectCache.key(*parts) for parts in (("ab", "c"), ("a", "bc"), ("abc",), ("c", "ab"))}
+    keys = {
+        ObjectCache.key(*parts)
+        for parts in (("ab", "c"), ("a", "bc"), ("abc",), ("c", "ab"))
+    }
     assert len(keys) == 4
 
 

@@ -13,6 +13,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Symbol, symbol
 from tilewright.base.target import Target
+from tilewright.compiler.codegen import show
 from tilewright.compiler.codegen.llvm import (
     LlvmBackend,
     ObjectCache,
@@ -21,7 +22,6 @@ from tilewright.compiler.codegen.llvm import (
     link_executable,
     pool,
 )
-from tilewright.compiler.codegen import show
 from tilewright.compiler.codegen.llvm import compile as compile_module
 from tilewright.compiler.kernel.ir import (
     Access,
@@ -48,7 +48,9 @@ def scaled(name: str, factor: float, target: Target = HOST, op: str = "exp") -> 
     x, y = Buffer("x", dtypes.f32, (64,)), Buffer("y", dtypes.f32, (64,))
     i, v = symbol("i"), symbol("v")
     place = (i * 8 + v,)
-    value = Binary("mul", Unary(op, Load(x, place), dtypes.f32), Const(factor, dtypes.f32), dtypes.f32)
+    value = Binary(
+        "mul", Unary(op, Load(x, place), dtypes.f32), Const(factor, dtypes.f32), dtypes.f32
+    )
     vector = For(Symbol("v"), 8, (Store(y, place, value),), LoopKind.VECTOR)
     kernel = Kernel(
         name, (Parameter(x, Access.READ), Parameter(y, Access.WRITE)), (), (),
@@ -66,7 +68,9 @@ def test_kernels_come_back_in_order_with_their_own_names():
 
 
 def test_equal_kernels_share_one_object():
-    first, other, same = compile_kernels([scaled("b", 2), scaled("a", 3), scaled("c", 2)], HOST)
+    first, other, same = compile_kernels(
+        [scaled("b", 2), scaled("a", 3), scaled("c", 2)], HOST
+    )
     assert first.export.function == same.export.function != other.export.function
     assert first.object_bytes is same.object_bytes
     image = parse_image(link_executable([first, other, same], "three", HOST))
@@ -203,8 +207,8 @@ def test_local_memory_of_unknown_size_is_refused_by_name():
         compile_kernels([machine.lower(kernel, HOST)], HOST)
 
 
-@pytest.mark.parametrize("name", ("aarch64", "riscv64", "x86_64-v2", "x86_64-v4"))
-@pytest.mark.parametrize("op", ("exp", "sin", "erf", "sqrt"))
+@pytest.mark.parametrize("name", ["aarch64", "riscv64", "x86_64-v2", "x86_64-v4"])
+@pytest.mark.parametrize("op", ["exp", "sin", "erf", "sqrt"])
 def test_other_targets_produce_executables(name, op):
     target = Target.parse(name)
     compiled = compile_kernels([scaled("k", 2, target, op)], target)
@@ -235,6 +239,8 @@ def test_code_of_wide_vector_targets_uses_wide_registers():
     x, y = Buffer("x", dtypes.f32, (64,)), Buffer("y", dtypes.f32, (64,))
     v = symbol("v")
     body = (For(Symbol("v"), 64, (Store(y, (v,), Load(x, (v,))),), LoopKind.VECTOR),)
-    kernel = Kernel("k", (Parameter(x, Access.READ), Parameter(y, Access.WRITE)), (), (), body)
+    kernel = Kernel(
+        "k", (Parameter(x, Access.READ), Parameter(y, Access.WRITE)), (), (), body
+    )
     (compiled,) = compile_kernels([machine.lower(kernel, target)], target)
     assert "zmm" in assembly_text(compiled.llvm_ir, target)

@@ -11,8 +11,8 @@ import struct
 
 import numpy as np
 import pytest
-from fakes.native_kernel import NativeKernel, needs_x86, targets_here
 
+from fakes.native_kernel import NativeKernel, needs_x86, targets_here
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Symbol, symbol
@@ -40,7 +40,9 @@ Wide = np.longdouble
 MANTISSA = {dtypes.f32: (23, -126), dtypes.f64: (52, -1022)}
 
 
-def function(op: str, dtype: DType, lanes: int, operands: int, target: Target) -> NativeKernel:
+def function(
+    op: str, dtype: DType, lanes: int, operands: int, target: Target
+) -> NativeKernel:
     buffers = [Buffer(f"x{n}", dtype, (COUNT,)) for n in range(operands)]
     out = Buffer("out", dtype, (COUNT,))
     place = (symbol("i") * lanes + symbol("v"),)
@@ -57,8 +59,27 @@ def function(op: str, dtype: DType, lanes: int, operands: int, target: Target) -
 
 def edges(dtype: DType) -> np.ndarray:
     info = np.finfo(dtype.numpy)
-    plain = [0.0, 1.0, 0.5, 2.0, 3.0, 2.5, math.pi, math.pi / 2, 88.72284, 709.78, 103.97, 745.1]
-    plain += [float(info.max), float(info.tiny), float(info.smallest_subnormal), 1e8, 1.0000001e8]
+    plain = [
+        0.0,
+        1.0,
+        0.5,
+        2.0,
+        3.0,
+        2.5,
+        math.pi,
+        math.pi / 2,
+        88.72284,
+        709.78,
+        103.97,
+        745.1,
+    ]
+    plain += [
+        float(info.max),
+        float(info.tiny),
+        float(info.smallest_subnormal),
+        1e8,
+        1.0000001e8,
+    ]
     plain += [math.inf, math.nan, 0.92, 0.9999999, 1.0000001, 4.0, 6.0, 9.1]
     both = np.array([*plain, *(-x for x in plain)])
     with np.errstate(over="ignore"):
@@ -96,7 +117,9 @@ def ulps(got: np.ndarray, want: np.ndarray, dtype: DType) -> np.ndarray:
     return np.where(np.isnan(distance) | (special & ~equal & ~near), np.inf, distance)
 
 
-def check(got: np.ndarray, want: np.ndarray, dtype: DType, limit: float, *args: np.ndarray) -> None:
+def check(
+    got: np.ndarray, want: np.ndarray, dtype: DType, limit: float, *args: np.ndarray
+) -> None:
     error = ulps(got, want, dtype)
     worst = int(np.argmax(error))
     inputs = [float(a[worst]) for a in args]
@@ -125,7 +148,7 @@ UNARY = {
 
 
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
-@pytest.mark.parametrize("dtype", (dtypes.f32, dtypes.f64), ids=str)
+@pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64], ids=str)
 @pytest.mark.parametrize("op", UNARY)
 def test_a_function_is_accurate_everywhere(op, dtype, target):
     reference, limit = UNARY[op]
@@ -151,7 +174,7 @@ def test_f32_functions_hold_at_every_exponent(op):
     check(got, want, dtypes.f32, limit, x)
 
 
-@pytest.mark.parametrize("op", ("sin", "cos"))
+@pytest.mark.parametrize("op", ["sin", "cos"])
 def test_huge_angles_are_reduced_exactly(op):
     """Multiples of pi/2 to the last bit: the hard cases of the reduction."""
     rng = np.random.default_rng(3)
@@ -231,7 +254,7 @@ def pairs(dtype: DType) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
-@pytest.mark.parametrize("dtype", (dtypes.f32, dtypes.f64), ids=str)
+@pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64], ids=str)
 def test_powers_are_accurate(dtype, target):
     x, y = pairs(dtype)
     with np.errstate(all="ignore"):
@@ -243,8 +266,8 @@ def test_powers_are_accurate(dtype, target):
 
 
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
-@pytest.mark.parametrize("dtype", (dtypes.f32, dtypes.f64), ids=str)
-@pytest.mark.parametrize("op", ("mod", "floormod"))
+@pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64], ids=str)
+@pytest.mark.parametrize("op", ["mod", "floormod"])
 def test_remainders_are_exact(op, dtype, target):
     x, y = pairs(dtype)
     with np.errstate(all="ignore"):
@@ -257,8 +280,8 @@ def test_remainders_are_exact(op, dtype, target):
     np.testing.assert_array_equal(np.signbit(got[zeros]), np.signbit(want[zeros]))
 
 
-@pytest.mark.parametrize("dtype", (dtypes.f32, dtypes.f64), ids=str)
-@pytest.mark.parametrize("op", ("min", "max"))
+@pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64], ids=str)
+@pytest.mark.parametrize("op", ["min", "max"])
 def test_extremes_keep_nan_from_either_side(op, dtype):
     x, y = pairs(dtype)
     got = np.zeros_like(x)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fakes.native_kernel import assert_same, needs_x86, targets_here
 
+from fakes.native_kernel import assert_same, needs_x86, targets_here
 from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Dim, Symbol, symbol
 from tilewright.compiler.codegen.llvm.function import emit_kernel
@@ -37,15 +37,15 @@ f32, i32 = dtypes.f32, dtypes.i32
 i, j, v = symbol("i"), symbol("j"), symbol("v")
 
 
-def loop(name: str, extent: Dim, *body: Statement, kind=LoopKind.SERIAL, reduction=False):  # noqa: ANN001, ANN201
+def loop(name: str, extent: Dim, *body: Statement, kind=LoopKind.SERIAL, reduction=False):
     return For(Symbol(name), extent, tuple(body), kind, reduction)
 
 
-def lanes(extent: int, *body: Statement, name: str = "v"):  # noqa: ANN201
+def lanes(extent: int, *body: Statement, name: str = "v"):
     return loop(name, extent, *body, kind=LoopKind.VECTOR)
 
 
-def kernel_of(buffers, body, locals_=(), dims=()):  # noqa: ANN001, ANN201
+def kernel_of(buffers, body, locals_=(), dims=()):
     *inputs, output = buffers
     parameters = [Parameter(b, Access.READ) for b in inputs]
     return Kernel(
@@ -54,13 +54,15 @@ def kernel_of(buffers, body, locals_=(), dims=()):  # noqa: ANN001, ANN201
     )  # fmt: skip
 
 
-def numbers(count: int, dtype=f32) -> np.ndarray:  # noqa: ANN001
+def numbers(count: int, dtype=f32) -> np.ndarray:
     return np.random.default_rng(count).integers(-99, 99, count).astype(dtype.numpy)
 
 
-@pytest.mark.parametrize("dtype", (dtypes.bool_, dtypes.i8, dtypes.f16, f32, dtypes.f64), ids=str)
-@pytest.mark.parametrize("stride", (-3, -1, 0, 1, 2, 3, 4, 5, 8))
-@pytest.mark.parametrize("count", (1, 4, 12, 16))
+@pytest.mark.parametrize(
+    "dtype", [dtypes.bool_, dtypes.i8, dtypes.f16, f32, dtypes.f64], ids=str
+)
+@pytest.mark.parametrize("stride", [-3, -1, 0, 1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("count", [1, 4, 12, 16])
 def test_a_strided_vector_load_stays_inside_the_buffer(stride, count, dtype):
     span = abs(stride) * (count - 1) + 1
     x, out = Buffer("x", dtype, (span,)), Buffer("out", dtype, (count,))
@@ -69,8 +71,8 @@ def test_a_strided_vector_load_stays_inside_the_buffer(stride, count, dtype):
     assert_same(kernel_of((x, out), (body,)), [numbers(span, dtype), numbers(count, dtype)])
 
 
-@pytest.mark.parametrize("stride", (-3, -1, 1, 2, 5))
-@pytest.mark.parametrize("count", (3, 16))
+@pytest.mark.parametrize("stride", [-3, -1, 1, 2, 5])
+@pytest.mark.parametrize("count", [3, 16])
 def test_a_strided_vector_store_leaves_the_gaps_alone(stride, count):
     span = abs(stride) * (count - 1) + 1
     x, out = Buffer("x", f32, (count,)), Buffer("out", f32, (span,))
@@ -80,8 +82,10 @@ def test_a_strided_vector_store_leaves_the_gaps_alone(stride, count):
 
 
 @pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
-@pytest.mark.parametrize("dtype", (dtypes.bool_, dtypes.i8, dtypes.bf16, f32, dtypes.i64), ids=str)
-@pytest.mark.parametrize("stride", (-1, 0, 1, 2, 3))
+@pytest.mark.parametrize(
+    "dtype", [dtypes.bool_, dtypes.i8, dtypes.bf16, f32, dtypes.i64], ids=str
+)
+@pytest.mark.parametrize("stride", [-1, 0, 1, 2, 3])
 def test_a_masked_tail_touches_no_memory_beyond_the_end(stride, dtype, target):
     count, step = 21, max(1, abs(stride))
     x, out = Buffer("x", dtype, (count * step,)), Buffer("out", dtype, (count,))
@@ -103,7 +107,7 @@ def test_a_mask_from_data_selects_lanes():
     assert_same(kernel, [numbers(48), numbers(48)])
 
 
-@pytest.mark.parametrize("count", (1, 5, 16))
+@pytest.mark.parametrize("count", [1, 5, 16])
 def test_gathered_indices_may_come_from_memory(count):
     x, at = Buffer("x", f32, (50,)), Buffer("at", i32, (count,))
     out = Buffer("out", f32, (count,))
@@ -125,14 +129,18 @@ def test_a_masked_gather_reads_only_where_the_mask_is_set():
 
 
 def test_scattered_stores_reach_their_places():
-    x, at, out = Buffer("x", f32, (16,)), Buffer("at", i32, (16,)), Buffer("out", f32, (40,))
+    x, at, out = (
+        Buffer("x", f32, (16,)),
+        Buffer("at", i32, (16,)),
+        Buffer("out", f32, (40,)),
+    )
     index = as_index(Load(at, (v,)))
     positions = np.random.default_rng(2).permutation(40)[:16].astype(np.int32)
     kernel = kernel_of((x, at, out), (lanes(16, Store(out, (index,), Load(x, (v,)))),))
     assert_same(kernel, [numbers(16), positions, numbers(40)])
 
 
-@pytest.mark.parametrize("divisor", (2, 3, 4, 7))
+@pytest.mark.parametrize("divisor", [2, 3, 4, 7])
 def test_indices_with_quotients_and_remainders_of_the_lane(divisor):
     x, out = Buffer("x", f32, (64,)), Buffer("out", f32, (48,))
     place = i * 16 + v
@@ -156,7 +164,11 @@ def test_a_symbolic_row_stride_gathers_columns():
 def test_a_scalar_masked_load_reads_zero_and_touches_nothing():
     x, out = Buffer("x", f32, (5,)), Buffer("out", f32, (9,))
     inside = Compare("lt", Index(i), Index(5))
-    body = loop("i", 9, Store(out, (i,), Load(x, (i * 100,), mask=Compare("lt", Index(i), Index(1)))))
+    body = loop(
+        "i",
+        9,
+        Store(out, (i,), Load(x, (i * 100,), mask=Compare("lt", Index(i), Index(1)))),
+    )
     assert_same(kernel_of((x, out), (body,)), [numbers(5), numbers(9)])
     body = loop("i", 9, Store(out, (i,), Load(x, (i,), mask=inside)))
     assert_same(kernel_of((x, out), (body,)), [numbers(5), numbers(9)])
@@ -210,7 +222,7 @@ def test_registers_survive_loops_and_conditionals():
     assert_same(kernel_of((x, out), body, (total,)), [numbers(10), numbers(2)])
 
 
-@pytest.mark.parametrize("size", (0, 1, 6))
+@pytest.mark.parametrize("size", [0, 1, 6])
 def test_registers_keep_their_value_when_a_loop_does_not_run(size):
     n = symbol("n", 0)
     x, out = Buffer("x", f32, (n,)), Buffer("out", f32, (1,))
@@ -279,7 +291,12 @@ def test_register_accumulators_of_an_unrolled_tile_need_no_memory():
     add = Binary("add", Load(r, (j, v)), Load(x, (i, j * 4 + v)), f32)
     body = (
         loop("j", 3, lanes(4, Store(r, (j, v), Const(0.0, f32))), kind=unroll),
-        loop("i", 16, loop("j", 3, lanes(4, Store(r, (j, v), add)), kind=unroll), reduction=True),
+        loop(
+            "i",
+            16,
+            loop("j", 3, lanes(4, Store(r, (j, v), add)), kind=unroll),
+            reduction=True,
+        ),
         loop("j", 3, lanes(4, Store(out, (j * 4 + v,), Load(r, (j, v)))), kind=unroll),
     )
     kernel = kernel_of((x, out), body, (r,))
