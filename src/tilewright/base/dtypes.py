@@ -193,12 +193,17 @@ def parse(name: str) -> DType:
     return found
 
 
+def find_numpy(dtype: np.dtype[np.generic] | type) -> DType | None:
+    """The row of a numpy dtype in native byte order, None if it has none."""
+    return _BY_NUMPY.get(np.dtype(dtype))
+
+
 def from_numpy(dtype: np.dtype[np.generic] | type) -> DType:
     """The row of a numpy dtype (native byte order).
 
     Raises: UserError for object, string, complex and other types without a row.
     """
-    found = _BY_NUMPY.get(np.dtype(dtype))
+    found = find_numpy(dtype)
     if found is None:
         raise UserError(f"numpy type '{np.dtype(dtype)}' has no tensor data type")
     return found

@@ -26,6 +26,7 @@ from tilewright.runtime.graph_executor.tensors import (
     Array,
     as_bits,
     describe,
+    describe_array,
     in_order,
 )
 from tilewright.runtime.loaders.embedded_elf import LoadedExecutable
@@ -182,7 +183,7 @@ class GraphExecutor:
         if given.dtype != entry.dtype.numpy and given.ndim == len(entry.shape):
             hint = f"convert it with .astype('{entry.dtype.numpy}')"
         return InputError(
-            f"got {describe(given.dtype, given.shape)}, expected {wanted}",
+            f"got {describe_array(given)}, expected {wanted}",
             location=f"input '{self.input_names[index]}'",
             hint=hint,
         )

@@ -10,7 +10,12 @@ import numpy as np
 
 from tilewright.base.errors import InputError
 from tilewright.formats.plan import HostCall, Step, resolve_attribute
-from tilewright.runtime.graph_executor.tensors import Array, TensorType, describe
+from tilewright.runtime.graph_executor.tensors import (
+    Array,
+    TensorType,
+    describe,
+    describe_array,
+)
 
 # (op, attributes, operands with None for absent ones) -> results
 HostFunction = Callable[
@@ -70,8 +75,7 @@ class BoundHostCall:
         for result, target, (dtype, shape) in zip(results, targets, types, strict=True):
             if result.shape != shape or result.dtype != dtype.numpy:
                 raise InputError(
-                    f"got {describe(result.dtype, result.shape)}, "
-                    f"expected {describe(dtype, shape)}",
+                    f"got {describe_array(result)}, expected {describe(dtype, shape)}",
                     location=where,
                     hint="the values of an input decide a shape that was compiled in",
                 )

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
@@ -52,6 +53,13 @@ def in_order(array: Array) -> Array:
     return np.asarray(array, order="C")
 
 
-def describe(dtype: object, shape: Sequence[object]) -> str:
+def describe(dtype: DType, shape: Sequence[object]) -> str:
     """`f32[2, 3]`."""
     return f"{dtype}[{', '.join(map(str, shape))}]"
+
+
+def describe_array(array: Array) -> str:
+    """`f32[2, 3]`; types that tensors cannot have go by numpy's name."""
+    dtype = dtypes.find_numpy(array.dtype)
+    name = array.dtype.str if dtype is None else dtype.name
+    return f"{name}[{', '.join(map(str, array.shape))}]"
