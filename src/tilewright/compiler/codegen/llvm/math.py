@@ -2,7 +2,7 @@
 
 Accuracy (tests measure it): exp 1 ulp, log 2, tanh, erf, sigmoid 4, sin and cos 2 at any size of the
 argument, pow 2; NaN, infinities, zeros of both signs and denormals as in IEEE 754.  Rare arguments
-(huge angles, large `fmod` quotients) go to functions of `helpers`, behind a branch.  Called by
+(huge angles, large `fmod` quotients) go to functions of `rare_cases`, behind a branch.  Called by
 expressions.
 """
 
@@ -14,7 +14,7 @@ from typing import Final, final
 
 from tilewright.base.errors import InternalError
 from tilewright.compiler.codegen.llvm.arithmetic import Arithmetic
-from tilewright.compiler.codegen.llvm.helpers import Helpers
+from tilewright.compiler.codegen.llvm.rare_cases import RareCases
 from tilewright.compiler.codegen.llvm.tables import (
     F64,
     HALF_PI_PARTS,
@@ -43,7 +43,7 @@ class Math:
 
     def __init__(self, arithmetic: Arithmetic) -> None:
         self.a: Arithmetic = arithmetic
-        self.helpers: Helpers = Helpers(arithmetic)
+        self.rare: RareCases = RareCases(arithmetic)
 
     def unary(self, op: str, x: Value) -> Value:
         """`op(x)`."""
@@ -208,7 +208,7 @@ class Math:
         return f, e
 
     def log(self, x: Value) -> Value:
-        """Natural logarithm: log(1 + f) + e ln2."""
+        """The natural logarithm as log(1 + f) + e ln2."""
         _a, t = self.a, self._table(x)
         f, e = self._mantissa(x)
         result = self._log_f32(f, e, t) if t.bits == 32 else self._log_f64(f, e, t)
@@ -373,8 +373,8 @@ class Math:
 
     def integer_power(self, x: Value, y: Value, *, signed: bool) -> Value:
         """`x ** y` of integers, wrapping; negative exponents truncate."""
-        return self.helpers.each_lane(
-            self.helpers.integer_power(split_type(x.type)[0], signed=signed), x, y
+        return self.rare.each_lane(
+            self.rare.integer_power(split_type(x.type)[0], signed=signed), x, y
         )
 
     # --- angles ----------------------------------------------------------------------------
@@ -399,7 +399,11 @@ class Math:
             quadrant, r, low = self._reduce(x)
         usual = self.quarter(quadrant, r, low, turn=turn)
         large = a.compare("fcmp ogt", a.absolute(x), a.float(x, LARGE_ANGLE))
-        return self.helpers.large_angle(large, usual, x, turn=turn, math=self)
+
+        def quarter(a: Arithmetic, quadrant: Value, r: Value, low: Value) -> Value:
+            return Math(a).quarter(quadrant, r, low, turn=turn)
+
+        return self.rare.large_angle(large, usual, x, turn=turn, quarter=quarter)
 
     def _reduce(self, x: Value) -> tuple[Value, Value, Value]:
         """f64 x = n pi/2 + r + low: n as integer bits, then the two parts of the rest."""
@@ -447,7 +451,7 @@ class Math:
         a = self.a
         scalar, _ = split_type(x.type)
         if scalar == "double":
-            return self.helpers.each_lane(self.helpers.float_rest(), x, y)
+            return self.rare.each_lane(self.rare.float_rest(), x, y)
         wide_x, wide_y = a.convert("fpext", x, "double"), a.convert("fpext", y, "double")
         quotient = a.rounded("trunc", a.div(wide_x, wide_y))
         # Exact: both factors have 24 bits.
@@ -457,7 +461,7 @@ class Math:
         bounded = a.compare("fcmp olt", a.absolute(y), a.float(y, math.inf))
         small = a.binary("and", small, bounded)
         large = a.binary("xor", small, a.integer(small, 1))
-        return self.helpers.cold(large, usual, self.helpers.float_rest(), x, y)
+        return self.rare.cold(large, usual, self.rare.float_rest(), x, y)
 
     def floor_rest(self, x: Value, y: Value) -> Value:
         """The remainder with the sign of the divisor."""

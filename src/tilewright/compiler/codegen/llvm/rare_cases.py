@@ -6,16 +6,17 @@ must not slow the usual case down.  Called by `math`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from tilewright.compiler.codegen.llvm.arithmetic import Arithmetic
 from tilewright.compiler.codegen.llvm.tables import HALF_PI, TWO_OVER_PI_WORDS
 from tilewright.compiler.codegen.llvm.types import Value, mangle, number, split_type
 from tilewright.compiler.codegen.llvm.writer import FunctionWriter
 
-if TYPE_CHECKING:  # `math` owns a `Helpers`; only the annotation looks back
-    from tilewright.compiler.codegen.llvm.math import Math
+# (arithmetic, quadrant, the two parts of the rest) to the sine or cosine
+Quarter = Callable[[Arithmetic, Value, Value, Value], Value]
 
 _ATTRIBUTES: Final = 'nounwind noinline "no-builtins"'
 _UNLIKELY: Final = "!prof !0"
@@ -24,7 +25,7 @@ _METADATA: Final = '!0 = !{!"branch_weights", i32 1, i32 100000}'
 
 @final
 @dataclass(frozen=True, slots=True)
-class Helper:
+class RareCase:
     """A private function on scalars of one type."""
 
     name: str
@@ -32,8 +33,8 @@ class Helper:
 
 
 @final
-class Helpers:
-    """Defines helpers on first use and emits their calls."""
+class RareCases:
+    """Defines the functions on first use and emits their calls."""
 
     def __init__(self, arithmetic: Arithmetic) -> None:
         self.a: Arithmetic = arithmetic
@@ -41,18 +42,18 @@ class Helpers:
 
     # --- calls -----------------------------------------------------------------------------
 
-    def each_lane(self, helper: Helper, *operands: Value) -> Value:
-        """The helper applied to every lane."""
+    def each_lane(self, case: RareCase, *operands: Value) -> Value:
+        """The function applied to every lane."""
         type_ = operands[0].type
-        text = f"call {type_} @{self._wrapper(helper, type_, len(operands))}"
+        text = f"call {type_} @{self._wrapper(case, type_, len(operands))}"
         return self.a.op(type_, f"{text}({', '.join(map(str, operands))})", *operands)
 
     def cold(
-        self, condition: Value, usual: Value, helper: Helper, *operands: Value
+        self, condition: Value, usual: Value, case: RareCase, *operands: Value
     ) -> Value:
-        """`usual`; where the condition holds in some lane, the helper's results in those lanes."""
+        """`usual`; where the condition holds in some lane, its exact results in those lanes."""
         writer = self.writer
-        name = self._wrapper(helper, usual.type, len(operands))
+        name = self._wrapper(case, usual.type, len(operands))
         before = writer.scope.block
         some = self._any(condition)
         rare = writer.block("cold")
@@ -82,17 +83,17 @@ class Helpers:
         bits = self.a.op(f"i{lanes}", f"bitcast {mask} to i{lanes}", mask)
         return self.a.compare("icmp ne", bits, self.a.integer(bits, 0))
 
-    def _wrapper(self, helper: Helper, type_: str, count: int) -> str:
-        """A function that applies the helper lane by lane, converting where the types differ."""
+    def _wrapper(self, case: RareCase, type_: str, count: int) -> str:
+        """A function that applies the case lane by lane, converting where the types differ."""
         scalar, lanes = split_type(type_)
-        if scalar == helper.scalar and lanes == 1:
-            return helper.name
-        name = f"{helper.name}.{mangle(scalar, lanes)}"
+        if scalar == case.scalar and lanes == 1:
+            return case.name
+        name = f"{case.name}.{mangle(scalar, lanes)}"
         if name not in self.writer.declarations:
-            self.writer.declarations[name] = self._wrapper_text(helper, name, type_, count)
+            self.writer.declarations[name] = self._wrapper_text(case, name, type_, count)
         return name
 
-    def _wrapper_text(self, helper: Helper, name: str, type_: str, count: int) -> str:
+    def _wrapper_text(self, case: RareCase, name: str, type_: str, count: int) -> str:
         scalar, lanes = split_type(type_)
         writer = FunctionWriter()
         a = Arithmetic(writer, self.a.can)
@@ -100,11 +101,11 @@ class Helpers:
         result = Value("poison", type_)
         for lane in range(lanes):
             items = [a.lane(p, lane) for p in parameters]
-            if scalar != helper.scalar:
-                items = [a.convert("fpext", item, helper.scalar) for item in items]
-            call = f"call {helper.scalar} @{helper.name}({', '.join(map(str, items))})"
-            item = writer.here(helper.scalar, call)
-            if scalar != helper.scalar:
+            if scalar != case.scalar:
+                items = [a.convert("fpext", item, case.scalar) for item in items]
+            call = f"call {case.scalar} @{case.name}({', '.join(map(str, items))})"
+            item = writer.here(case.scalar, call)
+            if scalar != case.scalar:
                 item = a.convert("fptrunc", item, scalar)
             result = item if lanes == 1 else a.with_lane(result, lane, item)
         writer.scope.block.terminator = f"ret {result}"
@@ -112,35 +113,35 @@ class Helpers:
 
     # --- remainder and powers --------------------------------------------------------------
 
-    def float_rest(self) -> Helper:
+    def float_rest(self) -> RareCase:
         """The exact remainder of f64."""
         if "tw_fmod" not in self.writer.declarations:
             for name, last in (("umax", "i64"), ("umin", "i64"), ("ctlz", "i1")):
                 self.writer.declare("i64", f"llvm.{name}.i64", "i64", last)
             self.writer.declarations["tw_fmod"] = _FMOD
-        return Helper("tw_fmod", "double")
+        return RareCase("tw_fmod", "double")
 
-    def integer_power(self, scalar: str, *, signed: bool) -> Helper:
+    def integer_power(self, scalar: str, *, signed: bool) -> RareCase:
         """`x ** y` of integers."""
         name = f"tw_power_{'s' if signed else 'u'}{scalar[1:]}"
         text = _POWER.replace("NAME", name).replace("INT", scalar)
         text = text.replace("NEGATIVE", "%negative.signed" if signed else "false")
         self.writer.declarations.setdefault(name, text)
-        return Helper(name, scalar)
+        return RareCase(name, scalar)
 
     # --- huge angles -----------------------------------------------------------------------
 
     def large_angle(
-        self, condition: Value, usual: Value, x: Value, *, turn: int, math: Math
+        self, condition: Value, usual: Value, x: Value, *, turn: int, quarter: Quarter
     ) -> Value:
         """`usual`, with sines (or cosines, turn 1) of huge arguments put right."""
         name = f"tw_circular_{turn}"
         if name not in self.writer.declarations:
             self.writer.declarations[name] = ""  # the place before what it uses
-            self.writer.declarations[name] = self._circular_text(name, turn, math)
-        return self.cold(condition, usual, Helper(name, "double"), x)
+            self.writer.declarations[name] = self._circular_text(name, quarter)
+        return self.cold(condition, usual, RareCase(name, "double"), x)
 
-    def _circular_text(self, name: str, turn: int, math: Math) -> str:
+    def _circular_text(self, name: str, quarter: Quarter) -> str:
         words = ", ".join(f"i64 {_signed(word)}" for word in TWO_OVER_PI_WORDS)
         count = len(TWO_OVER_PI_WORDS)
         self.writer.declarations["tw_two_over_pi"] = (
@@ -151,7 +152,7 @@ class Helpers:
         a = Arithmetic(writer, self.a.can)
         x = Value("%x0", "double")
         quadrant, r, low = _reduce_exactly(a, x)
-        value = type(math)(a).quarter(quadrant, r, low, turn=turn)
+        value = quarter(a, quadrant, r, low)
         known = a.compare("fcmp olt", a.absolute(x), a.float(x, float("inf")))
         writer.scope.block.terminator = (
             f"ret {a.select(known, value, a.float(x, float('nan')))}"
