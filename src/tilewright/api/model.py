@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import final
 
 from tilewright.api.load import run_reference
+from tilewright.base import knobs
 from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.errors import UserError
 from tilewright.base.host import usable_cores
@@ -46,12 +47,13 @@ def compile(  # noqa: A001 - the verb users expect: tilewright.compile
 
     Args:
         model: path of an ONNX file, its bytes, an `onnx.ModelProto`, or a `Graph`.
-        target: `"host"` (default), `"x86_64 -mcpu=znver4"`, or a `Target`.
+        target: `"host"`, `"x86_64 -mcpu=znver4"`, or a `Target`; default: `TILEWRIGHT_TARGET`,
+            else the host.
         levels: make code for several x86-64 levels (`("v2", "v3", "v4")`) instead; the best one
             the machine has is picked at load.
         opt_level: 0 = every op its own kernel, 1 = fusion, 2 = everything.
         threads: threads a call may use; default: the cores this process may use.
-        jobs: processes that generate code; default the same.
+        jobs: processes that generate code; default: `TILEWRIGHT_JOBS`, else those cores.
         input_shapes: shapes by input name; strings name dynamic dimensions.
         cache: reuse machine code of earlier compilations (`TILEWRIGHT_CACHE_DIR`).
         progress: watches the phases.
@@ -63,7 +65,7 @@ def compile(  # noqa: A001 - the verb users expect: tilewright.compile
         targets=resolve_targets(target, levels),
         opt_level=opt_level,
         threads=threads or usable_cores(),
-        jobs=jobs or usable_cores(),
+        jobs=jobs or knobs.JOBS.get() or usable_cores(),
         cache=ObjectCache.default() if cache else None,
         input_shapes=input_shapes,
     )
@@ -79,7 +81,7 @@ def resolve_targets(
     if isinstance(target, Target):
         base = target
     else:
-        base = Target.host() if target in (None, "host") else Target.parse(target or "")
+        base = Target.parse(knobs.TARGET.get() if target is None else target)
     if not levels:
         return (base,)
     if base.arch != "x86_64":

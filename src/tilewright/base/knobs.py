@@ -161,11 +161,15 @@ def override(**values: object) -> Generator[None]:
 
 
 def unknown_variables() -> tuple[str, ...]:
-    """Variables that start with `TILEWRIGHT_` but name no knob, each with a suggestion."""
+    """Variables that start with `TILEWRIGHT_` but name no knob, each with a suggestion.
+
+    `TILEWRIGHT_TEST_…` belongs to the tests.
+    """
     known = {knob.variable for knob in TABLE.values()}
     found: list[str] = []
     for variable in sorted(os.environ):
-        if variable.startswith(PREFIX) and variable not in known:
+        ours = variable.startswith(PREFIX) and not variable.startswith(f"{PREFIX}TEST_")
+        if ours and variable not in known:
             hint = did_you_mean(variable, known)
             found.append(variable if hint is None else f"{variable} ({hint})")
     return tuple(found)

@@ -1,17 +1,21 @@
 """The command line: one verb per file, loaded when it is asked for.
 
 `tilewright --help` lists the verbs without importing any of them.  Errors of users are printed
-as `error: …` with exit code 1; Ctrl-C exits with 130 and leaves nothing half-written.
+as `error: …` with exit code 1 (and a traceback if `TILEWRIGHT_DEBUG` is set); Ctrl-C exits with
+130 and leaves nothing half-written.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from typing import Final, cast, final
+import warnings
+from typing import Final, TextIO, cast, final
 
 import click
 
+from tilewright.base import knobs
+from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import TilewrightError
 from tilewright.base.version import VERSION
 
@@ -55,15 +59,21 @@ def root() -> None:
 
 def main() -> None:
     """The entry point of the `tilewright` command."""
+    warnings.showwarning = _show_warning
+    for variable in knobs.unknown_variables():
+        _say("warning:", "yellow", f"no setting is called {variable}")
     try:
-        root(standalone_mode=False)
+        # What a verb passes to `Exit` comes back as a number.
+        sys.exit(root(standalone_mode=False))
     except click.exceptions.Abort:
         sys.exit(130)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except TilewrightError as error:
-        click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
+        if knobs.DEBUG.get():
+            raise
+        _say("error:", "red", str(error))
         for line in getattr(error, "__notes__", ()):
             click.echo(line, err=True)
         sys.exit(1)
@@ -72,3 +82,23 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.exit(0)
+
+
+def _say(word: str, colour: str, text: str) -> None:
+    click.echo(f"{click.style(word, fg=colour, bold=True)} {text}", err=True)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Warnings of ours in the form of errors; others as Python shows them."""
+    if issubclass(category, TilewrightWarning):
+        _say("warning:", "yellow", str(message))
+    else:
+        text = warnings.formatwarning(message, category, filename, lineno, line)
+        (file or sys.stderr).write(text)

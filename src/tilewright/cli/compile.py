@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def command(  # noqa: PLR0913 - one parameter per option
     model: Path,
     output: Path | None,
-    target: str,
+    target: str | None,
     levels: str | None,
     opt_level: int,
     threads: int | None,

@@ -58,8 +58,7 @@ def compile_options(command: Command) -> Command:
         ),
         click.option(
             "--target",
-            default="host",
-            show_default=True,
+            show_default="host",
             metavar="TEXT",
             help="For example 'x86_64 -mcpu=znver4' or 'aarch64'.",
         ),

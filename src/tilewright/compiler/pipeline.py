@@ -35,7 +35,7 @@ from tilewright.compiler.lowering import machine
 from tilewright.compiler.lowering.build_kernel import build_kernel, can_build
 from tilewright.compiler.lowering.promote_scratch import promote_scratch
 from tilewright.compiler.packaging.archive import Part
-from tilewright.compiler.passes import PassContext, run_passes
+from tilewright.compiler.passes import PassContext, instruments_of_knobs, run_passes
 from tilewright.compiler.program import memory
 from tilewright.compiler.program.build import Lowered, build_program
 from tilewright.compiler.program.emit_plan import emit_plan
@@ -184,7 +184,9 @@ def compile_model(
 
 def optimize(graph: Graph, options: CompileOptions) -> None:
     """Run every pass over the graph, in order and in place."""
-    context = options.context or PassContext(opt_level=options.opt_level)
+    context = options.context or PassContext(
+        opt_level=options.opt_level, instruments=instruments_of_knobs()
+    )
     target = options.targets[0]
 
     def panel(m: Dim, n: Dim, k: Dim, dtype: DType) -> int:

@@ -13,6 +13,7 @@ from tilewright.compiler.passes.instruments import (
     DumpInstrument,
     TimingInstrument,
     VerifyInstrument,
+    instruments_of_knobs,
 )
 from tilewright.compiler.passes.rewriting import (
     Emitter,
@@ -36,6 +37,7 @@ __all__ = [
     "TimingInstrument",
     "VerifyInstrument",
     "apply_rules",
+    "instruments_of_knobs",
     "merge_rules",
     "run_passes",
 ]

@@ -6,15 +6,17 @@ graph.  The pipeline decides which are on; passes know nothing of them.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
+from tilewright.base import knobs
 from tilewright.base.text import format_duration
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.text import ArrayHashes, to_text
 from tilewright.compiler.graph.verifier import verify
-from tilewright.compiler.passes.contract import GraphPass, PassResult
+from tilewright.compiler.passes.contract import GraphPass, Instrument, PassResult
 
 
 @final
@@ -107,3 +109,34 @@ class VerifyInstrument:
         """Verify what the pass made."""
         if result.modified:
             verify(graph)
+
+
+@final
+class _PrintedTimes:
+    """Writes the time of every pass to standard error as it ends."""
+
+    def before(self, graph_pass: GraphPass, graph: Graph) -> None:
+        """Nothing to do."""
+
+    def after(
+        self,
+        graph_pass: GraphPass,
+        graph: Graph,  # noqa: ARG002 - protocol
+        result: PassResult,
+        duration_ns: int,
+    ) -> None:
+        """Write one line."""
+        note = "" if result.modified else "  (no change)"
+        time = format_duration(duration_ns)
+        sys.stderr.write(f"{graph_pass.name:24}  {time:>10}{note}\n")
+
+
+def instruments_of_knobs() -> tuple[Instrument, ...]:
+    """The watchers that `TILEWRIGHT_DUMP_DIR`, `_VERIFY` and `_TIMING` ask for."""
+    folder = knobs.DUMP_DIR.get()
+    found: list[Instrument] = [] if folder is None else [DumpInstrument(folder)]
+    if knobs.VERIFY.get():
+        found.append(VerifyInstrument())
+    if knobs.TIMING.get():
+        found.append(_PrintedTimes())
+    return tuple(found)

@@ -9,9 +9,13 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
+from tilewright.base import knobs
+
 
 def _find_extension() -> ModuleType | None:
     """The C core; one that was built but cannot be loaded is an error, not a reason to be slow."""
+    if not knobs.NATIVE.get():
+        return None
     try:
         return import_module("tilewright.runtime._native")
     except ModuleNotFoundError:
