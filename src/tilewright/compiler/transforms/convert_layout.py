@@ -157,8 +157,16 @@ def _as_channels_last(value: Value, rank: int, emit: Emitter) -> Value | None:
     moves_nothing = long_axes == sorted(long_axes)
     known = is_constant(value) or splat_of(value) is not None
     if not known and not moves_nothing:
-        return None
+        return _moved_already(padded, perm, emit)
     return emit.op("transpose", [padded], {"perm": perm})
+
+
+def _moved_already(value: Value, perm: tuple[int, ...], emit: Emitter) -> Value | None:
+    """The same data in channels-last order, where some other op asked for it before."""
+    for user in emit.edit.users(value):
+        if user.op == "transpose" and ints(user, "perm") == perm:
+            return user.result
+    return None
 
 
 def sink_elementwise(node: Node, emit: Emitter) -> Value | None:

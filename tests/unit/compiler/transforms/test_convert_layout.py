@@ -100,7 +100,7 @@ def test_the_models_own_transposes_cancel():
             f"%y: {SAME} = add(%d, %x)",
         ),
     )
-    assert ops(graph) == ["transpose", "conv", "layer_norm", "transpose", "add"]
+    assert ops(graph) == ["transpose", "conv", "layer_norm", "add", "transpose"]
 
 
 def test_one_dimensional_convolutions_become_flat_images():
@@ -159,6 +159,11 @@ def test_a_gate_per_channel_is_reshaped_not_moved():
 def test_real_data_in_the_other_order_is_not_moved_for_an_addition():
     graph = run(L, net(C1, f"%y: {SAME} = add(%a, %z)", extra=f", %z: {SAME}"))
     assert ops(graph) == ["transpose", "conv", "transpose", "add"]
+
+
+def test_data_that_a_convolution_moved_anyway_is_used_for_a_residual():
+    graph = run(L, net(C1, f"%y: {SAME} = add(%x, %a)"))
+    assert ops(graph) == ["transpose", "conv", "add", "transpose"]
 
 
 def test_flattening_across_channels_keeps_the_transpose():
