@@ -1,0 +1,41 @@
+"""What a file that is no artifact says."""
+
+from pathlib import Path
+
+import pytest
+
+import tilewright as tw
+from tilewright.base.errors import ArchiveError
+from tilewright.formats.vmfb import ModuleBuilder, write_archive
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "none.vmfb"
+    with pytest.raises(ArchiveError) as caught:
+        tw.load(path)
+    assert str(caught.value) == f"{path}: cannot read the file: No such file or directory"
+
+
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "empty.vmfb"
+    path.touch()
+    with pytest.raises(ArchiveError, match=r"empty\.vmfb: "):
+        tw.load(path)
+
+
+def test_bytes_that_are_no_archive_say_where_they_stop_making_sense(tmp_path: Path) -> None:
+    path = tmp_path / "bad.vmfb"
+    path.write_bytes(b"12345678" * 10)
+    with pytest.raises(ArchiveError) as caught:
+        tw.load(path)
+    assert str(caught.value) == (
+        f"{path}: tables at byte 4 needs 875770417 bytes, the data has 80"
+    )
+
+
+def test_a_truncated_artifact_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "half.vmfb"
+    write_archive(ModuleBuilder("module").finish(), path)
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(ArchiveError, match=r"half\.vmfb: "):
+        tw.load(path)

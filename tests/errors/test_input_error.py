@@ -1,0 +1,74 @@
+"""What a call with the wrong tensors says: which input, what it got, what it wanted."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+import tilewright as tw
+from tilewright.base.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def model() -> tw.Model:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]>'
+        "g (float[N,3] data, float[3] scale) => (y) { y = Mul (data, scale) }"
+    )
+    return tw.compile(proto)
+
+
+GOOD = np.zeros((2, 3), np.float32)
+SCALE = np.zeros(3, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((), "got 0 inputs, expected 2: data, scale"),
+        ((GOOD,), "got 1 inputs, expected 2: data, scale"),
+        ((GOOD, SCALE, SCALE), "got 3 inputs, expected 2: data, scale"),
+        (
+            (GOOD.astype(np.float64), SCALE),
+            (
+                "input 'data': got f64[2, 3], expected f32[N, 3] with N = 2\n"
+                "hint: convert it with .astype('float32')"
+            ),
+        ),
+        (
+            (GOOD, np.zeros(4, np.float32)),
+            "input 'scale': got f32[4], expected f32[3]",
+        ),
+        ((GOOD[0], SCALE), "input 'data': got f32[3], expected f32[N, 3]"),
+        (
+            (np.zeros((0, 3), np.float32), SCALE),
+            "input 'data': dimension 'N' (axis 0) is 0, expected at least 1",
+        ),
+        (("text", SCALE), "got str, expected an array"),
+        ((object(), SCALE), "got object, expected an array"),
+        (([[1.0], [1.0, 2.0]], SCALE), "got list, expected an array"),
+    ],
+)
+def test_a_call_that_does_not_fit_names_the_input(
+    model: tw.Model, arguments: tuple[object, ...], text: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        model(*arguments)
+    assert str(caught.value) == text
+
+
+def test_unknown_and_missing_names_are_listed(model: tw.Model) -> None:
+    with pytest.raises(InputError) as caught:
+        model(data=GOOD, scael=SCALE)
+    assert str(caught.value) == (
+        "there is no further input 'scael'\nhint: did you mean 'scale'?"
+    )
+    with pytest.raises(InputError) as caught:
+        model(data=GOOD)
+    assert str(caught.value) == "inputs ['scale'] are missing"
+    with pytest.raises(InputError) as caught:
+        model(GOOD, data=GOOD)
+    assert str(caught.value) == (
+        "there is no further input 'data'\nhint: did you mean 'data'?"
+    )

@@ -1,0 +1,56 @@
+"""What a model that cannot be compiled says: everything at once, in the model's terms."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+import tilewright as tw
+from tilewright.base.errors import ModelError
+
+
+def model(body: str) -> onnx.ModelProto:
+    head = '<ir_version: 10, opset_import: ["" : 21]>'
+    return onnx.parser.parse_model(head + body)
+
+
+def test_all_unsupported_ops_are_reported_together() -> None:
+    made = model("""
+        g (float[2,3] x) => (y) {
+            [first] a = Softmacks (x)
+            [second] b = Reluu (a)
+            y = Add (a, b)
+        }
+    """)
+    with pytest.raises(ModelError) as caught:
+        tw.compile(made)
+    assert str(caught.value).splitlines()[:3] == [
+        "<proto>: 2 problems in the model",
+        "  Softmacks 'first': op 'Softmacks' is not supported",
+        "  Reluu 'second': op 'Reluu' is not supported",
+    ]
+    assert "'Softmax'" in (caught.value.hint or "")
+
+
+def test_shapes_that_do_not_fit_name_the_node() -> None:
+    made = model("g (float[2,3] x, float[4] w) => (y) { [sum] y = Add (x, w) }")
+    with pytest.raises(ModelError) as caught:
+        tw.compile(made)
+    assert str(caught.value).splitlines()[0] == (
+        "<proto>: node 'sum' (Add): shapes [2, 3] and [4] do not broadcast"
+    )
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "none.onnx"
+    with pytest.raises(ModelError) as caught:
+        tw.compile(path)
+    assert str(caught.value) == f"{path}: no such file"
+
+
+def test_bytes_that_are_no_model_are_refused() -> None:
+    with pytest.raises(ModelError) as caught:
+        tw.compile(b"garbage")
+    assert str(caught.value) == (
+        "<bytes>: is not an ONNX model: its bytes are not a valid protobuf"
+    )
