@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, OpSchema, TensorType
 
 
@@ -104,6 +105,7 @@ class Graph:
     """Inputs, nodes in topological order, outputs.  Regions of control flow are graphs too.
 
     The dimension symbols of a graph are those that occur in the types of its inputs.
+    `equalities` are pairs of sizes that the nodes take to be equal without proof; a run checks them.
     """
 
     name: str = "main"
@@ -111,6 +113,7 @@ class Graph:
     nodes: list[Node] = field(default_factory=list[Node])
     outputs: list[Value] = field(default_factory=list[Value])
     output_names: list[str] = field(default_factory=list[str])
+    equalities: tuple[tuple[Dim, Dim], ...] = ()
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)

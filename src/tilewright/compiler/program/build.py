@@ -75,6 +75,7 @@ class _Builder:
             dims=_find_dims(self.graph),
             kernels=tuple(self.kernels),
             steps=tuple(self.steps),
+            equalities=self.graph.equalities,
         )
 
     def _input(self, value: Value) -> tuple[str, Entry]:
@@ -195,8 +196,9 @@ def _find_dims(graph: Graph) -> tuple[Dimension, ...]:
         for axis, dim in enumerate(value.type.shape):
             name = _bare_symbol(dim)
             if name is not None:
-                minimum = max(bounds(dim)[0] or 0, 0)
-                found.setdefault(name, Dimension(name, index, axis, minimum))
+                low, high = bounds(dim)
+                place = Dimension(name, index, axis, max(low or 0, 0), high)
+                found.setdefault(name, place)
     wanted = {s.name for v in graph.values() for d in v.type.shape for s in symbols(d)}
     missing = sorted(wanted - set(found))
     if missing:

@@ -34,6 +34,7 @@ def emit_plan(program: Program) -> form.Plan:
         entries=tuple(table.entries),
         steps=steps,
         arena_bytes=program.arena_bytes,
+        equalities=program.equalities,
     )
 
 

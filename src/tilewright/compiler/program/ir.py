@@ -96,7 +96,10 @@ Step = Dispatch | Copy | HostCall
 @final
 @dataclass(slots=True, eq=False)
 class Program:
-    """A whole model; `dims` says where a call finds the value of each symbol."""
+    """A whole model; `dims` says where a call finds the value of each symbol.
+
+    `equalities` are pairs of sizes that the kernels take to be equal without proof.
+    """
 
     name: str
     inputs: tuple[tuple[str, Entry], ...]
@@ -107,6 +110,7 @@ class Program:
     arena_bytes: int = -1
     weights_bytes: int = 0
     storages: tuple[Storage, ...] = field(default=())
+    equalities: tuple[tuple[Dim, Dim], ...] = ()
 
 
 def operands_of(step: Step) -> tuple[Entry, ...]:

@@ -39,6 +39,7 @@ def assign(program: Program) -> Program:
         kernels=program.kernels,
         steps=steps,
         storages=_collect(program, steps),
+        equalities=program.equalities,
     )
     program.weights_bytes = _place_constants(program.storages)
     transients = [s for s in program.storages if s.kind == "transient"]

@@ -140,7 +140,8 @@ def _extension(plan: Plan) -> dict[str, object]:
         "name": plan.name,
         "inputs": [list(row) for row in plan.inputs],
         "outputs": [list(row) for row in plan.outputs],
-        "dims": [[d.name, d.input, d.axis, d.minimum] for d in plan.dims],
+        "dims": [[d.name, d.input, d.axis, d.minimum, d.maximum] for d in plan.dims],
+        "equalities": [[_dim(a), _dim(b)] for a, b in plan.equalities],
         "arena_bytes": plan.arena_bytes,
         "storages": [
             [s.kind, _dim(s.size_bytes), s.first, s.last, s.offset_bytes, s.name]
@@ -224,8 +225,10 @@ def _decode(members: Mapping[str, object]) -> Plan:
         inputs=_named(members["inputs"]),
         outputs=_named(members["outputs"]),
         dims=tuple(
-            Dimension(_text(n), _number(i), _number(a), _number(m))
-            for n, i, a, m in cast("list[list[object]]", members["dims"])
+            Dimension(
+                _text(n), _number(i), _number(a), _number(low), _optional_number(high)
+            )
+            for n, i, a, low, high in cast("list[list[object]]", members["dims"])
         ),
         storages=tuple(
             Storage(_text(k), _read_dim(s), _number(f), _number(t), _number(o), _text(n))
@@ -237,6 +240,10 @@ def _decode(members: Mapping[str, object]) -> Plan:
         ),
         steps=tuple(_decode_step(s) for s in steps),
         arena_bytes=_number(members["arena_bytes"]),
+        equalities=tuple(
+            (_read_dim(a), _read_dim(b))
+            for a, b in cast("list[list[object]]", members["equalities"])
+        ),
     )
 
 
@@ -290,6 +297,10 @@ def _number(value: object) -> int:
 
 def _numbers(values: object) -> tuple[int, ...]:
     return tuple(_number(v) for v in _list(values))
+
+
+def _optional_number(value: object) -> int | None:
+    return None if value is None else _number(value)
 
 
 def _read_dim(value: object) -> Dim:

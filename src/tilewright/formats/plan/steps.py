@@ -59,13 +59,14 @@ class Entry:
 class Dimension:
     """A dynamic dimension: its value in a call is the size of axis `axis` of input `input`.
 
-    Code may rely on it being at least `minimum`.
+    Code relies on it being at least `minimum` and at most `maximum` (None: any size).
     """
 
     name: str
     input: int
     axis: int
     minimum: int = 0
+    maximum: int | None = None
 
 
 @final
@@ -117,7 +118,10 @@ def results_of(step: Step) -> tuple[int, ...]:
 @final
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole program.  `inputs` and `outputs` are (name, entry) in order."""
+    """A whole program.  `inputs` and `outputs` are (name, entry) in order.
+
+    `equalities` are pairs of sizes that must agree in a call, though no input's type says so.
+    """
 
     name: str
     inputs: tuple[tuple[str, int], ...]
@@ -127,6 +131,7 @@ class Plan:
     entries: tuple[Entry, ...]
     steps: tuple[Step, ...]
     arena_bytes: int = -1
+    equalities: tuple[tuple[Dim, Dim], ...] = ()
 
     @property
     def is_static(self) -> bool:

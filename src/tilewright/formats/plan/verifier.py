@@ -95,12 +95,15 @@ def _check_dims(plan: Plan) -> None:
         rank = len(plan.entries[plan.inputs[dim.input][1]].shape)
         _require(0 <= dim.axis < rank, f"{what}: no axis {dim.axis}")
         _require(dim.minimum >= 0, f"{what}: negative minimum")
+        _require(dim.maximum is None or dim.maximum >= 0, f"{what}: negative maximum")
     known = set(names)
     sizes = [s.size_bytes for s in plan.storages]
     for entry in plan.entries:
         sizes += (*entry.shape, entry.offset_bytes)
     for step in plan.steps:
         sizes += (*step.grid, *step.dims, step.flops)
+    for pair in plan.equalities:
+        sizes += pair
     used = {symbol.name for size in sizes for symbol in symbols(size)}
     _require(used <= known, f"dimensions {sorted(used - known)} have no value")
 

@@ -15,7 +15,7 @@ from typing import cast, final
 import numpy as np
 
 from tilewright.base.arena import Block, pack
-from tilewright.base.errors import ArchiveError, UserError
+from tilewright.base.errors import ArchiveError, InputError, UserError
 from tilewright.base.symbolic import Dim, evaluate
 from tilewright.formats.byte_view import Buffer
 from tilewright.formats.plan import Entry, Plan, Step
@@ -65,7 +65,7 @@ def bind_plan(resources: Resources, dims: Sequence[int]) -> BoundPlan:
     try:
         return _Binder(resources, dims).bind()
     except (ValueError, OverflowError, struct.error, UserError) as error:
-        if isinstance(error, ArchiveError):
+        if isinstance(error, ArchiveError | InputError):
             raise
         raise ArchiveError(f"plan cannot be bound: {error}", location="plan") from error
 
@@ -86,6 +86,12 @@ class _Binder:
 
     def bind(self) -> BoundPlan:
         plan = self.plan
+        for left, right in plan.equalities:
+            if self._number(left) != self._number(right):
+                raise InputError(
+                    f"sizes do not agree: {left} is {self._number(left)}, "
+                    f"{right} is {self._number(right)}"
+                )
         input_types = tuple(self._type(plan.entries[e]) for _, e in plan.inputs)
         output_types = tuple(self._type(plan.entries[e]) for _, e in plan.outputs)
         arena_bytes = self._place_storages()

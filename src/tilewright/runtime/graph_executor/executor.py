@@ -147,6 +147,12 @@ class GraphExecutor:
                 f"expected at least {dim.minimum}",
                 location=f"input '{self.input_names[dim.input]}'",
             )
+        if dim.maximum is not None and size > dim.maximum:
+            raise InputError(
+                f"dimension '{dim.name}' (axis {dim.axis}) is {size}, "
+                f"expected at most {dim.maximum}",
+                location=f"input '{self.input_names[dim.input]}'",
+            )
         return size
 
     def _conform(self, bound: BoundPlan, arrays: Sequence[Array]) -> list[Array]:

@@ -73,9 +73,9 @@ def load_model(
     importer = import_model(model, input_shapes, input_values)
     if importer.problems:
         raise report(importer.problems, model.file)
-    return ImportedModel(
-        importer.graph, metadata_of(model), tuple(importer.emitter.assumptions)
-    )
+    assumptions = tuple(importer.emitter.assumptions)
+    importer.graph.equalities = assumptions
+    return ImportedModel(importer.graph, metadata_of(model), assumptions)
 
 
 def import_model(

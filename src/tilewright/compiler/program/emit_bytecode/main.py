@@ -43,7 +43,7 @@ from tilewright.formats.bytecode.assembler import (
     FunctionBuilder,
 )
 from tilewright.formats.bytecode.drafts import Register
-from tilewright.formats.plan import Dimension, encode_attribute
+from tilewright.formats.plan import encode_attribute
 
 
 def emit_main(module: ModuleTables) -> AssembledFunction:
@@ -94,19 +94,27 @@ class _Main:
             arguments = [view, function.i32(dim.axis)]
             size = function.call("hal.buffer_view.dim", arguments, "i64")
             function.bind(dim.name, size)
+            name = f"dimension '{dim.name}'"
             if dim.minimum:
-                self._require_at_least(size, dim)
+                bound = function.i64(dim.minimum)
+                self._refuse_less(size, bound, f"{name} must be at least {dim.minimum}")
+            if dim.maximum is not None:
+                bound = function.i64(dim.maximum)
+                self._refuse_less(bound, size, f"{name} must be at most {dim.maximum}")
+        for left, right in self.program.equalities:
+            a, b = function.size(left), function.size(right)
+            self._refuse(self.build.emit("cmp.ne.i64", a, b), f"{left} must be {right}")
 
-    def _require_at_least(self, size: Register, dim: Dimension) -> None:
-        """Fail unless the dimension is as large as the kernels count on."""
-        minimum = self.function.i64(dim.minimum)
-        is_small = self.build.emit("cmp.lt.i64.s", size, minimum)
-        failed, large_enough = self.build.block(), self.build.block()
-        self.build.branch_if(is_small, failed, large_enough)
+    def _refuse_less(self, left: Register, right: Register, message: str) -> None:
+        self._refuse(self.build.emit("cmp.lt.i64.s", left, right), message)
+
+    def _refuse(self, condition: Register, message: str) -> None:
+        """Fail with `message` when the i32 `condition` is not zero."""
+        failed, fine = self.build.block(), self.build.block()
+        self.build.branch_if(condition, failed, fine)
         self.build.place(failed)
-        message = f"dimension '{dim.name}' must be at least {dim.minimum}"
         self.build.fail(self.function.i32(STATUS_INVALID_ARGUMENT), message)
-        self.build.place(large_enough)
+        self.build.place(fine)
 
     def _check_inputs(self) -> None:
         for view, (name, entry) in zip(
