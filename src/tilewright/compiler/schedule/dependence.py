@@ -169,7 +169,7 @@ def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
     pending = {
         var.name: Symbol(var.name, var.lower, _most(upper(var, first), upper(var, second)))
         for var in shared
-        if var.upper != 0
+        if var.upper != 0 and not (_pinned(var, first) and _pinned(var, second))
     }
     progress = first.lanes == second.lanes == 1
     while pending and progress:
@@ -201,9 +201,10 @@ def _operations(index: Dim, op: str) -> list[tuple[int, Dim, int]]:
     found: list[tuple[int, Dim, int]] = []
     for monomial, factor in () if isinstance(index, int) else index.terms:
         atom = monomial[0]
-        if len(monomial) == 1 and isinstance(atom, symbolic.Operation) and atom.op == op:
-            if isinstance(atom.right, int):
-                found.append((factor, atom.left, atom.right))
+        if len(monomial) > 1 or not isinstance(atom, symbolic.Operation):
+            continue
+        if atom.op == op and isinstance(atom.right, int):
+            found.append((factor, atom.left, atom.right))
     return found
 
 
@@ -212,6 +213,12 @@ def _position(buffer: Buffer, indices: Sequence[Dim]) -> Dim:
     for extent, index in zip(buffer.shape, indices, strict=True):
         position = position * extent + index
     return position
+
+
+def _pinned(var: Symbol, access: Access) -> bool:
+    """Whether guards leave one value of a loop variable at an access, the same for all."""
+    lows = [high for low, high in access.facts if as_symbol(low) == var]
+    return any(as_symbol(high) == var and low in lows for low, high in access.facts)
 
 
 def _most(left: int | None, right: int | None) -> int | None:
@@ -351,10 +358,11 @@ def _without_minimum(value: Dim) -> list[Dim]:
     found = [value]
     for monomial, factor in () if isinstance(value, int) else value.terms:
         atom = monomial[0]
-        if len(monomial) == 1 and isinstance(atom, symbolic.Operation) and factor > 0:
-            if atom.op == "min":
-                rest = value - symbolic.Expr(((monomial, factor),), 0)
-                found += [rest + atom.left * factor, rest + atom.right * factor]
+        if len(monomial) > 1 or not isinstance(atom, symbolic.Operation) or factor < 0:
+            continue
+        if atom.op == "min":
+            rest = value - symbolic.Expr(((monomial, factor),), 0)
+            found += [rest + atom.left * factor, rest + atom.right * factor]
     return found
 
 

@@ -86,6 +86,17 @@ def _two_names(kernel: Kernel, loop: str, into: Sequence[str] | None) -> tuple[s
     return into[0], into[1]
 
 
+def rebind(body: Body, name: str, value: Dim) -> Body:
+    """`body` with a loop variable replaced; `value` may use a new variable of the same name.
+
+    Symbols are equal by name, so one with new bounds must come in by way of another name.
+    """
+    if all(s.name != name for s in symbolic.symbols(value)):
+        return substitute(body, {name: value})
+    between = f"{name}~"
+    return substitute(substitute(body, {name: symbolic.symbol(between)}), {between: value})
+
+
 @primitive
 def split(
     kernel: Kernel,
@@ -121,7 +132,7 @@ def split(
         size = symbolic.minimum(factor, old.extent - base)
     inner_loop = make_loop(inner, size, (), reduction=old.reduction)
     index = base + reference(inner_loop.var)
-    body = substitute(old.body, {loop: index})
+    body = rebind(old.body, loop, index)
     if tail == "guard" and not divides:
         body = _guard_inside(index, old.extent, body)
     return rewrite(kernel, old, (with_inner(outer_loop, (with_inner(inner_loop, body),)),))
@@ -160,20 +171,24 @@ def fuse(kernel: Kernel, outer: str, inner: str, into: str | None = None) -> Ker
         raise ScheduleError(f"the extent of '{inner}' depends on '{outer}'")
     if first.kind is not second.kind or first.reduction != second.reduction:
         raise ScheduleError(f"'{outer}' and '{inner}' are loops of different kinds")
+    if second.extent == 0:
+        raise ScheduleError(f"'{inner}' never runs", location=kernel.name)
     name = into or outer
     if name not in (outer, inner) and names_of(kernel).fresh(name) != name:
         raise ScheduleError(f"the name '{name}' is taken", location=kernel.name)
     extent = first.extent * second.extent
     fused = make_loop(name, extent, (), first.kind, reduction=first.reduction)
     index = reference(fused.var)
-    # Through fresh names first: `name` may be one of the two.
+    # Through another name first: `name` may be one of the two.
+    between = symbolic.symbol(f"{name}~", 0, fused.var.upper)
     body = substitute(
         second.body,
         {
-            outer: symbolic.floordiv(index, second.extent),
-            inner: symbolic.mod(index, second.extent),
+            outer: symbolic.floordiv(between, second.extent),
+            inner: symbolic.mod(between, second.extent),
         },
     )
+    body = substitute(body, {f"{name}~": index})
     return rewrite(kernel, first, (with_inner(fused, body),))
 
 
@@ -292,10 +307,10 @@ def partition(kernel: Kernel, loop: str, at: Dim | str) -> Kernel:
         raise ScheduleError(f"cannot cut '{loop}' at {point}", location=kernel.name)
     point = symbolic.minimum(point, old.extent)
     first = make_loop(loop, point, (), old.kind, reduction=old.reduction)
-    head = substitute(old.body, {loop: reference(first.var)})
+    head = rebind(old.body, loop, reference(first.var))
     rest = old.extent - point
     second = make_loop(loop, rest, (), old.kind, reduction=old.reduction)
-    tail = substitute(old.body, {loop: point + reference(second.var)})
+    tail = rebind(old.body, loop, point + reference(second.var))
     parts: list[Statement] = []
     if first.extent != 0:
         parts.append(with_inner(first, head))
@@ -347,7 +362,7 @@ def specialize(
         parts += _when(E.compare("gt", E.index(rest + factor), E.index(limit)), last)
     elif rest_count != 0:
         part = make_loop(loop, rest_count, (), old.kind, reduction=old.reduction)
-        body = substitute(_without(old.body, condition), {loop: reference(part.var)})
+        body = rebind(_without(old.body, condition), loop, reference(part.var))
         last = swap((top,), old, (with_inner(part, body),))
         kernel, last = copy_of(kernel, last, top)
         start = limit - rest_count
@@ -455,7 +470,7 @@ def split_powers(kernel: Kernel, loop: str, largest: int) -> Kernel:
         start = symbolic.floordiv(old.extent, 2 * size) * (2 * size)
         block = make_loop(names.fresh(f"{loop}_p"), count, ())
         inner = make_loop(loop, size, (), old.kind, reduction=old.reduction)
-        body = substitute(old.body, {loop: start + reference(inner.var)})
+        body = rebind(old.body, loop, start + reference(inner.var))
         made: Body = (with_inner(block, (with_inner(inner, body),)),)
         if size != largest:
             kernel, made = copy_of(kernel, made, old, names)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tilewright.base.errors import ScheduleError
+from tilewright.base.errors import UserError
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.schedule.rules.columns import schedule_columns
@@ -56,7 +56,7 @@ def _schedule_nest(s: Schedule, nest: str, target: Target, threads: int) -> list
         before = s.kernel
         try:
             grid = rule(s, nest, target, threads)
-        except ScheduleError as error:
+        except UserError as error:
             s.kernel = before
             s.note(f"{rule.__name__.strip('_')} does not apply: {error.message}")
             continue

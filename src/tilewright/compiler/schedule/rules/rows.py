@@ -13,7 +13,11 @@ from tilewright.base import symbolic
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import For, If, Statement
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
-from tilewright.compiler.schedule.dependence import accesses
+from tilewright.compiler.schedule.dependence import (
+    accesses,
+    live_outside,
+    private_buffers,
+)
 from tilewright.compiler.schedule.primitives import (
     rfactor,
     split,
@@ -89,7 +93,7 @@ def _schedule_pass(s: Schedule, name: str, target: Target) -> None:
     vectors = _VECTORS
     if isinstance(extent, int):
         vectors = max(1, min(vectors, extent // lanes))
-    totals = _totals(loop)
+    totals = _totals(s, loop)
     if any(op is None for op in totals.values()):
         return
     before_all = s.kernel
@@ -108,13 +112,16 @@ def _schedule_pass(s: Schedule, name: str, target: Target) -> None:
         lanes_of(s, each, lanes)
 
 
-def _totals(loop: For) -> dict[str, str | None]:
+def _totals(s: Schedule, loop: For) -> dict[str, str | None]:
     """Buffers whose one element every iteration updates, with the operator."""
     found: dict[str, str | None] = {}
+    own = [
+        b for b in private_buffers(loop.body) if not live_outside(s.kernel.body, loop, b)
+    ]
     for access in accesses(loop.body):
-        if access.write and not any(
-            symbol == loop.var.name for symbol in _symbols(access.indices)
-        ):
+        if not access.write or any(access.buffer is b for b in own):
+            continue
+        if loop.var.name not in _symbols(access.indices):
             found[access.buffer.name] = access.update
     return found
 

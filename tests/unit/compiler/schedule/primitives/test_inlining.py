@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import pytest
+
+from fakes.loop_nests import assert_same, body_text, chained, emit, row_sums
+from tilewright.base.dtypes import f32
+from tilewright.base.errors import ScheduleError
+from tilewright.base.symbolic import Dim, symbol
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.schedule.primitives import (
+    forward,
+    fuse_nests,
+    inline,
+    privatize,
+    reverse_inline,
+)
+
+
+def heads(rows: Dim = 3) -> Kernel:
+    """A product of 2 heads of 4 columns, then split into heads: y[h, s, d] = t[s, h * 4 + d]."""
+    b = KernelBuilder("heads")
+    x, y = b.parameter("x", f32, (rows, 8)), b.result("y", f32, (2, rows, 4))
+    t = b.temporary(f32, (rows, 8), "t")
+    with b.nest((rows, 8), ("i", "j")) as (i, j):
+        b.store(t, (i, j), 0)
+        with b.reduce((5,), ("k",)) as (k,):
+            b.accumulate(
+                "add", t, (i, j), b.mul(b.load(x, (i, j)), b.cast(b.index(k), f32))
+            )
+    with b.nest((2, rows, 4), ("h", "s", "d")) as (h, s, d):
+        b.store(y, (h, s, d), b.load(t, (s, h * 4 + d)))
+    return b.build()
+
+
+def test_inline_computes_a_temporary_where_it_is_read() -> None:
+    changed = inline(chained(), "t")
+    assert body_text(changed) == (
+        "for j in range(9):\n    y[j] = ((x[j] + 1.0) * (x[j] + 1.0))"
+    )
+    assert not changed.locals
+    assert_same(chained(), changed)
+
+
+def test_inline_follows_shifted_and_masked_reads() -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (6,)), b.result("y", f32, (8,))
+    t = b.temporary(f32, (6,), "t")
+    with b.nest((6,), ("i",)) as (i,):
+        b.store(t, (i,), b.add(b.load(x, (i,)), 5))
+    with b.nest((8,), ("j",)) as (j,):
+        b.store(y, (j,), b.load(t, (j - 1,), b.within(j - 1, 0, 6)))
+    kernel = b.build()
+    assert_same(kernel, inline(kernel, "t"))
+
+
+def test_inline_refuses_reductions_parameters_and_changed_operands() -> None:
+    with pytest.raises(ScheduleError, match="not defined by one plain store"):
+        inline(row_sums(), "t")
+    with pytest.raises(ScheduleError, match="'x' is not a temporary"):
+        inline(chained(), "x")
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (6,)), b.result("y", f32, (6,))
+    t = b.temporary(f32, (6,), "t")
+    with b.nest((6,), ("i",)) as (i,):
+        b.store(t, (i,), b.load(x, (i,)))
+    with b.nest((6,), ("j",)) as (j,):
+        b.store(x, (j,), 0)
+    with b.nest((6,), ("k",)) as (k,):
+        b.store(y, (k,), b.load(t, (k,)))
+    with pytest.raises(ScheduleError, match="'x' changes after 't' is computed"):
+        inline(b.build(), "t")
+
+
+@pytest.mark.parametrize("rows", [1, 3, 5])
+def test_reverse_inline_solves_for_a_split_and_transposed_store(rows: int) -> None:
+    kernel = heads(symbol("S", 1))
+    changed = reverse_inline(kernel, "h", "t")
+    assert len(changed.body) == 1
+    assert "y[j // 4, i, j % 4]" in body_text(changed)
+    assert_same(kernel, changed, {"S": rows})
+
+
+def test_reverse_inline_joins_digits_of_one_loop() -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (3, 4)), b.result("y", f32, (12,))
+    t = b.temporary(f32, (3, 4), "t")
+    with b.nest((3, 4), ("i", "j")) as (i, j):
+        b.store(t, (i, j), b.load(x, (i, j)))
+    with b.nest((12,), ("f",)) as (f,):
+        b.store(y, (f,), b.mul(b.load(t, (f // 4, f % 4)), 2))
+    kernel = b.build()
+    changed = reverse_inline(kernel, "f", "t")
+    assert "y[4*i + j]" in body_text(changed)
+    assert_same(kernel, changed)
+
+
+def test_reverse_inline_guards_a_consumer_of_a_part() -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (9,)), b.result("y", f32, (4,))
+    t = b.temporary(f32, (9,), "t")
+    with b.nest((9,), ("i",)) as (i,):
+        b.store(t, (i,), b.load(x, (i,)))
+    with b.nest((4,), ("j",)) as (j,):
+        b.store(y, (j,), b.load(t, (j + 3,)))
+    kernel = b.build()
+    changed = reverse_inline(kernel, "j", "t")
+    assert body_text(changed).count("if") == 2
+    assert_same(kernel, changed)
+
+
+def test_reverse_inline_enters_the_guard_of_a_padded_panel() -> None:
+    b = KernelBuilder("packed")
+    a, w = b.parameter("a", f32, (5, 3)), b.parameter("w", f32, (2, 3, 4))
+    bias, y = b.parameter("bias", f32, (7,)), b.result("y", f32, (5, 7))
+    t = b.temporary(f32, (5, 7), "t")
+    emit(b, "matmul_packed", {"columns": (7,)}, [a, w], t)
+    emit(b, "add", {}, [t, bias], y)
+    kernel = b.build()
+    _, second, third = (s.var.name for s in kernel.body)
+    changed = reverse_inline(reverse_inline(kernel, second, "acc"), third, "t")
+    assert len(changed.body) == 1
+    assert_same(kernel, changed)
+
+
+def test_reverse_inline_refuses_repeated_and_inner_reads() -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (3,)), b.result("y", f32, (3, 5))
+    t = b.temporary(f32, (3,), "t")
+    with b.nest((3,), ("i",)) as (i,):
+        b.store(t, (i,), b.load(x, (i,)))
+    with b.nest((5, 3), ("h", "j")) as (h, j):
+        b.store(y, (j, h), b.load(t, (j,)))
+    with pytest.raises(ScheduleError, match="more than once"):
+        reverse_inline(b.build(), "h", "t")
+    with pytest.raises(ScheduleError, match="not a nest at the top"):
+        reverse_inline(row_sums(), "k", "t")
+
+
+def test_forward_passes_a_value_on_and_drops_the_store() -> None:
+    kernel = privatize(fuse_nests(chained(), "i", "j"), "t", "i")
+    changed = forward(kernel, "t")
+    assert "t[" not in body_text(changed)
+    assert_same(chained(), changed)
+
+
+def test_forward_keeps_the_store_of_a_parameter() -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (4,)), b.result("y", f32, (4,))
+    z = b.result("z", f32, (4,))
+    with b.nest((4,), ("i",)) as (i,):
+        b.store(y, (i,), b.add(b.load(x, (i,)), 1))
+        b.store(z, (i,), b.mul(b.load(y, (i,)), 2))
+    kernel = b.build()
+    changed = forward(kernel, "y")
+    assert "y[i] =" in body_text(changed)
+    assert_same(kernel, changed)
+
+
+def test_forward_refuses_updates_and_reads_elsewhere() -> None:
+    with pytest.raises(ScheduleError, match="not stored once"):
+        forward(row_sums(), "t")
+    with pytest.raises(ScheduleError, match="read elsewhere"):
+        forward(chained(), "t")

@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import pytest
+
+from fakes.loop_nests import (
+    assert_same,
+    body_text,
+    chained,
+    doubled,
+    op_kernel,
+    product,
+    row_sums,
+)
+from tilewright.base.dtypes import f32
+from tilewright.base.errors import ScheduleError
+from tilewright.base.symbolic import symbol
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.schedule.primitives import (
+    bind,
+    fuse,
+    fuse_nests,
+    join,
+    partition,
+    privatize,
+    reorder,
+    simplify_guards,
+    specialize,
+    split,
+    split_powers,
+    tile,
+    unroll,
+    vectorize,
+)
+
+N = symbol("N", 0)
+
+
+def running() -> Kernel:
+    """`y[i + 1] = y[i] + x[i]`: every iteration needs the one before."""
+    b = KernelBuilder("running")
+    x, y = b.parameter("x", f32, (6,)), b.result("y", f32, (7,))
+    b.store(y, (0,), 0)
+    with b.nest((6,), ("i",)) as (i,):
+        b.store(y, (i + 1,), b.add(b.load(y, (i,)), b.load(x, (i,))))
+    return b.build()
+
+
+@pytest.mark.parametrize("tail", ["guard", "tight"])
+@pytest.mark.parametrize("factor", [1, 2, 3, 4, 10, 16])
+def test_split_keeps_the_tail_when_the_factor_does_not_divide(
+    factor: int, tail: str
+) -> None:
+    assert_same(doubled(10), split(doubled(10), "i", factor, tail))
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 9])
+@pytest.mark.parametrize("tail", ["guard", "tight"])
+def test_split_of_a_dynamic_loop(size: int, tail: str) -> None:
+    assert_same(doubled(N), split(doubled(N), "i", 4, tail), {"N": size})
+
+
+def test_split_puts_the_guard_inside_perfectly_nested_loops() -> None:
+    b = KernelBuilder("k")
+    y = b.result("y", f32, (5, 3))
+    with b.nest((5, 3), ("i", "j")) as (i, j):
+        b.store(y, (i, j), 1)
+    assert body_text(split(b.build(), "i", 2)) == (
+        "for i_o in range(3):\n"
+        "    for i_i in range(2):\n"
+        "        for j in range(3):\n"
+        "            if (index<i64>(i_i + 2*i_o) < 5):\n"
+        "                y[i_i + 2*i_o, j] = 1.0"
+    )
+
+
+def test_split_names_the_loops_as_told_and_refuses_a_taken_name() -> None:
+    assert "for lane in range(5):" in body_text(
+        split(doubled(), "i", 5, into=("o", "lane"))
+    )
+    with pytest.raises(ScheduleError, match="the name 'x' is taken"):
+        split(doubled(), "i", 5, into=("x", "lane"))
+    with pytest.raises(ScheduleError, match="cannot split 'i' by 0"):
+        split(doubled(), "i", 0)
+    with pytest.raises(ScheduleError, match="did you mean 'i'"):
+        split(doubled(), "ii", 2)
+
+
+def test_fuse_makes_one_loop_and_reads_back_both_variables() -> None:
+    kernel = product()
+    assert_same(kernel, fuse(kernel, "i", "j"))
+    assert_same(kernel, fuse(kernel, "i", "j", "f"))
+
+
+def test_fuse_of_dynamic_loops() -> None:
+    kernel = product(symbol("M", 0), symbol("K", 1), 3)
+    assert_same(kernel, fuse(kernel, "i", "j", "f"), {"M": 3, "K": 5})
+
+
+def test_fuse_refuses_loops_that_are_not_nested_alone() -> None:
+    with pytest.raises(ScheduleError, match="not directly inside"):
+        fuse(product(), "j", "k")
+
+
+def test_reorder_of_independent_loops() -> None:
+    kernel = product()
+    changed = reorder(kernel, ["j", "i"])
+    assert body_text(changed).startswith("for j in range(7):\n    for i in range(5):")
+    assert_same(kernel, changed)
+
+
+def test_reorder_refuses_a_dependence_and_a_loop_elsewhere() -> None:
+    b = KernelBuilder("k")
+    y = b.parameter("y", f32, (6, 6))
+    with b.nest((5, 5), ("i", "j")) as (i, j):
+        b.store(y, (i + 1, j), b.load(y, (i, j + 1)))
+    with pytest.raises(ScheduleError, match="depend on each other"):
+        reorder(b.build(), ["j", "i"])
+    with pytest.raises(ScheduleError, match="not perfectly nested"):
+        reorder(product(), ["k", "i"])
+
+
+def test_reorder_refuses_an_extent_that_needs_an_outer_loop() -> None:
+    kernel = split(doubled(10), "i", 4, "tight")
+    with pytest.raises(ScheduleError, match="the extent of 'i_i' depends on 'i_o'"):
+        reorder(kernel, ["i_i", "i_o"])
+
+
+def test_tile_splits_and_reorders() -> None:
+    kernel = product()
+    changed = tile(kernel, [["i", 2], ["j", 4]])
+    names = [line.split()[1] for line in body_text(changed).splitlines() if "for" in line]
+    assert names[:4] == ["i_o", "j_o", "i_i", "j_i"]
+    assert_same(kernel, changed)
+    with pytest.raises(ScheduleError, match="a tile is"):
+        tile(kernel, [[2, "i"]])
+
+
+@pytest.mark.parametrize("at", [0, 1, 7, 10, 12])
+def test_partition_runs_both_parts(at: int) -> None:
+    assert_same(doubled(10), partition(doubled(10), "i", at))
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 8])
+def test_partition_of_a_dynamic_loop_at_a_computed_point(size: int) -> None:
+    assert_same(doubled(N), partition(doubled(N), "i", N // 4 * 4), {"N": size})
+    assert_same(doubled(N), partition(doubled(N), "i", "4*(N // 4)"), {"N": size})
+
+
+def test_partition_refuses_unknown_symbols() -> None:
+    with pytest.raises(ScheduleError, match="unknown symbol 'Q'"):
+        partition(doubled(), "i", "Q")
+
+
+@pytest.mark.parametrize("tail", ["exact", "guarded"])
+@pytest.mark.parametrize("extent", [3, 8, 9, 15])
+def test_specialize_gives_full_and_last_blocks_their_own_code(
+    extent: int, tail: str
+) -> None:
+    kernel = split(doubled(extent), "i", 4)
+    if extent % 4:
+        changed = specialize(kernel, "i_i", tail=tail)
+        assert body_text(changed).count("if (index<i64>(i_i + 4*i_o)") == 0
+        assert_same(kernel, changed)
+    else:
+        with pytest.raises(ScheduleError, match="no guard to specialize"):
+            specialize(kernel, "i_i")
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 7, 8])
+@pytest.mark.parametrize("tail", ["exact", "guarded"])
+def test_specialize_of_a_dynamic_loop(size: int, tail: str) -> None:
+    kernel = split(doubled(N), "i", 4)
+    assert_same(kernel, specialize(kernel, "i_i", tail=tail), {"N": size})
+
+
+def test_specialize_in_front_of_an_outer_loop() -> None:
+    kernel = reorder(split(product(5, 7), "j", 4), ["j_o", "i", "j_i"])
+    changed = specialize(kernel, "j_i", "i")
+    assert body_text(changed).splitlines()[1].startswith("    if")
+    assert_same(kernel, changed)
+
+
+def test_specialize_refuses_when_the_case_changes_inside() -> None:
+    kernel = split(product(5, 7), "j", 4)
+    with pytest.raises(ScheduleError, match="changes inside"):
+        specialize(kernel, "j_i", "j_o")
+
+
+def test_copies_get_their_own_private_buffers_but_share_what_others_read() -> None:
+    kernel = privatize(fuse_nests(row_sums(5), "i", "j"), "t", "i")
+    changed = specialize(split(kernel, "i", 2), "i_i")
+    assert len(changed.locals) == 2
+    assert_same(row_sums(5), changed)
+
+
+@pytest.mark.parametrize("size", range(9))
+def test_split_powers_covers_every_remainder(size: int) -> None:
+    kernel = specialize(split(doubled(N), "i", 8), "i_i")
+    changed = split_powers(kernel, "i_i_2", 4)
+    assert_same(doubled(N), changed, {"N": size})
+
+
+def test_split_powers_needs_a_bound() -> None:
+    with pytest.raises(ScheduleError, match="not below twice the power of two 4"):
+        split_powers(doubled(10), "i", 4)
+    with pytest.raises(ScheduleError, match="power of two"):
+        split_powers(doubled(3), "i", 3)
+
+
+def test_unroll_and_vectorize_mark_loops_of_constant_extent() -> None:
+    assert "# unroll" in body_text(unroll(doubled(4), "i"))
+    assert "# vector" in body_text(vectorize(doubled(4), "i"))
+    for mark in (unroll, vectorize):
+        with pytest.raises(ScheduleError, match="its extent is 'N'"):
+            mark(doubled(N), "i")
+
+
+def test_vectorize_refuses_iterations_that_meet() -> None:
+    with pytest.raises(ScheduleError, match="its iterations meet in 'y'"):
+        vectorize(running(), "i")
+    with pytest.raises(ScheduleError, match="its iterations meet in 'y'"):
+        vectorize(product(), "k")
+
+
+def test_bind_makes_workgroups_of_outer_loops() -> None:
+    kernel = bind(bind(product(), "i", "y"), "j", "x")
+    assert "# grid.y" in body_text(kernel)
+    assert_same(product(), kernel)
+
+
+def test_bind_refuses_dependent_inner_and_doubly_bound_loops() -> None:
+    with pytest.raises(ScheduleError, match="not alone at the top"):
+        bind(running(), "i", "x")
+    with pytest.raises(ScheduleError, match="inside other code"):
+        bind(product(), "j", "x")
+    with pytest.raises(ScheduleError, match="axis 'x' is taken"):
+        bind(bind(product(), "i", "x"), "j", "x")
+    with pytest.raises(ScheduleError, match="grid axes are"):
+        bind(product(), "i", "w")
+    with pytest.raises(ScheduleError, match="not alone at the top"):
+        bind(chained(), "i", "x")
+
+
+def test_simplify_guards_decides_by_bounds() -> None:
+    kernel = split(doubled(10), "i", 4)
+    whole = partition(kernel, "i_o", 2)
+    changed = simplify_guards(whole)
+    assert body_text(changed).count("if") == 1
+    assert_same(doubled(10), changed)
+
+
+def test_join_puts_independent_nests_into_one_grid() -> None:
+    kernel = op_kernel("pad", [(4, 5)], (6, 7), {"pads": (1, 1, 1, 1), "mode": "constant"})
+    first = kernel.body[-1].var.name
+    changed = bind(join(kernel, first, "w"), "w", "x")
+    assert len(changed.body) == 1
+    assert_same(kernel, changed)
+
+
+def test_join_refuses_nests_that_depend_on_each_other() -> None:
+    with pytest.raises(ScheduleError, match="both touch 't'"):
+        join(chained(), "i", "w")

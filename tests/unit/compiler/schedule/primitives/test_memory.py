@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import pytest
+
+from fakes.loop_nests import assert_same, body_text, chained, product, row_sums
+from tilewright.base.dtypes import f32
+from tilewright.base.errors import ScheduleError
+from tilewright.base.symbolic import symbol
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.ir import Space
+from tilewright.compiler.schedule.primitives import (
+    cache_read,
+    cache_write,
+    compute_at,
+    expand,
+    fuse_nests,
+    privatize,
+    reorder,
+    set_scope,
+    split,
+    vectorize,
+)
+
+
+def window():
+    """`t = 2 x; y[i] = t[i] + t[i + 1] + t[i + 2]`."""
+    b = KernelBuilder("window")
+    x, y = b.parameter("x", f32, (10,)), b.result("y", f32, (8,))
+    t = b.temporary(f32, (10,), "t")
+    with b.nest((10,), ("j",)) as (j,):
+        b.store(t, (j,), b.mul(b.load(x, (j,)), 2))
+    with b.nest((8,), ("i",)) as (i,):
+        b.store(y, (i,), 0)
+        with b.reduce((3,), ("k",)) as (k,):
+            b.accumulate("add", y, (i,), b.load(t, (i + k,)))
+    return b.build()
+
+
+def test_set_scope_moves_a_temporary() -> None:
+    changed = set_scope(chained(), "t", "workgroup")
+    assert changed.locals[0].space is Space.WORKGROUP
+    assert_same(chained(), changed)
+    with pytest.raises(ScheduleError, match="'x' is a parameter"):
+        set_scope(chained(), "x", "workgroup")
+    with pytest.raises(ScheduleError, match="a scope is one of"):
+        set_scope(chained(), "t", "moon")
+
+
+def test_privatize_drops_the_dimensions_an_iteration_does_not_need() -> None:
+    changed = privatize(fuse_nests(row_sums(), "i", "j"), "t", "i")
+    (t,) = changed.locals
+    assert (t.shape, t.space) == ((), Space.REGISTER)
+    assert_same(row_sums(), changed)
+
+
+def test_privatize_keeps_the_part_of_a_block() -> None:
+    kernel = fuse_nests(chained(12), "i", "j")
+    kernel = split(kernel, "i", 4)
+    changed = privatize(kernel, "t", "i_o", "workgroup")
+    assert changed.locals[0].shape == (4,)
+    assert_same(chained(12), changed)
+
+
+def test_privatize_refuses_values_that_cross_iterations() -> None:
+    with pytest.raises(ScheduleError, match="used outside 'i'"):
+        privatize(chained(), "t", "i")
+    b = KernelBuilder("k")
+    y, t = b.result("y", f32, (5,)), b.temporary(f32, (5,), "t")
+    with b.nest((5,), ("i",)) as (i,):
+        b.store(y, (i,), b.load(t, (i,)))
+        b.store(t, (i,), 1)
+    with pytest.raises(ScheduleError, match="it did not write"):
+        privatize(b.build(), "t", "i")
+
+
+def test_cache_write_keeps_an_updated_element_in_a_register() -> None:
+    changed = cache_write(product(), "y", "j")
+    assert body_text(changed).splitlines()[-1].strip() == "y[i, j] = y_r[]"
+    assert_same(product(), changed)
+
+
+def test_cache_write_loads_an_element_that_is_read_first() -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (3, 4)), b.parameter("y", f32, (3,))
+    with b.nest((3,), ("i",)) as (i,), b.reduce((4,), ("k",)) as (k,):
+        b.accumulate("add", y, (i,), b.load(x, (i, k)))
+    kernel = b.build()
+    changed = cache_write(kernel, "y", "i")
+    assert "y_r[] = y[i]" in body_text(changed)
+
+
+def test_cache_write_refuses_more_than_one_element() -> None:
+    with pytest.raises(ScheduleError, match="more than one element"):
+        cache_write(product(), "y", "i")
+    with pytest.raises(ScheduleError, match="does not write 'a'"):
+        cache_write(product(), "a", "i")
+
+
+@pytest.mark.parametrize("scope", ["register", "workgroup"])
+def test_cache_read_copies_what_the_inner_loops_read(scope: str) -> None:
+    kernel = cache_write(product(4, 6, 5), "y", "j", "t")
+    changed = cache_read(kernel, "a", "k", scope)
+    made = changed.locals[-1]
+    assert made.shape == (5,)
+    assert_same(product(4, 6, 5), changed)
+
+
+def test_cache_read_keeps_the_guard_of_a_partial_block() -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (7,)), b.result("y", f32, (3, 7))
+    with b.nest((3, 7), ("i", "j")) as (i, j):
+        b.store(y, (i, j), b.load(x, (j,)))
+    kernel = reorder(split(b.build(), "j", 4), ["j_o", "i", "j_i"])
+    changed = cache_read(kernel, "x", "i")
+    assert body_text(changed).count("if") == 2
+    assert_same(kernel, changed)
+
+
+def test_cache_read_refuses_several_indices_writes_and_open_sizes() -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (7,)), b.result("y", f32, (6,))
+    with b.nest((6,), ("i",)) as (i,):
+        b.store(y, (i,), b.add(b.load(x, (i,)), b.load(x, (i + 1,))))
+    with pytest.raises(ScheduleError, match="at several indices"):
+        cache_read(b.build(), "x", "i")
+    with pytest.raises(ScheduleError, match="does not only read 'y'"):
+        cache_read(product(), "y", "j")
+    with pytest.raises(ScheduleError, match="no upper bound"):
+        cache_read(product(4, symbol("N", 1)), "w", "j")
+
+
+def test_compute_at_computes_only_what_an_iteration_reads() -> None:
+    changed = compute_at(window(), "t", "k")
+    assert len(changed.body) == 1
+    assert changed.locals[-1].shape == (3,)
+    assert_same(window(), changed)
+
+
+def test_expand_turns_private_values_into_lanes() -> None:
+    kernel = privatize(fuse_nests(row_sums(4), "i", "j"), "t", "i")
+    with pytest.raises(ScheduleError, match="meet in 't'"):
+        vectorize(kernel, "i")
+    changed = vectorize(expand(kernel, "i"), "i")
+    assert changed.locals[0].shape == (4,)
+    assert_same(row_sums(4), changed)

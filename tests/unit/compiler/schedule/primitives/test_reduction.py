@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import pytest
+
+from fakes.loop_nests import assert_same, body_text, product, row_sums
+from tilewright.base.dtypes import f32
+from tilewright.base.errors import ScheduleError
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.schedule.primitives import (
+    cache_write,
+    drop_guards,
+    fission,
+    fuse_nests,
+    privatize,
+    rfactor,
+    sink_guards,
+    specialize,
+    split,
+)
+
+
+def private_sums(columns: int) -> Kernel:
+    return privatize(fuse_nests(row_sums(3, columns), "i", "j"), "t", "i")
+
+
+@pytest.mark.parametrize("columns", [2, 4, 8, 11, 16])
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_rfactor_gives_inner_iterations_partial_results(columns: int, lanes: int) -> None:
+    kernel = split(private_sums(columns), "k", 4, into=("ko", "ki"))
+    changed = rfactor(kernel, "t", ["ki"], lanes)
+    assert_same(row_sums(3, columns), changed, exact=False)
+    if columns % 4:
+        assert_same(row_sums(3, columns), specialize(changed, "ki"), exact=False)
+
+
+def test_rfactor_over_two_loops_combines_a_tree_of_vectors() -> None:
+    kernel = split(private_sums(32), "k", 16, into=("ko", "kk"))
+    kernel = split(kernel, "kk", 4, into=("kv", "kl"))
+    changed = rfactor(kernel, "t", ["kv", "kl"], 4)
+    assert "horizontal_add(((" in body_text(changed)
+    assert_same(row_sums(3, 32), changed, exact=False)
+
+
+def test_rfactor_starts_maxima_at_their_identity() -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (3, 8)), b.result("y", f32, (3,))
+    with b.nest((3,), ("i",)) as (i,):
+        b.store(y, (i,), float("-inf"))
+        with b.reduce((8,), ("k",)) as (k,):
+            b.accumulate("max", y, (i,), b.load(x, (i, k)))
+    kernel = b.build()
+    changed = rfactor(split(kernel, "k", 4, into=("ko", "ki")), "y", ["ki"], 4)
+    assert "= -inf" in body_text(changed)
+    assert_same(kernel, changed)
+
+
+def test_rfactor_refuses_what_is_no_reduction() -> None:
+    with pytest.raises(ScheduleError, match="not the result of a reduction"):
+        rfactor(private_sums(8), "t", ["i"])
+    with pytest.raises(ScheduleError, match="no multiple of 3 lanes"):
+        rfactor(split(private_sums(8), "k", 4, into=("ko", "ki")), "t", ["ki"], 3)
+    with pytest.raises(ScheduleError, match="at least one loop"):
+        rfactor(private_sums(8), "t", [])
+
+
+def guarded_tile() -> Kernel:
+    """The tile of a product with padded columns: registers guarded like the store."""
+    b = KernelBuilder("k")
+    a, w = b.parameter("a", f32, (5,)), b.parameter("w", f32, (5, 8))
+    y = b.result("y", f32, (6,))
+    with b.nest((6,), ("j",)) as (j,):
+        b.store(y, (j,), 0)
+        with b.reduce((5,), ("k",)) as (k,):
+            b.accumulate("add", y, (j,), b.mul(b.load(a, (k,)), b.load(w, (k, j))))
+    return fission(split(cache_write(b.build(), "y", "j", "t"), "j", 4), "j_o", 2)
+
+
+def test_drop_guards_frees_registers_whose_readers_keep_the_guard() -> None:
+    kernel = guarded_tile()
+    loops = [s.var.name for s in kernel.body]
+    changed = kernel
+    for name in loops:
+        changed = drop_guards(changed, name)
+    assert body_text(kernel).count("if") == 3
+    assert body_text(changed).count("if") == 1
+    assert_same(kernel, changed)
+
+
+def test_drop_guards_keeps_a_guard_that_keeps_loads_in_bounds() -> None:
+    kernel = fission(split(cache_write(product(2, 6, 3), "y", "j", "t"), "j", 4), "i", 3)
+    changed = drop_guards(kernel, kernel.body[1].var.name)
+    assert body_text(changed).count("if") == 3
+
+
+def test_drop_guards_keeps_a_guard_when_somebody_reads_without_it() -> None:
+    kernel = rfactor(split(private_sums(6), "k", 4, into=("ko", "ki")), "t", ["ki"], 4)
+    assert body_text(drop_guards(kernel, "ko")).count("if") == 1
+
+
+def test_sink_guards_moves_them_inside_inner_loops() -> None:
+    kernel = sink_guards(guarded_tile(), guarded_tile().body[1].var.name)
+    text = body_text(kernel)
+    assert text.index("for k") < text.index("if", text.index("for k"))
+    assert_same(guarded_tile(), kernel)

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from fakes.loop_nests import assert_same, body_text, emit, op_kernel, run
+from tilewright.base.dtypes import f32
+from tilewright.base.symbolic import Dim, symbol
+from tilewright.base.target import Target
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.grid import grid_loops
+from tilewright.compiler.kernel.ir import Kernel, LoopKind, Space
+from tilewright.compiler.kernel.rewrite import loops
+from tilewright.compiler.schedule.rules import schedule
+
+V4 = Target.level("v4")
+M, N = symbol("M", 1), symbol("N", 1)
+
+
+def fused(columns: int = 40, rows: Dim = 19, depth: int = 21, panel: int = 32) -> Kernel:
+    """`relu(a w + bias + r)`, weights packed."""
+    b = KernelBuilder("fused")
+    a = b.parameter("a", f32, (rows, depth))
+    w = b.parameter("w", f32, (-(-columns // panel), depth, panel))
+    bias, r = b.parameter("bias", f32, (columns,)), b.parameter("r", f32, (rows, columns))
+    y = b.result("y", f32, (rows, columns))
+    t, u, v = (b.temporary(f32, (rows, columns)) for _ in range(3))
+    emit(b, "matmul_packed", {"columns": (columns,)}, [a, w], t)
+    emit(b, "add", {}, [t, bias], u)
+    emit(b, "add", {}, [u, r], v)
+    emit(b, "relu", {}, [v], y)
+    return b.build()
+
+
+def convolution(
+    image: Sequence[Dim],
+    kernel: int,
+    out: int,
+    panel: int,
+    *,
+    stride: int = 1,
+    pad: int = 0,
+) -> Kernel:
+    """A convolution whose result is padded for the next one."""
+    b = KernelBuilder("convolution")
+    n, h, w_, c = image
+    x = b.parameter("x", f32, (n, h, w_, c))
+    w = b.parameter("w", f32, (1, -(-out // panel), kernel, kernel, c, panel))
+    rows, columns = ((s - kernel) // stride + 1 for s in (h, w_))
+    t = b.temporary(f32, (n, rows, columns, out))
+    y = b.result("y", f32, (n, rows + 2 * pad, columns + 2 * pad, out))
+    emit(b, "conv_packed", {"columns": (out,), "strides": (stride, stride)}, [x, w], t)
+    emit(b, "pad", {"pads": (0, pad, pad, 0, 0, pad, pad, 0), "mode": "constant"}, [t], y)
+    return b.build()
+
+
+def kinds(kernel: Kernel) -> set[LoopKind]:
+    return {loop.kind for loop in loops(kernel.body)}
+
+
+@pytest.mark.parametrize("rows", [1, 2, 13, 14, 29])
+@pytest.mark.parametrize("columns", [5, 32, 40, 64])
+def test_a_fused_product_becomes_register_tiles(rows: int, columns: int) -> None:
+    kernel = fused(columns, rows)
+    changed = schedule(kernel, V4)
+    assert LoopKind.VECTOR in kinds(changed)
+    assert any(b.space is Space.REGISTER and len(b.shape) >= 2 for b in changed.locals)
+    assert "contraction" in changed.notes[0]
+    assert_same(kernel, changed)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 12, 13, 30])
+def test_a_product_with_open_rows_handles_every_remainder(rows: int) -> None:
+    kernel = fused(40, M)
+    assert_same(kernel, schedule(kernel, V4), {"M": rows})
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (5, 37), (14, 64), (20, 100)])
+def test_an_unpacked_product_with_open_rows_and_columns(m: int, n: int) -> None:
+    kernel = op_kernel("matmul", [(M, 9), (9, N)], (M, N))
+    assert_same(kernel, schedule(kernel, V4), {"M": m, "N": n})
+
+
+@pytest.mark.parametrize("depth", [1, 3, 4, 9, 33, 70])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_few_rows_split_the_sum(depth: int, rows: int) -> None:
+    kernel = fused(20, rows, depth)
+    assert_same(kernel, schedule(kernel, V4), exact=False)
+
+
+@pytest.mark.parametrize("target", [V4, Target.level("v3"), Target.level("v2")], ids=str)
+@pytest.mark.parametrize(
+    ("image", "kernel", "out", "panel", "stride"),
+    [
+        ((1, 7, 9, 3), 3, 40, 32, 1),
+        ((2, 9, 10, 3), 3, 16, 16, 2),
+        ((1, 13, 14, 3), 7, 20, 16, 2),
+        ((1, 17, 6, 2), 3, 64, 64, 1),
+    ],
+)
+def test_convolutions_read_the_image_in_place(
+    image: Sequence[int], kernel: int, out: int, panel: int, stride: int, target: Target
+) -> None:
+    naive = convolution(image, kernel, out, panel, stride=stride)
+    changed = schedule(naive, target)
+    assert changed.notes[0].startswith("contraction")
+    assert_same(naive, changed)
+
+
+def test_a_padded_result_and_its_borders_share_one_grid() -> None:
+    naive = convolution((1, 30, 30, 64), 3, 64, 32, pad=1)
+    (grid,) = grid_loops(schedule(naive, V4, threads=2))
+    assert grid.var.name == "workgroup"
+    small = convolution((1, 11, 12, 4), 3, 40, 32, pad=1)
+    assert_same(small, schedule(small, V4))
+
+
+def test_workgroups_do_not_change_what_is_computed() -> None:
+    kernel = fused(100, 27, 20)
+    one, many = (run(schedule(kernel, V4, threads=n)) for n in (1, 64))
+    assert (one[0] == many[0]).all()
+
+
+@pytest.mark.parametrize("length", [1, 15, 16, 17, 64, 130])
+def test_rows_in_lanes_with_every_tail(length: int) -> None:
+    kernel = op_kernel("softmax", [(3, length)], (3, length), {"axis": -1})
+    changed = schedule(kernel, V4)
+    assert_same(kernel, changed, exact=False)
+    open_kernel = op_kernel("softmax", [(M, N)], (M, N), {"axis": -1})
+    assert_same(open_kernel, schedule(open_kernel, V4), {"M": 3, "N": length}, exact=False)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_other_axes_run_in_lanes_of_the_last_one(axis: int) -> None:
+    kernel = op_kernel("softmax", [(4, 5, 37)], (4, 5, 37), {"axis": axis})
+    changed = schedule(kernel, V4)
+    assert LoopKind.VECTOR in kinds(changed)
+    assert_same(kernel, changed, exact=False)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("channels", [1, 16, 40])
+def test_depthwise_windows_in_channels(stride: int, channels: int) -> None:
+    size = (9 - 3) // stride + 1
+    kernel = op_kernel(
+        "depthwise_conv", [(1, 9, 9, channels), (3, 3, channels)], (1, size, size, channels),
+        {"strides": (stride, stride)},
+    )  # fmt: skip
+    assert_same(kernel, schedule(kernel, V4))
+
+
+@pytest.mark.parametrize(
+    ("shape", "perm"),
+    [((33, 20), (1, 0)), ((3, 30, 31), (1, 2, 0)), ((2, 5, 3, 17), (0, 2, 1, 3))],
+)
+def test_transpositions_are_vectorized(shape: Sequence[int], perm: Sequence[int]) -> None:
+    result = tuple(shape[p] for p in perm)
+    kernel = op_kernel("transpose", [shape], result, {"perm": tuple(perm)})
+    changed = schedule(kernel, V4)
+    assert LoopKind.VECTOR in kinds(changed)
+    assert_same(kernel, changed)
+
+
+def test_an_elementwise_chain_is_one_loop_in_blocks() -> None:
+    (grid,) = grid_loops(
+        schedule(op_kernel("add", [(512, 999), (512, 999)], (512, 999)), V4)
+    )
+    assert isinstance(grid.extent, int)
+    assert grid.extent > 1
+    kernel = op_kernel("add", [(5, 99), (5, 99)], (5, 99))
+    assert_same(kernel, schedule(kernel, V4))
+
+
+def test_dependent_nests_that_cannot_join_run_in_one_workgroup() -> None:
+    b = KernelBuilder("two")
+    x, y = b.parameter("x", f32, (40,)), b.result("y", f32, (40,))
+    t = b.temporary(f32, (40,), "t")
+    with b.nest((40,), ("i",)) as (i,):
+        b.store(t, (i,), b.load(x, (i,)))
+    with b.nest((40,), ("j",)) as (j,):
+        b.store(y, (j,), b.load(t, (39 - j,)))
+        with b.reduce((40,), ("k",)) as (k,):
+            b.accumulate("add", y, (j,), b.load(t, (k,)))
+    kernel = b.build()
+    assert_same(kernel, schedule(kernel, V4))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1, 1)])
+def test_empty_and_single_results(shape: tuple[int, ...]) -> None:
+    kernel = op_kernel("relu", [shape], shape)
+    assert_same(kernel, schedule(kernel, V4))
+
+
+def test_a_serial_dependence_stays_serial() -> None:
+    kernel = op_kernel("cumsum", [(5, 7)], (5, 7), {"axis": 1})
+    assert_same(kernel, schedule(kernel, V4))
+
+
+def test_notes_explain_the_choices() -> None:
+    text = " ".join(schedule(fused(), V4).notes)
+    assert "accumulators" in text
+    assert "workgroups" in text
+    assert body_text(schedule(fused(), V4))

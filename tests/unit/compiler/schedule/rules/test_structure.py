@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from fakes.loop_nests import op_kernel, product, row_sums
+from tilewright.base.symbolic import symbol
+from tilewright.compiler.kernel.rewrite import loads, stores
+from tilewright.compiler.schedule.rules.prepare import prepare
+from tilewright.compiler.schedule.rules.structure import (
+    body_cost,
+    estimate,
+    find_contraction,
+    parallel_chain,
+    stride,
+    top_nests,
+)
+from tilewright.compiler.schedule.trace import Schedule
+
+
+def prepared(*args: object, **kwargs: object):
+    s = Schedule(op_kernel(*args, **kwargs))  # type: ignore[arg-type]
+    prepare(s)
+    return s.kernel
+
+
+def test_a_product_has_rows_a_lane_and_a_sum() -> None:
+    found = find_contraction(parallel_chain(product().body[0]))
+    assert found is not None
+    assert [x.var.name for x in found.rows] == ["i"]
+    assert found.lane.var.name == "j"
+    assert [x.var.name for x in found.reductions] == ["k"]
+    assert found.contiguous
+    assert found.depth == 6
+
+
+def test_a_convolution_has_several_rows_and_sums() -> None:
+    kernel = prepared(
+        "conv_packed",
+        [(2, 6, 7, 3), (1, 2, 3, 3, 3, 16)],
+        (2, 4, 5, 20),
+        {"columns": (20,)},
+    )
+    found = find_contraction(parallel_chain(top_nests(kernel)[0]))
+    assert found is not None
+    assert [x.var.name for x in found.rows] == ["n", "oh", "ow"]
+    assert [x.var.name for x in found.panels] == ["p"]
+    assert [x.var.name for x in found.reductions] == ["kh", "kw", "c"]
+
+
+def test_groups_are_batches() -> None:
+    kernel = prepared(
+        "conv_packed",
+        [(1, 6, 7, 6), (2, 1, 3, 3, 3, 16)],
+        (1, 4, 5, 24),
+        {"columns": (24,), "groups": 2},
+    )
+    found = find_contraction(parallel_chain(top_nests(kernel)[0]))
+    assert found is not None
+    assert [x.var.name for x in found.batches] == ["g"]
+
+
+def test_a_depthwise_convolution_and_a_sum_are_no_contraction() -> None:
+    kernel = prepared("depthwise_conv", [(1, 6, 7, 20), (3, 3, 20)], (1, 4, 5, 20))
+    found = find_contraction(parallel_chain(top_nests(kernel)[0]))
+    assert found is None or not found.contiguous
+    assert find_contraction(parallel_chain(row_sums().body[0])) is None
+
+
+def test_strides_are_those_of_memory() -> None:
+    kernel = product(5, 7, 6)
+    (store,) = [w for w in stores(kernel.body) if w.indices and loads((w,))][:1]
+    assert stride(store, "j") == 1
+    assert stride(store, "i") == 7
+    assert stride(store, "k") == 0
+
+
+def test_estimates_take_a_guess_for_open_dimensions() -> None:
+    n = symbol("N", 1)
+    assert estimate(n) == 128
+    assert estimate(n * 2) == 256
+    assert estimate(symbol("B", 1, 4)) == 4
+    assert estimate(7) == 7
+
+
+def test_transcendental_functions_cost_more() -> None:
+    cheap = op_kernel("relu", [(8,)], (8,))
+    dear = op_kernel("exp", [(8,)], (8,))
+    assert body_cost(cheap.body) < 4 < body_cost(dear.body)

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from tilewright.base.dtypes import f32, f64
+from tilewright.base.symbolic import symbol
+from tilewright.base.target import Target
+from tilewright.compiler.schedule.rules import contraction_panel
+from tilewright.compiler.schedule.rules.tiles import aliasing, choose_tile, most_rows
+
+ZEN4, V3, V2 = Target.parse("x86_64 -mcpu=znver4"), Target.level("v3"), Target.level("v2")
+SIZES = [
+    (1024, 1024, 1024),
+    (128, 768, 3072),
+    (197, 768, 768),
+    (49, 2048, 512),
+    (3136, 64, 576),
+]
+
+
+@pytest.mark.parametrize("target", [ZEN4, V3, V2, Target.parse("aarch64")], ids=str)
+@pytest.mark.parametrize(("m", "n", "k"), SIZES)
+def test_accumulators_and_operands_fit_the_registers(
+    target: Target, m: int, n: int, k: int
+) -> None:
+    lanes = target.vector_lanes(f32)
+    tile = choose_tile(target, m, n, k, lanes, row_bytes=4 * k)
+    vectors = tile.columns // lanes
+    assert tile.columns % lanes == 0
+    assert tile.rows * vectors + vectors + 1 <= target.vector_registers
+
+
+@pytest.mark.parametrize(("m", "n", "k"), SIZES)
+def test_the_model_expects_tiles_to_reach_nine_tenths_of_the_peak(
+    m: int, n: int, k: int
+) -> None:
+    tile = choose_tile(ZEN4, m, n, k, 16, row_bytes=4 * k)
+    assert m * n * k / 16 / tile.cost > 0.9
+
+
+def test_rows_a_power_of_two_apart_are_few() -> None:
+    assert aliasing(ZEN4, 12, 4096)
+    assert not aliasing(ZEN4, 6, 4096)
+    assert not aliasing(ZEN4, 12, 2048)
+    assert aliasing(ZEN4, 14, 2048)
+    assert not aliasing(ZEN4, 14, 3072 + 64)
+    assert choose_tile(ZEN4, 1024, 1024, 1024, 16, row_bytes=4096).rows <= 6
+
+
+def test_few_rows_are_cut_without_a_rest_where_that_pays() -> None:
+    tile = choose_tile(ZEN4, 7, 512, 512, 16, row_bytes=2048)
+    assert tile.rows in (4, 7)
+
+
+def test_one_row_reads_wide_panels() -> None:
+    assert contraction_panel(ZEN4, 1, 4096, 4096, f32) == 64
+    assert contraction_panel(ZEN4, 1, 10, 256, f32) == 16
+    assert contraction_panel(V3, 1, 4096, 4096, f32) == 32
+
+
+def test_panels_are_whole_vectors_for_any_size() -> None:
+    for n in (0, 1, 7, 16, 17, 33, 1000):
+        for target in (ZEN4, V3, V2):
+            for dtype in (f32, f64):
+                panel = contraction_panel(target, symbol("M", 1), n, 64, dtype)
+                assert panel % target.vector_lanes(dtype) == 0
+                assert panel <= 4 * target.vector_lanes(dtype)
+
+
+def test_more_vectors_leave_fewer_rows() -> None:
+    assert [most_rows(ZEN4, v) for v in (1, 2, 3, 4)] == [30, 14, 9, 6]
+    assert [most_rows(V3, v) for v in (1, 2, 3)] == [14, 6, 4]

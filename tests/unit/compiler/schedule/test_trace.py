@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+
+from fakes.loop_nests import assert_same, body_text, doubled, op_kernel, product
+from tilewright.base.errors import ScheduleError
+from tilewright.base.symbolic import symbol
+from tilewright.base.target import Target
+from tilewright.compiler.kernel.text import kernel_text
+from tilewright.compiler.schedule.primitives import bind, partition, reorder, split, unroll
+from tilewright.compiler.schedule.rules import schedule
+from tilewright.compiler.schedule.trace import (
+    PRIMITIVES,
+    Schedule,
+    from_json,
+    replay,
+    to_json,
+)
+
+
+def test_a_schedule_records_names_and_plain_arguments() -> None:
+    n = symbol("N", 0)
+    s = Schedule(doubled(n))
+    s.apply(partition, "i", n // 4 * 4)
+    s.apply(split, "i", 4, into=("o", "l"))
+    assert s.kernel.trace == (
+        ("partition", {"loop": "i", "at": "4*(N // 4)"}),
+        ("split", {"loop": "i", "factor": 4, "into": ["o", "l"]}),
+    )
+
+
+def test_replay_of_a_trace_gives_the_same_kernel() -> None:
+    s = Schedule(product())
+    s.apply(split, "j", 4)
+    s.apply(reorder, ["j_o", "i", "j_i"])
+    s.apply(unroll, "j_i")
+    s.apply(bind, "j_o", "x")
+    again = replay(product(), from_json(to_json(s.kernel.trace)))
+    assert kernel_text(again) == kernel_text(s.kernel)
+    assert again.trace == s.kernel.trace
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "result", "attributes"),
+    [
+        ("matmul_packed", [(19, 21), (2, 21, 32)], (19, 40), {"columns": (40,)}),
+        ("softmax", [(5, 77)], (5, 77), {"axis": -1}),
+        ("depthwise_conv", [(1, 7, 9, 20), (3, 3, 20)], (1, 5, 7, 20), {}),
+        ("transpose", [(33, 20)], (20, 33), {"perm": (1, 0)}),
+        (
+            "matmul_packed",
+            [(symbol("M", 1), 6), (1, 6, 16)],
+            (symbol("M", 1), 10),
+            {"columns": (10,)},
+        ),
+    ],
+)
+def test_what_the_rules_did_can_be_replayed_from_json(
+    op, shapes, result, attributes
+) -> None:
+    kernel = op_kernel(op, shapes, result, attributes)
+    scheduled = schedule(kernel, Target.level("v4"), threads=2)
+    assert scheduled.trace
+    again = replay(kernel, from_json(to_json(scheduled.trace)))
+    assert body_text(again) == body_text(scheduled)
+    assert_same(kernel, again, {"M": 9}, exact=False)
+
+
+def test_a_failed_step_leaves_the_kernel_as_it_was() -> None:
+    s = Schedule(doubled())
+    assert not s.attempt(split, "nowhere", 2)
+    assert s.kernel.trace == ()
+    assert s.attempt(split, "i", 2)
+
+
+def test_replay_names_the_step_that_fails() -> None:
+    with pytest.raises(ScheduleError, match="step 0: unknown primitive 'melt'"):
+        replay(doubled(), [("melt", {})])
+    with pytest.raises(ScheduleError, match="step 1, 'split': doubled: no loop 'i'"):
+        replay(doubled(), [("split", {"loop": "i", "factor": 2})] * 2)
+    with pytest.raises(ScheduleError, match="step 0: missing a required argument"):
+        replay(doubled(), [("split", {"loops": "i"})])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", '["split"]', '[["split"]]', "[[1, {}]]", '[["split", 3]]']
+)
+def test_a_damaged_trace_is_refused(text: str) -> None:
+    with pytest.raises(ScheduleError, match=r"a trace is not JSON|a step of a trace"):
+        from_json(text)
+
+
+def test_every_primitive_says_what_it_rewrites() -> None:
+    for name, function in PRIMITIVES.items():
+        assert "rewrite:" in (function.__doc__ or ""), name
+        assert "->" in (function.__doc__ or ""), name
