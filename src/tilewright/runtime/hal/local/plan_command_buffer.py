@@ -47,14 +47,14 @@ Profile = Callable[[DispatchTime], None]
 class _Ranges:
     """Resolves recorded ranges against the lengths of a binding table."""
 
-    __slots__ = ("_lengths",)
+    __slots__ = ("lengths",)
 
     def __init__(self, lengths: Sequence[int]) -> None:
-        self._lengths: Sequence[int] = lengths
+        self.lengths: Sequence[int] = lengths
 
     def __call__(self, range_: Range) -> Range:
         slot, offset, length = range_
-        return range_ if length >= 0 else (slot, offset, self._lengths[slot] - offset)
+        return range_ if length >= 0 else (slot, offset, self.lengths[slot] - offset)
 
 
 @final
@@ -321,8 +321,8 @@ class PlanCommandBuffer(CommandBuffer):
         grid: tuple[int, int, int] | None = None,
     ) -> native.Plan:
         builder = native.PlanBuilder()
-        for extent, writable in zip(self._extents, self._writable, strict=True):
-            builder.slot(extent, writable)
+        for length, writable in zip(resolve.lengths, self._writable, strict=True):
+            builder.slot(length, writable)
         for command in commands:
             if command.name in ("fill", "copy", "update") and command.grid is None:
                 command.record(builder, resolve)

@@ -1,0 +1,3 @@
+"""What `local-sync` does not support: nothing."""
+
+REASONS: dict[str, str] = {}

@@ -1,0 +1,3 @@
+"""What `local-task` does not support: nothing."""
+
+REASONS: dict[str, str] = {}

@@ -1,0 +1,58 @@
+"""Executable caches take the formats they say, and executables name their kernels."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.kernel_image import FORMAT, kernel_image
+from tilewright.base.errors import ArchiveError, DeviceError
+from tilewright.runtime.hal.device import Device
+from tilewright.runtime.hal.executable import Executable, ExecutableParams
+
+
+def test_the_format_of_this_machine_can_be_prepared(device: Device) -> None:
+    cache = device.create_executable_cache("test")
+    assert cache.can_prepare_format(FORMAT)
+    assert device.query_i64("hal.executable.format", FORMAT) == 1
+
+
+def test_unknown_formats_are_refused(device: Device) -> None:
+    cache = device.create_executable_cache("test")
+    assert not cache.can_prepare_format("no-such-format")
+    assert device.query_i64("hal.executable.format", "no-such-format") == 0
+    with pytest.raises(DeviceError, match="INCOMPATIBLE"):
+        cache.prepare_executable(ExecutableParams(format="no-such-format", data=b""))
+    with pytest.raises(DeviceError, match="INCOMPATIBLE"):
+        cache.infer_format(b"no such format")
+
+
+def test_the_format_of_an_image_is_inferred(device: Device) -> None:
+    assert device.create_executable_cache("test").infer_format(kernel_image()) == FORMAT
+
+
+def test_kernels_are_found_by_name(executable: Executable) -> None:
+    names = [info.name for info in executable.functions]
+    assert names == ["scale", "total", "grid", "fail", "lengths"]
+    assert executable.lookup_function_by_name("total") == 1
+    with pytest.raises(DeviceError, match="no function 'totals'"):
+        executable.lookup_function_by_name("totals")
+
+
+def test_kernels_say_what_they_take(executable: Executable) -> None:
+    info = executable.functions[0]
+    assert (info.constant_count, info.binding_count) == (1, 2)
+
+
+def test_a_corrupt_image_gives_an_error_that_names_the_format(device: Device) -> None:
+    cache = device.create_executable_cache("test")
+    params = ExecutableParams(format=FORMAT, data=kernel_image()[:200])
+    with pytest.raises(ArchiveError) as caught:
+        cache.prepare_executable(params)
+    assert FORMAT in "".join(caught.value.__notes__)
+
+
+def test_constants_that_the_image_does_not_want_are_refused(device: Device) -> None:
+    cache = device.create_executable_cache("test")
+    params = ExecutableParams(format=FORMAT, data=kernel_image(), constants=(1, 2))
+    with pytest.raises(ArchiveError, match="got 2 specialisation constants, expected 0"):
+        cache.prepare_executable(params)

@@ -1,0 +1,118 @@
+"""Semaphores are timelines; failures stay and spread."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tilewright.base.errors import DeviceError
+from tilewright.base.status import StatusCode, failure
+from tilewright.runtime.hal.device import Device
+from tilewright.runtime.hal.fence import Fence
+
+
+def test_a_semaphore_begins_where_told_and_only_rises(device: Device) -> None:
+    semaphore = device.create_semaphore(5)
+    assert semaphore.query() == 5
+    semaphore.signal(9)
+    assert semaphore.query() == 9
+    for value in (9, 3):
+        with pytest.raises(DeviceError, match="INVALID_ARGUMENT"):
+            semaphore.signal(value)
+
+
+def test_waiting_for_the_past_returns_at_once(device: Device) -> None:
+    device.create_semaphore(5).wait(5)
+
+
+def test_a_wait_ends_at_its_deadline(device: Device) -> None:
+    for timeout_ns in (0, 2_000_000):
+        with pytest.raises(DeviceError, match="DEADLINE_EXCEEDED"):
+            device.create_semaphore().wait(1, timeout_ns)
+
+
+def test_another_thread_can_signal(device: Device) -> None:
+    semaphore = device.create_semaphore()
+    thread = threading.Timer(0.01, lambda: semaphore.signal(2))
+    thread.start()
+    semaphore.wait(1)
+    assert semaphore.query() == 2
+    thread.join()
+
+
+def test_a_failure_wakes_waiters_and_stays(device: Device) -> None:
+    semaphore = device.create_semaphore()
+    error = failure(StatusCode.DATA_LOSS, "lost")
+    thread = threading.Timer(0.01, lambda: semaphore.fail(error))
+    thread.start()
+    with pytest.raises(DeviceError, match="lost"):
+        semaphore.wait(1)
+    thread.join()
+    semaphore.fail(failure(StatusCode.ABORTED, "later"))
+    semaphore.signal(7)
+    with pytest.raises(DeviceError, match="lost"):
+        semaphore.query()
+
+
+def test_callbacks_hear_once_when_a_value_is_reached(device: Device) -> None:
+    semaphore = device.create_semaphore()
+    heard: list[tuple[int, object]] = []
+    semaphore.notify(1, lambda error: heard.append((1, error)))
+    semaphore.notify(3, lambda error: heard.append((3, error)))
+    assert heard == []
+    semaphore.signal(2)
+    assert heard == [(1, None)]
+    error = failure(StatusCode.ABORTED, "gone")
+    semaphore.fail(error)
+    semaphore.notify(2, lambda error: heard.append((2, error)))
+    semaphore.notify(4, lambda error: heard.append((4, error)))
+    assert heard == [(1, None), (3, error), (2, None), (4, error)]
+
+
+def test_a_fence_is_reached_when_all_its_timepoints_are(device: Device) -> None:
+    first, second = device.create_semaphore(), device.create_semaphore()
+    fence = Fence.join([Fence.at(first, 1), None, Fence.at(second, 2), Fence.at(first, 3)])
+    assert len(fence.timepoints) == 2
+    heard: list[object] = []
+    fence.notify(heard.append)
+    first.signal(1)
+    second.signal(2)
+    assert fence.query() is StatusCode.DEFERRED
+    assert heard == []
+    first.signal(3)
+    assert fence.query() is StatusCode.OK
+    assert heard == [None]
+    fence.wait(0)
+
+
+def test_a_fence_fails_with_the_first_failure(device: Device) -> None:
+    first, second = device.create_semaphore(), device.create_semaphore()
+    fence = Fence([(first, 1), (second, 1)])
+    heard: list[object] = []
+    fence.notify(heard.append)
+    error = failure(StatusCode.UNAVAILABLE, "gone")
+    second.fail(error)
+    first.fail(failure(StatusCode.ABORTED, "later"))
+    assert heard == [error]
+    assert fence.query() in (StatusCode.UNAVAILABLE, StatusCode.ABORTED)
+    with pytest.raises(DeviceError):
+        fence.wait()
+
+
+def test_a_fence_signals_and_fails_all_its_semaphores(device: Device) -> None:
+    semaphores = [device.create_semaphore() for _ in range(3)]
+    Fence((s, 4) for s in semaphores).signal()
+    assert [s.query() for s in semaphores] == [4, 4, 4]
+    Fence((s, 5) for s in semaphores).fail(failure(StatusCode.ABORTED, "stop"))
+    for semaphore in semaphores:
+        with pytest.raises(DeviceError, match="stop"):
+            semaphore.query()
+
+
+def test_an_empty_fence_is_reached(device: Device) -> None:
+    del device
+    fence = Fence()
+    assert fence.query() is StatusCode.OK
+    fence.wait(0)
+    fence.signal()
