@@ -14,11 +14,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from tilewright.base.version import VERSION as __version__
+from tilewright.base.version import VERSION as __version__  # noqa: N811 - its usual name
 
 if TYPE_CHECKING:
     from tilewright.api.load import load
-    from tilewright.api.model import Model, compile, coverage
+    from tilewright.api.model import Model, compile, coverage  # noqa: A004 - the verb
     from tilewright.base.errors import (
         ArchiveError,
         DeviceError,

@@ -31,7 +31,7 @@ from tilewright.runtime.session import Session, TensorSpec, signature
 __all__ = ["KernelView", "Model", "compile", "coverage"]
 
 
-def compile(  # noqa: A001 - the verb users expect: tilewright.compile
+def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options they have
     model: object,
     *,
     target: str | Target | None = None,

@@ -14,9 +14,9 @@ from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean, format_bytes
 from tilewright.cli.display import out, table, thousands
 from tilewright.formats.artifact import Artifact, extract, is_artifact
-from tilewright.formats.vmfb.text import disassemble_module
 from tilewright.formats.plan import Plan
 from tilewright.formats.vmfb import ModuleDef, read_archive
+from tilewright.formats.vmfb.text import disassemble_module
 from tilewright.runtime import native
 
 LEVELS = ("metadata", "graph", "naive", "kernel", "llvm", "asm", "bytecode", "plan")

@@ -41,7 +41,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     package = tmp_path / "tilewright"
     (package / "runtime").mkdir(parents=True)
     (package / "__init__.py").write_text(STAND_IN)
-    (package / "runtime" / "__init__.py").write_text("import time; time.sleep(0.05)\n")
+    (package / "runtime" / "__init__.py").write_text("import time; time.sleep(0.4)\n")
     monkeypatch.setenv(
         "PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     )
@@ -58,8 +58,8 @@ def test_cold_and_warm_differ_by_the_cache_and_children_count(stand_in: Path) ->
 
 
 def test_what_importing_costs_is_timed_after_numpy(stand_in: Path) -> None:
-    assert processes.import_seconds("tilewright.runtime", runs=1) >= 0.05
-    assert processes.import_seconds("tilewright", runs=1) < 0.05
+    assert processes.import_seconds("tilewright.runtime", runs=1) >= 0.4
+    assert processes.import_seconds("tilewright", runs=1) < 0.4
 
 
 def test_an_error_of_the_program_is_its_last_line(stand_in: Path) -> None:

@@ -114,9 +114,10 @@ class Load(Expression):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Unary(Expression):
-    """neg abs exp log sqrt rsqrt floor ceil round trunc sin cos tanh erf not is_nan sigmoid
+    """A function of one operand.
 
-    (`round` is half to even; `not` is logical on bool and bitwise on integers).
+    `op` is one of neg abs exp log sqrt rsqrt floor ceil round trunc sin cos tanh erf not is_nan
+    sigmoid (`round` is half to even; `not` is logical on bool and bitwise on integers).
     """
 
     op: str
@@ -164,9 +165,10 @@ class Compare(Expression):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Select(Expression):
-    """`if_true` where `condition`, else `if_false`; both are evaluated, loads included,
+    """`if_true` where `condition`, else `if_false`.
 
-    except that a masked load never touches memory (guard out-of-range loads with `mask`).
+    Both are evaluated, loads included, except that a masked load never touches memory (guard
+    out-of-range loads with `mask`).
     """
 
     condition: Expression
@@ -222,6 +224,8 @@ class LoopKind(enum.Enum):
 
 
 class Statement:
+    """Base of what a body consists of."""
+
     __slots__ = ()
 
 
@@ -270,6 +274,8 @@ class Comment(Statement):
 
 
 class Access(enum.Enum):
+    """What a kernel does with the memory behind a parameter."""
+
     READ = "read"
     WRITE = "write"
     READ_WRITE = "read_write"

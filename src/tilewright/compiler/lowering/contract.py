@@ -60,7 +60,8 @@ def _fuse(store: Store) -> Expression:
     for total, product in ((value.left, value.right), (value.right, value.left)):
         if not isinstance(product, Binary) or product.op != "mul":
             continue
-        if isinstance(total, Load) and total.buffer is store.buffer:
-            if total.indices == store.indices:
-                return Fma(product.left, product.right, total, value.dtype, value.lanes)
+        if not isinstance(total, Load) or total.buffer is not store.buffer:
+            continue
+        if total.indices == store.indices:
+            return Fma(product.left, product.right, total, value.dtype, value.lanes)
     return value

@@ -86,37 +86,43 @@ def _fold_for(loop: For) -> Sequence[Statement]:
 
 def fold(value: Expression) -> Expression:
     """A node whose operands are simplified, as what remains of it."""
-    if isinstance(value, Compare):
-        return _fold_compare(value)
-    if isinstance(value, Binary):
-        return _fold_binary(value)
-    if isinstance(value, Select):
-        if isinstance(value.condition, Const):
-            return value.if_true if value.condition.value else value.if_false
-    elif isinstance(value, Cast | Unary):
-        if isinstance(value.operand, Const):
-            return (
-                e.cast(value.operand, value.dtype)
-                if isinstance(value, Cast)
-                else e.unary(value.op, value.operand)
-            )
-    elif isinstance(value, Splat):
-        if isinstance(value.operand, Const):
-            return Const(value.operand.value, value.dtype, value.lanes)
-    elif isinstance(value, Load) and isinstance(value.mask, Const):
-        if not value.mask.value:
-            return e.const(0, value.dtype, value.lanes)
-        return Load(value.buffer, value.indices, value.lanes, value.stride)
-    elif isinstance(value, Index) and isinstance(value.dim, int):
-        if value.lanes == 1 or value.stride == 0:
-            return e.const(value.dim, value.dtype, value.lanes)
-    return value
+    match value:
+        case Compare():
+            return _fold_compare(value)
+        case Binary():
+            return _fold_binary(value)
+        case Select(condition=Const(value=decided)):
+            return value.if_true if decided else value.if_false
+        case Load(mask=Const(value=reads)):
+            return _fold_load(value, reads=bool(reads))
+        case _:
+            return _fold_constant(value)
+
+
+def _fold_constant(value: Expression) -> Expression:
+    match value:
+        case Cast(operand=Const()):
+            return e.cast(value.operand, value.dtype)
+        case Unary(operand=Const()):
+            return e.unary(value.op, value.operand)
+        case Splat(operand=Const() as operand):
+            return Const(operand.value, value.dtype, value.lanes)
+        case Index(dim=int() as dim) if value.lanes == 1 or value.stride == 0:
+            return e.const(dim, value.dtype, value.lanes)
+        case _:
+            return value
+
+
+def _fold_load(value: Load, *, reads: bool) -> Expression:
+    if not reads:
+        return e.const(0, value.dtype, value.lanes)
+    return Load(value.buffer, value.indices, value.lanes, value.stride)
 
 
 def _fold_binary(value: Binary) -> Expression:
-    if isinstance(value.left, Const) or isinstance(value.right, Const):
-        if value.left.lanes == value.right.lanes:
-            return _changed(value, e.binary(value.op, value.left, value.right))
+    known = isinstance(value.left, Const) or isinstance(value.right, Const)
+    if known and value.left.lanes == value.right.lanes:
+        return _changed(value, e.binary(value.op, value.left, value.right))
     if value.op == "and" and value.dtype.is_bool and value.left is value.right:
         return value.left
     return value

@@ -208,7 +208,7 @@ class Math:
         return f, e
 
     def log(self, x: Value) -> Value:
-        """The natural logarithm as log(1 + f) + e ln2."""
+        """Natural logarithm, as the one of 1 + f plus e times that of 2."""
         _a, t = self.a, self._table(x)
         f, e = self._mantissa(x)
         result = self._log_f32(f, e, t) if t.bits == 32 else self._log_f64(f, e, t)
