@@ -16,7 +16,8 @@ from tilewright.base import symbolic
 from tilewright.base.errors import InternalError
 from tilewright.base.target import Target
 from tilewright.compiler.codegen.llvm.expressions import Expressions
-from tilewright.compiler.codegen.llvm.registers import plan_registers
+from tilewright.compiler.codegen.llvm.facts import collect_facts
+from tilewright.compiler.codegen.llvm.registers import Registers, plan_registers
 from tilewright.compiler.codegen.llvm.statements import Statements
 from tilewright.compiler.codegen.llvm.types import Value, constant_text, memory_type
 from tilewright.compiler.codegen.llvm.writer import FunctionWriter
@@ -85,7 +86,8 @@ class _Function:
     def __init__(self, kernel: Kernel, target: Target) -> None:
         self.kernel: Kernel = kernel
         self.writer: FunctionWriter = FunctionWriter()
-        self.registers = plan_registers(kernel)
+        facts, self.facts = collect_facts(kernel.body)
+        self.registers: Registers = plan_registers(kernel, facts, self.facts.values())
         self.expressions: Expressions = Expressions(self.writer, self.registers, target)
         self.globals: list[str] = []
         self.local_bytes: int = 0
@@ -96,7 +98,7 @@ class _Function:
         self._bindings()
         self._locals()
         statements = Statements(
-            self.writer, self.expressions, self.registers, self._workgroup_ids()
+            self.writer, self.expressions, self.registers, self.facts, self._workgroup_ids()
         )
         statements.run(self.kernel.body)
         self.writer.scope.block.terminator = "ret i32 0"

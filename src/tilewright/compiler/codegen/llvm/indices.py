@@ -42,11 +42,17 @@ class LoopFrame:
     users: dict[Dim, set[object]] = field(default_factory=dict)
     phis: list[tuple[str, str, str, str]] = field(default_factory=list)
     steps: dict[tuple[str, ...], Value] = field(default_factory=dict)
+    splits: dict[object, tuple[Dim, Dim] | None] = field(default_factory=dict)
 
-
-def split_linear(dim: Dim, name: str) -> tuple[Dim, Dim] | None:
-    """`dim` as `(factor, rest)` of the symbol `name`; None when not linear."""
-    return symbolic.linear(dim, name)
+    def split(self, dim: Dim) -> tuple[Dim, Dim] | None:
+        """`dim` as factor of the loop variable and rest; None when it is not linear."""
+        if isinstance(dim, int):
+            return 0, dim
+        # Unrolled accesses differ in their constants only.
+        if dim.terms not in self.splits:
+            self.splits[dim.terms] = symbolic.linear(dim - dim.constant, self.name)
+        linear = self.splits[dim.terms]
+        return None if linear is None else (linear[0], linear[1] + dim.constant)
 
 
 @final
@@ -204,14 +210,23 @@ class Indices:
         """The address of element `dim` of an array of `unit`s at `base`."""
         if isinstance(dim, int):
             return self._displace(base, unit, dim)
+        key = ("address", base.text, unit, dim.terms)
+        for scope in reversed(self.writer.scopes):
+            known = scope.values.get(key)
+            if known is not None:
+                return self._displace(known, unit, dim.constant)
+        address = self._address(base, unit, dim - dim.constant)
+        self.writer.scopes[address.level].values[key] = address
+        return self._displace(address, unit, dim.constant)
+
+    def _address(self, base: Value, unit: str, dim: Dim) -> Value:
         frame = self.frames[-1] if self.frames else None
         step: Dim = 0
         rest: Dim = dim
         if frame is not None and frame.innermost:
-            linear = split_linear(dim, frame.name)
+            linear = frame.split(dim)
             if linear is not None:
                 step, rest = linear
-        constant = rest if isinstance(rest, int) else rest.constant
         address = base
         if isinstance(rest, Expr):
             for term in self._terms(rest):
@@ -220,7 +235,7 @@ class Indices:
                 )
         if frame is not None and step != 0:
             address = self._move(frame, address, unit, step)
-        return self._displace(address, unit, constant)
+        return address
 
     def _move(self, frame: LoopFrame, address: Value, unit: str, step: Dim) -> Value:
         """`address + step * loop variable`."""

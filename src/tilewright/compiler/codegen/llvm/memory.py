@@ -13,7 +13,7 @@ from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Opaque
 from tilewright.compiler.codegen.llvm.arithmetic import Arithmetic
 from tilewright.compiler.codegen.llvm.indices import Indices
-from tilewright.compiler.codegen.llvm.registers import Registers, Slot, access_of
+from tilewright.compiler.codegen.llvm.registers import Registers, Slot
 from tilewright.compiler.codegen.llvm.types import (
     Value,
     mangle,
@@ -64,11 +64,9 @@ class Memory:
 
     def load(self, node: Load) -> Value:
         """The value of a load."""
-        if node.buffer.space is Space.REGISTER:
-            access = access_of(node)
-            slot = None if access is None else self.registers.slot(node.buffer, access)
-            if slot is not None and access is not None:
-                return self._load_slot(node, slot, access)
+        place = self.registers.place(node)
+        if place is not None:
+            return self._load_slot(node, *place)
         (dim,) = node.indices
         mask = None if node.mask is None else self.evaluate(node.mask)
         key = (node.buffer, dim, node.lanes, node.stride, mask)
@@ -245,12 +243,10 @@ class Memory:
         """Run a store."""
         value = self.evaluate(node.value)
         mask = None if node.mask is None else self.evaluate(node.mask)
-        if node.buffer.space is Space.REGISTER:
-            access = access_of(node)
-            slot = None if access is None else self.registers.slot(node.buffer, access)
-            if slot is not None and access is not None:
-                self._store_slot(value, mask, slot, access)
-                return
+        place = self.registers.place(node)
+        if place is not None:
+            self._store_slot(value, mask, *place)
+            return
         (dim,) = node.indices
         if node.buffer.dtype.is_bool:
             value = self.a.convert("zext", value, "i8")

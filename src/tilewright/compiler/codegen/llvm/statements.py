@@ -12,26 +12,18 @@ from typing import Final, final
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.codegen.llvm.expressions import Expressions
-from tilewright.compiler.codegen.llvm.indices import LoopFrame, split_linear
-from tilewright.compiler.codegen.llvm.registers import (
-    Registers,
-    Slot,
-    loads_of,
-    written_buffers,
-    written_slots,
-)
+from tilewright.compiler.codegen.llvm.facts import Facts
+from tilewright.compiler.codegen.llvm.indices import LoopFrame
+from tilewright.compiler.codegen.llvm.registers import Registers, Slot
 from tilewright.compiler.codegen.llvm.types import Value
 from tilewright.compiler.codegen.llvm.writer import Block, FunctionWriter
 from tilewright.compiler.kernel.ir import (
     Comment,
     For,
     If,
-    Load,
     LoopKind,
-    Space,
     Statement,
     Store,
-    walk,
 )
 
 GRID_AXES: Final = {LoopKind.GRID_X: "x", LoopKind.GRID_Y: "y", LoopKind.GRID_Z: "z"}
@@ -46,11 +38,13 @@ class Statements:
         writer: FunctionWriter,
         expressions: Expressions,
         registers: Registers,
+        facts: dict[int, Facts],
         workgroup_ids: dict[str, Value],
     ) -> None:
         self.writer: FunctionWriter = writer
         self.e: Expressions = expressions
         self.registers: Registers = registers
+        self.facts: dict[int, Facts] = facts
         self.workgroup_ids: dict[str, Value] = workgroup_ids
 
     def run(self, body: Sequence[Statement]) -> None:
@@ -83,16 +77,17 @@ class Statements:
         extent = indices.value(loop.extent)
         low, _ = indices.interval(loop.extent)
         certain = low is not None and low >= 1
-        memory.forget(written_buffers(loop.body))
-        slots = written_slots(loop.body, self.registers)
+        facts = self.facts[id(loop)]
+        memory.forget({store.buffer for store in facts.stores})
+        slots = self.registers.written(facts.stores)
         before = writer.scope.block
         enter = "" if certain else writer.pure(
             "i1", f"icmp sgt i64 {extent.text}, 0", extent
         ).text  # fmt: skip
         header = writer.block("loop")
         scope = writer.push(header)
-        frame = LoopFrame(loop.var.key, scope, not _has_loops(loop))
-        _collect_users(loop, frame)
+        frame = LoopFrame(loop.var.key, scope, not facts.has_loops)
+        _collect_users(facts, frame)
         counter = Value(writer.fresh("i"), "i64", scope.level)
         indices.symbols[loop.var.key] = counter
         indices.frames.append(frame)
@@ -155,7 +150,7 @@ class Statements:
     def _if(self, node: If) -> None:
         writer, memory = self.writer, self.e.memory
         condition = self.e.value(node.condition)
-        slots = written_slots(node.body, self.registers)
+        slots = self.registers.written(self.facts[id(node)].stores)
         firsts = {slot: memory.slot_value(slot) for slot in slots}
         before = writer.scope.block
         then = writer.block("then")
@@ -181,28 +176,17 @@ def _phi(
     )
 
 
-def _has_loops(loop: For) -> bool:
-    return any(isinstance(s, For) for s in walk(loop.body))
-
-
-def _collect_users(loop: For, frame: LoopFrame) -> None:
+def _collect_users(facts: Facts, frame: LoopFrame) -> None:
     """Which addresses move with the loop, by step."""
     if not frame.innermost:
         return
-    seen: set[int] = set()
-    for statement in walk(loop.body):
-        nodes: list[Load | Store] = list(loads_of(statement, seen))
-        if isinstance(statement, Store):
-            nodes.append(statement)
-        for node in nodes:
-            if node.buffer.space is Space.REGISTER:
-                continue
-            linear = split_linear(node.indices[0], frame.name)
-            if linear is None or linear[0] == 0:
-                continue
-            step, rest = linear
-            base: Dim = rest if isinstance(rest, int) else rest - rest.constant
-            frame.users.setdefault(step, set()).add((node.buffer, base))
+    for node in facts.accesses():
+        moving = frame.split(node.indices[0])
+        if moving is None or moving[0] == 0:
+            continue
+        step, rest = moving
+        base: Dim = rest if isinstance(rest, int) else rest - rest.constant
+        frame.users.setdefault(step, set()).add((node.buffer, base))
 
 
 __all__ = ["Statements"]
