@@ -136,7 +136,9 @@ def _simple(
     s.attempt(specialize, pair[1], inside, tail)
     for loop in [x for x in loops(s.kernel.body) if _is(x, _ROW)]:
         s.attempt(specialize, loop.var.name)
-    micro = MicroKernel(total="", left="", right="", lanes=lanes, target=target)
+    micro = MicroKernel(
+        total="", left="", right="", lanes=lanes, vectors=vectors, target=target
+    )
     done: set[str] = set()
     stem = _ROW if row is not None else _LANE
     for loop in loops(s.kernel.body):

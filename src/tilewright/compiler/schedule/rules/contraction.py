@@ -96,6 +96,8 @@ class _Rule:
     def run(self) -> list[str]:
         tile = self._tile()
         self._split_columns(tile)
+        width = find(self.s.kernel, self.lane).extent
+        assert isinstance(width, int), "columns were split by a number"
         row_tiles = self._split_rows(tile)
         outer = self._arrange(tile, row_tiles)
         self._specialize(row_tiles)
@@ -104,6 +106,7 @@ class _Rule:
             left=self.found.left.buffer.name,
             right=self.found.right.buffer.name,
             lanes=self.lanes,
+            vectors=-(-width // self.lanes),
             target=self.target,
         )
         for top, depth in self._leaves():

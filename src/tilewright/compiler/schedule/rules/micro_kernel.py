@@ -41,12 +41,17 @@ _HEAVY_EPILOGUE: Final = 24
 @final
 @dataclass(frozen=True, slots=True)
 class MicroKernel:
-    """Names and sizes all micro-kernels of one contraction share."""
+    """Names and sizes all micro-kernels of one contraction share.
+
+    `vectors` is the width of a whole panel: what it decides holds for partial panels too, so that
+    equal columns have equal sums wherever they stand.
+    """
 
     total: str
     left: str
     right: str
     lanes: int
+    vectors: int
     target: Target
 
 
@@ -57,8 +62,8 @@ def schedule_micro_kernel(s: Schedule, top: str, depth: int, micro: MicroKernel)
     vector, inner = s.fresh("v"), s.fresh("lane")
     s.apply(split, lane, micro.lanes, into=(vector, inner))
     names = [*tile[:-1], vector, inner]
-    accumulators = 1
-    for name in names[:-1]:
+    accumulators = micro.vectors
+    for name in tile[:-1]:
         extent = find(s.kernel, name).extent
         accumulators *= extent if isinstance(extent, int) else 1
     _split_sum(s, names[-1], accumulators, micro)
