@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 
 from fakes.graphs import assert_same_results, copy_of, parse
-from fakes.random_graphs import graphs
+from fakes.grown_graphs import graphs
 from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.graph.verifier import verify
 from tilewright.compiler.lowering.build_kernel import can_build
