@@ -159,7 +159,7 @@ def assert_same(
     """Machine code and evaluator agree: bit for bit, or to a relative error."""
     native, expected = run_both(kernel, arrays, dims, target=target)
     for position, (got, want) in enumerate(zip(native, expected, strict=True)):
-        name = f"parameter {position}"
+        name = f"parameter '{kernel.parameters[position].buffer.name}'"
         if relative and np.issubdtype(want.dtype, np.floating):
             np.testing.assert_allclose(
                 got, want, rtol=relative, atol=relative, err_msg=name
