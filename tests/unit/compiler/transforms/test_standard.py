@@ -69,3 +69,31 @@ def test_an_empty_graph_and_a_graph_of_inputs_pass_through():
         run_passes(graph, standard_passes(choose_panel=panel))
         assert graph.nodes == []
     assert evaluate(graph, [np.ones(2, np.float32)])[0].sum() == 2
+
+
+CONTROL_FLOW = """graph @g<N: 1..>(%c: bool[], %x: f32[N, 4]) {
+  %n: i64[] = constant {value = i64[] [3]}
+  %a: f32[N, 4] = if(%c, %x)
+    graph @then(%v: f32[N, 4]) {
+      %e: f32[N, 4] = exp(%v) %f: f32[N, 4] = tanh(%e) return %f
+    }
+    graph @else(%v: f32[N, 4]) {
+      %one: f32[] = constant {value = f32[] [1.0]} %e: f32[N, 4] = mul(%v, %one) return %e
+    }
+  %b: f32[N, 4] = loop(%n, _, %a) {carried = 1}
+    graph @body(%i: i64[], %go: bool[], %v: f32[N, 4]) {
+      %w: f32[N, 4] = tanh(%v) %z: f32[N, 4] = relu(%w) return %go, %z
+    }
+  return %b
+}"""
+
+
+def test_regions_of_control_flow_are_transformed_too():
+    graph = parse(CONTROL_FLOW)
+    run_passes(graph, standard_passes(choose_panel=panel))
+    verify(graph)
+    for seed in range(4):
+        assert_same_results(parse(CONTROL_FLOW), graph, seed=seed)
+    branch, loop = (n for n in graph.nodes if n.regions)
+    assert [[n.op for n in r.nodes] for r in branch.regions] == [["fused"], []]
+    assert [n.op for n in loop.regions[0].nodes] == ["fused"]
