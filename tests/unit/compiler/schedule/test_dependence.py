@@ -5,18 +5,10 @@ from tilewright.base.dtypes import f32
 from tilewright.base.symbolic import symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Buffer, For, If, Store
-from tilewright.compiler.schedule.dependence import (
-    accesses,
-    carried,
-    disjoint,
-    distinct,
-    known_facts,
-    overlap,
-    private_buffers,
-    update_operator,
-    within,
-)
+from tilewright.compiler.schedule.accesses import accesses, known_facts, update_operator
+from tilewright.compiler.schedule.dependence import carried, overlap, private_buffers
 from tilewright.compiler.schedule.primitives import fuse_nests, privatize, split
+from tilewright.compiler.schedule.proofs import disjoint, distinct, within
 from tilewright.compiler.schedule.tree import find, make_loop
 
 

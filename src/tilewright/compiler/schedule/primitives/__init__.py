@@ -1,20 +1,15 @@
 """The schedule primitives: checked rewrites `Kernel -> Kernel`, registered by name."""
 
+from tilewright.compiler.schedule.primitives.grid import bind, join
 from tilewright.compiler.schedule.primitives.inlining import (
     forward,
     inline,
     reverse_inline,
 )
 from tilewright.compiler.schedule.primitives.loops import (
-    bind,
     fuse,
-    join,
-    partition,
     reorder,
-    simplify_guards,
-    specialize,
     split,
-    split_powers,
     tile,
     unroll,
     vectorize,
@@ -32,6 +27,12 @@ from tilewright.compiler.schedule.primitives.reduction import (
     drop_guards,
     rfactor,
     sink_guards,
+)
+from tilewright.compiler.schedule.primitives.tails import (
+    partition,
+    simplify_guards,
+    specialize,
+    split_powers,
 )
 
 __all__ = [

@@ -38,17 +38,15 @@ from tilewright.compiler.kernel.rewrite import (
     substitute,
     substitute_expression,
 )
-from tilewright.compiler.schedule.dependence import (
+from tilewright.compiler.schedule.accesses import (
     Fact,
     accesses,
-    conflict,
-    distinct,
     known_facts,
-    overlap,
-    private_buffers,
     update_operator,
 )
+from tilewright.compiler.schedule.dependence import conflict, overlap, private_buffers
 from tilewright.compiler.schedule.primitives.nests import siblings, touches
+from tilewright.compiler.schedule.proofs import distinct
 from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
     chain,

@@ -34,17 +34,11 @@ from tilewright.compiler.kernel.rewrite import (
     rename_loops,
     replace_buffers,
 )
-from tilewright.compiler.schedule.dependence import (
-    Access,
-    Fact,
-    accesses,
-    known_facts,
-    live_outside,
-    private_buffers,
-    within,
-)
+from tilewright.compiler.schedule.accesses import Access, Fact, accesses, known_facts
+from tilewright.compiler.schedule.dependence import live_outside, private_buffers
 from tilewright.compiler.schedule.primitives.inlining import inline
 from tilewright.compiler.schedule.primitives.nests import largest
+from tilewright.compiler.schedule.proofs import within
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,

@@ -32,8 +32,8 @@ from tilewright.compiler.kernel.rewrite import (
     rename_loops,
     substitute,
 )
+from tilewright.compiler.schedule.accesses import accesses
 from tilewright.compiler.schedule.dependence import (
-    accesses,
     conflict,
     live_outside,
     overlap,

@@ -37,13 +37,8 @@ from tilewright.compiler.kernel.rewrite import (
     substitute_expression,
 )
 from tilewright.compiler.kernel.text import expression_text
-from tilewright.compiler.schedule.dependence import (
-    Access,
-    accesses,
-    distinct,
-    known_facts,
-    within,
-)
+from tilewright.compiler.schedule.accesses import Access, accesses, known_facts
+from tilewright.compiler.schedule.proofs import distinct, within
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,

@@ -13,11 +13,8 @@ from tilewright.base import symbolic
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import For, If, Statement
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
-from tilewright.compiler.schedule.dependence import (
-    accesses,
-    live_outside,
-    private_buffers,
-)
+from tilewright.compiler.schedule.accesses import accesses
+from tilewright.compiler.schedule.dependence import live_outside, private_buffers
 from tilewright.compiler.schedule.primitives import (
     rfactor,
     split,

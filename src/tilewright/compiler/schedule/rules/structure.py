@@ -36,7 +36,7 @@ from tilewright.compiler.kernel.rewrite import (
     stores,
     subexpressions,
 )
-from tilewright.compiler.schedule.dependence import update_operator
+from tilewright.compiler.schedule.accesses import update_operator
 
 GUESS: Final = 128
 """What a dimension known only at run time is taken for."""

@@ -53,10 +53,11 @@ def join_nests(s: Schedule, grids: Sequence[Sequence[str]]) -> None:
         return
     main = max(mains, key=lambda grid: _size(nests[grid[0]]))
     into = s.fresh("workgroup")
-    if s.attempt(join, fuse_all(s, main), into):
-        s.attempt(bind, into, "x")
+    before = s.kernel
+    if s.attempt(join, fuse_all(s, main), into) and s.attempt(bind, into, "x"):
         s.note(f"{len(nests)} nests in one grid")
     else:
+        s.kernel = before
         s.note(f"{len(nests)} nests depend on each other: one workgroup runs them in order")
 
 

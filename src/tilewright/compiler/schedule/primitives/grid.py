@@ -1,0 +1,121 @@
+"""Primitives that make workgroups: bind an outermost loop to the grid, join nests in one loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.base.errors import ScheduleError
+from tilewright.compiler.kernel.expressions import Expressions
+from tilewright.compiler.kernel.ir import (
+    Body,
+    For,
+    If,
+    Kernel,
+    LoopKind,
+    Statement,
+)
+from tilewright.compiler.kernel.rewrite import (
+    substitute,
+)
+from tilewright.compiler.schedule.accesses import accesses
+from tilewright.compiler.schedule.dependence import (
+    carried,
+    overlap,
+)
+from tilewright.compiler.schedule.trace import names_of, primitive
+from tilewright.compiler.schedule.tree import (
+    find,
+    loop_symbol,
+    make_loop,
+    path_to,
+    reference,
+    with_inner,
+)
+
+E = Expressions
+
+
+@primitive
+def bind(kernel: Kernel, loop: str, axis: str) -> Kernel:
+    """Run the iterations of an outermost loop as workgroups along a grid axis.
+
+    rewrite:
+        for i in n: S(i)
+        ->
+        grid.x i in n: S(i)
+
+    Raises: ScheduleError if anything stands beside or around the loop except grid loops, if the
+    axis is taken, or if the iterations are not independent.
+    """
+    old = find(kernel, loop)
+    kinds = {"x": LoopKind.GRID_X, "y": LoopKind.GRID_Y, "z": LoopKind.GRID_Z}
+    if axis not in kinds:
+        raise ScheduleError(f"grid axes are x, y and z, got '{axis}'")
+    path = path_to(kernel.body, old) or ()
+    level: Sequence[Statement] = kernel.body
+    for statement in (*path, old):
+        if len(level) != 1:
+            raise ScheduleError(f"'{loop}' is not alone at the top of '{kernel.name}'")
+        if statement is old:
+            break
+        if not isinstance(statement, For) or statement.kind not in kinds.values():
+            raise ScheduleError(f"'{loop}' is inside other code, not outermost")
+        level = statement.body
+    if any(isinstance(s, For) and s.kind is kinds[axis] for s in path):
+        raise ScheduleError(f"grid axis '{axis}' is taken")
+    check_parallel(kernel, old)
+    return _with_kind(kernel, old, kinds[axis])
+
+
+def check_parallel(kernel: Kernel, loop: For) -> None:
+    """Raises: ScheduleError unless the iterations of `loop` may run at the same time."""
+    pair = carried(loop, scope=kernel.body, updates_commute=False)
+    if pair is not None:
+        raise ScheduleError(
+            f"iterations of '{loop.var.name}' meet in '{pair[0].buffer.name}'",
+            location=kernel.name,
+        )
+
+
+@primitive
+def join(kernel: Kernel, loop: str, into: str) -> Kernel:
+    """Make one loop of everything at the top of a kernel: the iterations of `loop`, then the rest.
+
+    For kernels of several nests that do not depend on each other, so that all of them become
+    workgroups of one grid.
+
+    rewrite:
+        for i in n: A(i)
+        B
+        ->
+        for j in n + 1:
+            if j < n: A(j)
+            if j == n: B
+
+    Raises: ScheduleError if `loop` is not at the top or the parts touch the same elements.
+    """
+    old = find(kernel, loop)
+    if all(s is not old for s in kernel.body):
+        raise ScheduleError(f"'{loop}' is not at the top of '{kernel.name}'")
+    rest = tuple(s for s in kernel.body if s is not old)
+    if not rest:
+        return kernel
+    parts = [accesses((s,)) for s in rest]
+    pair = overlap(accesses((old,)), [a for part in parts for a in part])
+    if pair is not None:
+        raise ScheduleError(
+            f"'{loop}' and the code beside it both touch '{pair[0].buffer.name}'",
+            location=kernel.name,
+        )
+    if names_of(kernel).fresh(into) != into:
+        raise ScheduleError(f"the name '{into}' is taken", location=kernel.name)
+    joined = make_loop(into, old.extent + 1, ())
+    index = reference(joined.var)
+    narrow = loop_symbol(into, old.extent)
+    first = substitute(old.body, {loop: reference(narrow)})
+    body: Body = (
+        If(E.compare("lt", E.index(index), E.index(old.extent)), first),
+        If(E.compare("eq", E.index(index), E.index(old.extent)), rest),
+    )
+    return replace(kernel, body=(with_inner(joined, body),))

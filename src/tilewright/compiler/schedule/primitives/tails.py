@@ -1,0 +1,282 @@
+"""Primitives that give parts of a loop their own code: partition, specialize, split_powers.
+
+They copy code; values private to an iteration get their own buffers in each copy.  Also opens guards
+that are decided (simplify_guards).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.base import symbolic
+from tilewright.base.errors import ScheduleError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.kernel.expressions import Expressions
+from tilewright.compiler.kernel.ir import (
+    Body,
+    Buffer,
+    Compare,
+    Const,
+    Expression,
+    For,
+    If,
+    Kernel,
+    Statement,
+    Store,
+)
+from tilewright.compiler.kernel.rewrite import (
+    FreshNames,
+    Rewriter,
+    rename_loops,
+    replace_buffers,
+)
+from tilewright.compiler.schedule.accesses import index_sides
+from tilewright.compiler.schedule.dependence import (
+    live_outside,
+    private_buffers,
+)
+from tilewright.compiler.schedule.primitives.loops import dim_argument, rebind
+from tilewright.compiler.schedule.trace import names_of, primitive
+from tilewright.compiler.schedule.tree import (
+    add_locals,
+    enclosing_loops,
+    find,
+    make_loop,
+    path_to,
+    reference,
+    rewrite,
+    swap,
+    with_inner,
+)
+
+E = Expressions
+
+
+def copy_of(
+    kernel: Kernel, body: Body, original: Statement, names: FreshNames | None = None
+) -> tuple[Kernel, Body]:
+    """`body`, made from `original`, with its own loop names and copies of its private buffers.
+
+    Buffers that other code reads stay shared.  The kernel is that with the new buffers.
+    """
+    names = names or names_of(kernel)
+    own = {
+        b: Buffer(names.fresh(b.name), b.dtype, b.shape, b.space, b.data)
+        for b in private_buffers(body)
+        if not live_outside(kernel.body, original, b)
+    }
+    copy = replace_buffers(rename_loops(body, names), own)
+    return add_locals(kernel, own.values()), copy
+
+
+@primitive
+def partition(kernel: Kernel, loop: str, at: Dim | str) -> Kernel:
+    """Cut a loop in two at iteration `at`, each part with its own code.
+
+    rewrite:
+        for i in n: S(i)
+        ->
+        for i in min(at, n): S(i)
+        for i_2 in n - min(at, n): S(min(at, n) + i_2)
+    """
+    old = find(kernel, loop)
+    point = dim_argument(kernel, at, enclosing_loops(kernel, old))
+    if isinstance(point, int) and point < 0:
+        raise ScheduleError(f"cannot cut '{loop}' at {point}", location=kernel.name)
+    point = symbolic.minimum(point, old.extent)
+    first = make_loop(loop, point, (), old.kind, reduction=old.reduction)
+    head = rebind(old.body, loop, reference(first.var))
+    rest = old.extent - point
+    second = make_loop(loop, rest, (), old.kind, reduction=old.reduction)
+    tail = rebind(old.body, loop, point + reference(second.var))
+    parts: list[Statement] = []
+    if first.extent != 0:
+        parts.append(with_inner(first, head))
+    if second.extent != 0:
+        kernel, tail = copy_of(kernel, (with_inner(second, tail),), old)
+        parts.extend(tail)
+    return rewrite(kernel, old, parts)
+
+
+@primitive
+def specialize(
+    kernel: Kernel, loop: str, at: str | None = None, tail: str = "exact"
+) -> Kernel:
+    """Give the full and the last, partial run of a guarded loop their own code without guard.
+
+    rewrite:
+        for i in f: if r + i < n: S(i)                      (f divides r)
+        ->
+        if r + f <= n: for i in f: S(i)
+        exact:    if r == n - n % f: for i_2 in n % f: S(i_2)
+        guarded:  if r + f > n: for i_2 in f: if r + i_2 < n: S(i_2)
+
+    With `at`, the two cases are told apart in front of that loop, around or equal to `loop`.
+    Raises: ScheduleError if the loop has no such guard, as `split` makes it, or if r changes
+    inside `at`.
+    """
+    old = find(kernel, loop)
+    top = old if at is None else find(kernel, at)
+    if not isinstance(old.extent, int):
+        raise ScheduleError(f"'{loop}' has no constant extent", location=kernel.name)
+    found = _guard_of(old)
+    if found is None:
+        raise ScheduleError(f"'{loop}' has no guard to specialize on", location=kernel.name)
+    condition, rest, limit = found
+    _check_private_outside(old, condition)
+    path = path_to((top,), old)
+    if path is None:
+        raise ScheduleError(f"'{loop}' is not inside '{at}'", location=kernel.name)
+    inside = {s.var.name for s in (*path, old) if isinstance(s, For)}
+    if any(s.name in inside for s in symbolic.symbols(rest)):
+        raise ScheduleError(f"which case '{loop}' is in changes inside '{at}'")
+    if tail not in ("exact", "guarded"):
+        raise ScheduleError(f"tail is 'exact' or 'guarded', got '{tail}'")
+    factor, rest_count = old.extent, symbolic.mod(limit, old.extent)
+    full = swap((top,), old, (with_inner(old, _without(old.body, condition)),))
+    parts = _when(E.compare("le", E.index(rest + factor), E.index(limit)), full)
+    if tail == "guarded":
+        kernel, last = copy_of(kernel, (top,), top)
+        parts += _when(E.compare("gt", E.index(rest + factor), E.index(limit)), last)
+    elif rest_count != 0:
+        part = make_loop(loop, rest_count, (), old.kind, reduction=old.reduction)
+        body = rebind(_without(old.body, condition), loop, reference(part.var))
+        last = swap((top,), old, (with_inner(part, body),))
+        kernel, last = copy_of(kernel, last, top)
+        start = limit - rest_count
+        parts += _when(E.compare("eq", E.index(rest), E.index(start)), last)
+    return rewrite(kernel, top, parts)
+
+
+def _check_private_outside(loop: For, condition: Expression) -> None:
+    """What a guarded iteration does outside its guard must stay within the iteration."""
+    private = private_buffers(loop.body)
+    for statement in _unguarded(loop.body, condition):
+        if all(statement.buffer is not b for b in private):
+            raise ScheduleError(
+                f"'{loop.var.name}' stores to '{statement.buffer.name}' outside the guard"
+            )
+
+
+def _unguarded(body: Body, condition: Expression) -> list[Store]:
+    found: list[Store] = []
+    for statement in body:
+        if isinstance(statement, If) and statement.condition is condition:
+            continue
+        if isinstance(statement, Store):
+            found.append(statement)
+        elif isinstance(statement, For | If):
+            found.extend(_unguarded(statement.body, condition))
+    return found
+
+
+def _when(condition: Expression, body: Body) -> Body:
+    """`body` under a condition, which may be decided already."""
+    if not isinstance(condition, Const):
+        return (If(condition, body),)
+    return body if condition.value else ()
+
+
+def _guard_of(loop: For) -> tuple[Expression, Dim, Dim] | None:
+    """The condition `r + i < n` inside `loop`, with r (a multiple of the extent) and n."""
+    assert isinstance(loop.extent, int)
+    for condition in _conditions(loop.body):
+        sides = guard_sides(condition)
+        if sides is None:
+            continue
+        split_index = symbolic.linear(sides[0], loop.var.name)
+        if split_index is None or split_index[0] != 1:
+            continue
+        if symbolic.is_multiple(split_index[1], loop.extent):
+            return condition, split_index[1], sides[1]
+    return None
+
+
+def guard_sides(condition: Expression) -> tuple[Dim, Dim] | None:
+    """`(index, extent)` of a condition `index < extent`."""
+    if not isinstance(condition, Compare) or condition.op != "lt":
+        return None
+    return index_sides(condition)
+
+
+def _conditions(body: Sequence[Statement]) -> list[Expression]:
+    found: list[Expression] = []
+    for statement in body:
+        if isinstance(statement, If):
+            found.append(statement.condition)
+        if isinstance(statement, For | If):
+            found.extend(_conditions(statement.body))
+    return found
+
+
+def _without(body: Body, condition: Expression) -> Body:
+    """`body` with the guards on `condition` opened."""
+    result: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, If) and statement.condition is condition:
+            result.extend(_without(statement.body, condition))
+        elif isinstance(statement, For | If):
+            result.append(with_inner(statement, _without(statement.body, condition)))
+        else:
+            result.append(statement)
+    return tuple(result)
+
+
+@primitive
+def split_powers(kernel: Kernel, loop: str, largest: int) -> Kernel:
+    """Run a short loop of unknown length as blocks of `largest`, ..., 4, 2, 1 iterations.
+
+    rewrite:
+        for i in n: S(i)                                            (n < 2 * largest)
+        ->
+        for p in n // 2 % 2: for i in 2: S(n // 4 * 4 + i)          (once per power)
+        for p_2 in n % 2: for i_2 in 1: S(n // 2 * 2 + i_2)
+
+    Raises: ScheduleError unless `largest` is a power of two and n surely below twice that.
+    """
+    old = find(kernel, loop)
+    upper = symbolic.bounds(old.extent)[1]
+    if largest < 1 or largest & (largest - 1) or upper is None or upper >= 2 * largest:
+        raise ScheduleError(
+            f"'{loop}' runs up to {upper} times, not below twice the power of two {largest}"
+        )
+    names = names_of(kernel)
+    parts: list[Statement] = []
+    size = largest
+    while size:
+        count = symbolic.mod(symbolic.floordiv(old.extent, size), 2)
+        start = symbolic.floordiv(old.extent, 2 * size) * (2 * size)
+        block = make_loop(names.fresh(f"{loop}_p"), count, ())
+        inner = make_loop(loop, size, (), old.kind, reduction=old.reduction)
+        body = rebind(old.body, loop, start + reference(inner.var))
+        made: Body = (with_inner(block, (with_inner(inner, body),)),)
+        if size != largest:
+            kernel, made = copy_of(kernel, made, old, names)
+        parts.extend(made)
+        size //= 2
+    return rewrite(kernel, old, parts)
+
+
+@primitive
+def simplify_guards(kernel: Kernel) -> Kernel:
+    """Open the guards that surely hold and drop the code under those that surely do not.
+
+    rewrite:
+        for i in 4: if i < 8: S(i)
+        ->
+        for i in 4: S(i)
+    """
+
+    def decide(statement: Statement) -> Statement | Body:
+        if not isinstance(statement, If):
+            return statement
+        sides = guard_sides(statement.condition)
+        if sides is None:
+            return statement
+        known = E.compare("lt", E.index(sides[0]), E.index(sides[1]))
+        if not isinstance(known, Const):
+            return statement
+        return statement.body if known.value else ()
+
+    return replace(kernel, body=Rewriter(statement=decide).body(kernel.body))
