@@ -30,6 +30,7 @@ from tilewright.compiler.schedule.tree import (
     make_loop,
     path_to,
     reference,
+    rewrite,
     with_inner,
 )
 
@@ -65,7 +66,7 @@ def bind(kernel: Kernel, loop: str, axis: str) -> Kernel:
     if any(isinstance(s, For) and s.kind is kinds[axis] for s in path):
         raise ScheduleError(f"grid axis '{axis}' is taken")
     check_parallel(kernel, old)
-    return _with_kind(kernel, old, kinds[axis])
+    return rewrite(kernel, old, (replace(old, kind=kinds[axis]),))
 
 
 def check_parallel(kernel: Kernel, loop: For) -> None:
