@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final, final
+from typing import Any, Final, final
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Dim, Opaque
@@ -327,6 +327,6 @@ def _with_lanes(value: Expression, parts: Sequence[Expression], lanes: int) -> E
 
 
 def _relane(value: Expression, lanes: int) -> Expression:
-    fields = {name: getattr(value, name) for name in type(value).__slots__}
+    fields: dict[str, Any] = {name: getattr(value, name) for name in type(value).__slots__}
     fields["lanes"] = lanes
     return type(value)(**fields)

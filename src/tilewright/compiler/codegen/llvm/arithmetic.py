@@ -250,15 +250,14 @@ class Arithmetic:
         if known and right.text not in ("0", "zeroinitializer", "-1", "splat (i64 -1)"):
             return self.binary(verb, left, right)
         bad = self.compare("icmp eq", right, zero)
-        unsafe = bad
-        if signed:
-            minus = self.compare("icmp eq", right, self.integer(left, -1))
-            unsafe = self.binary("or", bad, minus)
-        result = self.binary(verb, left, self.select(unsafe, one, right))
-        if signed:
-            negated = zero if rest else self.binary("sub", zero, left)
-            result = self.select(minus, negated, result)
-        return self.select(bad, zero, result)
+        if not signed:
+            result = self.binary(verb, left, self.select(bad, one, right))
+            return self.select(bad, zero, result)
+        minus = self.compare("icmp eq", right, self.integer(left, -1))
+        safe = self.select(self.binary("or", bad, minus), one, right)
+        result = self.binary(verb, left, safe)
+        negated = zero if rest else self.binary("sub", zero, left)
+        return self.select(bad, zero, self.select(minus, negated, result))
 
     def floor_rest(self, left: Value, right: Value, *, signed: bool) -> Value:
         """The remainder with the sign of the divisor."""

@@ -7,13 +7,13 @@ from typing import final
 
 from tilewright.base.target import Target
 from tilewright.compiler.codegen.backend import Stage
-from tilewright.compiler.codegen.llvm import machine as llvm_machine
 from tilewright.compiler.codegen.llvm.compile import (
     compile_module,
     link_executable,
     settings_of,
 )
 from tilewright.compiler.codegen.llvm.function import emit_kernel
+from tilewright.compiler.codegen.llvm.machine import assembly
 from tilewright.compiler.codegen.llvm.options import Options
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.lowering import machine
@@ -64,4 +64,4 @@ class LlvmBackend:
 
 def assembly_text(llvm_ir: str, target: Target, options: Options | None = None) -> str:
     """The assembly of a module."""
-    return llvm_machine.assembly(llvm_ir, **settings_of(target, options or Options()))
+    return assembly(llvm_ir, **settings_of(target, options or Options()))

@@ -14,10 +14,15 @@ from dataclasses import dataclass, field
 from typing import Final, final
 
 from tilewright.base.target import Target
-from tilewright.compiler.codegen.llvm import machine, pool
 from tilewright.compiler.codegen.llvm.cache import ObjectCache
 from tilewright.compiler.codegen.llvm.function import TRIPLES, KernelModule, emit_kernel
+from tilewright.compiler.codegen.llvm.machine import (
+    LLVM_VERSION,
+    object_code,
+    timed_object_code,
+)
 from tilewright.compiler.codegen.llvm.options import Options
+from tilewright.compiler.codegen.llvm.pool import Task, WorkerPool, shared_pool, stop
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.formats.elf import link_shared
 from tilewright.formats.executable import (
@@ -96,7 +101,7 @@ class _Run:
     keys: dict[str, str] = field(default_factory=dict)
     waiting: list[KernelModule] = field(default_factory=list)
     users: dict[str, list[str]] = field(default_factory=dict)
-    workers: pool.WorkerPool | None = None
+    workers: WorkerPool | None = None
     results: queue.SimpleQueue[tuple[KernelModule, bytes | Exception, float]] = field(
         default_factory=queue.SimpleQueue
     )
@@ -112,7 +117,7 @@ class _Run:
         self.users.setdefault(symbol, []).append(module.name)
         if symbol in self.keys:
             return
-        parts = (module.text, machine.LLVM_VERSION, *map(str, self.settings.values()))
+        parts = (module.text, LLVM_VERSION, *map(str, self.settings.values()))
         self.keys[symbol] = ObjectCache.key(*parts)
         known = None if self.cache is None else self.cache.get(self.keys[symbol])
         if known is not None:
@@ -129,19 +134,19 @@ class _Run:
 
     def _hand_out(self) -> None:
         if self.workers is None:
-            self.workers = pool.shared_pool(self.jobs)
+            self.workers = shared_pool(self.jobs)
         for module in self.waiting:
             self.workers.submit(self._task(module))
             self.under_way += 1
         self.waiting.clear()
 
-    def _task(self, module: KernelModule) -> pool.Task:
+    def _task(self, module: KernelModule) -> Task:
         results = self.results
 
         def done(result: bytes | Exception, seconds: float) -> None:
             results.put((module, result, seconds))
 
-        return pool.Task(module.name, self.settings, module.text, done)
+        return Task(module.name, self.settings, module.text, done)
 
     def _collect(self, *, block: bool) -> None:
         while self.under_way:
@@ -172,7 +177,7 @@ class _Run:
     def finish(self) -> None:
         """Wait until every object is there."""
         for module in self.waiting:
-            code, seconds = machine.timed_object_code(module.text, **self.settings)
+            code, seconds = timed_object_code(module.text, **self.settings)
             self._store(module, code, seconds)
         fresh = bool(self.waiting or self.under_way)
         self.waiting.clear()
@@ -214,7 +219,7 @@ def compile_kernels(
         run.finish()
     except BaseException:
         if run.under_way:
-            pool.stop()
+            stop()
         raise
     return tuple(_compiled(module, *run.objects[module.symbol]) for module in modules)
 
@@ -224,7 +229,7 @@ def compile_module(
 ) -> CompiledKernel:
     """Object code of one module, made here and now."""
     settings = settings_of(target, options or Options())
-    return _compiled(module, *machine.timed_object_code(module.text, **settings))
+    return _compiled(module, *timed_object_code(module.text, **settings))
 
 
 def _compiled(module: KernelModule, code: bytes, seconds: float) -> CompiledKernel:
@@ -242,15 +247,10 @@ def link_executable(compiled: Sequence[CompiledKernel], name: str, target: Targe
     exports = [kernel.export for kernel in compiled]
     settings = settings_of(target, Options(opt=0))
     head = f'target triple = "{settings["triple"]}"\n'
-    tables = machine.object_code(head + library_tables_ir(name, exports), **settings)
+    tables = object_code(head + library_tables_ir(name, exports), **settings)
     objects = {kernel.export.function: kernel.object_bytes for kernel in compiled}
     return link_shared(
         [*objects.values(), tables],
         names=[*(f"kernel '{symbol}'" for symbol in objects), "library tables"],
         machine=target.arch,
     )
-
-
-def assembly_text(llvm_ir: str, target: Target) -> str:
-    """What LLVM makes of a kernel's IR text, as assembly for people."""
-    return machine.assembly(llvm_ir, **settings_of(target, Options()))

@@ -209,7 +209,7 @@ class Math:
 
     def log(self, x: Value) -> Value:
         """Natural logarithm, as the one of 1 + f plus e times that of 2."""
-        _a, t = self.a, self._table(x)
+        t = self._table(x)
         f, e = self._mantissa(x)
         result = self._log_f32(f, e, t) if t.bits == 32 else self._log_f64(f, e, t)
         return self._log_special(x, result)

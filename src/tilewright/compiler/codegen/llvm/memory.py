@@ -88,19 +88,16 @@ class Memory:
             return self._load_scalar(node.buffer, dim, mask)
         if has_lanes(dim):
             return self._gather(node, dim, mask)
-        if node.stride == 0:
-            if mask is not None:
-                return self._load_uniform(node, dim, mask)
-            return self.a.splat(self._load_scalar(node.buffer, dim, None), node.lanes)
         if node.stride == 1:
             return self._load_vector(node.buffer, dim, node.lanes, mask)
         if node.stride == -1:
             return self._load_reversed(node, dim, mask)
+        if node.stride == 0:
+            return self._load_uniform(node, dim, mask)
         if mask is not None:
             return self._gather(node, dim, mask)
-        if 1 < node.stride <= MAX_WIDE_STRIDE and node.stride < node.lanes:
-            return self._load_strided(node, dim)
-        return self._load_lanes(node, dim)
+        near = 1 < node.stride <= MAX_WIDE_STRIDE and node.stride < node.lanes
+        return self._load_strided(node, dim) if near else self._load_lanes(node, dim)
 
     def address(self, buffer: Buffer, dim: Dim) -> Value:
         """The address of an element."""
@@ -152,8 +149,10 @@ class Memory:
         forward = self._load_vector(node.buffer, first, node.lanes, mask)
         return self.a.shuffle(forward, None, order)
 
-    def _load_uniform(self, node: Load, dim: Dim, mask: Value) -> Value:
+    def _load_uniform(self, node: Load, dim: Dim, mask: Value | None) -> Value:
         """One element for every lane whose mask is set; no access when none is."""
+        if mask is None:
+            return self.a.splat(self._load_scalar(node.buffer, dim, None), node.lanes)
         some = self._any(mask)
         single = self._load_scalar(node.buffer, dim, some)
         wide = self.a.splat(single, node.lanes)

@@ -15,10 +15,10 @@ import signal
 import struct
 import sys
 import time
-from typing import BinaryIO, Final
+from typing import IO, BinaryIO, Final
 
 from tilewright.base.errors import TilewrightError
-from tilewright.compiler.codegen.llvm import machine
+from tilewright.compiler.codegen.llvm.machine import object_code
 
 LENGTH: Final = struct.Struct("<I")
 REPLY: Final = struct.Struct("<BdI")
@@ -30,7 +30,7 @@ def request(settings: dict[str, str | int], text: str) -> bytes:
     return LENGTH.pack(len(head)) + head + LENGTH.pack(len(body)) + body
 
 
-def read_exactly(stream: BinaryIO, count: int) -> bytes:
+def read_exactly(stream: IO[bytes], count: int) -> bytes:
     """`count` bytes.  Raises: EOFError when the stream ends before."""
     data = stream.read(count)
     if len(data) < count:
@@ -46,7 +46,7 @@ def _serve(source: BinaryIO, sink: BinaryIO) -> None:
         text = read_exactly(source, length).decode()
         started = time.perf_counter()
         try:
-            status, payload = 0, machine.object_code(text, **settings)
+            status, payload = 0, object_code(text, **settings)
         except TilewrightError as error:
             status, payload = 1, str(error).encode()
         seconds = time.perf_counter() - started
