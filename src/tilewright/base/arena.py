@@ -8,7 +8,8 @@ dimensions of a call are known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import bisect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -40,12 +41,25 @@ def align(size_bytes: int, alignment_bytes: int = ALIGNMENT_BYTES) -> int:
 
 
 def pack(blocks: Sequence[Block]) -> Packing:
-    """Place every block at a 64-byte aligned offset; blocks of size 0 go to offset 0."""
+    """Place every block at a 64-byte aligned offset; blocks of size 0 go to offset 0.
+
+    Several orders are tried until one reaches the lower bound; the smallest arena wins.
+    """
+    bound = peak_bytes(blocks)
+    best: Packing | None = None
+    for order in _ORDERS:
+        packing = _pack_in_order(blocks, sorted(range(len(blocks)), key=order(blocks)))
+        if best is None or packing.size_bytes < best.size_bytes:
+            best = packing
+        if best.size_bytes == bound:
+            break
+    assert best is not None
+    return best
+
+
+def _pack_in_order(blocks: Sequence[Block], order: Sequence[int]) -> Packing:
     offsets = [0] * len(blocks)
     placed: list[tuple[int, int, Block]] = []  # (start, end, block), sorted by start
-    order = sorted(
-        range(len(blocks)), key=lambda i: (-blocks[i].size_bytes, blocks[i].first)
-    )
     for index in order:
         block = blocks[index]
         size = align(block.size_bytes)
@@ -53,9 +67,34 @@ def pack(blocks: Sequence[Block]) -> Packing:
             continue
         start = _best_gap(size, block, placed)
         offsets[index] = start
-        placed.append((start, start + size, block))
-        placed.sort(key=lambda row: row[0])
+        bisect.insort(placed, (start, start + size, block), key=lambda row: row[0])
     return Packing(tuple(offsets), max((end for _, end, _ in placed), default=0))
+
+
+Order = Callable[[Sequence[Block]], Callable[[int], tuple[int, int]]]
+
+
+def _by_size(blocks: Sequence[Block]) -> Callable[[int], tuple[int, int]]:
+    return lambda i: (-blocks[i].size_bytes, blocks[i].first)
+
+
+def _by_size_and_length(blocks: Sequence[Block]) -> Callable[[int], tuple[int, int]]:
+    return lambda i: (-blocks[i].size_bytes, blocks[i].first - blocks[i].last)
+
+
+def _by_area(blocks: Sequence[Block]) -> Callable[[int], tuple[int, int]]:
+    def key(i: int) -> tuple[int, int]:
+        block = blocks[i]
+        return (-block.size_bytes * (block.last - block.first + 1), block.first)
+
+    return key
+
+
+def _by_length(blocks: Sequence[Block]) -> Callable[[int], tuple[int, int]]:
+    return lambda i: (blocks[i].first - blocks[i].last, -blocks[i].size_bytes)
+
+
+_ORDERS: Final[tuple[Order, ...]] = (_by_size, _by_size_and_length, _by_area, _by_length)
 
 
 def _best_gap(size: int, block: Block, placed: Sequence[tuple[int, int, Block]]) -> int:

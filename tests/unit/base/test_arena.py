@@ -45,3 +45,14 @@ def test_the_arena_holds_every_block_and_is_not_below_the_peak(
 def test_a_chain_needs_two_buffers_whatever_its_length() -> None:
     chain = [Block(1024, i, i + 1) for i in range(50)]
     assert pack(chain).size_bytes == 2048
+
+
+def test_another_order_is_tried_where_the_largest_first_leaves_a_gap() -> None:
+    """By size the two small blocks, which never end up side by side, need 512 bytes."""
+    requests = [Block(128, 2, 4), Block(256, 3, 6), Block(256, 1, 1), Block(128, 0, 2)]
+    assert pack(requests).size_bytes == peak_bytes(requests) == 384
+
+
+@given(blocks)
+def test_the_same_blocks_are_packed_the_same_way(requests: list[Block]) -> None:
+    assert pack(requests) == pack(list(requests))

@@ -25,7 +25,9 @@ def may_overwrite(kernel: Kernel, source: Buffer, target: Buffer) -> bool:
     if not _reads_what_it_overwrites(kernel, source, target):
         return False
     writes = [a for a in accesses(kernel.body) if a.write and a.buffer is target]
-    return all(_are_apart(a, b) for i, a in enumerate(writes) for b in writes[: i + 1])
+    return all(_once(write) for write in writes) and all(
+        _are_apart(a, b) for i, a in enumerate(writes) for b in writes[:i]
+    )
 
 
 def _reads_what_it_overwrites(kernel: Kernel, source: Buffer, target: Buffer) -> bool:
@@ -48,18 +50,23 @@ def _same_place(load: Load, store: Store) -> bool:
     return same_lanes and load.indices == store.indices
 
 
+def _once(write: Access) -> bool:
+    """Whether no two iterations of a store touch the same element."""
+    shared = [loop.var for loop in write.inner]
+    return distinct(replace(write, inner=()), replace(write, inner=()), shared)
+
+
 def _are_apart(first: Access, second: Access) -> bool:
-    """Whether the two writes, or two iterations of one, never touch the same element."""
+    """Whether two stores (one statement may stand in two places) share no element."""
     count = _shared_loops(first, second)
     shared = [loop.var for loop in first.inner[:count]]
     first = replace(first, inner=first.inner[count:])
     second = replace(second, inner=second.inner[count:])
-    is_same = first.statement is second.statement
     # They meet in no two iterations of the loops around both ...
     if not distinct(first, second, shared) and not disjoint(first, second, shared):
         return False
     # ... nor in one.
-    return is_same or disjoint(first, second) or _exclude(first.facts, second.facts)
+    return disjoint(first, second) or _exclude(first.facts, second.facts)
 
 
 def _shared_loops(first: Access, second: Access) -> int:
