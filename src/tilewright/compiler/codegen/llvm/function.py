@@ -98,7 +98,7 @@ class _Function:
         self._bindings()
         self._locals()
         statements = Statements(
-            self.writer, self.expressions, self.registers, self.facts, self._workgroup_ids()
+            self.writer, self.expressions, self.registers, self.facts, self._workgroup_id
         )
         statements.run(self.kernel.body)
         self.writer.scope.block.terminator = "ret i32 0"
@@ -140,13 +140,12 @@ class _Function:
             pointer = self._read(self._element(table, "ptr", i), "ptr", 8)
             self.expressions.memory.bases[parameter.buffer] = pointer
 
-    def _workgroup_ids(self) -> dict[str, Value]:
-        ids: dict[str, Value] = {}
-        for axis, type_, align in (("x", "i32", 4), ("y", "i32", 4), ("z", "i16", 2)):
-            field = WORKGROUP_STATE.offset(f"workgroup_id_{axis}")
-            value = self._read(self._field("workgroup", field), type_, align)
-            ids[axis] = self.writer.pure("i64", f"zext {value} to i64", value)
-        return ids
+    def _workgroup_id(self, axis: str) -> Value:
+        """Which workgroup this is along an axis."""
+        type_, align = ("i16", 2) if axis == "z" else ("i32", 4)
+        field = WORKGROUP_STATE.offset(f"workgroup_id_{axis}")
+        value = self._read(self._field("workgroup", field), type_, align)
+        return self.writer.pure("i64", f"zext {value} to i64", value)
 
     def _locals(self) -> None:
         stack = 0

@@ -6,7 +6,7 @@ that a loop writes become its phis.  Called by `function`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from tilewright.base.errors import InternalError
@@ -39,13 +39,13 @@ class Statements:
         expressions: Expressions,
         registers: Registers,
         facts: dict[int, Facts],
-        workgroup_ids: dict[str, Value],
+        workgroup_id: Callable[[str], Value],
     ) -> None:
         self.writer: FunctionWriter = writer
         self.e: Expressions = expressions
         self.registers: Registers = registers
         self.facts: dict[int, Facts] = facts
-        self.workgroup_ids: dict[str, Value] = workgroup_ids
+        self.workgroup_id: Callable[[str], Value] = workgroup_id
 
     def run(self, body: Sequence[Statement]) -> None:
         """Emit statements in order."""
@@ -63,7 +63,7 @@ class Statements:
 
     def _for(self, loop: For) -> None:
         if loop.kind in GRID_AXES:
-            self.e.indices.symbols[loop.var.key] = self.workgroup_ids[GRID_AXES[loop.kind]]
+            self.e.indices.symbols[loop.var.key] = self.workgroup_id(GRID_AXES[loop.kind])
             self.run(loop.body)
             return
         if loop.extent == 0:
