@@ -4,14 +4,13 @@ Run by hand with the extra `interop` installed, whenever cases are added:
 
     python tests/conformance/vm/record_iree.py
 
-What it is not: a test.  Writes `iree_arithmetic.json` beside itself.
+What it is not: a test.  Writes `iree_arithmetic.json` and `iree_programs.json` beside itself.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -24,37 +23,46 @@ from fakes.vm_modules import (  # noqa: E402
     arithmetic_opcodes,
     operands_of,
 )
-from tilewright.formats.vmfb import write_archive  # noqa: E402
+from fakes.vm_programs import OURS_ALONE, PROGRAMS, program_module  # noqa: E402
+from tilewright.formats.vmfb import ModuleDef, archive_bytes  # noqa: E402
 
 
 def main() -> None:
-    instance = iree.VmInstance()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "arithmetic.vmfb")
-        write_archive(arithmetic_module(), path)
-        module = iree.VmModule.mmap(instance, str(path))
-        context = iree.VmContext(instance, [module])
-        table = {
-            opcode.name: [
-                [*row, call(context, module.lookup_function(opcode.name), row)]
-                for row in operands_of(opcode)
-            ]
-            for opcode in arithmetic_opcodes()
-        }
+    arithmetic = Machine(arithmetic_module())
+    table = {
+        opcode.name: [
+            [*row, arithmetic.call(opcode.name, row)] for row in operands_of(opcode)
+        ]
+        for opcode in arithmetic_opcodes()
+    }
+    write("iree_arithmetic.json", table)
+    programs = Machine(program_module(without=OURS_ALONE))
+    names = [name for name in PROGRAMS if name not in OURS_ALONE]
+    write("iree_programs.json", {name: programs.call(name, ()) for name in names})
+
+
+def write(name: str, table: dict[str, object]) -> None:
     lines = ",\n".join(
-        f"{json.dumps(name)}: {json.dumps(rows, separators=(',', ':'))}"
-        for name, rows in table.items()
+        f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}"
+        for key, value in table.items()
     )
-    Path(HERE, "iree_arithmetic.json").write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
-    sys.stdout.write(f"{len(table)} opcodes, {sum(map(len, table.values()))} cases\n")
+    Path(HERE, name).write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
 
 
-def call(context: object, function: object, row: tuple[int, ...]) -> int:
-    arguments, results = iree.VmVariantList(len(row)), iree.VmVariantList(1)
-    for value in row:
-        arguments.push_int(value)
-    context.invoke(function, arguments, results)
-    return results.get_variant(0)
+class Machine:
+    """A module in IREE's runtime."""
+
+    def __init__(self, module: ModuleDef) -> None:
+        instance = iree.VmInstance()
+        self.module = iree.VmModule.copy_buffer(instance, archive_bytes(module))
+        self.context = iree.VmContext(instance, [self.module])
+
+    def call(self, name: str, row: tuple[int, ...]) -> int:
+        arguments, results = iree.VmVariantList(len(row)), iree.VmVariantList(1)
+        for value in row:
+            arguments.push_int(value)
+        self.context.invoke(self.module.lookup_function(name), arguments, results)
+        return results.get_variant(0)
 
 
 if __name__ == "__main__":

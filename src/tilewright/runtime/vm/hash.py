@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+KEY: Final = (0x0706050403020100, 0x0F0E0D0C0B0A0908)
+"""What IREE's interpreter uses."""
+
 _M64: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
@@ -26,7 +29,7 @@ def _sip_round(v: list[int]) -> None:
     v[2] = rotate(v[2], 32)
 
 
-def sip_hash(data: bytes, key: tuple[int, int] = (0, 0)) -> int:
+def sip_hash(data: bytes, key: tuple[int, int] = KEY) -> int:
     """SipHash-2-4.
 
     Source: Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012, section 2.

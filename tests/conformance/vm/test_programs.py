@@ -1,0 +1,69 @@
+"""Programs over everything that is not arithmetic give what IREE's interpreter gives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fakes.vm_modules import arithmetic_module
+from fakes.vm_programs import OURS_ALONE, PROGRAMS, program_module
+from tilewright.formats.bytecode.isa import OPCODES
+from tilewright.formats.vmfb import ModuleDef, decode_module
+from tilewright.runtime.vm.bytecode_module import BytecodeModule
+from tilewright.runtime.vm.context import Context
+from tilewright.runtime.vm.ref import Instance
+
+RECORDED = json.loads(
+    Path(__file__).with_name("iree_programs.json").read_text(encoding="utf-8")
+)
+ELSEWHERE = {
+    "block": "marks blocks, in every function",
+    "fail": "tests/unit/runtime/vm/test_interpreter.py",
+    "call.variadic": "tests/unit/runtime/vm/test_interpreter.py",
+    "call.variadic.yieldable": "tests/unit/runtime/vm/test_interpreter.py",
+}
+
+
+@pytest.fixture(scope="module")
+def context() -> Context:
+    return Context([BytecodeModule(program_module(), Instance())])
+
+
+def test_every_program_was_recorded() -> None:
+    assert set(RECORDED) == set(PROGRAMS) - set(OURS_ALONE)
+
+
+@pytest.mark.parametrize("name", sorted(RECORDED))
+def test_results_are_those_of_iree(name: str, context: Context) -> None:
+    assert context.lookup(f"programs.{name}")() == RECORDED[name]
+
+
+def test_yield_goes_on_at_its_block(context: Context) -> None:
+    assert context.lookup("programs.yield")() == 5
+
+
+def test_breaks_go_on_without_a_debugger(context: Context) -> None:
+    assert context.lookup("programs.break")() == 6
+
+
+def test_traces_reach_the_tracer() -> None:
+    heard: list[tuple[str, list[object]]] = []
+    module = BytecodeModule(
+        program_module(),
+        Instance(),
+        tracer=lambda event, values: heard.append((event, list(values))),
+    )
+    Context([module]).lookup("programs.trace")()
+    assert [event for event, _ in heard] == ["event", "hello"]
+    assert heard[0][1] == [3, 4]
+
+
+def opcodes_of(module: ModuleDef) -> set[str]:
+    return {i.opcode.name for code in decode_module(module) for i in code}
+
+
+def test_every_opcode_is_in_some_conformance_test() -> None:
+    covered = opcodes_of(arithmetic_module()) | opcodes_of(program_module())
+    assert {o.name for o in OPCODES} - covered == set(ELSEWHERE) - covered
