@@ -14,7 +14,7 @@ from typing import final
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError
-from tilewright.base.symbolic import Dim, Expr, Opaque, Symbol
+from tilewright.base.symbolic import Atom, Dim, Expr, Opaque, Symbol
 from tilewright.compiler.kernel.ir import (
     Binary,
     Body,
@@ -124,9 +124,13 @@ class Rewriter:
         """The image of an index or extent."""
         if isinstance(dim, int):
             return dim
-        if any(isinstance(a, Opaque) for a in symbolic.atoms(dim)):
+        if any(self._changes(a) for a in symbolic.atoms(dim)):
             dim = symbolic.map_opaque(dim, self._opaque)
         return symbolic.substitute(dim, self.dims) if self.dims else dim
+
+    def _changes(self, atom: Atom) -> bool:
+        payload = atom.payload if isinstance(atom, Opaque) else None
+        return isinstance(payload, Expression) and self.expression(payload) is not payload
 
     def _opaque(self, atom: Opaque) -> Dim:
         if not isinstance(atom.payload, Expression):
@@ -150,7 +154,7 @@ class Rewriter:
             return self._load(value)
         if isinstance(value, Index):
             dim = self.dim(value.dim)
-            if dim == value.dim:
+            if _is_same((dim,), (value.dim,)):
                 return value
             if isinstance(dim, int) and value.lanes == 1:
                 return Const(dim, value.dtype)
@@ -165,7 +169,8 @@ class Rewriter:
         indices = tuple(self.dim(i) for i in value.indices)
         buffer = self.buffers.get(value.buffer, value.buffer)
         mask = None if value.mask is None else self.expression(value.mask)
-        if buffer is value.buffer and mask is value.mask and indices == value.indices:
+        kept = buffer is value.buffer and mask is value.mask
+        if kept and _is_same(indices, value.indices):
             return value
         return Load(buffer, indices, value.lanes, value.stride, mask)
 
@@ -211,6 +216,19 @@ class Rewriter:
     def body(self, body: Sequence[Statement]) -> Body:
         """The image of a body."""
         return tuple(s for old in body for s in self.statement(old))
+
+
+def _is_same(new: Sequence[Dim], old: Sequence[Dim]) -> bool:
+    """Whether indices stayed as they were.
+
+    Those with loads inside must be the same objects: equality goes by their text, which a buffer
+    shares with one of the same name that takes its place.
+    """
+    return all(
+        a is b
+        or (a == b and not any(isinstance(x, Opaque) for x in symbolic.atoms(a)))
+        for a, b in zip(new, old, strict=True)
+    )
 
 
 def as_symbol(dim: Dim) -> Symbol | None:

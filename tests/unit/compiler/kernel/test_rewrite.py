@@ -34,6 +34,15 @@ def test_substitution_reaches_loads_inside_indices():
     assert text == "y[3, q] = x[<(at[3] + 1)> + 2, q]"
 
 
+def test_a_buffer_inside_an_index_gives_way_to_one_of_the_same_name():
+    kernel = gather_kernel()
+    (store,) = rewrite.stores(kernel.body)
+    old = next(p.buffer for p in kernel.parameters if p.buffer.name == "at")
+    new = Buffer("at", i64, (4,))
+    body = rewrite.replace_buffers((store,), {old: new})
+    assert set(rewrite.buffers_read(body)) == {kernel.parameters[0].buffer, new}
+
+
 def test_substitution_is_simultaneous():
     i, j = symbolic.symbol("i"), symbolic.symbol("j")
     assert rewrite.substitute_dim(i * 4 + j, {"i": j, "j": i}) == j * 4 + i
