@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+import numpy as np
+
 from tilewright.base.target import Target
 from tilewright.compiler.program.emit_bytecode import emit_module
 from tilewright.compiler.program.ir import Program
@@ -32,7 +34,7 @@ class Part:
 def make_artifact(
     parts: Sequence[Part], sources: Mapping[str, str] | None = None
 ) -> Artifact:
-    """The artifact of a model; constants are the programs' arrays, not copies."""
+    """The artifact of a model; constants are the programs' arrays, copied only if not in order."""
     variants = tuple(
         Variant(
             target=str(part.target),
@@ -45,7 +47,9 @@ def make_artifact(
         for part in parts
     )
     arrays = [s.array for s in parts[0].program.storages if s.array is not None]
-    constants = tuple(memoryview(a.reshape(-1).view("u1")) for a in arrays)
+    constants = tuple(
+        memoryview(np.ascontiguousarray(a).reshape(-1).view("u1")) for a in arrays
+    )
     return Artifact(variants=variants, constants=constants, sources=dict(sources or {}))
 
 
