@@ -121,15 +121,15 @@ class HalFunction:
         left, right = self.size(atom.left), self.size(atom.right)
         if atom.op in ("min", "max"):
             return self.build.emit(f"{atom.op}.i64.s", left, right)
-        # The instructions round toward zero; the remainder's sign tells where that differs.
-        rest = self.build.emit("rem.i64.s", left, right)
-        is_quotient = atom.op == "floordiv"
-        value = self.build.emit("div.i64.s", left, right) if is_quotient else rest
+        opcode = "div.i64.s" if atom.op == "floordiv" else "rem.i64.s"
+        value = self.build.emit(opcode, left, right)
         low = bounds(atom.left)[0]
         if low is not None and low >= 0:
             return value
+        # The instructions round toward zero; the sign of the remainder tells where that differs.
+        rest = value if atom.op == "mod" else self.build.emit("rem.i64.s", left, right)
         borrow = self.build.emit("shr.i64.s", rest, self.i32(63))
-        if not is_quotient:
+        if atom.op == "mod":
             borrow = self.build.emit("and.i64", borrow, right)
         return self.build.emit("add.i64", value, borrow)
 
