@@ -45,9 +45,9 @@ def find_vocabulary() -> Path:
 def print_similarities(similarity: np.ndarray) -> None:
     """Print who is close to whom, the closest other sentence of each row marked."""
     table = Table(title="cosine similarity")
-    table.add_column("sentence", no_wrap=True)
+    table.add_column("sentence", overflow="ellipsis")
     for number in range(len(SENTENCES)):
-        table.add_column(str(number + 1), justify="right")
+        table.add_column(str(number + 1), justify="right", no_wrap=True)
     for row, sentence in enumerate(SENTENCES):
         closest = int(np.argmax(similarity[row] - 2 * np.eye(len(SENTENCES))[row]))
         cells = [

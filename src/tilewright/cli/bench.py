@@ -50,7 +50,8 @@ def command(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Call MODEL (.vmfb or .onnx) over and over and report.
 
-    Shares are of the FMA peak and the streaming read bandwidth that this run measured on this machine with this many threads.
+    Shares are of the FMA peak and the streaming read bandwidth that this run measured on this
+    machine with this many threads.
     """
     session = open_session(model, threads)
     sizes = parse_dims(dims)

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 @click.command("compile", short_help="Compile a model to a .vmfb artifact.")
 @click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The artifact; default: the model's name with .vmfb.",
+)
 @compile_options
 @click.option(
     "--no-sources", is_flag=True, help="Leave the printed levels out of the artifact."
@@ -41,8 +46,8 @@ def command(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Compile MODEL (an ONNX file) to machine code.
 
-    The artifact is a .vmfb archive that holds the code, the weights and the execution plan. It runs with `tilewright run`, `tilewright.load`, and
-    under IREE's runtime.
+    The artifact is a .vmfb archive that holds the code, the weights and the execution plan.
+    It runs with `tilewright run`, `tilewright.load`, and under IREE's runtime.
     """
     from tilewright.api import model as api
 

@@ -35,7 +35,7 @@ LEVELS = ("metadata", "graph", "naive", "kernel", "llvm", "asm", "bytecode", "pl
     "--kernel", metavar="NAME", help="Only this kernel (naive, kernel, llvm, asm)."
 )
 def command(module: Path, output: str, kernel: str | None) -> None:
-    r"""Print MODULE (.vmfb; also those of IREE's compilers) at one level.
+    """Print MODULE (.vmfb; also those of IREE's compilers) at one level.
 
     \b
     metadata  functions, imports, dispatches, sizes
@@ -46,7 +46,7 @@ def command(module: Path, output: str, kernel: str | None) -> None:
     asm       each kernel as machine code
     bytecode  the virtual machine's functions
     plan      the steps that a session replays
-    """
+    """  # noqa: D301 - click's mark for lines that stay as they are
     archive = read_archive(memoryview(native.map_file(str(module))), str(module))
     if output == "bytecode":
         click.echo(disassemble_module(archive, rodata_limit=256))

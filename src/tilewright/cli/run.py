@@ -100,7 +100,13 @@ def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
     "--dim", "dims", multiple=True, metavar="NAME=N", help="With --random: a dynamic size."
 )
 @click.option("--threads", type=click.IntRange(1), help="Threads that the call may use.")
-@click.option("--output_max_element_count", "limit", default=1024, show_default=True)
+@click.option(
+    "--output_max_element_count",
+    "limit",
+    default=1024,
+    show_default=True,
+    help="Longer results are cut when printed.",
+)
 def command(  # noqa: PLR0913 - one parameter per option
     model: str | None,
     module: str | None,
@@ -119,7 +125,8 @@ def command(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Run MODEL (.vmfb or .onnx) once.
 
-    Inputs and outputs use IREE's grammar: 2x3xf32=1 2 3 4 5 6, 4xf32=0, f32=1.5, @file.npy, 2x2xf32=@file.bin.
+    Inputs and outputs use IREE's grammar: 2x3xf32=1 2 3 4 5 6, 4xf32=0, f32=1.5, @file.npy,
+    2x2xf32=@file.bin.
     """
     path = model or module
     if path is None:

@@ -1,0 +1,102 @@
+"""Every example runs, says what its title promises, and stays short enough to be read."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+NUMBERED = sorted(EXAMPLES.glob("[0-9]*.py"))
+READABLE_LINES = 110
+
+# What each prints that it could not print if it had gone wrong.
+SAYS = {
+    "02_dynamic_shapes.py": (
+        "x: f32[batch, tokens, 64]",
+        "batch 8, 64 tokens → (8, 64, 64)",
+        "fixed: one arena of",
+        "half fixed: x is rows, 16, 64",
+        "refused: input 'x': got f32[1, 5, 63]",
+        "refused: input 'x': got f64[1, 5, 64]",
+    ),
+    "03_look_inside.py": (
+        "graph @main<rows: 1..>",
+        "# reduction",
+        "accumulators",
+        "16 lanes]",
+        "define hidden i32 @tw_",
+    ),
+    "04_profile.py": ("GFLOP/s", "softmax", "layer_norm"),
+    "05_save_load_threads.py": (
+        "equal to the model: True",
+        "equal with one thread: True",
+        "16 calls from 4 threads are equal: True",
+        "equal on the virtual machine: True",
+    ),
+    "06_custom_graph.py": ("rms_norm(%", "kernels: ", "difference to the oracle: "),
+    "07_host_fallback.py": (
+        "op 'top_k' has no kernel",
+        "steps: dispatch mul_relu_0, host top_k",
+        "[[12. 10.  8.]",
+        "op 'MakeItBetter' is not supported",
+    ),
+}
+
+
+def run(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    monkeypatch.setenv("COLUMNS", "200")
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_it_prints_what_it_shows(
+    name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run(name, monkeypatch)
+    printed = capfd.readouterr().out
+    assert [text for text in SAYS[name] if text not in printed] == []
+    assert "False" not in printed
+
+
+def test_no_numbered_example_is_left_out() -> None:
+    with_a_test_of_its_own = {"01_sentence_similarity.py"}
+    assert {path.name for path in NUMBERED} == {*SAYS, *with_a_test_of_its_own}
+
+
+@pytest.mark.parametrize("path", NUMBERED, ids=lambda p: p.name)
+def test_it_is_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= READABLE_LINES
+
+
+def test_the_difference_to_the_oracle_is_rounding(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run("06_custom_graph.py", monkeypatch)
+    (line,) = [x for x in capfd.readouterr().out.splitlines() if "to the oracle" in x]
+    assert float(line.rpartition(" ")[2]) < 1e-5
+
+
+def test_looking_inside_takes_the_name_of_a_kernel(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run("03_look_inside.py", monkeypatch, "softmax")
+    assert "naive: 'softmax' as its ops declare it" in capfd.readouterr().out
+    with pytest.raises(SystemExit, match="there is no kernel 'conv'"):
+        run("03_look_inside.py", monkeypatch, "conv")
+
+
+def test_the_fallback_warns_where_it_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    example = runpy.run_path(str(EXAMPLES / "07_host_fallback.py"))
+    import tilewright as tw
+    from tilewright.base.diagnostics import TilewrightWarning
+
+    with pytest.warns(TilewrightWarning, match="'top_k' has no kernel"):
+        tw.compile(example["build"]("Relu"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tw.compile(example["build"]("Relu"))

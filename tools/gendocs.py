@@ -1,0 +1,269 @@
+"""Write the reference pages that are derived from tables: knobs, ops, ONNX operators, commands.
+
+What it is: one function per page, from a table of the source to Markdown.
+What it is not: a documentation generator; everything that explains is written by hand.
+Who calls it: a developer after changing a table, `make check` with ``--check``, the tests::
+
+    python tools/gendocs.py
+    python tools/gendocs.py --check
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from tilewright import cli
+from tilewright.base import dtypes, knobs
+from tilewright.base.dtypes import DType
+from tilewright.compiler.frontends.onnx import table
+from tilewright.compiler.frontends.onnx.model import OLDEST_OPSET
+from tilewright.compiler.graph.schema import AttributeSpec, OperandSpec
+from tilewright.compiler.ops import catalogue
+from tilewright.compiler.ops.declaration import OpDecl
+
+DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
+NOTE: Final = "<!-- Written by tools/gendocs.py; change the table it comes from. -->\n"
+PARAGRAPHS: Final = "\n\n"
+# Sets of element types that declarations use, largest first.
+SETS: Final = (
+    ("any", dtypes.ALL),
+    ("native", dtypes.ANY),
+    ("numeric", dtypes.NUMERIC),
+    ("float", dtypes.FLOATS),
+    ("integer", dtypes.INTEGERS),
+    ("signed integer", dtypes.SIGNED_INTEGERS),
+    ("unsigned integer", dtypes.UNSIGNED_INTEGERS),
+)
+
+
+def rows(heading: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; bars inside cells are escaped."""
+    lines = [heading, ["---"] * len(heading), *body]
+    cells = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+# --- knobs -----------------------------------------------------------------------------------
+
+
+def knobs_page() -> str:
+    """Every environment variable."""
+    body = [
+        (f"`{knob.variable}`", _kind(knob), _default(knob), knob.summary)
+        for knob in knobs.TABLE.values()
+    ]
+    return f"""{NOTE}
+# Knobs
+
+Settings that come from outside the program, all of them. A variable is read at each use, so a change shows at
+once; a value that does not parse is a `UserError` naming the variable; a variable that starts with
+`{knobs.PREFIX}` and is not listed here is reported by the command line. Everything that changes what is
+compiled is an option of `tilewright.compile`, not a knob.
+
+{rows(("variable", "value", "default", "what it does"), body)}
+
+In Python, `with tilewright.base.knobs.override(verify=True):` sets one for a block.
+"""
+
+
+def _kind(knob: knobs.Knob[object]) -> str:
+    parser = getattr(knob.parse, "__name__", "").removeprefix("_parse_")
+    words = {"bool": "0 or 1", "count": "number", "size": "size (`512M`)", "str": "text"}
+    return words.get(parser, parser)
+
+
+def _default(knob: knobs.Knob[object]) -> str:
+    value = knob.default()
+    if knob is knobs.CACHE_DIR:
+        return "`$XDG_CACHE_HOME/tilewright`, else `~/.cache/tilewright`"
+    if knob is knobs.CACHE_LIMIT:
+        return f"{knobs.CACHE_LIMIT.default() >> 30}G"
+    if isinstance(value, bool):
+        return str(int(value))
+    return "none" if value is None else str(value)
+
+
+# --- ops -------------------------------------------------------------------------------------
+
+
+def ops_page() -> str:
+    """Every op of the graph IR."""
+    parts: list[str] = []
+    for family, found in catalogue.families():
+        body = [
+            (
+                f"`{op.name}`",
+                ", ".join(map(_operand, op.schema.operands)) or "–",
+                ", ".join(map(_attribute, op.schema.attributes)) or "–",
+                op.schema.summary,
+                _runs(op),
+            )
+            for op in found
+        ]
+        heading = ("op", "operands", "attributes", "what it computes", "runs as")
+        title = family.replace("_", " ").capitalize()
+        parts.append(f"## {title}\n\n{rows(heading, body)}")
+    sets = rows(
+        ("name", "element types"),
+        [(name, " ".join(t.name for t in members)) for name, members in SETS],
+    )
+    count = len(catalogue.all_ops())
+    return f"""{NOTE}
+# Ops of the graph IR
+
+{count} ops, each declared in one place (`src/tilewright/compiler/ops`, one file per family); shapes broadcast as
+in numpy unless the op says otherwise. An op that runs as *kernel* becomes machine code; *host* runs its numpy
+oracle, with a warning; *data* costs nothing at run time. `b.<op>(…)` of
+`tilewright.compiler.ops.builder.GraphBuilder` makes one. How to add one: [add-an-op](how-to/add-an-op.md).
+
+{sets}
+
+{PARAGRAPHS.join(parts)}
+"""
+
+
+def _types(allowed: tuple[DType, ...]) -> str:
+    for name, members in SETS:
+        if set(allowed) == set(members):
+            return name
+    return " ".join(t.name for t in allowed)
+
+
+def _operand(spec: OperandSpec) -> str:
+    text = f"{spec.name}: {f'like {spec.like}' if spec.like else _types(spec.dtypes)}"
+    if spec.variadic:
+        return f"{text} …"
+    return f"[{text}]" if spec.optional else text
+
+
+def _attribute(spec: AttributeSpec) -> str:
+    return spec.name if spec.required else f"{spec.name} = {spec.default}"
+
+
+def _runs(op: OpDecl) -> str:
+    if op.name in ("constant", "fused"):
+        return "data" if op.name == "constant" else "kernel"
+    if op.schema.region_count:
+        return "not compiled yet"
+    return "host" if op.body is None else "kernel"
+
+
+# --- ONNX ------------------------------------------------------------------------------------
+
+
+def onnx_page() -> str:
+    """Every ONNX operator that has a row."""
+    parts: list[str] = []
+    for domain, title in (("", "ai.onnx"), ("com.microsoft", "com.microsoft")):
+        names = ", ".join(f"`{name}`" for name in table.names(domain))
+        parts.append(f"## {title}\n\n{names}")
+    return f"""{NOTE}
+# ONNX operators
+
+Opsets {OLDEST_OPSET} to the newest that the installed package `onnx` knows. What becomes of an operator depends on its types and attributes:
+`tilewright coverage model.onnx` says it for a model, before any work. An operator that is not listed is reported
+with all others of its kind in one error. Sequences, optionals and control flow are resolved while importing,
+as far as they do not depend on data.
+
+{PARAGRAPHS.join(parts)}
+"""
+
+
+# --- commands --------------------------------------------------------------------------------
+
+
+def commands_page() -> str:
+    """The arguments and options of every verb."""
+    parts: list[str] = []
+    for verb in cli.VERBS:
+        command: click.Command = importlib.import_module(f"tilewright.cli.{verb}").command
+        shown = [p for p in command.params if not getattr(p, "hidden", False)]
+        arguments = " ".join(_argument(p) for p in shown if isinstance(p, click.Argument))
+        options = [_option(p) for p in shown if isinstance(p, click.Option)]
+        text = "\n\n".join(
+            map(_paragraph, inspect.cleandoc(command.help or "").split("\n\n"))
+        )
+        parts.append(
+            f"## {verb}\n\n`tilewright {f'{verb} {arguments}'.strip()}`\n\n{text}\n\n"
+            + rows(("option", "what it does"), options)
+        )
+    return f"""{NOTE}
+# Commands
+
+`tilewright VERB --help` prints the same. Errors of users go to standard error as `error: …` with exit code 1, wrong
+options exit with 2, Ctrl-C with 130; results go to standard output.
+
+{PARAGRAPHS.join(parts)}
+"""
+
+
+def _paragraph(text: str) -> str:
+    """As it is, where the help marks it so."""
+    return f"```text\n{text[2:]}\n```" if text.startswith("\b\n") else text
+
+
+def _argument(parameter: click.Argument) -> str:
+    name = (parameter.name or "").upper()
+    return name if parameter.required else f"[{name}]"
+
+
+def _option(option: click.Option) -> tuple[str, str]:
+    spelling = ", ".join(f"`{name}`" for name in option.opts)
+    value = "" if option.is_flag else f" {option.metavar or _value(option.type)}"
+    text = option.help or ""
+    if isinstance(option.default, str | int | float) and not option.is_flag:
+        text += f" Default: {option.default}."
+    return f"{spelling}{value}", text.strip()
+
+
+def _value(kind: click.ParamType) -> str:
+    choices = getattr(kind, "choices", None)
+    return " / ".join(choices) if choices else kind.name.upper().removesuffix(" RANGE")
+
+
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "knobs.md": knobs_page,
+    "ops.md": ops_page,
+    "onnx-operators.md": onnx_page,
+    "commands.md": commands_page,
+}
+
+
+def outdated(folder: Path) -> list[str]:
+    """The pages that differ from what the tables say."""
+    found: list[str] = []
+    for name, page in PAGES.items():
+        path = folder / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != page():
+            found.append(name)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the pages; with --check only compare, 1 if any is outdated."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="change nothing")
+    parser.add_argument("--folder", type=Path, default=DOCS)
+    options = parser.parse_args(arguments)
+    found = outdated(options.folder)
+    for name in found:
+        sys.stdout.write(f"docs/{name}: {'outdated' if options.check else 'written'}\n")
+        if not options.check:
+            (options.folder / name).write_text(PAGES[name](), encoding="utf-8")
+    if found and options.check:
+        sys.stdout.write("hint: python tools/gendocs.py\n")
+    elif not found:
+        sys.stdout.write("gendocs: all reference pages are current\n")
+    return 1 if found and options.check else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
