@@ -72,6 +72,14 @@ class BufferUsage(enum.IntFlag):
     MAPPING = 1 << 24 | 1 << 25
 
 
+# Plain numbers where buffers are used: flag arithmetic of `enum` is slow.
+READ: Final = int(MemoryAccess.READ)
+WRITE: Final = int(MemoryAccess.WRITE)
+_ACCESS: Final = int(MemoryAccess.ALL)
+_DEVICE_LOCAL: Final = int(MemoryType.DEVICE_LOCAL)
+_DEFAULT_USAGE: Final = int(BufferUsage.DEFAULT)
+
+
 class Storage(ABC):
     """The memory under a buffer.
 
@@ -129,9 +137,9 @@ class Buffer:
         byte_offset: int = 0,
         byte_length: int = WHOLE_BUFFER,
         *,
-        memory_type: int = MemoryType.DEVICE_LOCAL,
-        allowed_access: int = MemoryAccess.ALL,
-        allowed_usage: int = BufferUsage.DEFAULT,
+        memory_type: int = _DEVICE_LOCAL,
+        allowed_access: int = _ACCESS,
+        allowed_usage: int = _DEFAULT_USAGE,
     ) -> None:
         self.storage: Storage = storage
         self.byte_offset: int = byte_offset
@@ -187,30 +195,30 @@ class Buffer:
         Raises: DeviceError when the range is outside or the access is not allowed.
         """
         length = self.check_range(offset, length, "mapping")
-        if access & ~self.allowed_access & MemoryAccess.ALL:
+        if access & ~self.allowed_access & _ACCESS:
             raise failure(
                 StatusCode.PERMISSION_DENIED,
                 f"access {MemoryAccess(access)!r}, the buffer allows "
                 f"{MemoryAccess(self.allowed_access)!r}",
             )
         view = self.storage.map(self.byte_offset + offset, length)
-        return view if access & MemoryAccess.WRITE else view.toreadonly()
+        return view if access & WRITE else view.toreadonly()
 
     def read(self, offset: int = 0, length: int = WHOLE_BUFFER) -> bytes:
         """Copy of a range."""
-        return bytes(self.map_range(MemoryAccess.READ, offset, length))
+        return bytes(self.map_range(READ, offset, length))
 
     def write(self, data: bytes | memoryview, offset: int = 0) -> None:
         """Replace bytes from the host."""
         view = memoryview(data).cast("B")
-        self.map_range(MemoryAccess.WRITE, offset, len(view))[:] = view
+        self.map_range(WRITE, offset, len(view))[:] = view
 
     def fill(self, pattern: bytes, offset: int = 0, length: int = WHOLE_BUFFER) -> None:
         """Repeat 1, 2 or 4 bytes over a range.
 
         Raises: DeviceError when the length is no multiple of the pattern.
         """
-        view = self.map_range(MemoryAccess.WRITE, offset, length)
+        view = self.map_range(WRITE, offset, length)
         if len(pattern) not in (1, 2, 4, 8) or len(view) % len(pattern):
             raise failure(
                 StatusCode.INVALID_ARGUMENT,

@@ -17,7 +17,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UserError
 from tilewright.base.status import StatusCode, failure
-from tilewright.runtime.hal.buffer import Buffer, MemoryAccess
+from tilewright.runtime.hal.buffer import READ, WRITE, Buffer
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
@@ -110,9 +110,9 @@ class BufferView:
                 StatusCode.UNIMPLEMENTED,
                 f"numpy has no packed {element_type_name(self.element_type)}",
             )
-        access = self.buffer.allowed_access & (MemoryAccess.READ | MemoryAccess.WRITE)
+        access = self.buffer.allowed_access & (READ | WRITE)
         if self.buffer.storage.readonly:
-            access &= ~MemoryAccess.WRITE
+            access &= ~WRITE
         view = self.buffer.map_range(access, 0, size)
         flat = np.frombuffer(view, np.uint8) if size else np.empty(0, np.uint8)
         return flat.view(wanted).reshape(self.shape)

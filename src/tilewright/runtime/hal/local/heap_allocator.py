@@ -12,9 +12,16 @@ from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.runtime import native
 from tilewright.runtime.hal.allocator import Allocator, AllocatorStatistics, MemoryHeap
-from tilewright.runtime.hal.buffer import Buffer, BufferUsage, MemoryAccess, MemoryType
+from tilewright.runtime.hal.buffer import (
+    READ,
+    Buffer,
+    BufferUsage,
+    MemoryAccess,
+    MemoryType,
+)
 from tilewright.runtime.hal.local.heap_storage import ALIGNMENT_BYTES, HeapStorage
 
+_ACCESS: Final = int(MemoryAccess.ALL)
 POOL_LIMIT_BYTES: Final = 256 << 20
 _HEAP_TYPE: Final = int(
     MemoryType.HOST_LOCAL
@@ -92,7 +99,7 @@ class HeapAllocator(Allocator):
         storage = HeapStorage.wrap(memory)
         if storage.address % ALIGNMENT_BYTES and storage.size_bytes:
             return None
-        access = MemoryAccess.READ if storage.readonly else MemoryAccess.ALL
+        access = READ if storage.readonly else _ACCESS
         return Buffer(
             storage,
             memory_type=memory_type | _HEAP_TYPE,
@@ -101,7 +108,7 @@ class HeapAllocator(Allocator):
         )
 
     def export_host(self, buffer: Buffer) -> memoryview:
-        return buffer.map_range(buffer.allowed_access & MemoryAccess.ALL)
+        return buffer.map_range(buffer.allowed_access & _ACCESS)
 
     def trim(self) -> None:
         with self._lock:

@@ -15,7 +15,7 @@ from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.runtime import native
 from tilewright.runtime.hal.allocator import Allocator
-from tilewright.runtime.hal.buffer import Buffer, MemoryAccess
+from tilewright.runtime.hal.buffer import READ, WRITE, Buffer
 from tilewright.runtime.hal.command_buffer import (
     BindingTable,
     CommandBuffer,
@@ -149,8 +149,8 @@ class LocalDevice(Device):
         affinity: int = ANY_QUEUE,
     ) -> None:
         del affinity
-        source.check(MemoryAccess.READ, source_offset, length)
-        view = target.map_range(MemoryAccess.WRITE, target_offset, length)
+        source.check(READ, source_offset, length)
+        view = target.map_range(WRITE, target_offset, length)
         self._queue.submit(wait, signal, lambda: source.read_into(source_offset, view))
 
     def queue_write(
@@ -166,8 +166,8 @@ class LocalDevice(Device):
         affinity: int = ANY_QUEUE,
     ) -> None:
         del affinity
-        target.check(MemoryAccess.WRITE, target_offset, length)
-        view = source.map_range(MemoryAccess.READ, source_offset, length)
+        target.check(WRITE, target_offset, length)
+        view = source.map_range(READ, source_offset, length)
         self._queue.submit(wait, signal, lambda: target.write_from(target_offset, view))
 
     def queue_host_call(

@@ -13,7 +13,7 @@ from typing import Final, cast, final
 
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime import native
-from tilewright.runtime.hal.buffer import WHOLE_BUFFER, MemoryAccess
+from tilewright.runtime.hal.buffer import WRITE
 from tilewright.runtime.hal.command_buffer import (
     BindingTable,
     BufferBinding,
@@ -271,7 +271,7 @@ class PlanCommandBuffer(CommandBuffer):
             raise failure(
                 StatusCode.INVALID_ARGUMENT, f"{what}: a buffer of another device"
             )
-        if writes and not ref.buffer.allowed_access & MemoryAccess.WRITE:
+        if writes and not ref.buffer.allowed_access & WRITE:
             raise failure(StatusCode.PERMISSION_DENIED, f"{what}: the buffer is read-only")
         offset = ref.buffer.byte_offset + ref.offset
         return self._slot(storage, storage.size_bytes, writes=writes), offset, length
@@ -445,6 +445,3 @@ def _run(
                 name=command.name, workgroup_count=command.workgroups, duration_ns=time_ns
             )
         )
-
-
-__all__ = ["WHOLE_BUFFER", "PlanCommandBuffer"]
