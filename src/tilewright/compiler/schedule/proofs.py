@@ -42,7 +42,7 @@ def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
         for loop in second.inner
     }
     pairs = [
-        (substitute_dim(x, plain), substitute_dim(y, renamed))
+        (_rebound(x, plain), substitute_dim(y, renamed))
         for x, y in zip(first.indices, second.indices, strict=True)
     ]
     pending = {
@@ -123,20 +123,29 @@ def _joined_digits(
         for factor, value, divisor in _operations(x, "mod"):
             for u, v in quotients:
                 for other, left, right in _operations(u, "floordiv"):
-                    if left == value and right == divisor and factor * divisor % other == 0:
-                        times = factor * divisor // other
+                    if left != value or right != divisor:
+                        continue
+                    times = _times(factor, divisor, other)
+                    if times is not None:
                         found.append((x + u * times, y + v * times))
     return found
 
 
-def _operations(index: Dim, op: str) -> list[tuple[int, Dim, int]]:
+def _times(factor: int, divisor: Dim, other: int) -> Dim | None:
+    """What `other * (e // d)` must be taken times to meet `factor * (e % d)`."""
+    if not isinstance(divisor, int):
+        return divisor * factor if other == 1 else None
+    return factor * divisor // other if factor * divisor % other == 0 else None
+
+
+def _operations(index: Dim, op: str) -> list[tuple[int, Dim, Dim]]:
     """(factor, left, right) of the terms `factor * (left op right)` of an index."""
-    found: list[tuple[int, Dim, int]] = []
+    found: list[tuple[int, Dim, Dim]] = []
     for monomial, factor in () if isinstance(index, int) else index.terms:
         atom = monomial[0]
         if len(monomial) > 1 or not isinstance(atom, symbolic.Operation):
             continue
-        if atom.op == op and isinstance(atom.right, int):
+        if atom.op == op:
             found.append((factor, atom.left, atom.right))
     return found
 
@@ -217,11 +226,17 @@ def _mixed_radix(
 
 def disjoint(first: Access, second: Access, shared: Iterable[Symbol] = ()) -> bool:
     """Whether the two never touch the same element, `shared` running independently too."""
-    renamed = {loop.var.name: _primed(loop.var) for loop in second.inner}
-    renamed |= {var.name: _primed(var) for var in shared}
-    renamed_names = {name: name + "'" for name in renamed}
     if first.lanes != 1 or second.lanes != 1:
         return False
+    upper = _limits(first, second)
+    mine = [*(loop.var for loop in first.inner), *shared]
+    others = [*(loop.var for loop in second.inner), *shared]
+    plain = {v.name: symbolic.symbol(v.name, v.lower, upper(v, first)) for v in mine}
+    renamed_names = {v.name: v.name + "'" for v in others}
+    renamed = {
+        v.name: symbolic.symbol(renamed_names[v.name], v.lower, upper(v, second))
+        for v in others
+    }
     inner = tuple(
         For(
             Symbol(renamed_names[loop.var.name], loop.var.lower, loop.var.upper),
@@ -230,12 +245,16 @@ def disjoint(first: Access, second: Access, shared: Iterable[Symbol] = ()) -> bo
         )
         for loop in second.inner
     )
-    first_facts = first.facts
+    first_facts = [
+        (substitute_dim(low, plain), substitute_dim(high, plain))
+        for low, high in first.facts
+    ]
     second_facts = [
         (substitute_dim(low, renamed), substitute_dim(high, renamed))
         for low, high in second.facts
     ]
-    for x, y in zip(first.indices, second.indices, strict=True):
+    for one, y in zip(first.indices, second.indices, strict=True):
+        x = _rebound(one, plain)
         other = substitute_dim(y, renamed)
         lower, upper = symbolic.bounds(x - other)
         if (lower is not None and lower > 0) or (upper is not None and upper < 0):
@@ -245,6 +264,13 @@ def disjoint(first: Access, second: Access, shared: Iterable[Symbol] = ()) -> bo
         if _below(other, inner, second_facts, x, first.inner, first_facts):
             return True
     return False
+
+
+def _rebound(value: Dim, bounded: Mapping[str, Dim]) -> Dim:
+    """`value` with symbols of the same names but tighter bounds; by way of other names."""
+    between = {name: symbolic.symbol(f"{name}~") for name in bounded}
+    back = {f"{name}~": symbol for name, symbol in bounded.items()}
+    return substitute_dim(substitute_dim(value, between), back)
 
 
 def _below(

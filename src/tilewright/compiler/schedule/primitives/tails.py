@@ -37,6 +37,7 @@ from tilewright.compiler.schedule.dependence import (
     private_buffers,
 )
 from tilewright.compiler.schedule.primitives.loops import dim_argument, rebind
+from tilewright.compiler.schedule.proofs import within
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,
@@ -84,7 +85,8 @@ def partition(kernel: Kernel, loop: str, at: Dim | str) -> Kernel:
     point = dim_argument(kernel, at, enclosing_loops(kernel, old))
     if isinstance(point, int) and point < 0:
         raise ScheduleError(f"cannot cut '{loop}' at {point}", location=kernel.name)
-    point = symbolic.minimum(point, old.extent)
+    if not within(point, old.extent + 1):
+        point = symbolic.minimum(point, old.extent)
     first = make_loop(loop, point, (), old.kind, reduction=old.reduction)
     head = rebind(old.body, loop, reference(first.var))
     rest = old.extent - point
@@ -120,7 +122,7 @@ def specialize(
     top = old if at is None else find(kernel, at)
     if not isinstance(old.extent, int):
         raise ScheduleError(f"'{loop}' has no constant extent", location=kernel.name)
-    found = _guard_of(old)
+    found = guard_of(old)
     if found is None:
         raise ScheduleError(f"'{loop}' has no guard to specialize on", location=kernel.name)
     condition, rest, limit = found
@@ -178,9 +180,10 @@ def _when(condition: Expression, body: Body) -> Body:
     return body if condition.value else ()
 
 
-def _guard_of(loop: For) -> tuple[Expression, Dim, Dim] | None:
+def guard_of(loop: For) -> tuple[Expression, Dim, Dim] | None:
     """The condition `r + i < n` inside `loop`, with r (a multiple of the extent) and n."""
-    assert isinstance(loop.extent, int)
+    if not isinstance(loop.extent, int):
+        return None
     for condition in _conditions(loop.body):
         sides = guard_sides(condition)
         if sides is None:

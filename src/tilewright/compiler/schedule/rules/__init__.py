@@ -14,6 +14,7 @@ from typing import Final
 from tilewright.base.errors import UserError
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.schedule.rules.columns import schedule_columns
 from tilewright.compiler.schedule.rules.contraction import schedule_contraction
 from tilewright.compiler.schedule.rules.pointwise import schedule_pointwise
@@ -21,13 +22,13 @@ from tilewright.compiler.schedule.rules.prepare import prepare
 from tilewright.compiler.schedule.rules.rows import schedule_rows
 from tilewright.compiler.schedule.rules.structure import parallel_chain, top_nests
 from tilewright.compiler.schedule.rules.tiles import contraction_panel
-from tilewright.compiler.schedule.rules.workgroups import bind_all, block, join_nests
+from tilewright.compiler.schedule.rules.workgroups import Grid, largest_nest
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
 
 __all__ = ["contraction_panel", "schedule"]
 
-Rule = Callable[[Schedule, str, Target, int], "list[str] | None"]
+Rule = Callable[[Schedule, str, Target, int, Grid], bool]
 
 
 def schedule(kernel: Kernel, target: Target, *, threads: int = 1) -> Kernel:
@@ -37,56 +38,54 @@ def schedule(kernel: Kernel, target: Target, *, threads: int = 1) -> Kernel:
     """
     s = Schedule(kernel)
     prepare(s)
-    grids = [
-        _schedule_nest(s, name, target, threads)
-        for name in [nest.var.name for nest in top_nests(s.kernel)]
-    ]
-    if len(s.kernel.body) == 1:
-        for grid in grids:
-            bind_all(s, grid)
-    else:
-        join_nests(s, grids)
+    names = [nest.var.name for nest in top_nests(s.kernel)]
+    main = largest_nest(s.kernel)
+    if main is not None:
+        _schedule_nest(s, main, target, threads, Grid(s))
+    for name in names:
+        if name != main and any(loop.var.name == name for loop in loops(s.kernel.body)):
+            _schedule_nest(s, name, target, threads, Grid(s, main=False))
     return s.kernel
 
 
-def _schedule_nest(s: Schedule, nest: str, target: Target, threads: int) -> list[str]:
-    if all(other.var.name != nest for other in top_nests(s.kernel)):
-        return []
+def _schedule_nest(
+    s: Schedule, nest: str, target: Target, threads: int, grid: Grid
+) -> None:
     for rule in _RULES:
         before = s.kernel
         try:
-            grid = rule(s, nest, target, threads)
+            if rule(s, nest, target, threads, grid):
+                return
         except UserError as error:
             s.kernel = before
             s.note(f"{rule.__name__.strip('_')} does not apply: {error.message}")
             continue
-        if grid is not None:
-            return grid
         s.kernel = before
-    return []
 
 
-def _pointwise(s: Schedule, nest: str, target: Target, threads: int) -> list[str] | None:
+def _pointwise(s: Schedule, nest: str, target: Target, threads: int, grid: Grid) -> bool:
     del threads
-    return schedule_pointwise(s, nest, target)
+    return schedule_pointwise(s, nest, target, grid)
 
 
-def _columns(s: Schedule, nest: str, target: Target, threads: int) -> list[str] | None:
+def _columns(s: Schedule, nest: str, target: Target, threads: int, grid: Grid) -> bool:
     del threads
-    return schedule_columns(s, nest, target)
+    return schedule_columns(s, nest, target, grid)
 
 
-def _rows(s: Schedule, nest: str, target: Target, threads: int) -> list[str] | None:
+def _rows(s: Schedule, nest: str, target: Target, threads: int, grid: Grid) -> bool:
     del threads
-    return schedule_rows(s, nest, target)
+    return schedule_rows(s, nest, target, grid)
 
 
-def _generic(s: Schedule, nest: str, target: Target, threads: int) -> list[str] | None:
+def _generic(s: Schedule, nest: str, target: Target, threads: int, grid: Grid) -> bool:
     """Share out the outermost loop, if its iterations are independent; nothing else."""
     del target, threads
     chain = parallel_chain(find(s.kernel, nest))
     s.note("generic: serial code")
-    return block(s, chain[0].var.name, 1)[0] if chain else []
+    if chain:
+        grid.commit([chain[0].var.name])
+    return True
 
 
 _RULES: Final[tuple[Rule, ...]] = (

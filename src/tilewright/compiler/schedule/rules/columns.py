@@ -32,22 +32,27 @@ from tilewright.compiler.schedule.rules.structure import (
     parallel_chain,
     stride,
 )
-from tilewright.compiler.schedule.rules.workgroups import block, fuse_all, iterations
+from tilewright.compiler.schedule.rules.workgroups import (
+    Grid,
+    block,
+    copies,
+    fresh_stem,
+    fuse_all,
+    iterations,
+)
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
 
-_ROW: Final = "window"
-_LANE: Final = "channel"
 _WORK_NS: Final = 20_000
 _WINDOW_LIMIT: Final = 50
 
 
-def schedule_columns(s: Schedule, nest: str, target: Target) -> list[str] | None:
-    """Vectorize along a contiguous outer axis; the loops to bind, None if there is none."""
+def schedule_columns(s: Schedule, nest: str, target: Target, grid: Grid) -> bool:
+    """Vectorize along a contiguous outer axis; False if there is none."""
     chain = parallel_chain(find(s.kernel, nest))
     lane = _lane(chain)
     if lane is None:
-        return None
+        return False
     lanes = target.vector_lanes(
         max(
             (a.buffer.dtype for a in _moving(chain[-1], lane.var.name)),
@@ -58,8 +63,10 @@ def schedule_columns(s: Schedule, nest: str, target: Target) -> list[str] | None
     s.apply(reorder, names)
     work = _work_ns(chain)
     if _is_simple(chain[-1]):
-        return _simple(s, names, lanes, work, target)
-    return _several_passes(s, names, lanes, work)
+        _simple(s, names, lanes, work, target, grid)
+    else:
+        _several_passes(s, names, lanes, work, grid)
+    return True
 
 
 def _moving(inner: For, name: str) -> list[object]:
@@ -91,7 +98,7 @@ def _work_ns(chain: Sequence[For]) -> float:
     for loop in loops(chain[-1].body):
         if loop.reduction:
             steps *= max(1, estimate(loop.extent))
-    return max(inner, steps) * (0.1 + 0.02 * body_cost(chain[-1].body))
+    return max(inner, steps) * (0.4 + 0.02 * body_cost(chain[-1].body))
 
 
 def _is_simple(inner: For) -> bool:
@@ -104,8 +111,8 @@ def _is_simple(inner: For) -> bool:
 
 
 def _simple(
-    s: Schedule, names: list[str], lanes: int, work: float, target: Target
-) -> list[str]:
+    s: Schedule, names: list[str], lanes: int, work: float, target: Target, grid: Grid
+) -> None:
     """One sum or extreme per element: accumulators for a few neighbours and vectors."""
     lane = names[-1]
     inner = find(s.kernel, lane)
@@ -113,53 +120,41 @@ def _simple(
     for loop in loops(inner.body):
         window *= loop.extent if isinstance(loop.extent, int) else _WINDOW_LIMIT + 1
     rows, vectors = (4, 2) if window <= _WINDOW_LIMIT else (1, 4)
-    extent = inner.extent
-    if isinstance(extent, int):
-        vectors = max(1, min(vectors, extent // lanes))
+    if isinstance(inner.extent, int):
+        vectors = max(1, min(vectors, inner.extent // lanes))
+    row_stem, lane_stem = fresh_stem(s, "window"), fresh_stem(s, "channel")
     row = names[-2] if len(names) > 1 and window <= _WINDOW_LIMIT else None
     tile: list[str] = []
     outer = names[:-1]
     if row is not None:
         extent = find(s.kernel, row).extent
-        size = min(rows, extent) if isinstance(extent, int) else rows
-        pair = (s.fresh(f"{row}_t"), s.fresh(_ROW))
+        size = max(1, min(rows, extent)) if isinstance(extent, int) else rows
+        pair = (s.fresh(f"{row}_t"), s.fresh(row_stem))
         s.apply(split, row, size, into=pair)
         outer = [*names[:-2], pair[0]]
         tile = [pair[1]]
-    pair = (s.fresh(f"{lane}_t"), s.fresh(_LANE))
+    pair = (s.fresh(f"{lane}_t"), s.fresh(lane_stem))
     s.apply(split, lane, lanes * vectors, into=pair)
     tile.append(pair[1])
     order = [*outer[:-1], pair[0], *outer[-1:], *tile] if row else [*outer, pair[0], *tile]
     s.apply(reorder, order)
-    inside = order[-len(tile)]
+    grid.commit(_blocks(s, order[: -len(tile)], work * vectors * (rows if row else 1)))
     tail = "exact" if isinstance(inner.extent, int) else "guarded"
-    s.attempt(specialize, pair[1], inside, tail)
-    for loop in [x for x in loops(s.kernel.body) if _is(x, _ROW)]:
+    s.attempt(specialize, pair[1], tile[0], tail)
+    for loop in copies(s, row_stem) if row is not None else []:
         s.attempt(specialize, loop.var.name)
     micro = MicroKernel(
         total="", left="", right="", lanes=lanes, vectors=vectors, target=target
     )
-    done: set[str] = set()
-    stem = _ROW if row is not None else _LANE
-    for loop in loops(s.kernel.body):
-        if _is(loop, stem) and loop.var.name not in done:
-            done.add(loop.var.name)
-            if isinstance(loop.extent, int):
-                schedule_micro_kernel(s, loop.var.name, len(tile), micro)
+    for loop in copies(s, row_stem if row is not None else lane_stem):
+        if isinstance(loop.extent, int):
+            schedule_micro_kernel(s, loop.var.name, len(tile), micro)
     s.note(
         f"columns: window of {window}, {rows if row else 1} x {lanes * vectors} at a time"
     )
-    grid_names = order[: -len(tile)]
-    per_tile = work * lanes * vectors * (rows if row else 1) / lanes
-    return _grid(s, grid_names, per_tile)
 
 
-def _is(loop: For, stem: str) -> bool:
-    name = loop.var.name
-    return name == stem or (name.startswith(stem + "_") and name[len(stem) + 1 :].isdigit())
-
-
-def _grid(s: Schedule, names: Sequence[str], work: float) -> list[str]:
+def _blocks(s: Schedule, names: Sequence[str], work: float) -> list[str]:
     """Blocks of the outermost loops with enough work."""
     depth = len(names)
     size = max(1, int(_WORK_NS / max(work, 1.0)))
@@ -170,17 +165,20 @@ def _grid(s: Schedule, names: Sequence[str], work: float) -> list[str]:
     return block(s, name, max(1, size // max(1, inner)))[0]
 
 
-def _several_passes(s: Schedule, names: list[str], lanes: int, work: float) -> list[str]:
+def _several_passes(
+    s: Schedule, names: list[str], lanes: int, work: float, grid: Grid
+) -> None:
     """Whole passes in lanes: every private value becomes a vector."""
     lane = names[-1]
-    pair = (s.fresh(f"{lane}_t"), s.fresh("lane"))
+    stem = fresh_stem(s, "channel")
+    pair = (s.fresh(f"{lane}_t"), s.fresh(stem))
     s.apply(split, lane, lanes, into=pair)
+    grid.commit(_blocks(s, [*names[:-1], pair[0]], work))
     s.attempt(specialize, pair[1])
-    for loop in [x for x in loops(s.kernel.body) if _is(x, pair[1])]:
+    for loop in copies(s, stem):
         name = loop.var.name
         if isinstance(loop.extent, int):
             s.apply(expand, name)
             if not s.attempt(vectorize, name) and loop.extent <= 4:
                 s.attempt(unroll, name)
     s.note(f"columns: passes in {lanes} lanes along '{lane}'")
-    return _grid(s, [*names[:-1], pair[0]], work)

@@ -19,7 +19,7 @@ from typing import Final, final
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
-from tilewright.compiler.kernel.ir import For, Kernel
+from tilewright.compiler.kernel.ir import For
 from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.schedule.primitives import (
     fuse,
@@ -28,6 +28,7 @@ from tilewright.compiler.schedule.primitives import (
     split,
     split_powers,
 )
+from tilewright.compiler.schedule.primitives.tails import guard_of
 from tilewright.compiler.schedule.rules.micro_kernel import (
     MicroKernel,
     schedule_micro_kernel,
@@ -41,11 +42,10 @@ from tilewright.compiler.schedule.rules.structure import (
     trip_count,
 )
 from tilewright.compiler.schedule.rules.tiles import Tile, choose_tile
+from tilewright.compiler.schedule.rules.workgroups import Grid, copies, fresh_stem
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
 
-_ROW: Final = "tile_row"
-_LANE: Final = "tile_lane"
 _WORK_NS: Final = 40_000
 """A workgroup should run about this long."""
 _NS_PER_FLOP: Final = 0.01
@@ -53,15 +53,15 @@ _NS_PER_BYTE: Final = 0.04
 
 
 def schedule_contraction(
-    s: Schedule, nest: str, target: Target, threads: int
-) -> list[str] | None:
-    """Tile the contraction in `nest`; returns the loops to bind, None if it is none."""
+    s: Schedule, nest: str, target: Target, threads: int, grid: Grid
+) -> bool:
+    """Tile the contraction in `nest`; False if there is none."""
     chain = parallel_chain(find(s.kernel, nest))
     found = find_contraction(chain)
     if found is None or not found.contiguous:
-        return None
-    rule = _Rule(s, found, target, threads)
-    return rule.run()
+        return False
+    _Rule(s, found, target, threads).run(grid)
+    return True
 
 
 @final
@@ -92,14 +92,17 @@ class _Rule:
         self.batches: list[str] = [loop.var.name for loop in found.batches]
         self.lane: str = found.lane.var.name
         self.inside_panel: str = self.lane
+        self.row_stem: str = fresh_stem(s, "tile_row")
+        self.lane_stem: str = fresh_stem(s, "tile_lane")
 
-    def run(self) -> list[str]:
+    def run(self, grid: Grid) -> None:
+        """Apply the whole recipe."""
         tile = self._tile()
         self._split_columns(tile)
         width = find(self.s.kernel, self.lane).extent
         assert isinstance(width, int), "columns were split by a number"
         row_tiles = self._split_rows(tile)
-        outer = self._arrange(tile, row_tiles)
+        grid.commit(self._arrange(tile, row_tiles))
         self._specialize(row_tiles)
         micro = MicroKernel(
             total=self.found.total.buffer.name,
@@ -111,7 +114,6 @@ class _Rule:
         )
         for top, depth in self._leaves():
             schedule_micro_kernel(self.s, top, depth, micro)
-        return outer
 
     # --- tiles ---------------------------------------------------------------------------
 
@@ -152,7 +154,7 @@ class _Rule:
     def _split_columns(self, tile: Tile) -> None:
         """From here `self.lane` runs over the columns of one panel."""
         width = self.found.lane.extent
-        names = (self.s.fresh("panel"), self.s.fresh(_LANE))
+        names = (self.s.fresh("panel"), self.s.fresh(self.lane_stem))
         if isinstance(width, int) and width <= tile.columns:
             # One name for all micro-kernels: a split by the whole width renames the loop.
             self.s.apply(split, self.lane, max(1, width), into=names)
@@ -174,7 +176,7 @@ class _Rule:
             name = self.rows[position]
             extent = find(self.s.kernel, name).extent
             size = self._row_size(extent, remaining)
-            names = (self.s.fresh(f"{name}_t"), self.s.fresh(_ROW))
+            names = (self.s.fresh(f"{name}_t"), self.s.fresh(self.row_stem))
             self.s.apply(split, name, size, into=names)
             self.rows[position] = names[0]
             inner.insert(0, names[1])
@@ -232,8 +234,8 @@ class _Rule:
 
     def _block(self, name: str, size: int) -> tuple[list[str], str]:
         """Split off workgroups of `size` iterations: (grid loops, the loop inside)."""
-        extent = find(self.s.kernel, name).extent
-        if isinstance(extent, int) and extent <= size:
+        most = symbolic.bounds(find(self.s.kernel, name).extent)[1]
+        if most is not None and most <= size:
             return [], name
         names = (self.s.fresh(f"{name}_b"), self.s.fresh(f"{name}_n"))
         self.s.apply(split, name, size, "tight", names)
@@ -272,55 +274,52 @@ class _Rule:
     def _specialize(self, row_tiles: list[str]) -> None:
         """Own code for the last panel and the last rows."""
         s = self.s
-        dynamic = not isinstance(self._columns_limit(), int)
-        tail = "guarded" if dynamic else "exact"
+        found = guard_of(find(s.kernel, self.lane))
+        tail = "exact" if found is None or isinstance(found[2], int) else "guarded"
         s.attempt(specialize, self.lane, self.inside_panel, tail)
-        for name in row_tiles:
-            for clone in _clones(s.kernel, name):
-                s.attempt(specialize, clone, _top_of(s.kernel, clone))
-        for loop in loops(s.kernel.body):
-            if _is(loop, _ROW) and not isinstance(loop.extent, int):
+        for level in range(len(row_tiles), 0, -1):
+            for clone in self._rows_at(level):
+                s.attempt(specialize, clone, self._top_of(clone))
+        for loop in copies(s, self.row_stem):
+            if not isinstance(loop.extent, int):
                 largest = 1
                 upper = symbolic.bounds(loop.extent)[1] or 1
                 while largest * 2 <= upper:
                     largest *= 2
                 s.apply(split_powers, loop.var.name, largest)
 
-    def _columns_limit(self) -> Dim:
-        return self.found.lane.extent if not self.found.panels else 0
+    def _rows_at(self, level: int) -> list[str]:
+        """The row loops, with the copies that `specialize` made, that have `level` row loops."""
+        return [
+            x.var.name for x in copies(self.s, self.row_stem) if self._depth(x) == level
+        ]
+
+    def _depth(self, loop: For) -> int:
+        """How many row loops there are from here to the lanes."""
+        return sum(self._is_row(x) for x in parallel_chain(loop))
+
+    def _is_row(self, loop: For) -> bool:
+        return re.fullmatch(rf"{self.row_stem}(_\d+)?", loop.var.name) is not None
+
+    def _is_lane(self, loop: For) -> bool:
+        return re.fullmatch(rf"{self.lane_stem}(_\d+)?", loop.var.name) is not None
+
+    def _top_of(self, name: str) -> str:
+        """The outermost row-tile loop around `name`, perfectly nested."""
+        for loop in copies(self.s, self.row_stem):
+            if name in [x.var.name for x in parallel_chain(loop)]:
+                return loop.var.name
+        return name
 
     def _leaves(self) -> list[tuple[str, int]]:
         """The outermost tile loop of every micro-kernel and the number of tile loops."""
         found: list[tuple[str, int]] = []
-
-        def visit(loop: For) -> None:
-            chain = parallel_chain(loop)
-            depth = next((n for n, x in enumerate(chain) if _is(x, _LANE)), None)
-            assert depth is not None
-            found.append((loop.var.name, depth + 1))
-
         inside: set[str] = set()
         for loop in loops(self.s.kernel.body):
-            if loop.var.name in inside or not (_is(loop, _ROW) or _is(loop, _LANE)):
+            if loop.var.name in inside or not (self._is_row(loop) or self._is_lane(loop)):
                 continue
-            visit(loop)
+            chain = parallel_chain(loop)
+            depth = next(n for n, x in enumerate(chain) if self._is_lane(x))
+            found.append((loop.var.name, depth + 1))
             inside |= {x.var.name for x in loops(loop.body)}
         return found
-
-
-def _is(loop: For, stem: str) -> bool:
-    return re.fullmatch(rf"{stem}(_\d+)?", loop.var.name) is not None
-
-
-def _clones(kernel: Kernel, name: str) -> list[str]:
-    """The loop and its copies that `specialize` made."""
-    stem = re.sub(r"_\d+$", "", name)
-    return [x.var.name for x in loops(kernel.body) if _is(x, stem)]
-
-
-def _top_of(kernel: Kernel, name: str) -> str:
-    """The outermost row-tile loop around `name`, perfectly nested."""
-    for loop in loops(kernel.body):
-        if _is(loop, _ROW) and name in [x.var.name for x in parallel_chain(loop)]:
-            return loop.var.name
-    return name

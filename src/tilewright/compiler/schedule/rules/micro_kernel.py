@@ -6,10 +6,12 @@ own unrolled and vectorized code.  Called by `contraction`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
+from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import For, If, LoopKind, Space, Statement
@@ -153,14 +155,23 @@ def _total_in(s: Schedule, lane: str) -> str:
 
 
 def _divide(s: Schedule, name: str, factor: int) -> list[str]:
-    """Cut off what `factor` does not divide; the loops that remain."""
+    """Cut off what `factor` does not divide; the loops over the sum that remain."""
     extent = find(s.kernel, name).extent
     if isinstance(extent, int) and extent % factor == 0:
         return [name]
-    before = {x.var.name for x in loops(s.kernel.body)}
+    before = {x.var.name for x in loops(s.kernel.body)} - {name}
     s.apply(partition, name, extent // factor * factor)
-    new = [x.var.name for x in loops(s.kernel.body) if x.var.name not in before]
-    return [name, *new]
+    stem = re.compile(rf"{re.escape(name)}|{re.escape(_stem(name))}_\d+")
+    return [
+        x.var.name
+        for x in loops(s.kernel.body)
+        if x.var.name not in before and stem.fullmatch(x.var.name)
+    ]
+
+
+def _stem(name: str) -> str:
+    """A loop's name without the number of a copy."""
+    return re.sub(r"_\d+$", "", name)
 
 
 def _schedule_sum(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None:
@@ -228,7 +239,7 @@ def _unroll_steps(s: Schedule, step: str, depth: int, micro: MicroKernel) -> Non
         if isinstance(loop.extent, int) and loop.extent < _UNROLL:
             s.apply(unroll, name)
             _schedule_step(s, name, depth, micro)
-        elif name == step:
+        elif symbolic.is_multiple(loop.extent, _UNROLL):
             inner = s.fresh("u")
             s.apply(split, name, _UNROLL, into=(s.fresh(f"{name}_o"), inner))
             s.apply(unroll, inner)

@@ -30,7 +30,7 @@ from tilewright.compiler.schedule.rules.structure import (
     parallel_chain,
     stride,
 )
-from tilewright.compiler.schedule.rules.workgroups import block, fuse_all, iterations
+from tilewright.compiler.schedule.rules.workgroups import Grid, block, fuse_all, iterations
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
 
@@ -40,11 +40,11 @@ _MODERATE: Final = 24
 _SQUARE: Final = 16
 
 
-def schedule_pointwise(s: Schedule, nest: str, target: Target) -> list[str] | None:
-    """Vectorize a nest without inner loops; the loops to bind, None if it has inner loops."""
+def schedule_pointwise(s: Schedule, nest: str, target: Target, grid: Grid) -> bool:
+    """Vectorize a nest without inner loops; False if it has inner loops."""
     chain = parallel_chain(find(s.kernel, nest))
     if not chain or any(True for _ in loops(chain[-1].body)):
-        return None
+        return False
     names = _fuse_contiguous(s, [loop.var.name for loop in chain])
     body = find(s.kernel, names[-1]).body
     lanes = _lanes(target, body)
@@ -52,28 +52,21 @@ def schedule_pointwise(s: Schedule, nest: str, target: Target) -> list[str] | No
     effort = body_cost(body)
     if lane is None:
         s.note("pointwise: no axis is contiguous, scalar code")
-        return _workgroups(s, names, effort, 1)
+        grid.commit(_workgroups(s, names, effort, 1))
+        return True
     names = [*(n for n in names if n != lane), lane]
     s.apply(reorder, names)
     factor = 4 if effort <= _CHEAP else 2 if effort <= _MODERATE else 1
     names = _square(s, names, body, lanes)
     lane = names[-1]
     if len(names) == 1:
-        grid, lane = block(s, lane, _chunk(effort, lanes * factor))
-        names = [*grid, lane]
+        blocks, lane = block(s, lane, _chunk(effort, lanes * factor))
     else:
-        grid = []
+        blocks = _workgroups(s, names[:-1], effort, estimate(find(s.kernel, lane).extent))
+    grid.commit(blocks)
     vectorize_loop(s, lane, lanes, factor, target)
     s.note(f"pointwise: '{lane}' in {lanes} lanes x {factor}")
-    return grid or _workgroups(s, names[:-1], effort, estimate(find_extent(s, lane)))
-
-
-def find_extent(s: Schedule, name: str) -> object:
-    """The extent a loop had before it was split, or has."""
-    for loop in loops(s.kernel.body):
-        if loop.var.name == name or loop.var.name.startswith(f"{name}_o"):
-            return loop.extent
-    return 1
+    return True
 
 
 def _lanes(target: Target, body: Body) -> int:
@@ -239,7 +232,6 @@ def _workgroups(s: Schedule, names: Sequence[str], effort: int, inner: int) -> l
     per_iteration = _element_ns(effort) * max(1, inner)
     if inner == 1:
         per_iteration *= 4
-    total = iterations(s, names)
     size = max(1, int(_WORK_NS / per_iteration))
     depth = len(names)
     # Only as many loops as it takes: inner ones keep their simple indices.
@@ -247,5 +239,4 @@ def _workgroups(s: Schedule, names: Sequence[str], effort: int, inner: int) -> l
         depth -= 1
     inner_count = iterations(s, names[depth:]) if depth < len(names) else 1
     name = fuse_all(s, names[:depth])
-    del total
     return block(s, name, max(1, size // max(1, inner_count)))[0]

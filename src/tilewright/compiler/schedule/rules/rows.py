@@ -27,7 +27,7 @@ from tilewright.compiler.schedule.rules.structure import (
     parallel_chain,
     stride,
 )
-from tilewright.compiler.schedule.rules.workgroups import block, fuse_all
+from tilewright.compiler.schedule.rules.workgroups import Grid, block, fuse_all
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
 
@@ -35,21 +35,22 @@ _WORK_NS: Final = 20_000
 _VECTORS: Final = 4
 
 
-def schedule_rows(s: Schedule, nest: str, target: Target) -> list[str] | None:
-    """Vectorize the passes over rows; the loops to bind, None if no pass is contiguous."""
+def schedule_rows(s: Schedule, nest: str, target: Target, grid: Grid) -> bool:
+    """Vectorize the passes over rows; False if no pass is contiguous."""
     chain = parallel_chain(find(s.kernel, nest))
     passes = _passes(chain[-1].body if chain else (find(s.kernel, nest),))
     if not passes or not any(_contiguous(p) for p in passes):
-        return None
+        return False
     work = sum(_pass_ns(p) for p in passes)
+    if chain:
+        name = fuse_all(s, [loop.var.name for loop in chain])
+        grid.commit(block(s, name, max(1, int(_WORK_NS / max(1.0, work))))[0])
     for each in passes:
-        if _contiguous(each):
-            _schedule_pass(s, each.var.name, target)
+        loop = find(s.kernel, each.var.name)
+        if _contiguous(loop):
+            _schedule_pass(s, loop.var.name, target)
     s.note(f"rows: {len(passes)} passes of about {estimate(passes[0].extent)} elements")
-    if not chain:
-        return []
-    name = fuse_all(s, [loop.var.name for loop in chain])
-    return block(s, name, max(1, int(_WORK_NS / max(1.0, work))))[0]
+    return True
 
 
 def _passes(body: Sequence[Statement]) -> list[For]:
