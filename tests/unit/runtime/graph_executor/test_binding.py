@@ -1,0 +1,101 @@
+"""Binding a plan: what a call's dimensions decide is checked before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fakes.plans import dynamic_plan, static_plan
+from tilewright.base import dtypes
+from tilewright.base.errors import ArchiveError
+from tilewright.base.symbolic import Dim, floordiv, symbol
+from tilewright.formats.plan import Dimension, Entry, HostCall, Plan, Step, Storage
+from tilewright.runtime.graph_executor.binding import Resources, bind_plan
+
+N = symbol("N", 1)
+
+
+def nothing(*_: object) -> list[np.ndarray]:
+    raise AssertionError("binding runs nothing")
+
+
+def bind(plan: Plan, *dims: int) -> object:
+    return bind_plan(Resources(plan, None, (), None, nothing), dims)
+
+
+def chain(sizes: list[Dim]) -> Plan:
+    """x -> t0 -> t1 … -> y, all host steps, with transients of these sizes."""
+    storages = [Storage("input", 4 * N)]
+    storages += [
+        Storage("transient", 4 * s, i, i + 1, name=f"t{i}") for i, s in enumerate(sizes)
+    ]
+    storages.append(Storage("output", 4 * N))
+    entries = [Entry(0, dtypes.f32, (N,))]
+    entries += [Entry(i + 1, dtypes.f32, (s,)) for i, s in enumerate(sizes)]
+    entries.append(Entry(len(sizes) + 1, dtypes.f32, (N,)))
+    steps = tuple(
+        Step("host", f"s{i}", "op", (i, i + 1), 1, host=HostCall(1, (0,)))
+        for i in range(len(sizes) + 1)
+    )
+    return Plan(
+        "chain",
+        (("x", 0),),
+        (("y", len(entries) - 1),),
+        (Dimension("N", 0, 0),),
+        tuple(storages),
+        tuple(entries),
+        steps,
+    )
+
+
+def test_transients_share_an_arena_once_their_sizes_are_known() -> None:
+    bound = bind(chain([N, 2 * N, N]), 100)
+    assert bound.arena_bytes == 448 + 832  # 100 and 200 floats, rounded up to 64 bytes
+    assert bind(chain([]), 100).arena_bytes == 0
+    assert bound.output_types == ((dtypes.f32, (100,)),)
+    assert bound.command_steps == (0, 1, 2, 3)
+
+
+def test_sizes_below_zero_are_refused() -> None:
+    with pytest.raises(ArchiveError, match="plan:"):
+        bind(chain([N - 5]), 3)
+
+
+def test_a_division_by_zero_is_an_error_of_the_plan() -> None:
+    with pytest.raises(ArchiveError, match="plan cannot be bound: division of dimension"):
+        bind(chain([floordiv(100, N - 3)]), 3)
+
+
+def test_sizes_beyond_any_memory_are_refused() -> None:
+    huge: Dim = N
+    for _ in range(12):
+        huge = huge * N
+    with pytest.raises(ArchiveError, match="plan"):
+        bind(chain([huge]), 1 << 20)
+
+
+def test_an_entry_that_grows_out_of_its_storage_is_refused() -> None:
+    plan = chain([N])
+    entries = list(plan.entries)
+    entries[1] = Entry(1, dtypes.f32, (N,), 4 * (N - 2))
+    with pytest.raises(ArchiveError, match="a tensor lies outside its storage"):
+        bind(replace(plan, entries=tuple(entries)), 3)
+    bind(replace(plan, entries=tuple(entries)), 2)
+
+
+def test_a_plan_needs_the_kernels_it_names() -> None:
+    with pytest.raises(ArchiveError, match="executable has no kernel 'add'"):
+        bind_plan(Resources(static_plan(), None, (bytes(16),), None, None), ())
+
+
+def test_a_plan_with_host_steps_needs_their_functions() -> None:
+    plan = dynamic_plan()
+    only_host = replace(plan, steps=(replace(plan.steps[1], arguments=(0, 3, 2)),))
+    with pytest.raises(ArchiveError) as caught:
+        bind_plan(Resources(only_host, None, (), None, None), (2,))
+    assert str(caught.value) == (
+        "plan: step 'resize' needs the reference implementation of 'resize'\n"
+        "hint: load the artifact with tilewright.load, which brings them"
+    )

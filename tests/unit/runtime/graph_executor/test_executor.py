@@ -1,0 +1,317 @@
+"""Calls through plans: layouts are brought in order, what does not fit is named, bindings are kept.
+
+The plans here have host steps and copies only, so nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import InputError
+from tilewright.base.symbolic import Dim, symbol
+from tilewright.formats.plan import (
+    Dimension,
+    Entry,
+    HostCall,
+    Plan,
+    Step,
+    Storage,
+    verify_plan,
+)
+from tilewright.runtime.graph_executor import GraphExecutor
+from tilewright.runtime.graph_executor.executor import BOUND_PLAN_LIMIT
+
+N = symbol("N", 1)
+
+
+def plan_of(
+    dtype: DType,
+    shape: tuple[Dim, ...],
+    *,
+    op: str = "double",
+    count: int = 1,
+    dims: Sequence[Dimension] = (),
+) -> Plan:
+    """`count` inputs of one type, one output, one host step."""
+    inputs = [Entry(i, dtype, shape) for i in range(count)]
+    size = inputs[0].size_bytes
+    plan = Plan(
+        name="p",
+        inputs=tuple((f"x{i}", i) for i in range(count)),
+        outputs=(("y", count),),
+        dims=tuple(dims),
+        storages=(
+            *(Storage("input", size, name=f"x{i}") for i in range(count)),
+            Storage("output", size, name="y"),
+        ),
+        entries=(*inputs, Entry(count, dtype, shape)),
+        steps=(
+            Step(
+                "host", op, op, tuple(range(count + 1)), 1,
+                host=HostCall(count, tuple(range(count)), {"factor": 2}),
+            ),
+        ),
+    )  # fmt: skip
+    verify_plan(plan)
+    return plan
+
+
+def host_function(
+    op: str, attributes: Mapping[str, object], operands: Sequence[np.ndarray | None]
+) -> Sequence[np.ndarray]:
+    """`double` repeats `or`/sum of its operands with the same bits of type."""
+    first = operands[0]
+    assert first is not None
+    match op:
+        case "double":
+            return [
+                (first + first).astype(first.dtype) if first.dtype != np.bool_ else first
+            ]
+        case "sum":
+            total = first.copy()
+            for other in operands[1:]:
+                assert other is not None
+                total += other
+            return [total]
+        case "fail":
+            raise ValueError("the op itself failed")
+        case _:
+            raise KeyError(op)
+
+
+def executor_of(plan: Plan) -> GraphExecutor:
+    return GraphExecutor(plan, None, (), host_function=host_function)
+
+
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=lambda d: d.name)
+def test_every_type_goes_in_and_comes_out(dtype: DType) -> None:
+    x = np.array([[0, 1, 2], [3, 1, 0]]).astype(dtype.numpy)
+    (y,) = executor_of(plan_of(dtype, (2, 3)))(x)
+    assert y.dtype == dtype.numpy
+    np.testing.assert_array_equal(y, host_function("double", {}, [x])[0])
+
+
+def layouts(x: np.ndarray) -> dict[str, np.ndarray]:
+    wide = np.zeros((4, 10), x.dtype)
+    wide[::2, 1:9:3] = x
+    backwards = np.ascontiguousarray(x[::-1, ::-1])
+    read_only = x.copy()
+    read_only.flags.writeable = False
+    unaligned = np.zeros(x.nbytes + 1, np.uint8)[1:].view(x.dtype).reshape(x.shape)
+    unaligned[...] = x
+    return {
+        "fortran": np.asfortranarray(x),
+        "strided": wide[::2, 1:9:3],
+        "reversed": backwards[::-1, ::-1],
+        "broadcast": np.broadcast_to(x[:1], (2, 3)),
+        "read-only": read_only,
+        "unaligned": unaligned,
+        "subclass": x.view(np.matrix) if x.dtype.num < 256 else x,
+    }
+
+
+@pytest.mark.parametrize(
+    "dtype", [dtypes.f32, dtypes.f16, dtypes.bf16, dtypes.i64, dtypes.u8]
+)
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+def test_every_layout_is_accepted(dtype: DType) -> None:
+    executor = executor_of(plan_of(dtype, (2, 3)))
+    for name, x in layouts(np.arange(6).reshape(2, 3).astype(dtype.numpy)).items():
+        (y,) = executor(x)
+        np.testing.assert_array_equal(y, np.asarray(x) + np.asarray(x), err_msg=name)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (0, 3), (1,), (3, 1, 2)])
+def test_scalars_and_empty_tensors_are_tensors(shape: tuple[int, ...]) -> None:
+    x = np.full(shape, 1.5, np.float32)
+    (y,) = executor_of(plan_of(dtypes.f32, shape))(x)
+    assert y.shape == shape
+    np.testing.assert_array_equal(y, x + x)
+
+
+def test_results_are_fresh_arrays_every_time() -> None:
+    executor = executor_of(plan_of(dtypes.f32, (4,)))
+    x = np.ones(4, np.float32)
+    (first,) = executor(x)
+    (second,) = executor(x)
+    second[:] = 7
+    assert not np.shares_memory(first, second)
+    np.testing.assert_array_equal(first, x + x)
+
+
+def test_operands_of_host_functions_are_read_only() -> None:
+    def careless(
+        op: str, attributes: Mapping[str, object], operands: Sequence[np.ndarray | None]
+    ) -> Sequence[np.ndarray]:
+        assert operands[0] is not None
+        operands[0][:] = 0
+        return [operands[0]]
+
+    executor = GraphExecutor(plan_of(dtypes.f32, (4,)), None, (), host_function=careless)
+    with pytest.raises(ValueError, match="read-only"):
+        executor(np.ones(4, np.float32))
+
+
+# --- errors ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("array", "text"),
+    [
+        (np.zeros((2, 4), np.float32), "input 'x0': got f32[2, 4], expected f32[2, 3]"),
+        (np.zeros(6, np.float32), "input 'x0': got f32[6], expected f32[2, 3]"),
+        (np.zeros((2, 3), ">f4"), "input 'x0': got >f4[2, 3], expected f32[2, 3]"),
+        (np.zeros((2, 3), np.int32), "input 'x0': got i32[2, 3], expected f32[2, 3]"),
+        (
+            np.zeros((2, 3), ml_dtypes.bfloat16),
+            "input 'x0': got bf16[2, 3], expected f32[2, 3]",
+        ),
+        (np.zeros((2, 3), object), "input 'x0': got |O[2, 3], expected f32[2, 3]"),
+    ],
+)
+def test_an_input_that_does_not_fit_is_named(array: np.ndarray, text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        executor_of(plan_of(dtypes.f32, (2, 3)))(array)
+    assert str(caught.value).splitlines()[0] == text
+
+
+def test_the_wrong_number_of_inputs_lists_their_names() -> None:
+    executor = executor_of(plan_of(dtypes.f32, (2,), op="sum", count=2))
+    for count in (0, 1, 3):
+        with pytest.raises(InputError) as caught:
+            executor(*[np.zeros(2, np.float32)] * count)
+        assert str(caught.value) == f"got {count} inputs, expected 2: x0, x1"
+    with pytest.raises(InputError, match="got 0 inputs"):
+        executor.profile([])
+
+
+def test_an_error_of_a_step_is_not_blamed_on_the_inputs() -> None:
+    executor = executor_of(plan_of(dtypes.f32, (2,), op="fail"))
+    with pytest.raises(ValueError, match="the op itself failed"):
+        executor(np.zeros(2, np.float32))
+    with pytest.raises(ValueError, match="the op itself failed"):
+        executor(np.zeros((4,), np.float32)[::2])
+
+
+# --- dynamic dimensions ----------------------------------------------------------------------
+
+DYNAMIC = plan_of(dtypes.f32, (N, 3), op="sum", count=2, dims=[Dimension("N", 0, 0, 1, 50)])
+
+
+def test_each_set_of_dimensions_is_bound_once_and_the_oldest_dropped() -> None:
+    executor = executor_of(DYNAMIC)
+    arrays = {n: np.full((n, 3), n, np.float32) for n in range(1, BOUND_PLAN_LIMIT + 3)}
+    for n, x in arrays.items():
+        (y,) = executor(x, x)
+        np.testing.assert_array_equal(y, x + x, err_msg=str(n))
+    newest = executor.bound_for([arrays[BOUND_PLAN_LIMIT]] * 2)
+    assert executor.bound_for([arrays[BOUND_PLAN_LIMIT]] * 2) is newest
+    assert len(executor._bound) == BOUND_PLAN_LIMIT
+    assert (1,) not in executor._bound
+    assert (3,) in executor._bound
+    executor(arrays[3], arrays[3])  # used again: now the youngest
+    executor(arrays[1], arrays[1])
+    assert (3,) in executor._bound
+    assert (4,) not in executor._bound
+
+
+def test_the_dimensions_of_a_call_are_read_off_its_inputs() -> None:
+    executor = executor_of(DYNAMIC)
+    x = np.zeros((5, 3), np.float32)
+    assert executor.dimensions_of([x, x]) == {"N": 5}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "text"),
+    [
+        ((2, 3), (4, 3), "input 'x1': got f32[4, 3], expected f32[N, 3] with N = 2"),
+        ((2, 4), (2, 3), "input 'x0': got f32[2, 4], expected f32[N, 3] with N = 2"),
+        ((2, 3), (2,), "input 'x1': got f32[2], expected f32[N, 3]"),
+        ((), (2, 3), "input 'x0': got f32[], expected f32[N, 3]"),
+        ((0, 3), (0, 3), "input 'x0': dimension 'N' (axis 0) is 0, expected at least 1"),
+        ((51, 3), (51, 3), "input 'x0': dimension 'N' (axis 0) is 51, expected at most 50"),
+    ],
+)
+def test_sizes_that_do_not_agree_are_named(
+    first: tuple[int, ...], second: tuple[int, ...], text: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        executor_of(DYNAMIC)(np.zeros(first, np.float32), np.zeros(second, np.float32))
+    assert str(caught.value) == text
+
+
+def test_sizes_that_must_agree_are_compared_before_any_work() -> None:
+    m = symbol("M")
+    plan = Plan(
+        name="p",
+        inputs=(("x", 0), ("y", 1)),
+        outputs=(),
+        dims=(Dimension("N", 0, 0), Dimension("M", 1, 0)),
+        storages=(Storage("input", 4 * N), Storage("input", 4 * m)),
+        entries=(Entry(0, dtypes.f32, (N,)), Entry(1, dtypes.f32, (m,))),
+        steps=(),
+        equalities=((N + 1, m),),
+    )
+    verify_plan(plan)
+    executor = executor_of(plan)
+    assert executor(np.zeros(2, np.float32), np.zeros(3, np.float32)) == ()
+    with pytest.raises(InputError, match=r"sizes do not agree: \(N \+ 1\) is 3, M is 4"):
+        executor(np.zeros(2, np.float32), np.zeros(4, np.float32))
+
+
+# --- several threads, profile ----------------------------------------------------------------
+
+
+def test_calls_from_several_threads_do_not_mix() -> None:
+    executor = executor_of(DYNAMIC)
+    failures: list[str] = []
+
+    def work(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        for _ in range(50):
+            x = random.standard_normal((int(random.integers(1, 40)), 3)).astype(np.float32)
+            (y,) = executor(x, x)
+            if not np.array_equal(y, x + x):
+                failures.append(f"thread {seed}")
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_a_profile_has_a_time_for_every_step() -> None:
+    executor = executor_of(DYNAMIC)
+    x = np.zeros((5, 3), np.float32)
+    ((step, duration_ns),) = executor.profile([x, x[::-1]])
+    assert step is executor.plan.steps[0]
+    assert duration_ns > 0
+    with pytest.raises(InputError, match="input 'x1'"):
+        executor.profile([x, x[:4]])
+
+
+def test_a_profile_leaves_out_copies_of_nothing() -> None:
+    plan = Plan(
+        name="p",
+        inputs=(("x", 0),),
+        outputs=(("y", 1),),
+        dims=(Dimension("N", 0, 0),),
+        storages=(Storage("input", 4 * N), Storage("output", 4 * N)),
+        entries=(Entry(0, dtypes.f32, (N,)), Entry(1, dtypes.f32, (N,))),
+        steps=(Step("copy", "copy", "", (0, 1), 1),),
+    )
+    executor = executor_of(replace(plan, dims=(Dimension("N", 0, 0, 0),)))
+    assert [s.kind for s, _ in executor.profile([np.ones(3, np.float32)])] == ["copy"]
+    assert executor.profile([np.zeros(0, np.float32)]) == []
+    (y,) = executor(np.zeros(0, np.float32))
+    assert y.shape == (0,)

@@ -1,0 +1,46 @@
+"""How arrays travel: a letter of the buffer protocol, or bits of the same size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.runtime.graph_executor.tensors import (
+    as_bits,
+    buffer_formats,
+    describe,
+    describe_array,
+    in_order,
+    wire_type,
+)
+
+EVERY = pytest.mark.parametrize("dtype", dtypes.ALL, ids=lambda d: d.name)
+
+
+@EVERY
+def test_what_travels_has_one_of_the_accepted_formats(dtype: DType) -> None:
+    array = np.zeros((2, 3), dtype.numpy)
+    bits = as_bits(array, dtype)
+    assert memoryview(bits).format in buffer_formats(dtype).split("|")
+    assert bits.dtype == wire_type(dtype)
+    assert np.shares_memory(bits, array)
+    assert bits.view(dtype.numpy).dtype == array.dtype
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 3)])
+def test_an_array_in_order_is_not_copied_and_keeps_its_shape(
+    shape: tuple[int, ...],
+) -> None:
+    array = np.zeros(shape, np.float32)
+    assert in_order(array) is array
+    turned = np.zeros((4, 5), np.float32).T
+    assert in_order(turned).flags.c_contiguous
+    assert in_order(turned).shape == (5, 4)
+
+
+def test_types_and_shapes_as_text() -> None:
+    assert describe(dtypes.f32, (2, "N")) == "f32[2, N]"
+    assert describe_array(np.zeros((2, 0), np.float16)) == "f16[2, 0]"
+    assert describe_array(np.zeros((), np.complex64)) == "<c8[]"
