@@ -457,6 +457,34 @@ def bounds(value: Dim) -> Bounds:
             low, high = high, low
         lower = None if lower is None or low is None else lower + low * factor
         upper = None if upper is None or high is None else upper + high * factor
+    if len(value.terms) > 1:
+        return _narrowed(value, (lower, upper))
+    return (lower, upper)
+
+
+def _narrowed(value: Expr, interval: Bounds) -> Bounds:
+    """`interval`, narrowed where a quotient meets what it was taken of.
+
+    `c * (x // c)` is `x - r` with 0 <= r < c; with it, terms of `x` may cancel.
+    """
+    lower, upper = interval
+    for monomial, factor in value.terms:
+        atom = monomial[0]
+        if len(monomial) != 1 or not isinstance(atom, Operation) or atom.op != "floordiv":
+            continue
+        divisor = atom.right
+        if not isinstance(divisor, int) or divisor < 1 or factor % divisor:
+            continue
+        times = factor // divisor
+        rest = value + Expr(((monomial, -factor),), 0) + times * atom.left
+        if not isinstance(rest, int) and len(rest.terms) >= len(value.terms):
+            continue
+        low, high = bounds(rest)
+        below, above = sorted((0, -times * (divisor - 1)))
+        low = None if low is None else low + below
+        high = None if high is None else high + above
+        lower = low if lower is None else lower if low is None else max(lower, low)
+        upper = high if upper is None else upper if high is None else min(upper, high)
     return (lower, upper)
 
 

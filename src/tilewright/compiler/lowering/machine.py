@@ -8,6 +8,7 @@ from __future__ import annotations
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.lowering.contract import contract
+from tilewright.compiler.lowering.decide import decide
 from tilewright.compiler.lowering.flatten import flatten
 from tilewright.compiler.lowering.simplify import simplify
 from tilewright.compiler.lowering.unroll import unroll
@@ -19,7 +20,7 @@ def lower(kernel: Kernel, target: Target) -> Kernel:
     # Multi-dimensional indices become one; symbols get bounds.
     kernel = flatten(kernel)
     # What bounds decide is gone: empty loops, known conditions.
-    kernel = simplify(kernel)
+    kernel = decide(simplify(kernel))
     # Sums of products in reductions use one instruction where the target has it.
     if target.has_fma:
         kernel = contract(kernel)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fakes.dimension_trees import SYMBOLS, Tree, environments, polynomials, trees
 from tilewright.base import symbolic
 from tilewright.base.errors import UserError
-from tilewright.base.symbolic import Opaque, minimum, opaque, symbol
+from tilewright.base.symbolic import Opaque, bounds, maximum, minimum, opaque, symbol
 
 n = symbol("n", 1)
 m = symbol("m", 0, 7)
@@ -113,3 +113,13 @@ def test_opaque_values_are_compared_by_key_and_replaced_by_payload() -> None:
         "((table[3] + 1) // 2)",
         "table[3]",
     ]
+
+
+def test_a_rounded_down_multiple_is_known_to_be_near_its_origin() -> None:
+    n = symbol("n", 1)
+    whole = 4 * (n // 4)
+    assert bounds(n - whole) == (0, 3)
+    assert bounds(whole - n) == (-3, 0)
+    assert minimum(whole, n) == whole
+    assert maximum(4 * ((n + 3) // 4), n) == 4 * ((n + 3) // 4)
+    assert (minimum(whole, n) + 3) // 4 == n // 4

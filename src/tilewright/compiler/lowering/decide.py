@@ -1,0 +1,143 @@
+"""Decide conditions from the loops and conditions around them.
+
+    for k in range(n // 4):                      for k in range(n // 4):
+        if 4*k + 3 < n: …                   ->       …
+
+Bounds of symbols are numbers; here the extents are expressions.  A condition is `d <= 0` of some
+index `d`: loop variables are replaced by their last value where `d` grows with them, and by 0 where it
+falls, and what enclosing conditions say is subtracted.  Requires: bounded symbols (`flatten`).  Called
+by `machine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from tilewright.base import dtypes, symbolic
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.kernel.ir import (
+    Binary,
+    Body,
+    Compare,
+    Const,
+    Expression,
+    For,
+    If,
+    Index,
+    Kernel,
+    Statement,
+)
+from tilewright.compiler.kernel.rewrite import with_body
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What holds at a statement: loops around it, outermost first, and indices `<= 0`."""
+
+    loops: tuple[tuple[str, Dim], ...] = ()
+    facts: tuple[Dim, ...] = ()
+
+
+def decide(kernel: Kernel) -> Kernel:
+    """The kernel without conditions that always or never hold."""
+    return with_body(kernel, _body(kernel.body, _Known()))
+
+
+def _body(body: Sequence[Statement], known: _Known) -> Body:
+    return tuple(new for old in body for new in _statement(old, known))
+
+
+def _statement(statement: Statement, known: _Known) -> Sequence[Statement]:
+    if isinstance(statement, For):
+        return (_loop(statement, known),)
+    if not isinstance(statement, If):
+        return (statement,)
+    condition = _condition(statement.condition, known)
+    if isinstance(condition, Const):
+        return _body(statement.body, known) if condition.value else ()
+    inside = _Known(known.loops, (*known.facts, *_facts(condition)))
+    return (If(condition, _body(statement.body, inside)),)
+
+
+def _loop(loop: For, known: _Known) -> For:
+    inside = _Known((*known.loops, (loop.var.name, loop.extent)), known.facts)
+    return For(loop.var, loop.extent, _body(loop.body, inside), loop.kind, loop.reduction)
+
+
+# --- conditions --------------------------------------------------------------------------------
+
+
+def _condition(value: Expression, known: _Known) -> Expression:
+    """`value`, with the parts that are decided left out."""
+    if isinstance(value, Binary) and value.op == "and" and value.dtype.is_bool:
+        left, right = _condition(value.left, known), _condition(value.right, known)
+        for one, other in ((left, right), (right, left)):
+            if isinstance(one, Const):
+                return other if one.value else one
+        if left is value.left and right is value.right:
+            return value
+        return Binary("and", left, right, value.dtype, value.lanes)
+    if isinstance(value, Compare):
+        difference = _difference(value)
+        if difference is not None:
+            holds = _surely(difference, known)
+            if holds or _surely(1 - difference, known):
+                return Const(holds, dtypes.bool_)
+    return value
+
+
+def _facts(value: Expression) -> tuple[Dim, ...]:
+    """The indices that are at most 0 where `value` holds."""
+    if isinstance(value, Binary) and value.op == "and":
+        return (*_facts(value.left), *_facts(value.right))
+    difference = _difference(value) if isinstance(value, Compare) else None
+    return () if difference is None else (difference,)
+
+
+def _difference(value: Compare) -> Dim | None:
+    """The index `d` with which the comparison says `d <= 0`."""
+    left, right = _index(value.left), _index(value.right)
+    if left is None or right is None:
+        return None
+    forms: dict[str, Dim] = {
+        "le": left - right,
+        "lt": left - right + 1,
+        "ge": right - left,
+        "gt": right - left + 1,
+    }
+    return forms.get(value.op)
+
+
+def _index(value: Expression) -> Dim | None:
+    if value.lanes != 1 or value.dtype is not dtypes.i64:
+        return None
+    if isinstance(value, Const):
+        return int(value.value)
+    return value.dim if isinstance(value, Index) else None
+
+
+def _surely(difference: Dim, known: _Known) -> bool:
+    """Whether `difference <= 0` follows from what is known."""
+    if _at_most_zero(difference, known.facts):
+        return True
+    for name, extent in reversed(known.loops):
+        linear = symbolic.linear(difference, name)
+        if linear is None or not isinstance(linear[0], int):
+            continue
+        factor, rest = linear
+        if factor:
+            difference = rest + factor * (extent - 1) if factor > 0 else rest
+            if _at_most_zero(difference, known.facts):
+                return True
+    return False
+
+
+def _at_most_zero(difference: Dim, facts: Sequence[Dim]) -> bool:
+    for fact in (0, *facts):
+        upper = symbolic.bounds(difference - fact)[1]
+        if upper is not None and upper <= 0:
+            return True
+    return False
