@@ -44,12 +44,15 @@ _HEAVY: Final = frozenset({"exp", "log", "sin", "cos", "tanh", "erf", "sigmoid"}
 
 
 def estimate(dim: Dim) -> int:
-    """A likely value of `dim`."""
+    """A likely value of `dim`; a product of open sizes (images times words) is no power of one."""
     if isinstance(dim, int):
         return dim
+    found = symbolic.symbols(dim)
+    open_sizes = sum(s.upper is None or s.upper > GUESS for s in found)
+    each = GUESS if open_sizes < 2 else round((2 * GUESS) ** (1 / open_sizes))
     env: dict[str, Dim] = {}
-    for s in symbolic.symbols(dim):
-        high = GUESS if s.upper is None else min(GUESS, s.upper)
+    for s in found:
+        high = each if s.upper is None else min(each, s.upper)
         env[s.name] = max(high, s.lower or 0)
     value = symbolic.substitute(dim, env)
     return value if isinstance(value, int) else GUESS
