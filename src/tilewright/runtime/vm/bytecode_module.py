@@ -164,6 +164,7 @@ class BytecodeModule(Module):
             self._types,
             definition.types,
             self._imports,
+            tuple(item.name for item in definition.imports),
             block_indices(self._code[index]),
             honours_moves=definition.bytecode_version >> 16 >= _MOVES_SINCE_MAJOR,
         )

@@ -45,7 +45,8 @@ def call(instruction: Instruction, context: CodeContext) -> Step:
     gather = gather_registers(cast("tuple[int, ...]", instruction.value("operands")))
     results = cast("tuple[int, ...]", instruction.value("results"))
     if callee & IMPORT_BIT:
-        return _import_call(callee & ~IMPORT_BIT, gather, results)
+        index = callee & ~IMPORT_BIT
+        return _import_call(index, context.import_names[index], gather, results)
     del context
     scatter = scatter_registers(results)
 
@@ -61,8 +62,10 @@ def call_variadic(instruction: Instruction, context: CodeContext) -> Step:
     gather = gather_registers(cast("tuple[int, ...]", instruction.value("operands")))
     results = cast("tuple[int, ...]", instruction.value("results"))
     segments = cast("tuple[int, ...]", instruction.value("segments"))
-    fold = _fold(context.imports[callee & ~IMPORT_BIT], segments)
-    return _import_call(callee & ~IMPORT_BIT, lambda w, r: fold(gather(w, r)), results)
+    index = callee & ~IMPORT_BIT
+    fold = _fold(context.imports[index], segments)
+    name = context.import_names[index]
+    return _import_call(index, name, lambda w, r: fold(gather(w, r)), results)
 
 
 def _fold(
@@ -97,12 +100,19 @@ def _fold(
 
 
 def _import_call(
-    index: int, gather: Callable[[Words, Refs], list[Any]], results: Sequence[int]
+    index: int,
+    name: str,
+    gather: Callable[[Words, Refs], list[Any]],
+    results: Sequence[int],
 ) -> Step:
     def callee(s: State) -> Callable[..., Any]:
         found = s.imports[index]
         if found is None:
-            raise failure(StatusCode.NOT_FOUND, f"optional import {index} is not there")
+            raise failure(
+                StatusCode.NOT_FOUND,
+                f"optional import '{name}' is not there",
+                hint="register the module that has it before this one",
+            )
         return found
 
     if not results:

@@ -29,6 +29,7 @@ class CodeContext:
         types: class of each entry of the type table, None for those without.
         type_names: the entries' texts.
         imports: conventions of the imports.
+        import_names: their full names.
         block_index: which block begins at a pc.
         honours_moves: the move bit of plain operands means something (bytecode 16 on).
     """
@@ -38,6 +39,7 @@ class CodeContext:
         types: Sequence[type | None],
         type_names: Sequence[str],
         imports: Sequence[CallingConvention],
+        import_names: Sequence[str],
         block_index: Mapping[int, int],
         *,
         honours_moves: bool,
@@ -45,6 +47,7 @@ class CodeContext:
         self.types: Sequence[type | None] = types
         self.type_names: Sequence[str] = type_names
         self.imports: Sequence[CallingConvention] = imports
+        self.import_names: Sequence[str] = import_names
         self.block_index: Mapping[int, int] = block_index
         self.honours_moves: bool = honours_moves
 

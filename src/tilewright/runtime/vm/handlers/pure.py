@@ -111,7 +111,7 @@ def constant(instruction: Instruction, context: CodeContext) -> Step:
     del context
     result = word(instruction, "result")
     bank = instruction.opcode.fields[0].bank
-    value: float = cast("int", instruction.value("value"))
+    value = cast("float", instruction.value("value"))
     if bank in ("f32", "f64"):
         value = float_from_bits(cast("int", value), bank)
 
