@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, final
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -17,6 +17,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 _UNLIMITED: Final = 4096
 # Lines that go to a file or a pipe are never cut or wrapped.
@@ -56,19 +57,27 @@ def phase_bar(*, quiet: bool = False) -> Iterator[PhaseBar]:
         yield PhaseBar(progress)
 
 
+@final
+class _TitledTable(Table):
+    """A table below its title, which may be wider."""
+
+    def __init__(self, heading: str) -> None:
+        super().__init__(box=None, pad_edge=False)
+        self._heading: str = heading
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self._heading:
+            yield Text(self._heading, style="bold", overflow="fold")
+        yield from super().__rich_console__(console, options)
+
+
 def table(title: str, columns: Sequence[tuple[str, str]]) -> Table:
     """An empty table; each column is (heading, kind): `left`, `right` or `bar`.
 
     Where the terminal is too narrow, `left` columns fold over several lines; numbers and bars
     stay whole.
     """
-    made = Table(
-        title=title or None,
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-    )
+    made = _TitledTable(title)
     for heading, kind in columns:
         made.add_column(
             heading,

@@ -30,3 +30,11 @@ def test_a_narrow_terminal_folds_text_and_keeps_numbers(width: int) -> None:
     assert "123,456" in text
     assert "████" in text
     assert name in "".join(line.split(" ")[0] for line in text.splitlines()[2:])
+
+
+def test_a_title_wider_than_the_table_stays_on_one_line() -> None:
+    rows = table("/a/long/path/of/some/model.vmfb", [("", "left")])
+    rows.add_row("1")
+    stream = io.StringIO()
+    Console(file=stream, width=80).print(rows)
+    assert stream.getvalue().splitlines()[0] == "/a/long/path/of/some/model.vmfb"

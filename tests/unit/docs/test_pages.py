@@ -1,0 +1,84 @@
+"""Pages point at what exists, and no class of errors is without its paragraph."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tilewright.base import errors
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "native" / "README.md"]
+)
+LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
+PLACE = re.compile(r"`((?:src|tests|docs|examples|tools|benchmarks)/[\w./-]+?)/?`")
+ROOM = re.compile(
+    r"`((?:base|formats|compiler|runtime|cli|api|hal|codegen|lowering|schedule|transforms|drivers)"
+    r"/[\w/]+\.py)`"
+)
+
+
+def ids(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a Markdown renderer makes of the headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    kept = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.strip().replace(" ", "-") for heading in kept}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    broken: list[str] = []
+    for target, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        path = (page.parent / target).resolve()
+        if not path.exists():
+            broken.append(target)
+        elif anchor and anchor[1:] not in anchors(path):
+            broken.append(target + anchor)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_place_of_the_tree_that_is_named_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    missing = [name for name in PLACE.findall(text) if not (ROOT / name).exists()]
+    source = ROOT / "src" / "tilewright"
+    roots = (source, source / "runtime", source / "compiler", ROOT)
+    missing += [
+        name
+        for name in ROOM.findall(text)
+        if not any((root / name).exists() for root in roots)
+    ]
+    assert missing == []
+
+
+def user_facing() -> list[str]:
+    return [
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.TilewrightError)
+    ]
+
+
+def test_every_error_class_has_its_section() -> None:
+    page = ROOT / errors.DOCS
+    assert {name.lower() for name in user_facing()} <= anchors(page)
+
+
+def test_the_glossary_is_in_order_and_says_each_noun_once() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    nouns = re.findall(r"^\*\*([^*]+?)(?: \(.*\))?\.\*\*", text, re.MULTILINE)
+    assert nouns == sorted(set(nouns), key=str.lower)
+
+
+def test_no_page_speaks_of_machines_or_sessions_of_its_author() -> None:
+    for page in PAGES:
+        assert not re.search(r"/work/|/tmp/w/", page.read_text(encoding="utf-8")), page
