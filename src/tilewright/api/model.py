@@ -40,6 +40,7 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
     threads: int | None = None,
     jobs: int | None = None,
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+    input_values: Mapping[str, Array] | None = None,
     cache: bool = True,
     progress: pipeline.Progress | None = None,
 ) -> Model:
@@ -52,9 +53,11 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
         levels: make code for several x86-64 levels (`("v2", "v3", "v4")`) instead; the best one
             the machine has is picked at load.
         opt_level: 0 = every op its own kernel, 1 = fusion, 2 = everything.
-        threads: threads a call may use; default: the cores this process may use.
+        threads: threads a call may use; default: `TILEWRIGHT_THREADS`, else the cores this
+            process may use.
         jobs: processes that generate code; default: `TILEWRIGHT_JOBS`, else those cores.
         input_shapes: shapes by input name; strings name dynamic dimensions.
+        input_values: inputs that become constants, such as a shape that a model takes as data.
         cache: reuse machine code of earlier compilations (`TILEWRIGHT_CACHE_DIR`).
         progress: watches the phases.
 
@@ -64,10 +67,11 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
     options = pipeline.CompileOptions(
         targets=resolve_targets(target, levels),
         opt_level=opt_level,
-        threads=threads or usable_cores(),
+        threads=threads or knobs.THREADS.get() or usable_cores(),
         jobs=jobs or knobs.JOBS.get() or usable_cores(),
         cache=ObjectCache.default() if cache else None,
         input_shapes=input_shapes,
+        input_values=input_values,
     )
     compiled = pipeline.compile_model(model, options, progress or pipeline.SILENT)
     compiled.diagnostics.show(stacklevel=2)

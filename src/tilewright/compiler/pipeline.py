@@ -15,6 +15,7 @@ from typing import Final, Protocol, final
 
 from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.dtypes import DType
+from tilewright.base.errors import ModelError
 from tilewright.base.host import usable_cores
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
@@ -27,8 +28,10 @@ from tilewright.compiler.codegen.llvm import (
     link_executable,
 )
 from tilewright.compiler.frontends import onnx
+from tilewright.compiler.graph.copy import copy_graph
 from tilewright.compiler.graph.ir import Graph, Node
-from tilewright.compiler.graph.schema import Trait
+from tilewright.compiler.graph.schema import Array, Trait
+from tilewright.compiler.graph.verifier import violations
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.lowering import machine
@@ -79,6 +82,7 @@ class CompileOptions:
     opt_level: 0 = no fusion, 1 = fusion, 2 = everything.
     threads: cores that kernels may count on (schedules only, results do not depend on it).
     jobs: processes that generate code.
+    input_shapes, input_values: what is known of inputs (see `frontends.onnx.load`).
     """
 
     targets: tuple[Target, ...]
@@ -87,6 +91,7 @@ class CompileOptions:
     jobs: int = field(default_factory=usable_cores)
     cache: ObjectCache | None = None
     input_shapes: Mapping[str, Sequence[int | str]] | None = None
+    input_values: Mapping[str, Array] | None = None
     context: PassContext | None = None
 
 
@@ -283,10 +288,17 @@ def make_program(
 
 
 def import_model(source: object, options: CompileOptions) -> Graph:
-    """The model as a graph of our ops."""
+    """The model as a graph of our ops; a graph of the caller's is copied, for passes edit in place."""
     if isinstance(source, Graph):
-        return source
-    return onnx.load(source, input_shapes=options.input_shapes)
+        found = violations(source)
+        if found:
+            raise ModelError(
+                "graph is not valid:\n" + "\n".join(found), location=source.name
+            )
+        return copy_graph(source)
+    return onnx.load(
+        source, input_shapes=options.input_shapes, input_values=options.input_values
+    )
 
 
 def warn_about_host_calls(program: Program, diagnostics: Diagnostics) -> None:

@@ -58,6 +58,10 @@ def open_model(source: Source) -> OpenModel:
         return _checked(OpenModel(source, Storage(), "<proto>"))
     if isinstance(source, bytes | bytearray | memoryview):
         return _parse(memoryview(source).cast("B"), None, "<bytes>")
+    if not isinstance(source, str | PathLike):
+        raise ModelError(
+            f"got {type(source).__name__}, expected a path, bytes or an onnx.ModelProto"
+        )
     path = Path(source)
     if not path.is_file():
         raise ModelError("no such file", location=path)

@@ -1,0 +1,45 @@
+"""Copies graphs: fresh nodes and values, shared schemas, attributes and arrays.
+
+For callers that must not see their graph rewritten.  Called by the pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilewright.compiler.graph.ir import Graph, Node, Value
+
+
+def copy_graph(graph: Graph) -> Graph:
+    """The same graph, sharing no node or value with the original."""
+    return _copy(graph, {})
+
+
+def _copy(graph: Graph, outer: Mapping[Value, Value]) -> Graph:
+    """`outer` maps values of enclosing graphs, which regions may read."""
+    images: dict[Value, Value] = dict(outer)
+    for value in graph.inputs:
+        images[value] = Value(value.type, value.name)
+    nodes = [_copy_node(node, images) for node in graph]
+    return Graph(
+        name=graph.name,
+        inputs=[images[v] for v in graph.inputs],
+        nodes=nodes,
+        outputs=[images[v] for v in graph.outputs],
+        output_names=list(graph.output_names),
+        equalities=graph.equalities,
+    )
+
+
+def _copy_node(node: Node, images: dict[Value, Value]) -> Node:
+    made = Node(
+        node.schema,
+        [None if v is None else images[v] for v in node.operands],
+        node.attributes,
+        [v.type for v in node.results],
+        regions=[_copy(region, images) for region in node.regions],
+        location=node.location,
+        names=[v.name for v in node.results],
+    )
+    images.update(zip(node.results, made.results, strict=True))
+    return made
