@@ -179,7 +179,7 @@ class Session:
             data = native.map_file(str(path))
         except OSError as error:
             raise ArchiveError(
-                f"cannot read the file: {error}", location=str(path)
+                f"cannot read the file: {error.strerror or error}", location=str(path)
             ) from error
         return Session.from_bytes(
             memoryview(data),
@@ -301,7 +301,7 @@ def as_array(value: object) -> Array:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
         raise InputError(f"got {type(value).__name__}, expected an array") from error
-    if array.dtype == object:
+    if array.dtype.kind in "OSUMm":  # objects, texts, times
         raise InputError(f"got {type(value).__name__}, expected an array")
     return array
 
@@ -311,11 +311,12 @@ def choose_variant(variants: Sequence[Variant], machine: Target, location: str) 
 
     Raises: TargetError naming what the machine lacks.
     """
-    fitting = [
-        v for v in variants if v.arch == machine.arch and v.features <= machine.features
-    ]
+    same_arch = [v for v in variants if v.arch == machine.arch]
+    fitting = [v for v in same_arch if v.features <= machine.features]
     if not fitting:
-        lacking = min((v.features - machine.features for v in variants), key=len)
+        lacking = min(
+            (v.features - machine.features for v in same_arch), key=len, default=()
+        )
         raise TargetError(
             f"no code for this CPU ('{machine.arch}', '{machine.cpu}'); the artifact has "
             + ", ".join(f"'{v.target}'" for v in variants)

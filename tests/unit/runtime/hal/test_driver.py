@@ -1,0 +1,81 @@
+"""Device URIs, the registry of drivers, and what a URI may carry."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.base.errors import InternalError, UserError
+from tilewright.runtime.drivers import registry
+from tilewright.runtime.drivers.null.driver import NullDriver
+from tilewright.runtime.hal.driver import parse_device_uri
+from tilewright.runtime.hal.driver_registry import DriverRegistry
+from tilewright.runtime.hal.local.local_device import LocalDevice
+
+
+@pytest.mark.parametrize(
+    ("text", "driver", "path", "options"),
+    [
+        ("local-task", "local-task", "", {}),
+        ("local-sync://", "local-sync", "", {}),
+        ("cuda://0", "cuda", "0", {}),
+        ("cuda://GPU-ab/cd", "cuda", "GPU-ab/cd", {}),
+        (
+            "local-task://?threads=4&cpus=0,1",
+            "local-task",
+            "",
+            {"threads": "4", "cpus": "0,1"},
+        ),
+        ("local-task://default?threads=", "local-task", "default", {"threads": ""}),
+    ],
+)
+def test_uris_are_taken_apart(
+    text: str, driver: str, path: str, options: dict[str, str]
+) -> None:
+    uri = parse_device_uri(text)
+    assert (uri.driver, uri.path, dict(uri.options)) == (driver, path, options)
+
+
+@pytest.mark.parametrize("text", ["", "://0", "local-task?threads=1"])
+def test_what_is_no_uri_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UserError, match="hint: write local-task"):
+        parse_device_uri(text)
+
+
+def test_drivers_are_made_when_first_asked_for() -> None:
+    made: list[int] = []
+
+    def factory() -> NullDriver:
+        made.append(1)
+        return NullDriver()
+
+    drivers = DriverRegistry()
+    drivers.register("null", factory, owner="test")
+    assert made == []
+    assert drivers.driver("null") is drivers.driver("null")
+    assert made == [1]
+    with pytest.raises(InternalError, match="registered twice"):
+        drivers.register("null", factory, owner="another")
+
+
+def test_an_unknown_driver_brings_the_closest() -> None:
+    with pytest.raises(UserError, match="did you mean 'local-sync'"):
+        registry.create_device("local-syn")
+
+
+def test_threads_come_from_the_uri_then_the_call() -> None:
+    for uri, argument, threads in (
+        ("local-task://?threads=3", None, 3),
+        ("local-task", 2, 2),
+        ("local-task://?threads=3", 2, 3),
+        ("local-task", 1, 1),
+        ("local-sync", 5, 1),
+    ):
+        device = registry.create_device(uri, threads=argument)
+        assert isinstance(device, LocalDevice)
+        assert device.thread_count == threads
+
+
+@pytest.mark.parametrize("option", ["threads=many", "threads=-1", "cpus=a,b"])
+def test_options_that_are_no_numbers_are_refused(option: str) -> None:
+    with pytest.raises(UserError, match="expected a number"):
+        registry.create_device(f"local-task://?{option}")

@@ -1,0 +1,74 @@
+"""Host calls get their operands as arrays and write results in place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from tilewright.base.errors import ArchiveError, InputError
+from tilewright.formats.plan import encode_attribute
+from tilewright.runtime.drivers import registry
+from tilewright.runtime.hal.buffer import Buffer, BufferUsage, MemoryType
+from tilewright.runtime.modules.tilewright import create_tilewright_module
+from tilewright.runtime.vm.buffer import VmBuffer
+from tilewright.runtime.vm.context import Context
+
+DEVICE = registry.create_device("local-sync")
+
+
+def buffer(array: np.ndarray) -> Buffer:
+    made = DEVICE.allocator.allocate(
+        int(MemoryType.DEVICE_LOCAL), int(BufferUsage.DEFAULT), array.nbytes + 8
+    )
+    made.write(array.tobytes(), 8)
+    return made
+
+
+def described(**members: object) -> VmBuffer:
+    text = {
+        "op": "scale",
+        "attributes": {"by": encode_attribute(3)},
+        "present": [1],
+        "operand_count": 2,
+        "dims": ["N"],
+        "types": [["f32", ["N", "2"]], ["f32", ["N*2"]]],
+    }
+    return VmBuffer(json.dumps(text | members).encode())
+
+
+def test_operands_attributes_and_dims_reach_the_function() -> None:
+    seen: list[object] = []
+
+    def run(
+        op: str, attributes: Mapping[str, object], operands: Sequence[np.ndarray | None]
+    ) -> Sequence[np.ndarray]:
+        seen.extend((op, dict(attributes), operands[0]))
+        assert operands[1] is not None
+        return [operands[1].reshape(-1) * attributes["by"]]
+
+    call = Context([create_tilewright_module(run)]).lookup("tilewright.host_call")
+    source = buffer(np.arange(6, dtype=np.float32))
+    target = buffer(np.zeros(6, np.float32))
+    call(described(), [(source, 8, 24)], [(target, 8, 24)], [3])
+    assert seen == ["scale", {"by": 3}, None]
+    assert np.frombuffer(target.read(8), np.float32).tolist() == [0, 3, 6, 9, 12, 15]
+    assert target.read(0, 8) == bytes(8)
+
+
+def test_results_of_another_shape_are_refused() -> None:
+    call = Context([create_tilewright_module(lambda *_: [np.zeros(5, np.float32)])]).lookup(
+        "tilewright.host_call"
+    )
+    span = (buffer(np.zeros(6, np.float32)), 8, 24)
+    with pytest.raises(InputError, match=r"'scale' gave shape \(5,\), expected \(6,\)"):
+        call(described(), [span], [span], [3])
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"op": "x"}', b"\xff"])
+def test_malformed_descriptions_are_refused(text: bytes) -> None:
+    call = Context([create_tilewright_module(lambda *_: [])]).lookup("tilewright.host_call")
+    with pytest.raises(ArchiveError, match="malformed host call"):
+        call(VmBuffer(text), [], [], [])
