@@ -186,10 +186,6 @@ def _limits(*both: Access) -> Callable[[Symbol, Access], int | None]:
     return upper
 
 
-def _primed(var: Symbol) -> Dim:
-    return symbolic.symbol(var.name + "'", var.lower, var.upper)
-
-
 def _determined(x: Dim, y: Dim, pending: dict[str, Symbol]) -> list[str]:
     """The pending variables that must agree when `x` equals `y` with its own copies."""
     factors: list[tuple[int, str]] = []

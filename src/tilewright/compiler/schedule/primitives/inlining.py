@@ -315,7 +315,9 @@ def _with_level(kernel: Kernel, level: Body, body: Body) -> Kernel:
     """`kernel` with the whole body `level` (by its statements) replaced."""
     if level is kernel.body or level == kernel.body:
         return replace(kernel, body=body)
-    parent = (path_to(kernel.body, level[0]) or ())[-1]
+    path = path_to(kernel.body, level[0])
+    assert path
+    parent = path[-1]
     assert isinstance(parent, For | If)
     return rewrite(kernel, parent, (with_inner(parent, body),))
 

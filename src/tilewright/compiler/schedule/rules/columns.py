@@ -69,9 +69,8 @@ def schedule_columns(s: Schedule, nest: str, target: Target, grid: Grid) -> bool
     return True
 
 
-def _moving(inner: For, name: str) -> list[object]:
-    found = [a for a in (*stores(inner.body), *loads(inner.body)) if depends(a, name)]
-    return list(found)
+def _moving(inner: For, name: str) -> list[Load | Store]:
+    return [a for a in (*stores(inner.body), *loads(inner.body)) if depends(a, name)]
 
 
 def _lane(chain: Sequence[For]) -> For | None:

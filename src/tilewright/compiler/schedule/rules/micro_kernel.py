@@ -37,6 +37,7 @@ from tilewright.compiler.schedule.tree import chain, find
 _UNROLL: Final = 4
 _SMALL_DEPTH: Final = 8
 _MOST_FMAS: Final = 640
+_SHORT_BLOCK: Final = 32
 _HEAVY_EPILOGUE: Final = 24
 
 
@@ -204,9 +205,23 @@ def _schedule_sum(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None
     if not written_out:
         _unroll_steps(s, steps[-1], depth, micro)
         return
+    if position >= 0:
+        more = _lengthened(s, steps[position], size)
+        written_out = [*more, *written_out]
     for name in written_out:
         s.apply(unroll, name)
     _schedule_step(s, written_out[-1], depth, micro)
+
+
+def _lengthened(s: Schedule, step: str, size: int) -> list[str]:
+    """Several iterations of `step` in a row, so that a short block is worth a jump."""
+    extent = find(s.kernel, step).extent
+    for times in (8, 4, 2):
+        if size * times <= 2 * _SHORT_BLOCK and symbolic.is_multiple(extent, times):
+            inner = s.fresh("u")
+            s.apply(split, step, times, into=(s.fresh(f"{step}_o"), inner))
+            return [inner]
+    return []
 
 
 def _overlaps(s: Schedule, step: str, tile: Sequence[str], micro: MicroKernel) -> bool:
