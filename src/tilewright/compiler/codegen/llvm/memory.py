@@ -135,11 +135,27 @@ class Memory:
         align = buffer.dtype.itemsize
         if mask is None:
             return self.writer.here(type_, f"load {type_}, {address}, align {align}")
+        mask = self._apart(mask)
         name = f"llvm.masked.load.{mangle(*split_type(type_))}.p0"
         self.writer.declare(type_, name, "ptr", mask.type, type_)
         zero = self._zero(type_)
         text = f"call {type_} @{name}(ptr align {align} {address.text}, {mask}, {zero})"
         return self.writer.here(type_, text)
+
+    def _apart(self, mask: Value) -> Value:
+        """The mask in a register of its own, so that LLVM folds no load into a masked operation.
+
+        LLVM 22 folds a load into an operation with the same mask, then may take it out again
+        without the mask: it touches what the mask forbids.  See llvm/llvm-project#161074.
+        """
+        _, lanes = split_type(mask.type)
+        legal = next((n for n in (8, 16, 32, 64) if n >= lanes), None)
+        if not self.a.can.masks or legal is None:
+            return mask
+        wide = self._widen(mask, legal)
+        text = f'call {wide.type} asm "", "=k,0"({wide})'
+        own = self.writer.pure(wide.type, text, wide)
+        return own if legal == lanes else self.a.shuffle(own, None, list(range(lanes)))
 
     def _load_reversed(self, node: Load, dim: Dim, mask: Value | None) -> Value:
         order = list(reversed(range(node.lanes)))
