@@ -1,0 +1,92 @@
+"""`tilewright run` and `devices`: modules of other compilers, engines, devices, lists."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+
+from tilewright.base.errors import TilewrightError
+from tilewright.base.host import describe
+from tilewright.cli.devices import command as devices
+from tilewright.cli.run import command as run
+
+ARCHIVES = Path(__file__).resolve().parents[2] / "golden" / "archives"
+needs_x86 = pytest.mark.skipif(describe().arch != "x86_64", reason="x86-64 code")
+
+
+@pytest.fixture(scope="module")
+def module(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("run") / "mlp.vmfb"
+    path.write_bytes(
+        lzma.decompress((ARCHIVES / "iree-3.13.0-mlp_cpu.vmfb.xz").read_bytes())
+    )
+    return path
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(run, [str(a) for a in arguments])
+
+
+@needs_x86
+@pytest.mark.parametrize("device", ["local-sync", "local-task://?threads=2"])
+def test_a_module_of_iree_runs_with_its_flags(module: Path, device: str) -> None:
+    result = invoke(
+        f"--module={module}", "--function=mlp", f"--device={device}", "--input=1x784xf32=0"
+    )
+    assert result.exit_code == 0, result.output
+    head, values = result.stdout.splitlines()
+    assert head == "result[0]: hal.buffer_view"
+    assert values.startswith("1x10xf32=[")
+
+
+@needs_x86
+def test_expected_outputs_are_compared(module: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "y.npy"
+    first = invoke(module, "--input=1x784xf32=0.5", f"--output=@{saved}")
+    assert first.exit_code == 0
+    assert np.load(saved).shape == (1, 10)
+    same = invoke(module, "--input=1x784xf32=0.5", f"--expected_output=@{saved}")
+    assert same.exit_code == 0
+    other = invoke(module, "--input=1x784xf32=0.25", f"--expected_output=@{saved}")
+    assert other.exit_code == 1
+
+
+@needs_x86
+def test_errors_reach_the_command_with_their_trace(module: Path) -> None:
+    result = invoke(module, "--input=5xf32")
+    assert isinstance(result.exception, TilewrightError)
+    assert "expected f32[1, 784]" in str(result.exception)
+    assert result.exception.__notes__[1].startswith("  at mlp_mod.mlp")
+    unknown = invoke(module, "--function=none")
+    assert "no function 'none'" in str(unknown.exception)
+
+
+def test_a_model_runs_through_both_engines(tmp_path: Path) -> None:
+    text = '<ir_version: 10, opset_import: ["": 21]> g (float[3] x) => (float[3] y) { y = Relu(x) }'
+    path = tmp_path / "relu.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    for engine in ("plan", "vm"):
+        for device in ("local-sync", "local-task"):
+            result = invoke(
+                path, f"--engine={engine}", f"--device={device}", "--input=3xf32=-1 0.5 2"
+            )
+            assert result.exit_code == 0, result.output
+            assert "3xf32=0 0.5 2" in result.stdout
+
+
+def test_drivers_and_devices_are_listed() -> None:
+    assert invoke("--list_drivers").stdout.splitlines()[0].startswith("local-sync: ")
+    listed = invoke("--list_devices").stdout.splitlines()
+    assert listed == ["local-sync://default", "local-task://default", "null://default"]
+    assert "local-task://default\n  " in invoke("--dump_devices").stdout
+    shown = CliRunner().invoke(devices, [])
+    assert shown.exit_code == 0
+
+
+def test_a_model_must_be_named() -> None:
+    assert "no model given" in str(invoke().exception)

@@ -1,0 +1,229 @@
+"""Modules of IREE's compilers run here, on every local device, with their numbers."""
+
+from __future__ import annotations
+
+import lzma
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.base.dtypes import f32, i32
+from tilewright.base.errors import ArchiveError, DeviceError, InputError, UserError
+from tilewright.base.host import describe
+from tilewright.formats.vmfb import ModuleBuilder
+from tilewright.runtime.hal.buffer_view import BufferView
+from tilewright.runtime.virtual_machine import (
+    VirtualMachine,
+    VmExecutor,
+    parse_declaration,
+)
+
+ARCHIVES = Path(__file__).resolve().parents[2] / "golden" / "archives"
+RELEASES = ("3.0.0", "3.4.0", "3.9.0", "3.10.0", "3.11.0", "3.13.0")
+DEVICES = ("local-sync", "local-task://?threads=2")
+# What iree-run-module 3.13 prints for its module; 3.0 and 3.4 lay the constants out differently.
+RECENT = [
+    0.0948316901922226, -0.04360006004571915, -0.06955385208129883, 0.10479225963354111,
+    0.22333328425884247, -0.0666048601269722, -0.2226160615682602, -0.07520757615566254,
+    0.09496638178825378, -0.006426461506634951,
+]  # fmt: skip
+OLD = [
+    0.16804081201553345, -0.0016104355454444885, -0.09102791547775269, 0.03617296367883682,
+    0.2531883418560028, -0.011137090623378754, -0.21989259123802185, -0.1252358853816986,
+    0.06613259017467499, 0.048553578555583954,
+]  # fmt: skip
+
+pytestmark = pytest.mark.skipif(
+    describe().arch != "x86_64", reason="the archives hold x86-64 code"
+)
+
+
+def archive(release: str) -> bytes:
+    return lzma.decompress((ARCHIVES / f"iree-{release}-mlp_cpu.vmfb.xz").read_bytes())
+
+
+def mlp_input() -> np.ndarray:
+    return (((np.arange(784) % 17) - 8) / 16).astype(np.float32).reshape(1, 784)
+
+
+def machine(release: str = "3.13.0", device: str = "local-sync") -> VirtualMachine:
+    made = VirtualMachine(device)
+    made.load(archive(release), "mlp.vmfb")
+    return made
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("release", RELEASES)
+def test_modules_of_every_release_give_their_numbers(release: str, device: str) -> None:
+    (got,) = machine(release, device).invoke("mlp", mlp_input())
+    assert got.shape == (1, 10)
+    assert got.dtype == np.float32
+    assert got[0].tolist() == (OLD if release in ("3.0.0", "3.4.0") else RECENT)
+
+
+def test_inputs_at_any_address_and_of_any_layout_give_the_same() -> None:
+    function = machine().function("mlp")
+    x = mlp_input()
+    storage = np.zeros(784 * 4 + 64, np.uint8)
+    for shift in (0, 4, 16):
+        start = -storage.ctypes.data % 64 + shift
+        moved = storage[start : start + 784 * 4].view(np.float32).reshape(1, 784)
+        moved[...] = x
+        assert function(moved)[0][0].tolist() == RECENT
+    assert function(np.asfortranarray(x.T).T)[0][0].tolist() == RECENT
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    assert function(frozen)[0][0].tolist() == RECENT
+
+
+def test_aligned_arrays_are_used_in_place() -> None:
+    made = machine()
+    storage = np.zeros(784 * 4 + 64, np.uint8)
+    start = -storage.ctypes.data % 64
+    aligned = storage[start : start + 784 * 4].view(np.float32)
+    view = made.to_view(aligned)
+    aligned[3] = 5
+    assert view.to_numpy()[3] == 5
+    before = made.device.allocator.query_statistics().allocated_bytes
+    made.to_view(aligned)
+    assert made.device.allocator.query_statistics().allocated_bytes == before
+
+
+def test_buffer_views_go_in_as_they_are() -> None:
+    made = machine()
+    view = made.to_view(mlp_input())
+    assert isinstance(view, BufferView)
+    assert made.invoke("mlp", view)[0][0].tolist() == RECENT
+
+
+def test_results_outlive_the_machine() -> None:
+    results = [machine().invoke("mlp", mlp_input())[0] for _ in range(5)]
+    assert [r[0].tolist() for r in results] == [RECENT] * 5
+
+
+def test_calls_from_many_threads_are_independent() -> None:
+    function = machine("3.13.0", "local-task://?threads=2").function("mlp")
+    wrong: list[int] = []
+
+    def work(index: int) -> None:
+        results = [function(mlp_input())[0][0].tolist() for _ in range(20)]
+        wrong.extend(index for result in results if result != RECENT)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_memory_stays_flat_over_many_calls() -> None:
+    made = machine()
+    function = made.function("mlp")
+    x = mlp_input()
+    for _ in range(3):
+        function(x)
+    before = made.device.allocator.query_statistics()
+    for _ in range(200):
+        function(x)
+    after = made.device.allocator.query_statistics()
+    assert after.live_bytes == before.live_bytes
+    assert after.pooled_bytes == before.pooled_bytes
+
+
+def test_functions_are_found_with_and_without_their_module() -> None:
+    made = machine()
+    assert made.functions == ("mlp_mod.mlp",)
+    assert made.function().name == "mlp_mod.mlp"
+    assert made.function("mlp").name == made.function("mlp_mod.mlp").name
+    with pytest.raises(UserError, match="no function 'mpl'\nhint: did you mean 'mlp'"):
+        made.function("mpl")
+
+
+def test_several_functions_must_be_chosen_from() -> None:
+    module = ModuleBuilder("m")
+    for name in ("f", "g"):
+        module.function("0v_v", export=name).return_()
+    made = VirtualMachine("local-sync")
+    made.load_module(module.finish())
+    with pytest.raises(UserError, match=r"has 2 functions, say which\nhint: .*m.f, m.g"):
+        made.function()
+    assert made.invoke("g") == []
+
+
+def test_numbers_of_every_bank_go_in_and_out() -> None:
+    module = ModuleBuilder("m")
+    build = module.function("0iIfF_FfIi", export="f")
+    build.return_(*reversed(build.arguments))
+    made = VirtualMachine("local-sync")
+    made.load_module(module.finish())
+    got = made.invoke("f", 2**31, np.int64(-1), np.float32(0.5), 1)
+    assert got == [1.0, 0.5, -1, -(2**31)]
+
+
+def test_wrong_inputs_are_named_with_what_was_expected() -> None:
+    function = machine().function("mlp")
+    with pytest.raises(InputError, match=r"mlp_mod.mlp: got 2 inputs, expected 1: input0"):
+        function(mlp_input(), mlp_input())
+    with pytest.raises(
+        InputError, match=r"input0: got f32\[784\], expected f32\[1, 784\]"
+    ) as caught:
+        function(mlp_input()[0])
+    assert caught.value.__notes__[0] == "  in hal.buffer_view.assert"
+    assert caught.value.__notes__[1].startswith("  at mlp_mod.mlp +0x")
+    with pytest.raises(InputError, match=r"got f64\[1, 784\]"):
+        function(mlp_input().astype(np.float64))
+    with pytest.raises(InputError, match="no tensor data type"):
+        function(np.array(["text"]))
+
+
+def test_a_module_for_another_device_says_what_it_needs() -> None:
+    with pytest.raises(DeviceError, match=r"not found or unavailable.*vmvx") as caught:
+        VirtualMachine.from_file(ARCHIVES / "iree-3.13.0-add_vmvx.vmfb", "local-sync")
+    assert caught.value.__notes__[0].startswith("  at add_mod.__init")
+    with pytest.raises(DeviceError, match="INCOMPATIBLE"):
+        VirtualMachine.from_file(ARCHIVES / "iree-3.13.0-add_vmvx.vmfb", "null")
+
+
+def test_a_missing_file_is_an_archive_error(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveError, match=r"none.vmfb: cannot read the file"):
+        VirtualMachine.from_file(tmp_path / "none.vmfb")
+
+
+def test_a_file_is_mapped_and_runs(tmp_path: Path) -> None:
+    path = tmp_path / "mlp.vmfb"
+    path.write_bytes(archive("3.13.0"))
+    made = VirtualMachine.from_file(path, "local-sync")
+    path.unlink()
+    assert made.invoke("mlp", mlp_input())[0][0].tolist() == RECENT
+
+
+def test_declarations_give_names_types_and_shapes() -> None:
+    text = "sync func @f(%x: tensor<?x4xf32>, %n: tensor<i32>) -> (%y: tensor<2xi1> {iree.abi.output = 0 : index})"
+    inputs, outputs = parse_declaration(text)
+    assert [(n, d, str(s)) for n, d, s in inputs] == [
+        ("x", f32, "(x_0, 4)"),
+        ("n", i32, "()"),
+    ]
+    assert [(n, str(d), s) for n, d, s in outputs] == [("y", "bool", (2,))]
+    assert parse_declaration("") == ((), ())
+    assert parse_declaration("sync func @f(%x: !hal.buffer, %n: i32) -> ()") == ((), ())
+    assert (
+        parse_declaration("func @f(%c: tensor<2xcomplex<f32>>) -> (%y: tensor<f32>)")[0]
+        == ()
+    )
+
+
+def test_the_executor_profiles_kernels_by_name() -> None:
+    executor = VmExecutor(machine())
+    assert executor.input_names == ("input0",)
+    assert executor.output_names == ("output0",)
+    steps = executor.profile([mlp_input()])
+    assert [step.target for step, _ in steps] == [
+        "mlp_dispatch_0_matmul_1x256x784_f32",
+        "mlp_dispatch_1_matmul_1x10x256_f32",
+    ]
+    assert all(nanoseconds >= 0 for _, nanoseconds in steps)
+    assert steps[0][0].grid == (4, 1, 1)
