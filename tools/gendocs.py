@@ -224,7 +224,7 @@ def _option(option: click.Option) -> tuple[str, str]:
     return f"{spelling}{value}", text.strip()
 
 
-def _value(kind: click.ParamType) -> str:
+def _value(kind: click.ParamType[object]) -> str:
     choices = getattr(kind, "choices", None)
     return " / ".join(choices) if choices else kind.name.upper().removesuffix(" RANGE")
 

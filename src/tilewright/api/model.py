@@ -20,6 +20,7 @@ from tilewright.compiler import pipeline
 from tilewright.compiler.codegen.llvm import ObjectCache, assembly_text
 from tilewright.compiler.frontends import onnx
 from tilewright.compiler.frontends.onnx import CoverageReport
+from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.text import to_text
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.packaging.archive import make_artifact, save_archive
@@ -32,7 +33,7 @@ __all__ = ["KernelView", "Model", "compile", "coverage"]
 
 
 def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options they have
-    model: object,
+    model: onnx.Source | Graph,
     *,
     target: str | Target | None = None,
     levels: Sequence[str] | None = None,
@@ -96,7 +97,7 @@ def resolve_targets(
     return tuple(Target.level(level, os=base.os) for level in levels)
 
 
-def coverage(model: object) -> CoverageReport:
+def coverage(model: onnx.Source) -> CoverageReport:
     """What of a model is fast, runs on the host, or is not supported; before any work."""
     return onnx.coverage(model)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from numpy._core import _multiarray_umath
+import numpy as np
 
 # Spellings of LLVM for the flags that Linux prints differently; all others lose their underscores.
 _LINUX_FLAGS: Final = {
@@ -169,7 +169,8 @@ _READERS: Final = {"x86_64": _read_x86, "aarch64": _read_arm, "riscv64": _read_r
 
 
 def _numpy_features() -> frozenset[str]:
-    table: Mapping[str, bool] = getattr(_multiarray_umath, "__cpu_features__", {})
+    core: object = getattr(getattr(np, "_core", None), "_multiarray_umath", None)
+    table: Mapping[str, bool] = getattr(core, "__cpu_features__", {})
     return frozenset(
         llvm for numpy_name, llvm in _NUMPY_FLAGS.items() if table.get(numpy_name)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -102,7 +102,7 @@ def _profile(
     return sorted(found, key=lambda row: -row[3])
 
 
-def _number(dim: Dim, env: dict[str, int]) -> int:
+def _number(dim: Dim, env: Mapping[str, int]) -> int:
     return dim if isinstance(dim, int) else evaluate(dim, env)
 
 

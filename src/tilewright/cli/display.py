@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Final, final
 
@@ -43,7 +43,7 @@ class PhaseBar:
 
 
 @contextmanager
-def phase_bar(*, quiet: bool = False) -> Iterator[PhaseBar]:
+def phase_bar(*, quiet: bool = False) -> Generator[PhaseBar]:
     """A progress line on standard error while a model compiles; gone when done."""
     columns = (
         SpinnerColumn(),

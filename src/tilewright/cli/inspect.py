@@ -14,6 +14,7 @@ from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean, format_bytes
 from tilewright.cli.display import out, table, thousands
 from tilewright.formats.artifact import Artifact, extract, is_artifact
+from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.plan import Plan
 from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.formats.vmfb.text import disassemble_module
@@ -110,9 +111,9 @@ def _print_metadata(path: Path, module: ModuleDef) -> None:
     rows.add_row("imports", f"{len(module.imports)} functions")
     rows.add_row(
         "bytecode",
-        f"{format_bytes(memoryview(module.bytecode).nbytes)} in {len(module.functions)} functions",
+        f"{format_bytes(view_bytes(module.bytecode).nbytes)} in {len(module.functions)} functions",
     )
-    sizes = [memoryview(segment.data).nbytes for segment in module.rodata]
+    sizes = [view_bytes(segment.data).nbytes for segment in module.rodata]
     rows.add_row("rodata", f"{format_bytes(sum(sizes))} in {len(sizes)} segments")
     if is_artifact(module):
         _add_artifact(rows, extract(module, str(path)))
@@ -123,10 +124,10 @@ def _add_artifact(rows: Table, artifact: Artifact) -> None:
     add = rows.add_row
     add("made by", artifact.producer)
     for variant in artifact.variants:
-        size = format_bytes(memoryview(variant.image).nbytes)
+        size = format_bytes(view_bytes(variant.image).nbytes)
         add("code", f"{size} for {variant.target}")
     plan = artifact.variants[0].plan
-    add("weights", format_bytes(sum(memoryview(c).nbytes for c in artifact.constants)))
+    add("weights", format_bytes(sum(view_bytes(c).nbytes for c in artifact.constants)))
     arena = "by call" if plan.arena_bytes < 0 else format_bytes(plan.arena_bytes)
     add("activations", arena)
     kinds = [step.kind for step in plan.steps]

@@ -136,7 +136,7 @@ def rare_collections() -> Generator[None]:
 
 @rare_collections()
 def compile_model(
-    source: object, options: CompileOptions, progress: Progress = SILENT
+    source: onnx.Source | Graph, options: CompileOptions, progress: Progress = SILENT
 ) -> Compiled:
     """Compile a model (path, bytes, proto or `Graph`).
 
@@ -287,7 +287,7 @@ def make_program(
     return memory.assign(build_program(graph, kernels, lowered))
 
 
-def import_model(source: object, options: CompileOptions) -> Graph:
+def import_model(source: onnx.Source | Graph, options: CompileOptions) -> Graph:
     """The model as a graph of our ops; a graph of the caller's is copied, for passes edit in place."""
     if isinstance(source, Graph):
         found = violations(source)

@@ -74,7 +74,7 @@ class Session:
         UserError: the engine or the device does not fit the artifact.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keyword-only options
         self,
         artifact: Artifact | None,
         *,

@@ -128,7 +128,7 @@ def _surely(difference: Dim, known: _Known) -> bool:
         if linear is None or not isinstance(linear[0], int):
             continue
         factor, rest = linear
-        if factor:
+        if isinstance(factor, int) and factor:
             difference = rest + factor * (extent - 1) if factor > 0 else rest
             if _at_most_zero(difference, known.facts):
                 return True

@@ -16,6 +16,7 @@ from tilewright.base.target import Target
 from tilewright.compiler.program.emit_bytecode import emit_module
 from tilewright.compiler.program.ir import Program
 from tilewright.formats.artifact import Artifact, Variant, embed, leading_rodata
+from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.plan import Plan
 from tilewright.formats.vmfb import write_archive
 
@@ -48,7 +49,7 @@ def make_artifact(
     )
     arrays = [s.array for s in parts[0].program.storages if s.array is not None]
     constants = tuple(
-        memoryview(np.ascontiguousarray(a).reshape(-1).view("u1")) for a in arrays
+        view_bytes(np.ascontiguousarray(a).reshape(-1).view("u1")) for a in arrays
     )
     return Artifact(variants=variants, constants=constants, sources=dict(sources or {}))
 

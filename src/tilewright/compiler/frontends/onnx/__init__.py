@@ -11,7 +11,7 @@ from tilewright.compiler.frontends.onnx.coverage import (
     coverage,
 )
 from tilewright.compiler.frontends.onnx.load import ImportedModel, load, load_model
-from tilewright.compiler.frontends.onnx.model import ModelMetadata
+from tilewright.compiler.frontends.onnx.model import ModelMetadata, Source
 
 __all__ = [
     "CoverageReport",
@@ -19,6 +19,7 @@ __all__ = [
     "ModelMetadata",
     "OpCoverage",
     "Reason",
+    "Source",
     "Status",
     "coverage",
     "load",

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.base.target import Target
-from tilewright.compiler.kernel.ir import For, Space
+from tilewright.compiler.kernel.ir import For, Load, Space, Store
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.schedule.primitives import (
     expand,
