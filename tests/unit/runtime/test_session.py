@@ -139,6 +139,9 @@ def test_torch_tensors_go_in_and_results_come_out_through_dlpack(path: Path) -> 
     results = opened(path)(torch.from_numpy(x).requires_grad_(), torch.from_numpy(b))
     tensor = torch.from_dlpack(results[2])
     assert np.shares_memory(tensor.numpy(), results[2])
+    narrow = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)
+    assert as_array(narrow).astype(np.float32).tolist() == [1.5, -2.0]
+    assert as_array(narrow.to(torch.float8_e5m2)).astype(np.float32).tolist() == [1.5, -2.0]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
