@@ -34,7 +34,10 @@ class Region:
         """A copy of `array` against the end or the start; `alignment` moves it off the end."""
         start = (self.room - array.nbytes) // alignment * alignment if at_end else 0
         end = start + array.nbytes
-        self._outside = [self._bytes[max(0, start - PAGE) : start], self._bytes[end:][:PAGE]]
+        self._outside = [
+            self._bytes[max(0, start - PAGE) : start],
+            self._bytes[end:][:PAGE],
+        ]
         for pad in self._outside:
             pad.fill(_PATTERN)
         view = self._bytes[start:end].view(array.dtype).reshape(array.shape)
