@@ -28,7 +28,9 @@ from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
 class NativeLibrary:
     """The scheduled machine code of `kernels`, called by position."""
 
-    def __init__(self, kernels: Sequence[Kernel], target: Target, *, threads: int = 1) -> None:
+    def __init__(
+        self, kernels: Sequence[Kernel], target: Target, *, threads: int = 1
+    ) -> None:
         self.scheduled = [
             promote_scratch(
                 rules.schedule(replace(kernel, name=f"k{i}"), target, threads=threads)
@@ -53,7 +55,10 @@ class NativeLibrary:
         """The results of one kernel; asserts that it touched nothing else."""
         kernel, dims = self.scheduled[index], dims or {}
         scratch = [
-            (tuple(symbolic.evaluate(d, dims) for d in p.buffer.shape), p.buffer.dtype.numpy)
+            (
+                tuple(symbolic.evaluate(d, dims) for d in p.buffer.shape),
+                p.buffer.dtype.numpy,
+            )
             for p in kernel.parameters[len(operands) + len(results) :]
         ]
         poisoned = [poison(shape, dtype) for shape, dtype in (*results, *scratch)]
