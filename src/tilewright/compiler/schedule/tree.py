@@ -138,13 +138,6 @@ def chain(loop: For) -> tuple[For, ...]:
         found.append(inner)
 
 
-def wrap(around: Iterable[For | If], body: Body) -> Body:
-    """`body` inside the loops and guards `around` (outermost first)."""
-    for statement in reversed(tuple(around)):
-        body = (with_inner(statement, body),)
-    return body
-
-
 def add_locals(kernel: Kernel, buffers: Iterable[Buffer]) -> Kernel:
     """`kernel` with more local buffers."""
     return replace(kernel, locals=(*kernel.locals, *buffers))

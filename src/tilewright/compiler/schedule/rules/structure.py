@@ -14,7 +14,6 @@ from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel.ir import (
     Binary,
-    Body,
     Buffer,
     Cast,
     Comment,
@@ -24,7 +23,6 @@ from tilewright.compiler.kernel.ir import (
     If,
     Kernel,
     Load,
-    Space,
     Statement,
     Store,
     Unary,
@@ -246,11 +244,6 @@ def trip_count(names: Iterable[For]) -> int:
     for loop in names:
         count *= max(1, estimate(loop.extent))
     return count
-
-
-def innermost_stores(body: Body) -> list[Store]:
-    """Stores to memory that outlives a workgroup."""
-    return [s for s in stores(body) if s.buffer.space is Space.DEVICE]
 
 
 def unroll_size(loop: For) -> int:
