@@ -93,8 +93,10 @@ def _traced(
     # An exhausted iterator knows no index any more: then it was the end of the block that failed.
     place = position[2] - 1 if len(position) == 3 else -1
     line = frame_line(module, function.index, block.pcs[place])
-    if not isinstance(error, TilewrightError | MemoryError):
-        wrapped = failure(StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
+    if not isinstance(error, TilewrightError):
+        exhausted = isinstance(error, MemoryError)
+        code = StatusCode.RESOURCE_EXHAUSTED if exhausted else StatusCode.INTERNAL
+        wrapped = failure(code, f"{type(error).__name__}: {error}")
         wrapped.__cause__ = error
         error = wrapped
     add_frame(error, line)
