@@ -42,7 +42,7 @@ SAYS = {
         "op 'top_k' has no kernel",
         "steps: dispatch mul_relu_0, host top_k",
         "[[12. 10.  8.]",
-        "op 'MakeItBetter' is not supported",
+        "op 'MakeItBetter' is not supported\nhint: see all of it: tilewright.coverage(model)",
     ),
 }
 

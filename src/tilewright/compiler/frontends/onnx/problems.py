@@ -62,7 +62,12 @@ def report(problems: Sequence[Problem], file: str) -> ModelError:
     A single problem reads as a plain message; several become a list, equal reasons once.
     """
     hints = dict.fromkeys(p.hint for p in problems if p.hint)
-    hint = "; ".join(hints) or f"see all of it: tilewright coverage {file}"
+    verb = (
+        "tilewright.coverage(model)"
+        if file.startswith("<")
+        else f"tilewright coverage {file}"
+    )
+    hint = "; ".join(hints) or f"see all of it: {verb}"
     if len(problems) == 1:
         return ModelError(str(problems[0]), location=file, hint=hint)
     lines = list(_grouped(problems))
