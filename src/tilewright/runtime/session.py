@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, cast, final
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast, final
 
 import numpy as np
 
@@ -32,7 +32,9 @@ from tilewright.runtime.graph_executor import Array, GraphExecutor, HostFunction
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.local.local_device import LocalDevice
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
-from tilewright.runtime.virtual_machine import VirtualMachine, VmExecutor
+
+if TYPE_CHECKING:
+    from tilewright.runtime.virtual_machine import VmExecutor
 
 TensorSpec = tuple[str, DType, tuple[Dim, ...]]
 Engine = Literal["plan", "vm"]
@@ -152,6 +154,12 @@ class Session:
                 location=location,
                 hint="save the model and load the file with engine='vm'",
             )
+        # Imported here: most sessions replay a plan, and start in half the time without it.
+        from tilewright.runtime.virtual_machine import (  # noqa: PLC0415
+            VirtualMachine,
+            VmExecutor,
+        )
+
         virtual = VirtualMachine(self.device, host_function=host_function)
         virtual.load_module(module, location)
         plan = None if self.variant is None else self.variant.plan

@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
-from urllib.parse import parse_qsl, urlsplit
 
 from tilewright.base.errors import UserError
 from tilewright.base.status import StatusCode, failure
@@ -46,19 +45,18 @@ def parse_device_uri(text: str) -> DeviceUri:
 
     Raises: UserError when it is none.
     """
-    split = urlsplit(text if "://" in text else f"{text}://")
-    driver = text.partition("://")[0].partition("?")[0].strip()
-    if not driver:
+    driver, _, rest = text.strip().partition("://")
+    path, _, query = rest.partition("?")
+    if not driver or "?" in driver:
         raise UserError(
-            f"device '{text}' names no driver", hint="write local-task or local-task://0"
+            f"'{text}' names no device",
+            hint="write local-task, local-task://0 or local-task://?threads=4",
         )
-    if "://" not in text and "?" in text:
-        raise UserError(f"device '{text}'", hint="write local-task://?threads=4")
-    return DeviceUri(
-        driver,
-        (split.netloc + split.path).strip("/"),
-        dict(parse_qsl(split.query, keep_blank_values=True)),
-    )
+    options = {
+        name: value
+        for name, _, value in (word.partition("=") for word in query.split("&") if word)
+    }
+    return DeviceUri(driver, path.strip("/"), options)
 
 
 class Driver(ABC):

@@ -11,7 +11,7 @@ from tilewright.runtime.vm.bytecode_module import BytecodeModule
 from tilewright.runtime.vm.context import Context
 from tilewright.runtime.vm.ref import Instance
 
-MUTATIONS = 150
+MUTATIONS = 60
 
 
 def test_mutated_arithmetic_runs_or_is_refused() -> None:
@@ -19,7 +19,7 @@ def test_mutated_arithmetic_runs_or_is_refused() -> None:
     code = bytes(read_archive(data).bytecode)
     start = data.find(code)
     chooser = random.Random(7)
-    refused = failed = 0
+    refused = answered = 0
     for _ in range(MUTATIONS):
         changed = bytearray(data)
         for _ in range(chooser.choice((1, 2, 4))):
@@ -37,6 +37,7 @@ def test_mutated_arithmetic_runs_or_is_refused() -> None:
             try:
                 context.lookup(f"{module.name}.{function.name}")(*arguments)
             except TilewrightError:
-                failed += 1
+                continue
+            answered += 1
     assert refused > MUTATIONS // 10
-    assert failed > 0
+    assert answered > MUTATIONS
