@@ -134,6 +134,8 @@ def test_the_document_runs_and_the_schedule_pays(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     main()
-    lines = [x.split() for x in capsys.readouterr().out.splitlines() if "GFLOP/s" in x]
+    printed = capsys.readouterr().out
+    assert "both mean the same: True" in printed
+    lines = [x.split() for x in printed.splitlines() if "GFLOP/s" in x]
     rates = {name: float(rate) for name, rate, *_ in lines}
     assert rates["scheduled"] > 3 * rates["naive"]
