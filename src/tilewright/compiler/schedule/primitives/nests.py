@@ -132,6 +132,9 @@ def fission(kernel: Kernel, loop: str, depth: int = 1, scope: str = "register") 
     variables = tuple(s.var for s in nest)
     private = [b for b in private_buffers(body) if not live_outside(kernel.body, outer, b)]
     expanded = [b for b in private if _crosses(parts, b)]
+    for access in accesses(body):
+        if access.lanes != 1 and any(access.buffer is b for b in expanded):
+            raise ScheduleError(f"'{access.buffer.name}' is read in lanes already")
     _check_fission(parts, variables, frozenset(private))
     new_buffers = {b: _expand(b, nest, Space(scope)) for b in expanded}
     names = names_of(kernel)
@@ -190,7 +193,12 @@ def _check_fission(
 
 def _expand(buffer: Buffer, nest: Sequence[For], space: Space) -> Buffer:
     extents = tuple(largest(s.extent) for s in nest)
-    return Buffer(buffer.name, buffer.dtype, (*extents, *buffer.shape), space)
+    return Buffer(buffer.name, buffer.dtype, _around(extents, buffer.shape), space)
+
+
+def _around(outer: tuple[Dim, ...], own: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """Dimensions of an expanded buffer: the innermost loop last, as it may become lanes."""
+    return (*outer[:-1], *own, outer[-1])
 
 
 def largest(extent: Dim) -> int:
@@ -210,7 +218,7 @@ def _index_expanded(
         if isinstance(value, Load) and value.buffer in buffers:
             return Load(
                 buffers[value.buffer],
-                (*index, *value.indices),
+                _around(index, value.indices),
                 value.lanes,
                 value.stride,
                 value.mask,
@@ -221,7 +229,7 @@ def _index_expanded(
         if isinstance(statement, Store) and statement.buffer in buffers:
             return Store(
                 buffers[statement.buffer],
-                (*index, *statement.indices),
+                _around(index, statement.indices),
                 statement.value,
                 statement.stride,
                 statement.mask,

@@ -283,7 +283,10 @@ def _same_guard(path: Sequence[Statement], guard: If, write: Access, read: Load)
     if read.lanes != 1:
         return False
     renamed: dict[str, Dim] = {}
+    tested = {s.name for s in expression_symbols(guard.condition)}
     for x, y in zip(read.indices, write.indices, strict=True):
+        if not any(s.name in tested for s in symbolic.symbols(y)):
+            continue
         symbol = as_symbol(x)
         if symbol is not None:
             renamed[symbol.name] = y
