@@ -192,10 +192,14 @@ def test_a_missing_file_is_an_archive_error(tmp_path: Path) -> None:
         VirtualMachine.from_file(tmp_path / "none.vmfb")
 
 
-def test_a_file_is_mapped_and_runs(tmp_path: Path) -> None:
+def test_a_file_is_mapped_and_its_constants_are_used_in_place(tmp_path: Path) -> None:
     path = tmp_path / "mlp.vmfb"
     path.write_bytes(archive("3.13.0"))
     made = VirtualMachine.from_file(path, "local-sync")
+    weights = 814080
+    assert made.device.allocator.query_statistics().peak_bytes < weights, (
+        "constants were copied"
+    )
     path.unlink()
     assert made.invoke("mlp", mlp_input())[0][0].tolist() == RECENT
 
@@ -214,6 +218,18 @@ def test_declarations_give_names_types_and_shapes() -> None:
         parse_declaration("func @f(%c: tensor<2xcomplex<f32>>) -> (%y: tensor<f32>)")[0]
         == ()
     )
+
+
+def test_constants_that_lie_badly_in_memory_are_copied() -> None:
+    data = archive("3.13.0")
+    storage = np.zeros(len(data) + 128, np.uint8)
+    start = -storage.ctypes.data % 64 + 8
+    moved = storage[start : start + len(data)]
+    moved[:] = np.frombuffer(data, np.uint8)
+    made = VirtualMachine("local-sync")
+    made.load(moved)
+    assert made.device.allocator.query_statistics().peak_bytes > 814080
+    assert made.invoke("mlp", mlp_input())[0][0].tolist() == RECENT
 
 
 def test_the_executor_profiles_kernels_by_name() -> None:
