@@ -23,13 +23,13 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
         tw.load(path)
 
 
-def test_bytes_that_are_no_archive_say_where_they_stop_making_sense(tmp_path: Path) -> None:
+def test_bytes_that_are_no_archive_are_called_so(tmp_path: Path) -> None:
     path = tmp_path / "bad.vmfb"
     path.write_bytes(b"12345678" * 10)
     with pytest.raises(ArchiveError) as caught:
         tw.load(path)
     assert str(caught.value) == (
-        f"{path}: tables at byte 4 needs 875770417 bytes, the data has 80"
+        f"{path}: is no .vmfb archive: file identifier is b'1234', expected b'IREE'"
     )
 
 

@@ -59,6 +59,7 @@ def read_archive(buffer: Buffer, location: str = "module") -> ModuleDef:
     """
     view = ByteView(buffer, location)
     start = _flatbuffer_start(view)
+    _check_identifier(view, start)
     size = view.u32(start, "size of the tables")
     tables = view.sub(start + PREFIX_BYTES, size, "tables")
     root = TableView.root(tables, IDENTIFIER, location)
@@ -84,6 +85,19 @@ def read_archive(buffer: Buffer, location: str = "module") -> ModuleDef:
     )
     verify_module(module, location)
     return module
+
+
+def _check_identifier(view: ByteView, start: int) -> None:
+    """Refuse other files in words, before their first bytes are taken for a size."""
+    place = start + 2 * PREFIX_BYTES
+    if view.size < place + len(IDENTIFIER):
+        raise ArchiveError("is no .vmfb archive: too short", location=view.location)
+    found = bytes(view.sub(place, len(IDENTIFIER), "file identifier"))
+    if found != IDENTIFIER:
+        raise ArchiveError(
+            f"is no .vmfb archive: file identifier is {found!r}, expected {IDENTIFIER!r}",
+            location=view.location,
+        )
 
 
 def _flatbuffer_start(view: ByteView) -> int:

@@ -85,8 +85,8 @@ def test_debug_data_of_every_kind_is_kept() -> None:
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
-        (b"", "size of the tables at byte 0"),
-        (b"\x10\0\0\0", "tables at byte 4 needs 16 bytes"),
+        (b"", "is no .vmfb archive: too short"),
+        (b"\x10\0\0\0", "is no .vmfb archive: too short"),
         (bytes(64), "file identifier"),
         (b"PK\x03\x04", "ZIP header"),
         (struct.pack("<I", 8) + struct.pack("<I", 4) + b"TFL3", "expected b'IREE'"),
