@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from tilewright.base import errors
+from tilewright.base import dtypes, errors
+from tilewright.base.symbolic import symbol
+from tilewright.formats.plan import Dimension, Entry, Plan, Step, Storage, to_json
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted(
@@ -86,3 +89,22 @@ def test_the_glossary_is_in_order_and_says_each_noun_once() -> None:
 def test_no_page_speaks_of_machines_or_sessions_of_its_author() -> None:
     for page in PAGES:
         assert not re.search(r"/work/|/tmp/w/", page.read_text(encoding="utf-8")), page
+
+
+def test_the_plan_of_the_page_has_the_fields_of_a_plan() -> None:
+    text = (ROOT / "docs" / "formats" / "plan.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```json\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    shown = json.loads(block)
+    x = Entry(0, dtypes.f32, (symbol("batch", 1), 48))
+    plan = Plan(
+        "layer", (("x", 0),), (("x", 0),), (Dimension("batch", 0, 0, 1),),
+        (Storage("input", x.size_bytes, name="x"),), (x,),
+        (Step("dispatch", "k", "k", (0, 0), 1),),
+    )  # fmt: skip
+    written = json.loads(to_json(plan))["metadata"]["tilewright"]
+    assert shown.keys() == written.keys()
+    assert shown["version"] == written["version"]
+    for field in ("dims", "storages", "entries"):
+        assert [len(shown[field][0])] == [len(written[field][0])], field
+    assert shown["steps"][0].keys() == written["steps"][0].keys()
+    assert shown["dims"][0] == written["dims"][0]
