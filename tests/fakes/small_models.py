@@ -31,8 +31,8 @@ def scale_and_shift_reference(x: np.ndarray, scale: np.ndarray) -> tuple[np.ndar
     return np.maximum(x * scale + np.float32(1), 0), x.T
 
 
-def mlp(seed: int = 0) -> onnx.ModelProto:
-    """One input, two dense layers with weights, static."""
+def mlp(batch: int | str = 5, seed: int = 0) -> onnx.ModelProto:
+    """One input, two dense layers with weights; static unless `batch` is a name."""
     random = np.random.default_rng(seed)
     weights = {
         "w1": random.standard_normal((20, 33), np.float32),
@@ -48,8 +48,8 @@ def mlp(seed: int = 0) -> onnx.ModelProto:
             helper.make_node("Softmax", ["h4"], ["y"], axis=-1),
         ],
         "mlp",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [5, 20])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [5, 7])],
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [batch, 20])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [batch, 7])],
         [numpy_helper.from_array(array, name) for name, array in weights.items()],
     )
     return helper.make_model(

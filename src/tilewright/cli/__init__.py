@@ -64,7 +64,7 @@ def main() -> None:
         _say("warning:", "yellow", f"no setting is called {variable}")
     try:
         # What a verb passes to `Exit` comes back as a number.
-        sys.exit(root(standalone_mode=False))
+        sys.exit(root(prog_name="tilewright", standalone_mode=False))
     except click.exceptions.Abort:
         sys.exit(130)
     except click.ClickException as error:

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
-import numpy as np
 
-from tilewright.base.symbolic import Dim, evaluate
-from tilewright.base.text import format_duration
-from tilewright.cli.display import err, out, table, thousands
+from tilewright.base.text import format_bytes, format_duration, plural
+from tilewright.cli.display import err, example, out, table
+from tilewright.cli.kernel_profile import KernelRow, profile
+from tilewright.cli.latency import Latency, measure
 from tilewright.cli.options import open_session, parse_dims, random_inputs
-from tilewright.formats.tensor_text import Array, TensorReader
+from tilewright.formats.tensor_text import TensorReader
 
 if TYPE_CHECKING:
     from tilewright.cli.roofline import Roofline
     from tilewright.runtime.session import Session
 
+_BAR = 24
 
-@click.command("bench", short_help="Measure latency, GFLOP/s and every kernel.")
+
+@click.command(
+    "bench",
+    short_help="Measure latency, GFLOP/s and every kernel.",
+    epilog=example(
+        "tilewright bench model.vmfb --threads 1",
+        "tilewright bench bert.onnx --dim batch=1 --dim sequence=128 --json",
+    ),
+)
 @click.argument("model")
 @click.option(
     "--input", "inputs", multiple=True, metavar="VALUE", help="Default: random values."
@@ -30,10 +38,29 @@ if TYPE_CHECKING:
 @click.option(
     "--threads", type=click.IntRange(1), help="Default: the cores of this process."
 )
-@click.option("--seconds", default=3.0, show_default=True, help="How long to measure.")
-@click.option("--warmup", default=3, show_default=True, help="Calls that do not count.")
 @click.option(
-    "--kernels", default=20, show_default=True, help="Rows of the kernel table; 0 = all."
+    "--seconds",
+    type=click.FloatRange(0),
+    default=3.0,
+    show_default=True,
+    help="How long to measure.",
+)
+@click.option(
+    "--repeat", type=click.IntRange(1), metavar="N", help="Measure N calls instead."
+)
+@click.option(
+    "--warmup",
+    type=click.IntRange(0),
+    default=3,
+    show_default=True,
+    help="Calls that do not count.",
+)
+@click.option(
+    "--kernels",
+    type=click.IntRange(0),
+    default=20,
+    show_default=True,
+    help="Rows of the kernel table; 0 = all.",
 )
 @click.option("--no-limits", is_flag=True, help="Do not measure the machine's limits.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
@@ -43,6 +70,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     dims: tuple[str, ...],
     threads: int | None,
     seconds: float,
+    repeat: int | None,
     warmup: int,
     kernels: int,
     no_limits: bool,
@@ -50,138 +78,158 @@ def command(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Call MODEL (.vmfb or .onnx) over and over and report.
 
-    Shares are of the FMA peak and the streaming read bandwidth that this run measured on this
-    machine with this many threads.
+    Every kernel is put beside the limit it runs into: compute is the FMA peak and memory the
+    streaming read bandwidth that this run measured on this machine with as many threads; cache
+    means that data came from a cache, start that the kernel is too short to matter.
     """
     session = open_session(model, threads)
     sizes = parse_dims(dims)
     arrays = TensorReader().read(inputs) if inputs else random_inputs(session.inputs, sizes)
     limits = None
     if not no_limits:
-        from tilewright.cli.roofline import measure
+        from tilewright.cli.roofline import measure as measure_limits
 
-        limits = measure(session.threads)
-    times_ns = _time_calls(session, arrays, warmup, seconds)
-    rows = _profile(session, arrays)
-    flops = sum(row[2] for row in rows)
+        limits = measure_limits(session.threads)
+    latency = measure(
+        lambda: session(*arrays), seconds=seconds, warmup=warmup, repeat=repeat
+    )
+    rows = profile(session, arrays)
     if as_json:
-        click.echo(json.dumps(_as_dict(model, session, times_ns, flops, rows, limits)))
+        click.echo(json.dumps(_as_dict(model, session, latency, rows, limits)))
         return
-    _print_latency(model, session, times_ns, flops, limits)
+    _print_latency(model, session, latency, rows, limits)
+    _print_histogram(latency)
     _print_kernels(rows, kernels, limits)
-
-
-def _time_calls(
-    session: Session, arrays: Sequence[Array], warmup: int, seconds: float
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    for _ in range(warmup):
-        session(*arrays)
-    times: list[int] = []
-    stop = time.perf_counter() + seconds
-    while time.perf_counter() < stop or len(times) < 3:
-        start = time.perf_counter_ns()
-        session(*arrays)
-        times.append(time.perf_counter_ns() - start)
-    return np.array(times, np.int64)
-
-
-def _profile(
-    session: Session, arrays: Sequence[Array], runs: int = 7
-) -> list[tuple[str, int, int, int]]:
-    """(kernel, calls, flops, median ns of all calls together), slowest first."""
-    samples = [session.profile(*arrays) for _ in range(runs)]
-    env = session.executor.dimensions_of(arrays)
-    totals: dict[str, list[int]] = {}
-    for position, (step, _) in enumerate(samples[0]):
-        duration = int(np.median([sample[position][1] for sample in samples]))
-        row = totals.setdefault(step.target or step.kind, [0, 0, 0])
-        row[0] += 1
-        row[1] += _number(step.flops, env)
-        row[2] += duration
-    found = [(name, calls, flops, ns) for name, (calls, flops, ns) in totals.items()]
-    return sorted(found, key=lambda row: -row[3])
-
-
-def _number(dim: Dim, env: Mapping[str, int]) -> int:
-    return dim if isinstance(dim, int) else evaluate(dim, env)
-
-
-def _print_latency(
-    model: str,
-    session: Session,
-    times_ns: np.ndarray[tuple[int], np.dtype[np.int64]],
-    flops: int,
-    limits: Roofline | None,
-) -> None:
-    rows = table(model, [("", "left"), ("", "right")])
-    rows.show_header = False
-    rows.add_row("threads", str(session.threads))
-    rows.add_row("calls", thousands(len(times_ns)))
-    for name, value in _distribution(times_ns).items():
-        rows.add_row(name, format_duration(value))
-    rate = flops / float(np.median(times_ns))
-    rows.add_row("arithmetic", f"{flops / 1e6:,.3f} MFLOP")
-    rows.add_row("rate", f"{rate:.1f} GFLOP/s")
-    if limits is not None:
-        rows.add_row("share of peak", f"{100 * rate * 1e9 / limits.flops:.1f} %")
-        rows.add_row("FMA peak", f"{limits.flops / 1e9:.1f} GFLOP/s")
-        rows.add_row("streaming read", f"{limits.read_bytes / 1e9:.1f} GB/s")
-    out.print(rows, markup=False)
-    if np.quantile(times_ns, 0.9) > 1.3 * np.median(times_ns):
+    if latency.is_noisy:
         err.print(
             "[yellow]noisy:[/yellow] the slowest tenth took 1.3 times the median or more"
         )
 
 
-def _distribution(times_ns: np.ndarray[tuple[int], np.dtype[np.int64]]) -> dict[str, float]:
-    quantiles = {"min": 0.0, "median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-    return {name: float(np.quantile(times_ns, q)) for name, q in quantiles.items()}
-
-
-def _print_kernels(
-    found: list[tuple[str, int, int, int]], limit: int, limits: Roofline | None
+def _print_latency(
+    model: str,
+    session: Session,
+    latency: Latency,
+    kernels: Sequence[KernelRow],
+    limits: Roofline | None,
 ) -> None:
+    threads, calls = (
+        plural(session.threads, "thread"),
+        plural(len(latency.times_ns), "call"),
+    )
+    rows = table(f"{model}  ({threads}, {calls})", [("", "left"), ("", "right")])
+    rows.show_header = False
+    for name, value in latency.quantiles.items():
+        rows.add_row(name, format_duration(value))
+    whole = _total(kernels, latency)
+    rows.add_row("arithmetic", f"{whole.flops / 1e9:.3f} GFLOP")
+    rows.add_row("rate", f"{whole.flops_rate / 1e9:.1f} GFLOP/s")
+    rows.add_row("bytes", format_bytes(whole.size_bytes))
+    rows.add_row("traffic", f"{whole.bytes_rate / 1e9:.1f} GB/s")
+    if limits is not None:
+        rows.add_row("FMA peak", f"{limits.flops / 1e9:.1f} GFLOP/s")
+        rows.add_row("share of it", f"{100 * whole.flops_rate / limits.flops:.1f} %")
+        rows.add_row("streaming read", f"{limits.read_bytes / 1e9:.1f} GB/s")
+        rows.add_row("share of it", f"{100 * whole.bytes_rate / limits.read_bytes:.1f} %")
+    out.print(rows)
+
+
+def _total(kernels: Sequence[KernelRow], latency: Latency) -> KernelRow:
+    """The whole call as one kernel that takes the median."""
+    return KernelRow(
+        "all",
+        sum(row.calls for row in kernels),
+        sum(row.flops for row in kernels),
+        sum(row.size_bytes for row in kernels),
+        round(latency.median_ns),
+    )
+
+
+def _print_histogram(latency: Latency) -> None:
+    bins = latency.histogram()
+    most = max(b.count for b in bins)
+    rows = table("\ncalls by duration", [("", "right"), ("", "bar"), ("", "right")])
+    rows.show_header = False
+    for b in bins:
+        label = f"{format_duration(b.low_ns)} – {format_duration(b.high_ns)}"
+        rows.add_row(label, bar(b.count / most), str(b.count))
+    out.print(rows)
+
+
+def bar(share: float) -> str:
+    """A bar of eighths of a character; a share above 0 is never invisible."""
+    eighths = max(round(8 * _BAR * share), 1 if share > 0 else 0)
+    rest = " ▏▎▍▌▋▊▉"[eighths % 8]
+    return "█" * (eighths // 8) + (rest if eighths % 8 else "")
+
+
+def _print_kernels(found: Sequence[KernelRow], limit: int, limits: Roofline | None) -> None:
     columns = [
         ("kernel", "left"), ("calls", "right"), ("time", "right"), ("share", "right"),
-        ("GFLOP/s", "right"), ("of peak", "right"), ("", "bar"),
+        ("GFLOP/s", "right"), ("GB/s", "right"), ("limit", "bar"), ("of it", "right"),
+        ("", "bar"),
     ]  # fmt: skip
-    rows = table("kernels", columns)
-    total = sum(row[3] for row in found) or 1
-    for name, calls, flops, ns in found[: limit or None]:
-        rate = flops / ns if ns else 0.0
-        peak = f"{100 * rate * 1e9 / limits.flops:.0f} %" if limits is not None else ""
-        bar = "█" * round(16 * ns / max(found[0][3], 1))
-        cells = [name, str(calls), format_duration(ns), f"{100 * ns / total:.1f} %"]
-        rows.add_row(*cells, f"{rate:.1f}", peak, bar)
-    hidden = found[limit:] if limit else []
+    rows = table("\nkernels", columns)
+    total = sum(row.time_ns for row in found) or 1
+    for row in found[: limit or None]:
+        name, share = ("", "") if limits is None else _limit_cells(row, limits)
+        rows.add_row(
+            row.name,
+            str(row.calls),
+            format_duration(row.time_ns),
+            f"{100 * row.time_ns / total:.1f} %",
+            f"{row.flops_rate / 1e9:.1f}",
+            f"{row.bytes_rate / 1e9:.1f}",
+            name,
+            share,
+            bar(row.time_ns / max(found[0].time_ns, 1)),
+        )
+    hidden = found[limit:] if limit else ()
     if hidden:
-        rest = sum(row[3] for row in hidden)
+        rest = sum(row.time_ns for row in hidden)
         rows.add_row(
             f"… {len(hidden)} more",
             "",
             format_duration(rest),
             f"{100 * rest / total:.1f} %",
         )
-    out.print(rows, markup=False)
+    out.print(rows)
+
+
+def _limit_cells(row: KernelRow, limits: Roofline) -> tuple[str, str]:
+    name, share = row.limit(limits)
+    colour = "green" if share >= 0.8 else "yellow" if share >= 0.5 else "red"
+    colour = "dim" if name == "start" else colour
+    return f"[{colour}]{name}[/{colour}]", f"{100 * share:.0f} %"
 
 
 def _as_dict(
     model: str,
     session: Session,
-    times_ns: np.ndarray[tuple[int], np.dtype[np.int64]],
-    flops: int,
-    rows: list[tuple[str, int, int, int]],
+    latency: Latency,
+    rows: Sequence[KernelRow],
     limits: Roofline | None,
 ) -> dict[str, object]:
+    kernels: list[dict[str, object]] = []
+    for row in rows:
+        described: dict[str, object] = {
+            "name": row.name,
+            "calls": row.calls,
+            "flops": row.flops,
+            "bytes": row.size_bytes,
+            "ns": row.time_ns,
+        }
+        if limits is not None:
+            described["limit"], described["share"] = row.limit(limits)
+        kernels.append(described)
     return {
         "model": model,
         "threads": session.threads,
-        "calls": len(times_ns),
-        "latency_ns": _distribution(times_ns),
-        "flops": flops,
+        "calls": len(latency.times_ns),
+        "latency_ns": latency.quantiles,
+        "flops": sum(row.flops for row in rows),
+        "bytes": sum(row.size_bytes for row in rows),
         "peak_flops": None if limits is None else limits.flops,
         "read_bytes_per_s": None if limits is None else limits.read_bytes,
-        "kernels": [
-            dict(zip(("name", "calls", "flops", "ns"), row, strict=True)) for row in rows
-        ],
+        "kernels": kernels,
     }

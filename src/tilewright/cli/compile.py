@@ -7,16 +7,30 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilewright.base.text import format_bytes
-from tilewright.cli.display import err, out, phase_bar, table, thousands
-from tilewright.cli.options import compile_options, parse_input_shapes, parse_levels
+from tilewright.base.errors import InputError
+from tilewright.base.text import format_bytes, plural
+from tilewright.cli.display import err, example, out, phase_bar, table, thousands
+from tilewright.cli.options import (
+    compile_options,
+    parse_input_shapes,
+    parse_input_values,
+    parse_levels,
+)
 
 if TYPE_CHECKING:
     from tilewright.api.model import Model
     from tilewright.runtime.session import TensorSpec
 
 
-@click.command("compile", short_help="Compile a model to a .vmfb artifact.")
+@click.command(
+    "compile",
+    short_help="Compile a model to a .vmfb artifact.",
+    epilog=example(
+        "tilewright compile model.onnx -o model.vmfb",
+        "tilewright compile model.onnx --target=x86_64 --levels=v2,v3,v4",
+        "tilewright compile bert.onnx --input-shape=ids=batch,128",
+    ),
+)
 @click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "-o",
@@ -39,6 +53,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     threads: int | None,
     jobs: int | None,
     input_shape: tuple[str, ...],
+    input_value: tuple[str, ...],
     no_cache: bool,
     no_sources: bool,
     memory: bool,
@@ -52,6 +67,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     from tilewright.api import model as api
 
     path = output or model.with_suffix(".vmfb")
+    if not path.parent.is_dir():  # said before the work, not after it
+        raise InputError("no such folder", location=path.parent)
     with phase_bar(quiet=quiet) as progress:
         compiled = api.compile(
             str(model),
@@ -61,6 +78,7 @@ def command(  # noqa: PLR0913 - one parameter per option
             threads=threads,
             jobs=jobs,
             input_shapes=parse_input_shapes(input_shape),
+            input_values=parse_input_values(input_value),
             cache=not no_cache,
             progress=progress,
         )
@@ -84,11 +102,14 @@ def _print_summary(model: Model, path: Path, size_bytes: int) -> None:
     rows.add_row("outputs", ", ".join(_signature(s) for s in model.outputs))
     rows.add_row(
         "kernels",
-        f"{len(model.kernels)} distinct, {dispatches} dispatches per run"
-        + (f", {host} ops on the host" if host else ""),
+        f"{len(model.kernels)} for {plural(dispatches, 'step')} per run"
+        + (f", {plural(host, 'op')} on the host" if host else ""),
     )
     for part in model.compiled.parts:
         rows.add_row("code", f"{format_bytes(len(part.image))} for {part.target}")
+    cached = sum(not r.compiled.seconds for r in model.compiled.kernels[0])
+    if cached:
+        rows.add_row("from cache", f"{cached} of {plural(len(model.kernels), 'kernel')}")
     rows.add_row("weights", format_bytes(report.weights_bytes))
     arena = "depends on the call's shapes"
     if report.arena_bytes is not None:

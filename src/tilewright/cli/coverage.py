@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tilewright.base.text import format_bytes, plural
-from tilewright.cli.display import out, table
+from tilewright.cli.display import example, out, table
 
 if TYPE_CHECKING:
     from tilewright.api.model import CoverageReport
@@ -19,7 +19,11 @@ _COLOURS = {"fast": "green", "fallback": "yellow", "unsupported": "red"}
 _SHOWN_NODES = 3
 
 
-@click.command("coverage", short_help="Say what of a model is supported, before any work.")
+@click.command(
+    "coverage",
+    short_help="Say what of a model is supported, before any work.",
+    epilog=example("tilewright coverage model.onnx"),
+)
 @click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
 def command(model: Path, as_json: bool) -> None:

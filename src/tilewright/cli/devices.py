@@ -8,10 +8,14 @@ from tilewright.base.errors import DeviceError
 from tilewright.base.host import usable_cores
 from tilewright.base.target import LEVELS, Target
 from tilewright.base.text import format_bytes
-from tilewright.cli.display import out, table
+from tilewright.cli.display import example, out, table
 
 
-@click.command("devices", short_help="List the devices and what they can do.")
+@click.command(
+    "devices",
+    short_help="List the devices and what they can do.",
+    epilog=example("tilewright devices --measure"),
+)
 @click.option("--measure", is_flag=True, help="Also measure FMA peak and streaming read.")
 def command(measure: bool) -> None:
     """List every device that artifacts can run on, and the CPU behind them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Final, final
+from typing import Any, Final, final
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.progress import (
@@ -20,9 +20,26 @@ from rich.table import Table
 from rich.text import Text
 
 _UNLIMITED: Final = 4096
-# Lines that go to a file or a pipe are never cut or wrapped.
-out: Final = Console(highlight=False, width=None if sys.stdout.isatty() else _UNLIMITED)
-err: Final = Console(stderr=True, highlight=False)
+
+
+@final
+class _Output(Console):
+    """Standard output; lines that go to a file or a pipe are never cut, wrapped or padded."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        if self.is_terminal:
+            super().print(*objects, **options)
+            return
+        with self.capture() as capture:
+            super().print(*objects, **options)
+        for line in capture.get().splitlines():
+            self.file.write(f"{line.rstrip()}\n")
+
+
+out: Final = _Output(highlight=False, width=None if sys.stdout.isatty() else _UNLIMITED)
+err: Final = Console(
+    stderr=True, highlight=False, width=None if sys.stderr.isatty() else _UNLIMITED
+)
 
 
 @final
@@ -86,6 +103,12 @@ def table(title: str, columns: Sequence[tuple[str, str]]) -> Table:
             overflow="fold",
         )
     return made
+
+
+def example(*lines: str) -> str:
+    """The end of a verb's `--help`: how it is called."""
+    title = "Example:" if len(lines) == 1 else "Examples:"
+    return "\b\n" + "\n".join((title, *(f"  {line}" for line in lines)))
 
 
 def thousands(value: float) -> str:

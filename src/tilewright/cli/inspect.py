@@ -12,7 +12,7 @@ from rich.table import Table
 from tilewright.base.errors import UserError
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean, format_bytes
-from tilewright.cli.display import out, table, thousands
+from tilewright.cli.display import example, out, table, thousands
 from tilewright.formats.artifact import Artifact, extract, is_artifact
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.plan import Plan
@@ -23,7 +23,15 @@ from tilewright.runtime import native
 LEVELS = ("metadata", "graph", "naive", "kernel", "llvm", "asm", "bytecode", "plan")
 
 
-@click.command("inspect", short_help="Look into an artifact at any level.")
+@click.command(
+    "inspect",
+    short_help="Look into an artifact at any level.",
+    epilog=example(
+        "tilewright inspect model.vmfb",
+        "tilewright inspect model.vmfb --output=kernel --kernel=matmul_0",
+        "tilewright inspect model.vmfb --output=asm",
+    ),
+)
 @click.argument("module", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--output",

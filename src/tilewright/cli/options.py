@@ -12,7 +12,8 @@ import numpy as np
 
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.symbolic import Dim, evaluate, symbols
-from tilewright.formats.tensor_text import Array
+from tilewright.base.text import did_you_mean
+from tilewright.formats.tensor_text import Array, TensorReader
 
 if TYPE_CHECKING:
     from tilewright.runtime.session import Engine, Session, TensorSpec
@@ -23,7 +24,7 @@ ARTIFACT_SUFFIX: Final = ".vmfb"
 
 
 def compile_options(command: Command) -> Command:
-    """--target, --levels, --opt-level, --threads, --jobs, --input-shape, --no-cache."""
+    """--target, --levels, --opt-level, --threads, --jobs, --input-shape, --input-value, --no-cache."""
     for option in (
         click.option(
             "--no-cache",
@@ -36,6 +37,13 @@ def compile_options(command: Command) -> Command:
             multiple=True,
             metavar="NAME=D,D,…",
             help="Fix or name the dimensions of an input, for example ids=batch,128.",
+        ),
+        click.option(
+            "--input-value",
+            "input_value",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Make an input a constant, for example shape=2xi64=1 128 (see run --help).",
         ),
         click.option(
             "--jobs", type=click.IntRange(1), help="Processes that generate code."
@@ -84,12 +92,23 @@ def parse_input_shapes(values: Sequence[str]) -> Mapping[str, Sequence[int | str
     return shapes or None
 
 
+def parse_input_values(values: Sequence[str]) -> Mapping[str, Array] | None:
+    """The arrays of `--input-value name=2xi64=1 2`.  Raises: UserError."""
+    found: dict[str, Array] = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not name:
+            raise UserError(f"--input-value '{value}': expected NAME=VALUE")
+        (found[name],) = TensorReader().read([text])
+    return found or None
+
+
 def parse_dims(values: Sequence[str]) -> dict[str, int]:
     """The values of `--dim batch=4`.  Raises: UserError."""
     dims: dict[str, int] = {}
     for value in values:
         name, _, number = value.partition("=")
-        if not name or not number.isdigit():
+        if not name or not number.isdecimal():
             raise UserError(f"--dim '{value}': expected NAME=NUMBER")
         dims[name] = int(number)
     return dims
@@ -98,9 +117,19 @@ def parse_dims(values: Sequence[str]) -> dict[str, int]:
 def random_inputs(
     specs: Sequence[TensorSpec], dims: Mapping[str, int], seed: int = 0
 ) -> list[Array]:
-    """Plausible inputs: normal floats, small integers; dynamic dims from `dims`, else 1."""
+    """Plausible inputs: normal floats, small integers; dynamic dims from `dims`, else 1.
+
+    Raises: UserError when `dims` names something else.
+    """
     random = np.random.default_rng(seed)
     wanted = sorted({s.name for _, _, shape in specs for d in shape for s in symbols(d)})
+    unknown = sorted(set(dims) - set(wanted))
+    if unknown:
+        known = ", ".join(wanted) or "none"
+        raise UserError(
+            f"no input has a dimension '{unknown[0]}'",
+            hint=did_you_mean(unknown[0], wanted) or f"dynamic dimensions: {known}",
+        )
     env = {name: dims.get(name, 1) for name in wanted}
     arrays: list[Array] = []
     for _, dtype, shape in specs:

@@ -8,7 +8,7 @@ from typing import Literal
 import click
 
 from tilewright.base.errors import UserError
-from tilewright.cli.display import err, out
+from tilewright.cli.display import err, example, out
 from tilewright.cli.options import open_session, parse_dims, random_inputs
 from tilewright.formats.tensor_text import TensorReader, compare, write_outputs
 
@@ -34,7 +34,15 @@ def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
     return show
 
 
-@click.command("run", short_help="Run an artifact or a model on given inputs.")
+@click.command(
+    "run",
+    short_help="Run an artifact or a model on given inputs.",
+    epilog=example(
+        "tilewright run model.vmfb --input=@x.npy --output=@y.npy",
+        "tilewright run model.vmfb --input='2x3xf32=1 2 3 4 5 6'",
+        "tilewright run model.onnx --random --dim batch=4",
+    ),
+)
 @click.argument("model", required=False)
 @click.option("--module", "module", help="The same as MODEL.")
 @click.option("--function", help="Which function; default: the only one.")

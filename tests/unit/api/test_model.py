@@ -152,7 +152,7 @@ def test_a_file_is_not_written_over_when_saving_fails(
 ) -> None:
     path = tmp_path / "folder"
     path.mkdir()
-    with pytest.raises(OSError, match="folder"):
+    with pytest.raises(UserError, match="folder: cannot write the file: "):
         model.save(path)
     assert list(tmp_path.iterdir()) == [path]
 

@@ -12,6 +12,7 @@ from typing import final
 
 import numpy as np
 
+from tilewright.base.errors import UserError
 from tilewright.base.target import Target
 from tilewright.compiler.program.emit_bytecode import emit_module
 from tilewright.compiler.program.ir import Program
@@ -59,6 +60,8 @@ def save_archive(parts: Sequence[Part], artifact: Artifact, path: str | Path) ->
 
     The file appears under its name only when it is complete.  Virtual machines get the code that
     runs on most machines; sessions choose among all of it.
+
+    Raises: UserError when the file cannot be written; an old one stays as it was.
     """
     index = min(range(len(parts)), key=lambda i: len(parts[i].target.features))
     module = emit_module(
@@ -68,4 +71,9 @@ def save_archive(parts: Sequence[Part], artifact: Artifact, path: str | Path) ->
         executable_format=artifact.variants[index].format,
         first_constant=len(parts),
     )
-    return write_archive(embed(artifact, module), path)
+    try:
+        return write_archive(embed(artifact, module), path)
+    except OSError as error:
+        raise UserError(
+            f"cannot write the file: {error.strerror or error}", location=path
+        ) from error

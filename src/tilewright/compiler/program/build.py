@@ -111,7 +111,8 @@ class _Builder:
     def _emit(self, node: Node) -> None:
         if node.op == "constant":
             array = cast("Array", node.attributes["value"])
-            storage = Storage("constant", array.nbytes, node.result.name, array)
+            name = node.result.name or f"constant_{len(self.entries)}"
+            storage = Storage("constant", array.nbytes, name, array)
             self.entries[node.result] = Entry(storage, node.result.type)
         elif Trait.VIEW in node.schema.traits:
             source = self._entry(node, node.operands[0])
@@ -130,10 +131,10 @@ class _Builder:
             )
         return self.entries[value]
 
-    def _result(self, value: Value) -> Entry:
+    def _result(self, value: Value, step: str) -> Entry:
         entry = self.outputs.get(value)
         if entry is None:
-            storage = Storage("transient", value.type.size_bytes, value.name)
+            storage = Storage("transient", value.type.size_bytes, value.name or step)
             entry = Entry(storage, value.type)
         self.entries[value] = entry
         return entry
@@ -141,7 +142,8 @@ class _Builder:
     def _dispatch(self, node: Node, lowered: Lowered) -> None:
         kernel = self.kernels[lowered.kernel]
         operands = [self._entry(node, v) for v in node.present_operands]
-        results = [self._result(v) for v in node.results]
+        name = self._unique(kernel.name)
+        results = [self._result(v, name) for v in node.results]
         scratch = [
             self._scratch(kernel, index)
             for index in range(len(operands) + len(results), len(kernel.parameters))
@@ -149,7 +151,7 @@ class _Builder:
         arguments = (*operands, *results, *scratch)
         self.steps.append(
             Dispatch(
-                name=self._unique(kernel.name),
+                name=name,
                 kernel=lowered.kernel,
                 arguments=arguments,
                 result_count=len(results) + len(scratch),
@@ -167,8 +169,8 @@ class _Builder:
 
     def _host_call(self, node: Node) -> None:
         operands = tuple(None if v is None else self._entry(node, v) for v in node.operands)
-        results = tuple(self._result(v) for v in node.results)
         name = self._unique(node.op)
+        results = tuple(self._result(v, name) for v in node.results)
         self.steps.append(
             HostCall(name, node.op, dict(node.attributes), operands, results, node.location)
         )

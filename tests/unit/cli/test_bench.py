@@ -1,0 +1,95 @@
+"""`tilewright bench`: latency, rates, kernels beside their limits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fakes.command_line import tilewright
+from tilewright.cli.bench import bar
+
+QUICK = ("--repeat=5", "--warmup=1", "--threads=1")
+
+
+def test_the_report_has_latency_histogram_and_kernels(mlp_vmfb: Path) -> None:
+    done = tilewright("bench", mlp_vmfb, *QUICK)
+    assert done.code == 0
+    assert done.out.startswith(f"{mlp_vmfb}  (1 thread, 5 calls)\n")
+    for name in ("min", "median", "p90", "p99", "max"):
+        assert done.row(name).split()[1] in ("ns", "µs", "ms", "s")
+    assert done.row("arithmetic").endswith("GFLOP")
+    assert done.row("FMA peak").endswith("GFLOP/s")
+    assert done.row("streaming read").endswith("GB/s")
+    table = done.out[done.out.index("\nkernels\n") :].splitlines()
+    assert table[2].split()[:6] == ["kernel", "calls", "time", "share", "GFLOP/s", "GB/s"]
+    limits = {word for line in table[3:] for word in line.split()}
+    assert limits & {"compute", "memory", "cache", "start"}
+    counts = done.out[done.out.index("calls by duration") : done.out.index("\nkernels\n")]
+    assert sum(int(line.split()[-1]) for line in counts.splitlines()[1:] if line) == 5
+
+
+def test_json_has_the_same_numbers(scale_vmfb: Path) -> None:
+    done = tilewright("bench", scale_vmfb, *QUICK, "--dim=batch=10", "--json")
+    report = json.loads(done.out)
+    assert report["model"] == str(scale_vmfb)
+    assert (report["threads"], report["calls"]) == (1, 5)
+    assert list(report["latency_ns"]) == ["min", "median", "p90", "p99", "max"]
+    assert report["latency_ns"]["min"] <= report["latency_ns"]["max"]
+    assert report["peak_flops"] > 0
+    assert report["flops"] == sum(k["flops"] for k in report["kernels"]) > 0
+    # x is read twice (scale and shift, transpose), y and z are written, scale is read.
+    assert report["bytes"] == 4 * (4 * 30 + 3)
+    assert {"name", "calls", "flops", "bytes", "ns", "limit", "share"} == set(
+        report["kernels"][0]
+    )
+
+
+def test_limits_and_kernels_may_be_left_out(scale_onnx: Path) -> None:
+    done = tilewright("bench", scale_onnx, *QUICK, "--no-limits", "--kernels=1")
+    assert done.code == 0
+    assert "FMA peak" not in done.out
+    assert "… 1 more" in done.out
+    report = json.loads(
+        tilewright("bench", scale_onnx, *QUICK, "--no-limits", "--json").out
+    )
+    assert report["peak_flops"] is None
+    assert "limit" not in report["kernels"][0]
+
+
+def test_inputs_may_be_given(scale_vmfb: Path) -> None:
+    values = ("--input=7x3xf32=1", "--input=3xf32=2", "--no-limits")
+    assert tilewright("bench", scale_vmfb, *QUICK, *values).code == 0
+    done = tilewright("bench", scale_vmfb, *QUICK, values[0], "--no-limits")
+    assert (done.code, done.err) == (1, "error: got 1 inputs, expected 2: x, scale\n")
+
+
+@pytest.mark.parametrize(
+    ("argument", "text"),
+    [
+        ("--dim=batch", "error: --dim 'batch': expected NAME=NUMBER\n"),
+        ("--dim=batch=-1", "error: --dim 'batch=-1': expected NAME=NUMBER\n"),
+        (
+            "--dim=bach=2",
+            "error: no input has a dimension 'bach'\nhint: did you mean 'batch'?\n",
+        ),
+        (
+            "--dim=q=2",
+            "error: no input has a dimension 'q'\nhint: dynamic dimensions: batch\n",
+        ),
+    ],
+)
+def test_dimensions_that_are_none_are_named(
+    scale_vmfb: Path, argument: str, text: str
+) -> None:
+    done = tilewright("bench", scale_vmfb, *QUICK, argument)
+    assert (done.code, done.err) == (1, text)
+
+
+def test_bars_are_never_invisible_and_never_too_long() -> None:
+    assert bar(0) == ""
+    assert bar(1e-9) == "▏"
+    assert bar(0.5) == "█" * 12
+    assert bar(1) == "█" * 24
+    assert [bar((i + 0.01) / 192)[-1] for i in range(1, 8)] == list("▏▎▍▌▋▊▉")

@@ -1,0 +1,131 @@
+"""`tilewright compile`: a file in, an artifact out, and what it consists of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from fakes.command_line import tilewright
+from tilewright.base.target import Target
+from tilewright.formats.artifact import Artifact, extract
+from tilewright.formats.vmfb import read_archive
+
+
+def artifact_of(path: Path) -> Artifact:
+    return extract(read_archive(path.read_bytes(), str(path)), str(path))
+
+
+def test_the_summary_tells_what_the_artifact_holds(mlp_onnx: Path, tmp_path: Path) -> None:
+    path = tmp_path / "out.vmfb"
+    done = tilewright("compile", mlp_onnx, "-o", path)
+    assert done.code == 0
+    assert done.out.startswith(f"{path}  (")
+    assert done.row("inputs") == "x: f32[5, 20]"
+    assert done.row("outputs") == "y: f32[5, 7]"
+    assert done.row("kernels").endswith("steps per run")
+    assert str(Target.host()) in done.row("code")
+    assert done.row("weights").endswith("KiB")
+    assert "generate code" in done.row("time")
+    assert tw.load(path)(np.zeros((5, 20), np.float32)).shape == (5, 7)
+
+
+def test_without_a_name_the_artifact_lies_beside_the_model(
+    mlp_onnx: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "model.onnx"
+    model.write_bytes(mlp_onnx.read_bytes())
+    assert tilewright("compile", model).code == 0
+    assert (tmp_path / "model.vmfb").is_file()
+
+
+def test_quiet_prints_nothing(mlp_onnx: Path, tmp_path: Path) -> None:
+    done = tilewright("compile", mlp_onnx, "-q", "-o", tmp_path / "m.vmfb")
+    assert (done.code, done.out, done.err) == (0, "", "")
+
+
+def test_the_memory_plan_lists_every_tensor(mlp_onnx: Path, tmp_path: Path) -> None:
+    done = tilewright("compile", mlp_onnx, "-o", tmp_path / "m.vmfb", "--memory")
+    table = done.out[done.out.index("memory plan") :].splitlines()
+    assert table[1].split() == ["tensor", "kind", "bytes", "steps", "offset"]
+    kinds = {line.split()[1] for line in table[2:]}
+    assert kinds == {"input", "output", "constant", "transient"}
+    assert "lower bound of any plan: " in done.err
+
+
+def test_sizes_that_depend_on_a_call_are_said_to(
+    dynamic_onnx: Path, tmp_path: Path
+) -> None:
+    done = tilewright("compile", dynamic_onnx, "-o", tmp_path / "m.vmfb", "--memory")
+    assert done.row("inputs") == "x: f32[batch, 20]"
+    assert done.row("activations") == "depends on the call's shapes"
+    assert "28*batch" in done.out
+
+
+def test_several_levels_are_several_codes(mlp_onnx: Path, tmp_path: Path) -> None:
+    path = tmp_path / "m.vmfb"
+    done = tilewright("compile", mlp_onnx, "-o", path, "--target=x86_64", "--levels=v2,v3")
+    assert done.code == 0
+    assert [v.arch for v in artifact_of(path).variants] == ["x86_64"] * 2
+    assert done.out.count("\ncode ") == 2
+
+
+def test_sources_stay_out_on_request(mlp_onnx: Path, tmp_path: Path) -> None:
+    path = tmp_path / "m.vmfb"
+    tilewright("compile", mlp_onnx, "-o", path, "-q")
+    assert "graph" in artifact_of(path).sources
+    tilewright("compile", mlp_onnx, "-o", path, "-q", "--no-sources")
+    assert not artifact_of(path).sources
+
+
+def test_inputs_may_be_fixed_in_shape_or_value(scale_onnx: Path, tmp_path: Path) -> None:
+    path = tmp_path / "m.vmfb"
+    done = tilewright(
+        "compile", scale_onnx, "-o", path,
+        "--input-shape=x=4,3", "--input-value=scale=3xf32=1 2 3",
+    )  # fmt: skip
+    assert done.row("inputs") == "x: f32[4, 3]"
+    y, _ = tw.load(path)(np.ones((4, 3), np.float32))
+    np.testing.assert_array_equal(y[0], [2, 3, 4])
+
+
+def test_machine_code_is_taken_from_the_cache(mlp_onnx: Path, tmp_path: Path) -> None:
+    tilewright("compile", mlp_onnx, "-o", tmp_path / "m.vmfb", "-q")
+    again = tilewright("compile", mlp_onnx, "-o", tmp_path / "m.vmfb")
+    count = again.row("kernels").split()[0]
+    assert again.row("from cache") == f"{count} of {count} kernels"
+    fresh = tilewright("compile", mlp_onnx, "-o", tmp_path / "m.vmfb", "--no-cache")
+    assert "from cache" not in fresh.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--levels=v9"], "error: unknown level 'v9', expected v1 v2 v3 v4"),
+        (["--target=z80"], "error: unknown architecture 'z80'"),
+        (["--input-shape=x"], "error: --input-shape 'x': expected NAME=D,D,…"),
+        (["--input-shape=q=1"], "error: input_shapes names 'q'"),
+        (["--input-value=x"], "error: --input-value 'x': expected NAME=VALUE"),
+        (["--input-value=x=2xf32=a"], "error: '2xf32=a': bad value"),
+        (["-o", "/nonexistent/m.vmfb"], "error: /nonexistent: no such folder"),
+    ],
+)
+def test_requests_that_cannot_be_met_write_nothing(
+    mlp_onnx: Path, tmp_path: Path, arguments: list[str], text: str
+) -> None:
+    path = tmp_path / "m.vmfb"
+    done = tilewright("compile", mlp_onnx, "-o", path, *arguments)
+    assert done.code == 1
+    assert done.err.startswith(text)
+    assert done.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failing_compilation_leaves_the_old_artifact(tmp_path: Path) -> None:
+    model, path = tmp_path / "m.onnx", tmp_path / "m.vmfb"
+    model.write_bytes(b"not a model")
+    path.write_bytes(b"old")
+    assert tilewright("compile", model, "-o", path).code == 1
+    assert path.read_bytes() == b"old"

@@ -1,0 +1,108 @@
+"""`tilewright inspect`: an artifact at every level, and modules of other compilers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fakes.command_line import tilewright
+from tilewright.base.target import Target
+
+ARCHIVES = Path(__file__).resolve().parents[2] / "golden" / "archives"
+
+
+def test_the_metadata_names_what_is_inside(scale_vmfb: Path) -> None:
+    done = tilewright("inspect", scale_vmfb)
+    assert done.code == 0
+    assert done.row("module").startswith("module, bytecode version ")
+    assert "tensor<?x3xf32>" in done.out
+    assert done.row("made by").startswith("tilewright ")
+    assert str(Target.host()) in done.row("code")
+    assert done.row("activations") == "0 B"
+    assert "dispatch" in done.row("steps")
+    assert done.row("levels") == "graph kernel llvm naive"
+
+
+def test_activations_of_dynamic_models_depend_on_the_call(
+    dynamic_onnx: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.vmfb"
+    tilewright("compile", dynamic_onnx, "-o", path, "-q")
+    assert tilewright("inspect", path).row("activations") == "by call"
+
+
+@pytest.mark.parametrize(
+    ("level", "text"),
+    [
+        ("graph", "graph @"),
+        ("naive", "for "),
+        ("kernel", "for "),
+        ("llvm", "define "),
+        ("asm", "ret"),
+        ("bytecode", "vm.func @main("),
+        ("plan", "plan of "),
+    ],
+)
+def test_every_level_is_printed(scale_vmfb: Path, level: str, text: str) -> None:
+    done = tilewright("inspect", scale_vmfb, f"--output={level}")
+    assert done.code == 0
+    assert text in done.out
+    assert done.err == ""
+
+
+def kernels_of(path: Path) -> list[str]:
+    text = tilewright("inspect", path, "--output=kernel").out
+    return re.findall(r"^kernel (\w+)\(", text, re.MULTILINE)
+
+
+def test_one_kernel_may_be_picked(scale_vmfb: Path) -> None:
+    names = kernels_of(scale_vmfb)
+    assert len(names) >= 2
+    done = tilewright("inspect", scale_vmfb, "--output=kernel", f"--kernel={names[1]}")
+    assert f"kernel {names[1]}(" in done.out
+    assert f"kernel {names[0]}(" not in done.out
+
+
+def test_an_unknown_kernel_is_named_with_the_closest(scale_vmfb: Path) -> None:
+    name = kernels_of(scale_vmfb)[0]
+    done = tilewright("inspect", scale_vmfb, "--output=llvm", f"--kernel={name}x")
+    assert done.code == 1
+    assert done.err.startswith(
+        f"error: the artifact has no 'llvm/{name}x'\nhint: did you mean"
+    )
+
+
+def test_levels_that_were_left_out_say_how_to_keep_them(
+    mlp_onnx: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.vmfb"
+    tilewright("compile", mlp_onnx, "-o", path, "-q", "--no-sources")
+    for level in ("graph", "kernel", "asm"):
+        done = tilewright("inspect", path, f"--output={level}")
+        assert done.code == 1
+        assert "hint: compile without --no-sources to keep them" in done.err
+    assert tilewright("inspect", path).row("levels") == "left out"
+    assert tilewright("inspect", path, "--output=plan").code == 0
+
+
+def test_modules_of_other_compilers_have_metadata_and_bytecode() -> None:
+    path = ARCHIVES / "iree-3.13.0-add_vmvx.vmfb"
+    done = tilewright("inspect", path)
+    assert done.code == 0
+    assert done.row("needs").startswith("hal ")
+    assert "made by" not in done.out
+    assert "vm.func" in tilewright("inspect", path, "--output=bytecode").out
+    done = tilewright("inspect", path, "--output=plan")
+    assert done.code == 1
+    assert "no Tilewright manifest" in done.err
+
+
+def test_files_that_are_no_archives_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bad.vmfb"
+    for data in (b"", b"12345678" * 4):
+        path.write_bytes(data)
+        done = tilewright("inspect", path)
+        assert done.code == 1
+        assert done.err.startswith(f"error: {path}: ")

@@ -1,0 +1,142 @@
+"""What all verbs share: loaded on demand, explained, interrupted, errors in one form."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from fakes.command_line import tilewright
+from tilewright.base.version import VERSION
+from tilewright.cli import VERBS, root
+
+EVERY_VERB = pytest.mark.parametrize("verb", VERBS)
+
+
+def command_of(verb: str) -> click.Command:
+    found = root.get_command(click.Context(root), verb)
+    assert found is not None
+    return found
+
+
+def test_help_lists_the_verbs_without_importing_them() -> None:
+    script = (
+        "import sys; from click.testing import CliRunner; from tilewright.cli import root;"
+        "print(CliRunner().invoke(root, ['--help']).output);"
+        "print(sorted(m for m in sys.modules if m.startswith('tilewright.cli.')));"
+        "print('numpy' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    *text, modules, has_numpy = done.stdout.splitlines()
+    assert (modules, has_numpy) == ("[]", "False")
+    assert all(any(line.split()[:1] == [verb] for line in text) for verb in VERBS)
+
+
+@EVERY_VERB
+def test_every_verb_says_what_it_does_and_shows_how(verb: str) -> None:
+    result = CliRunner().invoke(root, [verb, "--help"])
+    assert result.exit_code == 0
+    assert "Example" in result.output
+    assert f"  tilewright {verb} " in result.output
+    assert command_of(verb).short_help == VERBS[verb]
+
+
+@EVERY_VERB
+def test_every_option_of_a_verb_is_explained(verb: str) -> None:
+    for parameter in command_of(verb).params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{verb} {parameter.opts[0]} has no help"
+            assert parameter.help.strip().endswith((".", "…")), parameter.help
+
+
+def test_the_version() -> None:
+    assert tilewright("--version").out.strip() == f"tilewright, version {VERSION}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["bensh"], "No such command 'bensh'"),
+        (["compile"], "Missing argument 'MODEL'"),
+        (["compile", "none.onnx"], "'none.onnx' does not exist"),
+        (["bench", "m.vmfb", "--threads", "0"], "0 is not in the range x>=1"),
+        (["inspect", __file__, "--output", "soup"], "'soup' is not one of"),
+        (["run", "--nonsense"], "--nonsense"),
+    ],
+)
+def test_a_call_that_makes_no_sense_exits_with_2(arguments: list[str], text: str) -> None:
+    done = tilewright(*arguments)
+    assert done.code == 2
+    assert text in done.err
+
+
+def test_errors_of_users_are_one_line_a_hint_and_exit_with_1(tmp_path: Path) -> None:
+    path = tmp_path / "none.vmfb"
+    done = tilewright("run", path)
+    assert (done.code, done.out) == (1, "")
+    assert done.err == f"error: {path}: no such file\n"
+    done = tilewright("run")
+    assert (
+        done.err
+        == "error: no model given\nhint: tilewright run model.vmfb --input=@x.npy\n"
+    )
+
+
+def test_warnings_look_like_errors(host_onnx: Path, tmp_path: Path) -> None:
+    done = tilewright("compile", host_onnx, "-o", tmp_path / "m.vmfb", "-q")
+    assert done.code == 0
+    assert "warning: " in done.err
+    assert "op 'top_k' has no kernel" in done.err
+
+
+def interrupted(arguments: list[object], *, after: str, folder: Path) -> tuple[int, str]:
+    """Start a process, wait for a file or half a second, send Ctrl-C; (exit code, stderr)."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tilewright", *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        start_new_session=True,
+        env={**os.environ, "TILEWRIGHT_CACHE_DIR": str(folder / after)},
+    )
+    stop = time.monotonic() + 30
+    while process.poll() is None and not (folder / after).exists():
+        assert time.monotonic() < stop
+        time.sleep(0.02)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    return process.returncode, err
+
+
+def test_ctrl_c_ends_a_benchmark(mlp_onnx: Path, tmp_path: Path) -> None:
+    code, err = interrupted(
+        ["bench", mlp_onnx, "--seconds", 60, "--no-limits"], after="cache", folder=tmp_path
+    )
+    assert code == 130, err
+    assert "Traceback" not in err
+
+
+def test_a_closed_pipe_ends_quietly(mlp_vmfb: Path) -> None:
+    script = (
+        f"{sys.executable} -m tilewright inspect {mlp_vmfb} --output=bytecode | head -n 1"
+    )
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 1
