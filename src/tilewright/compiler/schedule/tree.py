@@ -29,14 +29,26 @@ from tilewright.compiler.kernel.rewrite import buffers_read, buffers_written, lo
 
 def find(kernel: Kernel, name: str) -> For:
     """The loop over `name`.  Raises: ScheduleError when there is none."""
-    names: list[str] = []
-    for loop in loops(kernel.body):
-        if loop.var.name == name:
-            return loop
-        names.append(loop.var.name)
+    found = _search(kernel.body, name)
+    if found is not None:
+        return found
+    names = [loop.var.name for loop in loops(kernel.body)]
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean '{near[0]}'?" if near else f"loops: {' '.join(names)}"
     raise ScheduleError(f"no loop '{name}'", location=kernel.name, hint=hint)
+
+
+def _search(body: Sequence[Statement], name: str) -> For | None:
+    """The loop over `name`, looking no further than needed."""
+    for statement in body:
+        if not isinstance(statement, For | If):
+            continue
+        if isinstance(statement, For) and statement.var.name == name:
+            return statement
+        found = _search(statement.body, name)
+        if found is not None:
+            return found
+    return None
 
 
 def find_buffer(kernel: Kernel, name: str) -> Buffer:
