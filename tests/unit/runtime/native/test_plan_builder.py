@@ -232,7 +232,12 @@ def test_run_timed_measures_each_command(core: ModuleType, kernels: Kernels) -> 
         builder.dispatch(
             kernels["linger"], [], (1, 1, 1), constants=[milliseconds], barrier=barrier
         )
-    times = builder.build(core.Plan).run_timed(None, [])
+    plan = builder.build(core.Plan)
+    # The least of several runs: another process may take the processor during any one of them.
+    times = [
+        min(column)
+        for column in zip(*(plan.run_timed(None, []) for _ in range(5)), strict=True)
+    ]
     assert len(times) == 3
     assert times[1] >= 30_000_000 > times[0]
     assert times[2] < 30_000_000
