@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conformance.frontends.test_onnx_backend import excluded, import_case, tolerance
 
 import tilewright as tw
+from conformance.frontends.test_onnx_backend import excluded, import_case, tolerance
 from fakes import onnx_suite
 from tilewright.base.errors import ModelError
 

@@ -8,9 +8,9 @@ type on the host; `slow` takes every type for every x86-64 level this machine ha
 from __future__ import annotations
 
 import pytest
+
 from conformance.native.declared_cases import KernelCase, kernel_cases
 from conformance.ops.test_cases import agree
-
 from fakes.native_kernel import needs_x86, targets_here
 from fakes.native_library import NativeLibrary
 from tilewright.base.target import Target

@@ -225,8 +225,7 @@ def _is_same(new: Sequence[Dim], old: Sequence[Dim]) -> bool:
     shares with one of the same name that takes its place.
     """
     return all(
-        a is b
-        or (a == b and not any(isinstance(x, Opaque) for x in symbolic.atoms(a)))
+        a is b or (a == b and not any(isinstance(x, Opaque) for x in symbolic.atoms(a)))
         for a, b in zip(new, old, strict=True)
     )
 

@@ -130,6 +130,8 @@ class _Builder:
             raise InternalError(
                 f"op '{node.op}' has no kernel body", location=node.location
             )
+        if all(0 in result.shape for result in results):
+            return  # nothing to store, and bodies may divide by sizes
         missing = 0
         if not any(s.variadic for s in row.schema.operands):
             missing = len(row.schema.operands) - len(operands)

@@ -18,6 +18,9 @@ def promote_scratch(kernel: Kernel) -> Kernel:
         return kernel
     return replace(
         kernel,
-        parameters=(*kernel.parameters, *(Parameter(b, Access.READ_WRITE) for b in scratch)),
+        parameters=(
+            *kernel.parameters,
+            *(Parameter(b, Access.READ_WRITE) for b in scratch),
+        ),
         locals=tuple(b for b in kernel.locals if b.space is not Space.DEVICE),
     )

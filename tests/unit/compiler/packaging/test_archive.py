@@ -1,0 +1,79 @@
+"""Archives: what virtual machines load, what sessions choose among, whole files only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from fakes.small_models import mlp
+from tilewright.base.errors import UserError
+from tilewright.base.target import Target
+from tilewright.compiler.packaging.archive import make_artifact, save_archive
+from tilewright.formats.artifact import extract
+from tilewright.formats.vmfb import read_archive, verify_module
+
+
+@pytest.fixture(scope="module")
+def model() -> tw.Model:
+    return tw.compile(mlp(), target="x86_64", levels=["v3", "v2"])
+
+
+def test_the_artifact_has_a_variant_per_target_and_one_set_of_constants(
+    model: tw.Model,
+) -> None:
+    parts = model.compiled.parts
+    artifact = make_artifact(parts, {"graph": "text"})
+    assert [v.target for v in artifact.variants] == [str(p.target) for p in parts]
+    assert [v.image for v in artifact.variants] == [p.image for p in parts]
+    arrays = [s.array for s in parts[0].program.storages if s.array is not None]
+    assert [bytes(c) for c in artifact.constants] == [a.tobytes() for a in arrays]
+    assert dict(artifact.sources) == {"graph": "text"}
+
+
+def test_constants_are_not_copied(model: tw.Model) -> None:
+    artifact = make_artifact(model.compiled.parts)
+    arrays = [
+        s.array for s in model.compiled.parts[0].program.storages if s.array is not None
+    ]
+    assert arrays
+    for constant, array in zip(artifact.constants, arrays, strict=True):
+        assert np.shares_memory(np.frombuffer(constant, np.uint8), array)
+
+
+def test_virtual_machines_get_the_code_that_asks_for_least(
+    model: tw.Model, tmp_path: Path
+) -> None:
+    parts = model.compiled.parts
+    least = min(range(2), key=lambda i: len(parts[i].target.features))
+    assert least == 1
+    save_archive(parts, make_artifact(parts), tmp_path / "m.vmfb")
+    module = read_archive((tmp_path / "m.vmfb").read_bytes(), "m")
+    verify_module(module)
+    assert bytes(module.rodata[least].data) == parts[least].image
+    if Target.host().arch == "x86_64":
+        session = tw.load(tmp_path / "m.vmfb", engine="vm")
+        assert session.variant is not None
+        assert session.variant.target == str(parts[least].target)
+        x = np.ones((5, 20), np.float32)
+        np.testing.assert_allclose(session(x), model(x), rtol=1e-5)
+
+
+def test_what_is_saved_is_what_was_made(model: tw.Model, tmp_path: Path) -> None:
+    parts = model.compiled.parts
+    made = make_artifact(parts, {"graph": "text"})
+    size = save_archive(parts, made, tmp_path / "m.vmfb")
+    assert (tmp_path / "m.vmfb").stat().st_size == size
+    again = extract(read_archive((tmp_path / "m.vmfb").read_bytes(), "m"))
+    assert [v.plan for v in again.variants] == [v.plan for v in made.variants]
+    assert [bytes(c) for c in again.constants] == [bytes(c) for c in made.constants]
+    assert [p.name for p in tmp_path.iterdir()] == ["m.vmfb"]
+
+
+def test_a_file_that_cannot_be_written_is_named(model: tw.Model, tmp_path: Path) -> None:
+    path = tmp_path / "none" / "m.vmfb"
+    with pytest.raises(UserError) as caught:
+        save_archive(model.compiled.parts, make_artifact(model.compiled.parts), path)
+    assert str(caught.value) == f"{path}: cannot write the file: No such file or directory"
