@@ -1,0 +1,56 @@
+"""Random typed graphs compute compiled what the evaluator computes, at every level and size.
+
+The default run keeps a hundred graphs that hypothesis chooses the same way each time; `slow` takes
+graphs from plain random numbers, more and larger ones, for every x86-64 level of this machine.
+"""
+
+from __future__ import annotations
+
+import random
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from fakes.native_kernel import needs_x86, targets_here
+from fuzz.comparison import assert_close, coarsest, compiled, expected_of, run
+from fuzz.typed_graphs import inputs_for, make_graph, typed_graphs
+from tilewright.base.target import Target
+from tilewright.compiler.graph.ir import Graph
+
+pytestmark = needs_x86
+SIZES = ({"N": 1, "M": 1}, {"N": 3, "M": 17}, {"N": 33, "M": 7})
+BATCH, BATCHES = 25, 40
+
+
+def check(graph: Graph, target: Target, opt_levels: tuple[int, ...], threads: int) -> None:
+    feeds = [inputs_for(graph, dims, seed=1) for dims in SIZES]
+    expected = [expected_of(graph, inputs) for inputs in feeds]
+    for opt_level in opt_levels:
+        model = compiled(graph, target, opt_level=opt_level, threads=threads)
+        for inputs, wanted in zip(feeds, expected, strict=True):
+            assert_close(run(model, inputs), wanted, coarsest(graph))
+
+
+@hypothesis.given(typed_graphs(), st.sampled_from((2, 2, 1, 0)), st.sampled_from((1, 2)))
+@hypothesis.settings(
+    max_examples=100,
+    derandomize=True,
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
+def test_a_compiled_graph_agrees_with_the_evaluator(
+    graph: Graph, opt_level: int, threads: int
+) -> None:
+    check(graph, Target.host(), (opt_level,), threads)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_larger_graphs_agree_at_every_level(batch: int, target: Target) -> None:
+    for seed in range(batch * BATCH, (batch + 1) * BATCH):
+        try:
+            check(make_graph(random.Random(seed), 14), target, (2, 1, 0), 1 + seed % 2)
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
