@@ -11,11 +11,12 @@ MODELS := $(BUILD)/models
 MINILM := $(MODELS)/all-MiniLM-L6-v2.onnx
 JOBS ?= auto
 PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist worksteal
+NIGHTLY := tests/conformance/native/test_scheduled_kernels.py::test_symbolic_sizes_agree_on_every_level
 SOURCES := src tests tools benchmarks examples
 NATIVE := $(wildcard native/include/*.h native/include/*/*.h native/src/*.c native/src/*.h native/src/*/*.c) $(wildcard setup.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slow check bench bench-quick native models format docs wheel clean
+.PHONY: help demo test test-all test-slow test-nightly check bench bench-quick native models format docs wheel clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,7 +32,10 @@ test: $(STAMPS)/test ## Run the fast tests (2-3 minutes on two cores)
 test-all: test test-slow ## Every test: the fast ones, then whole models against torch, IREE beside
 
 test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/interop models ## Only what make test leaves out
-	$(PYTEST) -m "slow or needs_torch"
+	$(PYTEST) -m "slow or needs_torch" --deselect $(NIGHTLY)
+
+test-nightly: $(STAMPS)/test ## What takes too long for every change: every op at symbolic sizes, every x86-64 level
+	$(PY) -m pytest -q -m slow $(NIGHTLY)
 
 check: $(STAMPS)/dev $(STAMPS)/test ## Format, lint, types, layering, sizes, reference pages; changes nothing
 	$(VENV)/bin/ruff format --check $(SOURCES)
