@@ -8,6 +8,7 @@ as `error: …` with exit code 1 (and a traceback if `TILEWRIGHT_DEBUG` is set);
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 import warnings
 from typing import Final, TextIO, cast, final
@@ -59,29 +60,38 @@ def root() -> None:
 
 def main() -> None:
     """The entry point of the `tilewright` command."""
+    code = _run()
+    # Python's own leaving (joining threads, atexit) answers Ctrl-C with a traceback; from here on
+    # nothing is half-written, so the system may end the process at once.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.exit(code)
+
+
+def _run() -> int:
+    """Run the verb; the exit code."""
     warnings.showwarning = _show_warning
     for variable in knobs.unknown_variables():
         _say("warning:", "yellow", f"no setting is called {variable}")
     try:
         # What a verb passes to `Exit` comes back as a number.
-        sys.exit(root(prog_name="tilewright", standalone_mode=False))
+        return cast("int | None", root(prog_name="tilewright", standalone_mode=False)) or 0
     except click.exceptions.Abort:
-        sys.exit(130)
+        return 130
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        return error.exit_code
     except TilewrightError as error:
         if knobs.DEBUG.get():
             raise
         _say("error:", "red", str(error))
         for line in getattr(error, "__notes__", ()):
             click.echo(line, err=True)
-        sys.exit(1)
+        return 1
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
-        sys.exit(130)
+        return 130
     except BrokenPipeError:
-        sys.exit(0)
+        return 0
 
 
 def _say(word: str, colour: str, text: str) -> None:
