@@ -27,7 +27,7 @@ SAYS = {
         "graph @main<rows: 1..>",
         "# reduction",
         "accumulators",
-        "16 lanes]",
+        " lanes]",
         "define hidden i32 @tw_",
     ),
     "04_profile.py": ("GFLOP/s", "softmax", "layer_norm"),
