@@ -1,0 +1,193 @@
+"""ONNX's node cases as IREE's compiler sees them: model -> import -> archive, kept in a folder.
+
+What it is: the collection that the conformance tests of each executable format share; every case
+is compiled once per target and release of the compiler.  Called by the tests and scripts beside.
+What it is not: a list of what must pass; a case that IREE itself refuses says so in `refusal`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fakes import onnx_suite
+
+ROOT = Path(__file__).resolve().parents[3]
+CACHE = ROOT / "build" / "iree-onnx-cases"
+SECONDS_LIMIT = 300
+_LOCAL = "--iree-hal-target-device=local"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What to compile for."""
+
+    name: str
+    flags: tuple[str, ...]
+
+
+VMVX = Target("vmvx", (_LOCAL, "--iree-hal-local-target-device-backends=vmvx"))
+VMVX_MICROKERNELS = Target(
+    "vmvx-microkernels", (*VMVX.flags, "--iree-vmvx-enable-microkernels")
+)
+LLVM_CPU = Target(
+    "llvm-cpu",
+    (
+        _LOCAL,
+        "--iree-hal-local-target-device-backends=llvm-cpu",
+        "--iree-llvmcpu-target-cpu=generic",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class CompiledCase:
+    """One case; `archive` is None where the importer or the compiler refuses it."""
+
+    name: str
+    archive: Path | None
+    refusal: str
+
+    @property
+    def data_sets(self) -> list[onnx_suite.Case]:
+        """Recorded inputs and outputs."""
+        return onnx_suite.cases("node", self.name)
+
+
+def is_available() -> bool:
+    """Whether IREE's compiler and runtime are installed."""
+    found = (importlib.util.find_spec(f"iree.{m}") for m in ("compiler", "runtime"))
+    return importlib.util.find_spec("iree") is not None and all(found)
+
+
+@functools.cache
+def names() -> tuple[str, ...]:
+    """Node cases with nothing but numeric tensors; training and expanded duplicates left out."""
+    return tuple(
+        name
+        for name in onnx_suite.names("node")
+        if "_expanded" not in name
+        and not name.startswith(("test_adagrad", "test_adam", "test_momentum"))
+        and all(case.is_tensors_only for case in onnx_suite.cases("node", name))
+    )
+
+
+def sample(every: Sequence[str], count: int) -> tuple[str, ...]:
+    """`count` names spread evenly over all of them, the same on every machine."""
+    step = max(len(every) / count, 1.0)
+    return tuple(every[int(i * step)] for i in range(min(count, len(every))))
+
+
+def compile_case(name: str, target: Target, cache: Path = CACHE) -> CompiledCase:
+    """Import and compile one case, or find it in the cache."""
+    folder = cache / _release()
+    source = _imported(name, folder / "source")
+    stem = folder / target.name / f"{name}-{_digest(*target.flags)}"
+    archive, refusal = stem.with_suffix(".vmfb"), stem.with_suffix(".refused")
+    if source.suffix != ".mlir":
+        return CompiledCase(name, None, source.read_text())
+    if refusal.exists():
+        return CompiledCase(name, None, refusal.read_text())
+    if not archive.exists():
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        command = [_program("iree-compile"), *target.flags, str(source)]
+        message = _make(command, archive)
+        if message:
+            _write(refusal, message)
+            return CompiledCase(name, None, message)
+    return CompiledCase(name, archive, "")
+
+
+def compile_cases(
+    every: Sequence[str], target: Target, cache: Path = CACHE, jobs: int = 0
+) -> list[CompiledCase]:
+    """Many at once, in the order of their names."""
+    workers = jobs or len(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(lambda name: compile_case(name, target, cache), every))
+
+
+def run_with_iree(
+    archive: Path, inputs: Sequence[np.ndarray], device: str
+) -> list[np.ndarray]:
+    """What IREE's own runtime computes.  Raises: RuntimeError, ValueError where it fails."""
+    from iree import runtime
+
+    config = runtime.Config(device)
+    module = runtime.VmModule.mmap(config.vm_instance, str(archive))
+    context = runtime.SystemContext(vm_modules=[module], config=config)
+    functions = [n for n in module.function_names if not n.startswith("__")]
+    plain = [n for n in functions if not n.endswith("$async")]
+    results = context.modules[module.name][plain[0]](*inputs)
+    many = results if isinstance(results, tuple | list) else (results,)
+    return [np.array(r.to_host()) if hasattr(r, "to_host") else np.asarray(r) for r in many]
+
+
+# --- making ---------------------------------------------------------------------------------------
+
+
+def _release() -> str:
+    return importlib.metadata.version("iree-base-compiler")
+
+
+def _digest(*words: str) -> str:
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:8]
+
+
+def _program(name: str) -> str:
+    return str(Path(sys.executable).with_name(name))
+
+
+def _imported(name: str, folder: Path) -> Path:
+    """The case as text of the compiler's dialects, or the importer's refusal."""
+    source, refusal = folder / f"{name}.mlir", folder / f"{name}.refused"
+    if refusal.exists():
+        return refusal
+    if not source.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        model = folder / f"{name}.onnx"
+        _write(model, onnx_suite.cases("node", name)[0].model.SerializeToString())
+        message = _make(
+            [sys.executable, "-m", "iree.compiler.tools.import_onnx", str(model)], source
+        )
+        if message:
+            _write(refusal, message)
+            return refusal
+    return source
+
+
+def _make(command: Sequence[str], target: Path) -> str:
+    """Run a command that writes `target`; what it says when it fails."""
+    draft = target.with_name(f"{target.name}.{os.getpid()}.draft")
+    try:
+        done = subprocess.run(
+            [*command, "-o", str(draft)],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_LIMIT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no result after {SECONDS_LIMIT} s"
+    if done.returncode:
+        draft.unlink(missing_ok=True)
+        return done.stderr[-2000:] or f"exit status {done.returncode}"
+    draft.replace(target)
+    return ""
+
+
+def _write(path: Path, data: str | bytes) -> None:
+    draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
+    draft.write_bytes(data.encode() if isinstance(data, str) else data)
+    draft.replace(path)
