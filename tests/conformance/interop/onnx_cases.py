@@ -8,12 +8,7 @@ What it is not: a list of what must pass; a case that IREE itself refuses says s
 from __future__ import annotations
 
 import functools
-import hashlib
-import importlib.metadata
-import importlib.util
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,11 +16,33 @@ from pathlib import Path
 
 import numpy as np
 
+from conformance.interop.toolchain import (
+    ROOT,
+    digest,
+    import_model,
+    is_available,
+    make,
+    program,
+    release,
+    write,
+)
 from fakes import onnx_suite
 
-ROOT = Path(__file__).resolve().parents[3]
+__all__ = [
+    "LLVM_CPU",
+    "VMVX",
+    "VMVX_MICROKERNELS",
+    "CompiledCase",
+    "Target",
+    "compile_case",
+    "compile_cases",
+    "is_available",
+    "names",
+    "run_with_iree",
+    "sample",
+]
+
 CACHE = ROOT / "build" / "iree-onnx-cases"
-SECONDS_LIMIT = 300
 _LOCAL = "--iree-hal-target-device=local"
 
 
@@ -65,12 +82,6 @@ class CompiledCase:
         return onnx_suite.cases("node", self.name)
 
 
-def is_available() -> bool:
-    """Whether IREE's compiler and runtime are installed."""
-    found = (importlib.util.find_spec(f"iree.{m}") for m in ("compiler", "runtime"))
-    return importlib.util.find_spec("iree") is not None and all(found)
-
-
 @functools.cache
 def names() -> tuple[str, ...]:
     """Node cases with nothing but numeric tensors; training and expanded duplicates left out."""
@@ -91,9 +102,9 @@ def sample(every: Sequence[str], count: int) -> tuple[str, ...]:
 
 def compile_case(name: str, target: Target, cache: Path = CACHE) -> CompiledCase:
     """Import and compile one case, or find it in the cache."""
-    folder = cache / _release()
+    folder = cache / release()
     source = _imported(name, folder / "source")
-    stem = folder / target.name / f"{name}-{_digest(*target.flags)}"
+    stem = folder / target.name / f"{name}-{digest(*target.flags)[:8]}"
     archive, refusal = stem.with_suffix(".vmfb"), stem.with_suffix(".refused")
     if source.suffix != ".mlir":
         return CompiledCase(name, None, source.read_text())
@@ -101,10 +112,10 @@ def compile_case(name: str, target: Target, cache: Path = CACHE) -> CompiledCase
         return CompiledCase(name, None, refusal.read_text())
     if not archive.exists():
         stem.parent.mkdir(parents=True, exist_ok=True)
-        command = [_program("iree-compile"), *target.flags, str(source)]
-        message = _make(command, archive)
+        command = [program("iree-compile"), *target.flags, str(source)]
+        message = make(command, archive)
         if message:
-            _write(refusal, message)
+            write(refusal, message)
             return CompiledCase(name, None, message)
     return CompiledCase(name, archive, "")
 
@@ -137,18 +148,6 @@ def run_with_iree(
 # --- making ---------------------------------------------------------------------------------------
 
 
-def _release() -> str:
-    return importlib.metadata.version("iree-base-compiler")
-
-
-def _digest(*words: str) -> str:
-    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:8]
-
-
-def _program(name: str) -> str:
-    return str(Path(sys.executable).with_name(name))
-
-
 def _imported(name: str, folder: Path) -> Path:
     """The case as text of the compiler's dialects, or the importer's refusal."""
     source, refusal = folder / f"{name}.mlir", folder / f"{name}.refused"
@@ -156,38 +155,9 @@ def _imported(name: str, folder: Path) -> Path:
         return refusal
     if not source.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        model = folder / f"{name}.onnx"
-        _write(model, onnx_suite.cases("node", name)[0].model.SerializeToString())
-        message = _make(
-            [sys.executable, "-m", "iree.compiler.tools.import_onnx", str(model)], source
-        )
-        if message:
-            _write(refusal, message)
+        try:
+            write(source, import_model(onnx_suite.cases("node", name)[0].model))
+        except ValueError as error:
+            write(refusal, str(error))
             return refusal
     return source
-
-
-def _make(command: Sequence[str], target: Path) -> str:
-    """Run a command that writes `target`; what it says when it fails."""
-    draft = target.with_name(f"{target.name}.{os.getpid()}.draft")
-    try:
-        done = subprocess.run(
-            [*command, "-o", str(draft)],
-            capture_output=True,
-            text=True,
-            timeout=SECONDS_LIMIT,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"no result after {SECONDS_LIMIT} s"
-    if done.returncode:
-        draft.unlink(missing_ok=True)
-        return done.stderr[-2000:] or f"exit status {done.returncode}"
-    draft.replace(target)
-    return ""
-
-
-def _write(path: Path, data: str | bytes) -> None:
-    draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
-    draft.write_bytes(data.encode() if isinstance(data, str) else data)
-    draft.replace(path)

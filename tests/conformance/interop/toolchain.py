@@ -1,0 +1,242 @@
+"""IREE's own tools, as the interop tests use them: a compiler with a cache, a runtime as judge.
+
+What it is: functions around `iree-compile` and `iree-run-module` of the extra `interop`; what was
+compiled stays in build/iree-modules, keyed by source, flags, release and CPU.
+What it is not: a test, or anything that knows what is compiled (`onnx_cases`, `test_programs`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tilewright.base import dtypes
+from tilewright.base.host import describe
+
+ROOT = Path(__file__).resolve().parents[3]
+CACHE = ROOT / "build" / "iree-modules"
+_LOCAL = "--iree-hal-target-device=local"
+_BACKENDS = "--iree-hal-local-target-device-backends"
+LLVM_CPU = (_LOCAL, f"{_BACKENDS}=llvm-cpu", "--iree-llvmcpu-target-cpu=host")
+VMVX = (_LOCAL, f"{_BACKENDS}=vmvx")
+BACKENDS = {"llvm-cpu": LLVM_CPU, "vmvx": VMVX}
+COMPILE_SECONDS = 3600
+RUN_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Built:
+    """A compiled module; or, if `error` says something, what the compiler refused."""
+
+    path: Path
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a run gave: arrays, numbers, or raw bytes of types that .npy lacks."""
+
+    results: tuple[np.ndarray | bytes | float | int, ...] = ()
+    error: str = ""
+
+
+def is_available() -> bool:
+    """Whether IREE's compiler and runtime are installed."""
+    found = (importlib.util.find_spec(f"iree.{m}") for m in ("compiler", "runtime"))
+    return importlib.util.find_spec("iree") is not None and all(found)
+
+
+needs_iree = pytest.mark.skipif(
+    not is_available(), reason="IREE is not installed (extra 'interop')"
+)
+
+
+def release() -> str:
+    """Of the installed compiler."""
+    return importlib.metadata.version("iree-base-compiler")
+
+
+def program(name: str) -> str:
+    """One of IREE's, in the environment that runs the tests."""
+    return str(Path(sys.executable).with_name(name))
+
+
+def digest(*words: str | bytes) -> str:
+    """A name for files that depend on `words`."""
+    data = b"\0".join(w.encode() if isinstance(w, str) else w for w in words)
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+# --- making -----------------------------------------------------------------------------------------
+
+
+def make(command: Sequence[str], target: Path, seconds_limit: int = 300) -> str:
+    """Run a command that writes `target` where `-o` says; what it says when it fails."""
+    draft = target.with_name(f"{target.name}.{os.getpid()}.{threading.get_ident()}.draft")
+    try:
+        done = subprocess.run(
+            [*command, "-o", str(draft)],
+            capture_output=True,
+            text=True,
+            timeout=seconds_limit,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no result after {seconds_limit} s"
+    if done.returncode:
+        draft.unlink(missing_ok=True)
+        return done.stderr[-2000:] or f"exit status {done.returncode}"
+    draft.replace(target)
+    return ""
+
+
+def write(path: Path, data: str | bytes) -> None:
+    """Whole or not at all, whoever else does the same."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.draft")
+    draft.write_bytes(data.encode() if isinstance(data, str) else data)
+    draft.replace(path)
+
+
+def import_model(model: onnx.ModelProto) -> str:
+    """An ONNX model as text of the compiler's dialects, as `iree-import-onnx` does it.
+
+    Raises: ValueError with what the importer says.
+    """
+    from iree.compiler.extras import onnx_importer
+    from iree.compiler.ir import Context
+
+    try:
+        onnx.checker.check_model(model)
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        with Context() as context, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of models that keep custom domains
+            info = onnx_importer.ModelInfo(inferred)
+            module = info.create_module(context=context).operation
+            onnx_importer.NodeImporter.define_function(info.main_graph, module).import_all()
+            module.verify()
+            return module.get_asm(assume_verified=True)
+    except Exception as error:  # the importer's own kinds, MLIR's, ONNX's
+        raise ValueError(f"{type(error).__name__}: {error}"[:2000]) from error
+
+
+def compile_text(text: str, flags: Sequence[str]) -> Built:
+    """Compile MLIR text, unless that was done before."""
+    return _compile(digest(text), flags, lambda: text)
+
+
+def compile_model(path: Path, flags: Sequence[str]) -> Built:
+    """Import and compile an ONNX file, unless that was done before."""
+    key = digest(path.read_bytes())
+    return _compile(key, flags, lambda: import_model(onnx.load(path)))
+
+
+def _compile(key: str, flags: Sequence[str], read: Callable[[], str]) -> Built:
+    folder = CACHE / release()
+    stem = f"{key}-{digest(describe().cpu, *flags)}"
+    module, refusal = folder / f"{stem}.vmfb", folder / f"{stem}.refused"
+    if module.exists():
+        return Built(module)
+    if refusal.exists():
+        return Built(module, refusal.read_text(encoding="utf-8"))
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        source = Path(scratch, "source.mlir")
+        try:
+            source.write_text(read(), encoding="utf-8")
+            command = [program("iree-compile"), *flags, str(source)]
+            error = make(command, module, COMPILE_SECONDS)
+        except ValueError as refused:
+            error = str(refused)
+    if error:
+        write(refusal, error)
+    return Built(module, error)
+
+
+# --- running ----------------------------------------------------------------------------------------
+
+
+def run_module(
+    module: Path,
+    inputs: Sequence[object],
+    banks: Sequence[str],
+    folder: Path,
+    *,
+    function: str = "",
+    device: str = "local-sync",
+    flags: Sequence[str] = (),
+) -> Answer:
+    """Run a function under `iree-run-module`.
+
+    Args:
+        module: the archive.
+        inputs: arrays and numbers.
+        banks: of each result: `ref`, or a number's type.
+        folder: for the files that go in and come out.
+        function: its name; not needed where there is one alone.
+        device: URI of IREE's device.
+        flags: further ones.
+    """
+    command = [program("iree-run-module"), f"--module={module}", f"--device={device}"]
+    command += [f"--function={function}"] if function else []
+    command += [f"--input={_input(v, i, folder)}" for i, v in enumerate(inputs)]
+    command += flags
+    for suffix in ("npy", "bin"):  # numpy has no file form for bf16 and the like
+        files = [folder / f"output{i}.{suffix}" for i in range(len(banks))]
+        outputs = [
+            f"--output=@{path}" if bank == "ref" else "--output=-"
+            for path, bank in zip(files, banks, strict=True)
+        ]
+        done = subprocess.run(
+            [*command, *outputs], capture_output=True, timeout=RUN_SECONDS, check=False
+        )
+        said = done.stderr.decode(errors="replace").strip()
+        if done.returncode == 0:
+            printed = iter(re.findall(r"^\w+=(\S+)$", done.stdout.decode(), re.MULTILINE))
+            return Answer(
+                tuple(
+                    _output(path) if bank == "ref" else _number(bank, next(printed))
+                    for path, bank in zip(files, banks, strict=True)
+                )
+            )
+        if "numpy" not in said:
+            break
+    return Answer(error=said.replace("\n", " ")[-300:] or f"exit code {done.returncode}")
+
+
+def _input(value: object, index: int, folder: Path) -> str:
+    if not isinstance(value, np.ndarray):
+        return str(value)
+    path = folder / f"input{index}.bin"
+    path.write_bytes(value.tobytes())
+    dims = "".join(f"{extent}x" for extent in value.shape)
+    return f"{dims}{_type_name(value)}=@{path}"
+
+
+def _type_name(array: np.ndarray) -> str:
+    if array.dtype == np.bool_:
+        return "i1"
+    name = dtypes.from_numpy(array.dtype).name
+    return {"c64": "complex<f32>", "c128": "complex<f64>"}.get(name, name.replace("u", "i"))
+
+
+def _output(path: Path) -> np.ndarray | bytes:
+    return np.load(path) if path.suffix == ".npy" else path.read_bytes()
+
+
+def _number(bank: str, text: str) -> float | int:
+    return float(text) if bank.startswith("f") else int(text)
