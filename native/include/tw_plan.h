@@ -96,7 +96,7 @@ void* tw_frame_slot_base(const tw_frame_t* frame, uint32_t slot);
 typedef struct tw_run_options_t {
   tw_pool_t* pool;                                    // NULL: the caller works alone
   int (*host_call)(void* context, uint32_t command);  // non-zero stops with TW_STATUS_HOST_FAILED
-  int (*poll)(void* context);  // called between commands about every 50 ms; non-zero: TW_STATUS_INTERRUPTED
+  int (*poll)(void* context);  // called between workgroups about every 50 ms; non-zero: TW_STATUS_INTERRUPTED
   void* context;
   uint64_t* command_ns;        // NULL, or one entry per command; then commands run one at a time
 } tw_run_options_t;

@@ -41,7 +41,11 @@ uint32_t tw_pool_thread_count(const tw_pool_t* pool);
 tw_seat_t* tw_pool_enter(tw_pool_t* pool);
 void tw_pool_leave(tw_seat_t* seat);
 
+// Has `watch` called on the caller's thread, every 50 ms or so, while it waits for units that others took.
+void tw_seat_watch(tw_seat_t* seat, void (*watch)(void* context), void* context);
+
 // Runs all units and returns when every one of them is done. `scratch` is the caller's.
-void tw_pool_run(tw_seat_t* seat, uint64_t unit_count, tw_work_t work, void* context, tw_scratch_t* scratch);
+// TW_STATUS_FORKED: `work` or the watch forked, and this is the child: the workers' units are lost.
+tw_status_t tw_pool_run(tw_seat_t* seat, uint64_t unit_count, tw_work_t work, void* context, tw_scratch_t* scratch);
 
 #endif  // TW_POOL_H_

@@ -15,6 +15,7 @@ typedef enum tw_status_t {
   TW_STATUS_KERNEL_FAILED,  // a kernel returned non-zero
   TW_STATUS_HOST_FAILED,    // a host call reported failure
   TW_STATUS_INTERRUPTED,    // the poll callback asked to stop
+  TW_STATUS_FORKED,         // this is a forked child, and the parent's threads had taken part of the work
 } tw_status_t;
 
 // Where a fallible function explains itself. Left untouched on success.

@@ -20,7 +20,7 @@
 #include "wait.h"
 
 enum { SEAT_COUNT = 8, CACHE_LINE = 64, SPIN_LIMIT_US = 200, UNUSED_OWNER = 0 };
-enum { SPREAD_INTERVAL_NS = 20 * 1000 * 1000 };
+enum { SPREAD_INTERVAL_NS = 20 * 1000 * 1000, WATCH_INTERVAL_NS = 50 * 1000 * 1000 };
 
 // Units first <= i < last of one thread, as first << 32 | last.
 typedef struct lane_t {
@@ -43,6 +43,11 @@ struct tw_seat_t {
   _Alignas(CACHE_LINE) atomic_uintptr_t owner;
   tw_pool_t* pool;
   lane_t* lanes;  // one per thread of the pool
+  // For the caller's thread alone.
+  void (*watch)(void* context);
+  void* watch_context;
+  int running;  // between publishing a job and its end
+  int lost;     // forked in between: what the workers took never ends
 };
 
 typedef struct worker_t {
@@ -266,9 +271,14 @@ static void fork_child(void) {
     atomic_store(&pool->home_cpu, -1);
     for (int i = 0; i < SEAT_COUNT; ++i) {
       tw_seat_t* seat = &pool->seats[i];
-      if (atomic_load(&seat->owner) == self) continue;
+      const int own = atomic_load(&seat->owner) == self;
+      if (own && !seat->running) continue;
       for (uint32_t lane = 0; lane < pool->thread_count; ++lane) atomic_store(&seat->lanes[lane].range, 0);
-      atomic_store(&seat->owner, UNUSED_OWNER);
+      if (own) {
+        seat->lost = 1;
+      } else {
+        atomic_store(&seat->owner, UNUSED_OWNER);
+      }
     }
   }
   fork_parent();
@@ -375,6 +385,9 @@ tw_seat_t* tw_pool_enter(tw_pool_t* pool) {
     while (limit <= i && !atomic_compare_exchange_weak(&pool->seat_limit, &limit, i + 1)) {
     }
     if (i == 0) pool_spread(pool);  // later seats are for callers beside the first one
+    seat->watch = NULL;
+    seat->running = 0;
+    seat->lost = 0;
     return seat;
   }
   return NULL;
@@ -384,15 +397,24 @@ void tw_pool_leave(tw_seat_t* seat) {
   if (seat != NULL) atomic_store_explicit(&seat->owner, UNUSED_OWNER, memory_order_release);
 }
 
-// Waits for steps that other threads have taken: briefly awake, then asleep.
+void tw_seat_watch(tw_seat_t* seat, void (*watch)(void* context), void* context) {
+  if (seat == NULL) return;
+  seat->watch = watch;
+  seat->watch_context = context;
+}
+
+// Waits for steps that other threads have taken: briefly awake, then asleep, with a look around now and then.
 static void seat_join(tw_seat_t* seat) {
   tw_spin_t spin = tw_spin_begin(seat->pool->spin_us);
-  while (atomic_load_explicit(&seat->done, memory_order_acquire) != seat->step_count) {
+  while (atomic_load_explicit(&seat->done, memory_order_acquire) != seat->step_count && !seat->lost) {
     if (tw_spin_continue(&spin)) continue;
     const uint32_t seen = atomic_load(&seat->finish_count);
     atomic_store(&seat->caller_sleeps, 1);
-    if (atomic_load(&seat->done) != seat->step_count) tw_word_wait(&seat->finish_count, seen);
+    if (atomic_load(&seat->done) != seat->step_count) {
+      tw_word_wait_for(&seat->finish_count, seen, WATCH_INTERVAL_NS);
+    }
     atomic_store(&seat->caller_sleeps, 0);
+    if (seat->watch != NULL) seat->watch(seat->watch_context);
   }
 }
 
@@ -416,12 +438,13 @@ static void seat_publish(tw_seat_t* seat, uint64_t unit_count, tw_work_t work, v
   atomic_fetch_add(&seat->sequence, 1);
 }
 
-void tw_pool_run(tw_seat_t* seat, uint64_t unit_count, tw_work_t work, void* context, tw_scratch_t* scratch) {
+tw_status_t tw_pool_run(tw_seat_t* seat, uint64_t unit_count, tw_work_t work, void* context, tw_scratch_t* scratch) {
   if (seat == NULL || unit_count <= 1) {
     if (unit_count != 0) work(context, 0, scratch, 0, unit_count);
-    return;
+    return TW_STATUS_OK;
   }
   tw_pool_t* pool = seat->pool;
+  seat->running = 1;
   seat_publish(seat, unit_count, work, context);
   const unsigned sleepers = atomic_load(&pool->sleeper_count);
   if (sleepers != 0) {
@@ -431,4 +454,8 @@ void tw_pool_run(tw_seat_t* seat, uint64_t unit_count, tw_work_t work, void* con
   }
   const uint64_t steps = seat_work(seat, 0, scratch);
   if (atomic_fetch_add(&seat->done, steps) + steps != seat->step_count) seat_join(seat);
+  seat->running = 0;
+  const int lost = seat->lost;
+  seat->lost = 0;
+  return lost ? TW_STATUS_FORKED : TW_STATUS_OK;
 }

@@ -5,13 +5,23 @@
 #include "plan_internal.h"
 #include "wait.h"
 
-enum { POLL_INTERVAL_NS = 50 * 1000 * 1000 };
+enum { POLL_INTERVAL_NS = 50 * 1000 * 1000, LOOK_STRIDE_LIMIT = 64 };
+
+// One run in flight. Only the calling thread writes here.
+typedef struct run_t {
+  tw_frame_t* frame;
+  const tw_run_options_t* options;
+  tw_seat_t* seat;
+  uint64_t next_poll_ns;
+  int interrupted;
+} run_t;
 
 struct tw_frame_t {
   const tw_plan_t* plan;
   tw_dispatch_state_t* states;  // one per command
   void** pointers;              // one per binding
   void** slot_bases;            // what the pointers were patched for
+  run_t* run;                   // the one in flight
   tw_scratch_t scratch;         // of the calling thread
   uint8_t max_concurrency;      // what the states were patched for
   _Atomic uint64_t failure;     // 0, or (command + 1) << 32 | code
@@ -89,6 +99,46 @@ static void set_max_concurrency(tw_frame_t* frame, uint32_t thread_count) {
   for (uint32_t i = 0; i < frame->plan->command_count; ++i) frame->states[i].max_concurrency = value;
 }
 
+// ---- polling ----------------------------------------------------------------------------------------
+
+// Asks the caller, now and then, whether to go on; once it said no, the answer stays.
+static void poll_sometimes(run_t* run, uint64_t now_ns) {
+  if (run->options->poll == NULL || run->interrupted || now_ns < run->next_poll_ns) return;
+  const int first = run->next_poll_ns == 0;
+  run->next_poll_ns = now_ns + POLL_INTERVAL_NS;
+  if (!first) run->interrupted = run->options->poll(run->options->context) != 0;
+}
+
+static void report_failure(tw_frame_t* frame, uint32_t command, int code);
+
+// What keeps looks at the clock rare: every unit while they are slow, every 64th when they are fast.
+typedef struct look_t {
+  uint64_t last_ns;
+  uint32_t stride;
+  uint32_t left;
+} look_t;
+
+static void look_around(tw_frame_t* frame, uint32_t ordinal, look_t* look) {
+  if (--look->left != 0) return;
+  const uint64_t now_ns = tw_clock_coarse_ns();
+  if (now_ns != look->last_ns) {
+    look->stride = 1;
+  } else if (look->stride < LOOK_STRIDE_LIMIT) {
+    look->stride *= 2;
+  }
+  look->left = look->stride;
+  look->last_ns = now_ns;
+  poll_sometimes(frame->run, now_ns);
+  if (frame->run->interrupted) report_failure(frame, ordinal, 0);  // so that the workers stop, too
+}
+
+// While the caller waits for the workers' last units.
+static void watch_run(void* context) {
+  run_t* run = context;
+  poll_sometimes(run, tw_clock_coarse_ns());
+  if (run->interrupted) report_failure(run->frame, 0, 0);
+}
+
 // ---- units ------------------------------------------------------------------------------------------
 
 // The first failure wins; the rest of the run is skipped.
@@ -117,12 +167,12 @@ static void run_workgroups(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_
     workgroup.workgroup_id_y = (uint32_t)(begin / count_x % count_y);
     workgroup.workgroup_id_z = (uint16_t)(begin / count_x / count_y);
   }
+  look_t look = {.stride = 1, .left = 1};
   for (uint64_t unit = begin; unit < end; ++unit) {
     const int code = kernel(environment, state, &workgroup);
-    if (code != 0) {
-      report_failure(frame, ordinal, code);
-      return;
-    }
+    if (code != 0) report_failure(frame, ordinal, code);
+    if (worker_index == 0) look_around(frame, ordinal, &look);
+    if (atomic_load_explicit(&frame->failure, memory_order_relaxed) != 0) return;
     if (++workgroup.workgroup_id_x < count_x) continue;
     workgroup.workgroup_id_x = 0;
     if (++workgroup.workgroup_id_y < count_y) continue;
@@ -197,12 +247,13 @@ static void work_on_batch(void* context, uint32_t worker_index, tw_scratch_t* sc
   }
 }
 
-typedef struct run_t {
-  tw_frame_t* frame;
-  const tw_run_options_t* options;
-  tw_seat_t* seat;
-  uint64_t next_poll_ns;
-} run_t;
+// How a job ended.
+static tw_status_t job_status(const run_t* run, tw_status_t status) {
+  if (run->interrupted) return TW_STATUS_INTERRUPTED;
+  if (status != TW_STATUS_OK) return status;
+  const uint64_t failure = atomic_load_explicit(&run->frame->failure, memory_order_relaxed);
+  return failure == 0 ? TW_STATUS_OK : TW_STATUS_KERNEL_FAILED;
+}
 
 static tw_status_t run_batch(run_t* run, const tw_batch_t* batch) {
   tw_frame_t* frame = run->frame;
@@ -212,25 +263,18 @@ static tw_status_t run_batch(run_t* run, const tw_batch_t* batch) {
     return failed ? TW_STATUS_HOST_FAILED : TW_STATUS_OK;
   }
   batch_job_t job = {.frame = frame, .first = batch->first};
-  tw_pool_run(run->seat, batch->unit_count, work_on_batch, &job, &frame->scratch);
-  const uint64_t failure = atomic_load_explicit(&frame->failure, memory_order_relaxed);
-  return failure == 0 ? TW_STATUS_OK : TW_STATUS_KERNEL_FAILED;
+  return job_status(run, tw_pool_run(run->seat, batch->unit_count, work_on_batch, &job, &frame->scratch));
 }
 
-static tw_status_t poll_sometimes(run_t* run) {
-  if (run->options->poll == NULL) return TW_STATUS_OK;
-  const uint64_t now = tw_clock_coarse_ns();
-  if (now < run->next_poll_ns) return TW_STATUS_OK;
-  const int first = run->next_poll_ns == 0;
-  run->next_poll_ns = now + POLL_INTERVAL_NS;
-  if (first || run->options->poll(run->options->context) == 0) return TW_STATUS_OK;
-  return TW_STATUS_INTERRUPTED;
+static tw_status_t poll_between_commands(run_t* run) {
+  poll_sometimes(run, tw_clock_coarse_ns());
+  return run->interrupted ? TW_STATUS_INTERRUPTED : TW_STATUS_OK;
 }
 
 static tw_status_t run_batches(run_t* run) {
   const tw_plan_t* plan = run->frame->plan;
   for (uint32_t i = 0; i < plan->batch_count; ++i) {
-    tw_status_t status = poll_sometimes(run);
+    tw_status_t status = poll_between_commands(run);
     if (status == TW_STATUS_OK) status = run_batch(run, &plan->batches[i]);
     if (status != TW_STATUS_OK) return status;
   }
@@ -256,14 +300,13 @@ static tw_status_t run_command(run_t* run, uint32_t ordinal) {
     return run_batch(run, &(tw_batch_t){.first = ordinal, .end = ordinal + 1});
   }
   batch_job_t job = {.frame = run->frame, .first = ordinal};
-  tw_pool_run(run->seat, tw_plan_unit_count(plan, command), work_on_command, &job, &run->frame->scratch);
-  const uint64_t failure = atomic_load_explicit(&run->frame->failure, memory_order_relaxed);
-  return failure == 0 ? TW_STATUS_OK : TW_STATUS_KERNEL_FAILED;
+  const uint64_t unit_count = tw_plan_unit_count(plan, command);
+  return job_status(run, tw_pool_run(run->seat, unit_count, work_on_command, &job, &run->frame->scratch));
 }
 
 static tw_status_t run_timed(run_t* run) {
   for (uint32_t i = 0; i < run->frame->plan->command_count; ++i) {
-    tw_status_t status = poll_sometimes(run);
+    tw_status_t status = poll_between_commands(run);
     const uint64_t begin = tw_clock_ns();
     if (status == TW_STATUS_OK) status = run_command(run, i);
     if (status != TW_STATUS_OK) return status;
@@ -276,9 +319,12 @@ tw_status_t tw_frame_run(tw_frame_t* frame, const tw_run_options_t* options, tw_
   run_t run = {.frame = frame, .options = options};
   atomic_store_explicit(&frame->failure, 0, memory_order_relaxed);
   set_max_concurrency(frame, options->pool == NULL ? 1 : tw_pool_thread_count(options->pool));
+  frame->run = &run;
   if (options->pool != NULL) run.seat = tw_pool_enter(options->pool);
+  tw_seat_watch(run.seat, watch_run, &run);
   const tw_status_t status = options->command_ns == NULL ? run_batches(&run) : run_timed(&run);
   tw_pool_leave(run.seat);
+  frame->run = NULL;
   if (status == TW_STATUS_KERNEL_FAILED) {
     const uint64_t failure = atomic_load(&frame->failure);
     out_failure->command = (uint32_t)(failure >> 32) - 1;

@@ -14,6 +14,11 @@ void tw_word_wait(tw_word_t* word, uint32_t expected) {
   syscall(SYS_futex, (uint32_t*)word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
 }
 
+void tw_word_wait_for(tw_word_t* word, uint32_t expected, uint32_t limit_ns) {
+  const struct timespec limit = {.tv_nsec = (long)limit_ns};
+  syscall(SYS_futex, (uint32_t*)word, FUTEX_WAIT_PRIVATE, expected, &limit, NULL, 0);
+}
+
 void tw_word_wake(tw_word_t* word, uint32_t count) {
   const uint32_t limit = count > INT_MAX ? INT_MAX : count;
   syscall(SYS_futex, (uint32_t*)word, FUTEX_WAKE_PRIVATE, limit, NULL, NULL, 0);
@@ -33,6 +38,17 @@ static pthread_cond_t wait_changed = PTHREAD_COND_INITIALIZER;
 void tw_word_wait(tw_word_t* word, uint32_t expected) {
   pthread_mutex_lock(&wait_lock);
   if (atomic_load(word) == expected) pthread_cond_wait(&wait_changed, &wait_lock);
+  pthread_mutex_unlock(&wait_lock);
+}
+
+void tw_word_wait_for(tw_word_t* word, uint32_t expected, uint32_t limit_ns) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += (long)limit_ns;
+  until.tv_sec += until.tv_nsec / 1000000000;
+  until.tv_nsec %= 1000000000;
+  pthread_mutex_lock(&wait_lock);
+  if (atomic_load(word) == expected) pthread_cond_timedwait(&wait_changed, &wait_lock, &until);
   pthread_mutex_unlock(&wait_lock);
 }
 

@@ -13,6 +13,9 @@ typedef _Atomic uint32_t tw_word_t;
 // Returns when the word differs from `expected`, or for no reason at all.
 void tw_word_wait(tw_word_t* word, uint32_t expected);
 
+// The same, for at most about `limit_ns`, which is less than a second.
+void tw_word_wait_for(tw_word_t* word, uint32_t expected, uint32_t limit_ns);
+
 // Wakes up to `count` waiters. The word must have been changed before.
 void tw_word_wake(tw_word_t* word, uint32_t count);
 

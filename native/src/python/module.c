@@ -33,6 +33,9 @@ void tw_status_raise(tw_status_t status, const char* text) {
     case TW_STATUS_SYSTEM:
       PyErr_SetFromErrno(PyExc_OSError);
       return;
+    case TW_STATUS_FORKED:
+      PyErr_SetString(PyExc_RuntimeError, "the run was cut by a fork; it goes on in the parent only");
+      return;
     case TW_STATUS_KERNEL_FAILED:
       PyErr_SetString(PyExc_RuntimeError, text);
       return;

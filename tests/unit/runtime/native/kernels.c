@@ -3,6 +3,10 @@
 #include <stddef.h>
 #include <string.h>
 #include <time.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "tw_executable.h"
 
@@ -72,3 +76,11 @@ KERNEL(linger) {
   nanosleep(&duration, NULL);
   return 0;
 }
+
+#if defined(__linux__)
+// Takes constant 0 milliseconds on every thread but the one with the id of constant 1.
+KERNEL(linger_elsewhere) {
+  if ((uint32_t)syscall(SYS_gettid) == dispatch->constants[1]) return 0;
+  return linger(environment, dispatch, group);
+}
+#endif

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import threading
+import sys
 import time
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -350,6 +351,100 @@ small.run(None, [])
     process.send_signal(signal.SIGINT)
     assert finish(process) == "interrupted\n"
     assert time.perf_counter() - begin < 5  # 20 seconds if it ran to its end
+
+
+@pytest.mark.parametrize(
+    ("module", "pool"),
+    [("native", "None"), ("native", "native.Pool(2)"), ("fallback", "None")],
+)
+def test_ctrl_c_ends_a_run_inside_one_long_dispatch(
+    run_script: Start, module: str, pool: str
+) -> None:
+    if module == "native" and not native.IS_NATIVE:
+        pytest.skip("the C core is not built")
+    script = f"""
+builder = native.PlanBuilder()
+builder.dispatch(address("linger"), [], (10_000, 1, 1), constants=[10])
+plan = builder.build({module}.Plan)
+small = native.PlanBuilder()
+slot = small.slot(4000, True)
+small.dispatch(address("mark"), [(slot, 0, 4000)], (1000, 1, 1))
+small = small.build({module}.Plan)
+pool, cells = {pool}, np.zeros(1000, np.uint32)
+small.run(pool, [cells])
+for _ in range(2):
+    print("running", flush=True)
+    try:
+        plan.run(pool, [])
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    else:
+        print("finished")
+    small.run(pool, [cells])
+assert (cells == 3).all(), cells
+"""
+    process = run_script(script)
+    assert process.stdout is not None
+    for _ in range(2):
+        assert process.stdout.readline() == "running\n"
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+    finish(process)
+
+
+def test_ctrl_c_is_noticed_while_the_workers_have_the_rest(run_script: Start) -> None:
+    if not native.IS_NATIVE or sys.platform != "linux":
+        pytest.skip("needs the C core, and a thread id that kernels can ask for")
+    # Only the units of workers take long: the caller has nothing left to do but wait.
+    script = """
+import threading
+caller = threading.get_native_id()
+builder = native.PlanBuilder()
+builder.dispatch(address("linger_elsewhere"), [], (40_000, 1, 1), constants=[20, caller])
+print("running", flush=True)
+try:
+    builder.build().run(native.Pool(2), [])
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+    process = run_script(script)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "running\n"
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "interrupted\n"
+    finish(process)
+
+
+def test_a_signal_handler_that_forks_inside_a_dispatch_cuts_the_child_only(
+    run_script: Start,
+) -> None:
+    if not native.IS_NATIVE:
+        pytest.skip("the C core is not built")
+    script = """
+children = []
+signal.signal(signal.SIGALRM, lambda *_: children.append(os.fork()))
+builder = native.PlanBuilder()
+slot = builder.slot(800, True)
+builder.dispatch(address("linger"), [(slot, 0, 800)], (100, 1, 1), constants=[5])
+builder.dispatch(address("mark"), [(slot, 0, 800)], (200, 1, 1))
+plan, pool, cells = builder.build(), native.Pool(3), np.zeros(200, np.uint32)
+signal.setitimer(signal.ITIMER_REAL, 0.08)
+try:
+    plan.run(pool, [cells])
+    cut = False
+except RuntimeError as error:
+    cut = "cut by a fork" in str(error)
+assert len(children) == 1
+if children[0] == 0:
+    assert cut and (cells == 0).all()
+    plan.run(pool, [cells])
+    os._exit(0 if (cells == 1).all() else 1)
+assert not cut and (cells == 1).all(), cells
+assert os.waitpid(children[0], 0)[1] == 0
+"""
+    finish(run_script(script))
 
 
 def test_a_crowd_on_few_cores_finishes(run_script: Start) -> None:
