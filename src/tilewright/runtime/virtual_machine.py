@@ -203,7 +203,8 @@ class VmFunction:
         self._is_async: bool = function.attributes.get(_MODEL, "") == _COARSE_FENCES
         banks = function.convention.arguments
         self._banks: tuple[Any, ...] = banks[:-2] if self._is_async else banks
-        self._results: int = len(function.convention.results)
+        self.result_banks: tuple[str, ...] = tuple(function.convention.results)
+        self._results: int = len(self.result_banks)
         inputs, outputs = parse_declaration(self.declaration)
         self.inputs: tuple[TensorSpec, ...] = inputs
         self.outputs: tuple[TensorSpec, ...] = outputs

@@ -1,0 +1,97 @@
+"""One module, the same inputs, two runtimes: are the results the same bits?
+
+What it is: `compare`, which the interop tests call, and the outcome that they record.
+What it is not: a judge of numbers; whether IREE computed the right ones is its own affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from conformance.interop.toolchain import Answer, run_module
+from tilewright.runtime.virtual_machine import VirtualMachine
+
+OURS = ("local-sync", "local-task://?threads=2")
+Outcome = Literal["equal", "refused", "not run by IREE", "different", "failed here"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came out of one comparison; `detail` says why it is not `equal`."""
+
+    outcome: Outcome
+    detail: str = ""
+
+
+def compare(
+    archive: Path,
+    inputs: Sequence[object],
+    folder: Path,
+    *,
+    function: str | None = None,
+    devices: Sequence[str] = OURS,
+    flags: Sequence[str] = (),
+) -> Verdict:
+    """Run a function under IREE, then here on each device.
+
+    Args:
+        archive: the module.
+        inputs: arrays and numbers.
+        folder: for the files that go to IREE and back.
+        function: its name; None for the only one.
+        devices: ours.
+        flags: further ones for `iree-run-module`.
+    """
+    opened = VirtualMachine.from_file(archive, "local-sync").function(function)
+    theirs = run_module(
+        archive,
+        inputs,
+        opened.result_banks,
+        folder,
+        function=opened.name.partition(".")[2],
+        flags=flags,
+    )
+    if theirs.error:
+        return Verdict("not run by IREE", theirs.error)
+    for device in devices:
+        try:
+            ours = VirtualMachine.from_file(archive, device).function(function)(*inputs)
+        except Exception as error:  # whatever it is, it is a finding
+            return Verdict("failed here", f"{device}: {type(error).__name__}: {error}")
+        difference = first_difference(ours, theirs)
+        if difference:
+            return Verdict("different", f"{device}: {difference}")
+    return Verdict("equal")
+
+
+def first_difference(ours: Sequence[object], theirs: Answer) -> str:
+    """Where the results differ in type, shape or bits; nothing where they do not."""
+    if len(ours) != len(theirs.results):
+        return f"{len(ours)} results, IREE has {len(theirs.results)}"
+    for index, (mine, other) in enumerate(zip(ours, theirs.results, strict=True)):
+        difference = _difference(mine, other)
+        if difference:
+            return f"result {index}: {difference}"
+    return ""
+
+
+def _difference(mine: object, other: object) -> str:
+    if not isinstance(mine, np.ndarray):
+        return "" if mine == other else f"{mine!r}, IREE has {other!r}"
+    if isinstance(other, np.ndarray):
+        if (mine.dtype, mine.shape) != (other.dtype, other.shape):
+            return f"{mine.dtype}{mine.shape}, IREE has {other.dtype}{other.shape}"
+        other = other.tobytes()
+    if mine.tobytes() == other:
+        return ""
+    assert isinstance(other, bytes)
+    if mine.nbytes != len(other):
+        return f"{mine.nbytes} bytes, IREE has {len(other)}"
+    pairs = zip(mine.tobytes(), other, strict=True)
+    count = sum(a != b for a, b in pairs)
+    return f"{count} of {mine.nbytes} bytes differ"
