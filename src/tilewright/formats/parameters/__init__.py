@@ -1,0 +1,26 @@
+"""Parameter files: names to bytes, kept outside of the program that uses them.
+
+`read_parameters` tells .irpa, .safetensors and .gguf apart by their content and gives an index of
+entries; the bytes stay where they are, usually a mapped file.  `write_archive` makes .irpa files.
+Not here: scopes and who may read them (`runtime.modules.io_parameters`).
+"""
+
+from __future__ import annotations
+
+from tilewright.formats.parameters.entries import (
+    Entry,
+    ParameterIndex,
+    SplatEntry,
+    StoredEntry,
+)
+from tilewright.formats.parameters.irpa import write_archive
+from tilewright.formats.parameters.read import read_parameters
+
+__all__ = [
+    "Entry",
+    "ParameterIndex",
+    "SplatEntry",
+    "StoredEntry",
+    "read_parameters",
+    "write_archive",
+]
