@@ -30,7 +30,7 @@ from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.modules.hal import create_hal_module, register_hal_types
 from tilewright.runtime.modules.tilewright import HostFunction, create_tilewright_module
-from tilewright.runtime.vm.bytecode_module import BytecodeModule
+from tilewright.runtime.vm.bytecode_module import BytecodeModule, Engine
 from tilewright.runtime.vm.context import Context
 from tilewright.runtime.vm.frame import Tracer
 from tilewright.runtime.vm.integers import wrap_i32, wrap_i64
@@ -58,6 +58,8 @@ class VirtualMachine:
         host_function: runs ops that have no kernel (see `tilewright.load`).
         modules: native modules to offer beside `hal` and `tilewright`.
         tracer: hears of `trace` and `print` instructions.
+        engine: `translate` (the default) turns each function into a Python function when it is
+            first called; `interpret` runs instruction by instruction.
 
     Thread-safety: calls from several threads are independent as long as the modules' functions do
     not write globals.
@@ -71,6 +73,7 @@ class VirtualMachine:
         host_function: HostFunction | None = None,
         modules: Sequence[Module] = (),
         tracer: Tracer | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self.device: Device = (
             registry.create_device(device, threads=threads)
@@ -85,6 +88,7 @@ class VirtualMachine:
         for module in modules:
             self.context.register(module)
         self._tracer: Tracer | None = tracer
+        self._engine: Engine | None = engine
         self._loaded: list[BytecodeModule] = []
 
     @staticmethod
@@ -94,12 +98,15 @@ class VirtualMachine:
         *,
         threads: int | None = None,
         host_function: HostFunction | None = None,
+        engine: Engine | None = None,
     ) -> VirtualMachine:
         """A machine with one archive loaded; its constants stay in the file, mapped read-only.
 
         Raises: ArchiveError, DeviceError.
         """
-        machine = VirtualMachine(device, threads=threads, host_function=host_function)
+        machine = VirtualMachine(
+            device, threads=threads, host_function=host_function, engine=engine
+        )
         try:
             data = native.map_file(str(path))
         except OSError as error:
@@ -123,7 +130,11 @@ class VirtualMachine:
     ) -> BytecodeModule:
         """The same for a module that was read already."""
         module = BytecodeModule(
-            definition, self.instance, location=location, tracer=self._tracer
+            definition,
+            self.instance,
+            location=location,
+            tracer=self._tracer,
+            engine=self._engine,
         )
         self.context.register(module)
         self._loaded.append(module)

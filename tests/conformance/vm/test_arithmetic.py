@@ -29,9 +29,9 @@ LIBRARY = (
 ULPS = 2
 
 
-@pytest.fixture(scope="module")
-def lookup() -> Callable[[str], Callable[..., int]]:
-    module = BytecodeModule(arithmetic_module(), Instance())
+@pytest.fixture(scope="module", params=["translate", "interpret"])
+def lookup(request: pytest.FixtureRequest) -> Callable[[str], Callable[..., int]]:
+    module = BytecodeModule(arithmetic_module(), Instance(), engine=request.param)
     context = Context([module])
     return lambda name: context.lookup(f"arithmetic.{name}")
 

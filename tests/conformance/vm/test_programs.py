@@ -11,7 +11,7 @@ from fakes.vm_modules import arithmetic_module
 from fakes.vm_programs import OURS_ALONE, PROGRAMS, program_module
 from tilewright.formats.bytecode.isa import OPCODES
 from tilewright.formats.vmfb import ModuleDef, decode_module
-from tilewright.runtime.vm.bytecode_module import BytecodeModule
+from tilewright.runtime.vm.bytecode_module import BytecodeModule, Engine
 from tilewright.runtime.vm.context import Context
 from tilewright.runtime.vm.ref import Instance
 
@@ -26,9 +26,10 @@ ELSEWHERE = {
 }
 
 
-@pytest.fixture(scope="module")
-def context() -> Context:
-    return Context([BytecodeModule(program_module(), Instance())])
+@pytest.fixture(scope="module", params=["translate", "interpret"])
+def context(request: pytest.FixtureRequest) -> Context:
+    module = BytecodeModule(program_module(), Instance(), engine=request.param)
+    return Context([module])
 
 
 def test_every_program_was_recorded() -> None:
@@ -48,11 +49,13 @@ def test_breaks_go_on_without_a_debugger(context: Context) -> None:
     assert context.lookup("programs.break")() == 6
 
 
-def test_traces_reach_the_tracer() -> None:
+@pytest.mark.parametrize("engine", ["translate", "interpret"])
+def test_traces_reach_the_tracer(engine: Engine) -> None:
     heard: list[tuple[str, list[object]]] = []
     module = BytecodeModule(
         program_module(),
         Instance(),
+        engine=engine,
         tracer=lambda event, values: heard.append((event, list(values))),
     )
     Context([module]).lookup("programs.trace")()

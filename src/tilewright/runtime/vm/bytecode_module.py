@@ -1,7 +1,7 @@
 """A module of bytecode: what a `.vmfb` archive becomes.
 
-Verified as a whole before anything of it runs; functions are bound to steps when first called.
-Called by `runtime.virtual_machine`.
+Verified as a whole before anything of it runs; functions are translated, or bound to steps, when they
+are first called.  Called by `runtime.virtual_machine`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.bytecode.encoding import Instruction
@@ -32,6 +32,10 @@ from tilewright.runtime.vm.module import (
 )
 from tilewright.runtime.vm.ref import Instance
 from tilewright.runtime.vm.stack import Stack
+from tilewright.runtime.vm.translator import Translation, imports_of, translate
+
+Engine = Literal["translate", "interpret"]
+DEFAULT_ENGINE: Engine = "translate"
 
 _MOVES_SINCE_MAJOR: Final = 16
 """Before, compilers set the move bit of plain operands without meaning it."""
@@ -46,6 +50,8 @@ class BytecodeModule(Module):
         instance: knows the types that the module names.
         location: how errors call it.
         tracer: hears of `trace` and `print` instructions.
+        engine: `translate` (the default) makes a Python function of each function, `interpret`
+            runs them step by step.
 
     Raises:
         ArchiveError: the module does not verify, or is of another bytecode version.
@@ -59,11 +65,13 @@ class BytecodeModule(Module):
         *,
         location: str = "module",
         tracer: Tracer | None = None,
+        engine: Engine | None = None,
     ) -> None:
         verify_module(definition, location)
         self.definition: ModuleDef = definition
         self.instance: Instance = instance
         self.tracer: Tracer | None = tracer
+        self.engine: Engine = engine or DEFAULT_ENGINE
         self._code: tuple[tuple[Instruction, ...], ...] = decode_module(
             definition, location
         )
@@ -78,7 +86,8 @@ class BytecodeModule(Module):
             for item in definition.imports
         )
         self._bound: dict[int, Function] = {}
-        self._lock: threading.Lock = threading.Lock()
+        self._translated: dict[int, Translation] = {}
+        self._lock: threading.Lock = fork_lock(Rank.MODULE)
 
     @property
     def name(self) -> str:
@@ -154,20 +163,58 @@ class BytecodeModule(Module):
                 found = self._bound.setdefault(index, self._bind(index))
         return found
 
-    def _bind(self, index: int) -> Function:
-        definition = self.definition
-        descriptor = definition.functions[index]
-        convention = parse_calling_convention(
-            definition.signatures[index].calling_convention
+    def translated(self, index: int, missing: frozenset[int]) -> Translation:
+        """A function as Python, translated now if it was not.
+
+        Args:
+            index: of the function.
+            missing: imports that are not there.
+        """
+        missing &= imports_of(self._code[index])
+        if missing:
+            return self._translate(index, missing)  # a case too rare to keep
+        found = self._translated.get(index)
+        if found is None:
+            with self._lock:
+                found = self._translated.get(index)
+                if found is None:
+                    found = self._translated[index] = self._translate(index, missing)
+        return found
+
+    def _translate(self, index: int, missing: frozenset[int]) -> Translation:
+        return translate(
+            self.definition,
+            self._function(index),
+            self._code[index],
+            self._context(index),
+            missing,
         )
-        context = CodeContext(
+
+    def _bind(self, index: int) -> Function:
+        function = self._function(index)
+        function.blocks = bind_blocks(self._code[index], self._context(index))
+        return function
+
+    def _context(self, index: int) -> CodeContext:
+        definition = self.definition
+        return CodeContext(
             self._types,
             definition.types,
             self._imports,
             tuple(item.name for item in definition.imports),
             block_indices(self._code[index]),
+            self._convention(index).results,
             honours_moves=definition.bytecode_version >> 16 >= _MOVES_SINCE_MAJOR,
         )
+
+    def _convention(self, index: int) -> CallingConvention:
+        return parse_calling_convention(
+            self.definition.signatures[index].calling_convention
+        )
+
+    def _function(self, index: int) -> Function:
+        descriptor = self.definition.functions[index]
+        convention = self._convention(index)
         return Function(
             index=index,
             convention=convention,
@@ -176,7 +223,6 @@ class BytecodeModule(Module):
             argument_places=tuple(
                 (bank == "ref", place) for bank, place in convention.argument_registers()
             ),
-            blocks=bind_blocks(self._code[index], context),
         )
 
 
@@ -187,6 +233,11 @@ class _BytecodeState(ModuleState):
     def __init__(self, module: BytecodeModule) -> None:
         self._module: BytecodeModule = module
         self._state: State = module.state(self._call)
+        self._translated: dict[int, Callee] = {}
+        make = self._translating if module.engine == "translate" else self._interpreting
+        self._calls: list[Callee] = [
+            make(i) for i in range(len(module.definition.functions))
+        ]
 
     def lookup(self, name: str, calling_convention: str | None) -> Callee | None:
         for export in self._module.definition.exports:
@@ -197,7 +248,7 @@ class _BytecodeState(ModuleState):
         signature = self._module.definition.signatures[export.function].calling_convention
         if calling_convention is not None and signature != calling_convention:
             return None
-        return functools.partial(self._enter, export.function)
+        return self._callee(export.function)
 
     def resolve_import(self, index: int, callee: Callee | None) -> None:
         self._state.imports[index] = callee
@@ -206,6 +257,32 @@ class _BytecodeState(ModuleState):
         callee = self.lookup("__notify", "0i_v")
         if callee is not None:
             callee({"resume": 0, "suspend": 1, "low_memory": 2}.get(signal, 0))
+
+    def _callee(self, index: int) -> Callee:
+        if self._module.engine == "translate":
+            return self._translate(index)
+        return self._calls[index]
+
+    # --- translated -----------------------------------------------------------------------------
+
+    def _translating(self, index: int) -> Callee:
+        """Stands for a function until it is called for the first time."""
+        return lambda *arguments, depth=1: self._translate(index)(*arguments, depth=depth)
+
+    def _translate(self, index: int) -> Callee:
+        found = self._translated.get(index)
+        if found is None:
+            state = self._state
+            missing = frozenset(i for i, f in enumerate(state.imports) if f is None)
+            translation = self._module.translated(index, missing)
+            found = translation.bind(self._module.definition, index, state, self._calls)
+            self._translated[index] = self._calls[index] = found
+        return found
+
+    # --- interpreted ----------------------------------------------------------------------------
+
+    def _interpreting(self, index: int) -> Callee:
+        return functools.partial(self._enter, index)
 
     def _call(self, index: int, arguments: Sequence[Any]) -> tuple[object, ...]:
         module = self._module

@@ -61,3 +61,4 @@ class State:
     call: Callable[[int, Sequence[object]], tuple[object, ...]]
     stack: Stack
     tracer: Tracer | None = None
+    debugger: Callable[[], object] | None = None  # stops at `break` and `cond_break`

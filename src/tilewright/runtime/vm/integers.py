@@ -1,7 +1,8 @@
 """What the integer opcodes compute, as functions on Python numbers.
 
 Registers hold signed numbers of the opcode's width; every result is brought back into it.  The
-interpreter wires the functions to registers by the form of their row.
+interpreter wires the functions to registers by the form of their row; the translator writes the
+expressions that they are made of into its source.
 """
 
 from __future__ import annotations
@@ -40,43 +41,42 @@ def _remainder(left: int, right: int) -> int:
     return left - _quotient(left, right) * right
 
 
-def _family(bits: int) -> dict[str, Operation]:
-    """The opcodes that exist for both widths."""
-    mask = (1 << bits) - 1
-    sign = 1 << (bits - 1)
-
-    def wrap(value: int) -> int:
-        return (value + sign & mask) - sign
-
-    table: dict[str, Operation] = {
-        "add": lambda a, b: (a + b + sign & mask) - sign,
-        "sub": lambda a, b: (a - b + sign & mask) - sign,
-        "mul": lambda a, b: (a * b + sign & mask) - sign,
-        "div.s": lambda a, b: wrap(_quotient(a, b)),
-        "div.u": lambda a, b: wrap(_quotient(a & mask, b & mask)),
-        "rem.s": _remainder,
-        "rem.u": lambda a, b: wrap(_remainder(a & mask, b & mask)),
-        "fma": lambda a, b, c: wrap(a * b + c),
-        "not": lambda a: ~a,
-        "and": lambda a, b: a & b,
-        "or": lambda a, b: a | b,
-        "xor": lambda a, b: a ^ b,
-        "shl": lambda a, n: wrap(a << (n & bits - 1)),
-        "shr.s": lambda a, n: a >> (n & bits - 1),
-        "shr.u": lambda a, n: wrap((a & mask) >> (n & bits - 1)),
-        "ctlz": lambda a: bits - (a & mask).bit_length(),
-        "abs": lambda a: wrap(abs(a)),
-        "min.s": min,
-        "max.s": max,
-        "min.u": lambda a, b: a if a & mask < b & mask else b,
-        "max.u": lambda a, b: a if a & mask > b & mask else b,
-        "cmp.eq": lambda a, b: int(a == b),
-        "cmp.ne": lambda a, b: int(a != b),
-        "cmp.lt.s": lambda a, b: int(a < b),
-        "cmp.lt.u": lambda a, b: int(a & mask < b & mask),
-        "cmp.nz": lambda a: int(a != 0),
+def _family(bits: int) -> dict[str, str]:
+    """The opcodes that exist for both widths, `S` being the sign bit and `M` all bits."""
+    signed = "({} + S & M) - S".format
+    table = {
+        "add": signed("{0} + {1}"),
+        "sub": signed("{0} - {1}"),
+        "mul": signed("{0} * {1}"),
+        "div.s": signed("quotient({0}, {1})"),
+        "div.u": signed("quotient({0} & M, {1} & M)"),
+        "rem.s": "remainder({0}, {1})",
+        "rem.u": signed("remainder({0} & M, {1} & M)"),
+        "fma": signed("{0} * {1} + {2}"),
+        "not": "~{0}",
+        "and": "{0} & {1}",
+        "or": "{0} | {1}",
+        "xor": "{0} ^ {1}",
+        "shl": signed(f"({{0}} << ({{1}} & {bits - 1}))"),
+        "shr.s": f"{{0}} >> ({{1}} & {bits - 1})",
+        "shr.u": signed(f"(({{0}} & M) >> ({{1}} & {bits - 1}))"),
+        "ctlz": f"{bits} - ({{0}} & M).bit_length()",
+        "abs": signed("abs({0})"),
+        "min.s": "{0} if {0} <= {1} else {1}",
+        "max.s": "{0} if {0} >= {1} else {1}",
+        "min.u": "{0} if {0} & M < {1} & M else {1}",
+        "max.u": "{0} if {0} & M > {1} & M else {1}",
+        "cmp.eq": "1 if {0} == {1} else 0",
+        "cmp.ne": "1 if {0} != {1} else 0",
+        "cmp.lt.s": "1 if {0} < {1} else 0",
+        "cmp.lt.u": "1 if {0} & M < {1} & M else 0",
+        "cmp.nz": "1 if {0} else 0",
     }
-    return {_name(name, bits): operation for name, operation in table.items()}
+    sign, mask = f"{1 << bits - 1:#x}", f"{(1 << bits) - 1:#x}"
+    return {
+        _name(name, bits): text.replace("S", sign).replace("M", mask)
+        for name, text in table.items()
+    }
 
 
 def _name(name: str, bits: int) -> str:
@@ -87,17 +87,32 @@ def _name(name: str, bits: int) -> str:
     return f"{name}.i{bits}"
 
 
-OPERATIONS: Final[Mapping[str, Operation]] = {
+EXPRESSIONS: Final[Mapping[str, str]] = {
     **_family(32),
     **_family(64),
-    "trunc.i32.i8": lambda a: a & 0xFF,
-    "trunc.i32.i16": lambda a: a & 0xFFFF,
-    "trunc.i64.i32": wrap_i32,
-    "ext.i8.i32.s": lambda a: (a + 0x80 & 0xFF) - 0x80,
-    "ext.i8.i32.u": lambda a: a & 0xFF,
-    "ext.i16.i32.s": lambda a: (a + 0x8000 & 0xFFFF) - 0x8000,
-    "ext.i16.i32.u": lambda a: a & 0xFFFF,
-    "ext.i32.i64.s": lambda a: a,
-    "ext.i32.i64.u": lambda a: a & _M32,
+    "trunc.i32.i8": "{0} & 0xFF",
+    "trunc.i32.i16": "{0} & 0xFFFF",
+    "trunc.i64.i32": f"({{0}} + {_S32} & {_M32}) - {_S32}",
+    "ext.i8.i32.s": "({0} + 0x80 & 0xFF) - 0x80",
+    "ext.i8.i32.u": "{0} & 0xFF",
+    "ext.i16.i32.s": "({0} + 0x8000 & 0xFFFF) - 0x8000",
+    "ext.i16.i32.u": "{0} & 0xFFFF",
+    "ext.i32.i64.s": "{0}",
+    "ext.i32.i64.u": f"{{0}} & {_M32}",
 }
-"""Every integer opcode whose result depends on its operands alone, but for select and switch."""
+"""Every integer opcode whose result depends on its operands alone, but for select and switch, as a
+Python expression of its operands `{0}`, `{1}`, `{2}`; what else it names is in `NAMES`."""
+
+NAMES: Final[Mapping[str, Operation]] = {"quotient": _quotient, "remainder": _remainder}
+
+
+def _operation(text: str) -> Operation:
+    arguments = ", ".join(f"x{i}" for i in range(3) if f"{{{i}}}" in text)
+    source = f"lambda {arguments}: {text.format('x0', 'x1', 'x2')}"
+    return eval(source, dict(NAMES))  # noqa: S307 - our own expressions, from above
+
+
+OPERATIONS: Final[Mapping[str, Operation]] = {
+    name: _operation(text) for name, text in EXPRESSIONS.items()
+}
+"""The same as functions."""

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from tilewright.base.errors import TilewrightError
 from tilewright.base.status import StatusCode, failure
 from tilewright.formats.bytecode.encoding import Instruction
 from tilewright.formats.bytecode.isa import BLOCK
 from tilewright.formats.vmfb import ModuleDef
 from tilewright.runtime.vm.frame import Block, Function, Leave, State, Step
 from tilewright.runtime.vm.handlers.operands import CodeContext
-from tilewright.runtime.vm.handlers.table import HANDLERS
-from tilewright.runtime.vm.stack import DEPTH_LIMIT, add_frame, frame_line
+from tilewright.runtime.vm.handlers.table import ROWS
+from tilewright.runtime.vm.stack import DEPTH_LIMIT, traced
 
 
 def bind_blocks(code: Sequence[Instruction], context: CodeContext) -> list[Block]:
@@ -29,7 +28,7 @@ def bind_blocks(code: Sequence[Instruction], context: CodeContext) -> list[Block
         if instruction.opcode is BLOCK:
             steps, pcs = [], []
             continue
-        bound = HANDLERS[instruction.opcode.name](instruction, context)
+        bound = ROWS[instruction.opcode.name].handler(instruction, context)
         pcs.append(instruction.pc)
         if instruction.opcode.terminator:
             blocks.append(Block(steps, cast("Leave", bound), pcs))
@@ -76,28 +75,13 @@ def run(
             block = function.blocks[cast("int", following)]
             steps = iter(block.steps)
     except Exception as error:
-        raise _traced(error, module, function, block, steps)  # noqa: B904 - often the same one
+        raise traced(error, module, function.index, _place(block, steps))  # noqa: B904 - often the same one
     finally:
         stack.depth -= 1
 
 
-def _traced(
-    error: Exception,
-    module: ModuleDef,
-    function: Function,
-    block: Block,
-    steps: Iterator[Step],
-) -> Exception:
-    """The error with the place where it happened; errors that are none of ours get a code."""
+def _place(block: Block, steps: Iterator[Step]) -> int:
+    """The pc of the step that an iterator gave last."""
     position = cast("tuple[Any, ...]", steps.__reduce__())
     # An exhausted iterator knows no index any more: then it was the end of the block that failed.
-    place = position[2] - 1 if len(position) == 3 else -1
-    line = frame_line(module, function.index, block.pcs[place])
-    if not isinstance(error, TilewrightError):
-        exhausted = isinstance(error, MemoryError)
-        code = StatusCode.RESOURCE_EXHAUSTED if exhausted else StatusCode.INTERNAL
-        wrapped = failure(code, f"{type(error).__name__}: {error}")
-        wrapped.__cause__ = error
-        error = wrapped
-    add_frame(error, line)
-    return error
+    return block.pcs[position[2] - 1 if len(position) == 3 else -1]

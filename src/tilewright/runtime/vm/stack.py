@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 from typing import Final, final
 
+from tilewright.base.errors import TilewrightError
+from tilewright.base.status import StatusCode, failure
 from tilewright.formats.vmfb import CallSite, FileLine, Fused, ModuleDef, Named
 
 DEPTH_LIMIT: Final = 256
@@ -27,6 +29,20 @@ def frame_line(module: ModuleDef, function: int, pc: int) -> str:
     line = f"  at {module.name}.{module.function_name(function)} +{pc:#x}"
     place = source_location(module, function, pc)
     return f"{line} ({place})" if place else line
+
+
+def traced(
+    error: BaseException, module: ModuleDef, function: int, pc: int
+) -> BaseException:
+    """The error with the place where it happened; errors that are none of ours get a code."""
+    if not isinstance(error, TilewrightError):
+        exhausted = isinstance(error, (MemoryError, RecursionError))
+        code = StatusCode.RESOURCE_EXHAUSTED if exhausted else StatusCode.INTERNAL
+        wrapped = failure(code, f"{type(error).__name__}: {error}")
+        wrapped.__cause__ = error
+        error = wrapped
+    add_frame(error, frame_line(module, function, pc))
+    return error
 
 
 def add_frame(error: BaseException, line: str) -> None:

@@ -75,7 +75,7 @@ def _fold(
     plan: list[tuple[int, int, int]] = []  # begin, end, width; width 0 for a plain argument
     position = 0
     for argument, segment in zip(convention.arguments, segments, strict=True):
-        if segment == PLAIN_ARGUMENT:
+        if segment == PLAIN_ARGUMENT or isinstance(argument, str):
             plan.append((position, position + 1, 0))
             position += 1
         else:

@@ -38,6 +38,20 @@ def branch(instruction: Instruction, context: CodeContext) -> Leave:
     return leave
 
 
+def break_(instruction: Instruction, context: CodeContext) -> Leave:
+    """Stop in a debugger if there is one (and the condition holds), then go on."""
+    conditional = any(field.name == "condition" for field in instruction.opcode.fields)
+    condition = word(instruction, "condition") if conditional else -1
+    go = branch(instruction, context)
+
+    def leave(w: Words, r: Refs, s: State) -> int | tuple[object, ...]:
+        if s.debugger is not None and (condition < 0 or w[condition]):
+            s.debugger()
+        return go(w, r, s)
+
+    return leave
+
+
 def conditional_branch(instruction: Instruction, context: CodeContext) -> Leave:
     """Go to one of two blocks."""
     condition = word(instruction, "condition")
@@ -91,20 +105,25 @@ def return_(instruction: Instruction, context: CodeContext) -> Leave:
     return leave
 
 
+def failed(status: int, message: str) -> Exception:
+    """The error that a module ends with."""
+    return failure(
+        status if status > 0 else StatusCode.UNKNOWN, message or "the module failed"
+    )
+
+
 def fail(instruction: Instruction, context: CodeContext) -> Leave:
-    """A status of zero lets the function return without results, as IREE's does."""
-    del context
+    """A status of zero lets the function return, as IREE's does; its results are blank."""
     status = word(instruction, "status")
     message = cast("bytes", instruction.value("message")).decode("utf-8", errors="replace")
+    blanks = {"ref": None, "f32": 0.0, "f64": 0.0}
+    results: tuple[object, ...] = tuple(blanks.get(bank, 0) for bank in context.results)
 
     def leave(w: Words, r: Refs, s: State) -> tuple[object, ...]:
         del r, s
-        code = w[status]
-        if code:
-            raise failure(
-                code if code > 0 else StatusCode.UNKNOWN, message or "the module failed"
-            )
-        return ()
+        if w[status]:
+            raise failed(w[status], message)
+        return results
 
     return leave
 

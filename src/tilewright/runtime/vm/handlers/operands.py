@@ -31,6 +31,7 @@ class CodeContext:
         imports: conventions of the imports.
         import_names: their full names.
         block_index: which block begins at a pc.
+        results: banks of what the function returns.
         honours_moves: the move bit of plain operands means something (bytecode 16 on).
     """
 
@@ -41,6 +42,7 @@ class CodeContext:
         imports: Sequence[CallingConvention],
         import_names: Sequence[str],
         block_index: Mapping[int, int],
+        results: Sequence[str],
         *,
         honours_moves: bool,
     ) -> None:
@@ -49,6 +51,7 @@ class CodeContext:
         self.imports: Sequence[CallingConvention] = imports
         self.import_names: Sequence[str] = import_names
         self.block_index: Mapping[int, int] = block_index
+        self.results: Sequence[str] = results
         self.honours_moves: bool = honours_moves
 
 

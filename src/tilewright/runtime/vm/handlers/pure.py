@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from tilewright.formats.bytecode.encoding import Instruction, float_from_bits
@@ -75,6 +75,11 @@ def select(instruction: Instruction, context: CodeContext) -> Step:
         w[result] = w[yes] if w[condition] else w[no]
 
     return step
+
+
+def pick(index: int, values: Sequence[Any], default: Any) -> Any:
+    """One of many values by index."""
+    return values[index] if 0 <= index < len(values) else default
 
 
 def switch(instruction: Instruction, context: CodeContext) -> Step:
