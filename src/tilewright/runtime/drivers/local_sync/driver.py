@@ -13,6 +13,7 @@ from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.driver import DeviceInfo, Driver, check_options
 from tilewright.runtime.hal.local.local_device import LocalDevice
 from tilewright.runtime.loaders.embedded_elf_loader import EmbeddedElfLoader
+from tilewright.runtime.loaders.vmvx_loader import VmvxLoader
 
 
 @final
@@ -42,4 +43,6 @@ class LocalSyncDriver(Driver):
     def create_device_by_id(self, device_id: int, options: Mapping[str, str]) -> Device:
         check_options(options, ("threads",), self.name)
         self._info(device_id)
-        return LocalDevice(self.name, None, (EmbeddedElfLoader(),), has_thread=False)
+        return LocalDevice(
+            self.name, None, (EmbeddedElfLoader(), VmvxLoader()), has_thread=False
+        )

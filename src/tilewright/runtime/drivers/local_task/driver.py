@@ -17,6 +17,7 @@ from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.driver import DeviceInfo, Driver, check_options
 from tilewright.runtime.hal.local.local_device import LocalDevice
 from tilewright.runtime.loaders.embedded_elf_loader import EmbeddedElfLoader
+from tilewright.runtime.loaders.vmvx_loader import VmvxLoader
 
 
 @final
@@ -53,7 +54,9 @@ class LocalTaskDriver(Driver):
         pool = None
         if threads > 1:
             pool = native.Pool(threads, pinned, knobs.SPIN_US.get())
-        return LocalDevice(self.name, pool, (EmbeddedElfLoader(),), has_thread=True)
+        return LocalDevice(
+            self.name, pool, (EmbeddedElfLoader(), VmvxLoader()), has_thread=True
+        )
 
 
 def _number(text: str, option: str) -> int:

@@ -2,12 +2,13 @@
 
 Ranges of buffers become ranges of plan slots: one slot per storage and one per entry of the
 binding table, so a replay only passes addresses.  A dispatch whose grid lies in a buffer cuts the
-plan in two.  Called by local devices.
+plan in two, and so does one that the host interprets.  Called by local devices.
 """
 
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, cast, final
 
@@ -30,6 +31,7 @@ from tilewright.runtime.hal.event import Event
 from tilewright.runtime.hal.executable import Executable
 from tilewright.runtime.hal.local.executable import LocalExecutable
 from tilewright.runtime.hal.local.heap_storage import HeapStorage
+from tilewright.runtime.hal.local.host_executable import HostDispatch, HostExecutable
 
 _DISPATCH: Final = int(CommandCategory.DISPATCH)
 _TRANSFER: Final = int(CommandCategory.TRANSFER)
@@ -59,9 +61,13 @@ class _Ranges:
 
 @final
 class _Command:
-    """One recorded command; `grid` is the range that an indirect dispatch reads its grid from."""
+    """One recorded command.
 
-    __slots__ = ("grid", "name", "record", "workgroups")
+    `grid` is the range that an indirect dispatch reads its grid from; `host` the dispatch that is
+    interpreted, which `record` does not know.
+    """
+
+    __slots__ = ("grid", "host", "name", "record", "workgroups")
 
     def __init__(
         self,
@@ -69,11 +75,13 @@ class _Command:
         record: Callable[..., object],
         workgroups: tuple[int, int, int] = (1, 1, 1),
         grid: Range | None = None,
+        host: HostDispatch | None = None,
     ) -> None:
         self.name: str = name
         self.record: Callable[..., object] = record
         self.workgroups: tuple[int, int, int] = workgroups
         self.grid: Range | None = grid
+        self.host: HostDispatch | None = host
 
 
 @final
@@ -224,11 +232,13 @@ class PlanCommandBuffer(CommandBuffer):
         bindings: Sequence[BufferRef],
     ) -> _Command:
         self.check_command(_DISPATCH, "dispatch")
-        if not isinstance(executable, LocalExecutable):
+        if not isinstance(executable, LocalExecutable | HostExecutable):
             raise failure(
                 StatusCode.INVALID_ARGUMENT, "dispatch: an executable of another device"
             )
         check_dispatch(executable, function, len(constants), len(bindings))
+        if isinstance(executable, HostExecutable):
+            return self._host_dispatch(executable, function, constants, bindings)
         export = executable.exports[function]
         places = [
             self._range(ref, f"kernel '{export.name}': binding {index}", writes=False)
@@ -255,6 +265,21 @@ class PlanCommandBuffer(CommandBuffer):
             builder.keep(executable)
 
         return _Command(export.name, record)
+
+    def _host_dispatch(
+        self,
+        executable: HostExecutable,
+        function: int,
+        constants: Sequence[int],
+        bindings: Sequence[BufferRef],
+    ) -> _Command:
+        name = executable.functions[function].name
+        for index, ref in enumerate(bindings):
+            self._range(ref, f"kernel '{name}': binding {index}", writes=False)
+        self._take_barrier()  # it stands between plans, so everything before has ended
+        places = tuple((ref.buffer, ref.slot, ref.offset, ref.length) for ref in bindings)
+        host = HostDispatch(executable, function, tuple(constants), places)
+        return _Command(name, _refuse_to_record, host=host)
 
     def _take_barrier(self) -> bool:
         barrier, self._barrier = self._barrier, False
@@ -303,7 +328,7 @@ class PlanCommandBuffer(CommandBuffer):
         parts: list[tuple[native.Plan, list[_Command]] | _Command] = []
         pending: list[_Command] = []
         for command in self._commands:
-            if command.grid is None:
+            if command.grid is None and command.host is None:
                 pending.append(command)
                 continue
             if pending:
@@ -359,7 +384,19 @@ class PlanCommandBuffer(CommandBuffer):
             plans = self._build(_Ranges(self._table_lengths(table)))
         for part in plans:
             if isinstance(part, _Command):
-                self._run_indirect(part, pool, table, addresses, profile)
+                grid = (
+                    part.workgroups
+                    if part.grid is None
+                    else _read_grid(part.grid, addresses)
+                )
+                if part.host is not None:
+                    _run_host(part, part.host, grid, pool, table, profile)
+                    continue
+                resolve = _Ranges(
+                    self._table_lengths(table) if self._late else self._extents
+                )
+                plan = self._plan([part], resolve, grid)
+                _run(plan, [part], pool, addresses, profile)
             else:
                 _run(part[0], part[1], pool, addresses, profile)
 
@@ -388,20 +425,31 @@ class PlanCommandBuffer(CommandBuffer):
             addresses[slot] = address
         return addresses
 
-    def _run_indirect(
-        self,
-        command: _Command,
-        pool: native.Pool | None,
-        table: BindingTable,
-        addresses: list[int],
-        profile: Profile | None,
-    ) -> None:
-        assert command.grid is not None
-        slot, offset, _ = command.grid
-        data = native.read_process_memory(addresses[slot] + offset, _GRID.size)
-        grid = cast("tuple[int, int, int]", _GRID.unpack(data))
-        resolve = _Ranges(self._table_lengths(table) if self._late else self._extents)
-        _run(self._plan([command], resolve, grid), [command], pool, addresses, profile)
+
+def _refuse_to_record(*arguments: object) -> None:
+    del arguments
+    raise AssertionError("interpreted dispatches stand between plans")
+
+
+def _read_grid(place: Range, addresses: Sequence[int]) -> tuple[int, int, int]:
+    slot, offset, _ = place
+    data = native.read_process_memory(addresses[slot] + offset, _GRID.size)
+    return cast("tuple[int, int, int]", _GRID.unpack(data))
+
+
+def _run_host(
+    command: _Command,
+    host: HostDispatch,
+    grid: tuple[int, int, int],
+    pool: native.Pool | None,
+    table: BindingTable,
+    profile: Profile | None,
+) -> None:
+    begin = time.perf_counter_ns()
+    host.run(grid, table, 1 if pool is None else pool.thread_count)
+    if profile is not None:
+        took = time.perf_counter_ns() - begin
+        profile(DispatchTime(name=command.name, workgroup_count=grid, duration_ns=took))
 
 
 def _binding_range(binding: BufferBinding, entry: int) -> tuple[int, int]:
