@@ -16,6 +16,7 @@ from typing import Final, cast, final
 import numpy as np
 
 from tilewright.base.errors import InputError
+from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.symbolic import symbols
 from tilewright.formats.byte_view import Buffer
 from tilewright.formats.plan import Dimension, Plan, Step
@@ -64,7 +65,7 @@ class GraphExecutor:
             plan, executable, tuple(constants), pool, host_function
         )
         self._bound: OrderedDict[tuple[int, ...], BoundPlan] = OrderedDict()
-        self._lock: threading.Lock = threading.Lock()
+        self._lock: threading.Lock = fork_lock(Rank.BINDING)
         self._static: BoundPlan | None = self.bind(()) if plan.is_static else None
 
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import final
 
 from tilewright.base.errors import UserError
+from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.registry import Registry
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.driver import Driver, parse_device_uri
@@ -29,7 +30,7 @@ class DriverRegistry:
     def __init__(self) -> None:
         self._factories: Registry[DriverFactory] = Registry("driver", error=UserError)
         self._drivers: dict[str, Driver] = {}
-        self._lock: threading.Lock = threading.Lock()
+        self._lock: threading.Lock = fork_lock(Rank.DRIVERS)
 
     def register(self, name: str, factory: DriverFactory, *, owner: str) -> None:
         """Enter a driver.  Raises: InternalError when the name is taken."""

@@ -6,11 +6,12 @@ Source: IREE `hal/fence.h`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import final
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, final
 
 from tilewright.base.status import StatusCode, code_of
-from tilewright.runtime.hal.semaphore import INFINITE, Reached, Semaphore
+from tilewright.runtime.hal.awaiting import Reached, future_of
+from tilewright.runtime.hal.semaphore import INFINITE, Semaphore
 
 Timepoint = tuple[Semaphore, int]
 
@@ -88,15 +89,32 @@ class Fence:
             left = INFINITE if timeout_ns < 0 else max(0, deadline - time.monotonic_ns())
             semaphore.wait(value, left)
 
+    def __await__(self) -> Generator[Any, None, None]:
+        """For asyncio: `await fence`.  Raises: the first failure."""
+        return future_of(self.watch).__await__()
+
     def notify(self, reached: Reached) -> None:
         """Call `reached` once, when every timepoint is reached or one has failed."""
+        self.watch(reached)
+
+    def watch(self, reached: Reached) -> Callable[[], None]:
+        """The same; the result takes the request back."""
         waiting = [t for t in self.timepoints if t[0].value < t[1]]
         if not waiting:
             reached(None)
-            return
+            return _nothing
         countdown = _Countdown(len(waiting), reached)
-        for semaphore, value in waiting:
-            semaphore.notify(value, countdown)
+        undo = [semaphore.watch(value, countdown) for semaphore, value in waiting]
+
+        def take_back() -> None:
+            for step in undo:
+                step()
+
+        return take_back
+
+
+def _nothing() -> None:
+    """There is nothing to take back."""
 
 
 @final

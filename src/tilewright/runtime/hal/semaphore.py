@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from types import TracebackType
 from typing import Final
 
+from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.status import StatusCode, failure
-
-Reached = Callable[[BaseException | None], None]
-"""Called once, when a value is reached (None) or never will be (the error)."""
+from tilewright.runtime.hal.awaiting import Reached, future_of
 
 INFINITE: Final = -1
 # One lock for the few instructions in which any semaphore changes: cheaper to make semaphores.
-_LOCK: Final = threading.Lock()
+_LOCK: Final = fork_lock(Rank.SEMAPHORE)
+_LONGEST_SLEEP_S: Final = 3600.0  # the system takes no timeouts of centuries
 
 
 class Semaphore:
@@ -29,11 +30,12 @@ class Semaphore:
     Thread-safety: may be used from any thread.
     """
 
-    __slots__ = ("_condition", "_failure", "_timepoints", "value")
+    __slots__ = ("_condition", "_failure", "_origin", "_timepoints", "value")
 
     def __init__(self, initial_value: int = 0) -> None:
         self.value: int = initial_value
         self._failure: BaseException | None = None
+        self._origin: TracebackType | None = None
         self._condition: threading.Condition | None = None
         self._timepoints: list[tuple[int, Reached]] = []
 
@@ -44,9 +46,13 @@ class Semaphore:
 
     def query(self) -> int:
         """The value now.  Raises: the error of a failed semaphore."""
-        if self._failure is not None:
-            raise self._failure
+        self._raise_failure()
         return self.value
+
+    def _raise_failure(self) -> None:
+        """Raise the failure as it was: each raise of one exception adds to its traceback."""
+        if self._failure is not None:
+            raise self._failure.with_traceback(self._origin)
 
     def is_reached(self, value: int) -> bool:
         """Whether a wait for `value` would return at once (or raise)."""
@@ -67,18 +73,18 @@ class Semaphore:
                 )
             self.value = value
             ready = self._take_ready()
-        for reached in ready:
-            reached(None)
+        if ready:
+            _call(ready, None)
 
     def fail(self, error: BaseException) -> None:
         """Fail for good; the first error stays."""
         with _LOCK:
             if self._failure is not None:
                 return
-            self._failure = error
+            self._failure, self._origin = error, error.__traceback__
             ready = self._take_ready()
-        for reached in ready:
-            reached(error)
+        if ready:
+            _call(ready, error)
 
     def _take_ready(self) -> list[Reached]:
         condition = self._condition
@@ -101,6 +107,23 @@ class Semaphore:
             error = None if self.value >= value else self._failure
         reached(error)
 
+    def watch(self, value: int, reached: Reached) -> Callable[[], None]:
+        """The same; the result takes the request back."""
+        self.notify(value, reached)
+        return lambda: self._forget(value, reached)
+
+    def _forget(self, value: int, reached: Reached) -> None:
+        with _LOCK:
+            if (value, reached) in self._timepoints:
+                self._timepoints.remove((value, reached))
+
+    def reached(self, value: int) -> Awaitable[None]:
+        """For asyncio: `await semaphore.reached(3)`.
+
+        Raises (when awaited): the error of a failed semaphore.
+        """
+        return future_of(lambda reached: self.watch(value, reached))
+
     def wait(self, value: int, timeout_ns: int = INFINITE) -> None:
         """Block until `value` is reached.
 
@@ -113,7 +136,7 @@ class Semaphore:
             if self._condition is None:
                 self._condition = threading.Condition(_LOCK)
             while self.value < value and self._failure is None:
-                remaining = None
+                remaining = _LONGEST_SLEEP_S
                 if deadline is not None:
                     remaining = (deadline - time.monotonic_ns()) / 1e9
                     if remaining <= 0:
@@ -121,6 +144,18 @@ class Semaphore:
                             StatusCode.DEADLINE_EXCEEDED,
                             f"the semaphore is at {self.value}, waiting for {value}",
                         )
-                self._condition.wait(remaining)
-            if self.value < value and self._failure is not None:
-                raise self._failure
+                self._condition.wait(min(remaining, _LONGEST_SLEEP_S))
+        if self.value < value:
+            self._raise_failure()
+
+
+def _call(ready: list[Reached], error: BaseException | None) -> None:
+    """Tell everybody, also after one of them raised; then raise that."""
+    raised: BaseException | None = None
+    for reached in ready:
+        try:
+            reached(error)
+        except BaseException as problem:
+            raised = raised or problem
+    if raised is not None:
+        raise raised

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from typing import Final, final
 
+from tilewright.base.fork_locks import Rank, reentrant_fork_lock
 from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.runtime import native
@@ -63,7 +64,7 @@ class HeapAllocator(Allocator):
         self._freed: int = 0
         self._peak: int = 0
         # Blocks return from destructors, which may run while this thread holds the lock.
-        self._lock: threading.RLock = threading.RLock()
+        self._lock: threading.RLock = reentrant_fork_lock(Rank.ALLOCATOR)
 
     def query_memory_heaps(self) -> tuple[MemoryHeap, ...]:
         return (

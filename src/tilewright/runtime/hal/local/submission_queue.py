@@ -3,17 +3,18 @@
 Work that is ready runs at once on the thread that submits it, which takes part in the device's
 pool anyway; the rest runs on whoever reaches the last wait, or on a thread of the queue's own.
 Failures of the waits and of the work go to the fence that the work signals; work without one
-raises.
+raises.  Work that returns a fence is done when that fence is reached.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable
-from typing import final
+from typing import Final, NamedTuple, final
 
 from tilewright.runtime.hal.fence import Fence
+from tilewright.runtime.hal.host_threads import HostThreads, report
 
 Work = Callable[[], object]
 
@@ -24,16 +25,19 @@ class SubmissionQueue:
 
     Args:
         has_thread: run deferred work on a thread of this queue instead of the signalling one.
+        name: of the thread.
     Thread-safety: may be used from any thread.
     """
 
-    __slots__ = ("_lock", "_thread", "_work", "has_thread")
+    __slots__ = ("_threads",)
 
-    def __init__(self, *, has_thread: bool) -> None:
-        self.has_thread: bool = has_thread
-        self._work: queue.SimpleQueue[Work] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._lock: threading.Lock = threading.Lock()
+    def __init__(self, *, has_thread: bool, name: str = "tilewright-queue") -> None:
+        self._threads: HostThreads | None = HostThreads(name) if has_thread else None
+
+    @property
+    def pending_count(self) -> int:
+        """How much work is ready and waits for the queue's thread."""
+        return 0 if self._threads is None else self._threads.pending_count
 
     def submit(self, wait: Fence | None, signal: Fence | None, work: Work) -> None:
         """Run `work` once `wait` is reached, then signal.
@@ -45,46 +49,99 @@ class SubmissionQueue:
                 if semaphore.value < value:
                     self._defer(wait, signal, work)
                     return
-        _run(signal, work)
+        _run_chain(_Step(signal, work))
 
     def _defer(self, wait: Fence, signal: Fence | None, work: Work) -> None:
+        threads = self._threads
+
         def reached(error: BaseException | None) -> None:
-            if error is not None:
-                if signal is not None:
-                    signal.fail(error)
-                return
-            if self.has_thread:
-                self._hand_over(lambda: _run(signal, work))
+            step = _Step(signal, work, error)
+            if error is None and threads is not None:
+                threads.submit(lambda: _run_chain(step))
+            elif _CHAIN.steps is not None:
+                _CHAIN.steps.append(step)
             else:
-                _run(signal, work)
+                _run_chain(step)
 
         wait.notify(reached)
 
-    def _hand_over(self, work: Work) -> None:
-        with self._lock:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(
-                    target=_serve, args=(self._work,), name="tilewright-queue", daemon=True
-                )
-                self._thread.start()
-        self._work.put(work)
+
+@final
+class _Step(NamedTuple):
+    """Work whose waits are over; `error` when they failed."""
+
+    signal: Fence | None
+    work: Work
+    error: BaseException | None = None
 
 
-def _serve(work: queue.SimpleQueue[Work]) -> None:
-    while True:
-        work.get()()
+@final
+class _Chain(threading.local):
+    """What the fences that this thread is signalling have set free; None outside of that."""
+
+    steps: deque[_Step] | None = None
 
 
-def _run(signal: Fence | None, work: Work) -> None:
-    if signal is None:
-        work()
-        return
+_CHAIN: Final = _Chain()
+
+
+def _run_chain(first: _Step) -> None:
+    """Run a step, then what it sets free, and so on: one after the other, however long the chain.
+
+    Raises: the first failure that has no fence to go to.
+    """
+    outer = _CHAIN.steps
+    steps: deque[_Step] = deque()
+    step: _Step | None = first
+    raised: BaseException | None = None
+    while step is not None:
+        try:
+            _CHAIN.steps = (
+                None  # what the work itself signals runs at once: it may wait for it
+            )
+            result, error = _attempt(step)
+            if error is not None and (
+                step.signal is None or not isinstance(error, Exception)
+            ):
+                raised = raised or error
+            _CHAIN.steps = steps
+            if isinstance(result, Fence):
+                _chain_to(result, step.signal)
+            elif step.signal is not None:
+                _settle(step.signal, error)
+        except BaseException as problem:
+            raised = raised or problem
+        finally:
+            _CHAIN.steps = outer
+        step = steps.popleft() if steps else None
+    if raised is not None:
+        raise raised
+
+
+def _attempt(step: _Step) -> tuple[object, BaseException | None]:
+    """What the work returned, or how it or its waits failed."""
+    if step.error is not None:
+        return None, None if step.signal is None else step.error
     try:
-        work()
-    except Exception as error:
-        signal.fail(error)
+        return step.work(), None
     except BaseException as error:
-        signal.fail(error)
-        raise
-    else:
+        return None, error
+
+
+def _settle(signal: Fence, error: BaseException | None) -> None:
+    if error is None:
         signal.signal()
+    else:
+        signal.fail(error)
+
+
+def _chain_to(pending: Fence, signal: Fence | None) -> None:
+    """Signal when the work that goes on elsewhere is done."""
+
+    def reached(error: BaseException | None) -> None:
+        if signal is not None:
+            _settle(signal, error)
+        elif error is not None:
+            report(error)
+
+    pending.notify(reached)
