@@ -115,6 +115,11 @@ class TableView:
         place = self._place(slot, 8)
         return self._view.u64(place, "field") if place else default
 
+    def struct(self, slot: int, layout: struct.Struct) -> tuple[int, ...] | None:
+        """The members of a struct field, None when absent."""
+        place = self._place(slot, layout.size)
+        return self._view.unpack(layout, place, "field") if place else None
+
     def _follow(self, place: int) -> int:
         return place + self._view.u32(place, "offset")
 
@@ -182,6 +187,15 @@ class Scalar:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Inline:
+    """A struct in a table: members of one size, by their `struct` code (`I`)."""
+
+    code: str
+    values: tuple[int, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Text:
     """A string."""
 
@@ -214,23 +228,28 @@ class Tables:
     items: tuple[Table | None, ...]
 
 
-Node: TypeAlias = "Scalar | Text | Elements | Table | Tables"
+Node: TypeAlias = "Scalar | Inline | Text | Elements | Table | Tables"
 
 
-def write_flatbuffer(root: Table, identifier: bytes) -> bytes:
-    """The bytes of a size-prefixed buffer.
+def write_flatbuffer(
+    root: Table, identifier: bytes, *, has_size_prefix: bool = True
+) -> bytes:
+    """The bytes of a buffer.
 
     Args:
         root: the tree to write; equal strings and equal vtables are stored once.
         identifier: four bytes that name the format.
+        has_size_prefix: begin with the size of the rest.
     """
     writer = _Writer()
-    writer.out += bytes(2 * PREFIX_BYTES) + identifier
+    start = PREFIX_BYTES if has_size_prefix else 0
+    writer.out += bytes(start + PREFIX_BYTES) + identifier
     position = writer.table(root)
-    _U32.pack_into(writer.out, PREFIX_BYTES, position - PREFIX_BYTES)
+    _U32.pack_into(writer.out, start, position - start)
     writer.texts()
     writer.align(8)
-    _U32.pack_into(writer.out, 0, len(writer.out) - PREFIX_BYTES)
+    if has_size_prefix:
+        _U32.pack_into(writer.out, 0, len(writer.out) - PREFIX_BYTES)
     return bytes(writer.out)
 
 
@@ -271,6 +290,9 @@ class _Writer:
             place = position + places[slot]
             if isinstance(value, Scalar):
                 struct.pack_into(f"<{value.code}", self.out, place, value.value)
+            elif isinstance(value, Inline):
+                code = f"<{len(value.values)}{value.code}"
+                struct.pack_into(code, self.out, place, *value.values)
             elif isinstance(value, Text):
                 self._texts.setdefault(value.value, []).append(place)
             else:
@@ -321,14 +343,20 @@ class _Writer:
 
 def _table_shape(node: Table) -> tuple[dict[int, int], int, int]:
     """Where each slot lies in the table, the table's size and its alignment."""
-    widths = [
-        (struct.calcsize(value.code) if isinstance(value, Scalar) else 4, slot)
-        for slot, value in node.fields
-    ]
-    alignment = max((width for width, _ in widths), default=4)
+    shapes = [(*_field_shape(value), slot) for slot, value in node.fields]
+    alignment = max((alignment for alignment, _, _ in shapes), default=4)
     places: dict[int, int] = {}
     end = 8 if alignment == 8 else 4
-    for width, slot in sorted(widths, key=lambda entry: (-entry[0], entry[1])):
+    for _, width, slot in sorted(shapes, key=lambda entry: (-entry[0], entry[2])):
         places[slot] = end
         end += width
     return places, end, alignment
+
+
+def _field_shape(value: Node) -> tuple[int, int]:
+    """Alignment and width of what a table holds of a value."""
+    if isinstance(value, Inline):
+        size = struct.calcsize(value.code)
+        return size, size * len(value.values)
+    size = struct.calcsize(value.code) if isinstance(value, Scalar) else 4
+    return size, size
