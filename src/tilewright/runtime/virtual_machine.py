@@ -7,7 +7,7 @@ interpreter (`vm`), what the `hal` module does (`modules.hal`), artifacts with p
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast, final
 
@@ -29,6 +29,8 @@ from tilewright.runtime.hal.buffer_view import Array, BufferView
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.modules.hal import create_hal_module, register_hal_types
+from tilewright.runtime.modules.hal_inline import create_hal_inline_module
+from tilewright.runtime.modules.hal_loader import create_hal_loader_module
 from tilewright.runtime.modules.tilewright import HostFunction, create_tilewright_module
 from tilewright.runtime.vm.bytecode_module import BytecodeModule, Engine
 from tilewright.runtime.vm.context import Context
@@ -46,6 +48,11 @@ _MODEL: Final = "iree.abi.model"
 _COARSE_FENCES: Final = "coarse-fences"
 _ITEM: Final = re.compile(r"%([\w.$-]+):\s*(tensor<([^<>]*)>|\w+)")
 _ASYNC_SUFFIX: Final = "$async"
+_ON_DEMAND: Final[Mapping[str, Callable[[Device], Module]]] = {
+    "hal_inline": create_hal_inline_module,
+    "hal_loader": create_hal_loader_module,
+}
+"""Native modules that are registered when the first module depends on them."""
 
 
 @final
@@ -136,9 +143,18 @@ class VirtualMachine:
             tracer=self._tracer,
             engine=self._engine,
         )
+        self._offer(module)
         self.context.register(module)
         self._loaded.append(module)
         return module
+
+    def _offer(self, module: Module) -> None:
+        """Register what the module depends on and we can make."""
+        known = {present.name for present in self.context.modules}
+        for wanted in module.dependencies:
+            create = _ON_DEMAND.get(wanted.name)
+            if create is not None and wanted.name not in known:
+                self.context.register(create(self.device))
 
     @property
     def functions(self) -> tuple[str, ...]:

@@ -51,3 +51,37 @@ class LocalExecutable(Executable):
     @property
     def functions(self) -> tuple[FunctionInfo, ...]:
         return self._functions
+
+    def record(
+        self,
+        builder: native.PlanBuilder,
+        function: int,
+        bindings: Sequence[tuple[int, int, int]],
+        workgroup_count: tuple[int, int, int],
+        constants: Sequence[int],
+        *,
+        barrier: bool = True,
+    ) -> None:
+        """Add a dispatch to a plan, which keeps the executable.
+
+        Args:
+            builder: of the plan.
+            function: ordinal of the kernel.
+            bindings: ranges of plan slots.
+            workgroup_count: the grid.
+            constants: push constants, u32.
+            barrier: whether it waits for what was recorded before.
+        """
+        export = self.exports[function]
+        size_x, size_y, size_z = export.workgroup_size
+        builder.dispatch(
+            export.function,
+            bindings,
+            workgroup_count,
+            constants=constants,
+            environment=self.environment.address,
+            workgroup_size=(max(size_x, 1), max(size_y, 1), max(size_z, 1)),
+            local_memory_bytes=export.local_memory_bytes,
+            barrier=barrier,
+        )
+        builder.keep(self)

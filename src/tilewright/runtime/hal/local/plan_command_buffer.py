@@ -245,24 +245,13 @@ class PlanCommandBuffer(CommandBuffer):
             for index, ref in enumerate(bindings)
         ]
         barrier = self._take_barrier()
-        size_x, size_y, size_z = export.workgroup_size
         values = tuple(constants)
-        environment = executable.environment.address
 
         def record(
             builder: native.PlanBuilder, resolve: _Ranges, grid: tuple[int, int, int]
         ) -> None:
-            builder.dispatch(
-                export.function,
-                [resolve(place) for place in places],
-                grid,
-                constants=values,
-                environment=environment,
-                workgroup_size=(max(size_x, 1), max(size_y, 1), max(size_z, 1)),
-                local_memory_bytes=export.local_memory_bytes,
-                barrier=barrier,
-            )
-            builder.keep(executable)
+            ranges = [resolve(place) for place in places]
+            executable.record(builder, function, ranges, grid, values, barrier=barrier)
 
         return _Command(export.name, record)
 

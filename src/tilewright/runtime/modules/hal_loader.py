@@ -1,0 +1,148 @@
+"""The `hal_loader` module: kernels called at once, on the thread that asks.
+
+Programs of `iree-compile --iree-execution-model=inline-dynamic` load executables with it and pass
+bytes as `!vm.buffer`.  What can be loaded are the formats of the device's loaders.
+
+Source: IREE `modules/hal/loader/exports.inl`; version 1 (from 3.12) names kernels by an i64.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, final
+
+import numpy as np
+
+from tilewright.base.status import StatusCode, failure
+from tilewright.runtime import native
+from tilewright.runtime.hal.command_buffer import check_dispatch
+from tilewright.runtime.hal.device import Device
+from tilewright.runtime.hal.executable import Executable, ExecutableParams
+from tilewright.runtime.hal.executable_cache import ExecutableCache
+from tilewright.runtime.hal.local.executable import LocalExecutable
+from tilewright.runtime.hal.local.heap_storage import ALIGNMENT_BYTES
+from tilewright.runtime.hal.local.host_executable import Grid, HostExecutable
+from tilewright.runtime.vm.buffer import VmBuffer
+from tilewright.runtime.vm.native_module import NativeFunction, NativeModule
+
+HAL_LOADER_VERSION: Final = 1
+_U32: Final = 0xFFFF_FFFF
+_PLANS_KEPT: Final = 256
+
+
+def create_hal_loader_module(device: Device) -> NativeModule:
+    """The module for one local device."""
+    return NativeModule(
+        "hal_loader",
+        _ROWS,
+        version=HAL_LOADER_VERSION,
+        types={"bytes": VmBuffer, "executable": Executable},
+        create_state=lambda: _LoaderState(device),
+    )
+
+
+@final
+class _LoaderState:
+    """Per context: the device's loaders, and plans of calls that were made before."""
+
+    def __init__(self, device: Device) -> None:
+        self.cache: ExecutableCache = device.create_executable_cache("hal_loader")
+        self.plan = lru_cache(_PLANS_KEPT)(_plan)
+
+
+def _query_support(state: _LoaderState, format_name: VmBuffer) -> int:
+    return int(state.cache.can_prepare_format(format_name.text))
+
+
+def _load(
+    state: _LoaderState, format_name: VmBuffer, data: VmBuffer, constants: VmBuffer | None
+) -> Executable:
+    words = b"" if constants is None else bytes(constants.data)
+    if len(words) % 4:
+        raise failure(
+            StatusCode.INVALID_ARGUMENT, f"{len(words)} bytes of constants, expected words"
+        )
+    values = struct.unpack(f"<{len(words) // 4}I", words)
+    params = ExecutableParams(format=format_name.text, data=data.data, constants=values)
+    return state.cache.prepare_executable(params)
+
+
+def _lookup(state: _LoaderState, executable: Executable, name: VmBuffer) -> int:
+    del state
+    return executable.lookup_function_by_name(name.text)
+
+
+def _dispatch(
+    state: _LoaderState,
+    executable: Executable,
+    function: int,
+    x: int,
+    y: int,
+    z: int,
+    constants: Sequence[int],
+    bindings: Sequence[tuple[VmBuffer, int, int]],
+) -> None:
+    check_dispatch(executable, function, len(constants), len(bindings))
+    grid = x & _U32, y & _U32, z & _U32
+    views = [buffer.range(offset, length) for buffer, offset, length in bindings]
+    if isinstance(executable, HostExecutable):
+        executable.run(function, grid, constants, views, 1)
+        return
+    if not isinstance(executable, LocalExecutable):
+        raise failure(StatusCode.INVALID_ARGUMENT, "an executable of another device")
+    lengths = tuple(view.nbytes for view in views)
+    plan = state.plan(executable, function, grid, tuple(constants), lengths)
+    _run(plan, views)
+
+
+def _plan(
+    executable: LocalExecutable,
+    function: int,
+    grid: Grid,
+    constants: tuple[int, ...],
+    lengths: tuple[int, ...],
+) -> native.Plan:
+    builder = native.PlanBuilder()
+    slots = [builder.slot(length) for length in lengths]
+    ranges = [(slot, 0, length) for slot, length in zip(slots, lengths, strict=True)]
+    executable.record(builder, function, ranges, grid, constants)
+    return builder.build()
+
+
+def _run(plan: native.Plan, views: Sequence[memoryview]) -> None:
+    """Call with memory that is aligned as kernels expect: what is not, is copied there and back."""
+    placed = [_aligned(view) for view in views]
+    try:
+        plan.run(None, [copy or view for copy, view in zip(placed, views, strict=True)])
+    except RuntimeError as error:
+        raise failure(StatusCode.ABORTED, str(error)) from error
+    for copy, view in zip(placed, views, strict=True):
+        if copy is not None and not view.readonly:
+            view[:] = memoryview(copy)[: view.nbytes]
+
+
+def _aligned(view: memoryview) -> native.Memory | None:
+    """A copy, where the bytes do not begin at a multiple of the alignment."""
+    if not view.nbytes:
+        return None
+    address = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
+    if address % ALIGNMENT_BYTES == 0:
+        return None
+    copy = native.Memory(view.nbytes)
+    memoryview(copy)[: view.nbytes] = view
+    return copy
+
+
+_ROWS: Final = (
+    NativeFunction("executable.query_support", ("0r_i",), _query_support, "bytes"),
+    NativeFunction("executable.load", ("0rrr_r",), _load, "bytes bytes bytes?"),
+    NativeFunction("executable.lookup.function", ("0rr_I",), _lookup, "executable bytes"),
+    NativeFunction(
+        "executable.dispatch",
+        ("0rIiiiCiDCrIID_v", "0riiiiCiDCrIID_v"),
+        _dispatch,
+        "executable bytes",
+    ),
+)
