@@ -1,0 +1,100 @@
+"""Calls that were begun: results, failures, cancelling, asyncio, order."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from tilewright.base.errors import DeviceError
+from tilewright.base.status import StatusCode
+from tilewright.runtime.hal.fence import Fence
+from tilewright.runtime.hal.host_threads import HostThreads
+from tilewright.runtime.hal.local.submission_queue import SubmissionQueue
+from tilewright.runtime.hal.pending_call import PendingCall
+from tilewright.runtime.hal.semaphore import Semaphore
+
+
+def test_the_result_is_waited_for() -> None:
+    gate = threading.Event()
+    call = PendingCall(lambda: gate.wait(20) and 42, HostThreads("test"))
+    assert not call.done()
+    with pytest.raises(DeviceError, match="DEADLINE_EXCEEDED"):
+        call.result(0.01)
+    gate.set()
+    assert call.result(20) == 42
+    assert call.done()
+    assert not call.cancel()
+
+
+def test_what_the_call_raises_is_raised() -> None:
+    call = PendingCall(lambda: {}["nothing"], HostThreads("test"))
+    for _ in range(2):
+        with pytest.raises(KeyError, match="nothing"):
+            call.result(20)
+    assert call.fence.query() is StatusCode.INTERNAL
+
+
+def test_only_calls_that_have_not_started_can_be_cancelled() -> None:
+    threads, gate, started = HostThreads("test"), threading.Event(), threading.Event()
+
+    def work() -> bool:
+        started.set()
+        return gate.wait(20)
+
+    first = PendingCall(work, threads)
+    second = PendingCall(lambda: pytest.fail("ran"), threads)
+    assert started.wait(20)
+    assert not first.cancel()
+    assert second.cancel()
+    assert second.cancel()
+    gate.set()
+    assert first.result(20)
+    with pytest.raises(DeviceError, match="the call was cancelled"):
+        second.result(20)
+
+
+def test_calls_are_awaited_together() -> None:
+    threads = HostThreads("test", 2)
+
+    async def main() -> list[int]:
+        return list(await asyncio.gather(*(_square(threads, i) for i in range(20))))
+
+    assert asyncio.run(main()) == [i * i for i in range(20)]
+
+
+async def _square(threads: HostThreads, value: int) -> int:
+    return await PendingCall(lambda: value * value, threads)
+
+
+def test_a_cancelled_task_cancels_its_call() -> None:
+    threads, gate = HostThreads("test"), threading.Event()
+    blocker = PendingCall(lambda: gate.wait(20), threads)
+    waiting = PendingCall(lambda: pytest.fail("ran"), threads)
+
+    async def main() -> None:
+        async def wait() -> None:
+            await waiting
+
+        task = asyncio.create_task(wait())
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    gate.set()
+    assert blocker.result(20)
+    assert waiting.fence.query() is StatusCode.CANCELLED
+
+
+def test_a_queue_waits_for_a_call() -> None:
+    gate, seen = threading.Event(), []
+    call = PendingCall(lambda: gate.wait(20) and seen.append("call"), HostThreads("test"))
+    done = Fence.at(Semaphore(), 1)
+    queue = SubmissionQueue(has_thread=True)
+    queue.submit(call.fence, done, lambda: seen.append("queue"))
+    gate.set()
+    done.wait(20_000_000_000)
+    assert seen == ["call", "queue"]
