@@ -44,6 +44,12 @@ SAYS = {
         "[[12. 10.  8.]",
         "op 'MakeItBetter' is not supported\nhint: see all of it: tilewright.coverage(model)",
     ),
+    "08_async_calls.py": (
+        "futures: True",
+        "the loop went on meanwhile: True",
+        "asyncio: True",
+        "a failure arrives where the result is asked for: input 'x'",
+    ),
 }
 
 

@@ -30,7 +30,9 @@ from tilewright.runtime import native
 from tilewright.runtime.drivers import registry
 from tilewright.runtime.graph_executor import Array, GraphExecutor, HostFunction
 from tilewright.runtime.hal.device import Device
+from tilewright.runtime.hal.host_threads import HostThreads
 from tilewright.runtime.hal.local.local_device import LocalDevice
+from tilewright.runtime.hal.pending_call import PendingCall
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
 
 if TYPE_CHECKING:
@@ -96,6 +98,7 @@ class Session:
             if isinstance(device, str)
             else device
         )
+        self._begun: HostThreads = HostThreads("tilewright-call", max(self.threads, 1))
         self.engine: Engine = engine or ("vm" if artifact is None else "plan")
         self.variant: Variant | None = None
         host = machine or Target.host()
@@ -248,6 +251,24 @@ class Session:
         arrays = self._arrange(arguments, named)
         results = self.executor(*arrays)
         return results[0] if len(results) == 1 else results
+
+    def begin(
+        self, *arguments: object, **named: object
+    ) -> PendingCall[Array | tuple[Array, ...]]:
+        """Begin a call and return at once.
+
+        As many calls as the device has threads run at the same time, the others in their turn.
+        The inputs must not change before the call has ended.
+
+        Returns: the call, to wait for with `result()`, `await` or its `fence`.
+        """
+        return PendingCall(lambda: self(*arguments, **named), self._begun)
+
+    async def async_call(
+        self, *arguments: object, **named: object
+    ) -> Array | tuple[Array, ...]:
+        """Call without blocking the event loop: `y = await session.async_call(x)`."""
+        return await self.begin(*arguments, **named)
 
     def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:
         """Run by names; outputs by name."""

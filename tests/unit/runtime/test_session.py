@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -234,3 +235,29 @@ def test_bytes_in_memory_are_loaded_like_files(path: Path) -> None:
             path.read_bytes(), engine=engine, host_function=run_reference
         )
         check(session(*inputs(2)), *inputs(2))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("device", DEVICES)
+def test_calls_begin_now_and_end_later(path: Path, engine: str, device: str) -> None:
+    session = opened(path, engine, device=device)
+    given = [inputs(n) for n in range(1, 9)]
+    expected = [session(*x) for x in given]
+    calls = [session.begin(*x) for x in given]
+    for call, results in zip(calls, expected, strict=True):
+        for got, want in zip(call.result(60), results, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_asyncio_awaits_calls_and_their_failures(path: Path, engine: str) -> None:
+    session = opened(path, engine)
+    x, b = inputs(3)
+
+    async def main() -> list[object]:
+        good, bad = session.async_call(x, b), session.async_call(x, b[:2])
+        return await asyncio.gather(good, bad, return_exceptions=True)
+
+    results, error = asyncio.run(main())
+    np.testing.assert_array_equal(results[2], session(x, b)[2])
+    assert isinstance(error, InputError | DeviceError)
