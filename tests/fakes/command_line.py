@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import signal
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -31,12 +32,15 @@ class Finished:
 def tilewright(*arguments: object) -> Finished:
     """Run with these arguments."""
     out, err = io.StringIO(), io.StringIO()
+    on_interrupt = signal.getsignal(signal.SIGINT)  # the command leaves it to the system
     with _redirected(out, err), mock.patch.object(sys, "argv", _argv(arguments)):
         try:
             main()
             code: object = 0
         except SystemExit as stop:
             code = stop.code
+        finally:
+            signal.signal(signal.SIGINT, on_interrupt)
     assert code is None or isinstance(code, int)
     return Finished(code or 0, out.getvalue(), err.getvalue())
 

@@ -25,6 +25,7 @@ VERBS: Final = {
     "compile": "Compile a model to a .vmfb artifact.",
     "run": "Run an artifact or a model on given inputs.",
     "bench": "Measure latency, GFLOP/s and every kernel.",
+    "profile": "Time every command of a call; write a trace for Perfetto.",
     "inspect": "Look into an artifact at any level.",
     "coverage": "Say what of a model is supported, before any work.",
     "devices": "List the devices and what they can do.",
@@ -54,6 +55,12 @@ class _Verbs(click.Group):
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, prog_name="tilewright")
+@click.option(
+    "--flagfile",
+    metavar="FILE",
+    expose_value=False,  # replaced before the line is parsed
+    help="Options from a file, one per line; may stand anywhere.",
+)
 def root() -> None:
     """Compile ML models to machine code and run them."""
 
@@ -74,7 +81,9 @@ def _run() -> int:
         _say("warning:", "yellow", f"no setting is called {variable}")
     try:
         # What a verb passes to `Exit` comes back as a number.
-        return cast("int | None", root(prog_name="tilewright", standalone_mode=False)) or 0
+        words = _expanded(sys.argv[1:])
+        done = root(words, prog_name="tilewright", standalone_mode=False)
+        return cast("int | None", done) or 0
     except click.exceptions.Abort:
         return 130
     except click.ClickException as error:
@@ -92,6 +101,20 @@ def _run() -> int:
         return 130
     except BrokenPipeError:
         return 0
+    except OSError as error:  # a full disk, a folder that is not there
+        if knobs.DEBUG.get() or error.filename is None:
+            raise
+        _say("error:", "red", f"{error.filename}: {error.strerror}")
+        return 1
+
+
+def _expanded(words: list[str]) -> list[str]:
+    """The command line with flag files read, where it names any."""
+    if not any(word.startswith("--flagfile") for word in words):
+        return words
+    from tilewright.cli.flagfile import expand_flagfiles
+
+    return expand_flagfiles(words)
 
 
 def _say(word: str, colour: str, text: str) -> None:

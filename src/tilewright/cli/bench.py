@@ -11,6 +11,7 @@ import click
 from tilewright.base.text import format_bytes, format_duration, plural
 from tilewright.cli.display import err, example, out, table
 from tilewright.cli.kernel_profile import KernelRow, profile
+from tilewright.cli.kernel_table import bar, print_kernels
 from tilewright.cli.latency import Latency, measure
 from tilewright.cli.options import open_session, parse_dims, random_inputs
 from tilewright.formats.tensor_text import TensorReader
@@ -18,8 +19,6 @@ from tilewright.formats.tensor_text import TensorReader
 if TYPE_CHECKING:
     from tilewright.cli.roofline import Roofline
     from tilewright.runtime.session import Session
-
-_BAR = 24
 
 
 @click.command(
@@ -99,7 +98,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         return
     _print_latency(model, session, latency, rows, limits)
     _print_histogram(latency)
-    _print_kernels(rows, kernels, limits)
+    print_kernels(rows, kernels, limits)
     if latency.is_noisy:
         err.print(
             "[yellow]noisy:[/yellow] the slowest tenth took 1.3 times the median or more"
@@ -154,53 +153,6 @@ def _print_histogram(latency: Latency) -> None:
         label = f"{format_duration(b.low_ns)} – {format_duration(b.high_ns)}"
         rows.add_row(label, bar(b.count / most), str(b.count))
     out.print(rows)
-
-
-def bar(share: float) -> str:
-    """A bar of eighths of a character; a share above 0 is never invisible."""
-    eighths = max(round(8 * _BAR * share), 1 if share > 0 else 0)
-    rest = " ▏▎▍▌▋▊▉"[eighths % 8]
-    return "█" * (eighths // 8) + (rest if eighths % 8 else "")
-
-
-def _print_kernels(found: Sequence[KernelRow], limit: int, limits: Roofline | None) -> None:
-    columns = [
-        ("kernel", "left"), ("calls", "right"), ("time", "right"), ("share", "right"),
-        ("GFLOP/s", "right"), ("GB/s", "right"), ("limit", "bar"), ("of it", "right"),
-        ("", "bar"),
-    ]  # fmt: skip
-    rows = table("\nkernels", columns)
-    total = sum(row.time_ns for row in found) or 1
-    for row in found[: limit or None]:
-        name, share = ("", "") if limits is None else _limit_cells(row, limits)
-        rows.add_row(
-            row.name,
-            str(row.calls),
-            format_duration(row.time_ns),
-            f"{100 * row.time_ns / total:.1f} %",
-            f"{row.flops_rate / 1e9:.1f}",
-            f"{row.bytes_rate / 1e9:.1f}",
-            name,
-            share,
-            bar(row.time_ns / max(found[0].time_ns, 1)),
-        )
-    hidden = found[limit:] if limit else ()
-    if hidden:
-        rest = sum(row.time_ns for row in hidden)
-        rows.add_row(
-            f"… {len(hidden)} more",
-            "",
-            format_duration(rest),
-            f"{100 * rest / total:.1f} %",
-        )
-    out.print(rows)
-
-
-def _limit_cells(row: KernelRow, limits: Roofline) -> tuple[str, str]:
-    name, share = row.limit(limits)
-    colour = "green" if share >= 0.8 else "yellow" if share >= 0.5 else "red"
-    colour = "dim" if name == "start" else colour
-    return f"[{colour}]{name}[/{colour}]", f"{100 * share:.0f} %"
 
 
 def _as_dict(

@@ -2,7 +2,7 @@
 
 Bytes are those of every operand and result, once each: what a kernel moves at least when nothing
 is in a cache.  A kernel that moves more than memory can deliver got its data from a cache.
-Called by `bench`.
+Called by `bench` and `profile`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,13 @@ def profile(
     session: Session, arrays: Sequence[Array], runs: int = _RUNS
 ) -> tuple[KernelRow, ...]:
     """The kernels of a call, slowest first; medians of several runs."""
-    samples = [session.profile(*arrays) for _ in range(runs)]
+    return rows_of(session, arrays, [session.profile(*arrays) for _ in range(runs)])
+
+
+def rows_of(
+    session: Session, arrays: Sequence[Array], samples: Sequence[Sequence[tuple[Step, int]]]
+) -> tuple[KernelRow, ...]:
+    """The kernels of calls that were profiled, slowest first, by the medians of the calls."""
     env = session.executor.dimensions_of(arrays)
     plan = None if session.variant is None else session.variant.plan
     totals: dict[str, list[int]] = {}
@@ -75,6 +81,25 @@ def profile(
         row[3] += int(np.median([sample[position][1] for sample in samples]))
     rows = [KernelRow(name, *numbers) for name, numbers in totals.items()]
     return tuple(sorted(rows, key=lambda row: -row.time_ns))
+
+
+def command_cost(
+    session: Session, arrays: Sequence[Array], step: Step, time_ns: int
+) -> dict[str, object]:
+    """What a timeline says about a command: its grid, arithmetic, bytes and rates."""
+    env = session.executor.dimensions_of(arrays)
+    plan = None if session.variant is None else session.variant.plan
+    flops = _number(step.flops, env)
+    size_bytes = 0 if plan is None else bytes_moved(plan, step, env)
+    row = KernelRow(step.target, 1, flops, size_bytes, time_ns)
+    grid = [_number(extent, env) for extent in step.grid]
+    return {
+        "grid": grid,
+        "flops": flops,
+        "bytes": size_bytes,
+        "GFLOP/s": round(row.flops_rate / 1e9, 3),
+        "GB/s": round(row.bytes_rate / 1e9, 3),
+    }
 
 
 def bytes_moved(plan: Plan, step: Step, env: Mapping[str, int]) -> int:

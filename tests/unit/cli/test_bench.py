@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fakes.command_line import tilewright
-from tilewright.cli.bench import bar
+from tilewright.cli.kernel_table import bar
 
 QUICK = ("--repeat=5", "--warmup=1", "--threads=1")
 

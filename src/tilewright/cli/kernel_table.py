@@ -1,0 +1,66 @@
+"""The table of kernels: time, rates, the limit each runs into, and a bar.
+
+Called by `bench` and `profile`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from tilewright.base.text import format_duration
+from tilewright.cli.display import out, table
+from tilewright.cli.kernel_profile import KernelRow
+
+if TYPE_CHECKING:
+    from tilewright.cli.roofline import Roofline
+
+_BAR: Final = 24
+
+
+def bar(share: float) -> str:
+    """A bar of eighths of a character; a share above 0 is never invisible."""
+    eighths = max(round(8 * _BAR * share), 1 if share > 0 else 0)
+    rest = " ▏▎▍▌▋▊▉"[eighths % 8]
+    return "█" * (eighths // 8) + (rest if eighths % 8 else "")
+
+
+def print_kernels(found: Sequence[KernelRow], limit: int, limits: Roofline | None) -> None:
+    """Print at most `limit` rows (0 = all), slowest first, and what the rest takes together."""
+    columns = [
+        ("kernel", "left"), ("calls", "right"), ("time", "right"), ("share", "right"),
+        ("GFLOP/s", "right"), ("GB/s", "right"), ("limit", "bar"), ("of it", "right"),
+        ("", "bar"),
+    ]  # fmt: skip
+    rows = table("\nkernels", columns)
+    total = sum(row.time_ns for row in found) or 1
+    for row in found[: limit or None]:
+        name, share = ("", "") if limits is None else _limit_cells(row, limits)
+        rows.add_row(
+            row.name,
+            str(row.calls),
+            format_duration(row.time_ns),
+            f"{100 * row.time_ns / total:.1f} %",
+            f"{row.flops_rate / 1e9:.1f}",
+            f"{row.bytes_rate / 1e9:.1f}",
+            name,
+            share,
+            bar(row.time_ns / max(found[0].time_ns, 1)),
+        )
+    hidden = found[limit:] if limit else ()
+    if hidden:
+        rest = sum(row.time_ns for row in hidden)
+        rows.add_row(
+            f"… {len(hidden)} more",
+            "",
+            format_duration(rest),
+            f"{100 * rest / total:.1f} %",
+        )
+    out.print(rows)
+
+
+def _limit_cells(row: KernelRow, limits: Roofline) -> tuple[str, str]:
+    name, share = row.limit(limits)
+    colour = "green" if share >= 0.8 else "yellow" if share >= 0.5 else "red"
+    colour = "dim" if name == "start" else colour
+    return f"[{colour}]{name}[/{colour}]", f"{100 * share:.0f} %"

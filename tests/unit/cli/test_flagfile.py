@@ -1,0 +1,67 @@
+"""`--flagfile`: options from files, as the case folders of IREE's test suites have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fakes.command_line import tilewright
+from tilewright.base.errors import UserError
+from tilewright.cli.flagfile import expand_flagfiles
+
+
+def test_lines_take_the_place_of_the_flag(tmp_path: Path) -> None:
+    inner = tmp_path / "inner.txt"
+    inner.write_text("--b=2x2xf32=1 2 3 4\n")
+    outer = tmp_path / "outer.txt"
+    outer.write_text(f"# said before\n\n  --a=1  \n--flagfile={inner}\r\n--c\n")
+    words = ["run", f"--flagfile={outer}", "x", "--flagfile", str(inner)]
+    assert expand_flagfiles(words) == [
+        "run", "--a=1", "--b=2x2xf32=1 2 3 4", "--c", "x", "--b=2x2xf32=1 2 3 4",
+    ]  # fmt: skip
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    loop = tmp_path / "loop.txt"
+    loop.write_text(f"--flagfile={loop}")
+    with pytest.raises(UserError, match="name each other"):
+        expand_flagfiles([f"--flagfile={loop}"])
+    with pytest.raises(UserError, match=r"nowhere\.txt"):
+        expand_flagfiles(["--flagfile", str(tmp_path / "nowhere.txt")])
+    with pytest.raises(UserError, match="needs a file"):
+        expand_flagfiles(["--flagfile"])
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UserError, match="binary"):
+        expand_flagfiles([f"--flagfile={tmp_path / 'binary'}"])
+
+
+def test_a_case_folder_runs_unchanged(
+    scale_vmfb: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Raw inputs and expected outputs beside the flags, found from the case's folder."""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    scale = np.array([2, 3, 4], np.float32)
+    for name, array in {"input_0": x, "input_1": scale}.items():
+        array.tofile(tmp_path / f"{name}.bin")
+    flags = ["--input=2x3xf32=@input_0.bin", "--input=3xf32=@input_1.bin"]
+    shown = tilewright("run", scale_vmfb, *(f.replace("@", f"@{tmp_path}/") for f in flags),
+                       f"--output=@{tmp_path}/output_0.bin", f"--output=@{tmp_path}/output_1.bin")  # fmt: skip
+    assert shown.code == 0, shown.err
+    outputs = [
+        "--expected_output=2x3xf32=@output_0.bin",
+        "--expected_output=3x2xf32=@output_1.bin",
+    ]
+    (tmp_path / "run_module_io_flags.txt").write_text("\n".join([*flags, *outputs]))
+    monkeypatch.chdir(tmp_path)
+    command = ("run", f"--module={scale_vmfb}", "--flagfile=run_module_io_flags.txt")
+    assert tilewright(*command).code == 0
+    (x + 1).tofile(tmp_path / "input_0.bin")
+    done = tilewright(*command)
+    assert done.code == 1
+    assert "mismatch" in done.err
+
+
+def test_help_says_so() -> None:
+    assert "--flagfile" in tilewright("--help").out
