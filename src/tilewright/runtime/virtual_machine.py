@@ -34,6 +34,7 @@ from tilewright.runtime.modules.hal_loader import create_hal_loader_module
 from tilewright.runtime.modules.tilewright import HostFunction, create_tilewright_module
 from tilewright.runtime.vm.bytecode_module import BytecodeModule, Engine
 from tilewright.runtime.vm.context import Context
+from tilewright.runtime.vm.floats import round_f32
 from tilewright.runtime.vm.frame import Tracer
 from tilewright.runtime.vm.integers import wrap_i32, wrap_i64
 from tilewright.runtime.vm.module import Callee, Module, ModuleFunction
@@ -41,6 +42,8 @@ from tilewright.runtime.vm.ref import Instance
 
 TensorSpec = tuple[str, DType, tuple[Dim, ...]]
 
+_COPY_LIMIT_BYTES: Final = 1024
+"""Up to here copying costs less than finding out whether an array can be used in place."""
 _MEMORY_TYPE: Final = int(MemoryType.DEVICE_LOCAL)
 _USAGE: Final = int(BufferUsage.DEFAULT)
 _DECLARATION: Final = "iree.abi.declaration"
@@ -202,18 +205,31 @@ class VirtualMachine:
 
         Raises: InputError for an element type that tensors do not have.
         """
-        try:
-            dtype = dtypes.from_numpy(array.dtype)
-        except UserError as error:
-            raise InputError(error.message) from error
+        element_type = _ELEMENT_TYPES.get(array.dtype) or _element_type(array.dtype)
+        allocator = self.device.allocator
+        if array.nbytes <= _COPY_LIMIT_BYTES:
+            buffer = allocator.allocate(_MEMORY_TYPE, _USAGE, array.nbytes)
+            buffer.write(array.tobytes())
+            return BufferView(buffer, array.shape, element_type)
         dense = np.ascontiguousarray(array)
         memory = dense.reshape(-1).view(np.uint8)
-        allocator = self.device.allocator
-        buffer = allocator.import_host(_MEMORY_TYPE, _USAGE, memory)
-        if buffer is None:
-            buffer = allocator.allocate(_MEMORY_TYPE, _USAGE, dense.nbytes)
-            buffer.write(view_bytes(memory))
-        return BufferView(buffer, array.shape, dtype.iree)
+        imported = allocator.import_host(_MEMORY_TYPE, _USAGE, memory)
+        if imported is None:
+            imported = allocator.allocate(_MEMORY_TYPE, _USAGE, dense.nbytes)
+            imported.write(view_bytes(memory))
+        return BufferView(imported, array.shape, element_type)
+
+
+_ELEMENT_TYPES: Final[dict[np.dtype[np.generic], int]] = {}
+"""What was asked before: finding out takes longer than a small call."""
+
+
+def _element_type(dtype: np.dtype[np.generic]) -> int:
+    try:
+        found = dtypes.from_numpy(dtype).iree
+    except UserError as error:
+        raise InputError(error.message) from error
+    return _ELEMENT_TYPES.setdefault(dtype, found)
 
 
 @final
@@ -262,8 +278,11 @@ class VmFunction:
                 + ", ".join(self.input_names),
                 location=self.name,
             )
+        to_view, argument = self._machine.to_view, self._argument
         arguments = [
-            self._argument(bank, value)
+            to_view(cast("Array", value))
+            if value.__class__ is np.ndarray and bank == "ref"
+            else argument(bank, value)
             for bank, value in zip(self._banks, inputs, strict=True)
         ]
         if self._is_async:
@@ -287,6 +306,8 @@ class VmFunction:
                 return wrap_i32(int(cast("int", value)))
             case "i64":
                 return wrap_i64(int(cast("int", value)))
+            case "f32":
+                return round_f32(float(cast("float", value)))
             case _:
                 return float(cast("float", value))
 

@@ -105,6 +105,10 @@ class Storage(ABC):
         Raises: DeviceError where the host cannot see the memory.
         """
 
+    def write(self, offset: int, data: bytes | memoryview) -> None:
+        """Replace a range that lies inside with bytes from the host."""
+        self.map(offset, len(data))[:] = data
+
     def invalidate(self, offset: int, length: int) -> None:
         """Make device writes visible to host mappings that are not coherent."""
         del offset, length
@@ -196,13 +200,16 @@ class Buffer:
         """
         length = self.check_range(offset, length, "mapping")
         if access & ~self.allowed_access & _ACCESS:
-            raise failure(
-                StatusCode.PERMISSION_DENIED,
-                f"access {MemoryAccess(access)!r}, the buffer allows "
-                f"{MemoryAccess(self.allowed_access)!r}",
-            )
+            raise self._denied(access)
         view = self.storage.map(self.byte_offset + offset, length)
         return view if access & WRITE else view.toreadonly()
+
+    def _denied(self, access: int) -> Exception:
+        return failure(
+            StatusCode.PERMISSION_DENIED,
+            f"access {MemoryAccess(access)!r}, the buffer allows "
+            f"{MemoryAccess(self.allowed_access)!r}",
+        )
 
     def read(self, offset: int = 0, length: int = WHOLE_BUFFER) -> bytes:
         """Copy of a range."""
@@ -210,8 +217,11 @@ class Buffer:
 
     def write(self, data: bytes | memoryview, offset: int = 0) -> None:
         """Replace bytes from the host."""
-        view = memoryview(data).cast("B")
-        self.map_range(WRITE, offset, len(view))[:] = view
+        source = data if isinstance(data, bytes) else memoryview(data).cast("B")
+        self.check_range(offset, len(source), "write")
+        if not self.allowed_access & WRITE:
+            raise self._denied(WRITE)
+        self.storage.write(self.byte_offset + offset, source)
 
     def fill(self, pattern: bytes, offset: int = 0, length: int = WHOLE_BUFFER) -> None:
         """Repeat 1, 2 or 4 bytes over a range.

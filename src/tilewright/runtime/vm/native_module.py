@@ -7,6 +7,7 @@ functions trust their arguments.  Called by `runtime.modules` and by users who b
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -105,7 +106,9 @@ class NativeModule(Module):
         if found is None:
             return None
         row, checks = found
-        return _bound(f"{self._name}.{name}", row.function, state, checks)
+        return _bound(
+            f"{self._name}.{name}", row, signature or self._first[name], state, checks
+        )
 
     def signatures(self, name: str) -> tuple[str, ...]:
         """The calling conventions of a function; empty when there is no such function."""
@@ -165,33 +168,84 @@ def _checks(
 
 
 def _bound(
-    where: str, function: Callable[..., object], state: object, checks: _Checks
+    where: str,
+    row: NativeFunction,
+    signature: str,
+    state: object,
+    checks: _Checks,
 ) -> Callee:
-    plain = tuple((c.argument, c.type, c.optional) for c in checks if not c.in_list)
-    lists = tuple(c for c in checks if c.in_list)
+    """The function with its checks in front: one Python function without loops over them.
+
+    A class is asked once whether it is of the type; from then on it is looked up in a set.
+    """
+    maker, sets = _maker(len(parse_calling_convention(signature).arguments), checks)
+
+    def refuse(index: int, value: object, check: int) -> None:
+        wanted = checks[check]
+        if isinstance(value, wanted.type):
+            sets[check].add(value.__class__)
+            return
+        _refuse(where, index, value, wanted.type, optional=wanted.optional)
+
+    def failed(error: BaseException) -> BaseException:
+        add_frame(error, f"  in {where}")
+        return error
+
     lead = () if state is None else (state,)
-
-    def call(*arguments: Any) -> object:
-        for index, type_, optional in plain:
-            value = arguments[index]
-            if value.__class__ is not type_ and not isinstance(value, type_):
-                _refuse(where, index, value, type_, optional=optional)
-        for check in lists:
-            _check_list(where, arguments[check.argument], check)
-        try:
-            return function(*lead, *arguments)
-        except Exception as error:
-            add_frame(error, f"  in {where}")
-            raise
-
-    return call
+    return maker(row.function, lead, sets, refuse, failed)
 
 
-def _check_list(where: str, entries: Sequence[Any], check: _Check) -> None:
-    for entry in entries:
-        value = entry if check.member < 0 else entry[check.member]
-        if not isinstance(value, check.type):
-            _refuse(where, check.argument, value, check.type, optional=check.optional)
+def _maker(arity: int, checks: _Checks) -> tuple[Callable[..., Callee], list[set[type]]]:
+    sets: list[set[type]] = [
+        {check.type, type(None)} if check.optional else {check.type} for check in checks
+    ]
+    shape = tuple((c.argument, c.member, c.in_list) for c in checks)
+    return _compile_maker(arity, shape), sets
+
+
+@functools.cache
+def _compile_maker(
+    arity: int, shape: tuple[tuple[int, int, bool], ...]
+) -> Callable[..., Callee]:
+    """Makes functions of so many arguments, some of which are checked."""
+    names = [f"a{i}" for i in range(arity)]
+    body: list[str] = []
+    for number, (argument, member, in_list) in enumerate(shape):
+        value = f"a{argument}"
+        if in_list:
+            body.append(f"        for entry in {value}:")
+            value = "entry" if member < 0 else f"entry[{member}]"
+        indent = "            " if in_list else "        "
+        body.append(f"{indent}if {value}.__class__ not in s{number}:")
+        body.append(f"{indent}    refuse({argument}, {value}, {number})")
+    source = "\n".join(
+        [
+            "def maker(function, lead, sets, refuse, failed):",
+            f"    ({''.join(f's{i}, ' for i in range(len(shape)))}) = sets",
+            "    if lead:",
+            "        (state,) = lead",
+            *_wrapper(names, body, ["state", *names], depth=2),
+            *_wrapper(names, body, names, depth=1),
+        ]
+    )
+    found: dict[str, Any] = {}
+    exec(source, found)  # of our own making, from numbers alone
+    return found["maker"]
+
+
+def _wrapper(
+    names: Sequence[str], body: Sequence[str], passed: Sequence[str], *, depth: int
+) -> list[str]:
+    inner = [
+        f"def call({', '.join(names)}):",
+        *(line[4:] for line in body),
+        "    try:",
+        f"        return function({', '.join(passed)})",
+        "    except Exception as error:",
+        "        raise failed(error)",
+        "return call",
+    ]
+    return ["    " * depth + line for line in inner]
 
 
 def _refuse(where: str, index: int, value: object, type_: type, *, optional: bool) -> None:

@@ -81,6 +81,13 @@ class HeapStorage(Storage):
             "data": (self.address, self._readonly),
         }
 
+    def write(self, offset: int, data: bytes | memoryview) -> None:
+        if self._release is None:
+            self.map(offset, len(data))[:] = data
+        else:  # a block of a pool: no array has to keep it for the time of the copy
+            block = memoryview(cast("native.Memory", self._owner))
+            block[offset : offset + len(data)] = data
+
     def map(self, offset: int, length: int) -> memoryview:
         if length == 0:
             return memoryview(b"") if self._readonly else memoryview(bytearray())

@@ -22,6 +22,9 @@ from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.native_module import NativeFunction
 
 _PATTERN_SIZES: Final = (1, 2, 4, 8)
+_NOT_OPTIMAL: Final = ~int(
+    MemoryType.OPTIMAL
+)  # plain numbers: flag arithmetic of `enum` is slow
 
 
 def pattern_bytes(pattern: int, length: int) -> bytes:
@@ -95,7 +98,7 @@ def _assert_buffer(
             f"got {buffer.byte_length} bytes, expected at least {minimum_length}",
             location=message.text,
         )
-    lacking = memory_types & ~buffer.memory_type & ~MemoryType.OPTIMAL
+    lacking = memory_types & ~buffer.memory_type & _NOT_OPTIMAL
     if lacking:
         raise InputError(
             f"the buffer's memory is not {MemoryType(lacking)!r}", location=message.text
