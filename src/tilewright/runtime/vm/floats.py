@@ -5,7 +5,8 @@ mathematical library are computed in double precision and rounded, so they may d
 library's in the last place.  The interpreter wires the functions to registers.
 
 Where names promise something else, IREE's interpreter decides (`tests/conformance/vm`): `fma`
-rounds twice, `cmp.ne.o` is true for NaN, casts to integers round to nearest, halves away from zero.
+rounds twice, so does `rsqrt.f32`, `cmp.ne.o` is true for NaN, casts to integers round to nearest,
+halves away from zero.
 """
 
 from __future__ import annotations
@@ -138,6 +139,11 @@ def _reciprocal_root(value: float) -> float:
     return _divide(1.0, _safe(math.sqrt)(value)) if value >= 0 else math.nan
 
 
+def _reciprocal_root_f32(value: float) -> float:
+    """The root and its reciprocal are each rounded."""
+    return round_f32(_divide(1.0, round_f32(math.sqrt(value)))) if value >= 0 else math.nan
+
+
 _UNARY: Final[Mapping[str, Operation]] = {
     "abs": math.fabs,
     "neg": lambda a: -a,
@@ -265,6 +271,7 @@ def _all() -> dict[str, Operation]:
     table |= {
         "fma.f32": _multiply_add_f32,
         "fma.f64": _multiply_add,
+        "rsqrt.f32": _reciprocal_root_f32,
         "fpowi.f32": _power_integer_f32,
         "fpowi.f64": _power_integer,
     }
