@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.base.arena import Block, pack
 from tilewright.base.symbolic import Dim, evaluate
 from tilewright.compiler.kernel.evaluator import evaluate as evaluate_kernel
+from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.program.ir import (
     Copy,
@@ -29,8 +30,11 @@ POISON = 0xC5
 class ProgramRunner:
     """One run.  Every storage that is not alive is poisoned again after each step."""
 
-    def __init__(self, program: Program, dims: Mapping[str, int]) -> None:
+    def __init__(
+        self, program: Program, kernels: Sequence[Kernel], dims: Mapping[str, int]
+    ) -> None:
         self.program = program
+        self.kernels = kernels
         self.dims = dims
         self.bytes: dict[Storage, np.ndarray] = {}
         transients = [s for s in program.storages if s.kind == "transient"]
@@ -94,7 +98,7 @@ class ProgramRunner:
     def dispatch(
         self, step: Dispatch, operands: list[np.ndarray], results: list[np.ndarray]
     ) -> None:
-        kernel = self.program.kernels[step.kernel]
+        kernel = self.kernels[step.kernel]
         fresh = [
             np.full_like(r, np.nan) if r.dtype.kind == "f" else r.copy() for r in results
         ]

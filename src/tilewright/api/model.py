@@ -17,13 +17,15 @@ from tilewright.base.errors import UserError
 from tilewright.base.host import usable_cores
 from tilewright.base.target import LEVELS, Target
 from tilewright.compiler import pipeline
-from tilewright.compiler.codegen.llvm import ObjectCache, assembly_text
+from tilewright.compiler.codegen import CompilationCache
+from tilewright.compiler.codegen.llvm import assembly_text
 from tilewright.compiler.frontends import onnx
 from tilewright.compiler.frontends.onnx import CoverageReport
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.text import to_text
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.packaging.archive import make_artifact, save_archive
+from tilewright.compiler.program.kernel_cache import KernelRecord
 from tilewright.compiler.program.memory import MemoryReport
 from tilewright.formats.plan import Step
 from tilewright.runtime.graph_executor import Array
@@ -59,7 +61,7 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
         jobs: processes that generate code; default: `TILEWRIGHT_JOBS`, else those cores.
         input_shapes: shapes by input name; strings name dynamic dimensions.
         input_values: inputs that become constants, such as a shape that a model takes as data.
-        cache: reuse machine code of earlier compilations (`TILEWRIGHT_CACHE_DIR`).
+        cache: reuse kernels of earlier compilations (`TILEWRIGHT_CACHE_DIR`).
         progress: watches the phases.
 
     Returns: a callable `Model`.
@@ -70,7 +72,7 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
         opt_level=opt_level,
         threads=threads or knobs.THREADS.get() or usable_cores(),
         jobs=jobs or knobs.JOBS.get() or usable_cores(),
-        cache=ObjectCache.default() if cache else None,
+        cache=CompilationCache.default() if cache else None,
         input_shapes=input_shapes,
         input_values=input_values,
     )
@@ -106,8 +108,8 @@ def coverage(model: onnx.Source) -> CoverageReport:
 class KernelView:
     """One kernel of a model at every level; each attribute is text."""
 
-    def __init__(self, record: pipeline.KernelRecord, target: Target) -> None:
-        self._record: pipeline.KernelRecord = record
+    def __init__(self, record: KernelRecord, target: Target) -> None:
+        self._record: KernelRecord = record
         self._target: Target = target
 
     @property
@@ -123,7 +125,7 @@ class KernelView:
     @property
     def kernel_ir(self) -> str:
         """The loops after scheduling."""
-        return kernel_text(self._record.scheduled)
+        return self._record.kernel_ir
 
     @property
     def machine_ir(self) -> str:

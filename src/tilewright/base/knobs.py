@@ -102,11 +102,11 @@ def _cache_home() -> Path:
 
 
 CACHE_DIR: Final = Knob(
-    "cache_dir", _parse_path, _cache_home, "folder of compiled objects kept between runs"
+    "cache_dir", _parse_path, _cache_home, "folder of compiled kernels kept between runs"
 )
-CACHE: Final = Knob("cache", _parse_bool, lambda: True, "keep compiled objects on disk")
+CACHE: Final = Knob("cache", _parse_bool, lambda: True, "keep compiled kernels on disk")
 CACHE_LIMIT: Final = Knob(
-    "cache_limit", _parse_size, lambda: 2 << 30, "size at which the oldest objects go"
+    "cache_limit", _parse_size, lambda: 2 << 30, "size at which the oldest kernels go"
 )
 JOBS: Final = Knob(
     "jobs", _parse_count, lambda: 0, "processes that compile kernels; 0 = one per core"

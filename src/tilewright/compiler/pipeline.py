@@ -21,12 +21,8 @@ from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
 from tilewright.base.text import identifier, unique
 from tilewright.compiler import transforms
-from tilewright.compiler.codegen.llvm import (
-    CompiledKernel,
-    ObjectCache,
-    compile_kernels,
-    link_executable,
-)
+from tilewright.compiler.codegen import CompilationCache
+from tilewright.compiler.codegen.llvm import compile_kernels, link_executable
 from tilewright.compiler.frontends import onnx
 from tilewright.compiler.graph.copy import copy_graph
 from tilewright.compiler.graph.ir import Graph, Node
@@ -36,13 +32,19 @@ from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.lowering import machine
 from tilewright.compiler.lowering.build_kernel import build_kernel, can_build
-from tilewright.compiler.lowering.promote_scratch import promote_scratch
 from tilewright.compiler.packaging.archive import Part
 from tilewright.compiler.passes import PassContext, instruments_of_knobs, run_passes
 from tilewright.compiler.program import memory
 from tilewright.compiler.program.build import Lowered, build_program
 from tilewright.compiler.program.emit_plan import emit_plan
 from tilewright.compiler.program.ir import HostCall, Program
+from tilewright.compiler.program.kernel_cache import (
+    KernelRecord,
+    KernelRequest,
+    keep,
+    make_record,
+    recall,
+)
 from tilewright.compiler.program.work import arithmetic_work
 from tilewright.compiler.schedule import rules
 
@@ -89,22 +91,10 @@ class CompileOptions:
     opt_level: int = 2
     threads: int = field(default_factory=usable_cores)
     jobs: int = field(default_factory=usable_cores)
-    cache: ObjectCache | None = None
+    cache: CompilationCache | None = None
     input_shapes: Mapping[str, Sequence[int | str]] | None = None
     input_values: Mapping[str, Array] | None = None
     context: PassContext | None = None
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class KernelRecord:
-    """Everything known about one kernel: each level can be looked at and printed."""
-
-    name: str
-    naive: Kernel
-    scheduled: Kernel
-    machine: Kernel
-    compiled: CompiledKernel
 
 
 @final
@@ -160,21 +150,22 @@ def compile_model(
         scheduled = [
             schedule_kernels(groups, t, options, progress) for t in options.targets
         ]
-    # From here its loops are tiled, fused and bound to a grid, per target.
+    # From here its loops are tiled, fused and bound to a grid, per target, unless the cache has
+    # all that was ever to be made of it.
 
     with clock("generate code"):
         kernels = tuple(
-            generate_code(target, groups, variant, options, progress)
+            generate_code(target, variant, options, progress)
             for target, variant in zip(options.targets, scheduled, strict=True)
         )
         images = [
-            link(target, records)
+            link(target, records, options)
             for target, records in zip(options.targets, kernels, strict=True)
         ]
     # From here the kernels are machine code; what remains is the host side.
 
     with clock("plan memory"):
-        programs = [make_program(graph, groups, variant) for variant in scheduled]
+        programs = [make_program(graph, groups, records) for records in kernels]
     # From here every tensor has a place and every step its grid.
 
     diagnostics = Diagnostics()
@@ -232,51 +223,63 @@ def is_kernel(node: Node) -> bool:
     return not is_data and can_build(node)
 
 
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Scheduled:
+    """A kernel that was scheduled now, and what asked for it."""
+
+    request: KernelRequest
+    kernel: Kernel
+
+
 def schedule_kernels(
     groups: Sequence[Group], target: Target, options: CompileOptions, progress: Progress
-) -> tuple[Kernel, ...]:
-    """One scheduled kernel per group."""
-    scheduled: list[Kernel] = []
+) -> tuple[Scheduled | KernelRecord, ...]:
+    """One kernel per group: scheduled, or finished by an earlier compilation."""
+    kernels: list[Scheduled | KernelRecord] = []
     for group in groups:
-        kernel = rules.schedule(group.naive, target, threads=options.threads)
-        # From here no buffer of the kernel lives in memory that nobody gave it.
-        scheduled.append(promote_scratch(kernel))
-        progress.advance(len(scheduled), len(groups))
-    return tuple(scheduled)
+        request = KernelRequest(group.naive, target, options.threads)
+        known = None if options.cache is None else recall(request, options.cache)
+        kernels.append(known or Scheduled(request, request.schedule()))
+        progress.advance(len(kernels), len(groups))
+    return tuple(kernels)
 
 
 def generate_code(
     target: Target,
-    groups: Sequence[Group],
-    scheduled: Sequence[Kernel],
+    kernels: Sequence[Scheduled | KernelRecord],
     options: CompileOptions,
     progress: Progress,
 ) -> tuple[KernelRecord, ...]:
-    """Object code of every kernel."""
-    lowered = [machine.lower(kernel, target) for kernel in scheduled]
+    """Object code of every kernel that has none yet."""
+    fresh = [kernel for kernel in kernels if isinstance(kernel, Scheduled)]
+    done = len(kernels) - len(fresh)
     compiled = compile_kernels(
-        lowered,
+        [machine.lower(item.kernel, target) for item in fresh],
         target,
         jobs=options.jobs,
         cache=options.cache,
-        progress=lambda done, total, _name: progress.advance(done, total),
+        progress=lambda count, _, __: progress.advance(done + count, len(kernels)),
     )
-    return tuple(
-        KernelRecord(group.naive.name, group.naive, kernel, low, code)
-        for group, kernel, low, code in zip(
-            groups, scheduled, lowered, compiled, strict=True
-        )
-    )
+    made = {
+        item: make_record(item.request, item.kernel, code)
+        for item, code in zip(fresh, compiled, strict=True)
+    }
+    if made and options.cache is not None:
+        keep(tuple(made.values()), options.cache)
+    return tuple(made[k] if isinstance(k, Scheduled) else k for k in kernels)
 
 
-def link(target: Target, records: Sequence[KernelRecord]) -> bytes:
+def link(target: Target, records: Sequence[KernelRecord], options: CompileOptions) -> bytes:
     """The kernels as one image; empty if there are none."""
     compiled = [record.compiled for record in records]
-    return link_executable(compiled, "tilewright", target) if compiled else b""
+    if not compiled:
+        return b""
+    return link_executable(compiled, "tilewright", target, cache=options.cache)
 
 
 def make_program(
-    graph: Graph, groups: Sequence[Group], kernels: Sequence[Kernel]
+    graph: Graph, groups: Sequence[Group], kernels: Sequence[KernelRecord]
 ) -> Program:
     """The host side of the graph for one target's kernels."""
     lowered = {
@@ -284,7 +287,8 @@ def make_program(
         for index, group in enumerate(groups)
         for node in group.nodes
     }
-    return memory.assign(build_program(graph, kernels, lowered))
+    signatures = [kernel.signature for kernel in kernels]
+    return memory.assign(build_program(graph, signatures, lowered))
 
 
 def import_model(source: onnx.Source | Graph, options: CompileOptions) -> Graph:

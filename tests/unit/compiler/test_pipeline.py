@@ -47,11 +47,14 @@ def test_every_kernel_of_the_graph_is_found_once(graph: Graph) -> None:
 
 def test_scheduled_kernels_own_no_device_memory(graph: Graph) -> None:
     groups = pipeline.find_kernels(graph)
-    for kernel in pipeline.schedule_kernels(
+    scheduled = pipeline.schedule_kernels(
         groups, OPTIONS.targets[0], OPTIONS, pipeline.SILENT
-    ):
-        verify(kernel)
-        assert all(b.space is not Space.DEVICE for b in kernel.locals)
+    )
+    assert len(scheduled) == len(groups)
+    for item in scheduled:
+        assert isinstance(item, pipeline.Scheduled)  # there is no cache
+        verify(item.kernel)
+        assert all(b.space is not Space.DEVICE for b in item.kernel.locals)
 
 
 def test_nodes_that_differ_in_constants_alone_share_a_kernel() -> None:

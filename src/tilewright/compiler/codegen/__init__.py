@@ -6,5 +6,6 @@ pipeline.
 """
 
 from tilewright.compiler.codegen.backend import Backend, Stage, show
+from tilewright.compiler.codegen.cache import CompilationCache
 
-__all__ = ["Backend", "Stage", "show"]
+__all__ = ["Backend", "CompilationCache", "Stage", "show"]

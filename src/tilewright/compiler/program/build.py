@@ -13,14 +13,13 @@ from typing import cast, final
 from tilewright.base.errors import InternalError, ModelError
 from tilewright.base.symbolic import Dim, Expr, bounds, symbols
 from tilewright.compiler.graph.ir import Graph, Node, Value
-from tilewright.compiler.graph.schema import Array, TensorType, Trait
-from tilewright.compiler.kernel.grid import grid_extents
-from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.graph.schema import Array, Trait
 from tilewright.compiler.program.ir import (
     Copy,
     Dispatch,
     Entry,
     HostCall,
+    KernelSignature,
     Program,
     Step,
     Storage,
@@ -38,7 +37,7 @@ class Lowered:
 
 
 def build_program(
-    graph: Graph, kernels: Sequence[Kernel], lowered: Mapping[Node, Lowered]
+    graph: Graph, kernels: Sequence[KernelSignature], lowered: Mapping[Node, Lowered]
 ) -> Program:
     """The program of `graph`; storages have lifetimes but no places yet (`memory.assign`).
 
@@ -51,10 +50,13 @@ class _Builder:
     """State of one construction: where each value lives and the steps so far."""
 
     def __init__(
-        self, graph: Graph, kernels: Sequence[Kernel], lowered: Mapping[Node, Lowered]
+        self,
+        graph: Graph,
+        kernels: Sequence[KernelSignature],
+        lowered: Mapping[Node, Lowered],
     ) -> None:
         self.graph: Graph = graph
-        self.kernels: Sequence[Kernel] = kernels
+        self.kernels: Sequence[KernelSignature] = kernels
         self.lowered: Mapping[Node, Lowered] = lowered
         self.entries: dict[Value, Entry] = {}
         self.steps: list[Step] = []
@@ -155,17 +157,16 @@ class _Builder:
                 kernel=lowered.kernel,
                 arguments=arguments,
                 result_count=len(results) + len(scratch),
-                grid=grid_extents(kernel),
+                grid=kernel.grid,
                 dims=tuple(Expr.of_atom(s) for s in kernel.dims),
                 location=node.location,
                 flops=lowered.flops,
             )
         )
 
-    def _scratch(self, kernel: Kernel, index: int) -> Entry:
-        buffer = kernel.parameters[index].buffer
-        type_ = TensorType(buffer.dtype, buffer.shape)
-        return Entry(Storage("transient", type_.size_bytes, buffer.name), type_)
+    def _scratch(self, kernel: KernelSignature, index: int) -> Entry:
+        name, type_ = kernel.parameters[index]
+        return Entry(Storage("transient", type_.size_bytes, name), type_)
 
     def _host_call(self, node: Node) -> None:
         operands = tuple(None if v is None else self._entry(node, v) for v in node.operands)

@@ -3,7 +3,7 @@
 One-sided: True is a proof.  It holds when every load of the operand stands in the store that
 overwrites the very same element, the result is never read, and no element is stored twice; then
 no workgroup, iteration or lane can see a byte that another one has already replaced.  Called by
-`memory`.
+`signature`.
 """
 
 from __future__ import annotations

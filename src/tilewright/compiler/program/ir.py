@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import final
 
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.graph.schema import Array, TensorType
-from tilewright.compiler.kernel.ir import Kernel
 from tilewright.formats.plan import Dimension
 
 
@@ -51,6 +50,25 @@ class Entry:
     storage: Storage
     type: TensorType
     offset_bytes: Dim = 0
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSignature:
+    """What the host must know of a kernel to place its arguments and launch it.
+
+    Attributes:
+        parameters: name and type of each binding: operands, results, scratch.
+        dims: the push constants, in order.
+        grid: workgroups along x, y and z.
+        overwrites: (operand, result) positions where the result may take the operand's place.
+    """
+
+    name: str
+    parameters: tuple[tuple[str, TensorType], ...]
+    dims: tuple[Symbol, ...]
+    grid: tuple[Dim, Dim, Dim]
+    overwrites: frozenset[tuple[int, int]]
 
 
 @final
@@ -105,7 +123,7 @@ class Program:
     inputs: tuple[tuple[str, Entry], ...]
     outputs: tuple[tuple[str, Entry], ...]
     dims: tuple[Dimension, ...]
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[KernelSignature, ...]
     steps: tuple[Step, ...]
     arena_bytes: int = -1
     weights_bytes: int = 0

@@ -12,7 +12,6 @@ from typing import final
 
 from tilewright.base.arena import Block, align, pack, peak_bytes
 from tilewright.base.symbolic import Dim, proves_equal
-from tilewright.compiler.program.in_place import may_overwrite
 from tilewright.compiler.program.ir import (
     Copy,
     Dispatch,
@@ -77,7 +76,6 @@ class _InPlace:
     def __init__(self, program: Program) -> None:
         self.program: Program = program
         self.merged: dict[Storage, Storage] = {}
-        self._proofs: dict[tuple[int, int, int], bool] = {}  # kernel, operand, result
 
     def merge(self) -> dict[Storage, Storage]:
         for index, step in enumerate(self.program.steps):
@@ -107,21 +105,13 @@ class _InPlace:
                 and roots.count(storage) == 1
                 and step.arguments[place].offset_bytes == 0
                 and proves_equal(storage.size_bytes, result.size_bytes)
-                and self._may_overwrite(step.kernel, place, position)
+                and (place, position) in self.program.kernels[step.kernel].overwrites
             ):
                 return storage
         return None
 
     def _root(self, storage: Storage) -> Storage:
         return self.merged.get(storage, storage)
-
-    def _may_overwrite(self, kernel: int, operand: int, result: int) -> bool:
-        key = (kernel, operand, result)
-        if key not in self._proofs:
-            parameters = self.program.kernels[kernel].parameters
-            source, target = parameters[operand].buffer, parameters[result].buffer
-            self._proofs[key] = may_overwrite(self.program.kernels[kernel], source, target)
-        return self._proofs[key]
 
 
 def _redirect(step: Step, merged: dict[Storage, Storage]) -> Step:

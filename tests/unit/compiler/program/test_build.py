@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fakes.program_runner import ProgramRunner
-from fakes.programs import planned, unplanned
+from fakes.programs import naive_kernels, planned, unplanned
 from tilewright.base import dtypes
 from tilewright.base.errors import InternalError, ModelError
 from tilewright.base.symbolic import symbol
@@ -33,7 +33,7 @@ def f32(*shape: int) -> TensorType:
 def run(graph: Graph, *arrays: np.ndarray) -> Program:
     """Check that the program computes what the graph says; returns it."""
     program = planned(graph)
-    actual = ProgramRunner(program, {}).run(arrays)
+    actual = ProgramRunner(program, naive_kernels(graph), {}).run(arrays)
     for got, want in zip(actual, evaluate(graph, arrays), strict=True):
         np.testing.assert_array_equal(got, want)
     return program

@@ -14,15 +14,12 @@ from dataclasses import dataclass, field
 from typing import Final, final
 
 from tilewright.base.target import Target
-from tilewright.compiler.codegen.llvm.cache import ObjectCache
+from tilewright.compiler.codegen.cache import CompilationCache
 from tilewright.compiler.codegen.llvm.function import TRIPLES, KernelModule, emit_kernel
-from tilewright.compiler.codegen.llvm.machine import (
-    LLVM_VERSION,
-    object_code,
-    timed_object_code,
-)
+from tilewright.compiler.codegen.llvm.machine import object_code, timed_object_code
 from tilewright.compiler.codegen.llvm.options import Options
 from tilewright.compiler.codegen.llvm.pool import Task, WorkerPool, shared_pool, stop
+from tilewright.compiler.codegen.llvm.version import llvm_identity
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.formats.elf import link_shared
 from tilewright.formats.executable import (
@@ -47,12 +44,14 @@ class CompiledKernel:
 
     Attributes:
         object_bytes: a relocatable object that defines `export.function`.
+        object_key: where the cache keeps it.
         llvm_ir: what it was made of.
         seconds: time LLVM took; 0 when the cache had it.
     """
 
     name: str
     object_bytes: bytes
+    object_key: str
     llvm_ir: str
     export: ExportDecl
     seconds: float = 0.0
@@ -95,7 +94,7 @@ class _Run:
     settings: dict[str, str | int]
     total: int
     jobs: int
-    cache: ObjectCache | None
+    cache: CompilationCache | None
     progress: Progress | None
     objects: dict[str, tuple[bytes, float]] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
@@ -117,8 +116,7 @@ class _Run:
         self.users.setdefault(symbol, []).append(module.name)
         if symbol in self.keys:
             return
-        parts = (module.text, LLVM_VERSION, *map(str, self.settings.values()))
-        self.keys[symbol] = ObjectCache.key(*parts)
+        self.keys[symbol] = _object_key(module.text, self.settings)
         known = None if self.cache is None else self.cache.get(self.keys[symbol])
         if known is not None:
             self._keep(module, known, 0.0)
@@ -179,11 +177,8 @@ class _Run:
         for module in self.waiting:
             code, seconds = timed_object_code(module.text, **self.settings)
             self._store(module, code, seconds)
-        fresh = bool(self.waiting or self.under_way)
         self.waiting.clear()
         self._collect(block=True)
-        if fresh and self.cache is not None:
-            self.cache.trim()
 
 
 def compile_kernels(
@@ -191,7 +186,7 @@ def compile_kernels(
     target: Target,
     *,
     jobs: int = 1,
-    cache: ObjectCache | None = None,
+    cache: CompilationCache | None = None,
     progress: Progress | None = None,
     options: Options | None = None,
 ) -> tuple[CompiledKernel, ...]:
@@ -201,7 +196,7 @@ def compile_kernels(
         kernels: machine-lowered kernels (`lowering.machine.lower`).
         target: the CPU.
         jobs: processes that may work at a time; 1 = this one only.
-        cache: objects made before.
+        cache: objects made before; new ones are put there, trimming it is the caller's.
         progress: told after every kernel, from this thread.
         options: how LLVM is asked.
 
@@ -221,7 +216,9 @@ def compile_kernels(
         if run.under_way:
             stop()
         raise
-    return tuple(_compiled(module, *run.objects[module.symbol]) for module in modules)
+    return tuple(
+        _compiled(module, settings, *run.objects[module.symbol]) for module in modules
+    )
 
 
 def compile_module(
@@ -229,28 +226,54 @@ def compile_module(
 ) -> CompiledKernel:
     """Object code of one module, made here and now."""
     settings = settings_of(target, options or Options())
-    return _compiled(module, *timed_object_code(module.text, **settings))
+    return _compiled(module, settings, *timed_object_code(module.text, **settings))
 
 
-def _compiled(module: KernelModule, code: bytes, seconds: float) -> CompiledKernel:
+def _compiled(
+    module: KernelModule, settings: dict[str, str | int], code: bytes, seconds: float
+) -> CompiledKernel:
     return CompiledKernel(
         name=module.name,
         object_bytes=code,
+        object_key=_object_key(module.text, settings),
         llvm_ir=module.text,
         export=export_of(module),
         seconds=seconds,
     )
 
 
-def link_executable(compiled: Sequence[CompiledKernel], name: str, target: Target) -> bytes:
+def _object_key(text: str, settings: dict[str, str | int]) -> str:
+    return CompilationCache.key(text, llvm_identity(), *map(str, settings.values()))
+
+
+def link_executable(
+    compiled: Sequence[CompiledKernel],
+    name: str,
+    target: Target,
+    *,
+    cache: CompilationCache | None = None,
+) -> bytes:
     """One embedded ELF image that exports `compiled` by ordinal, in their order."""
     exports = [kernel.export for kernel in compiled]
     settings = settings_of(target, Options(opt=0))
     head = f'target triple = "{settings["triple"]}"\n'
-    tables = object_code(head + library_tables_ir(name, exports), **settings)
+    tables = _cached_object(head + library_tables_ir(name, exports), settings, cache)
     objects = {kernel.export.function: kernel.object_bytes for kernel in compiled}
     return link_shared(
         [*objects.values(), tables],
         names=[*(f"kernel '{symbol}'" for symbol in objects), "library tables"],
         machine=target.arch,
     )
+
+
+def _cached_object(
+    text: str, settings: dict[str, str | int], cache: CompilationCache | None
+) -> bytes:
+    if cache is None:
+        return object_code(text, **settings)
+    key = _object_key(text, settings)
+    known = cache.get(key)
+    if known is None:
+        known = object_code(text, **settings)
+        cache.put(key, known)
+    return known

@@ -1,6 +1,7 @@
 """LLVM's side: target machines, object code and assembly from IR text.
 
-The only file that calls llvmlite.  The IR is written in the form the instruction selector wants, so
+The only file that calls llvmlite, loaded at the first call: a compilation whose kernels are all in
+the cache makes none.  The IR is written in the form the instruction selector wants, so
 no optimisation pass runs before it.  Called by `worker` processes and by `compile` inline.
 """
 
@@ -8,28 +9,31 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import Final
-
-import llvmlite.binding as llvm
+from typing import TYPE_CHECKING, Final
 
 from tilewright.base.errors import InternalError, TargetError
 
-LLVM_VERSION: Final = ".".join(map(str, llvm.llvm_version_info))
+if TYPE_CHECKING:
+    import llvmlite.binding as llvm
+
 _ABI_NAMES: Final = {"riscv64": "lp64d"}
 
 
 @functools.cache
-def _initialize() -> None:
+def _binding():
+    """LLVM's binding with every target.  Imported here, see the module's first lines."""
+    import llvmlite.binding as llvm  # noqa: PLC0415
+
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
+    return llvm
 
 
 @functools.cache
 def target_machine(*, triple: str, cpu: str, features: str, opt: int) -> llvm.TargetMachine:
     """The machine that code is made for.  Raises: TargetError when LLVM lacks it."""
-    _initialize()
     try:
-        target = llvm.Target.from_triple(triple)
+        target = _binding().Target.from_triple(triple)
         return target.create_target_machine(
             cpu=cpu,
             features=features,
@@ -45,6 +49,7 @@ def target_machine(*, triple: str, cpu: str, features: str, opt: int) -> llvm.Ta
 
 
 def _parse(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
+    llvm = _binding()
     context = llvm.create_context()
     try:
         module = llvm.parse_assembly(text, context)

@@ -13,10 +13,9 @@ from tilewright.base import dtypes
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Symbol, symbol
 from tilewright.base.target import Target
-from tilewright.compiler.codegen import show
+from tilewright.compiler.codegen import CompilationCache, show
 from tilewright.compiler.codegen.llvm import (
     LlvmBackend,
-    ObjectCache,
     assembly_text,
     compile_kernels,
     link_executable,
@@ -94,7 +93,7 @@ def test_progress_counts_every_kernel():
 
 
 def test_the_cache_spares_the_second_compilation(tmp_path, monkeypatch):
-    cache = ObjectCache(folder=tmp_path, limit_bytes=1 << 20)
+    cache = CompilationCache(folder=tmp_path, limit_bytes=1 << 20)
     kernels = [scaled("a", 4), scaled("b", 5)]
     cold = compile_kernels(kernels, HOST, cache=cache)
     assert all(k.seconds > 0 for k in cold)
@@ -109,7 +108,7 @@ def test_the_cache_spares_the_second_compilation(tmp_path, monkeypatch):
 
 
 def test_the_cache_tells_targets_apart(tmp_path):
-    cache = ObjectCache(folder=tmp_path, limit_bytes=1 << 20)
+    cache = CompilationCache(folder=tmp_path, limit_bytes=1 << 20)
     v2 = Target.level("v2")
     (wide,) = compile_kernels([scaled("a", 4)], HOST, cache=cache)
     (narrow,) = compile_kernels([scaled("a", 4, v2)], v2, cache=cache)

@@ -1,9 +1,10 @@
-"""Object code on disk, found again by what it was made of.
+"""What earlier compilations made, on disk, found again by what it was made of.
 
-An entry is a file named by the digest of the IR text, the target and the LLVM version; it carries a
-checksum, appears by an atomic rename and is touched when used, so the oldest go first when the
-folder grows beyond its limit.  Safe with several processes.  Nothing here ever fails a
-compilation: a corrupt or unreadable entry is a miss.  Called by `compile`.
+One folder holds entries of all kinds: object code by its IR (`llvm.compile`), kernels by their naive
+loops (`program.kernel_cache`).  An entry is a file named by the digest of everything that decides its
+content; it carries a checksum, appears by an atomic rename and is touched when used, so the oldest go
+first when the folder grows beyond its limit.  Safe with several processes.  Nothing here ever fails
+a compilation: a corrupt or unreadable entry is a miss.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Final, final
 
 from tilewright.base import knobs
 
-_MAGIC: Final = b"TWOBJ\x01\x00\x00"
+_MAGIC: Final = b"TWOBJ\x02\x00\x00"
 _DIGEST_BYTES: Final = 32
 _KEPT: Final = 0.8
 """Trimming goes down to this share of the limit, so that it is rare."""
@@ -28,18 +29,18 @@ _STALE_SECONDS: Final = 3600.0
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectCache:
-    """A folder of objects.  Thread-safe.  Units: `limit_bytes` on disk."""
+class CompilationCache:
+    """A folder of entries.  Thread-safe.  Units: `limit_bytes` on disk."""
 
     folder: Path
     limit_bytes: int
 
     @staticmethod
-    def default() -> ObjectCache | None:
+    def default() -> CompilationCache | None:
         """The cache that the knobs describe; None when it is switched off."""
         if not knobs.CACHE.get():
             return None
-        return ObjectCache(
+        return CompilationCache(
             folder=knobs.CACHE_DIR.get() / "objects", limit_bytes=knobs.CACHE_LIMIT.get()
         )
 
@@ -54,10 +55,10 @@ class ObjectCache:
         return digest.hexdigest()
 
     def _path(self, key: str) -> Path:
-        return self.folder / key[:2] / f"{key}.o"
+        return self.folder / key[:2] / key
 
     def get(self, key: str) -> bytes | None:
-        """The object under `key`, or None."""
+        """The bytes under `key`, or None."""
         path = self._path(key)
         try:
             data = path.read_bytes()
@@ -75,7 +76,7 @@ class ObjectCache:
         return payload
 
     def put(self, key: str, payload: bytes) -> None:
-        """Keep an object."""
+        """Keep an entry."""
         path = self._path(key)
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +90,7 @@ class ObjectCache:
                 raise
 
     def trim(self) -> int:
-        """Delete the objects unused for longest until the limit holds.  Returns: bytes freed."""
+        """Delete the entries unused for longest until the limit holds.  Returns: bytes freed."""
         entries: list[tuple[float, int, Path]] = []
         total = 0
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The object cache: hits, corruption, limits, two writers."""
+"""The cache: hits, corruption, limits, two writers."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 
 from tilewright.base import knobs
-from tilewright.compiler.codegen.llvm import ObjectCache
+from tilewright.compiler.codegen import CompilationCache
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> ObjectCache:
-    return ObjectCache(folder=tmp_path / "objects", limit_bytes=10_000)
+def cache(tmp_path: Path) -> CompilationCache:
+    return CompilationCache(folder=tmp_path / "objects", limit_bytes=10_000)
 
 
-def entries(cache: ObjectCache) -> list[Path]:
+def entries(cache: CompilationCache) -> list[Path]:
     return [p for p in cache.folder.glob("*/*") if p.is_file()]
 
 
 def test_what_was_put_is_found_again(cache):
-    key = ObjectCache.key("text", "target")
+    key = CompilationCache.key("text", "target")
     assert cache.get(key) is None
     cache.put(key, b"object")
     assert cache.get(key) == b"object"
@@ -32,14 +32,14 @@ def test_what_was_put_is_found_again(cache):
 
 def test_keys_depend_on_every_part_and_on_their_borders():
     keys = {
-        ObjectCache.key(*parts)
+        CompilationCache.key(*parts)
         for parts in (("ab", "c"), ("a", "bc"), ("abc",), ("c", "ab"))
     }
     assert len(keys) == 4
 
 
 def test_every_corrupted_byte_is_a_miss_and_the_entry_goes(cache):
-    key = ObjectCache.key("x")
+    key = CompilationCache.key("x")
     cache.put(key, b"some object code")
     (path,) = entries(cache)
     original = path.read_bytes()
@@ -53,7 +53,7 @@ def test_every_corrupted_byte_is_a_miss_and_the_entry_goes(cache):
 
 
 def test_a_truncated_entry_is_a_miss(cache):
-    key = ObjectCache.key("x")
+    key = CompilationCache.key("x")
     cache.put(key, b"some object code")
     (path,) = entries(cache)
     data = path.read_bytes()
@@ -63,7 +63,7 @@ def test_a_truncated_entry_is_a_miss(cache):
 
 
 def test_the_objects_unused_for_longest_go_first(cache):
-    keys = [ObjectCache.key(str(n)) for n in range(20)]
+    keys = [CompilationCache.key(str(n)) for n in range(20)]
     for age, key in enumerate(keys):
         cache.put(key, bytes(1000))
         stamp = time.time() - 1000 + age
@@ -77,13 +77,13 @@ def test_the_objects_unused_for_longest_go_first(cache):
 
 
 def test_trimming_leaves_a_small_cache_alone(cache):
-    cache.put(ObjectCache.key("x"), b"object")
+    cache.put(CompilationCache.key("x"), b"object")
     assert cache.trim() == 0
     assert len(entries(cache)) == 1
 
 
 def test_what_an_interrupted_writer_left_is_removed_later(cache):
-    cache.put(ObjectCache.key("x"), b"object")
+    cache.put(CompilationCache.key("x"), b"object")
     left = cache.folder / "ab" / ".new-left"
     left.parent.mkdir(exist_ok=True)
     left.write_bytes(bytes(10))
@@ -96,8 +96,8 @@ def test_what_an_interrupted_writer_left_is_removed_later(cache):
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
-    cache = ObjectCache(folder=blocked / "objects", limit_bytes=100)
-    key = ObjectCache.key("x")
+    cache = CompilationCache(folder=blocked / "objects", limit_bytes=100)
+    key = CompilationCache.key("x")
     cache.put(key, b"object")
     assert cache.get(key) is None
     assert cache.trim() == 0
@@ -106,9 +106,9 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
 def test_two_processes_may_write_the_same_entry(cache):
     code = (
         "import sys; from pathlib import Path\n"
-        "from tilewright.compiler.codegen.llvm import ObjectCache\n"
-        f"cache = ObjectCache(folder=Path({str(cache.folder)!r}), limit_bytes=1 << 20)\n"
-        "key = ObjectCache.key('shared')\n"
+        "from tilewright.compiler.codegen import CompilationCache\n"
+        f"cache = CompilationCache(folder=Path({str(cache.folder)!r}), limit_bytes=1 << 20)\n"
+        "key = CompilationCache.key('shared')\n"
         "for n in range(200):\n"
         "    cache.put(key, b'z' * 5000)\n"
         "    assert cache.get(key) in (b'z' * 5000, None)\n"
@@ -118,15 +118,15 @@ def test_two_processes_may_write_the_same_entry(cache):
         subprocess.Popen([sys.executable, "-c", code], env=environment) for _ in range(2)
     ]
     assert [process.wait(60) for process in running] == [0, 0]
-    assert cache.get(ObjectCache.key("shared")) == b"z" * 5000
+    assert cache.get(CompilationCache.key("shared")) == b"z" * 5000
     assert len(entries(cache)) == 1
 
 
 def test_the_knobs_place_and_switch_the_default_cache(tmp_path):
     with knobs.override(cache_dir=tmp_path, cache_limit="7K"):
-        cache = ObjectCache.default()
+        cache = CompilationCache.default()
         assert cache is not None
         assert cache.folder == tmp_path / "objects"
         assert cache.limit_bytes == 7 << 10
     with knobs.override(cache="off"):
-        assert ObjectCache.default() is None
+        assert CompilationCache.default() is None
