@@ -1,8 +1,8 @@
 """What the float opcodes compute, as functions on Python numbers.
 
-Registers hold Python floats; f32 results are rounded after every operation.  Functions of the
-mathematical library are computed in double precision and rounded, so they may differ from a C
-library's in the last place.  The interpreter wires the functions to registers.
+Registers hold Python floats; f32 results are rounded after every operation.  Functions like `exp`
+are the C library's, which libraries compute differently in the last place; where it lacks one, it
+is computed in double precision and rounded.  The interpreter wires the functions to registers.
 
 Where names promise something else, IREE's interpreter decides (`tests/conformance/vm`): `fma`
 rounds twice, so does `rsqrt.f32`, `cmp.ne.o` is true for NaN, casts to integers round to nearest,
@@ -17,6 +17,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Final, cast
 
+from tilewright.runtime.native.math_library import f32_function
 from tilewright.runtime.vm.integers import wrap_i32, wrap_i64
 
 Operation = Callable[..., float]
@@ -188,6 +189,25 @@ _COMPARE: Final[Mapping[str, Operation]] = {
     "cmp.lte.u": lambda a, b: int(not a > b),
     "cmp.nan": lambda a: int(a != a),
 }
+_LIBRARY: Final = frozenset(
+    [
+        "atan",
+        "atan2",
+        "cos",
+        "sin",
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log10",
+        "log1p",
+        "log2",
+        "tanh",
+        "erf",
+        "pow",
+    ]
+)
+"""What the C library has for f32 under the same name with an `f` behind it."""
 _EXACT: Final = frozenset(
     {"abs", "neg", "ceil", "floor", "round", "round.even", "min", "max"}
 )
@@ -258,14 +278,21 @@ def _name(name: str, width: str) -> str:
     )
 
 
+def _single(name: str, operation: Operation) -> Operation:
+    """An operation of f32: the C library's, or the one on doubles, rounded."""
+    if name in _LIBRARY:
+        found = f32_function(f"{name}f", 1 if name in _UNARY else 2)
+        if found is not None:
+            return found
+    return functools.partial(_rounded, operation)
+
+
 def _all() -> dict[str, Operation]:
     table = _conversions()
     for width in ("f32", "f64"):
         for name, operation in {**_UNARY, **_BINARY}.items():
             exact = width == "f64" or name in _EXACT
-            table[_name(name, width)] = (
-                operation if exact else functools.partial(_rounded, operation)
-            )
+            table[_name(name, width)] = operation if exact else _single(name, operation)
         for name, operation in _COMPARE.items():
             table[_name(name, width)] = operation
     table |= {
