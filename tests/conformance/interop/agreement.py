@@ -82,7 +82,8 @@ def first_difference(ours: Sequence[object], theirs: Answer) -> str:
 
 def _difference(mine: object, other: object) -> str:
     if not isinstance(mine, np.ndarray):
-        return "" if mine == other else f"{mine!r}, IREE has {other!r}"
+        printed = f"{mine:g}" if isinstance(mine, float) else str(mine)
+        return "" if printed == other else f"{mine!r}, IREE has {other}"
     if isinstance(other, np.ndarray):
         if (mine.dtype, mine.shape) != (other.dtype, other.shape):
             return f"{mine.dtype}{mine.shape}, IREE has {other.dtype}{other.shape}"

@@ -30,11 +30,11 @@ from tilewright.base.host import describe
 
 ROOT = Path(__file__).resolve().parents[3]
 CACHE = ROOT / "build" / "iree-modules"
-_LOCAL = "--iree-hal-target-device=local"
-_BACKENDS = "--iree-hal-local-target-device-backends"
-LLVM_CPU = (_LOCAL, f"{_BACKENDS}=llvm-cpu", "--iree-llvmcpu-target-cpu=host")
-VMVX = (_LOCAL, f"{_BACKENDS}=vmvx")
-BACKENDS = {"llvm-cpu": LLVM_CPU, "vmvx": VMVX}
+LLVM_CPU = (
+    "--iree-hal-target-device=local",
+    "--iree-hal-local-target-device-backends=llvm-cpu",
+    "--iree-llvmcpu-target-cpu=host",
+)
 COMPILE_SECONDS = 3600
 RUN_SECONDS = 300
 
@@ -49,9 +49,9 @@ class Built:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a run gave: arrays, numbers, or raw bytes of types that .npy lacks."""
+    """What a run gave: arrays, raw bytes of types that .npy lacks, numbers as they are printed."""
 
-    results: tuple[np.ndarray | bytes | float | int, ...] = ()
+    results: tuple[np.ndarray | bytes | str, ...] = ()
     error: str = ""
 
 
@@ -73,7 +73,16 @@ def release() -> str:
 
 def program(name: str) -> str:
     """One of IREE's, in the environment that runs the tests."""
-    return str(Path(sys.executable).with_name(name))
+    beside = Path(sys.executable).with_name(name)
+    if importlib.util.find_spec("iree.compiler") is None:
+        return str(beside)
+    # The compiler itself: what lies beside the interpreter is a script that starts it.
+    from iree.compiler.tools import binaries
+
+    try:
+        return binaries.find_tool(name)
+    except ValueError:
+        return str(beside)
 
 
 def digest(*words: str | bytes) -> str:
@@ -206,10 +215,11 @@ def run_module(
         )
         said = done.stderr.decode(errors="replace").strip()
         if done.returncode == 0:
-            printed = iter(re.findall(r"^\w+=(\S+)$", done.stdout.decode(), re.MULTILINE))
+            printed = re.findall(r"^\w+=(\S+)$", done.stdout.decode(), re.MULTILINE)
+            numbers = iter(printed)
             return Answer(
                 tuple(
-                    _output(path) if bank == "ref" else _number(bank, next(printed))
+                    _output(path) if bank == "ref" else next(numbers)
                     for path, bank in zip(files, banks, strict=True)
                 )
             )
@@ -236,7 +246,3 @@ def _type_name(array: np.ndarray) -> str:
 
 def _output(path: Path) -> np.ndarray | bytes:
     return np.load(path) if path.suffix == ".npy" else path.read_bytes()
-
-
-def _number(bank: str, text: str) -> float | int:
-    return float(text) if bank.startswith("f") else int(text)
