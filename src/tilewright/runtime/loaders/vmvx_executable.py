@@ -34,6 +34,7 @@ from tilewright.runtime.vm.ref import Instance
 _LOCATION: Final = "executable"
 ENTRY_SIGNATURE: Final = "0rrriiiiiiiii_v"
 _SET_CONSTANTS: Final = "__set_constants"
+_NO_KERNELS: Final = frozenset({"__init", "__deinit", "__notify", _SET_CONSTANTS})
 _LOCAL_MEMORY_LIMIT_BYTES: Final = 1 << 28
 _ONE: Final = (1, 1, 1)
 
@@ -82,7 +83,7 @@ class VmvxExecutable(HostExecutable):
         self._module: BytecodeModule = module
         self._common: tuple[Module, ...] = tuple(common)
         self._constants: bytes = _pack(constants)
-        kernels = [f for f in module.functions if not f.name.startswith("__")]
+        kernels = [f for f in module.functions if f.name not in _NO_KERNELS]
         for kernel in kernels:
             _check_signature(kernel)
         self._names: tuple[str, ...] = tuple(f"{module.name}.{k.name}" for k in kernels)
