@@ -109,6 +109,19 @@ class Storage(ABC):
         """Replace a range that lies inside with bytes from the host."""
         self.map(offset, len(data))[:] = data
 
+    @property
+    def is_host_visible(self) -> bool:
+        """Whether `map` works; if not, bytes come and go by `read` and `write` alone."""
+        return True
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Copy of a range that lies inside."""
+        return bytes(self.map(offset, length))
+
+    def fill(self, offset: int, length: int, pattern: bytes) -> None:
+        """Repeat a pattern over a range that lies inside."""
+        self.map(offset, length)[:] = pattern * (length // len(pattern))
+
     def invalidate(self, offset: int, length: int) -> None:
         """Make device writes visible to host mappings that are not coherent."""
         del offset, length
@@ -198,11 +211,15 @@ class Buffer:
 
         Raises: DeviceError when the range is outside or the access is not allowed.
         """
-        length = self.check_range(offset, length, "mapping")
-        if access & ~self.allowed_access & _ACCESS:
-            raise self._denied(access)
+        length = self._check_access(access, offset, length, "mapping")
         view = self.storage.map(self.byte_offset + offset, length)
         return view if access & WRITE else view.toreadonly()
+
+    def _check_access(self, access: int, offset: int, length: int, what: str) -> int:
+        length = self.check_range(offset, length, what)
+        if access & ~self.allowed_access & _ACCESS:
+            raise self._denied(access)
+        return length
 
     def _denied(self, access: int) -> Exception:
         return failure(
@@ -213,14 +230,13 @@ class Buffer:
 
     def read(self, offset: int = 0, length: int = WHOLE_BUFFER) -> bytes:
         """Copy of a range."""
-        return bytes(self.map_range(READ, offset, length))
+        length = self._check_access(READ, offset, length, "read")
+        return self.storage.read(self.byte_offset + offset, length)
 
     def write(self, data: bytes | memoryview, offset: int = 0) -> None:
         """Replace bytes from the host."""
         source = data if isinstance(data, bytes) else memoryview(data).cast("B")
-        self.check_range(offset, len(source), "write")
-        if not self.allowed_access & WRITE:
-            raise self._denied(WRITE)
+        self._check_access(WRITE, offset, len(source), "write")
         self.storage.write(self.byte_offset + offset, source)
 
     def fill(self, pattern: bytes, offset: int = 0, length: int = WHOLE_BUFFER) -> None:
@@ -228,13 +244,13 @@ class Buffer:
 
         Raises: DeviceError when the length is no multiple of the pattern.
         """
-        view = self.map_range(WRITE, offset, length)
-        if len(pattern) not in (1, 2, 4, 8) or len(view) % len(pattern):
+        length = self._check_access(WRITE, offset, length, "fill")
+        if len(pattern) not in (1, 2, 4, 8) or length % len(pattern):
             raise failure(
                 StatusCode.INVALID_ARGUMENT,
-                f"pattern of {len(pattern)} bytes over {len(view)} bytes",
+                f"pattern of {len(pattern)} bytes over {length} bytes",
             )
-        view[:] = pattern * (len(view) // len(pattern))
+        self.storage.fill(self.byte_offset + offset, length, pattern)
 
     def invalidate_range(self, offset: int = 0, length: int = WHOLE_BUFFER) -> None:
         """Make device writes visible to mappings."""

@@ -8,6 +8,7 @@ Source: IREE `hal/buffer_view.h`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Final, cast, final
 
@@ -15,18 +16,18 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import UserError
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.hal.buffer import READ, WRITE, Buffer
-
-Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+from tilewright.runtime.hal.element_type import (
+    Array,
+    bit_count,
+    element_type_name,
+    numpy_type,
+    unpack,
+)
 
 ENCODING_OPAQUE: Final = 0
 ENCODING_DENSE_ROW_MAJOR: Final = 1
-# Numerical types of integers in the top byte: without, with and with no sign mean the same bits.
-_INTEGER_KINDS: Final = frozenset({0x10, 0x11, 0x12})
-
-
 def dense_byte_count(element_type: int, shape: Sequence[int]) -> int:
     """Bytes of a dense tensor; sub-byte elements are packed.
 
@@ -38,21 +39,6 @@ def dense_byte_count(element_type: int, shape: Sequence[int]) -> int:
             raise failure(StatusCode.INVALID_ARGUMENT, f"shape {list(shape)} is negative")
         count *= dim
     return (count * (element_type & 0xFF) + 7) // 8
-
-
-def same_element_type(left: int, right: int) -> bool:
-    """Whether two element types are equal, not minding how integers are signed."""
-    if left == right:
-        return True
-    return (left ^ right) & 0xFFFFFF == 0 and {left >> 24, right >> 24} <= _INTEGER_KINDS
-
-
-def element_type_name(element_type: int) -> str:
-    """`f32` for 0x21000020; the number where there is no such type."""
-    try:
-        return dtypes.from_iree(element_type).name
-    except UserError:
-        return f"0x{element_type & 0xFFFFFFFF:08X}"
 
 
 @final
@@ -97,25 +83,31 @@ class BufferView:
         return dtypes.from_iree(self.element_type)
 
     def to_numpy(self, dtype: np.dtype[np.generic] | None = None) -> Array:
-        """An array over the same memory, which it keeps alive.
+        """An array over the same memory, which it keeps alive; a copy where the host cannot see it.
 
         Args:
             dtype: how to see the elements; default: their own type.
-        Raises: DeviceError when the host cannot see the memory.
+        Raises: DeviceError when the memory cannot be read.
         """
-        wanted = self.dtype.numpy if dtype is None else dtype
+        wanted = numpy_type(self.element_type) if dtype is None else dtype
         size = dense_byte_count(self.element_type, self.shape)
-        if (self.element_type & 0xFF) % 8:
-            raise failure(
-                StatusCode.UNIMPLEMENTED,
-                f"numpy has no packed {element_type_name(self.element_type)}",
-            )
+        if bit_count(self.element_type) < 8:
+            return self._unpacked(wanted, size)
+        if not self.buffer.storage.is_host_visible:
+            copy = np.frombuffer(bytearray(self.buffer.read(0, size)), np.uint8)
+            return copy.view(wanted).reshape(self.shape)
         access = self.buffer.allowed_access & (READ | WRITE)
         if self.buffer.storage.readonly:
             access &= ~WRITE
         view = self.buffer.map_range(access, 0, size)
         flat = np.frombuffer(view, np.uint8) if size else np.empty(0, np.uint8)
         return flat.view(wanted).reshape(self.shape)
+
+    def _unpacked(self, dtype: np.dtype[np.generic], size: int) -> Array:
+        """A copy with one element per byte, as numpy has none that share one."""
+        data = np.frombuffer(self.buffer.read(0, size), np.uint8)
+        bits = bit_count(self.element_type)
+        return unpack(data, math.prod(self.shape), dtype, bits).reshape(self.shape)
 
     def __array__(
         self, dtype: np.dtype[np.generic] | None = None, copy: bool | None = None
