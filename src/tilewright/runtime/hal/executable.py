@@ -5,6 +5,7 @@ Source: IREE `hal/executable.h`.
 
 from __future__ import annotations
 
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,12 +35,24 @@ class ExecutableParams:
         format: for example `embedded-elf-x86_64`.
         constants: values of its specialisation constants, u32.
         caching: whether the device may keep `data` instead of copying it.
+        max_steps: what one dispatch may take where the host interprets kernels; None: any number.
+        deadline_s: seconds, likewise.
     """
 
     format: str
     data: HostBytes
     constants: Sequence[int] = ()
     caching: bool = True
+
+    @property
+    def packed_constants(self) -> bytes:
+        """The constants as kernels read them: little-endian u32 each."""
+        return struct.pack(
+            f"<{len(self.constants)}I", *(value & 0xFFFFFFFF for value in self.constants)
+        )
+
+    max_steps: int | None = None
+    deadline_s: float | None = None
 
 
 class Executable(ABC):

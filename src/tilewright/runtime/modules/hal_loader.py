@@ -19,11 +19,12 @@ from tilewright.base.status import StatusCode, failure
 from tilewright.runtime import native
 from tilewright.runtime.hal.command_buffer import check_dispatch
 from tilewright.runtime.hal.device import Device
-from tilewright.runtime.hal.executable import Executable, ExecutableParams
+from tilewright.runtime.hal.executable import Executable
 from tilewright.runtime.hal.executable_cache import ExecutableCache
 from tilewright.runtime.hal.local.executable import LocalExecutable
 from tilewright.runtime.hal.local.heap_storage import ALIGNMENT_BYTES
 from tilewright.runtime.hal.local.host_executable import Grid, HostExecutable
+from tilewright.runtime.modules.executable_policy import TRUSTED, ExecutablePolicy
 from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.native_module import NativeFunction, NativeModule
 
@@ -32,14 +33,21 @@ _U32: Final = 0xFFFF_FFFF
 _PLANS_KEPT: Final = 256
 
 
-def create_hal_loader_module(device: Device) -> NativeModule:
-    """The module for one local device."""
+def create_hal_loader_module(
+    device: Device, policy: ExecutablePolicy = TRUSTED
+) -> NativeModule:
+    """The module for one local device.
+
+    Args:
+        device: a local one.
+        policy: which executables programs may bring.
+    """
     return NativeModule(
         "hal_loader",
         _ROWS,
         version=HAL_LOADER_VERSION,
         types={"bytes": VmBuffer, "executable": Executable},
-        create_state=lambda: _LoaderState(device),
+        create_state=lambda: _LoaderState(device, policy),
     )
 
 
@@ -47,13 +55,15 @@ def create_hal_loader_module(device: Device) -> NativeModule:
 class _LoaderState:
     """Per context: the device's loaders, and plans of calls that were made before."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, policy: ExecutablePolicy) -> None:
+        self.policy: ExecutablePolicy = policy
         self.cache: ExecutableCache = device.create_executable_cache("hal_loader")
         self.plan = lru_cache(_PLANS_KEPT)(_plan)
 
 
 def _query_support(state: _LoaderState, format_name: VmBuffer) -> int:
-    return int(state.cache.can_prepare_format(format_name.text))
+    name = format_name.text
+    return int(state.cache.can_prepare_format(name) and state.policy.allows(name))
 
 
 def _load(
@@ -65,8 +75,9 @@ def _load(
             StatusCode.INVALID_ARGUMENT, f"{len(words)} bytes of constants, expected words"
         )
     values = struct.unpack(f"<{len(words) // 4}I", words)
-    params = ExecutableParams(format=format_name.text, data=data.data, constants=values)
-    return state.cache.prepare_executable(params)
+    return state.cache.prepare_executable(
+        state.policy.params(format_name.text, data.data, values)
+    )
 
 
 def _lookup(state: _LoaderState, executable: Executable, name: VmBuffer) -> int:

@@ -13,7 +13,7 @@ from tilewright.runtime.hal.buffer import Buffer
 from tilewright.runtime.hal.channel import Channel
 from tilewright.runtime.hal.command_buffer import BufferRef, CommandBuffer
 from tilewright.runtime.hal.device import Device
-from tilewright.runtime.hal.executable import Executable, ExecutableParams
+from tilewright.runtime.hal.executable import Executable
 from tilewright.runtime.modules.hal.buffers import pattern_bytes
 from tilewright.runtime.modules.hal.state import HalState
 from tilewright.runtime.vm.buffer import VmBuffer
@@ -207,8 +207,9 @@ def _executable_create(
     del queue_affinity
     words = b"" if constants is None else bytes(constants.data)
     values = struct.unpack(f"<{len(words) // 4}I", words[: len(words) // 4 * 4])
-    params = ExecutableParams(format=format_name.text, data=data.data, constants=values)
-    return state.executable_cache(device).prepare_executable(params)
+    return state.executable_cache(device).prepare_executable(
+        state.policy.params(format_name.text, data.data, values)
+    )
 
 
 def _executable_create_3_0(

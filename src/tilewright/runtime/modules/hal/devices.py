@@ -15,6 +15,7 @@ from tilewright.runtime.hal.command_buffer import BufferBinding, BufferRef, Comm
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.file import File
+from tilewright.runtime.modules.executable_policy import FORMAT_CATEGORY
 from tilewright.runtime.modules.hal.buffers import pattern_bytes
 from tilewright.runtime.modules.hal.state import HalState
 from tilewright.runtime.vm.buffer import VmBuffer
@@ -39,8 +40,9 @@ def _allocator(state: HalState, device: Device) -> Allocator:
 def _query(
     state: HalState, device: Device, category: VmBuffer, key: VmBuffer
 ) -> tuple[int, int]:
-    del state
     value = device.query_i64(category.text, key.text)
+    if value and category.text == FORMAT_CATEGORY and not state.policy.allows(key.text):
+        return 1, 0
     return (0, 0) if value is None else (1, value)
 
 

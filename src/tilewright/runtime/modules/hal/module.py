@@ -17,6 +17,7 @@ from tilewright.runtime.hal.executable_cache import ExecutableCache
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.file import File
 from tilewright.runtime.hal.semaphore import Semaphore
+from tilewright.runtime.modules.executable_policy import TRUSTED, ExecutablePolicy
 from tilewright.runtime.modules.hal.buffers import ROWS as BUFFER_ROWS
 from tilewright.runtime.modules.hal.commands import ROWS as COMMAND_ROWS
 from tilewright.runtime.modules.hal.devices import ROWS as DEVICE_ROWS
@@ -63,13 +64,16 @@ def register_hal_types(instance: Instance) -> None:
 
 
 def create_hal_module(
-    devices_in_order: Sequence[Device], tracer: ViewTracer | None = None
+    devices_in_order: Sequence[Device],
+    tracer: ViewTracer | None = None,
+    policy: ExecutablePolicy = TRUSTED,
 ) -> NativeModule:
     """The module for these devices.
 
     Args:
         devices_in_order: in the order that programs number them.
         tracer: hears of `buffer_view.trace`; default: prints to the error stream.
+        policy: which executables programs may bring.
     """
     rows = (*BUFFER_ROWS, *COMMAND_ROWS, *DEVICE_ROWS, *FENCE_ROWS)
     return NativeModule(
@@ -77,5 +81,5 @@ def create_hal_module(
         rows,
         version=HAL_VERSION,
         types=_ROW_TYPES,
-        create_state=lambda: HalState(devices_in_order, tracer),
+        create_state=lambda: HalState(devices_in_order, tracer, policy),
     )

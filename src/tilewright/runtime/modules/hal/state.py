@@ -8,6 +8,7 @@ from typing import final
 from tilewright.runtime.hal.buffer_view import BufferView
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.executable_cache import ExecutableCache
+from tilewright.runtime.modules.executable_policy import TRUSTED, ExecutablePolicy
 
 ViewTracer = Callable[[str, Sequence[BufferView]], object]
 
@@ -16,11 +17,17 @@ ViewTracer = Callable[[str, Sequence[BufferView]], object]
 class HalState:
     """Devices in the order that programs number them."""
 
-    __slots__ = ("_caches", "devices", "tracer")
+    __slots__ = ("_caches", "devices", "policy", "tracer")
 
-    def __init__(self, devices: Sequence[Device], tracer: ViewTracer | None) -> None:
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        tracer: ViewTracer | None,
+        policy: ExecutablePolicy = TRUSTED,
+    ) -> None:
         self.devices: tuple[Device, ...] = tuple(devices)
         self.tracer: ViewTracer | None = tracer
+        self.policy: ExecutablePolicy = policy
         self._caches: dict[int, ExecutableCache] = {}
 
     def executable_cache(self, device: Device) -> ExecutableCache:
