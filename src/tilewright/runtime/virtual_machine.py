@@ -25,8 +25,9 @@ from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.runtime import native
 from tilewright.runtime.drivers import registry
 from tilewright.runtime.hal.buffer import BufferUsage, MemoryType
-from tilewright.runtime.hal.buffer_view import Array, BufferView
+from tilewright.runtime.hal.buffer_view import BufferView
 from tilewright.runtime.hal.device import Device
+from tilewright.runtime.hal.element_type import Array, bit_count, element_type_of, pack
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.modules.hal import create_hal_module, register_hal_types
 from tilewright.runtime.modules.hal_inline import create_hal_inline_module
@@ -205,19 +206,23 @@ class VirtualMachine:
 
         Raises: InputError for an element type that tensors do not have.
         """
-        element_type = _ELEMENT_TYPES.get(array.dtype) or _element_type(array.dtype)
+        shape, element_type = array.shape, _ELEMENT_TYPES.get(array.dtype)
+        if element_type is None:
+            element_type = _element_type(array.dtype)
+            bits = bit_count(element_type)
+            array = array if bits >= 8 else pack(array, bits)
         allocator = self.device.allocator
         if array.nbytes <= _COPY_LIMIT_BYTES:
             buffer = allocator.allocate(_MEMORY_TYPE, _USAGE, array.nbytes)
             buffer.write(array.tobytes())
-            return BufferView(buffer, array.shape, element_type)
+            return BufferView(buffer, shape, element_type)
         dense = np.ascontiguousarray(array)
         memory = dense.reshape(-1).view(np.uint8)
         imported = allocator.import_host(_MEMORY_TYPE, _USAGE, memory)
         if imported is None:
             imported = allocator.allocate(_MEMORY_TYPE, _USAGE, dense.nbytes)
             imported.write(view_bytes(memory))
-        return BufferView(imported, array.shape, element_type)
+        return BufferView(imported, shape, element_type)
 
 
 _ELEMENT_TYPES: Final[dict[np.dtype[np.generic], int]] = {}
@@ -226,10 +231,12 @@ _ELEMENT_TYPES: Final[dict[np.dtype[np.generic], int]] = {}
 
 def _element_type(dtype: np.dtype[np.generic]) -> int:
     try:
-        found = dtypes.from_numpy(dtype).iree
+        found = element_type_of(dtype)
     except UserError as error:
         raise InputError(error.message) from error
-    return _ELEMENT_TYPES.setdefault(dtype, found)
+    if bit_count(found) >= 8:  # the others are packed first
+        _ELEMENT_TYPES[dtype] = found
+    return found
 
 
 @final

@@ -28,6 +28,8 @@ from tilewright.runtime.hal.element_type import (
 
 ENCODING_OPAQUE: Final = 0
 ENCODING_DENSE_ROW_MAJOR: Final = 1
+
+
 def dense_byte_count(element_type: int, shape: Sequence[int]) -> int:
     """Bytes of a dense tensor; sub-byte elements are packed.
 

@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 
 from tilewright.base.status import StatusCode, failure
-from tilewright.runtime.hal.buffer_view import Array, BufferView, same_element_type
+from tilewright.runtime.hal.buffer_view import BufferView
 from tilewright.runtime.hal.device import Device
+from tilewright.runtime.hal.element_type import Array, same_element_type
 from tilewright.runtime.vm.native_module import NativeFunction, NativeModule
 
 Listener = Callable[[str], object]

@@ -22,7 +22,8 @@ from tilewright.base.symbolic import evaluate
 from tilewright.base.symbolic import parse as parse_dim
 from tilewright.formats.plan import decode_attribute
 from tilewright.runtime.hal.buffer import Buffer
-from tilewright.runtime.hal.buffer_view import Array, BufferView
+from tilewright.runtime.hal.buffer_view import BufferView
+from tilewright.runtime.hal.element_type import Array
 from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.native_module import NativeFunction, NativeModule
 

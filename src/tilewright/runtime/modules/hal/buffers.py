@@ -10,12 +10,9 @@ from tilewright.base.errors import InputError
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.hal.allocator import Allocator
 from tilewright.runtime.hal.buffer import Buffer, MemoryAccess, MemoryType
-from tilewright.runtime.hal.buffer_view import (
-    BufferView,
-    element_type_name,
-    same_element_type,
-)
+from tilewright.runtime.hal.buffer_view import BufferView
 from tilewright.runtime.hal.device import Device
+from tilewright.runtime.hal.element_type import element_type_name, same_element_type
 from tilewright.runtime.hal.file import File
 from tilewright.runtime.modules.hal.state import HalState
 from tilewright.runtime.vm.buffer import VmBuffer
