@@ -14,10 +14,17 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, final
 
 from tilewright.base.status import StatusCode, failure
-from tilewright.runtime.hal.buffer import WHOLE_BUFFER, Buffer
+from tilewright.runtime.hal.buffer import (
+    READ,
+    WHOLE_BUFFER,
+    WRITE,
+    Buffer,
+    BufferUsage,
+)
 from tilewright.runtime.hal.channel import Channel
 from tilewright.runtime.hal.event import Event
 from tilewright.runtime.hal.executable import Executable
+from tilewright.runtime.hal.recording_log import RecordingLog
 
 
 class CommandBufferMode(enum.IntFlag):
@@ -71,6 +78,16 @@ class BufferBinding(NamedTuple):
 BindingTable = Sequence[BufferBinding]
 
 _UPDATE_LIMIT_BYTES: Final = 64 * 1024
+_PATTERN_SIZES: Final = (1, 2, 4, 8)
+_UNVALIDATED: Final = int(CommandBufferMode.UNVALIDATED)
+_TRANSFER: Final = int(CommandCategory.TRANSFER)
+_DISPATCH: Final = int(CommandCategory.DISPATCH)
+# What operands of commands must be for; any bit will do.
+SOURCE_USAGE: Final = int(BufferUsage.TRANSFER_SOURCE)
+TARGET_USAGE: Final = int(BufferUsage.TRANSFER_TARGET)
+BINDING_USAGE: Final = int(BufferUsage.DISPATCH_STORAGE | BufferUsage.DISPATCH_UNIFORM_READ)
+GRID_USAGE: Final = int(BufferUsage.DISPATCH_INDIRECT_PARAMETERS)
+GRID_BYTES: Final = 12
 
 
 @final
@@ -89,14 +106,14 @@ class CommandBuffer(ABC):
     Thread-safety: recording on one thread; executing on any.
     """
 
-    __slots__ = ("binding_capacity", "categories", "depth", "mode", "state")
+    __slots__ = ("binding_capacity", "categories", "log", "mode", "state")
 
     def __init__(self, mode: int, categories: int, binding_capacity: int) -> None:
         self.mode: int = mode
         self.categories: int = categories
         self.binding_capacity: int = binding_capacity
         self.state: RecordingState = RecordingState.INITIAL
-        self.depth: int = 0
+        self.log: RecordingLog = RecordingLog()
         if mode & CommandBufferMode.ONE_SHOT and binding_capacity:
             raise failure(
                 StatusCode.INVALID_ARGUMENT,
@@ -113,9 +130,11 @@ class CommandBuffer(ABC):
     def end(self) -> None:
         """Finish recording; from here the commands do not change."""
         self._expect(RecordingState.RECORDING, "end")
-        if self.depth:
+        if self.log.groups:
             raise failure(
-                StatusCode.FAILED_PRECONDITION, f"{self.depth} debug groups are open"
+                StatusCode.FAILED_PRECONDITION,
+                f"{len(self.log.groups)} debug groups are open: "
+                + ", ".join(f"'{label}'" for label in self.log.groups),
             )
         self.state = RecordingState.EXECUTABLE
 
@@ -126,48 +145,156 @@ class CommandBuffer(ABC):
                 f"{what}: the command buffer is {self.state.value}, expected {state.value}",
             )
 
+    # --- checks of commands, for those who record them ----------------------------------------------
+
     def check_command(self, category: int, what: str) -> None:
-        """Raise unless a command of this category may be recorded now."""
+        """Begin a command: raise unless one of this category may be recorded now.
+
+        Errors of the checks below name the command by its number, kind and debug groups.
+        """
         if self.state is not RecordingState.RECORDING:
             self._expect(RecordingState.RECORDING, what)
+        self.log.begin_command(what)
         if not self.categories & category:
-            raise failure(
+            raise self.log.error(
                 StatusCode.INVALID_ARGUMENT,
-                f"{what}: the command buffer takes {CommandCategory(self.categories)!r}",
+                f"the command buffer takes {CommandCategory(self.categories)!r}",
             )
 
-    def check_reference(self, ref: BufferRef, what: str) -> int:
+    def check_reference(
+        self, ref: BufferRef, what: str, usage: int = 0, access: int = 0
+    ) -> int:
         """The length of a reference to a buffer; -1 where the binding table will tell.
 
-        Raises: DeviceError when it lies outside its buffer or the table.
+        Args:
+            ref: the operand.
+            what: how errors call it.
+            usage: what the buffer must be for, any bit of it; 0: anything.
+            access: what the command does with it.
+        Raises: DeviceError when it lies outside its buffer or the table, or the buffer may not be
+            used so.
         """
-        if ref.buffer is not None:
-            return ref.buffer.check_range(ref.offset, ref.length, what)
+        buffer = ref.buffer
+        if buffer is not None:
+            length = buffer.byte_length - ref.offset if ref.length < 0 else ref.length
+            if (
+                ref.offset < 0
+                or ref.length < WHOLE_BUFFER
+                or length < 0
+                or (ref.offset + length > buffer.byte_length)
+            ):
+                raise self.log.error(
+                    StatusCode.OUT_OF_RANGE,
+                    f"{what}: {ref.length} bytes at {ref.offset}, the buffer has "
+                    f"{buffer.byte_length}",
+                )
+            if usage and not self.mode & _UNVALIDATED:
+                self.log.check_buffer(buffer, what, usage, access)
+            return length
         if not 0 <= ref.slot < self.binding_capacity:
-            raise failure(
+            raise self.log.error(
                 StatusCode.OUT_OF_RANGE,
                 f"{what}: slot {ref.slot} of a binding table with {self.binding_capacity}",
             )
         if ref.offset < 0 or ref.length < WHOLE_BUFFER:
-            raise failure(
+            raise self.log.error(
                 StatusCode.OUT_OF_RANGE, f"{what}: {ref.length} bytes at {ref.offset}"
             )
+        if usage and not self.mode & _UNVALIDATED:
+            self.log.need_slot(ref.slot, usage)
         return ref.length
+
+    def begin_fill(self, target: BufferRef, pattern: bytes) -> int:
+        """Begin a fill; the length of the target, -1 where the binding table will tell."""
+        self.check_command(_TRANSFER, "fill_buffer")
+        if len(pattern) not in _PATTERN_SIZES:
+            raise self.log.error(
+                StatusCode.INVALID_ARGUMENT,
+                f"pattern of {len(pattern)} bytes, expected 1, 2, 4 or 8",
+            )
+        length = self.check_reference(target, "target", TARGET_USAGE, WRITE)
+        if length >= 0 and length % len(pattern):
+            raise self.log.error(
+                StatusCode.INVALID_ARGUMENT,
+                f"target: {length} bytes, expected a multiple of the pattern's {len(pattern)}",
+            )
+        return length
+
+    def begin_update(self, source: bytes, target: BufferRef) -> int:
+        """Begin an update; the length of the target, -1 where the binding table will tell."""
+        self.check_command(_TRANSFER, "update_buffer")
+        check_update(source)
+        length = self.check_reference(target, "target", TARGET_USAGE, WRITE)
+        if 0 <= length != len(source):
+            raise self.log.error(
+                StatusCode.INVALID_ARGUMENT,
+                f"target: {length} bytes, expected the {len(source)} of the source",
+            )
+        return length
+
+    def begin_copy(self, source: BufferRef, target: BufferRef) -> tuple[int, int]:
+        """Begin a copy; both lengths, -1 where the binding table will tell."""
+        self.check_command(_TRANSFER, "copy_buffer")
+        from_length = self.check_reference(source, "source", SOURCE_USAGE, READ)
+        length = self.check_reference(target, "target", TARGET_USAGE, WRITE)
+        if from_length != length and min(from_length, length) >= 0:
+            raise self.log.error(
+                StatusCode.INVALID_ARGUMENT, f"from {from_length} to {length} bytes"
+            )
+        if source.buffer is not None and target.buffer is not None:
+            start = source.buffer.byte_offset + source.offset
+            distance = target.buffer.byte_offset + target.offset - start
+            if source.buffer.storage is target.buffer.storage and abs(distance) < length:
+                raise self.log.error(
+                    StatusCode.INVALID_ARGUMENT,
+                    f"source and target overlap: {length} bytes, {abs(distance)} apart",
+                )
+        return from_length, length
+
+    def begin_dispatch(
+        self,
+        executable: Executable,
+        function: int,
+        constants: Sequence[int],
+        bindings: Sequence[BufferRef],
+    ) -> list[int]:
+        """Begin a dispatch; the lengths of its bindings, -1 where the binding table will tell."""
+        self.check_command(_DISPATCH, "dispatch")
+        problem = _dispatch_problem(executable, function, len(constants), len(bindings))
+        if problem is not None:
+            raise self.log.error(*problem)
+        name = executable.functions[function].name
+        return [
+            self.check_reference(
+                ref, f"kernel '{name}': binding {index}", BINDING_USAGE, READ
+            )
+            for index, ref in enumerate(bindings)
+        ]
+
+    def check_grid(self, workgroup_count: BufferRef) -> BufferRef:
+        """The twelve bytes that an indirect dispatch reads its grid from."""
+        ref = workgroup_count._replace(length=GRID_BYTES)
+        self.check_reference(ref, "workgroup count", GRID_USAGE, READ)
+        if ref.offset % 4:
+            raise self.log.error(
+                StatusCode.INVALID_ARGUMENT,
+                f"workgroup count: at byte {ref.offset}, expected a multiple of 4",
+            )
+        return ref
 
     # --- commands -------------------------------------------------------------------------------
 
     def begin_debug_group(self, label: str) -> None:
         """Name the commands up to the matching end."""
-        del label
         self._expect(RecordingState.RECORDING, "begin_debug_group")
-        self.depth += 1
+        self.log.groups.append(label)
 
     def end_debug_group(self) -> None:
         """Close the innermost group."""
         self._expect(RecordingState.RECORDING, "end_debug_group")
-        if self.depth == 0:
+        if not self.log.groups:
             raise failure(StatusCode.FAILED_PRECONDITION, "no debug group is open")
-        self.depth -= 1
+        self.log.groups.pop()
 
     @abstractmethod
     def execution_barrier(
@@ -249,19 +376,29 @@ def check_dispatch(
     executable: Executable, function: int, constant_count: int, binding_count: int
 ) -> None:
     """Raise unless a dispatch brings what the kernel takes."""
+    problem = _dispatch_problem(executable, function, constant_count, binding_count)
+    if problem is not None:
+        raise failure(*problem)
+
+
+def _dispatch_problem(
+    executable: Executable, function: int, constant_count: int, binding_count: int
+) -> tuple[StatusCode, str] | None:
     functions = executable.functions
     if not 0 <= function < len(functions):
-        raise failure(
+        return (
             StatusCode.OUT_OF_RANGE,
             f"function {function} of an executable with {len(functions)}",
         )
     info = functions[function]
     if info.binding_count < 0:
-        return  # executables of old compilers need not say
-    if info.constant_count != constant_count or info.binding_count != binding_count:
-        raise failure(
-            StatusCode.INVALID_ARGUMENT,
-            f"got {constant_count} constants and {binding_count} bindings, expected "
-            f"{info.constant_count} and {info.binding_count}",
-            location=f"kernel '{info.name}'",
-        )
+        return None  # executables of old compilers need not say
+    if info.constant_count == constant_count and info.binding_count == binding_count:
+        return None
+    return (
+        StatusCode.INVALID_ARGUMENT,
+        (
+            f"kernel '{info.name}': got {constant_count} constants and {binding_count} "
+            f"bindings, expected {info.constant_count} and {info.binding_count}"
+        ),
+    )

@@ -10,9 +10,15 @@ from typing import final
 
 @final
 class Event:
-    """An event; which device it belongs to is all that a device needs to know."""
+    """An event of one command buffer, the first that it is recorded in.
 
-    __slots__ = ("queue_affinity",)
+    Attributes:
+        queue_affinity: the queues that its command buffer may run on.
+        recording: the recording that it belongs to.
+    """
+
+    __slots__ = ("queue_affinity", "recording")
 
     def __init__(self, queue_affinity: int = -1) -> None:
         self.queue_affinity: int = queue_affinity
+        self.recording: object | None = None

@@ -68,4 +68,13 @@ REASONS: dict[str, str] = {
     "test_failed_work_that_signals_nothing_raises": "it has no queue",
     "test_a_timeline_carries_several_steps": "it has no queue",
     "test_many_threads_submit_at_once": "it has no queue",
+    "test_errors_name_the_command_and_its_groups": "it has no memory",
+    "test_buffers_are_used_for_what_they_were_allocated": "it has no memory",
+    "test_memory_is_accessed_as_it_may_be": "it has no memory",
+    "test_unvalidated_recordings_check_ranges_only": "it has no memory",
+    "test_copies_do_not_overlap": "it has no memory",
+    "test_what_a_table_binds_may_be_used_so": "it has no memory",
+    "test_events_are_signalled_before_they_are_waited_for": "it has no command buffers",
+    "test_an_event_belongs_to_one_command_buffer": "it has no command buffers",
+    "test_events_order_long_chains_of_commands": "it has no memory",
 }

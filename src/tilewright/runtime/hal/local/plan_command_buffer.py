@@ -14,17 +14,14 @@ from typing import Final, cast, final
 
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime import native
-from tilewright.runtime.hal.buffer import WRITE
+from tilewright.runtime.hal.buffer import WRITE, Buffer
 from tilewright.runtime.hal.command_buffer import (
     BindingTable,
     BufferBinding,
     BufferRef,
     CommandBuffer,
     CommandBufferMode,
-    CommandCategory,
     RecordingState,
-    check_dispatch,
-    check_update,
 )
 from tilewright.runtime.hal.device import DispatchTime
 from tilewright.runtime.hal.event import Event
@@ -33,12 +30,9 @@ from tilewright.runtime.hal.local.executable import LocalExecutable
 from tilewright.runtime.hal.local.heap_storage import HeapStorage
 from tilewright.runtime.hal.local.host_executable import HostDispatch, HostExecutable
 
-_DISPATCH: Final = int(CommandCategory.DISPATCH)
-_TRANSFER: Final = int(CommandCategory.TRANSFER)
 _ONE_SHOT: Final = int(CommandBufferMode.ONE_SHOT)
 _GRID: Final = struct.Struct("<3I")
 _U32: Final = 0xFFFF_FFFF
-_PATTERN_SIZES: Final = (1, 2, 4, 8)
 
 Range = tuple[int, int, int]  # slot, offset, length; WHOLE_BUFFER until the table is known
 Record = Callable[[native.PlanBuilder, "_Ranges"], object]
@@ -129,35 +123,28 @@ class PlanCommandBuffer(CommandBuffer):
         del source_stages, target_stages, flags
         self._expect(RecordingState.RECORDING, "execution_barrier")
         self._barrier = True
+        self.log.barrier()
 
     def signal_event(self, event: Event, source_stages: int) -> None:
-        del event, source_stages
+        del source_stages
         self._expect(RecordingState.RECORDING, "signal_event")
+        self.log.signal_event(event)
 
     def reset_event(self, event: Event, source_stages: int) -> None:
-        del event, source_stages
+        del source_stages
         self._expect(RecordingState.RECORDING, "reset_event")
+        self.log.reset_event(event)
 
     def wait_events(
         self, events: Sequence[Event], source_stages: int, target_stages: int
     ) -> None:
-        del events  # a barrier is more than any event asks for
-        self.execution_barrier(source_stages, target_stages)
+        self._expect(RecordingState.RECORDING, "wait_events")
+        if self.log.wait_events(events):
+            self.execution_barrier(source_stages, target_stages)
 
     def fill_buffer(self, target: BufferRef, pattern: bytes, flags: int = 0) -> None:
         del flags
-        self.check_command(_TRANSFER, "fill_buffer")
-        if len(pattern) not in _PATTERN_SIZES:
-            raise failure(
-                StatusCode.INVALID_ARGUMENT,
-                f"fill_buffer: pattern of {len(pattern)} bytes, expected 1, 2, 4 or 8",
-            )
-        place = self._range(target, "fill_buffer", writes=True)
-        if place[2] % len(pattern) and place[2] >= 0:
-            raise failure(
-                StatusCode.INVALID_ARGUMENT,
-                f"fill_buffer: {place[2]} bytes with a pattern of {len(pattern)}",
-            )
+        place = self._range(target, self.begin_fill(target, pattern), writes=True)
         barrier = self._take_barrier()
         self._commands.append(
             _Command("fill", lambda b, r: b.fill(r(place), pattern, barrier=barrier))
@@ -165,27 +152,15 @@ class PlanCommandBuffer(CommandBuffer):
 
     def update_buffer(self, source: bytes, target: BufferRef, flags: int = 0) -> None:
         del flags
-        self.check_command(_TRANSFER, "update_buffer")
-        check_update(source)
-        place = self._range(target, "update_buffer", writes=True)
-        if place[2] >= 0 and place[2] != len(source):
-            raise failure(
-                StatusCode.INVALID_ARGUMENT,
-                f"update_buffer: {len(source)} bytes for a range of {place[2]}",
-            )
+        place = self._range(target, self.begin_update(source, target), writes=True)
         data = self._slot(HeapStorage.wrap(bytes(source)), len(source), writes=False)
         self._copy("update", (data, 0, len(source)), place)
 
     def copy_buffer(self, source: BufferRef, target: BufferRef, flags: int = 0) -> None:
         del flags
-        self.check_command(_TRANSFER, "copy_buffer")
-        origin = self._range(source, "copy_buffer: source", writes=False)
-        place = self._range(target, "copy_buffer: target", writes=True)
-        if origin[2] != place[2] and origin[2] >= 0 and place[2] >= 0:
-            raise failure(
-                StatusCode.INVALID_ARGUMENT,
-                f"copy_buffer: from {origin[2]} to {place[2]} bytes",
-            )
+        lengths = self.begin_copy(source, target)
+        origin = self._range(source, lengths[0], writes=False)
+        place = self._range(target, lengths[1], writes=True)
         self._copy("copy", origin, place)
 
     def _copy(self, name: str, origin: Range, place: Range) -> None:
@@ -220,8 +195,8 @@ class PlanCommandBuffer(CommandBuffer):
     ) -> None:
         del flags
         command = self._dispatch(executable, function, constants, bindings)
-        grid = workgroup_count._replace(length=_GRID.size)
-        command.grid = self._range(grid, "dispatch: workgroup count", writes=False)
+        grid = self.check_grid(workgroup_count)
+        command.grid = self._range(grid, grid.length, writes=False)
         self._commands.append(command)
 
     def _dispatch(
@@ -231,19 +206,18 @@ class PlanCommandBuffer(CommandBuffer):
         constants: Sequence[int],
         bindings: Sequence[BufferRef],
     ) -> _Command:
-        self.check_command(_DISPATCH, "dispatch")
+        lengths = self.begin_dispatch(executable, function, constants, bindings)
         if not isinstance(executable, LocalExecutable | HostExecutable):
-            raise failure(
-                StatusCode.INVALID_ARGUMENT, "dispatch: an executable of another device"
+            raise self.log.error(
+                StatusCode.INVALID_ARGUMENT, "an executable of another device"
             )
-        check_dispatch(executable, function, len(constants), len(bindings))
+        places = [
+            self._range(ref, length, writes=False)
+            for ref, length in zip(bindings, lengths, strict=True)
+        ]
         if isinstance(executable, HostExecutable):
             return self._host_dispatch(executable, function, constants, bindings)
         export = executable.exports[function]
-        places = [
-            self._range(ref, f"kernel '{export.name}': binding {index}", writes=False)
-            for index, ref in enumerate(bindings)
-        ]
         barrier = self._take_barrier()
         values = tuple(constants)
 
@@ -263,8 +237,6 @@ class PlanCommandBuffer(CommandBuffer):
         bindings: Sequence[BufferRef],
     ) -> _Command:
         name = executable.functions[function].name
-        for index, ref in enumerate(bindings):
-            self._range(ref, f"kernel '{name}': binding {index}", writes=False)
         self._take_barrier()  # it stands between plans, so everything before has ended
         places = tuple((ref.buffer, ref.slot, ref.offset, ref.length) for ref in bindings)
         host = HostDispatch(executable, function, tuple(constants), places)
@@ -274,19 +246,17 @@ class PlanCommandBuffer(CommandBuffer):
         barrier, self._barrier = self._barrier, False
         return barrier
 
-    def _range(self, ref: BufferRef, what: str, *, writes: bool) -> Range:
-        length = self.check_reference(ref, what)
+    def _range(self, ref: BufferRef, length: int, *, writes: bool) -> Range:
+        """Where a reference is among the plan's slots; its length was resolved by the checks."""
         if ref.buffer is None:
             self._late |= length < 0
             reach = ref.offset + max(length, 0)
             return self._slot(ref.slot, reach, writes=writes), ref.offset, length
         storage = ref.buffer.storage
         if not isinstance(storage, HeapStorage):
-            raise failure(
-                StatusCode.INVALID_ARGUMENT, f"{what}: a buffer of another device"
-            )
+            raise self.log.error(StatusCode.INVALID_ARGUMENT, "a buffer of another device")
         if writes and not ref.buffer.allowed_access & WRITE:
-            raise failure(StatusCode.PERMISSION_DENIED, f"{what}: the buffer is read-only")
+            raise self.log.error(StatusCode.PERMISSION_DENIED, "the buffer is read-only")
         offset = ref.buffer.byte_offset + ref.offset
         return self._slot(storage, storage.size_bytes, writes=writes), offset, length
 
@@ -405,6 +375,7 @@ class PlanCommandBuffer(CommandBuffer):
                     f"slot {entry} of a binding table with {len(table)} entries",
                 )
             address, length = _binding_range(table[entry], entry)
+            self.log.check_slot(entry, cast("Buffer", table[entry].buffer))
             if length < self._extents[slot]:
                 raise failure(
                     StatusCode.OUT_OF_RANGE,
