@@ -85,7 +85,14 @@ def _multiply(
 ) -> None:
     product = cast("_Product", _entry(_PRODUCTS, flags, "mmt4d"))
     dtype = product.operand
-    a = read_span(left, dtype, left_offset, (m, k, m0, k0), (left_stride, m0 * k0, k0, 1))
+    a = read_span(
+        left,
+        dtype,
+        left_offset,
+        (m, k, m0, k0),
+        (left_stride, m0 * k0, k0, 1),
+        distinct=True,
+    )
     b = read_span(
         right,
         dtype,
