@@ -37,6 +37,7 @@ from tilewright.compiler.kernel.ir import (
     Kernel,
     Load,
     LoopKind,
+    Prefetch,
     Select,
     Space,
     Splat,
@@ -345,7 +346,7 @@ class _Run:
                 if np.any(inner):
                     everywhere = bool(np.all(inner))
                     self.body(statement.body, None if everywhere else np.asarray(inner))
-            elif not isinstance(statement, Comment):
+            elif not isinstance(statement, Comment | Prefetch):
                 raise InternalError(f"cannot run {type(statement).__name__}")
 
     def _store(self, s: Store) -> None:

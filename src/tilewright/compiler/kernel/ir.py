@@ -267,6 +267,20 @@ class If(Statement):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class Prefetch(Statement):
+    """Bring the line of `buffer[indices]` into cache level `level` (1, 2 or 3): a hint.
+
+    Nothing is computed or changed, so an evaluator or code generator may leave it out, and the
+    index may lie outside the buffer.
+    """
+
+    buffer: Buffer
+    indices: tuple[Dim, ...]
+    level: int = 2
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class Comment(Statement):
     """A remark that survives printing; no effect."""
 

@@ -32,6 +32,7 @@ from tilewright.compiler.kernel.ir import (
     Kernel,
     Load,
     Parameter,
+    Prefetch,
     Select,
     Splat,
     Statement,
@@ -202,6 +203,12 @@ class Rewriter:
             )
         if isinstance(statement, If):
             return If(self.expression(statement.condition), self.body(statement.body))
+        if isinstance(statement, Prefetch):
+            return Prefetch(
+                self.buffers.get(statement.buffer, statement.buffer),
+                tuple(self.dim(i) for i in statement.indices),
+                statement.level,
+            )
         return statement
 
     def _variable(self, var: Symbol) -> Symbol:
@@ -375,6 +382,9 @@ def statement_expressions(statement: Statement) -> Iterator[Expression]:
         yield statement.condition
     elif isinstance(statement, For):
         yield from payloads(statement.extent)
+    elif isinstance(statement, Prefetch):
+        for index in statement.indices:
+            yield from payloads(index)
 
 
 def expressions(body: Sequence[Statement]) -> Iterator[Expression]:
@@ -433,7 +443,7 @@ def body_symbols(body: Sequence[Statement]) -> frozenset[Symbol]:
     for statement in walk(body):
         if isinstance(statement, For):
             found |= symbolic.symbols(statement.extent) | {statement.var}
-        elif isinstance(statement, Store):
+        elif isinstance(statement, Store | Prefetch):
             for index in statement.indices:
                 found |= symbolic.symbols(index)
     for value in expressions(body):

@@ -28,6 +28,7 @@ from tilewright.compiler.kernel.ir import (
     Load,
     LoopKind,
     Parameter,
+    Prefetch,
     Select,
     Splat,
     Statement,
@@ -140,6 +141,9 @@ def statement_lines(statement: Statement, indent: str = "") -> list[str]:
     if isinstance(statement, If):
         head = f"{indent}if {expression_text(statement.condition)}:"
         return [head, *_block(statement.body, indent)]
+    if isinstance(statement, Prefetch):
+        place = _access(statement.buffer.name, statement.indices, 1, 1)
+        return [f"{indent}prefetch {place}  # level {statement.level}"]
     if isinstance(statement, Comment):
         return [f"{indent}# {statement.text}"]
     return [f"{indent}<{type(statement).__name__}>"]

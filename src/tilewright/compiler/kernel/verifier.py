@@ -31,6 +31,7 @@ from tilewright.compiler.kernel.ir import (
     Kernel,
     Load,
     LoopKind,
+    Prefetch,
     Select,
     Space,
     Splat,
@@ -126,6 +127,8 @@ class _Verifier:
             if not statement.condition.dtype.is_bool or statement.condition.lanes != 1:
                 raise _BrokenError("the condition is not a scalar bool")
             self._body(statement.body, grid_allowed=False)
+        elif isinstance(statement, Prefetch):
+            self._prefetch(statement)
         elif not isinstance(statement, Comment):
             raise _BrokenError("unknown statement")
 
@@ -156,6 +159,15 @@ class _Verifier:
             raise _BrokenError(f"value of {store.value.dtype} for {store.buffer!r}")
         self._indices(store.buffer, store.indices, store.value.lanes)
         self._mask(store.mask, store.value.lanes)
+
+    def _prefetch(self, hint: Prefetch) -> None:
+        if hint.buffer not in self.readable and hint.buffer not in self.writable:
+            raise _BrokenError(f"{hint.buffer!r} is not known here")
+        if hint.buffer.space is Space.REGISTER:
+            raise _BrokenError("registers are not cached")
+        if hint.level not in (1, 2, 3):
+            raise _BrokenError(f"cache level {hint.level}, expected 1, 2 or 3")
+        self._indices(hint.buffer, hint.indices, 1)
 
     def _mask(self, mask: Expression | None, lanes: int) -> None:
         if mask is None:

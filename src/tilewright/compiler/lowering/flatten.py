@@ -19,6 +19,7 @@ from tilewright.compiler.kernel.ir import (
     For,
     Kernel,
     Load,
+    Prefetch,
     Statement,
     Store,
     walk,
@@ -66,6 +67,9 @@ def _flat_load(value: Expression) -> Expression:
 
 
 def _flat_store(statement: Statement) -> Statement:
+    if isinstance(statement, Prefetch) and len(statement.indices) != 1:
+        index = linear_index(statement.buffer, statement.indices)
+        return Prefetch(statement.buffer, (index,), statement.level)
     if not isinstance(statement, Store) or len(statement.indices) == 1:
         return statement
     index = linear_index(statement.buffer, statement.indices)

@@ -30,6 +30,7 @@ from tilewright.compiler.kernel.ir import (
     Kernel,
     Load,
     LoopKind,
+    Prefetch,
     Select,
     Splat,
     Statement,
@@ -136,6 +137,9 @@ class _Expander:
                     out.extend(self.body(statement.body))
                 return
             out.append(If(condition, self.body(statement.body)))
+        elif isinstance(statement, Prefetch):
+            index = self.dim(statement.indices[0])
+            out.append(Prefetch(statement.buffer, (index,), statement.level))
         elif not (isinstance(statement, Comment) and self.env):
             out.append(statement)
 

@@ -36,6 +36,7 @@ from tilewright.compiler.kernel.ir import (
     Kernel,
     Load,
     LoopKind,
+    Prefetch,
     Space,
     Statement,
     Store,
@@ -137,7 +138,17 @@ class _Lanes:
             )
         if isinstance(statement, If):
             return self._if(statement)
+        if isinstance(statement, Prefetch):
+            return self._prefetch(statement)
         return (statement,)
+
+    def _prefetch(self, hint: Prefetch) -> Sequence[Statement]:
+        """What lane 0 asks for; none where every lane reads somewhere else."""
+        (index,) = hint.indices
+        base, stride = self._index(index)
+        if stride == 0 and base is not index:
+            return ()
+        return (Prefetch(hint.buffer, (base,), hint.level),)
 
     def _if(self, statement: If) -> Sequence[Statement]:
         condition = self.value(statement.condition)

@@ -17,6 +17,7 @@ from tilewright.compiler.kernel.ir import (
     Load,
     LoopKind,
     Parameter,
+    Prefetch,
     Select,
     Space,
     Splat,
@@ -126,3 +127,27 @@ def test_integer_indices_may_be_loaded():
         Parameter(Y, Access.WRITE),
     )
     verify(kernel(loop(Store(Y, (AT,), Load(X, (index,)))), parameters=parameters))
+
+
+def test_a_hint_may_point_outside_the_buffer():
+    verify(kernel(loop(Prefetch(X, (AT + 100,)), GOOD)))
+
+
+@pytest.mark.parametrize(
+    ("hint", "reason"),
+    [
+        (Prefetch(X, (AT,), 4), "cache level 4, expected 1, 2 or 3"),
+        (Prefetch(X, (AT, AT)), "2 indices into x"),
+        (Prefetch(Buffer("z", f32, (4,)), (AT,)), "z: .* is not known here"),
+        (Prefetch(X, (symbolic.symbol("j"),)), "'j' is not in scope"),
+    ],
+)
+def test_hints_are_checked_like_loads(hint, reason):
+    with pytest.raises(InternalError, match=reason):
+        verify(kernel(loop(hint, GOOD)))
+
+
+def test_registers_are_not_fetched():
+    register = Buffer("r", f32, (4,), Space.REGISTER)
+    with pytest.raises(InternalError, match="registers are not cached"):
+        verify(kernel(loop(Prefetch(register, (AT,)), GOOD), locals_=(register,)))

@@ -23,7 +23,7 @@ from tilewright.compiler.codegen.llvm.types import (
     vector,
 )
 from tilewright.compiler.codegen.llvm.writer import FunctionWriter
-from tilewright.compiler.kernel.ir import Buffer, Expression, Load, Space, Store
+from tilewright.compiler.kernel.ir import Buffer, Expression, Load, Prefetch, Space, Store
 
 MAX_WIDE_STRIDE: Final = 8
 """Up to this stride, whole vectors are read and shuffled instead of single elements."""
@@ -345,6 +345,16 @@ class Memory:
         self.writer.effect(
             f"call void @{name}({value}, {addresses.type} align {align} {addresses.text}, "
             f"{mask})"
+        )
+
+    def prefetch(self, node: Prefetch) -> None:
+        """Ask for a line of memory; LLVM drops it where the target cannot."""
+        address = self.address(node.buffer, node.indices[0])
+        name = "llvm.prefetch.p0"
+        self.writer.declare("void", name, "ptr", "i32 immarg", "i32 immarg", "i32 immarg")
+        read, locality, data = 0, 4 - node.level, 1
+        self.writer.effect(
+            f"call void @{name}({address}, i32 {read}, i32 {locality}, i32 {data})"
         )
 
     def forget(self, buffers: set[Buffer]) -> None:

@@ -22,6 +22,7 @@ from tilewright.compiler.kernel.ir import (
     For,
     If,
     LoopKind,
+    Prefetch,
     Statement,
     Store,
 )
@@ -56,6 +57,8 @@ class Statements:
                 self._for(statement)
             elif isinstance(statement, If):
                 self._if(statement)
+            elif isinstance(statement, Prefetch):
+                self.e.memory.prefetch(statement)
             elif not isinstance(statement, Comment):
                 raise InternalError(f"no machine code for a {type(statement).__name__}")
 

@@ -1,6 +1,7 @@
 """The schedule primitives: checked rewrites `Kernel -> Kernel`, registered by name."""
 
 from tilewright.compiler.schedule.primitives.grid import bind, join
+from tilewright.compiler.schedule.primitives.hints import prefetch
 from tilewright.compiler.schedule.primitives.inlining import (
     forward,
     inline,
@@ -49,6 +50,7 @@ __all__ = [
     "inline",
     "join",
     "partition",
+    "prefetch",
     "privatize",
     "reorder",
     "reverse_inline",

@@ -19,10 +19,11 @@ from typing import Final, final
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
-from tilewright.compiler.kernel.ir import For
-from tilewright.compiler.kernel.rewrite import loops
+from tilewright.compiler.kernel.ir import Body, For, If, LoopKind
+from tilewright.compiler.kernel.rewrite import loads, loops
 from tilewright.compiler.schedule.primitives import (
     fuse,
+    prefetch,
     reorder,
     specialize,
     split,
@@ -44,12 +45,15 @@ from tilewright.compiler.schedule.rules.structure import (
 from tilewright.compiler.schedule.rules.tiles import Tile, choose_tile
 from tilewright.compiler.schedule.rules.workgroups import Grid, copies, fresh_stem
 from tilewright.compiler.schedule.trace import Schedule
-from tilewright.compiler.schedule.tree import find
+from tilewright.compiler.schedule.tree import enclosing_loops, find
 
 _WORK_NS: Final = 40_000
 """A workgroup should run about this long."""
 _NS_PER_FLOP: Final = 0.01
 _NS_PER_BYTE: Final = 0.04
+_LEAST_LINES: Final = 128
+_MOST_HINTS: Final = 4
+_SHARED_ROWS: Final = 128
 
 
 def schedule_contraction(
@@ -92,6 +96,7 @@ class _Rule:
         self.batches: list[str] = [loop.var.name for loop in found.batches]
         self.lane: str = found.lane.var.name
         self.inside_panel: str = self.lane
+        self.panel: str = self.lane
         self.row_stem: str = fresh_stem(s, "tile_row")
         self.lane_stem: str = fresh_stem(s, "tile_lane")
 
@@ -114,6 +119,7 @@ class _Rule:
         )
         for top, depth in self._leaves():
             schedule_micro_kernel(self.s, top, depth, micro)
+        self._fetch_panels(micro.right)
 
     # --- tiles ---------------------------------------------------------------------------
 
@@ -222,6 +228,7 @@ class _Rule:
         inside = [*between, *row_tiles, self.lane]
         s.apply(reorder, [*grid, *inside])
         self.inside_panel = inside[inside.index(panel) + 1]
+        self.panel = panel
         return grid
 
     def _fuse(self, names: list[str]) -> str:
@@ -260,7 +267,10 @@ class _Rule:
         if panels * panel_bytes <= half and panels <= units:
             chosen = _Blocks(panels, max(1, units // panels), panels_inside=True)
         else:
-            most = max(1, half // max(1, rows_bytes))
+            # Rows stay in the second level cache if they can; but so many share a panel that
+            # bringing it takes a small part of the memory's rate.
+            shared = -(-_SHARED_ROWS // tile.rows)
+            most = max(1, shared, half // max(1, rows_bytes))
             rows = max(1, min(tiles, most, units))
             chosen = _Blocks(max(1, min(panels, units // rows)), rows)
         self.s.note(
@@ -323,3 +333,57 @@ class _Rule:
             found.append((loop.var.name, depth + 1))
             inside |= {x.var.name for x in loops(loop.body)}
         return found
+
+    # --- memory --------------------------------------------------------------------------
+
+    def _fetch_panels(self, right: str) -> None:
+        """While one panel is multiplied, bring the next one into the second level cache.
+
+        Weights come from main memory in every run of a model that is larger than the caches;
+        one panel at a time they are too short a stream for the hardware to foresee.
+        """
+        s = self.s
+        around = self._panel_loop(right)
+        paths = [] if around is None else _step_loops(around.body)
+        if around is None or not paths:
+            return
+        path = max(paths, key=trip_count)
+        panel = self._panel_elements(around, right)
+        steps = trip_count(path)
+        line = self.target.line_bytes // self.dtype.itemsize
+        step = max(1, -(-panel // steps))
+        if panel < line * _LEAST_LINES or step > line * _MOST_HINTS:
+            return  # there as soon as it is missed; or hardly used, memory decides
+        loop = path[-1].var.name
+        if s.attempt(prefetch, right, loop, around.var.name, step, line):
+            s.note(f"the next panel is fetched {step} elements per turn of '{loop}'")
+
+    def _panel_loop(self, right: str) -> For | None:
+        """The loop that goes from panel to panel: in a workgroup, or from one to the next."""
+        inside = find(self.s.kernel, self.panel)
+        for loop in (inside, *reversed(enclosing_loops(self.s.kernel, inside))):
+            if loop.extent != 1 and self._panel_elements(loop, right):
+                return loop
+        return None
+
+    def _panel_elements(self, around: For, right: str) -> int:
+        for load in loads(around.body):
+            if load.buffer.name == right:
+                apart = stride(load, around.var.name)
+                return apart if isinstance(apart, int) else 0
+        return 0
+
+
+def _step_loops(body: Body, outer: tuple[For, ...] = ()) -> list[tuple[For, ...]]:
+    """The loops that take the steps of a sum, each with the loops around it."""
+    found: list[tuple[For, ...]] = []
+    for statement in body:
+        if isinstance(statement, If):
+            found += _step_loops(statement.body, outer)
+        elif isinstance(statement, For) and statement.kind is LoopKind.SERIAL:
+            path = (*outer, statement)
+            inner = _step_loops(statement.body, path)
+            found += inner
+            if statement.reduction and not inner:
+                found.append(path)
+    return found

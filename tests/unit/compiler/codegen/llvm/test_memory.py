@@ -23,6 +23,7 @@ from tilewright.compiler.kernel.ir import (
     Load,
     LoopKind,
     Parameter,
+    Prefetch,
     Select,
     Space,
     Statement,
@@ -349,3 +350,29 @@ def test_in_place_use_of_one_memory_under_two_names_is_allowed():
     want = array + 1
     NativeKernel(kernel_of((x, out), (unrolled,)))([array, array])
     np.testing.assert_array_equal(array, want)
+
+
+# --- hints -------------------------------------------------------------------------------------
+
+
+def test_hints_follow_their_loops_and_may_leave_the_buffer():
+    x, y = Buffer("x", f32, (4, 16)), Buffer("y", f32, (4, 16))
+    copy = lanes(16, Prefetch(x, (i + 4000, v), 3), Store(y, (i, v), Load(x, (i, v))))
+    kernel = kernel_of((x, y), (loop("i", 4, copy),))
+    text = emit_kernel(machine.lower(kernel, targets_here()[0]), targets_here()[0]).text
+    assert text.count("call void @llvm.prefetch.p0(") == 1
+    assert "i32 0, i32 1, i32 1)" in text  # a read, into the third level, of data
+    assert_same(kernel, [numbers(64), numbers(64)])
+
+
+def test_written_out_hints_differ_and_those_of_scattered_lanes_go():
+    x, y = Buffer("x", f32, (64,)), Buffer("y", f32, (64,))
+    at = Buffer("at", i32, (16,))
+    four = loop("i", 4, Prefetch(x, (i * 16,)), kind=LoopKind.UNROLL)
+    scattered = Prefetch(x, (as_index(Load(at, (v,))),))
+    body = (four, lanes(16, scattered, Store(y, (v,), Load(x, (v,)))))
+    kernel = kernel_of((x, at, y), body)
+    text = emit_kernel(machine.lower(kernel, targets_here()[0]), targets_here()[0]).text
+    assert text.count("call void @llvm.prefetch.p0(") == 4
+    index = np.arange(16, dtype=np.int32)
+    assert_same(kernel, [numbers(64), index, numbers(64)])

@@ -202,3 +202,30 @@ def test_notes_explain_the_choices() -> None:
     assert "accumulators" in text
     assert "workgroups" in text
     assert body_text(schedule(fused(), V4))
+
+
+# --- memory ------------------------------------------------------------------------------------
+
+
+def test_the_next_panel_of_weights_is_fetched_while_one_is_multiplied() -> None:
+    kernel = fused(columns=320, rows=64, depth=512)
+    done = schedule(kernel, V4)
+    assert "prefetch w[p_f_b + 1, 0," in body_text(done)
+    assert any("the next panel is fetched" in note for note in done.notes)
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "depth"),
+    [
+        (32, 64, 512),  # one panel
+        (320, 64, 9),  # panels of a few lines
+        (320, 1, 512),  # every weight is used once: memory decides
+    ],
+)
+def test_nothing_is_fetched_ahead_where_it_cannot_help(columns, rows, depth) -> None:
+    assert "prefetch" not in body_text(schedule(fused(columns, rows, depth), V4))
+
+
+def test_a_panel_is_shared_by_enough_rows_however_deep_it_is() -> None:
+    done = schedule(fused(columns=640, rows=512, depth=3000), V4)
+    assert any("x 10 of 37 tiles" in note for note in done.notes), done.notes

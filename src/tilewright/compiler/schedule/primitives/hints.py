@@ -1,0 +1,83 @@
+"""Primitives that change when memory moves, and nothing else: prefetch.
+
+Called by the rules once the loops are in order.
+"""
+
+from __future__ import annotations
+
+from tilewright.base import symbolic
+from tilewright.base.errors import ScheduleError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.kernel.ir import For, Kernel, Load, Prefetch
+from tilewright.compiler.kernel.rewrite import loads, loops
+from tilewright.compiler.schedule.trace import primitive
+from tilewright.compiler.schedule.tree import (
+    find,
+    find_buffer,
+    path_to,
+    reference,
+    rewrite,
+    with_inner,
+)
+
+
+@primitive
+def prefetch(
+    kernel: Kernel,
+    buffer: str,
+    loop: str,
+    ahead: str,
+    step: int,
+    line: int = 16,
+    level: int = 2,
+) -> Kernel:
+    """Ask for what the next iteration of `ahead` reads, `step` elements per iteration of `loop`.
+
+    A step longer than a cache line of `line` elements takes several hints.
+
+    rewrite:
+        for p in 8: for i in 4: for k in 16: S(b[p, k])
+        ->
+        for p in 8: for i in 4: for k in 16: prefetch b[p + 1, step * (16 * i + k)]; S(b[p, k])
+
+    Raises: ScheduleError unless `loop` is inside `ahead`, which reads the buffer where an index
+    without data moves on with every iteration.
+    """
+    outer, inner = find(kernel, ahead), find(kernel, loop)
+    path = path_to(outer.body, inner)
+    if path is None:
+        raise ScheduleError(f"'{loop}' is not inside '{ahead}'", location=kernel.name)
+    if step < 1 or line < 1:
+        raise ScheduleError(f"cannot fetch {step} elements per iteration of '{loop}'")
+    wanted = find_buffer(kernel, buffer)
+    found = next((x for x in loads(outer.body) if x.buffer is wanted), None)
+    if found is None:
+        raise ScheduleError(f"'{ahead}' does not read '{buffer}'", location=kernel.name)
+    position: Dim = 0
+    for around in (*(s for s in path if isinstance(s, For)), inner):
+        position = position * around.extent + reference(around.var)
+    *before, last = _next_first(found, outer)
+    hints = [
+        Prefetch(wanted, (*before, last + position * step + offset), level)
+        for offset in range(0, step, line)
+    ]
+    return rewrite(kernel, inner, (with_inner(inner, (*hints, *inner.body)),))
+
+
+def _next_first(load: Load, outer: For) -> tuple[Dim, ...]:
+    """The indices of the first element that the iteration after this one reads."""
+    start: dict[str, Dim] = {inner.var.name: 0 for inner in loops(outer.body)}
+    start[outer.var.name] = reference(outer.var) + 1
+    first: list[Dim] = []
+    moves = False
+    for index in load.indices:
+        linear = symbolic.linear(index, outer.var.name)
+        if linear is None:
+            raise ScheduleError(f"'{load.buffer.name}' is not read at regular distances")
+        moves = moves or linear[0] != 0
+        first.append(symbolic.substitute(index, start))
+    if not moves:
+        raise ScheduleError(
+            f"every iteration of '{outer.var.name}' reads the same of '{load.buffer.name}'"
+        )
+    return tuple(first)

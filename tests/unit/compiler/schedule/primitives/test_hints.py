@@ -1,0 +1,74 @@
+"""Hints change what is asked for, never what is computed."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.loop_nests import assert_same, body_text
+from tilewright.base.dtypes import f32
+from tilewright.base.errors import ScheduleError
+from tilewright.base.symbolic import symbol
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.verifier import verify
+from tilewright.compiler.schedule.primitives import prefetch, split
+
+
+def panels(rows=5):
+    """`y[p, i, c] = sum over k of a[i, k] * b[p, k, c]`."""
+    b = KernelBuilder("panels")
+    a = b.parameter("a", f32, (rows, 7))
+    w = b.parameter("b", f32, (3, 7, 4))
+    y = b.result("y", f32, (3, rows, 4))
+    with b.nest((3, rows, 4), ("p", "i", "c")) as (p, i, c):
+        b.store(y, (p, i, c), 0)
+        with b.reduce((7,), ("k",)) as (k,):
+            b.accumulate(
+                "add", y, (p, i, c), b.mul(b.load(a, (i, k)), b.load(w, (p, k, c)))
+            )
+    return b.build()
+
+
+def test_prefetch_asks_for_the_next_iteration_a_bit_at_a_time() -> None:
+    changed = prefetch(panels(), "b", "k", "p", 2, level=1)
+    verify(changed)
+    assert "prefetch b[p + 1, 0, 14*c + 56*i + 2*k]  # level 1" in body_text(changed)
+    assert_same(panels(), changed)
+
+
+def test_prefetch_follows_a_loop_that_was_split() -> None:
+    kernel = split(panels(), "p", 2)
+    changed = prefetch(kernel, "b", "c", "p_i", 5)
+    verify(changed)
+    assert "prefetch b[p_i + 2*p_o + 1, 0, 5*c + 20*i]" in body_text(changed)
+    assert_same(panels(), changed)
+
+
+def test_a_step_of_several_lines_takes_several_hints() -> None:
+    changed = prefetch(panels(), "b", "i", "p", 9, line=4)
+    for offset in ("9*i]", "9*i + 4]", "9*i + 8]"):
+        assert f"prefetch b[p + 1, 0, {offset}" in body_text(changed)
+    assert_same(panels(), changed)
+
+
+def test_prefetch_takes_sizes_that_are_not_known() -> None:
+    changed = prefetch(panels(symbol("n", 1)), "b", "k", "p", 1)
+    verify(changed)
+    assert "prefetch b[p + 1, 0, 7*c + 28*i + k]" in body_text(changed)
+
+
+@pytest.mark.parametrize(
+    ("buffer", "loop", "ahead", "step", "reason"),
+    [
+        ("b", "p", "k", 1, "'p' is not inside 'k'"),
+        ("b", "k", "p", 0, "cannot fetch 0 elements"),
+        ("a", "k", "p", 1, "every iteration of 'p' reads the same of 'a'"),
+        ("z", "k", "p", 1, "no buffer 'z'"),
+        ("y", "k", "c", 1, None),
+    ],
+)
+def test_prefetch_says_why_not(buffer, loop, ahead, step, reason) -> None:
+    if reason is None:
+        prefetch(panels(), buffer, loop, ahead, step)  # what is updated is read, too
+        return
+    with pytest.raises(ScheduleError, match=reason):
+        prefetch(panels(), buffer, loop, ahead, step)
