@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Final, final
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from tilewright.compiler.graph.schema import Array, Trait
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.matching import constant_of, has
+
+_LINE_BYTES: Final = 64
+"""A cache line, and the widest vector, of the machines we make code for."""
 
 
 @final
@@ -108,11 +111,20 @@ def _fold(node: Node, edit: Editor) -> None:
 
 
 def _settled(array: Array) -> Array:
-    """A view that shows little of a large array is copied, so that the array can go."""
+    """The array where kernels shall read it: its own memory, at the boundary of a cache line.
+
+    A view that shows little of a large array would keep the array alive.  Vectors that straddle
+    two lines cost two reads; with vectors as wide as a line, all of them would.
+    """
     base = array.base
-    if isinstance(base, np.ndarray) and base.nbytes > 4 * array.nbytes:
-        return array.copy()
-    return array
+    is_small_view = isinstance(base, np.ndarray) and base.nbytes > 4 * array.nbytes
+    if not is_small_view and array.ctypes.data % _LINE_BYTES == 0:
+        return array
+    room = np.empty(array.nbytes + _LINE_BYTES, np.uint8)
+    start = -room.ctypes.data % _LINE_BYTES
+    place = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    place[...] = array
+    return place
 
 
 def _release(edit: Editor, values: Sequence[Value]) -> None:

@@ -144,3 +144,15 @@ def test_control_flow_is_not_folded():
     graph.outputs.append(node.result)
     run_passes(graph, F)
     assert ops(graph) == ["fused"]
+
+
+def test_what_is_folded_lies_at_the_boundary_of_a_line():
+    for rows in (1, 7, 64, 129):  # arrays of different sizes lie at different places
+        builder = GraphBuilder()
+        array = weights((rows, 30))
+        moved = builder.transpose(builder.constant(array), perm=(1, 0))
+        builder.output("y", moved)
+        run_passes(builder.graph, F)
+        value = builder.graph.nodes[0].attributes["value"]
+        assert value.ctypes.data % 64 == 0
+        np.testing.assert_array_equal(value, array.T)
