@@ -132,6 +132,7 @@ assert not wrong, wrong[:5]
 CTRL_C = (
     PREAMBLE
     + """
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs inherit "ignored"
 session = open_session()
 small = np.full((64, 512), 0.5, np.float32)
 expected = session(small)

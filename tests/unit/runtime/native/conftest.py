@@ -98,6 +98,7 @@ def run_script(kernel_library: Path) -> Callable[[str], subprocess.Popen[str]]:
         "import os; os.environ['OPENBLAS_NUM_THREADS'] = '1'  # only our own threads\n"
         "import ctypes, os, signal, sys, threading, time\n"
         "import numpy as np\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # not so in background jobs\n"
         "from tilewright.runtime import native\n"
         "from tilewright.runtime.native import fallback\n"
         f"library = ctypes.CDLL({str(kernel_library)!r})\n"
