@@ -6,7 +6,7 @@ dimensions with equal products, so a div or mod appears only where dimensions re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 import numpy as np
@@ -19,6 +19,7 @@ from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.ops.bodies import Operands, Results, given, maybe
 from tilewright.compiler.ops.declaration import (
+    Emit,
     Types,
     attr,
     declare,
@@ -43,6 +44,23 @@ Dims = tuple[Dim, ...]
 
 def _dims(attributes: Attributes, name: str) -> Dims:
     return cast("Dims", attributes[name])
+
+
+# (attributes, shape of the operand, indices of a result's element) → its indices in the operand
+Place = Callable[[Attributes, Dims, Sequence[Dim]], Sequence[Dim]]
+
+
+def _moves(place: Place) -> Emit:
+    """The body of an op each of whose elements is one of its operand's: `place` says which."""
+
+    def emit(
+        b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+    ) -> None:
+        x, (result,) = given(operands, 0), results
+        with b.nest(result.shape) as indices:
+            b.store(result, indices, b.load(x, place(attributes, x.shape, indices)))
+
+    return emit
 
 
 def _with(indices: Sequence[Dim], axis: int, value: Dim) -> Dims:
@@ -177,16 +195,13 @@ def _transpose_infer(types: Types, attributes: Attributes) -> tuple[TensorType, 
     return (x.with_shape([x.shape[p] for p in perm]),)
 
 
-def _transpose_body(
-    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
-) -> None:
-    x, (result,) = given(operands, 0), results
-    perm = cast("tuple[int, ...]", attributes["perm"])
-    with b.nest(result.shape) as indices:
-        source: list[Dim] = [0] * len(perm)
-        for position, axis in enumerate(perm):
-            source[axis] = indices[position]
-        b.store(result, indices, b.load(x, source))
+def _transposed(
+    attributes: Attributes, shape: Dims, indices: Sequence[Dim]
+) -> Sequence[Dim]:
+    source: list[Dim] = [0] * len(shape)
+    for position, axis in enumerate(cast("tuple[int, ...]", attributes["perm"])):
+        source[axis] = indices[position]
+    return source
 
 
 transpose: Final = declare(
@@ -196,7 +211,7 @@ transpose: Final = declare(
     attributes=(attr("perm", "ints"),),
     infer=_transpose_infer,
     evaluate=lambda x, *, perm: np.transpose(x, perm),
-    body=_transpose_body,
+    body=_moves(_transposed),
     traits=M,
     cases=(
         "[3,5]; perm=(1,0)",
@@ -216,15 +231,6 @@ def _broadcast_infer(types: Types, attributes: Attributes) -> tuple[TensorType, 
     return (x.with_shape(shape),)
 
 
-def _broadcast_body(
-    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
-) -> None:
-    del attributes
-    x, (result,) = given(operands, 0), results
-    with b.nest(result.shape) as indices:
-        b.store(result, indices, b.load(x, broadcast_indices(x.shape, indices)))
-
-
 broadcast_to: Final = declare(
     name="broadcast_to",
     summary="Size-1 and missing dimensions repeated up to `shape`",
@@ -232,7 +238,7 @@ broadcast_to: Final = declare(
     attributes=(attr("shape", "dims"),),
     infer=_broadcast_infer,
     evaluate=lambda x, *, shape: np.broadcast_to(x, shape),
-    body=_broadcast_body,
+    body=_moves(lambda _, shape, indices: broadcast_indices(shape, indices)),
     traits=M,
     cases=(
         "[3,1]; shape=(2,3,4)",
@@ -284,20 +290,14 @@ def _slice_oracle(
     return x
 
 
-def _slice_body(
-    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
-) -> None:
-    x, (result,) = given(operands, 0), results
-    axes = [
-        normal_axis(a, len(x.shape)) for a in cast("tuple[int, ...]", attributes["axes"])
-    ]
+def _sliced(attributes: Attributes, shape: Dims, indices: Sequence[Dim]) -> Sequence[Dim]:
+    axes = [normal_axis(a, len(shape)) for a in cast("tuple[int, ...]", attributes["axes"])]
     starts = _dims(attributes, "starts")
     steps = cast("tuple[int, ...]", attributes["steps"]) or (1,) * len(axes)
-    with b.nest(result.shape) as indices:
-        source = list(indices)
-        for axis, start, step in zip(axes, starts, steps, strict=True):
-            source[axis] = indices[axis] * step + start
-        b.store(result, indices, b.load(x, source))
+    source = list(indices)
+    for axis, start, step in zip(axes, starts, steps, strict=True):
+        source[axis] = indices[axis] * step + start
+    return source
 
 
 slice_: Final = declare(
@@ -310,7 +310,7 @@ slice_: Final = declare(
     ),
     infer=_slice_infer,
     evaluate=_slice_oracle,
-    body=_slice_body,
+    body=_moves(_sliced),
     traits=M,
     cases=(
         "[5,7]; axes=(1,) starts=(2,) sizes=(4,)",
@@ -387,17 +387,12 @@ def _tile_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     return (x.with_shape([d * r for d, r in zip(x.shape, repeats, strict=True)]),)
 
 
-def _tile_body(
-    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
-) -> None:
-    x, (result,) = given(operands, 0), results
+def _tiled(attributes: Attributes, shape: Dims, indices: Sequence[Dim]) -> Sequence[Dim]:
     repeats = _dims(attributes, "repeats")
-    with b.nest(result.shape) as indices:
-        source = [
-            i if r == 1 else 0 if d == 1 else symbolic.mod(i, d)
-            for i, d, r in zip(indices, x.shape, repeats, strict=True)
-        ]
-        b.store(result, indices, b.load(x, source))
+    return [
+        i if r == 1 else 0 if d == 1 else symbolic.mod(i, d)
+        for i, d, r in zip(indices, shape, repeats, strict=True)
+    ]
 
 
 tile: Final = declare(
@@ -407,7 +402,7 @@ tile: Final = declare(
     attributes=(attr("repeats", "dims"),),
     infer=_tile_infer,
     evaluate=lambda x, *, repeats: np.tile(x, repeats),
-    body=_tile_body,
+    body=_moves(_tiled),
     traits=M,
     cases=(
         "[2,3]; repeats=(2,1)",
