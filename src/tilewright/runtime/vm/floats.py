@@ -40,17 +40,25 @@ def round_f32(value: float) -> float:
 # --- arithmetic in double precision ---------------------------------------------------------------
 
 
+_INVALID: Final = math.inf - math.inf
+"""What this processor makes of an invalid operation: NaN, on x86 with the sign set."""
+
+
 def _divide(left: float, right: float) -> float:
     if right:
         return left / right
-    if left == 0 or math.isnan(left) or math.isnan(right):
-        return math.nan
+    if math.isnan(left) or math.isnan(right):
+        return left + right
+    if left == 0:
+        return _INVALID
     return math.copysign(math.inf, left) * math.copysign(1.0, right)
 
 
 def _remainder(left: float, right: float) -> float:
-    if math.isnan(left) or math.isnan(right) or math.isinf(left) or right == 0:
-        return math.nan
+    if math.isnan(left) or math.isnan(right):
+        return left + right
+    if math.isinf(left) or right == 0:
+        return _INVALID
     return math.remainder(left, right)
 
 
@@ -92,7 +100,7 @@ def _safe(function: Callable[..., float]) -> Operation:
         try:
             return function(*operands)
         except ValueError:
-            return math.nan
+            return _INVALID
         except OverflowError:
             return math.inf
 
@@ -108,7 +116,7 @@ def _power(left: float, right: float) -> float:
     try:
         return math.pow(left, right)
     except ValueError:
-        return math.inf if left == 0 else math.nan
+        return math.inf if left == 0 else _INVALID
     except OverflowError:
         odd = right == math.trunc(right) and math.fmod(right, 2) != 0
         return -math.inf if left < 0 and odd else math.inf
@@ -136,13 +144,17 @@ def _power_integer_f32(value: float, exponent: int) -> float:
     return result if exponent >= 0 else round_f32(_divide(1.0, result))
 
 
+def _root(value: float) -> float:
+    return math.sqrt(value) if value >= 0 or math.isnan(value) else _INVALID
+
+
 def _reciprocal_root(value: float) -> float:
-    return _divide(1.0, _safe(math.sqrt)(value)) if value >= 0 else math.nan
+    return _divide(1.0, _root(value))
 
 
 def _reciprocal_root_f32(value: float) -> float:
     """The root and its reciprocal are each rounded."""
-    return round_f32(_divide(1.0, round_f32(math.sqrt(value)))) if value >= 0 else math.nan
+    return round_f32(_divide(1.0, round_f32(_root(value))))
 
 
 _UNARY: Final[Mapping[str, Operation]] = {
@@ -163,7 +175,7 @@ _UNARY: Final[Mapping[str, Operation]] = {
     "log1p": _logarithm(math.log1p, -1.0),
     "log2": _logarithm(math.log2),
     "rsqrt": _reciprocal_root,
-    "sqrt": _safe(math.sqrt),
+    "sqrt": _root,
     "tanh": math.tanh,
     "erf": math.erf,
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,3 +76,22 @@ def test_wide_integers_are_rounded_once_to_f32(value: int) -> None:
     source = np.int64(value) if value < 2**63 else np.uint64(value)
     name = "cast.si64.f32" if value < 2**63 else "cast.ui64.f32"
     assert F[name](value) == float(source.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div"])
+def test_invalid_operations_give_the_nan_of_this_processor(name: str) -> None:
+    special = [0.0, -0.0, 1.0, math.inf, -math.inf, math.nan, -math.nan]
+    compute = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}[
+        name
+    ]
+    for left, right in itertools.product(special, special):
+        ours = floats.OPERATIONS[f"{name}.f32"](left, right)
+        with np.errstate(all="ignore"):
+            wanted = compute(np.float32(left), np.float32(right))
+        assert np.float32(ours).tobytes() == wanted.tobytes(), (left, right)
+
+
+def test_the_reciprocal_root_of_f32_is_rounded_twice() -> None:
+    for value in np.random.default_rng(0).uniform(0.1, 9, 500).astype(np.float32):
+        wanted = np.float32(1) / np.sqrt(value)
+        assert floats.OPERATIONS["rsqrt.f32"](float(value)) == wanted
