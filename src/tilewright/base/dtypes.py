@@ -7,10 +7,11 @@ type (shapes live in `graph`); called by every room that reads or writes typed d
 from __future__ import annotations
 
 import enum
+import functools
+import importlib
 from dataclasses import dataclass
 from typing import Final, final
 
-import ml_dtypes
 import numpy as np
 
 from tilewright.base.errors import UserError
@@ -31,12 +32,15 @@ class DType:
     """One scalar type; instances are unique, compare them with `is` or `==`.
 
     Units: `bits` is the storage width of one element; sub-byte types are packed low bits first.
+
+    Attributes:
+        scalar: numpy's scalar type, or the name of one that `ml_dtypes` adds to numpy.
     """
 
     name: str
     kind: Kind
     bits: int
-    numpy: np.dtype[np.generic]
+    scalar: type[np.generic] | str
     llvm: str
     c: str
     dlpack: tuple[int, int]
@@ -47,6 +51,11 @@ class DType:
 
     def __reduce__(self) -> tuple[object, ...]:
         return (parse, (self.name,))
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        """The numpy type of an element."""
+        return _numpy_type(self.scalar)
 
     @property
     def itemsize(self) -> int:
@@ -70,48 +79,42 @@ class DType:
         return self.kind is Kind.BOOL
 
 
+@functools.cache
+def _numpy_type(scalar: type[np.generic] | str) -> np.dtype[np.generic]:
+    """The types of `ml_dtypes` are loaded when one is asked for: most models have none."""
+    if isinstance(scalar, str):
+        return np.dtype(getattr(importlib.import_module("ml_dtypes"), scalar))
+    return np.dtype(scalar)
+
+
 # Source: DLPack 1.1 DLDataTypeCode; IREE element types are numerical_type << 24 | bit_count.
 _INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
 _E3M4FN_CODES: Final = {"f8e4m3fn": 10, "f8e5m2": 12}
 
 bool_: Final = DType(
-    "bool", Kind.BOOL, 8, np.dtype(np.bool_), "i8", "uint8_t", (_BOOL, 8), 0x13000008
+    "bool", Kind.BOOL, 8, np.bool_, "i8", "uint8_t", (_BOOL, 8), 0x13000008
 )
-i4: Final = DType(
-    "i4", Kind.SINT, 4, np.dtype(ml_dtypes.int4), "i4", "int8_t", (_INT, 4), 0x11000004
-)
-u4: Final = DType(
-    "u4", Kind.UINT, 4, np.dtype(ml_dtypes.uint4), "i4", "uint8_t", (_UINT, 4), 0x12000004
-)
-i8: Final = DType(
-    "i8", Kind.SINT, 8, np.dtype(np.int8), "i8", "int8_t", (_INT, 8), 0x11000008
-)
-u8: Final = DType(
-    "u8", Kind.UINT, 8, np.dtype(np.uint8), "i8", "uint8_t", (_UINT, 8), 0x12000008
-)
-i16: Final = DType(
-    "i16", Kind.SINT, 16, np.dtype(np.int16), "i16", "int16_t", (_INT, 16), 0x11000010
-)
+i4: Final = DType("i4", Kind.SINT, 4, "int4", "i4", "int8_t", (_INT, 4), 0x11000004)
+u4: Final = DType("u4", Kind.UINT, 4, "uint4", "i4", "uint8_t", (_UINT, 4), 0x12000004)
+i8: Final = DType("i8", Kind.SINT, 8, np.int8, "i8", "int8_t", (_INT, 8), 0x11000008)
+u8: Final = DType("u8", Kind.UINT, 8, np.uint8, "i8", "uint8_t", (_UINT, 8), 0x12000008)
+i16: Final = DType("i16", Kind.SINT, 16, np.int16, "i16", "int16_t", (_INT, 16), 0x11000010)
 u16: Final = DType(
-    "u16", Kind.UINT, 16, np.dtype(np.uint16), "i16", "uint16_t", (_UINT, 16), 0x12000010
+    "u16", Kind.UINT, 16, np.uint16, "i16", "uint16_t", (_UINT, 16), 0x12000010
 )
-i32: Final = DType(
-    "i32", Kind.SINT, 32, np.dtype(np.int32), "i32", "int32_t", (_INT, 32), 0x11000020
-)
+i32: Final = DType("i32", Kind.SINT, 32, np.int32, "i32", "int32_t", (_INT, 32), 0x11000020)
 u32: Final = DType(
-    "u32", Kind.UINT, 32, np.dtype(np.uint32), "i32", "uint32_t", (_UINT, 32), 0x12000020
+    "u32", Kind.UINT, 32, np.uint32, "i32", "uint32_t", (_UINT, 32), 0x12000020
 )
-i64: Final = DType(
-    "i64", Kind.SINT, 64, np.dtype(np.int64), "i64", "int64_t", (_INT, 64), 0x11000040
-)
+i64: Final = DType("i64", Kind.SINT, 64, np.int64, "i64", "int64_t", (_INT, 64), 0x11000040)
 u64: Final = DType(
-    "u64", Kind.UINT, 64, np.dtype(np.uint64), "i64", "uint64_t", (_UINT, 64), 0x12000040
+    "u64", Kind.UINT, 64, np.uint64, "i64", "uint64_t", (_UINT, 64), 0x12000040
 )
 f16: Final = DType(
     "f16",
     Kind.FLOAT,
     16,
-    np.dtype(np.float16),
+    np.float16,
     "half",
     "_Float16",
     (_FLOAT, 16),
@@ -121,20 +124,20 @@ bf16: Final = DType(
     "bf16",
     Kind.FLOAT,
     16,
-    np.dtype(ml_dtypes.bfloat16),
+    "bfloat16",
     "bfloat",
     "uint16_t",
     (_BFLOAT, 16),
     0x22000010,
 )
 f32: Final = DType(
-    "f32", Kind.FLOAT, 32, np.dtype(np.float32), "float", "float", (_FLOAT, 32), 0x21000020
+    "f32", Kind.FLOAT, 32, np.float32, "float", "float", (_FLOAT, 32), 0x21000020
 )
 f64: Final = DType(
     "f64",
     Kind.FLOAT,
     64,
-    np.dtype(np.float64),
+    np.float64,
     "double",
     "double",
     (_FLOAT, 64),
@@ -144,7 +147,7 @@ f8e4m3fn: Final = DType(
     "f8e4m3fn",
     Kind.FLOAT,
     8,
-    np.dtype(ml_dtypes.float8_e4m3fn),
+    "float8_e4m3fn",
     "i8",
     "uint8_t",
     (_E3M4FN_CODES["f8e4m3fn"], 8),
@@ -154,7 +157,7 @@ f8e5m2: Final = DType(
     "f8e5m2",
     Kind.FLOAT,
     8,
-    np.dtype(ml_dtypes.float8_e5m2),
+    "float8_e5m2",
     "i8",
     "uint8_t",
     (_E3M4FN_CODES["f8e5m2"], 8),
@@ -172,7 +175,9 @@ NUMERIC: Final = FLOATS + INTEGERS
 ANY: Final = (bool_, *NUMERIC)
 
 _BY_NAME: Final = {t.name: t for t in ALL}
-_BY_NUMPY: Final = {t.numpy: t for t in ALL}
+_BY_NUMPY_NAME: Final = {
+    t.scalar if isinstance(t.scalar, str) else np.dtype(t.scalar).name: t for t in ALL
+}
 _BY_DLPACK: Final = {t.dlpack: t for t in ALL}
 # The signless integers of IREE (numerical type 0x10) name the signed rows on the way in.
 _BY_IREE: Final = {t.iree: t for t in ALL} | {
@@ -195,7 +200,10 @@ def parse(name: str) -> DType:
 
 def find_numpy(dtype: np.dtype[np.generic] | type) -> DType | None:
     """The row of a numpy dtype in native byte order, None if it has none."""
-    return _BY_NUMPY.get(np.dtype(dtype))
+    wanted = np.dtype(dtype)
+    found = _BY_NUMPY_NAME.get(wanted.name)
+    # Names say nothing of the byte order; types of `ml_dtypes` are loaded if theirs is met.
+    return found if found is not None and wanted == found.numpy else None
 
 
 def from_numpy(dtype: np.dtype[np.generic] | type) -> DType:

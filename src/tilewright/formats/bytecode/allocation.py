@@ -18,13 +18,8 @@ from typing import Final, final
 
 from tilewright.base.errors import InternalError
 from tilewright.formats.bytecode.drafts import Block, Draft, Edge, Register
-from tilewright.formats.bytecode.isa import (
-    MAX_REF_REGISTERS,
-    MAX_WORD_REGISTERS,
-    MOVE_BIT,
-    REF_BIT,
-    opcode_by_name,
-)
+from tilewright.formats.bytecode.isa import MOVE_BIT, REF_BIT, opcode_by_name
+from tilewright.formats.bytecode.limits import MAX_REF_REGISTERS, MAX_WORD_REGISTERS
 from tilewright.formats.calling_convention import WIDE_BANKS
 
 DISCARD: Final = opcode_by_name("discard.refs")

@@ -38,14 +38,13 @@ from tilewright.formats.bytecode.encoding import (
 from tilewright.formats.bytecode.forms import Field, FieldKind
 from tilewright.formats.bytecode.isa import (
     BLOCK,
-    FEATURE_UNWIND,
-    FEATURE_YIELD,
     MOVE_BIT,
     PLAIN_ARGUMENT,
     REF_BIT,
     Opcode,
     opcode_by_name,
 )
+from tilewright.formats.bytecode.limits import FEATURE_UNWIND, FEATURE_YIELD
 from tilewright.formats.calling_convention import WIDE_BANKS, parse_calling_convention
 
 Argument = Register | Sequence[Register | Sequence[Register]]

@@ -81,27 +81,16 @@ from tilewright.formats.bytecode.forms import (
     FieldKind,
     parse_fields,
 )
-
-BYTECODE_MAJOR: Final = 17
-BYTECODE_MINOR: Final = 0
-BYTECODE_VERSION: Final = BYTECODE_MAJOR << 16 | BYTECODE_MINOR
-OLDEST_BYTECODE_MAJOR: Final = 15
-
-FEATURE_F32: Final = 1
-FEATURE_F64: Final = 2
-FEATURE_YIELD: Final = 4
-FEATURE_UNWIND: Final = 8
-KNOWN_FEATURES: Final = FEATURE_F32 | FEATURE_F64 | FEATURE_YIELD | FEATURE_UNWIND
+from tilewright.formats.bytecode.limits import FEATURE_F32, FEATURE_F64
 
 REF_BIT: Final = 0x8000
 MOVE_BIT: Final = 0x4000
 REF_MASK: Final = 0x3FFF
 WORD_MASK: Final = 0x7FFF
-MAX_WORD_REGISTERS: Final = 0x7FFF
-MAX_REF_REGISTERS: Final = 0x3FFF
 IMPORT_BIT: Final = 0x8000_0000
 PLAIN_ARGUMENT: Final = 0xFFFF
 """Segment size of a variadic call that means: one argument, not a list."""
+
 MAX_PC: Final = 0x00FF_FFFF
 
 

@@ -19,10 +19,10 @@ from tilewright.formats.elf.image import (
     Segment,
     parse_image,
 )
-from tilewright.formats.elf.machines import MACHINES, Machine
 
 if TYPE_CHECKING:
     from tilewright.formats.elf.link import link_shared
+    from tilewright.formats.elf.machines import MACHINES, Machine
     from tilewright.formats.elf.objects import ObjectFile, parse_object
 
 __all__ = [
@@ -39,7 +39,13 @@ __all__ = [
 ]
 
 # A runtime only loads images: the linker comes when it is asked for.
-_LATER: Final = {"link_shared": "link", "ObjectFile": "objects", "parse_object": "objects"}
+_LATER: Final = {
+    "MACHINES": "machines",
+    "Machine": "machines",
+    "ObjectFile": "objects",
+    "link_shared": "link",
+    "parse_object": "objects",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple, final
 import tilewright.formats.elf.structures as elf
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.byte_view import Buffer, ByteView
+from tilewright.formats.elf.dynamic import DYNAMIC, DynamicTypes, dynamic_by_number
 from tilewright.formats.elf.header import read_file_header
-from tilewright.formats.elf.machines import MACHINES, Machine, machine_by_number
 
 PAGE_BYTES: Final = 4096
 MAX_SPAN_BYTES: Final = 1 << 31
@@ -76,7 +76,7 @@ class ElfImage:
     Ownership: `data` is the caller's buffer, which must outlive the image.
 
     Attributes:
-        machine: a name of `MACHINES`.
+        machine: a name of `DYNAMIC`.
         segments: disjoint, in address order, none both writable and executable.
         relocations: in file order, all inside segments.
         relro: `(address, size)` to make read-only after patching, or None.
@@ -108,7 +108,7 @@ class ElfImage:
 
     def patches(self, bias: int) -> Iterator[Patch]:
         """What to store where when address 0 of the image lies at `bias`."""
-        relative = MACHINES[self.machine].dynamic.relative
+        relative = DYNAMIC[self.machine].relative
         for item in self.relocations:
             moves = item.type == relative or bool(item.symbol)
             value = item.addend + (0 if item.type == relative else item.value)
@@ -128,7 +128,7 @@ def parse_image(data: Buffer, location: str = "ELF image") -> ElfImage:
     """
     view = ByteView(data, location)
     header = read_file_header(view, elf.ET_DYN)
-    machine = machine_by_number(header[2], location)
+    machine = dynamic_by_number(header[2], location)
     programs = _program_headers(view, header)
     segments = _segments(view, programs)
     loaded = _Loaded(view, segments)
@@ -336,7 +336,7 @@ def _relocations(
     loaded: _Loaded,
     tags: Mapping[int, int],
     symbols: Sequence[tuple[str, int, bool]],
-    machine: Machine,
+    machine: DynamicTypes,
 ) -> tuple[ImageRelocation, ...]:
     entries: list[ImageRelocation] = []
     for start, size, what in (
@@ -359,14 +359,13 @@ def _relocations(
 def _relocation(
     loaded: _Loaded,
     symbols: Sequence[tuple[str, int, bool]],
-    machine: Machine,
+    machine: DynamicTypes,
     offset: int,
     kind: int,
     index: int,
     addend: int,
 ) -> ImageRelocation:
-    dynamic = machine.dynamic
-    if kind != dynamic.relative and kind != dynamic.symbol and kind not in dynamic.slots:
+    if kind != machine.relative and kind != machine.symbol and kind not in machine.slots:
         raise loaded.error(
             f"relocation type {kind} at address {offset:#x} is not supported for "
             f"'{machine.name}'"

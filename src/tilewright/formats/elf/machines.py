@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, final
 
-from tilewright.base.errors import ArchiveError
+from tilewright.formats.elf.dynamic import DYNAMIC, DynamicTypes, dynamic_by_number
 
 
 class Value(enum.Enum):
@@ -70,20 +70,6 @@ class RelocationRule:
     reason: str = ""
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DynamicTypes:
-    """The relocation types that a loader sees in a linked image.
-
-    `relative` adds the load address to the addend; `symbol` (64-bit) and `slots` store symbol
-    plus addend.
-    """
-
-    relative: int
-    symbol: int
-    slots: frozenset[int]
-
-
 Relax = Callable[[bytearray, int, int, int], "tuple[int, int] | None"]
 
 
@@ -100,13 +86,21 @@ class Machine:
     system the machine runs.
     """
 
-    name: str
-    number: int
+    dynamic: DynamicTypes
     page_bytes: int
     filler: bytes
-    dynamic: DynamicTypes
     rules: Mapping[int, RelocationRule]
     relax: Relax = field(default=_no_relaxation)
+
+    @property
+    def name(self) -> str:
+        """What targets call the instruction set."""
+        return self.dynamic.name
+
+    @property
+    def number(self) -> int:
+        """The `e_machine` value."""
+        return self.dynamic.number
 
 
 def _store(width: int) -> Writer:
@@ -401,43 +395,29 @@ def _riscv_rules() -> dict[int, RelocationRule]:
 
 _ALL: Final = (
     Machine(
-        name="x86_64",
-        number=62,
+        dynamic=DYNAMIC["x86_64"],
         page_bytes=4096,
         filler=b"\xcc",
-        dynamic=DynamicTypes(relative=8, symbol=1, slots=frozenset({6, 7})),
         rules=_x86_rules(),
         relax=_relax_x86,
     ),
     Machine(
-        name="aarch64",
-        number=183,
+        dynamic=DYNAMIC["aarch64"],
         page_bytes=65536,
         filler=b"\0",
-        dynamic=DynamicTypes(relative=1027, symbol=257, slots=frozenset({1025, 1026})),
         rules=_aarch64_rules(),
     ),
     Machine(
-        name="riscv64",
-        number=243,
+        dynamic=DYNAMIC["riscv64"],
         page_bytes=4096,
         filler=b"\0",
-        dynamic=DynamicTypes(relative=3, symbol=2, slots=frozenset({5})),
         rules=_riscv_rules(),
     ),
 )
 
 MACHINES: Final[Mapping[str, Machine]] = {machine.name: machine for machine in _ALL}
-_BY_NUMBER: Final[Mapping[int, Machine]] = {machine.number: machine for machine in _ALL}
 
 
 def machine_by_number(number: int, location: str) -> Machine:
-    """The machine with the given `e_machine` value."""
-    machine = _BY_NUMBER.get(number)
-    if machine is None:
-        known = ", ".join(f"{m.number} ({m.name})" for m in _ALL)
-        raise ArchiveError(
-            f"ELF machine {number} is not supported, expected one of {known}",
-            location=location,
-        )
-    return machine
+    """The machine with the given `e_machine` value.  Raises: ArchiveError if there is none."""
+    return MACHINES[dynamic_by_number(number, location).name]

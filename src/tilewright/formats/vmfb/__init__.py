@@ -9,31 +9,33 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Final
 
-from tilewright.formats.vmfb.code import decode_module
 from tilewright.formats.vmfb.module import (
     OPTIONAL,
     REQUIRED,
-    CallSite,
-    DebugDatabase,
     Dependency,
     Export,
-    FileLine,
     FunctionDescriptor,
-    Fused,
     Import,
-    Location,
     ModuleDef,
     ModuleState,
-    Named,
     Rodata,
     Signature,
-    SourceMap,
 )
 from tilewright.formats.vmfb.reader import read_archive
 from tilewright.formats.vmfb.verifier import verify_module
 
 if TYPE_CHECKING:
     from tilewright.formats.vmfb.builder import ModuleBuilder
+    from tilewright.formats.vmfb.code import decode_module
+    from tilewright.formats.vmfb.debug import (
+        CallSite,
+        DebugDatabase,
+        FileLine,
+        Fused,
+        Location,
+        Named,
+        SourceMap,
+    )
     from tilewright.formats.vmfb.writer import archive_bytes, write_archive
 
 __all__ = [
@@ -62,10 +64,19 @@ __all__ = [
     "write_archive",
 ]
 
-# A runtime only reads: what writes comes when it is asked for.
+# A session that replays a plan reads tables only: instructions, places in sources and what writes
+# come when they are asked for.
 _LATER: Final = {
+    "CallSite": "debug",
+    "DebugDatabase": "debug",
+    "FileLine": "debug",
+    "Fused": "debug",
+    "Location": "debug",
     "ModuleBuilder": "builder",
+    "Named": "debug",
+    "SourceMap": "debug",
     "archive_bytes": "writer",
+    "decode_module": "code",
     "write_archive": "writer",
 }
 

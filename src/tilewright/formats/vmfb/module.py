@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias, final
+from typing import TYPE_CHECKING, Final, final
 
 from tilewright.formats.byte_view import Buffer, view_bytes
-from tilewright.formats.bytecode.isa import BYTECODE_VERSION
+from tilewright.formats.bytecode.limits import BYTECODE_VERSION
+
+if TYPE_CHECKING:
+    from tilewright.formats.vmfb.debug import DebugDatabase
 
 REQUIRED: Final = 1
 OPTIONAL: Final = 2
@@ -95,65 +98,6 @@ class FunctionDescriptor:
     word_registers: int
     ref_registers: int
     requirements: int = 0
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class CallSite:
-    """A place inlined into another."""
-
-    callee: int
-    caller: int
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class FileLine:
-    """A place in a file."""
-
-    filename: str
-    line: int
-    column: int
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Fused:
-    """Several places that became one."""
-
-    metadata: str
-    locations: tuple[int, ...]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A place with a name."""
-
-    name: str
-    child: int
-
-
-Location: TypeAlias = "CallSite | FileLine | Fused | Named | None"
-"""An entry of the location table; None is the unknown place."""
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceMap:
-    """For one function: (bytecode offset, index of the location) pairs."""
-
-    name: str
-    locations: tuple[tuple[int, int], ...] = ()
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DebugDatabase:
-    """Where the code came from."""
-
-    locations: tuple[Location, ...] = ()
-    functions: tuple[SourceMap, ...] = ()
 
 
 @final

@@ -10,37 +10,32 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.byte_view import Buffer, ByteView
 from tilewright.formats.vmfb.flatbuffer import PREFIX_BYTES, TableView
 from tilewright.formats.vmfb.module import (
-    CallSite,
-    DebugDatabase,
     Dependency,
     Export,
-    FileLine,
     FunctionDescriptor,
-    Fused,
     Import,
-    Location,
     ModuleDef,
     ModuleState,
-    Named,
     Rodata,
     Signature,
-    SourceMap,
 )
 from tilewright.formats.vmfb.schema import (
     DESCRIPTOR,
     IDENTIFIER,
     RODATA_ALIGNMENT,
-    LocationKind,
     Root,
     Segment,
 )
 from tilewright.formats.vmfb.verifier import verify_module
+
+if TYPE_CHECKING:
+    from tilewright.formats.vmfb.debug import DebugDatabase
 
 _ZIP_LOCAL_HEADER: Final = struct.Struct("<4sHHHHHIIIHH")
 _ZIP_MAGIC: Final = b"PK\x03\x04"
@@ -196,35 +191,7 @@ def _debug(root: TableView) -> DebugDatabase | None:
     table = root.table(Root.DEBUG)
     if table is None:
         return None
-    kinds = bytes(table.vector(0, 1, "location kinds") or b"")
-    entries = table.optional_tables(1, "locations")
-    if len(kinds) != len(entries):
-        raise ArchiveError(
-            f"debug data has {len(entries)} locations of {len(kinds)} kinds",
-            location="module",
-        )
-    return DebugDatabase(
-        locations=tuple(_location(*entry) for entry in zip(kinds, entries, strict=True)),
-        functions=tuple(_source_map(t) for t in table.tables(2, "source maps")),
-    )
+    # Imported here because modules that run seldom have any.
+    from tilewright.formats.vmfb.read_debug import read_debug  # noqa: PLC0415
 
-
-def _location(kind: int, table: TableView | None) -> Location:
-    if kind == LocationKind.NONE or table is None:
-        return None
-    if kind == LocationKind.CALL_SITE:
-        return CallSite(table.i32(0), table.i32(1))
-    if kind == LocationKind.FILE_LINE:
-        return FileLine(table.text(0, "file name"), table.i32(1), table.i32(2))
-    if kind == LocationKind.FUSED:
-        data = table.vector(1, 4, "fused locations") or memoryview(b"")
-        return Fused(table.text(0, "metadata"), tuple(data.cast("i").tolist()))
-    if kind == LocationKind.NAMED:
-        return Named(table.text(0, "location name"), table.i32(1))
-    raise ArchiveError(f"debug location of unknown kind {kind}", location="module")
-
-
-def _source_map(table: TableView) -> SourceMap:
-    data = table.vector(1, 8, "source map") or b""
-    pairs = tuple(struct.iter_unpack("<ii", data))
-    return SourceMap(name=table.text(0, "function name"), locations=pairs)
+    return read_debug(table)

@@ -12,7 +12,7 @@ from typing import Final
 
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.byte_view import view_bytes
-from tilewright.formats.bytecode.isa import (
+from tilewright.formats.bytecode.limits import (
     BYTECODE_MAJOR,
     BYTECODE_MINOR,
     KNOWN_FEATURES,

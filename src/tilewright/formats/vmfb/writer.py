@@ -16,6 +16,14 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from tilewright.formats.byte_view import view_bytes
+from tilewright.formats.vmfb.debug import (
+    CallSite,
+    DebugDatabase,
+    FileLine,
+    Fused,
+    Location,
+    Named,
+)
 from tilewright.formats.vmfb.flatbuffer import (
     Elements,
     Node,
@@ -27,13 +35,7 @@ from tilewright.formats.vmfb.flatbuffer import (
 )
 from tilewright.formats.vmfb.module import (
     EXTERNAL_THRESHOLD_BYTES,
-    CallSite,
-    DebugDatabase,
-    FileLine,
-    Fused,
-    Location,
     ModuleDef,
-    Named,
     Rodata,
     Signature,
 )

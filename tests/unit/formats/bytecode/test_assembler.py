@@ -8,14 +8,16 @@ from tilewright.base.errors import InternalError
 from tilewright.formats.bytecode.assembler import FunctionBuilder
 from tilewright.formats.bytecode.encoding import decode_function
 from tilewright.formats.bytecode.isa import (
-    FEATURE_F32,
-    FEATURE_F64,
-    FEATURE_UNWIND,
-    FEATURE_YIELD,
     IMPORT_BIT,
     MOVE_BIT,
     PLAIN_ARGUMENT,
     REF_BIT,
+)
+from tilewright.formats.bytecode.limits import (
+    FEATURE_F32,
+    FEATURE_F64,
+    FEATURE_UNWIND,
+    FEATURE_YIELD,
 )
 
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tilewright.base.errors import ArchiveError, InternalError
-from tilewright.formats.bytecode.isa import FEATURE_F32, FEATURE_UNWIND, IMPORT_BIT
+from tilewright.formats.bytecode.isa import IMPORT_BIT
+from tilewright.formats.bytecode.limits import FEATURE_F32, FEATURE_UNWIND
 from tilewright.formats.vmfb import OPTIONAL, ModuleBuilder, decode_module
 
 

@@ -1,0 +1,69 @@
+"""Where the code of a module came from: places in sources, as frozen data.
+
+Apart from `module`, because most modules that run carry none of it.  Called by `reader` when a
+module has it, and by whoever prints or writes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """A place inlined into another."""
+
+    callee: int
+    caller: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FileLine:
+    """A place in a file."""
+
+    filename: str
+    line: int
+    column: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """Several places that became one."""
+
+    metadata: str
+    locations: tuple[int, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A place with a name."""
+
+    name: str
+    child: int
+
+
+Location: TypeAlias = "CallSite | FileLine | Fused | Named | None"
+"""An entry of the location table; None is the unknown place."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceMap:
+    """For one function: (bytecode offset, index of the location) pairs."""
+
+    name: str
+    locations: tuple[tuple[int, int], ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebugDatabase:
+    """Where the code came from."""
+
+    locations: tuple[Location, ...] = ()
+    functions: tuple[SourceMap, ...] = ()
