@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import ArchiveError, InputError, UserError
+from tilewright.base.errors import ArchiveError, DeviceError, InputError, UserError
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.text import did_you_mean
 from tilewright.formats.byte_view import Buffer as HostBytes
@@ -23,12 +23,13 @@ from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.plan import Step
 from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.runtime import native
-from tilewright.runtime.drivers import registry
+from tilewright.runtime.drivers import DEFAULT_DEVICE, registry
 from tilewright.runtime.hal.buffer import BufferUsage, MemoryType
 from tilewright.runtime.hal.buffer_view import BufferView
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.element_type import Array, bit_count, element_type_of, pack
 from tilewright.runtime.hal.fence import Fence
+from tilewright.runtime.modules.executable_policy import ExecutablePolicy
 from tilewright.runtime.modules.hal import create_hal_module, register_hal_types
 from tilewright.runtime.modules.hal_inline import create_hal_inline_module
 from tilewright.runtime.modules.hal_loader import create_hal_loader_module
@@ -52,8 +53,8 @@ _MODEL: Final = "iree.abi.model"
 _COARSE_FENCES: Final = "coarse-fences"
 _ITEM: Final = re.compile(r"%([\w.$-]+):\s*(tensor<([^<>]*)>|\w+)")
 _ASYNC_SUFFIX: Final = "$async"
-_ON_DEMAND: Final[Mapping[str, Callable[[Device], Module]]] = {
-    "hal_inline": create_hal_inline_module,
+_ON_DEMAND: Final[Mapping[str, Callable[[Device, ExecutablePolicy], Module]]] = {
+    "hal_inline": lambda device, _: create_hal_inline_module(device),
     "hal_loader": create_hal_loader_module,
 }
 """Native modules that are registered when the first module depends on them."""
@@ -71,6 +72,7 @@ class VirtualMachine:
         tracer: hears of `trace` and `print` instructions.
         engine: `translate` (the default) turns each function into a Python function when it is
             first called; `interpret` runs instruction by instruction.
+        untrusted: run no machine code of the modules, only kernels in bytecode (VMVX).
 
     Thread-safety: calls from several threads are independent as long as the modules' functions do
     not write globals.
@@ -78,13 +80,14 @@ class VirtualMachine:
 
     def __init__(
         self,
-        device: str | Device = registry.DEFAULT_DEVICE,
+        device: str | Device = DEFAULT_DEVICE,
         *,
         threads: int | None = None,
         host_function: HostFunction | None = None,
         modules: Sequence[Module] = (),
         tracer: Tracer | None = None,
         engine: Engine | None = None,
+        untrusted: bool = False,
     ) -> None:
         self.device: Device = (
             registry.create_device(device, threads=threads)
@@ -93,7 +96,9 @@ class VirtualMachine:
         )
         self.instance: Instance = Instance()
         register_hal_types(self.instance)
-        self.context: Context = Context([create_hal_module([self.device])])
+        self._policy: ExecutablePolicy = ExecutablePolicy(is_trusted=not untrusted)
+        hal = create_hal_module([self.device], policy=self._policy)
+        self.context: Context = Context([hal])
         if host_function is not None:
             self.context.register(create_tilewright_module(host_function))
         for module in modules:
@@ -105,18 +110,23 @@ class VirtualMachine:
     @staticmethod
     def from_file(
         path: str | Path,
-        device: str | Device = registry.DEFAULT_DEVICE,
+        device: str | Device = DEFAULT_DEVICE,
         *,
         threads: int | None = None,
         host_function: HostFunction | None = None,
         engine: Engine | None = None,
+        untrusted: bool = False,
     ) -> VirtualMachine:
         """A machine with one archive loaded; its constants stay in the file, mapped read-only.
 
         Raises: ArchiveError, DeviceError.
         """
         machine = VirtualMachine(
-            device, threads=threads, host_function=host_function, engine=engine
+            device,
+            threads=threads,
+            host_function=host_function,
+            engine=engine,
+            untrusted=untrusted,
         )
         try:
             data = native.map_file(str(path))
@@ -133,6 +143,9 @@ class VirtualMachine:
         Args:
             data: the archive, which must stay unchanged.
             location: how errors call it.
+
+        Raises: ArchiveError for a module that does not verify; DeviceError (PERMISSION_DENIED) for
+        one with machine code alone that is not trusted; whatever `__init` raises.
         """
         return self.load_module(read_archive(data, location), location)
 
@@ -148,7 +161,12 @@ class VirtualMachine:
             engine=self._engine,
         )
         self._offer(module)
-        self.context.register(module)
+        try:
+            self.context.register(module)
+        except DeviceError as error:
+            if self._policy.refused:
+                raise self._policy.refusal() from error
+            raise
         self._loaded.append(module)
         return module
 
@@ -158,7 +176,7 @@ class VirtualMachine:
         for wanted in module.dependencies:
             create = _ON_DEMAND.get(wanted.name)
             if create is not None and wanted.name not in known:
-                self.context.register(create(self.device))
+                self.context.register(create(self.device, self._policy))
 
     @property
     def functions(self) -> tuple[str, ...]:
