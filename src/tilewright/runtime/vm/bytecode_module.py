@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, final
 
+from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.bytecode.encoding import Instruction
 from tilewright.formats.calling_convention import (
