@@ -23,6 +23,8 @@ from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.frame import Function, State, Tracer
 from tilewright.runtime.vm.handlers.operands import CodeContext
 from tilewright.runtime.vm.interpreter import bind_blocks, block_indices, run
+from tilewright.runtime.vm.invocation import Invocation
+from tilewright.runtime.vm.meter import Limits, Meter
 from tilewright.runtime.vm.module import (
     Callee,
     Module,
@@ -53,6 +55,7 @@ class BytecodeModule(Module):
         tracer: hears of `trace` and `print` instructions.
         engine: `translate` (the default) makes a Python function of each function, `interpret`
             runs them step by step.
+        limits: how much one call may take; for modules that are not trusted.
 
     Raises:
         ArchiveError: the module does not verify, or is of another bytecode version.
@@ -67,12 +70,14 @@ class BytecodeModule(Module):
         location: str = "module",
         tracer: Tracer | None = None,
         engine: Engine | None = None,
+        limits: Limits | None = None,
     ) -> None:
         verify_module(definition, location)
         self.definition: ModuleDef = definition
         self.instance: Instance = instance
         self.tracer: Tracer | None = tracer
         self.engine: Engine = engine or DEFAULT_ENGINE
+        self.limits: Limits | None = limits
         self._code: tuple[tuple[Instruction, ...], ...] = decode_module(
             definition, location
         )
@@ -154,6 +159,8 @@ class BytecodeModule(Module):
             call=call,
             stack=Stack(),
             tracer=self.tracer,
+            waits=[None] * len(definition.imports),
+            meter=None if self.limits is None else Meter(self.limits),
         )
 
     def bound(self, index: int) -> Function:
@@ -187,16 +194,18 @@ class BytecodeModule(Module):
             self.definition,
             self._function(index),
             self._code[index],
-            self._context(index),
+            self.context(index),
             missing,
+            is_metered=self.limits is not None,
         )
 
     def _bind(self, index: int) -> Function:
         function = self._function(index)
-        function.blocks = bind_blocks(self._code[index], self._context(index))
+        function.blocks = bind_blocks(self._code[index], self.context(index))
         return function
 
-    def _context(self, index: int) -> CodeContext:
+    def context(self, index: int) -> CodeContext:
+        """What handlers need to know around a function."""
         definition = self.definition
         return CodeContext(
             self._types,
@@ -251,8 +260,18 @@ class _BytecodeState(ModuleState):
             return None
         return self._callee(export.function)
 
-    def resolve_import(self, index: int, callee: Callee | None) -> None:
+    def resolve_import(
+        self, index: int, callee: Callee | None, waits: Callee | None = None
+    ) -> None:
         self._state.imports[index] = callee
+        self._state.waits[index] = waits
+
+    def begin(self, name: str, arguments: Sequence[Any]) -> Invocation | None:
+        """A call that can be suspended, before its first instruction; None without the function."""
+        for export in self._module.definition.exports:
+            if export.name == name:
+                return Invocation(self._module, self._state, export.function, arguments)
+        return None
 
     def notify(self, signal: str) -> None:
         callee = self.lookup("__notify", "0i_v")
@@ -260,9 +279,17 @@ class _BytecodeState(ModuleState):
             callee({"resume": 0, "suspend": 1, "low_memory": 2}.get(signal, 0))
 
     def _callee(self, index: int) -> Callee:
-        if self._module.engine == "translate":
-            return self._translate(index)
-        return self._calls[index]
+        is_translated = self._module.engine == "translate"
+        function = self._translate(index) if is_translated else self._calls[index]
+        meter = self._state.meter
+        if meter is None:
+            return function
+
+        def metered(*arguments: Any) -> object:
+            with meter.call():
+                return function(*arguments)
+
+        return metered
 
     # --- translated -----------------------------------------------------------------------------
 

@@ -9,10 +9,11 @@ Source: IREE `vm/context.h`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
+from typing import cast, final
 
 from tilewright.base.status import StatusCode, failure
 from tilewright.base.text import did_you_mean
+from tilewright.runtime.vm.invocation import Invocation
 from tilewright.runtime.vm.module import Callee, Module, ModuleImport, ModuleState
 
 
@@ -52,7 +53,8 @@ class Context:
         self._check_dependencies(module)
         state = module.create_state()
         for index, wanted in enumerate(module.imports):
-            state.resolve_import(index, self._resolve(module, wanted))
+            callee = self._resolve(module, wanted)
+            state.resolve_import(index, callee, self._waits(wanted))
         self._modules[module.name] = module
         self._states[module.name] = state
         initialize = state.lookup("__init", None)
@@ -88,6 +90,23 @@ class Context:
             )
         return found
 
+    def begin(self, full_name: str, *arguments: object) -> Invocation:
+        """A call of a bytecode function that can be suspended, stepped and awaited.
+
+        Raises: DeviceError (NOT_FOUND) with the closest names.
+        """
+        module_name, _, name = full_name.partition(".")
+        state = self._states.get(module_name)
+        found = None if state is None else state.begin(name, arguments)
+        if found is None:
+            self.lookup(full_name)
+            raise failure(
+                StatusCode.UNIMPLEMENTED,
+                f"'{full_name}' is not bytecode: it runs in one go",
+                hint="call it",
+            )
+        return cast("Invocation", found)
+
     def notify(self, signal: str) -> None:
         """Tell every module of a signal."""
         for state in self._states.values():
@@ -121,6 +140,11 @@ class Context:
                     location=f"module '{module.name}'",
                     hint="the module was made by a newer compiler than this runtime knows",
                 )
+
+    def _waits(self, wanted: ModuleImport) -> Callee | None:
+        module_name, _, name = wanted.name.partition(".")
+        state = self._states.get(module_name)
+        return None if state is None else state.waits(name, wanted.calling_convention)
 
     def _resolve(self, module: Module, wanted: ModuleImport) -> Callee | None:
         module_name, _, name = wanted.name.partition(".")

@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from tilewright.formats.bytecode.encoding import Instruction
 from tilewright.formats.calling_convention import CallingConvention
 from tilewright.runtime.vm.buffer import VmBuffer
+from tilewright.runtime.vm.meter import Meter
 from tilewright.runtime.vm.module import Callee
 from tilewright.runtime.vm.ref import Instance
 from tilewright.runtime.vm.stack import Stack
@@ -28,11 +30,12 @@ Tracer = Callable[[str, Sequence[object]], object]
 @final
 @dataclass(slots=True)
 class Block:
-    """Straight-line code; `pcs` are the places of the steps, the last one of `leave`."""
+    """Straight-line code; `code` are the instructions of the steps, the last one that of `leave`."""
 
     steps: list[Step]
     leave: Leave
-    pcs: list[int]
+    code: list[Instruction]
+    pc: int  # of the block's marker
 
 
 @final
@@ -61,4 +64,11 @@ class State:
     call: Callable[[int, Sequence[object]], tuple[object, ...]]
     stack: Stack
     tracer: Tracer | None = None
+    waits: list[Callee | None] = field(default_factory=list)  # see `ModuleState.waits`
+    meter: Meter | None = None
     debugger: Callable[[], object] | None = None  # stops at `break` and `cond_break`
+
+    def charge(self, length: int) -> None:
+        """Account for work on so many bytes, where somebody counts."""
+        if self.meter is not None:
+            self.meter.spend_bytes(length)

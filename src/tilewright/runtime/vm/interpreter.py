@@ -23,15 +23,16 @@ def bind_blocks(code: Sequence[Instruction], context: CodeContext) -> list[Block
     """Turn verified instructions into blocks of steps."""
     blocks: list[Block] = []
     steps: list[Step] = []
-    pcs: list[int] = []
+    kept: list[Instruction] = []
+    pc = 0
     for instruction in code:
         if instruction.opcode is BLOCK:
-            steps, pcs = [], []
+            steps, kept, pc = [], [], instruction.pc
             continue
         bound = ROWS[instruction.opcode.name].handler(instruction, context)
-        pcs.append(instruction.pc)
+        kept.append(instruction)
         if instruction.opcode.terminator:
-            blocks.append(Block(steps, cast("Leave", bound), pcs))
+            blocks.append(Block(steps, cast("Leave", bound), kept, pc))
         else:
             steps.append(cast("Step", bound))
     return blocks
@@ -65,8 +66,11 @@ def run(
     stack.depth += 1
     block = function.blocks[0]
     steps = iter(block.steps)
+    meter = state.meter
     try:
         while True:
+            if meter is not None:
+                meter.spend(len(block.code))
             for step in steps:
                 step(w, r, state)
             following = block.leave(w, r, state)
@@ -84,4 +88,4 @@ def _place(block: Block, steps: Iterator[Step]) -> int:
     """The pc of the step that an iterator gave last."""
     position = cast("tuple[Any, ...]", steps.__reduce__())
     # An exhausted iterator knows no index any more: then it was the end of the block that failed.
-    return block.pcs[position[2] - 1 if len(position) == 3 else -1]
+    return block.code[max(position[2] - 1, 0) if len(position) == 3 else -1].pc

@@ -60,9 +60,25 @@ class ModuleState(ABC):
     def lookup(self, name: str, calling_convention: str | None) -> Callee | None:
         """The function of that name; of that signature, where one is given."""
 
-    def resolve_import(self, index: int, callee: Callee | None) -> None:
+    def waits(self, name: str, calling_convention: str | None) -> Callee | None:
+        """A function of the same arguments that tells what a call would have to wait for.
+
+        It returns something with `wait` and `__await__`, or None where the call would not wait.
+        Functions that never wait have none.
+        """
+        del name, calling_convention
+        return None
+
+    def resolve_import(
+        self, index: int, callee: Callee | None, waits: Callee | None = None
+    ) -> None:
         """Bind an import; None for an optional one that is not there."""
-        del index, callee
+        del index, callee, waits
+
+    def begin(self, name: str, arguments: Sequence[object]) -> object | None:
+        """A call that can be suspended (an `Invocation`); None where functions run in one go."""
+        del name, arguments
+        return None
 
     def notify(self, signal: str) -> None:
         """Hear of `suspend`, `resume` or `low_memory`."""

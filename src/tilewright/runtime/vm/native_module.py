@@ -30,12 +30,15 @@ class NativeFunction:
         function: gets the state first if the module has one.
         refs: per reference argument a type name, `?` behind it where null is allowed, `any` for
             all; those of a list's entries count once, in place.
+        waits: for functions that may block: of the same arguments, returns what the call would have
+            to wait for (something with `wait` and `__await__`) or None.
     """
 
     name: str
     signatures: tuple[str, ...]
     function: Callable[..., object]
     refs: str = ""
+    waits: Callable[..., object] | None = None
 
 
 @final
@@ -110,6 +113,13 @@ class NativeModule(Module):
             f"{self._name}.{name}", row, signature or self._first[name], state, checks
         )
 
+    def bind_waits(self, state: object, name: str, signature: str | None) -> Callee | None:
+        """What tells whether a function would have to wait, for one context."""
+        found = self._rows.get((name, signature or self._first.get(name, "")))
+        if found is None or found[0].waits is None:
+            return None
+        return found[0].waits if state is None else functools.partial(found[0].waits, state)
+
     def signatures(self, name: str) -> tuple[str, ...]:
         """The calling conventions of a function; empty when there is no such function."""
         return tuple(signature for known, signature in self._rows if known == name)
@@ -123,6 +133,9 @@ class _NativeState(ModuleState):
 
     def lookup(self, name: str, calling_convention: str | None) -> Callee | None:
         return self._module.bind(self._state, name, calling_convention)
+
+    def waits(self, name: str, calling_convention: str | None) -> Callee | None:
+        return self._module.bind_waits(self._state, name, calling_convention)
 
 
 # --- checks of references ------------------------------------------------------------------------

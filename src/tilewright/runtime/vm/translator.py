@@ -75,6 +75,7 @@ class Translation:
             "rodata": state.rodata,
             "traced": locate,
             "missing": missing_import,
+            "spend": None if state.meter is None else state.meter.spend,
             "too_deep": too_deep,
             **{f"i{index}": state.imports[index] for index in self.imports},
         }
@@ -104,6 +105,8 @@ def translate(
     code: Sequence[Instruction],
     context: CodeContext,
     missing: frozenset[int] = frozenset(),
+    *,
+    is_metered: bool = False,
 ) -> Translation:
     """A function as Python.
 
@@ -113,8 +116,9 @@ def translate(
         code: its verified instructions.
         context: the module around it.
         missing: imports that are not there.
+        is_metered: blocks charge their steps to the meter of the state.
     """
-    writer = _Writer(function, code, context, missing)
+    writer = _Writer(function, code, context, missing, is_metered=is_metered)
     lines, pcs = writer.write()
     name = f"{module.name}.{module.function_name(function.index)}"
     filename = f"<vm {name.encode('ascii', 'replace').decode()} #{next(_SERIAL)}>"
@@ -157,7 +161,10 @@ class _Writer:
         code: Sequence[Instruction],
         context: CodeContext,
         missing: frozenset[int],
+        *,
+        is_metered: bool,
     ) -> None:
+        self.is_metered: bool = is_metered
         self.function: Function = function
         self.blocks: list[list[Instruction]] = _split(code)
         self.context: CodeContext = context
@@ -205,8 +212,8 @@ class _Writer:
         lines = [
             "def bind():",
             f"{INDENT}def translated({', '.join([*arguments, '*', 'depth=1'])}):",
+            f"{INDENT * 2}if depth > {DEPTH_LIMIT}: raise too_deep()",
             f"{INDENT * 2}try:",
-            f"{INDENT * 3}if depth > {DEPTH_LIMIT}: raise too_deep()",
         ]
         if words:
             lines.append(f"{INDENT * 3}{' = '.join(words)} = 0")
@@ -232,6 +239,9 @@ class _Writer:
 
     def _block(self, emission: Emission, block: int) -> None:
         nesting = self.nesting
+        if self.is_metered:
+            emission.pc = self.blocks[block][0].pc
+            emission.line(f"spend({len(self.blocks[block])})")
         for instruction in self.blocks[block]:
             emission.pc = instruction.pc
             source = ROWS[instruction.opcode.name].source

@@ -54,6 +54,26 @@ def _await_3_0(state: HalState, timeout_ms: int, fences: Sequence[Fence | None])
     return _await(state, timeout_ms, 0, fences)
 
 
+def _unreached(
+    state: HalState, timeout_ms: int, flags: int, fences: Sequence[Fence | None]
+) -> Fence | None:
+    """What an unbounded wait would have to wait for; bounded ones are not suspended."""
+    del state, flags
+    waiting = Fence.join(fences)
+    return waiting if timeout_ms < 0 and not _is_over(waiting) else None
+
+
+def _is_over(fence: Fence) -> bool:
+    """Reached or failed: either way a wait returns at once."""
+    return fence.query() != StatusCode.DEFERRED
+
+
+def _unreached_3_0(
+    state: HalState, timeout_ms: int, fences: Sequence[Fence | None]
+) -> Fence | None:
+    return _unreached(state, timeout_ms, 0, fences)
+
+
 def _query(state: HalState, fence: Fence) -> int:
     del state
     return int(fence.query())
@@ -74,8 +94,8 @@ ROWS: Final = (
     NativeFunction("fence.create", ("0rI_r", "0ri_r"), _create, "device"),
     NativeFunction("fence.join", ("0ICrD_r",), _join, "fence?"),
     NativeFunction("fence.join", ("0CrD_r",), _join_3_0, "fence?"),
-    NativeFunction("fence.await", ("0iICrD_i",), _await, "fence?"),
-    NativeFunction("fence.await", ("0iCrD_i",), _await_3_0, "fence?"),
+    NativeFunction("fence.await", ("0iICrD_i",), _await, "fence?", _unreached),
+    NativeFunction("fence.await", ("0iCrD_i",), _await_3_0, "fence?", _unreached_3_0),
     NativeFunction("fence.query", ("0r_i",), _query, "fence"),
     NativeFunction("fence.signal", ("0r_v",), _signal, "fence"),
     NativeFunction("fence.fail", ("0ri_v",), _fail, "fence"),

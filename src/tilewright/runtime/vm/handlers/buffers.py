@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tilewright.formats.bytecode.encoding import Instruction
 from tilewright.runtime.vm import integers
 from tilewright.runtime.vm.buffer import VmBuffer
@@ -16,6 +18,8 @@ from tilewright.runtime.vm.handlers.operands import (
 )
 from tilewright.runtime.vm.hash import sip_hash
 
+_HASH_COST: Final = 64  # hashing goes byte by byte in Python
+
 
 def buffer_alloc(instruction: Instruction, context: CodeContext) -> Step:
     """A new buffer of zeros."""
@@ -23,7 +27,7 @@ def buffer_alloc(instruction: Instruction, context: CodeContext) -> Step:
     length, result = word(instruction, "length"), ref(instruction, "result")
 
     def step(w: Words, r: Refs, s: State) -> None:
-        del s
+        s.charge(w[length])
         r[result] = VmBuffer.allocate(w[length])
 
     return step
@@ -36,7 +40,7 @@ def buffer_clone(instruction: Instruction, context: CodeContext) -> Step:
     offset, length = word(instruction, "offset"), word(instruction, "length")
 
     def step(w: Words, r: Refs, s: State) -> None:
-        del s
+        s.charge(w[length])
         r[result] = VmBuffer(bytearray(as_buffer(r[source]).range(w[offset], w[length])))
 
     return step
@@ -63,7 +67,7 @@ def buffer_copy(instruction: Instruction, context: CodeContext) -> Step:
     )
 
     def step(w: Words, r: Refs, s: State) -> None:
-        del s
+        s.charge(w[length])
         data = as_buffer(r[source]).range(w[source_offset], w[length])
         as_buffer(r[target]).writable(w[target_offset], w[length])[:] = bytes(data)
 
@@ -79,7 +83,7 @@ def buffer_compare(instruction: Instruction, context: CodeContext) -> Step:
     )
 
     def step(w: Words, r: Refs, s: State) -> None:
-        del s
+        s.charge(w[length])
         a = as_buffer(r[left]).range(w[left_offset], w[length])
         b = as_buffer(r[right]).range(w[right_offset], w[length])
         w[result] = int(a == b)
@@ -138,7 +142,7 @@ def buffer_fill(bank: str) -> Handler:
         )
 
         def step(w: Words, r: Refs, s: State) -> None:
-            del s
+            s.charge(w[length] * layout.size)
             number = w[value] if mask is None else w[value] & mask
             size = layout.size
             as_buffer(r[buffer]).fill(layout, w[offset] * size, w[length] * size, number)
@@ -155,7 +159,7 @@ def buffer_hash(instruction: Instruction, context: CodeContext) -> Step:
     offset, length, result = (word(instruction, f) for f in ("offset", "length", "result"))
 
     def step(w: Words, r: Refs, s: State) -> None:
-        del s
+        s.charge(w[length] * _HASH_COST)
         data = as_buffer(r[buffer]).range(w[offset], w[length])
         w[result] = integers.wrap_i64(sip_hash(bytes(data)))
 

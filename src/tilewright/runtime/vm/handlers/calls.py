@@ -68,6 +68,17 @@ def call_variadic(instruction: Instruction, context: CodeContext) -> Step:
     return _import_call(index, name, lambda w, r: fold(gather(w, r)), results)
 
 
+def variadic_arguments(
+    instruction: Instruction, context: CodeContext, values: list[Any]
+) -> list[Any]:
+    """The arguments of a call of an import, from the values of its operands."""
+    if all(field.name != "segments" for field in instruction.opcode.fields):
+        return values
+    index = cast("int", instruction.value("callee")) & ~IMPORT_BIT
+    segments = cast("tuple[int, ...]", instruction.value("segments"))
+    return _fold(context.imports[index], segments)(values)
+
+
 def _fold(
     convention: CallingConvention, segments: Sequence[int]
 ) -> Callable[[list[Any]], list[Any]]:

@@ -18,6 +18,8 @@ from tilewright.runtime.vm.handlers.operands import (
 )
 from tilewright.runtime.vm.list import VmList
 
+_ELEMENT_BYTES: Final = 8
+
 
 def list_alloc(instruction: Instruction, context: CodeContext) -> Step:
     """A new list."""
@@ -64,7 +66,7 @@ def list_resize(instruction: Instruction, context: CodeContext) -> Step:
     operand, size = ref(instruction, "list"), word(instruction, "size")
 
     def step(w: Words, r: Refs, s: State) -> None:
-        del s
+        s.charge(w[size] * _ELEMENT_BYTES)
         as_list(r[operand]).resize(w[size])
 
     return step

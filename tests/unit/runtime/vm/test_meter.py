@@ -1,0 +1,98 @@
+"""Calls of modules that are not trusted end when their budget does."""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import threading
+
+import pytest
+
+from tilewright.base.errors import DeviceError
+from tilewright.formats.vmfb import ModuleBuilder
+from tilewright.runtime.vm.bytecode_module import BytecodeModule
+from tilewright.runtime.vm.context import Context
+from tilewright.runtime.vm.meter import Limits
+from tilewright.runtime.vm.ref import Instance
+
+
+def counting() -> ModuleBuilder:
+    """`f(n)` counts down from n in a loop of four instructions."""
+    module = ModuleBuilder("m")
+    build = module.function("0I_I", export="f")
+    head, body, done = build.block("i64"), build.block(), build.block()
+    build.branch(head, build.arguments[0])
+    (left,) = build.place(head)
+    build.branch_if(build.emit("cmp.nz.i64", left), body, done)
+    build.place(body)
+    build.branch(head, build.emit("sub.i64", left, build.constant("i64", 1)))
+    build.place(done)
+    build.return_(left)
+    return module
+
+
+def load(module: ModuleBuilder, limits: Limits | None) -> Context:
+    return Context([BytecodeModule(module.finish(), Instance(), limits=limits)])
+
+
+def test_both_engines_count_the_same_steps() -> None:
+    for n, steps in ((0, 5), (3, 17), (100, 405)):
+        load(counting(), Limits(max_steps=steps)).lookup("m.f")(n)
+        with pytest.raises(DeviceError, match=f"more than {steps - 1} steps.*EXHAUSTED"):
+            load(counting(), Limits(max_steps=steps - 1)).lookup("m.f")(n)
+
+
+def test_each_call_has_the_whole_budget() -> None:
+    f = load(counting(), Limits(max_steps=1000)).lookup("m.f")
+    for _ in range(5):
+        assert f(100) == 0
+    with pytest.raises(DeviceError, match="more than 1000 steps") as caught:
+        f(1 << 60)
+    assert caught.value.__notes__[0].startswith("  at m.f +0x")
+    assert f(100) == 0
+
+
+def test_endless_loops_end_at_the_deadline() -> None:
+    f = load(counting(), Limits(deadline_s=0.05)).lookup("m.f")
+    with pytest.raises(DeviceError, match="DEADLINE_EXCEEDED"):
+        f(-1)
+    assert f(5) == 0
+
+
+def test_begun_calls_are_metered() -> None:
+    call = load(counting(), Limits(max_steps=1000)).begin("m.f", -1)
+    with pytest.raises(DeviceError, match="more than 1000 steps"):
+        call.run()
+
+
+@pytest.mark.parametrize(
+    ("opcode", "length"),
+    [("buffer.alloc", 1 << 36), ("list.resize", 1 << 27)],
+)
+def test_memory_is_charged_before_it_is_taken(opcode: str, length: int) -> None:
+    module = ModuleBuilder("m")
+    build = module.function("0v_v", export="f")
+    if opcode == "buffer.alloc":
+        build.emit(opcode, build.constant("i64", length), build.constant("i32", 16))
+    else:
+        made = build.emit("list.alloc", module.type("i32"), build.constant("i32", 0))
+        build.emit(opcode, made, build.constant("i32", length))
+    build.return_()
+    with pytest.raises(DeviceError, match="more than 100000 steps"):
+        load(module, Limits(max_steps=100_000)).lookup("m.f")()
+
+
+def test_ctrl_c_ends_a_loop_and_leaves_the_module_usable() -> None:
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # background jobs ignore it
+    f = load(counting(), Limits(deadline_s=30.0)).lookup("m.f")
+    timer = threading.Timer(0.1, _thread.interrupt_main)
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            f(-1)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
+    assert f(7) == 0
