@@ -51,15 +51,20 @@ def arithmetic_module(name: str = "arithmetic") -> ModuleDef:
     """One export per opcode: bit patterns as i64 in, bit pattern as i64 out."""
     module = ModuleBuilder(name)
     for opcode in arithmetic_opcodes():
-        banks = [field.bank for field in opcode.fields]
-        build = module.function(f"0{'I' * (len(banks) - 1)}_I", export=opcode.name)
-        operands = [
-            from_bits(build, register, bank)
-            for register, bank in zip(build.arguments, banks, strict=False)
-        ]
-        result = build.emit(opcode.name, *operands)
-        build.return_(to_bits(build, result, banks[-1]))
+        opcode_function(module, opcode, opcode.name)
     return module.finish()
+
+
+def opcode_function(module: ModuleBuilder, opcode: Opcode, export: str) -> None:
+    """A function over bit patterns that runs one opcode."""
+    banks = [field.bank for field in opcode.fields]
+    build = module.function(f"0{'I' * (len(banks) - 1)}_I", export=export)
+    operands = [
+        from_bits(build, register, bank)
+        for register, bank in zip(build.arguments, banks, strict=False)
+    ]
+    result = build.emit(opcode.name, *operands)
+    build.return_(to_bits(build, result, banks[-1]))
 
 
 def from_bits(build: object, register: Register, bank: str) -> Register:

@@ -1,0 +1,236 @@
+"""Mutated bytecode: every input is refused, fails with an error of ours, or runs within its budget.
+
+What it is: a harness.  Functions of small modules are changed (bytes, registers, whole
+instructions) or the archive around them is; what the verifier lets through runs on both engines,
+which must agree.  Input `i` of seed `s` is always the same, so a finding is reproduced by
+`--first i --count 1`.
+What it is not: a test (`test_bytecode.py` runs a few thousand inputs of it).
+Who calls it: developers, before releases::
+
+    nice -n 19 python tests/fuzz/bytecode_mutations.py --count 1000000 > build/fuzz-bytecode.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import functools
+import math
+import random
+import resource
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from fakes.vm_modules import arithmetic_opcodes, opcode_function
+from fakes.vm_programs import PROGRAMS
+from tilewright.base.errors import DeviceError, InternalError, TilewrightError
+from tilewright.formats.vmfb import (
+    ModuleBuilder,
+    ModuleDef,
+    archive_bytes,
+    read_archive,
+)
+from tilewright.runtime.vm.buffer import VmBuffer
+from tilewright.runtime.vm.bytecode_module import BytecodeModule, Engine
+from tilewright.runtime.vm.context import Context
+from tilewright.runtime.vm.list import VmList
+from tilewright.runtime.vm.meter import Limits
+from tilewright.runtime.vm.ref import Instance
+
+LIMITS = Limits(max_steps=20_000)
+ENGINES: tuple[Engine, ...] = ("translate", "interpret")
+HANG_S = 60
+MEMORY_BYTES = 6 << 30
+
+
+@dataclass(frozen=True)
+class FindingError(Exception):
+    """Something that must not happen."""
+
+    number: int
+    what: str
+
+
+# --- seeds ------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def seeds() -> tuple[tuple[ModuleDef, bytes], ...]:
+    """Small modules with one export `f`, and their archives."""
+    found: list[ModuleDef] = []
+    for fill in PROGRAMS.values():
+        module = ModuleBuilder("m")
+        build = module.function("0v_I", export="f")
+        build.return_(fill(module, build))
+        found.append(module.finish())
+    for opcode in arithmetic_opcodes():
+        module = ModuleBuilder("m")
+        opcode_function(module, opcode, "f")
+        found.append(module.finish())
+    return tuple((module, archive_bytes(module)) for module in found)
+
+
+# --- mutations --------------------------------------------------------------------------------------
+
+
+def mutated(chooser: random.Random) -> ModuleDef:
+    """A changed module.  Raises: TilewrightError where not even the archive can be read."""
+    module, archive = chooser.choice(seeds())
+    if chooser.random() < 0.25:
+        data = bytearray(archive)
+        for _ in range(chooser.choice((1, 1, 2, 8))):
+            data[chooser.randrange(len(data))] = chooser.choice(_bytes(chooser))
+        return read_archive(bytes(data))
+    code = bytearray(module.bytecode)
+    for _ in range(chooser.choice((1, 1, 2, 3, 5))):
+        chooser.choice((_byte, _byte, _word, _word, _splice))(code, chooser)
+    return replace(module, bytecode=bytes(code))
+
+
+def _bytes(chooser: random.Random) -> tuple[int, ...]:
+    return (0, 1, 2, 127, 128, 255, chooser.randrange(256))
+
+
+def _byte(code: bytearray, chooser: random.Random) -> None:
+    code[chooser.randrange(len(code))] = chooser.choice(_bytes(chooser))
+
+
+def _word(code: bytearray, chooser: random.Random) -> None:
+    """A small number where registers and ordinals stand: what verifiers let through."""
+    place = chooser.randrange(len(code) - 1)
+    flags = chooser.choice((0, 0, 0x80, 0xC0))
+    code[place : place + 2] = bytes((chooser.randrange(8), flags))
+
+
+def _splice(code: bytearray, chooser: random.Random) -> None:
+    length = min(chooser.randrange(1, 24), len(code) // 2)
+    source, target = (chooser.randrange(len(code) - length) for _ in range(2))
+    code[target : target + length] = code[source : source + length]
+
+
+# --- running ----------------------------------------------------------------------------------------
+
+
+def arguments_of(function: Any, chooser: random.Random) -> list[object]:
+    """Values of every bank, odd ones among them."""
+    samples: dict[str, tuple[Any, ...]] = {
+        "i32": (0, 1, -1, 7, 2**31 - 1, -(2**31)),
+        "i64": (0, 1, -1, 1 << 40, 2**63 - 1, -(2**63)),
+        "f32": (0.0, -0.5, math.inf, math.nan),
+        "f64": (0.0, 1e300, -math.inf, math.nan),
+        "ref": (None,),
+    }
+    return [chooser.choice(samples[bank]) for bank in function.convention.arguments]
+
+
+def outcome(engine: Engine, definition: ModuleDef, chooser: random.Random) -> list[str]:
+    """What each export gives, as text that can be compared."""
+    shown: list[str] = []
+    module = BytecodeModule(definition, Instance(), engine=engine, limits=LIMITS)
+    try:
+        context = Context([module])
+    except DeviceError as error:
+        return [_failure(error)]
+    for function in module.functions:
+        if function.convention.is_variadic:
+            continue
+        arguments = arguments_of(function, chooser)
+        try:
+            result = context.lookup(f"{module.name}.{function.name}")(*arguments)
+        except TilewrightError as error:
+            shown.append(_failure(error))
+        else:
+            shown.append(_text(result))
+    return shown
+
+
+def _failure(error: TilewrightError) -> str:
+    if isinstance(error, InternalError):
+        raise error
+    code = error.code if isinstance(error, DeviceError) else type(error).__name__
+    places = [note for note in getattr(error, "__notes__", ()) if note.startswith("  at ")]
+    return f"{code} {places[:2]}{places[-2:]}{len(places)}"
+
+
+def _text(value: object) -> str:
+    match value:
+        case tuple():
+            return f"({', '.join(map(_text, value))})"
+        case VmBuffer():
+            return f"buffer {bytes(value.data).hex()}"
+        case VmList():
+            return f"list [{', '.join(map(_text, value.items[:64]))}]"
+        case _:
+            return repr(value)
+
+
+def run_one(seed: str, number: int) -> str:
+    """What became of an input.  Raises: FindingError."""
+    chooser = random.Random(f"{seed}:{number}")
+    try:
+        definition = mutated(chooser)
+        BytecodeModule(definition, Instance())
+    except TilewrightError as error:
+        if isinstance(error, InternalError):
+            raise FindingError(number, f"internal error: {error}") from error
+        return "refused"
+    except Exception as error:
+        raise FindingError(number, f"reading: {type(error).__name__}: {error}") from error
+    state = chooser.getstate()
+    answers: list[list[str]] = []
+    for engine in ENGINES:
+        chooser.setstate(state)
+        try:
+            answers.append(outcome(engine, definition, chooser))
+        except Exception as error:
+            raise FindingError(
+                number, f"{engine}: {type(error).__name__}: {error}"
+            ) from error
+    if answers[0] != answers[1]:
+        raise FindingError(number, f"engines differ: {answers[0]} and {answers[1]}")
+    if any(" [" in answer for answer in answers[0]):
+        return "failed"
+    return "answered"
+
+
+def run(seed: str, first: int, count: int) -> Iterator[tuple[str, FindingError | None]]:
+    """What became of a range of inputs, one after the other."""
+    for number in range(first, first + count):
+        try:
+            yield run_one(seed, number), None
+        except FindingError as finding:
+            yield "FOUND", finding
+
+
+def main() -> int:
+    """Run a range of inputs, print findings and counts."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seed", default="bytecode")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=10_000)
+    options = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    counts: Counter[str] = Counter()
+    faulthandler.enable()
+    for done, (what, finding) in enumerate(
+        run(options.seed, options.first, options.count), 1
+    ):
+        counts[what] += 1
+        faulthandler.dump_traceback_later(HANG_S, exit=True)
+        if finding is not None:
+            print(f"input {finding.number}: {finding.what}", flush=True)  # noqa: T201
+            traceback.print_exception(finding.__cause__)
+        if done % 10_000 == 0 or done == options.count:
+            print(f"{done} inputs: {dict(counts)}", flush=True)  # noqa: T201
+    return 1 if counts["FOUND"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""A few thousand mutated inputs of `bytecode_mutations.py`, and what it found before."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from fuzz.bytecode_mutations import run, run_one
+
+
+def test_mutated_bytecode_is_refused_fails_or_answers_alike_on_both_engines() -> None:
+    counts: Counter[str] = Counter()
+    findings = []
+    for what, finding in run("default", 0, 1500):
+        counts[what] += 1
+        if finding is not None:
+            findings.append(f"input {finding.number}: {finding.what}")
+    assert not findings
+    assert counts["answered"] > 50
+    assert counts["failed"] > 3
+
+
+@pytest.mark.slow
+def test_more_mutated_bytecode() -> None:
+    assert all(finding is None for _, finding in run("slow", 0, 40_000))
+
+
+def test_an_input_is_the_same_each_time() -> None:
+    assert [run_one("again", n) for n in range(40)] == [
+        run_one("again", n) for n in range(40)
+    ]
