@@ -180,8 +180,8 @@ def test_wrong_inputs_are_named_with_what_was_expected() -> None:
 
 
 def test_a_module_for_another_device_says_what_it_needs() -> None:
-    with pytest.raises(DeviceError, match=r"not found or unavailable.*vmvx") as caught:
-        VirtualMachine.from_file(ARCHIVES / "iree-3.13.0-add_vmvx.vmfb", "local-sync")
+    with pytest.raises(DeviceError, match=r"not found or unavailable.*cuda") as caught:
+        VirtualMachine.from_file(ARCHIVES / "iree-3.13.0-add_cuda.vmfb", "local-sync")
     assert caught.value.__notes__[0].startswith("  at add_mod.__init")
     with pytest.raises(DeviceError, match="INCOMPATIBLE"):
         VirtualMachine.from_file(ARCHIVES / "iree-3.13.0-add_vmvx.vmfb", "null")
