@@ -52,6 +52,7 @@ class Target:
 
     name: str
     flags: tuple[str, ...]
+    f64_flags: tuple[str, ...] = ()  # more of them for cases that compute with doubles
 
 
 VMVX = Target("vmvx", (_LOCAL, "--iree-hal-local-target-device-backends=vmvx"))
@@ -65,6 +66,7 @@ LLVM_CPU = Target(
         "--iree-hal-local-target-device-backends=llvm-cpu",
         "--iree-llvmcpu-target-cpu=generic",
     ),
+    ("--iree-input-demote-f64-to-f32=false",),
 )
 
 
@@ -104,7 +106,8 @@ def compile_case(name: str, target: Target, cache: Path = CACHE) -> CompiledCase
     """Import and compile one case, or find it in the cache."""
     folder = cache / release()
     source = _imported(name, folder / "source")
-    stem = folder / target.name / f"{name}-{digest(*target.flags)[:8]}"
+    flags = (*target.flags, *(target.f64_flags if _has_doubles(name) else ()))
+    stem = folder / target.name / f"{name}-{digest(*flags)[:8]}"
     archive, refusal = stem.with_suffix(".vmfb"), stem.with_suffix(".refused")
     if source.suffix != ".mlir":
         return CompiledCase(name, None, source.read_text())
@@ -112,7 +115,7 @@ def compile_case(name: str, target: Target, cache: Path = CACHE) -> CompiledCase
         return CompiledCase(name, None, refusal.read_text())
     if not archive.exists():
         stem.parent.mkdir(parents=True, exist_ok=True)
-        command = [program("iree-compile"), *target.flags, str(source)]
+        command = [program("iree-compile"), *flags, str(source)]
         message = make(command, archive)
         if message:
             write(refusal, message)
@@ -146,6 +149,12 @@ def run_with_iree(
 
 
 # --- making ---------------------------------------------------------------------------------------
+
+
+def _has_doubles(name: str) -> bool:
+    case = onnx_suite.cases("node", name)[0]
+    values = (*case.inputs.values(), *case.outputs)
+    return any(isinstance(v, np.ndarray) and v.dtype == np.float64 for v in values)
 
 
 def _imported(name: str, folder: Path) -> Path:

@@ -120,6 +120,7 @@ CASES: Mapping[str, Calls] = {
         "to_f8E5M2": ((floats(9),),),
         "complex64": _complex(np.complex64),
         "complex128": _complex(np.complex128),
+        "widen_i4": ((np.arange(-4, 4).astype(ml_dtypes.int4),),),
     },
     "stablehlo": {
         "loop": tuple((floats(4), np.array(n, np.int32)) for n in (0, 1, 50)),
