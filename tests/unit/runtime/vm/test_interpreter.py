@@ -10,6 +10,7 @@ import pytest
 from tilewright.base.errors import DeviceError, InputError
 from tilewright.formats.bytecode.assembler import FunctionBuilder
 from tilewright.formats.vmfb import DebugDatabase, FileLine, ModuleBuilder, SourceMap
+from tilewright.formats.vmfb.text import assemble_module
 from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.bytecode_module import BytecodeModule
 from tilewright.runtime.vm.context import Context
@@ -332,3 +333,47 @@ def test_threads_run_the_same_function_independently() -> None:
     for thread in threads:
         thread.join()
     assert results == [True] * 150
+
+
+def test_moves_to_a_block_happen_one_after_the_other_as_in_iree() -> None:
+    """Compilers swap through a scratch register: the third move reads what the first wrote."""
+    definition = assemble_module(
+        """
+        vm.module @m version 0
+        vm.export @f
+        vm.func @f() -> (i32) {
+        ^bb0:
+          %i0 = vm.const.i32 5
+          %i1 = vm.const.i32 7
+          %i2 = vm.const.i32 9
+          %i3 = vm.const.i32 100
+          vm.br ^bb1(%i0->%i2, %i1->%i0, %i2->%i1)
+        ^bb1:
+          %i0 = vm.mul.i32 %i0, %i3
+          %i0 = vm.add.i32 %i0, %i1
+          %i0 = vm.mul.i32 %i0, %i3
+          %i0 = vm.add.i32 %i0, %i2
+          vm.return %i0
+        }
+        """
+    )
+    context = Context([BytecodeModule(definition, Instance())])
+    assert context.lookup("m.f")() == 70505  # what IREE's interpreter answers
+
+
+def test_references_are_swapped_through_a_scratch_register() -> None:
+    definition = assemble_module(
+        """
+        vm.module @m version 0
+        vm.export @f
+        vm.func @f(%r0: !vm.ref<?>, %r1: !vm.ref<?>) -> (!vm.ref<?>, !vm.ref<?>, !vm.ref<?>) {
+        ^bb0:
+          vm.br ^bb1(%R0->%r2, %R1->%r0, %R2->%r1)
+        ^bb1:
+          vm.return %r0, %r1, %r2
+        }
+        """
+    )
+    first, second = VmBuffer(b"1"), VmBuffer(b"2")
+    context = Context([BytecodeModule(definition, Instance())])
+    assert context.lookup("m.f")(first, second) == (second, first, None)

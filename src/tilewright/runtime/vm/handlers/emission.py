@@ -124,14 +124,16 @@ class Emission:
     # --- control ------------------------------------------------------------------------------------
 
     def go(self, target: int, moves: Moves = ()) -> None:
-        """Write register moves and the way to the block at the pc `target`."""
-        pairs = [(register_name(a), register_name(b)) for a, b in moves]
-        pairs = [(a, b) for a, b in pairs if a != b]
-        targets = [target for _, target in moves]
-        if pairs:
-            left = ", ".join(b for _, b in pairs)
-            self.line(f"{left} = {', '.join(a for a, _ in pairs)}")
-        self.clear([source for source, _ in moves], targets)
+        """Write register moves, which happen in order, and the way to the block at `target`."""
+        done: list[str] = []
+        for source, place in moves:
+            origin, name = register_name(source), register_name(place)
+            if origin != name:
+                done.append(f"{name} = {origin}")
+                if source & REF_BIT and source & MOVE_BIT:
+                    done.append(f"{origin} = None")
+        if done:
+            self.line("; ".join(done))
         self._jump(self, self.context.block_index[target])
 
 

@@ -130,9 +130,29 @@ def scatter_registers(
 
 
 def transfer_moves(moves: Moves) -> Callable[[Words, Refs], object] | None:
-    """The parallel register moves on the way to a block."""
+    """The register moves on the way to a block, one after the other.
+
+    Compilers break cycles with a scratch register, so a later move may read what an earlier wrote.
+    """
     if not moves:
         return None
-    read = gather_registers([source for source, _ in moves])
-    write = scatter_registers([target for _, target in moves])
-    return lambda w, r: write(w, r, read(w, r))
+    plan = tuple(_move(source, target) for source, target in moves if source != target)
+
+    def transfer(w: Words, r: Refs) -> None:
+        for is_ref, source, target, is_moved in plan:
+            if not is_ref:
+                w[target] = w[source]
+                continue
+            r[target] = r[source]
+            if is_moved:
+                r[source] = None
+
+    return transfer
+
+
+def _move(source: int, target: int) -> tuple[bool, int, int, bool]:
+    """Whether it is of references, from where, to where, whether the source is emptied."""
+    if not source & REF_BIT:
+        return False, source & WORD_MASK, target & WORD_MASK, False
+    origin, place = source & REF_MASK, target & REF_MASK
+    return True, origin, place, bool(source & MOVE_BIT) and origin != place
