@@ -1,4 +1,4 @@
-"""Importing the runtime or the façade loads none of the compiler's packages."""
+"""Importing the runtime or the façade loads none of the compiler's packages, nor of its own rooms too many."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import tilewright as tw
+from fakes.small_models import mlp
+from tilewright.runtime.hal.local.local_device import LocalDevice
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "tilewright"
 COMPILER_PACKAGES = {"llvmlite", "onnx", "torch"}
@@ -74,3 +79,38 @@ def test_the_facade_is_lazy() -> None:
 def test_loading_an_artifact_needs_no_compiler() -> None:
     loaded = modules_after("import tilewright; tilewright.load")
     assert sorted(loaded.intersection(HEAVY)) == []
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("light") / "mlp.vmfb"
+    tw.compile(mlp(), jobs=1).save(path)
+    return path
+
+
+def test_a_session_that_replays_a_plan_loads_what_replays_plans(artifact: Path) -> None:
+    loaded = modules_after(
+        "import numpy, tilewright\n"
+        f"session = tilewright.load({str(artifact)!r})\n"
+        "(_, dtype, shape), = session.inputs\n"
+        "shape = [d if isinstance(d, int) else 3 for d in shape]\n"
+        "session(numpy.ones(shape, dtype.numpy))"
+    )
+    assert sorted(loaded.intersection((*HEAVY, "ml_dtypes"))) == []
+    rooms = ("runtime.vm", "runtime.hal", "runtime.modules", "formats.bytecode.isa")
+    prefixes = tuple(f"tilewright.{room}" for room in rooms)
+    assert sorted(name for name in loaded if name.startswith(prefixes)) == []
+    assert "tilewright.runtime.graph_executor.executor" in loaded
+
+
+def test_its_device_and_calls_that_end_later_come_when_they_are_asked_for(
+    artifact: Path,
+) -> None:
+    session = tw.load(artifact, threads=2)
+    ((_, dtype, shape),) = session.inputs
+    array = np.ones([d if isinstance(d, int) else 3 for d in shape], dtype.numpy)
+    device = session.device
+    assert isinstance(device, LocalDevice)
+    assert device is session.device
+    assert device.thread_count == session.threads == 2
+    np.testing.assert_array_equal(session.begin(array).result(), session(array))

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tilewright.runtime.graph_executor import Array
-from tilewright.runtime.hal.device import Device
 from tilewright.runtime.session import Engine, Session
+
+if TYPE_CHECKING:
+    from tilewright.runtime.hal.device import Device
 
 
 def load(

@@ -16,14 +16,14 @@ from typing import Final, final
 
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.byte_view import Buffer, ByteView, view_bytes
-from tilewright.formats.vmfb.flatbuffer import (
+from tilewright.formats.vmfb.flatbuffer import TableView
+from tilewright.formats.vmfb.flatbuffer_writer import (
     Elements,
     Inline,
     Node,
     Scalar,
     Table,
     Tables,
-    TableView,
     Text,
     write_flatbuffer,
 )

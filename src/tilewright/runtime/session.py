@@ -10,6 +10,7 @@ Thread-safety: calls from several threads are independent.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast, final
@@ -27,15 +28,15 @@ from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.plan import Plan, Step
 from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.runtime import native
-from tilewright.runtime.drivers import registry
+from tilewright.runtime.drivers import DEFAULT_DEVICE
+from tilewright.runtime.drivers.local_task.workers import create_pool
 from tilewright.runtime.graph_executor import Array, GraphExecutor, HostFunction
-from tilewright.runtime.hal.device import Device
-from tilewright.runtime.hal.host_threads import HostThreads
-from tilewright.runtime.hal.local.local_device import LocalDevice
-from tilewright.runtime.hal.pending_call import PendingCall
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
 
 if TYPE_CHECKING:
+    from tilewright.runtime.hal.device import Device
+    from tilewright.runtime.hal.host_threads import HostThreads
+    from tilewright.runtime.hal.pending_call import PendingCall
     from tilewright.runtime.virtual_machine import VmExecutor
 
 TensorSpec = tuple[str, DType, tuple[Dim, ...]]
@@ -87,19 +88,19 @@ class Session:
         host_function: HostFunction | None = None,
         location: str = "artifact",
         machine: Target | None = None,
-        device: str | Device = registry.DEFAULT_DEVICE,
+        device: str | Device = DEFAULT_DEVICE,
         engine: Engine | None = None,
         module: ModuleDef | None = None,
         function: str | None = None,
     ) -> None:
         self.artifact: Artifact | None = artifact
-        self.device: Device = (
-            registry.create_device(device, threads=threads)
-            if isinstance(device, str)
-            else device
-        )
-        self._begun: HostThreads = HostThreads("tilewright-call", max(self.threads, 1))
         self.engine: Engine = engine or ("vm" if artifact is None else "plan")
+        self._pool: native.Pool | None = None
+        self._opened: Device | None = None
+        if self.engine == "plan" and device == DEFAULT_DEVICE:
+            self._pool = create_pool(threads or 0)
+        else:
+            self._open_device(device, threads, location)
         self.variant: Variant | None = None
         host = machine or Target.host()
         if artifact is not None:
@@ -117,18 +118,50 @@ class Session:
     @property
     def threads(self) -> int:
         """Threads that run kernels, the caller's included."""
-        return self.device.thread_count if isinstance(self.device, LocalDevice) else 1
+        return 1 if self._pool is None else self._pool.thread_count
+
+    @functools.cached_property
+    def device(self) -> Device:
+        """The device.  Replaying a plan on the host takes its workers only; the rest comes here."""
+        if self._opened is not None:
+            return self._opened
+        from tilewright.runtime.drivers.local_task.driver import (  # noqa: PLC0415
+            create_device,
+        )
+
+        return create_device(self._pool)
+
+    @functools.cached_property
+    def _begun(self) -> HostThreads:
+        """The threads of calls that end later."""
+        from tilewright.runtime.hal.host_threads import HostThreads  # noqa: PLC0415
+
+        return HostThreads("tilewright-call", self.threads)
+
+    def _open_device(
+        self, device: str | Device, threads: int | None, location: str
+    ) -> None:
+        # Imported here: a third of the start of a session that replays a plan needs none of it.
+        from tilewright.runtime.drivers import registry  # noqa: PLC0415
+        from tilewright.runtime.hal.local.local_device import (  # noqa: PLC0415
+            LocalDevice,
+        )
+
+        if isinstance(device, str):
+            device = registry.create_device(device, threads=threads)
+        if self.engine == "plan" and not isinstance(device, LocalDevice):
+            raise UserError(
+                f"plans run on local devices, not on '{device.id}'",
+                location=location,
+                hint="use the device 'local-task', or the engine 'vm'",
+            )
+        self._opened = device
+        self._pool = device.pool if isinstance(device, LocalDevice) else None
 
     def _open_plan(self, host_function: HostFunction | None, location: str) -> Executor:
         if self.artifact is None or self.variant is None:
             raise UserError(
                 "no plan in this module", location=location, hint="use the engine 'vm'"
-            )
-        if not isinstance(self.device, LocalDevice):
-            raise UserError(
-                f"plans run on local devices, not on '{self.device.id}'",
-                location=location,
-                hint="use the device 'local-task', or the engine 'vm'",
             )
         image = view_bytes(self.variant.image)
         executable = (
@@ -140,7 +173,7 @@ class Session:
             self.variant.plan,
             executable,
             self.artifact.constants,
-            pool=self.device.pool,
+            pool=self._pool,
             host_function=host_function,
         )
 
@@ -179,7 +212,7 @@ class Session:
         *,
         threads: int | None = None,
         host_function: HostFunction | None = None,
-        device: str | Device = registry.DEFAULT_DEVICE,
+        device: str | Device = DEFAULT_DEVICE,
         engine: Engine | None = None,
         function: str | None = None,
     ) -> Session:
@@ -210,7 +243,7 @@ class Session:
         threads: int | None = None,
         host_function: HostFunction | None = None,
         location: str = "artifact",
-        device: str | Device = registry.DEFAULT_DEVICE,
+        device: str | Device = DEFAULT_DEVICE,
         engine: Engine | None = None,
         function: str | None = None,
     ) -> Session:
@@ -262,6 +295,9 @@ class Session:
 
         Returns: the call, to wait for with `result()`, `await` or its `fence`.
         """
+        # Imported here: most sessions only call and wait.
+        from tilewright.runtime.hal.pending_call import PendingCall  # noqa: PLC0415
+
         return PendingCall(lambda: self(*arguments, **named), self._begun)
 
     async def async_call(

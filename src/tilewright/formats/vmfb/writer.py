@@ -24,7 +24,7 @@ from tilewright.formats.vmfb.debug import (
     Location,
     Named,
 )
-from tilewright.formats.vmfb.flatbuffer import (
+from tilewright.formats.vmfb.flatbuffer_writer import (
     Elements,
     Node,
     Scalar,

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from tilewright.runtime.drivers import DEFAULT_DEVICE
 from tilewright.runtime.drivers.local_sync.driver import LocalSyncDriver
 from tilewright.runtime.drivers.local_task.driver import LocalTaskDriver
 from tilewright.runtime.drivers.null.driver import NullDriver
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.driver import Driver
 from tilewright.runtime.hal.driver_registry import DriverRegistry
-
-DEFAULT_DEVICE: Final = "local-task"
 
 REGISTRY: Final = DriverRegistry()
 REGISTRY.register("local-sync", LocalSyncDriver, owner=__name__)

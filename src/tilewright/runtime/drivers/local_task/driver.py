@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
-from tilewright.base import knobs
 from tilewright.base.errors import UserError
 from tilewright.base.host import describe, usable_cores
 from tilewright.runtime import native
+from tilewright.runtime.drivers.local_task.workers import create_pool
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.driver import DeviceInfo, Driver, check_options
 from tilewright.runtime.hal.local.local_device import LocalDevice
@@ -48,15 +48,16 @@ class LocalTaskDriver(Driver):
         check_options(options, ("threads", "cpus"), self.name)
         self._info(device_id)
         threads = _number(options.get("threads", "0"), "threads")
-        threads = threads or knobs.THREADS.get() or usable_cores()
         cpus = options.get("cpus", "")
         pinned = [_number(word, "cpus") for word in cpus.split(",")] if cpus else None
-        pool = None
-        if threads > 1:
-            pool = native.Pool(threads, pinned, knobs.SPIN_US.get())
-        return LocalDevice(
-            self.name, pool, (EmbeddedElfLoader(), VmvxLoader()), has_thread=True
-        )
+        return create_device(create_pool(threads, pinned))
+
+
+def create_device(pool: native.Pool | None) -> LocalDevice:
+    """The device around a pool; None is one thread."""
+    return LocalDevice(
+        "local-task", pool, (EmbeddedElfLoader(), VmvxLoader()), has_thread=True
+    )
 
 
 def _number(text: str, option: str) -> int:

@@ -1,0 +1,24 @@
+"""The workers of a local-task device: how many threads, and where they run.
+
+Apart from `driver`, because replaying a plan on the host needs workers and no device.  Called by
+`driver` and by sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.base import knobs
+from tilewright.base.host import usable_cores
+from tilewright.runtime import native
+
+
+def create_pool(threads: int = 0, cpus: Sequence[int] | None = None) -> native.Pool | None:
+    """A pool of workers; None where the calling thread does it alone.
+
+    Args:
+        threads: the caller included; 0: `TILEWRIGHT_THREADS`, else the cores this process may use.
+        cpus: processor ids to pin workers to.
+    """
+    threads = threads or knobs.THREADS.get() or usable_cores()
+    return native.Pool(threads, cpus, knobs.SPIN_US.get()) if threads > 1 else None
