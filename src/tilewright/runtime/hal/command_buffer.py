@@ -22,6 +22,7 @@ from tilewright.runtime.hal.buffer import (
     BufferUsage,
 )
 from tilewright.runtime.hal.channel import Channel
+from tilewright.runtime.hal.collective import CollectiveKind, CollectiveOp
 from tilewright.runtime.hal.event import Event
 from tilewright.runtime.hal.executable import Executable
 from tilewright.runtime.hal.recording_log import RecordingLog
@@ -271,6 +272,40 @@ class CommandBuffer(ABC):
             for index, ref in enumerate(bindings)
         ]
 
+    def begin_collective(
+        self,
+        channel: Channel,
+        op: CollectiveOp,
+        parameter: int,
+        send: BufferRef,
+        receive: BufferRef,
+        element_count: int,
+    ) -> tuple[int, int]:
+        """Begin a collective; the bytes it sends and receives, 0 where it has no part in that."""
+        self.check_command(CommandCategory.ANY, f"collective {op}")
+        peers = op.peers(parameter)
+        if element_count < 0 or any(not 0 <= peer < channel.count for peer in peers):
+            raise self.log.error(
+                StatusCode.OUT_OF_RANGE,
+                f"{element_count} elements, ranks {list(peers)} of {channel.count}",
+            )
+        if op.kind is CollectiveKind.ALL_TO_ALL and element_count % channel.count:
+            raise self.log.error(
+                StatusCode.INVALID_ARGUMENT,
+                f"{element_count} elements, expected a multiple of {channel.count} ranks",
+            )
+        counts = op.byte_counts(channel.rank, channel.count, parameter, element_count)
+        for ref, size, what, usage, access in (
+            (send, counts.send, "send", SOURCE_USAGE | BINDING_USAGE, READ),
+            (receive, counts.receive, "receive", TARGET_USAGE | BINDING_USAGE, WRITE),
+        ):
+            length = self.check_reference(ref, what, usage, access) if size else 0
+            if 0 <= length < size:
+                raise self.log.error(
+                    StatusCode.OUT_OF_RANGE, f"{what}: {length} bytes, expected {size}"
+                )
+        return counts.send, counts.receive
+
     def check_grid(self, workgroup_count: BufferRef) -> BufferRef:
         """The twelve bytes that an indirect dispatch reads its grid from."""
         ref = workgroup_count._replace(length=GRID_BYTES)
@@ -333,9 +368,27 @@ class CommandBuffer(ABC):
     def copy_buffer(self, source: BufferRef, target: BufferRef, flags: int = 0) -> None:
         """Copy between ranges of equal length that do not overlap."""
 
-    def collective(self, channel: Channel, *arguments: object) -> None:
-        """Run a collective operation.  Raises: DeviceError where the device has none."""
-        del channel, arguments
+    def collective(
+        self,
+        channel: Channel,
+        op: CollectiveOp,
+        parameter: int,
+        send: BufferRef,
+        receive: BufferRef,
+        element_count: int,
+    ) -> None:
+        """Run a collective operation with the other participants of the channel.
+
+        Args:
+            channel: this participant's end.
+            op: what all do.
+            parameter: the root or the peer (see `CollectiveOp.byte_counts`).
+            send: what this rank brings, unused where it brings nothing.
+            receive: where its result goes, unused where it gets none.
+            element_count: elements per rank.
+        Raises: DeviceError where the device has no collectives.
+        """
+        del channel, op, parameter, send, receive, element_count
         raise failure(StatusCode.UNIMPLEMENTED, "collectives on this device")
 
     @abstractmethod

@@ -80,11 +80,22 @@ class Device(ABC):
 
     # --- things made for the device --------------------------------------------------------------
 
-    def create_channel(self, rank: int = 0, count: int = 1) -> Channel:
-        """A channel for collectives.  Raises: DeviceError when others would take part."""
-        if (rank, count) not in ((0, 1), (-1, -1), (-1, 1), (0, -1)):
-            raise failure(StatusCode.UNIMPLEMENTED, "collectives on this device")
-        return Channel()
+    def create_channel(self, rank: int = 0, count: int = 1, group: str = "") -> Channel:
+        """A channel for collectives.
+
+        Args:
+            rank: of this participant; -1: the default, which is to be alone.
+            count: how many take part.
+            group: by which name participants of this process find each other.
+        Raises: DeviceError when others would take part and the device cannot have that.
+        """
+        if (rank, count) in ((0, 1), (-1, -1), (-1, 1), (0, -1)):
+            return Channel()
+        raise failure(
+            StatusCode.UNIMPLEMENTED,
+            f"a channel of {count} participants on this device",
+            location=f"group '{group}'",
+        )
 
     @abstractmethod
     def create_command_buffer(

@@ -61,7 +61,7 @@ class HostDispatch:
     def run(self, workgroup_count: Grid, table: BindingTable, thread_count: int) -> None:
         """Run now.  Raises: DeviceError when a range leaves its buffer or a kernel fails."""
         views = [
-            _view(buffer, entry, offset, length, table)
+            binding_view(buffer, entry, offset, length, table)
             for buffer, entry, offset, length in self.bindings
         ]
         self.executable.run(
@@ -69,9 +69,10 @@ class HostDispatch:
         )
 
 
-def _view(
+def binding_view(
     buffer: Buffer | None, entry: int, offset: int, length: int, table: BindingTable
 ) -> memoryview:
+    """The bytes of a range of a buffer, or of an entry of the binding table."""
     if buffer is None:
         bound = table[entry]
         assert bound.buffer is not None, "the command buffer has checked the table"

@@ -16,6 +16,7 @@ from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.runtime import native
 from tilewright.runtime.hal.allocator import Allocator
 from tilewright.runtime.hal.buffer import READ, WRITE, Buffer
+from tilewright.runtime.hal.channel import Channel, open_channel
 from tilewright.runtime.hal.command_buffer import (
     BindingTable,
     CommandBuffer,
@@ -89,6 +90,11 @@ class LocalDevice(Device):
             "hal.device::concurrency": 1,
             "hal.dispatch::concurrency": self.thread_count,
         }
+
+    def create_channel(self, rank: int = 0, count: int = 1, group: str = "") -> Channel:
+        if count <= 1 or rank < 0:
+            return super().create_channel(rank, count, group)
+        return open_channel(group, rank, count)
 
     def create_command_buffer(
         self,
@@ -196,6 +202,9 @@ class LocalDevice(Device):
             return
         if not isinstance(commands, PlanCommandBuffer):
             raise failure(StatusCode.INVALID_ARGUMENT, "a command buffer of another device")
+        if commands.has_collectives and wait is not None:
+            recorded = commands
+            wait.notify(lambda error: None if error is None else recorded.abandon(error))
         profile = None if self._times is None else self._times.append
         work: Work = partial(commands.execute, self.pool, bindings, profile)
         self._queue.submit(wait, signal, work)

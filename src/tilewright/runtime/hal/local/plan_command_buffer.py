@@ -10,11 +10,13 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, cast, final
+from typing import Final, NamedTuple, cast, final
 
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime import native
 from tilewright.runtime.hal.buffer import WRITE, Buffer
+from tilewright.runtime.hal.channel import Channel
+from tilewright.runtime.hal.collective import CollectiveOp
 from tilewright.runtime.hal.command_buffer import (
     BindingTable,
     BufferBinding,
@@ -26,6 +28,8 @@ from tilewright.runtime.hal.command_buffer import (
 from tilewright.runtime.hal.device import DispatchTime
 from tilewright.runtime.hal.event import Event
 from tilewright.runtime.hal.executable import Executable
+from tilewright.runtime.hal.fence import Fence
+from tilewright.runtime.hal.local.collective_command import Collective, run_with_others
 from tilewright.runtime.hal.local.executable import LocalExecutable
 from tilewright.runtime.hal.local.heap_storage import HeapStorage
 from tilewright.runtime.hal.local.host_executable import HostDispatch, HostExecutable
@@ -58,10 +62,10 @@ class _Command:
     """One recorded command.
 
     `grid` is the range that an indirect dispatch reads its grid from; `host` the dispatch that is
-    interpreted, which `record` does not know.
+    interpreted, which `record` does not know; `collective` what is done with other devices.
     """
 
-    __slots__ = ("grid", "host", "name", "record", "workgroups")
+    __slots__ = ("collective", "grid", "host", "name", "record", "workgroups")
 
     def __init__(
         self,
@@ -76,6 +80,15 @@ class _Command:
         self.workgroups: tuple[int, int, int] = workgroups
         self.grid: Range | None = grid
         self.host: HostDispatch | None = host
+        self.collective: Collective | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it can be part of a plan with others."""
+        return self.grid is None and self.host is None and self.collective is None
+
+
+Part = tuple[native.Plan, "list[_Command]"] | _Command
 
 
 @final
@@ -107,7 +120,7 @@ class PlanCommandBuffer(CommandBuffer):
         self._keep: list[object] = []
         self._barrier: bool = False
         self._late: bool = False  # some length is known only with the binding table
-        self._plans: list[tuple[native.Plan, list[_Command]] | _Command] = []
+        self._plans: list[Part] = []
         self._executed: bool = False
 
     # --- recording ------------------------------------------------------------------------------
@@ -242,6 +255,27 @@ class PlanCommandBuffer(CommandBuffer):
         host = HostDispatch(executable, function, tuple(constants), places)
         return _Command(name, _refuse_to_record, host=host)
 
+    def collective(
+        self,
+        channel: Channel,
+        op: CollectiveOp,
+        parameter: int,
+        send: BufferRef,
+        receive: BufferRef,
+        element_count: int,
+    ) -> None:
+        sizes = self.begin_collective(channel, op, parameter, send, receive, element_count)
+        places: list[BufferRef | None] = []
+        for ref, size in zip((send, receive), sizes, strict=True):
+            place = ref._replace(length=size) if size else None
+            places.append(place)
+            if place is not None:
+                self._range(place, size, writes=ref is receive)
+        self._take_barrier()  # it stands between plans, so everything before has ended
+        command = _Command(str(op), _refuse_to_record)
+        command.collective = Collective(channel, op, parameter, element_count, *places)
+        self._commands.append(command)
+
     def _take_barrier(self) -> bool:
         barrier, self._barrier = self._barrier, False
         return barrier
@@ -280,14 +314,12 @@ class PlanCommandBuffer(CommandBuffer):
 
     # --- building -------------------------------------------------------------------------------
 
-    def _build(
-        self, resolve: _Ranges
-    ) -> list[tuple[native.Plan, list[_Command]] | _Command]:
+    def _build(self, resolve: _Ranges) -> list[Part]:
         """Plans between the dispatches whose grid is known late."""
-        parts: list[tuple[native.Plan, list[_Command]] | _Command] = []
+        parts: list[Part] = []
         pending: list[_Command] = []
         for command in self._commands:
-            if command.grid is None and command.host is None:
+            if command.is_plain:
                 pending.append(command)
                 continue
             if pending:
@@ -324,9 +356,10 @@ class PlanCommandBuffer(CommandBuffer):
         pool: native.Pool | None,
         table: BindingTable = (),
         profile: Profile | None = None,
-    ) -> None:
+    ) -> Fence | None:
         """Run all commands now, on this thread and the workers of `pool`.
 
+        Returns: None when done; a fence where a collective waits for other participants.
         Raises: DeviceError when the table does not fit or a kernel fails.
         """
         self._expect(RecordingState.EXECUTABLE, "execute")
@@ -341,23 +374,35 @@ class PlanCommandBuffer(CommandBuffer):
         plans = self._plans
         if self._late:
             plans = self._build(_Ranges(self._table_lengths(table)))
-        for part in plans:
-            if isinstance(part, _Command):
-                grid = (
-                    part.workgroups
-                    if part.grid is None
-                    else _read_grid(part.grid, addresses)
-                )
-                if part.host is not None:
-                    _run_host(part, part.host, grid, pool, table, profile)
-                    continue
-                resolve = _Ranges(
-                    self._table_lengths(table) if self._late else self._extents
-                )
-                plan = self._plan([part], resolve, grid)
-                _run(plan, [part], pool, addresses, profile)
-            else:
-                _run(part[0], part[1], pool, addresses, profile)
+        run = _Run(self, pool, table, addresses, profile)
+        if not self.has_collectives:
+            for part in plans:
+                run.part(part)
+            return None
+        return run_with_others(plans, _collective_of, run.part, table)
+
+    @property
+    def has_collectives(self) -> bool:
+        """Whether running it takes other participants."""
+        return any(command.collective is not None for command in self._commands)
+
+    def abandon(self, error: BaseException) -> None:
+        """Tell the other participants of its collectives that it will not run."""
+        for command in self._commands:
+            if command.collective is not None:
+                command.collective.channel.fail(error)
+
+    def run_alone(self, command: _Command, run: _Run) -> None:
+        """Run a command that no plan could take: its grid is known now, or it is interpreted."""
+        grid = command.workgroups
+        if command.grid is not None:
+            grid = _read_grid(command.grid, run.addresses)
+        if command.host is not None:
+            _run_host(command, command.host, grid, run.pool, run.table, run.profile)
+            return
+        lengths = self._table_lengths(run.table) if self._late else self._extents
+        plan = self._plan([command], _Ranges(lengths), grid)
+        _run(plan, [command], run.pool, run.addresses, run.profile)
 
     def _table_lengths(self, table: BindingTable) -> list[int]:
         lengths = list(self._extents)
@@ -386,9 +431,30 @@ class PlanCommandBuffer(CommandBuffer):
         return addresses
 
 
+class _Run(NamedTuple):
+    """One execution: what all its parts run with."""
+
+    commands: PlanCommandBuffer
+    pool: native.Pool | None
+    table: BindingTable
+    addresses: Sequence[int]
+    profile: Profile | None
+
+    def part(self, part: Part) -> None:
+        """Run a plan, or a command that stands between plans."""
+        if isinstance(part, _Command):
+            self.commands.run_alone(part, self)
+        else:
+            _run(part[0], part[1], self.pool, self.addresses, self.profile)
+
+
+def _collective_of(part: Part) -> Collective | None:
+    return part.collective if isinstance(part, _Command) else None
+
+
 def _refuse_to_record(*arguments: object) -> None:
     del arguments
-    raise AssertionError("interpreted dispatches stand between plans")
+    raise AssertionError("it stands between plans")
 
 
 def _read_grid(place: Range, addresses: Sequence[int]) -> tuple[int, int, int]:

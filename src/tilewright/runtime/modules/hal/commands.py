@@ -11,6 +11,7 @@ from typing import Final
 
 from tilewright.runtime.hal.buffer import Buffer
 from tilewright.runtime.hal.channel import Channel
+from tilewright.runtime.hal.collective import CollectiveOp
 from tilewright.runtime.hal.command_buffer import BufferRef, CommandBuffer
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.executable import Executable
@@ -151,10 +152,30 @@ def _copy(
 
 
 def _collective(
-    state: HalState, commands: CommandBuffer, channel: Channel, *arguments: object
+    state: HalState,
+    commands: CommandBuffer,
+    channel: Channel,
+    op: int,
+    parameter: int,
+    send_slot: int,
+    receive_slot: int,
+    send: Buffer | None,
+    receive: Buffer | None,
+    send_offset: int,
+    send_length: int,
+    receive_offset: int,
+    receive_length: int,
+    element_count: int,
 ) -> None:
     del state
-    commands.collective(channel, *arguments)
+    commands.collective(
+        channel,
+        CollectiveOp.unpack(op & 0xFFFF_FFFF),
+        parameter & 0xFFFF_FFFF,
+        BufferRef(send, send_offset, send_length, send_slot),
+        BufferRef(receive, receive_offset, receive_length, receive_slot),
+        element_count,
+    )
 
 
 def _dispatch(

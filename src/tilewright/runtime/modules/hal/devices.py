@@ -5,7 +5,7 @@ Signatures before 3.4 lack flags and execute lists of command buffers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from tilewright.runtime.hal.allocator import Allocator
@@ -14,7 +14,6 @@ from tilewright.runtime.hal.channel import Channel
 from tilewright.runtime.hal.command_buffer import BufferBinding, BufferRef, CommandBuffer
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.fence import Fence
-from tilewright.runtime.hal.file import File
 from tilewright.runtime.modules.executable_policy import FORMAT_CATEGORY
 from tilewright.runtime.modules.hal.buffers import pattern_bytes
 from tilewright.runtime.modules.hal.state import HalState
@@ -137,56 +136,33 @@ def _copy(
     device.queue_copy(wait, signal, origin, place, affinity=affinity)
 
 
-def _read(
-    state: HalState,
-    device: Device,
-    affinity: int,
-    wait: Fence | None,
-    signal: Fence | None,
-    source: File,
-    source_offset: int,
-    target: Buffer,
-    target_offset: int,
-    length: int,
-    flags: int = 0,
-) -> None:
-    del state, flags
-    device.queue_read(
-        wait,
-        signal,
-        source,
-        source_offset,
-        target,
-        target_offset,
-        length,
-        affinity=affinity,
-    )
+def _transfer(
+    method: Callable[[Device], Callable[..., None]],
+) -> Callable[..., None]:
+    """Reads and writes of files differ in the method only."""
 
+    def transfer(
+        state: HalState,
+        device: Device,
+        affinity: int,
+        wait: Fence | None,
+        signal: Fence | None,
+        *transfer: object,
+    ) -> None:
+        del state
+        source, source_offset, target, target_offset, length = transfer[:5]  # then flags
+        method(device)(
+            wait,
+            signal,
+            source,
+            source_offset,
+            target,
+            target_offset,
+            length,
+            affinity=affinity,
+        )
 
-def _write(
-    state: HalState,
-    device: Device,
-    affinity: int,
-    wait: Fence | None,
-    signal: Fence | None,
-    source: Buffer,
-    source_offset: int,
-    target: File,
-    target_offset: int,
-    length: int,
-    flags: int = 0,
-) -> None:
-    del state, flags
-    device.queue_write(
-        wait,
-        signal,
-        source,
-        source_offset,
-        target,
-        target_offset,
-        length,
-        affinity=affinity,
-    )
+    return transfer
 
 
 def _barrier(
@@ -278,8 +254,11 @@ def _channel_create(
     rank: int,
     count: int,
 ) -> Channel:
-    del state, affinity, flags, identifier, group
-    return device.create_channel(rank, count)
+    del state, affinity, flags
+    if count <= 1:
+        return device.create_channel(rank, count)
+    names = (item.text for item in (identifier, group) if item is not None)
+    return device.create_channel(rank, count, "/".join(names))
 
 
 def _channel_split(
@@ -315,10 +294,16 @@ ROWS: Final = (
         "device.queue.copy", ("0rIrrrIrIII_v",), _copy, f"{_QUEUE} buffer buffer"
     ),
     NativeFunction(
-        "device.queue.read", ("0rIrrrIrIII_v", "0rIrrrIrIIi_v"), _read, _FILE_TO_BUFFER
+        "device.queue.read",
+        ("0rIrrrIrIII_v", "0rIrrrIrIIi_v"),
+        _transfer(lambda d: d.queue_read),
+        _FILE_TO_BUFFER,
     ),
     NativeFunction(
-        "device.queue.write", ("0rIrrrIrIII_v", "0rIrrrIrIIi_v"), _write, _BUFFER_TO_FILE
+        "device.queue.write",
+        ("0rIrrrIrIII_v", "0rIrrrIrIIi_v"),
+        _transfer(lambda d: d.queue_write),
+        _BUFFER_TO_FILE,
     ),
     NativeFunction("device.queue.barrier", ("0rIrrI_v",), _barrier, _QUEUE),
     NativeFunction("device.queue.execute", ("0rIrrrI_v",), _execute, f"{_QUEUE} commands?"),
