@@ -68,6 +68,9 @@ static_assert(offsetof(tw_workgroup_state_t, local_memory) == 16, "ABI: workgrou
 // Fills the processor words the way the compiler's generated code reads them (bit table in processor.c).
 void tw_processor_query(uint64_t out_words[TW_PROCESSOR_DATA_COUNT]);
 
+// What kernels call their imports through: the host's side of the border.
+int tw_import_thunk(void* function, void* params, void* context, void* reserved);
+
 // The environment of executables that bring none: no constants, no imports, this processor.
 const tw_environment_t* tw_environment_default(void);
 

@@ -59,7 +59,14 @@ static PyObject* processor_data(PyObject* module, PyObject* unused) {
   return result;
 }
 
+static PyObject* import_thunk(PyObject* module, PyObject* unused) {
+  (void)module;
+  (void)unused;
+  return PyLong_FromUnsignedLongLong((uintptr_t)tw_import_thunk);
+}
+
 static PyMethodDef module_methods[] = {
+    {"import_thunk", import_thunk, METH_NOARGS, "The address of the function that kernels call imports through."},
     {"processor_data", processor_data, METH_NOARGS, "The eight processor words of the executable environment."},
     {"map_file", (PyCFunction)(void (*)(void))tw_map_file, METH_VARARGS | METH_KEYWORDS,
      "map_file(path, offset=0, length=None) -> Memory: a read-only shared mapping of a file range."},

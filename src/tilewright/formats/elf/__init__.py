@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Final
 
+from tilewright.formats.elf.fat import is_fat, join_images, machines_of, select_image
 from tilewright.formats.elf.image import (
     ElfImage,
     ImageRelocation,
@@ -33,9 +34,13 @@ __all__ = [
     "ObjectFile",
     "Patch",
     "Segment",
+    "is_fat",
+    "join_images",
     "link_shared",
+    "machines_of",
     "parse_image",
     "parse_object",
+    "select_image",
 ]
 
 # A runtime only loads images: the linker comes when it is asked for.

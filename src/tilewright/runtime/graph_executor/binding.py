@@ -26,7 +26,7 @@ from tilewright.runtime.graph_executor.tensors import (
     buffer_formats,
     wire_type,
 )
-from tilewright.runtime.loaders.embedded_elf import LoadedExecutable
+from tilewright.runtime.loaders.executable_library import LoadedExecutable
 
 Range = tuple[int, int, int]  # slot, byte offset, bytes
 

@@ -30,7 +30,7 @@ from tilewright.runtime.graph_executor.tensors import (
     describe_array,
     in_order,
 )
-from tilewright.runtime.loaders.embedded_elf import LoadedExecutable
+from tilewright.runtime.loaders.executable_library import LoadedExecutable
 
 BOUND_PLAN_LIMIT: Final = 32
 

@@ -1,7 +1,8 @@
 """Load a freestanding ELF image into memory and read its executable library.
 
 Segments are copied, patched and then protected: never writable and executable at once, relocated
-tables read-only afterwards.  Not here: parsing (`formats.elf`), calling (`native.Plan`).
+tables read-only afterwards; initialisers run last.  Of a FatELF the part for this machine is
+taken.  Not here: parsing (`formats.elf`), calling (`native.Plan`).
 Called by executable caches and by the graph executor.
 
 Source: IREE `hal/local/elf`, restated in `formats.elf`.
@@ -9,30 +10,19 @@ Source: IREE `hal/local/elf`, restated in `formats.elf`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 from tilewright.base.errors import ArchiveError, TargetError
 from tilewright.base.host import describe
 from tilewright.formats import executable as abi
-from tilewright.formats.elf import ElfImage, parse_image
+from tilewright.formats.elf import ElfImage, parse_image, select_image
 from tilewright.runtime import native
+from tilewright.runtime.loaders.executable_library import LoadedExecutable, open_library
+from tilewright.runtime.native.shared_library import call_initializer
 
-
-@final
-@dataclass(frozen=True, slots=True)
-class LoadedExecutable:
-    """An executable library in memory.
-
-    Ownership: `image` keeps the code mapped; hold this object while kernels may run.
-    Thread-safety: immutable.
-    """
-
-    image: native.CodeImage
-    environment: native.Memory
-    library: native.Library
-    exports: Mapping[str, native.Export]
+_ADDRESS_BYTES: Final = 8
 
 
 def load_embedded_elf(
@@ -41,16 +31,17 @@ def load_embedded_elf(
     """Map the image and return its exports by name.
 
     Args:
-        data: the image; it is copied.
+        data: the image, or a FatELF with one for this machine; it is copied.
         location: how errors call it.
         constants: specialisation constants, little-endian u32 each.
 
     Raises:
-        ArchiveError: the image is corrupt, of another library version, or has imports.
+        ArchiveError: the image is corrupt, of another library version, or has imports that nobody
+            provides.
         TargetError: the image is for another machine.
     """
-    parsed = parse_image(data, location)
     arch = describe().arch
+    parsed = parse_image(select_image(data, arch, location), location)
     if parsed.machine != arch:
         raise TargetError(
             f"code for '{parsed.machine}', this machine is '{arch}'", location=location
@@ -60,33 +51,42 @@ def load_embedded_elf(
     query = parsed.symbols.get(abi.QUERY_FUNCTION)
     if query is None:
         raise ArchiveError(f"no symbol '{abi.QUERY_FUNCTION}'", location=location)
-    environment = native.create_environment(constants)
-    header = 0
-    for version in range(abi.VERSION, abi.OLDEST_VERSION - 1, -1):
-        header = header or image.call_query(query - start, version, environment.address)
-    if header == 0:
-        raise ArchiveError(
-            f"library refuses versions {abi.OLDEST_VERSION} to {abi.VERSION} of the interface",
-            location=location,
-        )
-    library = native.read_library(image, header)
-    if library.imports:
-        raise ArchiveError(
-            f"library imports {sorted(library.imports)}, none are provided",
-            location=location,
-        )
-    exports = {export.name: export for export in library.exports}
-    return LoadedExecutable(image, environment, library, exports)
+    _initialize(parsed, image, start)
+    return open_library(
+        image,
+        lambda version, environment: image.call_query(query - start, version, environment),
+        image,
+        constants=constants,
+        location=location,
+    )
 
 
-def _map(parsed: ElfImage) -> native.CodeImage:
+@final
+@dataclass(frozen=True, slots=True)
+class ImageLayout:
+    """How an image gets into memory, in the order of the steps.  Units: bytes, offsets in the image.
+
+    Attributes:
+        size_bytes: of the address range, whole pages.
+        segments: (offset, bytes).
+        relocations: (offset, value, whether the base is added).
+        protections: (offset, length, access), later ones override earlier ones.
+    """
+
+    size_bytes: int
+    segments: tuple[tuple[int, memoryview], ...]
+    relocations: tuple[tuple[int, int, bool], ...]
+    protections: tuple[tuple[int, int, int], ...]
+
+
+def image_layout(parsed: ElfImage) -> ImageLayout:
+    """What to copy, patch and protect; the same for every machine."""
     start, size = parsed.span
-    segments = [(s.address - start, parsed.contents(s)) for s in parsed.segments]
     # A patch that moves with the image is relative to its base; the others are plain values.
-    relocations = [
+    relocations = tuple(
         (low.address, low.value, high.value != low.value)
         for low, high in zip(parsed.patches(-start), parsed.patches(1 - start), strict=True)
-    ]
+    )
     protections: list[tuple[int, int, int]] = []
     for segment in parsed.segments:
         access = native.PROTECT_READ
@@ -96,4 +96,28 @@ def _map(parsed: ElfImage) -> native.CodeImage:
     if parsed.relro is not None:
         address, length = parsed.relro
         protections.append((address - start, length, native.PROTECT_READ))
-    return native.CodeImage(size, segments, relocations, protections)
+    segments = tuple((s.address - start, parsed.contents(s)) for s in parsed.segments)
+    return ImageLayout(size, segments, relocations, tuple(protections))
+
+
+def _map(parsed: ElfImage) -> native.CodeImage:
+    layout = image_layout(parsed)
+    return native.CodeImage(
+        layout.size_bytes, layout.segments, layout.relocations, layout.protections
+    )
+
+
+def _initialize(parsed: ElfImage, image: native.CodeImage, start: int) -> None:
+    """Run what the image wants to be run before its first kernel: DT_INIT, then its array."""
+    addresses = (
+        [image.address(parsed.init_function - start)] if parsed.init_function else []
+    )
+    table, length = parsed.init_array
+    if length:
+        packed = image.read(
+            image.address(table - start), length // _ADDRESS_BYTES * _ADDRESS_BYTES
+        )
+        addresses += [value for (value,) in struct.iter_unpack("<Q", packed) if value]
+    for address in addresses:
+        image.read(address, 1)  # inside of the image
+        call_initializer(address)

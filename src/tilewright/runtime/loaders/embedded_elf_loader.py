@@ -12,51 +12,49 @@ from tilewright.base.errors import ArchiveError
 from tilewright.base.host import describe
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.formats.byte_view import view_bytes
+from tilewright.formats.elf import is_fat, machines_of
+from tilewright.formats.elf.dynamic import DYNAMIC
 from tilewright.runtime.hal.executable import Executable, ExecutableParams
 from tilewright.runtime.hal.executable_cache import ExecutableLoader
-from tilewright.runtime.hal.local.executable import LocalExecutable
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
+from tilewright.runtime.loaders.executable_library import local_executable
 
 _PREFIX: Final = "embedded-elf-"
-_MACHINES: Final = {62: "x86_64", 183: "aarch64", 243: "riscv64"}
+_NAMES: Final = {row.number: row.name for row in DYNAMIC.values()}
 
 
 @final
 class EmbeddedElfLoader(ExecutableLoader):
     """Loads freestanding ELF images for this machine."""
 
-    __slots__ = ("_format",)
+    __slots__ = ("_arch",)
 
     def __init__(self) -> None:
-        self._format: str = _PREFIX + describe().arch
+        self._arch: str = describe().arch
 
     def query_support(self, format_name: str) -> bool:
-        return format_name == self._format
+        return format_name == _PREFIX + self._arch
 
     def infer_format(self, data: HostBytes) -> str | None:
         view = view_bytes(data)
+        if is_fat(view):
+            return self._format_of_fat(view)
         if len(view) < 20 or bytes(view[:4]) != b"\x7fELF":
             return None
         (machine,) = struct.unpack_from("<H", view, 18)
-        arch = _MACHINES.get(machine)
+        arch = _NAMES.get(machine)
         return None if arch is None else _PREFIX + arch
 
+    def _format_of_fat(self, view: memoryview) -> str | None:
+        try:
+            machines = machines_of(view)
+        except ArchiveError:
+            return None
+        best = self._arch if self._arch in machines else next(iter(machines), None)
+        return None if best is None else _PREFIX + best
+
     def load(self, params: ExecutableParams) -> Executable:
-        constants = struct.pack(
-            f"<{len(params.constants)}I", *(c & 0xFFFFFFFF for c in params.constants)
-        )
         loaded = load_embedded_elf(
-            view_bytes(params.data), "executable", constants=constants
+            view_bytes(params.data), "executable", constants=params.packed_constants
         )
-        wanted = loaded.library.constant_count
-        if wanted != len(params.constants):
-            raise ArchiveError(
-                f"got {len(params.constants)} specialisation constants, expected {wanted}",
-                location="executable",
-            )
-        return LocalExecutable(
-            loaded.library.exports,
-            loaded.environment,
-            loaded,
-            has_counts=loaded.library.has_attributes,
-        )
+        return local_executable(loaded, params)

@@ -11,6 +11,7 @@ Memory
     `.address: int`, `.size_bytes: int`, `.readonly: bool`; buffer protocol (format "B"), so
     `memoryview(m)`, `np.frombuffer(m, dtype)` work and keep it alive.
 `map_file(path, offset=0, length=None) -> Memory`: read-only shared mapping of a file range (any offset).
+`import_thunk() -> int`: address of the function that kernels call their imports through.
 `processor_data() -> tuple[int, ...]`: the eight 64-bit words of the executable environment (IREE layout).
 `create_environment(constants=b"") -> Memory`: an executable environment block; `.address` goes to
     `dispatch(environment=...)` and `CodeImage.call_query`. Address 0 means "the default environment".
@@ -86,6 +87,7 @@ from tilewright.runtime.native.core import (
     Memory,
     Plan,
     Pool,
+    import_thunk,
     map_file,
     processor_data,
 )
@@ -110,6 +112,7 @@ __all__ = [
     "PlanBuilder",
     "Pool",
     "create_environment",
+    "import_thunk",
     "map_file",
     "processor_data",
     "read_library",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Memory,
         Plan,
         Pool,
+        import_thunk,
         map_file,
         processor_data,
     )
@@ -42,6 +43,7 @@ else:
     Memory = _chosen.Memory
     Plan = _chosen.Plan
     Pool = _chosen.Pool
+    import_thunk = _chosen.import_thunk
     map_file = _chosen.map_file
     processor_data = _chosen.processor_data
 
@@ -53,6 +55,7 @@ __all__ = [
     "Memory",
     "Plan",
     "Pool",
+    "import_thunk",
     "map_file",
     "processor_data",
 ]

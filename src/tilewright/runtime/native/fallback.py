@@ -19,6 +19,7 @@ from tilewright.runtime.native.fallback_memory import (
     Memory,
     buffer_address,
     default_environment,
+    import_thunk,
     map_file,
     processor_data,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "Memory",
     "Plan",
     "Pool",
+    "import_thunk",
     "map_file",
     "processor_data",
 ]

@@ -106,6 +106,26 @@ def processor_data() -> tuple[int, ...]:
     return (0,) * 8
 
 
+_IMPORT: Final = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
+)
+_THUNK: Final = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
+)
+
+
+@_THUNK
+def _call_import(
+    function: int, params: int | None, context: int | None, reserved: int | None
+) -> int:
+    return _IMPORT(function)(params, context, reserved)
+
+
+def import_thunk() -> int:
+    """The address of the function that kernels call imports through."""
+    return ctypes.cast(_call_import, ctypes.c_void_p).value or 0
+
+
 default_environment: Final = Memory(ENVIRONMENT.size)
 
 # ------------------------------------------------------------------ code images

@@ -12,8 +12,7 @@ from tilewright.base.host import describe
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.driver import DeviceInfo, Driver, check_options
 from tilewright.runtime.hal.local.local_device import LocalDevice
-from tilewright.runtime.loaders.embedded_elf_loader import EmbeddedElfLoader
-from tilewright.runtime.loaders.vmvx_loader import VmvxLoader
+from tilewright.runtime.loaders.local import create_local_loaders
 
 
 @final
@@ -44,5 +43,5 @@ class LocalSyncDriver(Driver):
         check_options(options, ("threads",), self.name)
         self._info(device_id)
         return LocalDevice(
-            self.name, None, (EmbeddedElfLoader(), VmvxLoader()), has_thread=False
+            self.name, None, create_local_loaders(), has_thread=False
         )

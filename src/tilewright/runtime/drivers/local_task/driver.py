@@ -16,8 +16,7 @@ from tilewright.runtime.drivers.local_task.workers import create_pool
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.driver import DeviceInfo, Driver, check_options
 from tilewright.runtime.hal.local.local_device import LocalDevice
-from tilewright.runtime.loaders.embedded_elf_loader import EmbeddedElfLoader
-from tilewright.runtime.loaders.vmvx_loader import VmvxLoader
+from tilewright.runtime.loaders.local import create_local_loaders
 
 
 @final
@@ -55,9 +54,7 @@ class LocalTaskDriver(Driver):
 
 def create_device(pool: native.Pool | None) -> LocalDevice:
     """The device around a pool; None is one thread."""
-    return LocalDevice(
-        "local-task", pool, (EmbeddedElfLoader(), VmvxLoader()), has_thread=True
-    )
+    return LocalDevice("local-task", pool, create_local_loaders(), has_thread=True)
 
 
 def _number(text: str, option: str) -> int:

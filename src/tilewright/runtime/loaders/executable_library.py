@@ -1,0 +1,117 @@
+"""Opens an executable library that is in memory: version, sanitizer, imports, constants.
+
+The part that all loaders of native code share.  Not here: how code gets into memory.
+
+Source: IREE `hal/local/executable_library.h`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, final
+
+from tilewright.base.errors import ArchiveError
+from tilewright.formats import executable as abi
+from tilewright.runtime import native
+from tilewright.runtime.hal.executable import ExecutableParams
+from tilewright.runtime.hal.local.executable import LocalExecutable
+from tilewright.runtime.loaders.imports import resolve_imports
+from tilewright.runtime.native.library import ImageMemory, Reader
+from tilewright.runtime.native.shared_library import process_has_symbol
+
+Query = Callable[[int, int], int]
+"""(version, address of the environment) -> address of the library, 0 where it refuses."""
+
+# What code that was built for a sanitizer needs in the process: a symbol of its runtime.
+_SANITIZER_SYMBOLS: Final[Mapping[str, str]] = {
+    "address": "__asan_init",
+    "memory": "__msan_init",
+    "thread": "__tsan_init",
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LoadedExecutable:
+    """An executable library in memory.
+
+    Ownership: `owner` keeps the code mapped; hold this object while kernels may run.
+    Thread-safety: immutable.
+    """
+
+    owner: object
+    environment: native.Memory
+    library: native.Library
+    exports: Mapping[str, native.Export]
+
+
+def open_library(
+    owner: object,
+    query: Query,
+    memory: ImageMemory | Reader,
+    *,
+    constants: bytes = b"",
+    location: str = "executable",
+) -> LoadedExecutable:
+    """Query a library and make it ready to be called.
+
+    Args:
+        owner: what keeps its code.
+        query: its query function.
+        memory: reads its tables.
+        constants: specialisation constants, little-endian u32 each.
+        location: how errors call it.
+
+    Raises: ArchiveError for another version, a sanitizer that is not in this process, or imports
+    that nobody provides.
+    """
+    environment = native.create_environment(constants)
+    address = 0
+    for version in range(abi.VERSION, abi.OLDEST_VERSION - 1, -1):
+        address = address or query(version, environment.address)
+    if address == 0:
+        raise ArchiveError(
+            f"library refuses versions {abi.OLDEST_VERSION} to {abi.VERSION} of the interface",
+            location=location,
+            hint="it was made by an older or a newer compiler than this runtime knows",
+        )
+    library = native.read_library(memory, address)
+    _check_sanitizer(library.sanitizer, location)
+    if library.imports:
+        imports = resolve_imports(library.imports, location)
+        environment = native.create_environment(constants, imports)
+    exports = {export.name: export for export in library.exports}
+    return LoadedExecutable(owner, environment, library, exports)
+
+
+def local_executable(loaded: LoadedExecutable, params: ExecutableParams) -> LocalExecutable:
+    """The executable of a device.
+
+    Raises: ArchiveError when the number of specialisation constants is another one.
+    """
+    wanted = loaded.library.constant_count
+    if wanted != len(params.constants):
+        raise ArchiveError(
+            f"got {len(params.constants)} specialisation constants, expected {wanted}",
+            location="executable",
+        )
+    return LocalExecutable(
+        loaded.library.exports,
+        loaded.environment,
+        loaded,
+        has_counts=loaded.library.has_attributes,
+    )
+
+
+def _check_sanitizer(kind: int, location: str) -> None:
+    if kind == 0:
+        return
+    name = abi.SANITIZERS[kind] if kind < len(abi.SANITIZERS) else str(kind)
+    symbol = _SANITIZER_SYMBOLS.get(name)
+    if symbol is not None and not process_has_symbol(symbol):
+        raise ArchiveError(
+            f"the code was built for the {name} sanitizer, which is not in this process",
+            location=location,
+            hint="compile without it, or preload the sanitizer's runtime into Python",
+        )

@@ -1,0 +1,86 @@
+"""Executables of the formats `system-elf-<arch>`: shared libraries that the system loads.
+
+Debuggers and profilers see such code, and it may use the C library.  Brought to devices by their
+drivers.
+
+Source: IREE `hal/local/loaders/system_library_loader.h`.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Final, final
+
+from tilewright.base.errors import ArchiveError
+from tilewright.base.host import describe
+from tilewright.formats import executable as abi
+from tilewright.formats.byte_view import Buffer as HostBytes
+from tilewright.formats.byte_view import view_bytes
+from tilewright.formats.elf.dynamic import DYNAMIC
+from tilewright.formats.elf.header import check_complete
+from tilewright.runtime import native
+from tilewright.runtime.hal.executable import Executable, ExecutableParams
+from tilewright.runtime.hal.executable_cache import ExecutableLoader
+from tilewright.runtime.loaders.executable_library import (
+    LoadedExecutable,
+    local_executable,
+    open_library,
+)
+from tilewright.runtime.native.shared_library import SharedLibrary, call_query
+
+# Platform: how formats call its libraries, and what these begin with.
+_KINDS: Final = {"linux": ("elf", b"\x7fELF"), "darwin": ("dylib", b"\xcf\xfa\xed\xfe")}
+
+
+@final
+class SystemLibraryLoader(ExecutableLoader):
+    """Loads shared libraries of this system."""
+
+    __slots__ = ("_format", "_magic")
+
+    def __init__(self) -> None:
+        kind, magic = _KINDS.get(sys.platform, _KINDS["linux"])
+        self._format: str = f"system-{kind}-{describe().arch}"
+        self._magic: bytes = magic
+
+    def query_support(self, format_name: str) -> bool:
+        return format_name == self._format
+
+    def infer_format(self, data: HostBytes) -> str | None:
+        # Asked after the loader of embedded images, which look alike but for what they need.
+        head = bytes(view_bytes(data)[: len(self._magic)])
+        return self._format if head == self._magic else None
+
+    def load(self, params: ExecutableParams) -> Executable:
+        """Load.  Raises: ArchiveError with the system's reason."""
+        loaded = load_system_library(params.data, constants=params.packed_constants)
+        return local_executable(loaded, params)
+
+
+def load_system_library(
+    data: HostBytes, location: str = "executable", *, constants: bytes = b""
+) -> LoadedExecutable:
+    """Open a shared library whose bytes are in memory.
+
+    Raises: ArchiveError for bytes that the system does not load or that are no executable library.
+    """
+    arch = describe().arch
+    if sys.platform == "linux" and arch in DYNAMIC:
+        check_complete(data, DYNAMIC[arch].number, location)
+    try:
+        library = SharedLibrary(view_bytes(data))
+    except OSError as error:
+        raise ArchiveError(
+            f"the system does not load it: {error}", location=location
+        ) from error
+    query = library.address(abi.QUERY_FUNCTION)
+    if query == 0:
+        raise ArchiveError(f"no symbol '{abi.QUERY_FUNCTION}'", location=location)
+    return open_library(
+        library,
+        functools.partial(call_query, query),
+        native.read_process_memory,
+        constants=constants,
+        location=location,
+    )
