@@ -131,7 +131,10 @@ def _pow_oracle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if np.issubdtype(x.dtype, np.integer) and np.issubdtype(y.dtype, np.integer):
         dtype = dtypes.from_numpy(x.dtype)
         return numerics.binary("pow", x, numerics.cast(y, dtype), dtype)
-    result = np.power(x.astype(np.float64), y.astype(np.float64))
+    base, exponent = x.astype(np.float64), y.astype(np.float64)
+    result = np.power(base, exponent)
+    # numpy takes the square root where the exponent does not vary, which is NaN of -inf.
+    result = np.where((base == -np.inf) & (exponent == 0.5), np.inf, result)
     dtype = dtypes.from_numpy(x.dtype)
     return numerics.cast(result, dtype)
 

@@ -24,8 +24,9 @@ def _terms(x: Expression, single: int, double: int) -> int:
 
 
 def _with_sign(b: KernelBuilder, magnitude: Expression, x: Expression) -> Expression:
-    """`magnitude` with the sign of `x`."""
-    return b.select(b.lt(x, 0), b.neg(magnitude), magnitude)
+    """`magnitude` with the sign of `x`; zeros of both signs stay as they are."""
+    signed = b.select(b.lt(x, 0), b.neg(magnitude), magnitude)
+    return b.select(b.eq(x, 0), x, signed)
 
 
 def log1p(b: KernelBuilder, x: Expression) -> Expression:
@@ -127,7 +128,7 @@ def _far(x: Expression) -> float:
 
 def acosh(b: KernelBuilder, x: Expression) -> Expression:
     """4 ulp; NaN below 1."""
-    t = b.sub(x, 1)
+    t = b.select(b.lt(x, 1), math.nan, b.sub(x, 1))
     near = log1p(b, b.add(t, b.sqrt(b.add(b.mul(t, 2), b.mul(t, t)))))
     return b.select(b.gt(x, _far(x)), _log_of_twice(b, x), near)
 

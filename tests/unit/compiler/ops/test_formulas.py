@@ -62,9 +62,12 @@ def test_the_error_stays_within_the_stated_ulp(name, exact, x, limit):
 
 @pytest.mark.parametrize(("name", "exact"), [(r[0], r[1]) for r in ROWS])
 def test_special_values_come_out_as_in_numpy(name, exact):
-    x = np.float32([0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 2.0, -2.0, 1e-40])
-    with np.errstate(all="ignore"):
-        wanted = exact(x.astype(np.float64))
-    np.testing.assert_allclose(
-        run(getattr(formulas, name), x), wanted, rtol=1e-6, atol=1e-44
+    x = np.float32(
+        [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 2.0, -2.0, 1e-40, -65504, -3e38]
     )
+    with np.errstate(all="ignore"):
+        wanted = exact(x.astype(np.float64)).astype(np.float32)
+    found = run(getattr(formulas, name), x)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-44)
+    zeros = wanted == 0
+    np.testing.assert_array_equal(np.signbit(found[zeros]), np.signbit(wanted[zeros]))
