@@ -11,7 +11,8 @@ MODELS := $(BUILD)/models
 MINILM := $(MODELS)/all-MiniLM-L6-v2.onnx
 JOBS ?= auto
 PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist worksteal
-NIGHTLY := tests/conformance/native/test_scheduled_kernels.py::test_symbolic_sizes_agree_on_every_level
+NIGHTLY := tests/conformance/native/test_scheduled_kernels.py::test_symbolic_sizes_agree_on_every_level \
+	tests/conformance/interop/test_vmvx_onnx_cases.py::test_many_cases_give_the_same_bits
 SOURCES := src tests tools benchmarks examples
 NATIVE := $(wildcard native/include/*.h native/include/*/*.h native/src/*.c native/src/*.h native/src/*/*.c) $(wildcard setup.py)
 
@@ -32,9 +33,9 @@ test: $(STAMPS)/test ## Run the fast tests (2-3 minutes on two cores)
 test-all: test test-slow ## Every test: the fast ones, then whole models against torch, IREE beside
 
 test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/interop models ## Only what make test leaves out
-	$(PYTEST) -m "slow or needs_torch" --deselect $(NIGHTLY)
+	$(PYTEST) -m "slow or needs_torch" $(addprefix --deselect ,$(NIGHTLY))
 
-test-nightly: $(STAMPS)/test ## What takes too long for every change: every op at symbolic sizes, every x86-64 level
+test-nightly: $(STAMPS)/test $(STAMPS)/interop ## What takes too long for every change: every op at symbolic sizes, every x86-64 level; hundreds of IREE's modules
 	$(PY) -m pytest -q -m slow $(NIGHTLY)
 
 check: $(STAMPS)/dev $(STAMPS)/test ## Format, lint, types, layering, sizes, reference pages; changes nothing
