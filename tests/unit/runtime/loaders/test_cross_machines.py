@@ -18,10 +18,11 @@ from fakes import small_models
 from tilewright.base.errors import TargetError
 from tilewright.base.host import describe
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.packaging.archive import make_artifact
 from tilewright.formats import executable as abi
+from tilewright.formats.artifact import extract
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.elf import parse_image
+from tilewright.formats.vmfb import read_archive
 from tilewright.runtime.loaders.embedded_elf import image_layout, load_embedded_elf
 
 HERE = Path(__file__).resolve().parent
@@ -104,19 +105,18 @@ def test_a_kernel_of_iree_runs(machine: str, host: list[str]) -> None:
     np.testing.assert_allclose(z, np.tanh(x * y), rtol=1e-5, atol=1e-6)
 
 
-def test_kernels_of_ours_run(machine: str, host: list[str]) -> None:
+def test_kernels_of_ours_run(machine: str, host: list[str], tmp_path: Path) -> None:
     """Each dispatch of a compiled model, one after the other, against the model here."""
     onnx_model = small_models.mlp()
     expected_model = tw.compile(onnx_model)
-    artifact = make_artifact(tw.compile(onnx_model, target=machine).compiled.parts)
+    tw.compile(onnx_model, target=machine).save(tmp_path / "there.vmfb")
+    artifact = extract(read_archive((tmp_path / "there.vmfb").read_bytes()))
     (variant,) = artifact.variants
     plan = variant.plan
     storages = [np.zeros(_number(s.size_bytes), np.uint8) for s in plan.storages]
-    for place, storage in enumerate(plan.storages):
-        if storage.kind == "constant":
-            begin = storage.offset_bytes
-            piece = view_bytes(artifact.constants)[begin : begin + storages[place].size]
-            storages[place][:] = np.frombuffer(piece, np.uint8)
+    places = [i for i, s in enumerate(plan.storages) if s.kind == "constant"]
+    for place, data in zip(places, artifact.constants, strict=True):
+        storages[place][:] = np.frombuffer(view_bytes(data), np.uint8)
 
     def view(entry: int) -> np.ndarray:
         row = plan.entries[entry]

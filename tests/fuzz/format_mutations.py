@@ -1,0 +1,270 @@
+"""Mutated files of every format that we read: refused with an error of ours, or read; nothing else.
+
+What it is: a harness.  Real files are changed (bits, bytes, numbers that hurt, pieces cut out, moved
+or doubled) and read to the last field.  Input `i` of seed `s` is always the same, so a finding is
+reproduced by `--first i --count 1`.
+What it is not: a test (`test_formats.py` runs a few thousand inputs of it), nor about bytecode that
+runs (`bytecode_mutations.py`).
+Who calls it: developers, before releases::
+
+    nice -n 19 python tests/fuzz/format_mutations.py elf --count 1000000 > build/fuzz-elf.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import functools
+import lzma
+import random
+import resource
+import struct
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+
+from fakes import parameter_files
+from fakes.kernel_image import kernel_image
+from fakes.plans import dynamic_plan, static_plan
+from tilewright.base.errors import InternalError, TilewrightError
+from tilewright.formats.cuda_executable import is_cuda_executable, read_cuda_executable
+from tilewright.formats.elf import join_images, parse_image, parse_object, select_image
+from tilewright.formats.parameters import SplatEntry, StoredEntry, read_parameters
+from tilewright.formats.plan import from_json, to_json
+from tilewright.formats.vmfb import read_archive
+
+ARCHIVES = Path(__file__).resolve().parents[1] / "golden" / "archives"
+HANG_S = 30
+_ARCHIVE_LIMIT_BYTES = 8_000  # bigger ones hold more of the same and take longer
+MEMORY_BYTES = 4 << 30
+NASTY = (
+    0,
+    1,
+    2,
+    0x7F,
+    0x80,
+    0xFF,
+    0xFFFF,
+    0x7FFF_FFFF,
+    0xFFFF_FFFF,
+    1 << 40,
+    (1 << 64) - 1,
+)
+
+
+@dataclass(frozen=True)
+class FindingError(Exception):
+    """Something that must not happen."""
+
+    number: int
+    what: str
+
+
+@dataclass(frozen=True)
+class Format:
+    """Files to begin with, and how one is read whole."""
+
+    seeds: Callable[[], tuple[bytes, ...]]
+    read: Callable[[bytes], object]
+
+
+# --- the formats --------------------------------------------------------------------------------
+
+
+def _archives() -> tuple[bytes, ...]:
+    packed = sorted(ARCHIVES.glob("*.vmfb.xz"))
+    plain = sorted(ARCHIVES.glob("*.vmfb"))
+    files = [lzma.decompress(p.read_bytes()) for p in packed] + [
+        p.read_bytes() for p in plain
+    ]
+    return tuple(data for data in files if len(data) < _ARCHIVE_LIMIT_BYTES)
+
+
+def _read_archive(data: bytes) -> None:
+    module = read_archive(data)
+    for segment in module.rodata:
+        bytes(segment.data)
+
+
+def _images() -> tuple[bytes, ...]:
+    return (kernel_image(), *(path.read_bytes() for path in sorted(ARCHIVES.glob("*.so"))))
+
+
+def _read_image(data: bytes) -> None:
+    image = parse_image(data)
+    for segment in image.segments:
+        assert len(image.contents(segment)) == segment.file_bytes
+    assert all(0 <= patch.value < 1 << 64 for patch in image.patches(1 << 20))
+
+
+def _fat_images() -> tuple[bytes, ...]:
+    by_machine = {parse_image(image).machine: image for image in _images()}
+    return (join_images(list(by_machine.values())),)
+
+
+def _read_fat_image(data: bytes) -> None:
+    for machine in ("x86_64", "aarch64"):
+        _read_image(bytes(select_image(data, machine)))
+
+
+def _cuda_executables() -> tuple[bytes, ...]:
+    found: list[bytes] = []
+    for path in sorted(ARCHIVES.glob("*cuda*.vmfb")):
+        for segment in read_archive(path.read_bytes()).rodata:
+            data = bytes(segment.data)
+            if len(data) > 8 and is_cuda_executable(data):
+                found.append(data)
+    return tuple(found)
+
+
+def _objects() -> tuple[bytes, ...]:
+    from unit.formats.conftest import compile_ir
+    from unit.formats.elf.test_link import CALLEE, CALLER
+
+    return tuple(compile_ir(text) for text in (CALLEE, CALLER))
+
+
+def _parameters() -> tuple[bytes, ...]:
+    array = np.arange(33, dtype=np.float32)
+    splat = SplatEntry("s", 64, bytes(range(16)))
+    note = parameter_files.gguf_text("general.alignment") + struct.pack("<II", 4, 32)
+    return (
+        parameter_files.irpa({"a": array, "b": b"xyz", "": b""}, [splat]),
+        parameter_files.safetensors({"a": array, "b": array[:5]}, {"a": "F32", "b": "F32"}),
+        parameter_files.gguf(
+            [("a", (3, 11), 0, array.tobytes()), ("q", (64,), 8, bytes(68))],
+            metadata=[note],
+        ),
+    )
+
+
+def _read_parameters(data: bytes) -> None:
+    index = read_parameters(data)
+    for entry in index.entries.values():
+        if isinstance(entry, StoredEntry):
+            assert len(index.bytes_of(entry)) == entry.length
+
+
+FORMATS: Mapping[str, Format] = {
+    "vmfb": Format(_archives, _read_archive),
+    "elf": Format(_images, _read_image),
+    "fatelf": Format(_fat_images, _read_fat_image),
+    "object": Format(_objects, parse_object),
+    "cuda": Format(_cuda_executables, read_cuda_executable),
+    "parameters": Format(_parameters, _read_parameters),
+    "plan": Format(lambda: (to_json(static_plan()), to_json(dynamic_plan())), from_json),
+}
+
+
+@functools.cache
+def seeds(name: str) -> tuple[bytes, ...]:
+    """The files that mutations of a format begin with."""
+    found = FORMATS[name].seeds()
+    assert found
+    return found
+
+
+# --- mutations ----------------------------------------------------------------------------------
+
+
+def mutated(name: str, chooser: random.Random) -> bytes:
+    """A changed file; headers and tables, which lie in front, are changed more often."""
+    data = bytearray(chooser.choice(seeds(name)))
+    reach = len(data) if chooser.random() < 0.5 else min(len(data), 512)
+    for _ in range(chooser.choice((1, 1, 1, 2, 3, 8))):
+        chooser.choice((_flip, _byte, _number, _number, _copy, _cut))(data, chooser, reach)
+    if chooser.random() < 0.05:
+        del data[chooser.randrange(len(data) + 1) :]
+    return bytes(data)
+
+
+def _flip(data: bytearray, chooser: random.Random, reach: int) -> None:
+    data[chooser.randrange(min(reach, len(data)))] ^= 1 << chooser.randrange(8)
+
+
+def _byte(data: bytearray, chooser: random.Random, reach: int) -> None:
+    data[chooser.randrange(min(reach, len(data)))] = chooser.randrange(256)
+
+
+def _number(data: bytearray, chooser: random.Random, reach: int) -> None:
+    """A number that hurts, or one that could be an offset or a count, where one could stand."""
+    width = chooser.choice((1, 2, 4, 8))
+    place = chooser.randrange(min(reach, len(data))) & -width
+    near = chooser.choice((chooser.randrange(64), chooser.randrange(len(data) + 64)))
+    value = chooser.choice((chooser.choice(NASTY), near)) & ((1 << 8 * width) - 1)
+    data[place : place + width] = value.to_bytes(width, "little")
+
+
+def _copy(data: bytearray, chooser: random.Random, reach: int) -> None:
+    length = chooser.randrange(1, 65)
+    source, target = (chooser.randrange(min(reach, len(data))) for _ in range(2))
+    data[target : target + length] = data[source : source + length]
+
+
+def _cut(data: bytearray, chooser: random.Random, reach: int) -> None:
+    place = chooser.randrange(min(reach, len(data)))
+    del data[place : place + chooser.randrange(1, 17)]
+    data.extend(bytes(max(0, 64 - len(data))))
+
+
+# --- running ------------------------------------------------------------------------------------
+
+
+def run_one(name: str, seed: str, number: int) -> str:
+    """What became of an input.  Raises: FindingError."""
+    data = mutated(name, random.Random(f"{name}:{seed}:{number}"))
+    try:
+        FORMATS[name].read(data)
+    except InternalError as error:
+        raise FindingError(number, f"internal error: {error}") from error
+    except TilewrightError:
+        return "refused"
+    except Exception as error:
+        raise FindingError(number, f"{type(error).__name__}: {error}") from error
+    return "read"
+
+
+def run(
+    name: str, seed: str, first: int, count: int
+) -> Iterator[tuple[str, FindingError | None]]:
+    """What became of a range of inputs, one after the other."""
+    for number in range(first, first + count):
+        try:
+            yield run_one(name, seed, number), None
+        except FindingError as finding:
+            yield "FOUND", finding
+
+
+def main() -> int:
+    """Run a range of inputs, print findings and counts."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("format", choices=FORMATS)
+    parser.add_argument("--seed", default="formats")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=10_000)
+    options = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    counts: Counter[str] = Counter()
+    faulthandler.enable()
+    for done, (what, finding) in enumerate(
+        run(options.format, options.seed, options.first, options.count), 1
+    ):
+        counts[what] += 1
+        faulthandler.dump_traceback_later(HANG_S, exit=True)
+        if finding is not None:
+            print(f"input {finding.number}: {finding.what}", flush=True)  # noqa: T201
+            traceback.print_exception(finding.__cause__)
+        if done % 50_000 == 0 or done == options.count:
+            print(f"{done} inputs: {dict(counts)}", flush=True)  # noqa: T201
+    return 1 if counts["FOUND"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
