@@ -37,8 +37,10 @@ from tilewright.runtime.modules.tilewright import HostFunction, create_tilewrigh
 from tilewright.runtime.vm.bytecode_module import BytecodeModule, Engine
 from tilewright.runtime.vm.context import Context
 from tilewright.runtime.vm.floats import round_f32
-from tilewright.runtime.vm.frame import Tracer
+from tilewright.runtime.vm.frame import Debugger, Tracer
 from tilewright.runtime.vm.integers import wrap_i32, wrap_i64
+from tilewright.runtime.vm.invocation import Invocation
+from tilewright.runtime.vm.meter import Limits
 from tilewright.runtime.vm.module import Callee, Module, ModuleFunction
 from tilewright.runtime.vm.ref import Instance
 
@@ -73,12 +75,14 @@ class VirtualMachine:
         engine: `translate` (the default) turns each function into a Python function when it is
             first called; `interpret` runs instruction by instruction.
         untrusted: run no machine code of the modules, only kernels in bytecode (VMVX).
+        limits: how much one call may take, for modules that are not trusted.
+        debugger: called at `break` instructions, for example Python's `breakpoint`.
 
     Thread-safety: calls from several threads are independent as long as the modules' functions do
     not write globals.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keyword-only options
         self,
         device: str | Device = DEFAULT_DEVICE,
         *,
@@ -88,6 +92,8 @@ class VirtualMachine:
         tracer: Tracer | None = None,
         engine: Engine | None = None,
         untrusted: bool = False,
+        limits: Limits | None = None,
+        debugger: Debugger | None = None,
     ) -> None:
         self.device: Device = (
             registry.create_device(device, threads=threads)
@@ -105,6 +111,8 @@ class VirtualMachine:
             self.context.register(module)
         self._tracer: Tracer | None = tracer
         self._engine: Engine | None = engine
+        self._limits: Limits | None = limits
+        self._debugger: Debugger | None = debugger
         self._loaded: list[BytecodeModule] = []
 
     @staticmethod
@@ -159,6 +167,8 @@ class VirtualMachine:
             location=location,
             tracer=self._tracer,
             engine=self._engine,
+            limits=self._limits,
+            debugger=self._debugger,
         )
         self._offer(module)
         try:
@@ -297,19 +307,7 @@ class VmFunction:
         Raises: InputError for inputs that do not fit; DeviceError with the trace of the module's
         functions in its notes.
         """
-        if len(inputs) != len(self._banks):
-            raise InputError(
-                f"got {len(inputs)} inputs, expected {len(self._banks)}: "
-                + ", ".join(self.input_names),
-                location=self.name,
-            )
-        to_view, argument = self._machine.to_view, self._argument
-        arguments = [
-            to_view(cast("Array", value))
-            if value.__class__ is np.ndarray and bank == "ref"
-            else argument(bank, value)
-            for bank, value in zip(self._banks, inputs, strict=True)
-        ]
+        arguments = self._arguments(inputs)
         if self._is_async:
             signal = Fence.at(self._machine.device.create_semaphore(), 1)
             results = self._callee(*arguments, None, signal)
@@ -320,6 +318,38 @@ class VmFunction:
             return []
         many = (results,) if self._results == 1 else cast("tuple[object, ...]", results)
         return [r.to_numpy() if isinstance(r, BufferView) else r for r in many]
+
+    def begin(
+        self, *inputs: object, wait: Fence | None = None, signal: Fence | None = None
+    ) -> Invocation:
+        """A call before its first instruction: resume it, await it, or step through it.
+
+        Args:
+            inputs: as for a call.
+            wait: for functions with fences: reached before the inputs are used.
+            signal: likewise: reached when the results are there.
+
+        Returns: an invocation whose results are those of the bytecode, tensors as buffer views.
+        Raises: InputError for inputs that do not fit.
+        """
+        fences = (wait, signal) if self._is_async else ()
+        arguments = self._arguments(inputs)
+        return self._machine.context.begin(self.name, *arguments, *fences)
+
+    def _arguments(self, inputs: Sequence[object]) -> list[object]:
+        if len(inputs) != len(self._banks):
+            raise InputError(
+                f"got {len(inputs)} inputs, expected {len(self._banks)}: "
+                + ", ".join(self.input_names),
+                location=self.name,
+            )
+        to_view, argument = self._machine.to_view, self._argument
+        return [
+            to_view(cast("Array", value))
+            if value.__class__ is np.ndarray and bank == "ref"
+            else argument(bank, value)
+            for bank, value in zip(self._banks, inputs, strict=True)
+        ]
 
     def _argument(self, bank: str, value: object) -> object:
         match bank:

@@ -19,6 +19,7 @@ from tilewright.runtime.virtual_machine import (
     VmExecutor,
     parse_declaration,
 )
+from tilewright.runtime.vm.meter import Limits
 
 ARCHIVES = Path(__file__).resolve().parents[2] / "golden" / "archives"
 RELEASES = ("3.0.0", "3.4.0", "3.9.0", "3.10.0", "3.11.0", "3.13.0")
@@ -243,3 +244,17 @@ def test_the_executor_profiles_kernels_by_name() -> None:
     ]
     assert all(nanoseconds >= 0 for _, nanoseconds in steps)
     assert steps[0][0].grid == (4, 1, 1)
+
+
+def test_begun_calls_give_the_same_as_calls() -> None:
+    function = machine().function("mlp")
+    call = function.begin(mlp_input())
+    (view,) = call.run()
+    assert isinstance(view, BufferView)
+    np.testing.assert_array_equal(view.to_numpy(), function(mlp_input())[0])
+
+
+def test_modules_that_are_not_trusted_have_a_budget() -> None:
+    made = VirtualMachine("local-sync", limits=Limits(max_steps=5))
+    with pytest.raises(DeviceError, match=r"more than 5 steps.*RESOURCE_EXHAUSTED"):
+        made.load(archive("3.13.0"))

@@ -20,7 +20,7 @@ from tilewright.formats.calling_convention import (
 )
 from tilewright.formats.vmfb import OPTIONAL, ModuleDef, decode_module, verify_module
 from tilewright.runtime.vm.buffer import VmBuffer
-from tilewright.runtime.vm.frame import Function, State, Tracer
+from tilewright.runtime.vm.frame import Debugger, Function, State, Tracer
 from tilewright.runtime.vm.handlers.operands import CodeContext
 from tilewright.runtime.vm.interpreter import bind_blocks, block_indices, run
 from tilewright.runtime.vm.invocation import Invocation
@@ -56,6 +56,7 @@ class BytecodeModule(Module):
         engine: `translate` (the default) makes a Python function of each function, `interpret`
             runs them step by step.
         limits: how much one call may take; for modules that are not trusted.
+        debugger: called at `break` and `cond_break` instructions, for example `breakpoint`.
 
     Raises:
         ArchiveError: the module does not verify, or is of another bytecode version.
@@ -71,6 +72,7 @@ class BytecodeModule(Module):
         tracer: Tracer | None = None,
         engine: Engine | None = None,
         limits: Limits | None = None,
+        debugger: Debugger | None = None,
     ) -> None:
         verify_module(definition, location)
         self.definition: ModuleDef = definition
@@ -78,6 +80,7 @@ class BytecodeModule(Module):
         self.tracer: Tracer | None = tracer
         self.engine: Engine = engine or DEFAULT_ENGINE
         self.limits: Limits | None = limits
+        self.debugger: Debugger | None = debugger
         self._code: tuple[tuple[Instruction, ...], ...] = decode_module(
             definition, location
         )
@@ -161,6 +164,7 @@ class BytecodeModule(Module):
             tracer=self.tracer,
             waits=[None] * len(definition.imports),
             meter=None if self.limits is None else Meter(self.limits),
+            debugger=self.debugger,
         )
 
     def bound(self, index: int) -> Function:

@@ -25,6 +25,7 @@ Step = Callable[[Words, Refs, "State"], object]
 Leave = Callable[[Words, Refs, "State"], "int | tuple[object, ...]"]
 """Ends a block: the index of the next block, or the results of the function."""
 Tracer = Callable[[str, Sequence[object]], object]
+Debugger = Callable[[], object]
 
 
 @final
@@ -66,7 +67,7 @@ class State:
     tracer: Tracer | None = None
     waits: list[Callee | None] = field(default_factory=list)  # see `ModuleState.waits`
     meter: Meter | None = None
-    debugger: Callable[[], object] | None = None  # stops at `break` and `cond_break`
+    debugger: Debugger | None = None
 
     def charge(self, length: int) -> None:
         """Account for work on so many bytes, where somebody counts."""

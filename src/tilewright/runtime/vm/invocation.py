@@ -23,6 +23,7 @@ from tilewright.formats.bytecode.isa import (
 )
 from tilewright.formats.bytecode.text import Names, format_instruction
 from tilewright.formats.vmfb import ModuleDef
+from tilewright.formats.vmfb.text import module_names
 from tilewright.runtime.vm.frame import Function, State
 from tilewright.runtime.vm.handlers.calls import variadic_arguments
 from tilewright.runtime.vm.handlers.operands import (
@@ -105,15 +106,9 @@ class Frame:
     def text(self) -> str:
         """What runs next, disassembled."""
         if self._names is None:
-            module = self.module
-            self._names = Names(
-                module=module.name,
-                imports=[item.name for item in module.imports],
-                functions=[module.function_name(i) for i in range(len(module.functions))],
-                types=module.types,
-            )
+            self._names = module_names(self.module)
         blocks = self.function.blocks
-        labels = {block.pc: f"bb{index}" for index, block in enumerate(blocks)}
+        labels = {block.pc: f"^bb{index}" for index, block in enumerate(blocks)}
         return format_instruction(self.instruction, self._names, labels)
 
     def __repr__(self) -> str:

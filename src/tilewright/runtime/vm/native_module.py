@@ -10,13 +10,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from tilewright.base.errors import InternalError
 from tilewright.base.status import StatusCode, failure
 from tilewright.formats.calling_convention import parse_calling_convention
 from tilewright.runtime.vm.module import Callee, Module, ModuleFunction, ModuleState
 from tilewright.runtime.vm.stack import add_frame
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 @final
@@ -39,6 +41,60 @@ class NativeFunction:
     function: Callable[..., object]
     refs: str = ""
     waits: Callable[..., object] | None = None
+
+
+@final
+class FunctionTable:
+    """Collects rows by decoration, for modules that are written as Python functions.
+
+    ```python
+    host = FunctionTable("host", version=1)
+
+
+    @host.function("0ii_i")
+    def clamp(value: int, limit: int) -> int:
+        return min(value, limit)
+
+
+    machine = VirtualMachine(modules=[host.module()])
+    ```
+    """
+
+    def __init__(
+        self, name: str, *, version: int = 0, types: Mapping[str, type] | None = None
+    ) -> None:
+        self.name: str = name
+        self.version: int = version
+        self.types: Mapping[str, type] = types or {}
+        self.rows: list[NativeFunction] = []
+
+    def function(
+        self, *signatures: str, name: str | None = None, refs: str = ""
+    ) -> Callable[[_Function], _Function]:
+        """Enter a function.
+
+        Args:
+            signatures: calling conventions that it takes, the newest first.
+            name: in the module; default: the function's own.
+            refs: the types of its references (see `NativeFunction`).
+        """
+
+        def enter(function: _Function) -> _Function:
+            label = name or getattr(function, "__name__", "")
+            self.rows.append(NativeFunction(label, signatures, function, refs))
+            return function
+
+        return enter
+
+    def module(self, create_state: Callable[[], object] | None = None) -> NativeModule:
+        """The module of all functions so far; with a state, they get it as first argument."""
+        return NativeModule(
+            self.name,
+            self.rows,
+            version=self.version,
+            types=self.types,
+            create_state=create_state,
+        )
 
 
 @final

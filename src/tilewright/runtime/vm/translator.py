@@ -15,13 +15,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
-from typing import Final, cast, final
+from typing import Final, cast, final, overload
 
 from tilewright.base.status import StatusCode, failure
 from tilewright.formats.bytecode.encoding import Instruction, Moves
 from tilewright.formats.bytecode.forms import FieldKind
 from tilewright.formats.bytecode.isa import BLOCK, IMPORT_BIT, REF_BIT
+from tilewright.formats.bytecode.text import format_instruction
 from tilewright.formats.vmfb import ModuleDef
+from tilewright.formats.vmfb.text import module_names
 from tilewright.runtime.vm.frame import Function, State
 from tilewright.runtime.vm.handlers.emission import INDENT, Emission, register_name
 from tilewright.runtime.vm.handlers.operands import CodeContext
@@ -132,8 +134,8 @@ def translate(
         names=writer.names,
         imports=tuple(sorted(imports_of(code) - missing)),
     )
-    lines_kept = [line + "\n" for line in lines]
-    linecache.cache[filename] = (len(source), None, lines_kept, filename)
+    listing = cast("list[str]", Listing(module, code, context, lines, pcs))
+    linecache.cache[filename] = (len(source), None, listing, filename)
     weakref.finalize(translation, linecache.cache.pop, filename, None)
     return translation
 
@@ -146,6 +148,56 @@ def imports_of(code: Iterable[Instruction]) -> frozenset[int]:
             if field.kind is FieldKind.FUNCTION and cast("int", value) & IMPORT_BIT:
                 found.add(cast("int", value) & ~IMPORT_BIT)
     return frozenset(found)
+
+
+@final
+class Listing(Sequence[str]):
+    """The source with each instruction's disassembly behind its first line, made when looked at."""
+
+    def __init__(
+        self,
+        module: ModuleDef,
+        code: Sequence[Instruction],
+        context: CodeContext,
+        lines: Sequence[str],
+        pcs: Sequence[int],
+    ) -> None:
+        self._parts: tuple[ModuleDef, Sequence[Instruction], CodeContext] = (
+            module,
+            code,
+            context,
+        )
+        self._lines: Sequence[str] = lines
+        self._pcs: Sequence[int] = pcs
+        self._shown: list[str] | None = None
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if self._shown is None:
+            self._shown = self._annotate()
+        return self._shown[index]
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def _annotate(self) -> list[str]:
+        module, code, context = self._parts
+        names = module_names(module)
+        labels = {pc: f"^bb{index}" for pc, index in context.block_index.items()}
+        waiting = {
+            item.pc: format_instruction(item, names, labels)
+            for item in code
+            if not item.opcode.is_block
+        }
+        shown: list[str] = []
+        for line, pc in zip(self._lines, self._pcs, strict=True):
+            text = "" if pc == 0 else waiting.pop(pc, "").partition("  //")[0]
+            note = f"  # {text[:100]}" if text else ""
+            shown.append(f"{line:<50}{note}\n" if note else f"{line}\n")
+        return shown
 
 
 # --- writing ------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from tilewright.base.errors import DeviceError, InternalError
 from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.context import Context
 from tilewright.runtime.vm.list import VmList
-from tilewright.runtime.vm.native_module import NativeFunction, NativeModule
+from tilewright.runtime.vm.native_module import FunctionTable, NativeFunction, NativeModule
 
 TYPES = {"bytes": VmBuffer, "list": VmList}
 
@@ -60,3 +60,24 @@ def test_a_module_lists_its_functions_and_signatures() -> None:
     ]
     assert module.signatures("f") == ("0i_v", "0v_v")
     assert module.signatures("g") == ()
+
+
+def test_functions_are_entered_by_decoration() -> None:
+    table = FunctionTable("host", version=2, types=TYPES)
+
+    @table.function("0r_i", refs="bytes")
+    def size(data: VmBuffer) -> int:
+        return len(data)
+
+    @table.function("0i_i", "0v_i", name="next")
+    def following(value: int = 41) -> int:
+        return value + 1
+
+    module = table.module()
+    context = Context([module])
+    assert module.version == 2
+    assert context.lookup("host.size")(VmBuffer(b"abc")) == size(VmBuffer(b"abc")) == 3
+    assert context.lookup("host.next")(1) == 2
+    old = module.bind(None, "next", "0v_i")
+    assert old is not None
+    assert old() == following() == 42

@@ -1,0 +1,131 @@
+"""Translated functions are Python that debuggers and tracebacks can show."""
+
+from __future__ import annotations
+
+import gc
+import linecache
+import traceback
+
+import pytest
+
+from tilewright.base.errors import DeviceError
+from tilewright.formats.vmfb import ModuleBuilder, ModuleDef
+from tilewright.formats.vmfb.text import assemble_module
+from tilewright.runtime.vm.bytecode_module import BytecodeModule
+from tilewright.runtime.vm.context import Context
+from tilewright.runtime.vm.ref import Instance
+
+
+def source_of(definition: ModuleDef, function: int = 0) -> str:
+    module = BytecodeModule(definition, Instance(), engine="translate")
+    return module.translated(function, frozenset()).source
+
+
+def branching() -> ModuleDef:
+    return assemble_module(
+        """
+        vm.module @m version 0
+        vm.export @f
+        vm.func @f(%i0: i32) -> (i32) {
+        ^bb0:
+          %i1 = vm.const.i32 2
+          vm.cond_br %i0, ^bb1(), ^bb2()
+        ^bb1:
+          %i1 = vm.mul.i32 %i1, %i0
+          vm.return %i1
+        ^bb2:
+          vm.return %i1
+        }
+        """
+    )
+
+
+def looping() -> ModuleDef:
+    return assemble_module(
+        """
+        vm.module @m version 0
+        vm.export @f
+        vm.func @f(%i0: i32) -> (i32) {
+        ^bb0:
+          %i1 = vm.const.i32 1
+          %i2 = vm.const.i32.zero
+          vm.br ^bb1()
+        ^bb1:
+          %i2 = vm.add.i32 %i2, %i0
+          %i0 = vm.sub.i32 %i0, %i1
+          vm.cond_br %i0, ^bb1(), ^bb2()
+        ^bb2:
+          vm.return %i2
+        }
+        """
+    )
+
+
+def test_code_without_loops_has_none() -> None:
+    source = source_of(branching())
+    assert "while" not in source
+    assert source.count("return w1") == 2
+
+
+def test_loops_stay_in_one_function() -> None:
+    source = source_of(looping())
+    assert source.count("while True:") == 1
+    for engine in ("translate", "interpret"):
+        f = Context([BytecodeModule(looping(), Instance(), engine=engine)]).lookup("m.f")
+        assert f(100) == 5050
+
+
+def test_tracebacks_show_the_line_and_the_instruction() -> None:
+    module = ModuleBuilder("m")
+    build = module.function("0II_I", export="f")
+    build.return_(build.emit("div.i64.s", *build.arguments))
+    loaded = BytecodeModule(module.finish(), Instance(), engine="translate")
+    with pytest.raises(DeviceError, match="division by zero") as caught:
+        Context([loaded]).lookup("m.f")(1, 0)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert 'File "<vm m.f #' in shown
+    assert "# %i0:1 = vm.div.i64.s %i0:1, %i2:3" in shown
+
+
+def test_sources_are_forgotten_with_their_modules() -> None:
+    module = BytecodeModule(branching(), Instance(), engine="translate")
+    filename = module.translated(0, frozenset()).filename
+    assert linecache.getline(filename, 2).startswith("    def translated(w0, *")
+    del module
+    gc.collect()
+    assert filename not in linecache.cache
+
+
+def test_names_of_functions_cannot_reach_into_the_source() -> None:
+    module = ModuleBuilder("m")
+    name = 'f"\n\0 + import os'
+    module.import_("host.x\ny", "0v_v", optional=True)
+    build = module.function("0v_v", export=name)
+    build.call(module.import_("host.it's", "0v_v", optional=True), [])
+    build.return_()
+    definition = module.finish()
+    f = Context([BytecodeModule(definition, Instance(), engine="translate")])
+    with pytest.raises(DeviceError, match=r"host.it's"):
+        f.lookup(f"m.{name}")()
+
+
+def test_breaks_call_the_debugger() -> None:
+    text = """
+        vm.module @m version 0
+        vm.export @f
+        vm.func @f(%i0: i32) -> (i32) {
+        ^bb0:
+          vm.break ^bb1()
+        ^bb1:
+          vm.cond_break %i0, ^bb2()
+        ^bb2:
+          vm.return %i0
+        }
+        """
+    stops: list[int] = []
+    module = BytecodeModule(
+        assemble_module(text), Instance(), debugger=lambda: stops.append(1)
+    )
+    f = Context([module]).lookup("m.f")
+    assert (f(0), len(stops)) == (0, 1)
+    assert (f(1), len(stops)) == (1, 3)
