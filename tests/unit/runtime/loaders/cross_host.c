@@ -61,6 +61,9 @@ int main(void) {
     if (++ordinal == *(const uint32_t*)&library[3]) fail("no such kernel");
   }
   const tw_kernel_t kernel = ((const tw_kernel_t*)library[4])[ordinal];
+  const uint8_t* attributes = (const uint8_t*)library[5] + 64 * ordinal;
+  const uint32_t local_bytes = 4096u * *(const uint16_t*)(attributes + 8);
+  void* local_memory = aligned_alloc(64, local_bytes + 64);
   tw_dispatch_state_t dispatch = {.workgroup_size_x = 1, .workgroup_size_y = 1, .workgroup_size_z = 1,
                                   .workgroup_count_x = (uint32_t)number(), .workgroup_count_y = 1,
                                   .workgroup_count_z = 1, .max_concurrency = 1};
@@ -76,7 +79,8 @@ int main(void) {
   dispatch.binding_pointers = pointers;
   dispatch.binding_lengths = lengths;
   for (uint32_t x = 0; x < dispatch.workgroup_count_x; ++x) {
-    const tw_workgroup_state_t group = {.workgroup_id_x = x};
+    const tw_workgroup_state_t group = {
+        .workgroup_id_x = x, .local_memory = local_memory, .local_memory_size = local_bytes};
     if (kernel(&environment, &dispatch, &group) != 0) fail("the kernel failed");
   }
   for (int i = 0; i < dispatch.binding_count; ++i) fwrite(pointers[i], lengths[i], 1, stdout);
