@@ -32,7 +32,7 @@ test: $(STAMPS)/test ## Run the fast tests (2-3 minutes on two cores)
 
 test-all: test test-slow ## Every test: the fast ones, then whole models against torch, IREE beside
 
-test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/interop models ## Only what make test leaves out
+test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/interop $(STAMPS)/cross models ## Only what make test leaves out
 	$(PYTEST) -m "slow or needs_torch" $(addprefix --deselect ,$(NIGHTLY))
 
 test-nightly: $(STAMPS)/test $(STAMPS)/interop ## What takes too long for every change: every op at symbolic sizes, every x86-64 level; hundreds of IREE's modules
@@ -99,6 +99,10 @@ $(STAMPS)/peers: $(STAMPS)/base
 
 $(STAMPS)/interop: $(STAMPS)/base
 	$(PIP) install -e '.[interop]'
+	@touch $@
+
+$(STAMPS)/cross: $(STAMPS)/base
+	$(PIP) install -e '.[cross]'
 	@touch $@
 
 $(STAMPS)/torch: $(STAMPS)/base
