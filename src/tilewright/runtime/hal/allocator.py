@@ -29,13 +29,19 @@ class MemoryHeap:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatorStatistics:
-    """What was allocated so far, in bytes; `live` is what is in use now."""
+    """What was allocated so far; `live` is what is in use now, `pooled` what is kept for reuse.
+
+    Units: bytes, and numbers of blocks.
+    """
 
     allocated_bytes: int = 0
     freed_bytes: int = 0
     peak_bytes: int = 0
     live_bytes: int = 0
     pooled_bytes: int = 0
+    allocation_count: int = 0
+    live_count: int = 0
+    reuse_count: int = 0
 
 
 class Allocator(ABC):

@@ -9,6 +9,7 @@ Source: IREE `hal/device.h`.
 
 from __future__ import annotations
 
+import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,14 +37,27 @@ from tilewright.runtime.hal.semaphore import Semaphore
 ANY_QUEUE: Final = -1
 
 
+class ProfilingFamily(enum.IntFlag):
+    """What profiling looks at."""
+
+    DISPATCHES = 1
+    QUEUE_OPERATIONS = 2
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchTime:
-    """How long a command took, as profiling saw it.  Units: nanoseconds."""
+    """How long a command or a queue operation took, as profiling saw it.
+
+    Units: nanoseconds; `begin_ns` on the clock of `time.perf_counter_ns`, 0 where nobody looked.
+    """
 
     name: str
     workgroup_count: tuple[int, int, int]
     duration_ns: int
+    family: ProfilingFamily = ProfilingFamily.DISPATCHES
+    queue: int = 0
+    begin_ns: int = 0
 
 
 class Device(ABC):
@@ -290,8 +304,14 @@ class Device(ABC):
 
     # --- profiling ------------------------------------------------------------------------------
 
-    def profiling_begin(self) -> None:
-        """Time every command from now on.  Raises: DeviceError where the device cannot."""
+    def profiling_begin(
+        self, families: ProfilingFamily = ProfilingFamily.DISPATCHES
+    ) -> None:
+        """Time every command, or queue operation, from now on.
+
+        Raises: DeviceError where the device cannot.
+        """
+        del families
         raise failure(StatusCode.UNIMPLEMENTED, "profiling on this device")
 
     def profiling_flush(self) -> tuple[DispatchTime, ...]:

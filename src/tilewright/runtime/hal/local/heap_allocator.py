@@ -6,6 +6,7 @@ Called by local devices; replaceable through `Device.replace_allocator`.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from typing import Final, final
 
 from tilewright.base.fork_locks import Rank, reentrant_fork_lock
@@ -24,6 +25,7 @@ from tilewright.runtime.hal.local.heap_storage import ALIGNMENT_BYTES, HeapStora
 
 _ACCESS: Final = int(MemoryAccess.ALL)
 POOL_LIMIT_BYTES: Final = 256 << 20
+_LISTED: Final = 4  # sizes that an error names
 _HEAP_TYPE: Final = int(
     MemoryType.HOST_LOCAL
     | MemoryType.HOST_COHERENT
@@ -44,20 +46,35 @@ _USAGE: Final = int(
 
 @final
 class HeapAllocator(Allocator):
-    """One heap: memory of the host, visible to host and device alike."""
+    """One heap: memory of the host, visible to host and device alike.
+
+    Args:
+        limit_bytes: how much freed memory is kept for reuse at most.
+        capacity_bytes: how much may be in use and kept together; None = what the system has.
+    """
 
     __slots__ = (
         "_allocated",
+        "_count",
         "_freed",
+        "_live",
         "_lock",
         "_peak",
         "_pool",
         "_pooled",
+        "_reused",
+        "capacity_bytes",
         "limit_bytes",
     )
 
-    def __init__(self, limit_bytes: int = POOL_LIMIT_BYTES) -> None:
+    def __init__(
+        self, limit_bytes: int = POOL_LIMIT_BYTES, capacity_bytes: int | None = None
+    ) -> None:
         self.limit_bytes: int = limit_bytes
+        self.capacity_bytes: int | None = capacity_bytes
+        self._live: Counter[int] = Counter()  # blocks in use, by size
+        self._count: int = 0
+        self._reused: int = 0
         self._pool: dict[int, list[native.Memory]] = {}
         self._pooled: int = 0
         self._allocated: int = 0
@@ -69,7 +86,12 @@ class HeapAllocator(Allocator):
     def query_memory_heaps(self) -> tuple[MemoryHeap, ...]:
         return (
             MemoryHeap(
-                memory_type=_HEAP_TYPE, allowed_usage=_USAGE, min_alignment=ALIGNMENT_BYTES
+                memory_type=_HEAP_TYPE,
+                allowed_usage=_USAGE,
+                max_allocation_size_bytes=(
+                    -1 if self.capacity_bytes is None else self.capacity_bytes
+                ),
+                min_alignment=ALIGNMENT_BYTES,
             ),
         )
 
@@ -81,6 +103,9 @@ class HeapAllocator(Allocator):
                 peak_bytes=self._peak,
                 live_bytes=self._allocated - self._freed,
                 pooled_bytes=self._pooled,
+                allocation_count=self._count,
+                live_count=self._live.total(),
+                reuse_count=self._reused,
             )
 
     def allocate(self, memory_type: int, allowed_usage: int, size_bytes: int) -> Buffer:
@@ -118,25 +143,61 @@ class HeapAllocator(Allocator):
 
     def _take(self, size: int) -> native.Memory:
         with self._lock:
-            self._allocated += size
-            self._peak = max(self._peak, self._allocated - self._freed)
             blocks = self._pool.get(size)
-            if blocks:
+            reused = blocks.pop() if blocks else None
+            if reused is not None:
                 self._pooled -= size
-                return blocks.pop()
+                self._reused += 1
+            else:
+                self._make_room(size)
+            self._allocated += size
+            self._count += 1
+            self._live[size] += 1
+            self._peak = max(self._peak, self._allocated - self._freed)
+        if reused is not None:
+            return reused
         try:
             return native.Memory(size)
         except (MemoryError, OverflowError, ValueError) as error:
             with self._lock:
                 self._allocated -= size
+                self._count -= 1
+                self._live[size] -= 1
             raise failure(
                 StatusCode.RESOURCE_EXHAUSTED, f"no memory for {size} bytes"
             ) from error
+
+    def _make_room(self, size: int) -> None:
+        """Within the capacity, if need be by letting go of what is kept for reuse."""
+        live = self._allocated - self._freed
+        if self.capacity_bytes is None or live + self._pooled + size <= self.capacity_bytes:
+            return
+        if live + size > self.capacity_bytes:
+            raise failure(
+                StatusCode.RESOURCE_EXHAUSTED,
+                f"no room for {size} bytes: {live} of {self.capacity_bytes} are in use, "
+                f"{self._describe_live()}",
+                hint="give the device more with ?memory=, or hold fewer buffers at a time",
+            )
+        self._pool.clear()
+        self._pooled = 0
+
+    def _describe_live(self) -> str:
+        """`3 blocks of 4096 bytes, 1 of 64`, what holds most first."""
+        held = sorted(
+            ((size, n) for size, n in self._live.items() if n), key=lambda r: -r[0] * r[1]
+        )
+        rows = [f"{n} x {size} bytes" for size, n in held[:_LISTED]]
+        rest = sum(n for _, n in held[_LISTED:])
+        return ", ".join([*rows, f"{rest} smaller"] if rest else rows) or "nothing held"
 
     def _release(self, memory: native.Memory) -> None:
         size = memory.size_bytes
         with self._lock:
             self._freed += size
+            self._live[size] -= 1
+            if not self._live[size]:
+                del self._live[size]
             if self._pooled + size <= self.limit_bytes:
                 self._pool.setdefault(size, []).append(memory)
                 self._pooled += size

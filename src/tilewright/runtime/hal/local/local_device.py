@@ -6,6 +6,7 @@ them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -23,7 +24,12 @@ from tilewright.runtime.hal.command_buffer import (
     CommandBufferMode,
     CommandCategory,
 )
-from tilewright.runtime.hal.device import ANY_QUEUE, Device, DispatchTime
+from tilewright.runtime.hal.device import (
+    ANY_QUEUE,
+    Device,
+    DispatchTime,
+    ProfilingFamily,
+)
 from tilewright.runtime.hal.executable_cache import ExecutableCache, ExecutableLoader
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.file import File, HostFile
@@ -40,7 +46,9 @@ class LocalDevice(Device):
         name: the driver's, for messages.
         pool: the workers, or None to run on the submitting thread alone.
         loaders: what executables it takes.
-        has_thread: whether work that must wait runs on a thread of the device.
+        has_thread: whether work that must wait runs on a thread of its queue.
+        queue_count: how many queues there are; their threads run deferred work beside each other.
+        allocator: where buffers come from; None = the heap without bounds.
     """
 
     def __init__(
@@ -50,14 +58,20 @@ class LocalDevice(Device):
         loaders: Sequence[ExecutableLoader],
         *,
         has_thread: bool,
+        queue_count: int = 1,
+        allocator: Allocator | None = None,
     ) -> None:
         self.name: str = name
         self.pool: native.Pool | None = pool
         self.loaders: tuple[ExecutableLoader, ...] = tuple(loaders)
-        self._allocator: Allocator = HeapAllocator()
-        self._queue: SubmissionQueue = SubmissionQueue(has_thread=has_thread)
+        self._allocator: Allocator = allocator or HeapAllocator()
+        self._queues: tuple[SubmissionQueue, ...] = tuple(
+            SubmissionQueue(has_thread=has_thread, name=f"tilewright-queue-{i}")
+            for i in range(queue_count)
+        )
         self._formats: ExecutableCache = ExecutableCache("query", loaders)
         self._times: list[DispatchTime] | None = None
+        self._families: ProfilingFamily = ProfilingFamily.DISPATCHES
 
     def __repr__(self) -> str:
         return f"<device {self.name} with {self.thread_count} threads>"
@@ -87,7 +101,7 @@ class LocalDevice(Device):
 
     def query_capabilities(self) -> Mapping[str, int]:
         return {
-            "hal.device::concurrency": 1,
+            "hal.device::concurrency": len(self._queues),
             "hal.dispatch::concurrency": self.thread_count,
         }
 
@@ -125,9 +139,9 @@ class LocalDevice(Device):
         pool: int = 0,
         affinity: int = ANY_QUEUE,
     ) -> Buffer:
-        del pool, affinity
+        del pool
         buffer = self._allocator.allocate(memory_type, allowed_usage, size_bytes)
-        self._queue.submit(wait, signal, _nothing)
+        self._submit(affinity, "alloca", wait, signal, _nothing)
         return buffer
 
     def queue_dealloca(
@@ -139,8 +153,7 @@ class LocalDevice(Device):
         affinity: int = ANY_QUEUE,
     ) -> None:
         # The memory goes back when nobody refers to it any more, which may be later, never sooner.
-        del affinity
-        self._queue.submit(wait, signal, buffer.discard)
+        self._submit(affinity, "dealloca", wait, signal, buffer.discard)
 
     def queue_read(
         self,
@@ -154,10 +167,11 @@ class LocalDevice(Device):
         *,
         affinity: int = ANY_QUEUE,
     ) -> None:
-        del affinity
         source.check(READ, source_offset, length)
         view = target.map_range(WRITE, target_offset, length)
-        self._queue.submit(wait, signal, lambda: source.read_into(source_offset, view))
+        self._submit(
+            affinity, "read", wait, signal, lambda: source.read_into(source_offset, view)
+        )
 
     def queue_write(
         self,
@@ -171,10 +185,11 @@ class LocalDevice(Device):
         *,
         affinity: int = ANY_QUEUE,
     ) -> None:
-        del affinity
         target.check(WRITE, target_offset, length)
         view = source.map_range(READ, source_offset, length)
-        self._queue.submit(wait, signal, lambda: target.write_from(target_offset, view))
+        self._submit(
+            affinity, "write", wait, signal, lambda: target.write_from(target_offset, view)
+        )
 
     def queue_host_call(
         self,
@@ -184,8 +199,7 @@ class LocalDevice(Device):
         *,
         affinity: int = ANY_QUEUE,
     ) -> None:
-        del affinity
-        self._queue.submit(wait, signal, function)
+        self._submit(affinity, "host_call", wait, signal, function)
 
     def queue_execute(
         self,
@@ -196,22 +210,52 @@ class LocalDevice(Device):
         *,
         affinity: int = ANY_QUEUE,
     ) -> None:
-        del affinity
         if commands is None:
-            self._queue.submit(wait, signal, _nothing)
+            self._submit(affinity, "barrier", wait, signal, _nothing)
             return
         if not isinstance(commands, PlanCommandBuffer):
             raise failure(StatusCode.INVALID_ARGUMENT, "a command buffer of another device")
         if commands.has_collectives and wait is not None:
             recorded = commands
             wait.notify(lambda error: None if error is None else recorded.abandon(error))
-        profile = None if self._times is None else self._times.append
+        profile = None
+        if self._times is not None and self._families & ProfilingFamily.DISPATCHES:
+            profile = self._times.append
         work: Work = partial(commands.execute, self.pool, bindings, profile)
-        self._queue.submit(wait, signal, work)
+        self._submit(affinity, "execute", wait, signal, work)
+
+    def _submit(
+        self, affinity: int, name: str, wait: Fence | None, signal: Fence | None, work: Work
+    ) -> None:
+        """Submit to the queue that an affinity names."""
+        index = 0
+        if len(self._queues) > 1 or affinity != ANY_QUEUE:
+            index = self._select(affinity)
+        times = self._times
+        if times is not None and self._families & ProfilingFamily.QUEUE_OPERATIONS:
+            work = _timed(name, index, work, times.append)
+        self._queues[index].submit(wait, signal, work)
+
+    def _select(self, affinity: int) -> int:
+        """The least busy of the queues whose bits are set.
+
+        Raises: DeviceError (INVALID_ARGUMENT) when there is none of them.
+        """
+        allowed = [i for i in range(len(self._queues)) if affinity >> i & 1]
+        if not allowed:
+            raise failure(
+                StatusCode.INVALID_ARGUMENT,
+                f"queue affinity 0x{affinity:X}, expected a bit of the {len(self._queues)} "
+                "queues there are",
+            )
+        return min(allowed, key=lambda i: self._queues[i].pending_count)
 
     # --- profiling ------------------------------------------------------------------------------
 
-    def profiling_begin(self) -> None:
+    def profiling_begin(
+        self, families: ProfilingFamily = ProfilingFamily.DISPATCHES
+    ) -> None:
+        self._families = families
         self._times = []
 
     def profiling_flush(self) -> tuple[DispatchTime, ...]:
@@ -224,6 +268,30 @@ class LocalDevice(Device):
         times = self.profiling_flush()
         self._times = None
         return times
+
+
+def _timed(
+    name: str, queue: int, work: Work, report: Callable[[DispatchTime], None]
+) -> Work:
+    """The work, telling how long it took."""
+
+    def run() -> object:
+        begin = time.perf_counter_ns()
+        try:
+            return work()
+        finally:
+            report(
+                DispatchTime(
+                    name=name,
+                    workgroup_count=(1, 1, 1),
+                    duration_ns=time.perf_counter_ns() - begin,
+                    family=ProfilingFamily.QUEUE_OPERATIONS,
+                    queue=queue,
+                    begin_ns=begin,
+                )
+            )
+
+    return run
 
 
 def _nothing() -> None:
