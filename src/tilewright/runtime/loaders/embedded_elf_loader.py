@@ -16,8 +16,8 @@ from tilewright.formats.elf import is_fat, machines_of
 from tilewright.formats.elf.dynamic import DYNAMIC
 from tilewright.runtime.hal.executable import Executable, ExecutableParams
 from tilewright.runtime.hal.executable_cache import ExecutableLoader
+from tilewright.runtime.loaders.device_executable import local_executable
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
-from tilewright.runtime.loaders.executable_library import local_executable
 
 _PREFIX: Final = "embedded-elf-"
 _NAMES: Final = {row.number: row.name for row in DYNAMIC.values()}

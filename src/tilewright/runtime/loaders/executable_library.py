@@ -14,8 +14,6 @@ from typing import Final, final
 from tilewright.base.errors import ArchiveError
 from tilewright.formats import executable as abi
 from tilewright.runtime import native
-from tilewright.runtime.hal.executable import ExecutableParams
-from tilewright.runtime.hal.local.executable import LocalExecutable
 from tilewright.runtime.loaders.imports import resolve_imports
 from tilewright.runtime.native.library import ImageMemory, Reader
 from tilewright.runtime.native.shared_library import process_has_symbol
@@ -83,25 +81,6 @@ def open_library(
         environment = native.create_environment(constants, imports)
     exports = {export.name: export for export in library.exports}
     return LoadedExecutable(owner, environment, library, exports)
-
-
-def local_executable(loaded: LoadedExecutable, params: ExecutableParams) -> LocalExecutable:
-    """The executable of a device.
-
-    Raises: ArchiveError when the number of specialisation constants is another one.
-    """
-    wanted = loaded.library.constant_count
-    if wanted != len(params.constants):
-        raise ArchiveError(
-            f"got {len(params.constants)} specialisation constants, expected {wanted}",
-            location="executable",
-        )
-    return LocalExecutable(
-        loaded.library.exports,
-        loaded.environment,
-        loaded,
-        has_counts=loaded.library.has_attributes,
-    )
 
 
 def _check_sanitizer(kind: int, location: str) -> None:

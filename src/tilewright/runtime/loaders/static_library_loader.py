@@ -18,9 +18,9 @@ from tilewright.formats.byte_view import view_bytes
 from tilewright.runtime import native
 from tilewright.runtime.hal.executable import Executable, ExecutableParams
 from tilewright.runtime.hal.executable_cache import ExecutableLoader
+from tilewright.runtime.loaders.device_executable import local_executable
 from tilewright.runtime.loaders.executable_library import (
     LoadedExecutable,
-    local_executable,
     open_library,
 )
 from tilewright.runtime.native.shared_library import address_of, call_query
