@@ -23,6 +23,7 @@ def load(
     device: str | Device = "local-task",
     engine: Engine | None = None,
     function: str | None = None,
+    parameters: Sequence[str] = (),
 ) -> Session:
     """Load a `.vmfb` that `Model.save`, `tilewright compile` or a compiler of IREE wrote.
 
@@ -33,6 +34,8 @@ def load(
         engine: `plan` replays the artifact's plan natively, `vm` interprets its bytecode;
             default: the plan where there is one.
         function: which function of the module; default: the only one.
+        parameters: files of weights that a module keeps outside: `path` or `scope=path` of .irpa,
+            .safetensors or .gguf.
 
     Raises: ArchiveError for a file that is corrupt or no artifact; TargetError if it has no code
     for this CPU.
@@ -44,6 +47,7 @@ def load(
         device=device,
         engine=engine,
         function=function,
+        parameters=parameters,
     )
 
 

@@ -154,6 +154,7 @@ def open_session(
     device: str = "local-task",
     engine: Engine | None = None,
     function: str | None = None,
+    parameters: Sequence[str] = (),
 ) -> Session:
     """Load an artifact, or compile a model and load that.
 
@@ -164,7 +165,18 @@ def open_session(
     if Path(path).suffix == ARTIFACT_SUFFIX:
         from tilewright.api.load import load
 
-        return load(path, threads=threads, device=device, engine=engine, function=function)
+        return load(
+            path,
+            threads=threads,
+            device=device,
+            engine=engine,
+            function=function,
+            parameters=parameters,
+        )
+    if parameters:
+        raise InputError(
+            "parameters belong to a .vmfb that was made without them", location=path
+        )
     from tilewright.api import model
     from tilewright.api.load import run_reference
     from tilewright.cli.display import phase_bar

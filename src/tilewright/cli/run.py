@@ -80,6 +80,12 @@ def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
     help="Print what is known about all devices.",
 )
 @click.option(
+    "--parameters",
+    multiple=True,
+    metavar="[SCOPE=]FILE",
+    help="Weights outside of the module: .irpa, .safetensors or .gguf.",
+)
+@click.option(
     "--input", "inputs", multiple=True, metavar="VALUE", help="One per input, in order."
 )
 @click.option(
@@ -121,6 +127,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     function: str | None,
     device: str,
     engine: Literal["plan", "vm"] | None,
+    parameters: tuple[str, ...],
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
     expected: tuple[str, ...],
@@ -139,7 +146,14 @@ def command(  # noqa: PLR0913 - one parameter per option
     path = model or module
     if path is None:
         raise UserError("no model given", hint="tilewright run model.vmfb --input=@x.npy")
-    session = open_session(path, threads, device=device, engine=engine, function=function)
+    session = open_session(
+        path,
+        threads,
+        device=device,
+        engine=engine,
+        function=function,
+        parameters=parameters,
+    )
     arrays = (
         random_inputs(session.inputs, parse_dims(dims))
         if use_random

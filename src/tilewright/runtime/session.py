@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.hal.host_threads import HostThreads
     from tilewright.runtime.hal.pending_call import PendingCall
     from tilewright.runtime.virtual_machine import VmExecutor
+    from tilewright.runtime.vm.module import Module
 
 TensorSpec = tuple[str, DType, tuple[Dim, ...]]
 Engine = Literal["plan", "vm"]
@@ -74,6 +75,8 @@ class Session:
             takes the plan where there is one.
         module: the module around the artifact; the virtual machine needs it.
         function: which of the module's functions, for the virtual machine.
+        parameters: files of weights that a module keeps outside (`path` or `scope=path`; .irpa,
+            .safetensors, .gguf).
 
     Raises:
         TargetError: no variant of the artifact runs on this CPU.
@@ -92,6 +95,7 @@ class Session:
         engine: Engine | None = None,
         module: ModuleDef | None = None,
         function: str | None = None,
+        parameters: Sequence[str] = (),
     ) -> None:
         self.artifact: Artifact | None = artifact
         self.engine: Engine = engine or ("vm" if artifact is None else "plan")
@@ -111,8 +115,15 @@ class Session:
             self.variant = choose_variant(offered, host, location)
         self.executor: Executor
         if self.engine == "vm":
-            self.executor = self._open_module(module, host_function, location, function)
+            self.executor = self._open_module(
+                module, host_function, location, function, parameters
+            )
         else:
+            if parameters:
+                raise UserError(
+                    "the weights are in the artifact, parameters would not be read",
+                    location=location,
+                )
             self.executor = self._open_plan(host_function, location)
 
     @property
@@ -183,6 +194,7 @@ class Session:
         host_function: HostFunction | None,
         location: str,
         function: str | None,
+        parameters: Sequence[str],
     ) -> Executor:
         if module is None:
             raise UserError(
@@ -191,12 +203,24 @@ class Session:
                 hint="save the model and load the file with engine='vm'",
             )
         # Imported here: most sessions replay a plan, and start in half the time without it.
+        from tilewright.runtime.modules.check import (  # noqa: PLC0415
+            create_check_module,
+        )
+        from tilewright.runtime.modules.io_parameters import (  # noqa: PLC0415
+            create_parameters_module,
+            open_parameters,
+        )
         from tilewright.runtime.virtual_machine import (  # noqa: PLC0415
             VirtualMachine,
             VmExecutor,
         )
 
-        virtual = VirtualMachine(self.device, host_function=host_function)
+        modules: list[Module] = []
+        if parameters:
+            modules.append(create_parameters_module(open_parameters(parameters)))
+        if any(wanted.name.startswith("check.") for wanted in module.imports):
+            modules.append(create_check_module())
+        virtual = VirtualMachine(self.device, host_function=host_function, modules=modules)
         virtual.load_module(module, location)
         plan = None if self.variant is None else self.variant.plan
         return VmExecutor(
@@ -215,6 +239,7 @@ class Session:
         device: str | Device = DEFAULT_DEVICE,
         engine: Engine | None = None,
         function: str | None = None,
+        parameters: Sequence[str] = (),
     ) -> Session:
         """Load an archive; weights stay in the file, mapped read-only.
 
@@ -234,6 +259,7 @@ class Session:
             device=device,
             engine=engine,
             function=function,
+            parameters=parameters,
         )
 
     @staticmethod
@@ -246,6 +272,7 @@ class Session:
         device: str | Device = DEFAULT_DEVICE,
         engine: Engine | None = None,
         function: str | None = None,
+        parameters: Sequence[str] = (),
     ) -> Session:
         """Load an archive from memory, which must stay unchanged."""
         module = read_archive(data, location)
@@ -259,6 +286,7 @@ class Session:
             engine=engine,
             module=module,
             function=function,
+            parameters=parameters,
         )
 
     @property

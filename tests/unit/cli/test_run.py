@@ -10,6 +10,7 @@ import onnx
 import pytest
 from click.testing import CliRunner, Result
 
+from fakes import parameter_files
 from tilewright.base.errors import TilewrightError
 from tilewright.base.host import describe
 from tilewright.cli.devices import command as devices
@@ -90,3 +91,30 @@ def test_drivers_and_devices_are_listed() -> None:
 
 def test_a_model_must_be_named() -> None:
     assert "no model given" in str(invoke().exception)
+
+
+@needs_x86
+def test_weights_outside_of_the_module(tmp_path: Path) -> None:
+    weights = {"w0": np.ones((7, 5), np.float32), "w1": np.full(5, 2, np.float32)}
+    numbers = np.arange(21, dtype=np.int16)
+    path = tmp_path / "weights.irpa"
+    path.write_bytes(parameter_files.irpa({**weights, "w2": numbers}))
+    module = ARCHIVES / "iree-3.13.0-parameters_cpu.vmfb"
+    flags = (
+        "--input=3x7xf32=1",
+        "--expected_output=3x5xf32=9",
+        "--expected_output=(ignored)",
+    )
+    result = invoke(f"--module={module}", f"--parameters=model={path}", *flags)
+    assert result.exit_code == 0, result.output
+    missing = invoke(f"--module={module}", *flags)
+    assert isinstance(missing.exception, TilewrightError)
+    assert "io_parameters" in str(missing.exception)
+
+
+@needs_x86
+def test_modules_that_test_themselves(tmp_path: Path) -> None:
+    module = ARCHIVES / "iree-3.13.0-check_cpu.vmfb"
+    assert invoke(f"--module={module}", "--function=ok").exit_code == 0
+    failed = invoke(f"--module={module}", "--function=bad")
+    assert "1 of 3 elements differ" in str(failed.exception)
