@@ -1,5 +1,7 @@
 """What a model takes for granted about its dynamic dimensions is checked on every call."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -48,3 +50,35 @@ def test_sizes_that_must_agree_are_compared() -> None:
     model(np.zeros((6, 2), np.float32), np.zeros((3, 2), np.float32))
     with pytest.raises(tw.InputError, match="sizes do not agree: L is 6, "):
         model(np.zeros((6, 2), np.float32), np.zeros((4, 2), np.float32))
+
+
+def window_over_an_image() -> Graph:
+    """A convolution with 3 × 3 filters of an image [1, 2, H, W] without borders."""
+    height, width = symbol("H", 1), symbol("W", 1)
+    graph = Graph("window")
+    x = Value(TensorType(f32, (1, 2, height, width)), "x")
+    graph.inputs.append(x)
+    b = GraphBuilder(graph)
+    graph.outputs.append(b.op("conv", [x, b.constant(np.ones((3, 2, 3, 3), np.float32))]))
+    graph.output_names.append("y")
+    return graph
+
+
+@pytest.mark.parametrize("engine", ["plan", "vm"])
+@pytest.mark.parametrize("size", [(1, 5), (5, 1), (1, 1)])
+def test_an_image_smaller_than_the_window_over_it_is_refused(
+    engine: str, size: tuple[int, int], tmp_path: Path
+) -> None:
+    """Also where two negative sizes have a positive product."""
+    tw.compile(window_over_an_image(), threads=1, jobs=1).save(tmp_path / "m.vmfb")
+    session = tw.load(tmp_path / "m.vmfb", engine=engine, threads=1)
+    with pytest.raises(tw.TilewrightError, match="too small for this model"):
+        session(np.zeros((1, 2, *size), np.float32))
+    assert session(np.zeros((1, 2, 2, 7), np.float32)).shape == (1, 3, 0, 5)
+
+
+def test_a_filter_larger_than_the_image_is_refused_by_the_compiler() -> None:
+    b = GraphBuilder()
+    x = b.input("x", TensorType(f32, (1, 2, 4, 4)))
+    with pytest.raises(tw.ModelError, match=r"f32\[1, 3, -1, -1\], with a negative size"):
+        b.op("conv", [x, b.constant(np.ones((3, 2, 6, 6), np.float32))])

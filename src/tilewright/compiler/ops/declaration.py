@@ -144,7 +144,7 @@ def declare(  # noqa: PLR0913 - a row has that many columns
 
     def checked_infer(types: Types, given: Attributes) -> tuple[TensorType, ...]:
         full = complete_attributes(name, attributes, given)
-        return infer(check_operands(name, specs, types), full)
+        return _not_negative(infer(check_operands(name, specs, types), full))
 
     def checked_evaluate(
         arrays: Sequence[Array | None], given: Attributes
@@ -168,6 +168,17 @@ def declare(  # noqa: PLR0913 - a row has that many columns
     return OpDecl(
         schema, body if body is None or isinstance(body, Body) else Body(body), cases
     )
+
+
+def _not_negative(results: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+    """The types as they are.  Raises: ModelError where an op has less than nothing to give."""
+    for found in results:
+        if any(isinstance(d, int) and d < 0 for d in found.shape):
+            raise ModelError(
+                f"the result would be {found}, with a negative size",
+                hint="a window, a filter or a crop is larger than what it is taken from",
+            )
+    return results
 
 
 def type_of(array: Array) -> TensorType:

@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.base.arena import Block, pack
 from tilewright.base.errors import ArchiveError, InputError, UserError
-from tilewright.base.symbolic import Dim, evaluate
+from tilewright.base.symbolic import Dim, bounds, evaluate
 from tilewright.formats.byte_view import Buffer
 from tilewright.formats.plan import Entry, Plan, Step
 from tilewright.runtime import native
@@ -92,6 +92,7 @@ class _Binder:
                     f"sizes do not agree: {left} is {self._number(left)}, "
                     f"{right} is {self._number(right)}"
                 )
+        self._check_sizes()
         input_types = tuple(self._type(plan.entries[e]) for _, e in plan.inputs)
         output_types = tuple(self._type(plan.entries[e]) for _, e in plan.outputs)
         arena_bytes = self._place_storages()
@@ -118,6 +119,18 @@ class _Binder:
             output_types,
             any(wire_type(dtype) != dtype.numpy for dtype, _ in output_types),
         )
+
+    def _check_sizes(self) -> None:
+        """Refuse images smaller than the windows that slide over them."""
+        sizes = {d for e in self.plan.entries for d in e.shape if not isinstance(d, int)}
+        for size in sizes:
+            lowest = bounds(size)[0]
+            if (lowest is None or lowest < 0) and self._number(size) < 0:
+                given = ", ".join(f"{name} = {value}" for name, value in self.env.items())
+                raise InputError(
+                    f"sizes are too small for this model: {size} is {self._number(size)} "
+                    f"for {given}"
+                )
 
     def _number(self, value: Dim) -> int:
         return value if isinstance(value, int) else evaluate(value, self.env)

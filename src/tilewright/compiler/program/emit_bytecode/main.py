@@ -9,7 +9,7 @@ from typing import final
 
 from tilewright.base.arena import ALIGNMENT_BYTES, align
 from tilewright.base.dtypes import DType
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, bounds
 from tilewright.base.symbolic import symbol as symbol_of
 from tilewright.compiler.program.emit_bytecode.function import (
     AFTER,
@@ -36,6 +36,7 @@ from tilewright.compiler.program.ir import (
     Step,
     Storage,
     operands_of,
+    results_of,
 )
 from tilewright.formats.bytecode.assembler import (
     Argument,
@@ -104,6 +105,9 @@ class _Main:
         for left, right in self.program.equalities:
             a, b = function.size(left), function.size(right)
             self._refuse(self.build.emit("cmp.ne.i64", a, b), f"{left} must be {right}")
+        for size in _perhaps_negative(self.program):
+            message = f"{size} must be at least 0: sizes are too small for this model"
+            self._refuse_less(function.size(size), function.i64(0), message)
 
     def _refuse_less(self, left: Register, right: Register, message: str) -> None:
         self._refuse(self.build.emit("cmp.lt.i64.s", left, right), message)
@@ -297,6 +301,15 @@ class _Main:
 def _signless(dtype: DType) -> int:
     """IREE's element type as its compilers write it: integers without a sign."""
     return 0x10000000 | dtype.bits if dtype.is_integer and dtype.is_signed else dtype.iree
+
+
+def _perhaps_negative(program: Program) -> list[Dim]:
+    """Sizes that an image smaller than the windows over it makes negative."""
+    entries = [e for _, e in (*program.inputs, *program.outputs)]
+    for step in program.steps:
+        entries += [*operands_of(step), *results_of(step)]
+    sizes = dict.fromkeys(d for e in entries for d in e.type.shape)
+    return [d for d in sizes if (lowest := bounds(d)[0]) is None or lowest < 0]
 
 
 def _arrange_transients(program: Program) -> tuple[dict[Storage, Dim], Dim]:
