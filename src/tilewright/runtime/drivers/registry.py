@@ -1,7 +1,7 @@
 """All drivers of this installation, by name.
 
-The process-wide registry and short forms of its functions.  Called by sessions, the virtual
-machine's front end and the command line.
+The process-wide registry and short forms of its functions.  The module of a driver is imported when
+the driver is asked for.  Called by sessions, the virtual machine's front end and the command line.
 """
 
 from __future__ import annotations
@@ -9,17 +9,22 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.runtime.drivers import DEFAULT_DEVICE
-from tilewright.runtime.drivers.local_sync.driver import LocalSyncDriver
-from tilewright.runtime.drivers.local_task.driver import LocalTaskDriver
-from tilewright.runtime.drivers.null.driver import NullDriver
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.driver import Driver
 from tilewright.runtime.hal.driver_registry import DriverRegistry
 
+# Name → (folder, class).
+_DRIVERS: Final = {
+    "local-sync": ("local_sync", "LocalSyncDriver"),
+    "local-task": ("local_task", "LocalTaskDriver"),
+    "null": ("null", "NullDriver"),
+}
+
 REGISTRY: Final = DriverRegistry()
-REGISTRY.register("local-sync", LocalSyncDriver, owner=__name__)
-REGISTRY.register("local-task", LocalTaskDriver, owner=__name__)
-REGISTRY.register("null", NullDriver, owner=__name__)
+for _name, (_folder, _class) in _DRIVERS.items():
+    REGISTRY.register_module(
+        _name, f"{__package__}.{_folder}.driver", _class, owner=__name__
+    )
 
 
 def drivers() -> tuple[Driver, ...]:

@@ -7,6 +7,7 @@ Source: IREE `hal/driver_registry.h`.
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Callable
 from typing import final
@@ -35,6 +36,14 @@ class DriverRegistry:
     def register(self, name: str, factory: DriverFactory, *, owner: str) -> None:
         """Enter a driver.  Raises: InternalError when the name is taken."""
         self._factories.register(name, factory, owner=owner)
+
+    def register_module(self, name: str, module: str, factory: str, *, owner: str) -> None:
+        """Enter a driver whose module is imported when the driver is first asked for."""
+
+        def create() -> Driver:
+            return getattr(importlib.import_module(module), factory)()
+
+        self.register(name, create, owner=owner)
 
     def names(self) -> tuple[str, ...]:
         """The names of all drivers, sorted."""

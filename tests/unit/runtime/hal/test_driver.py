@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
-from tilewright.base.errors import InternalError, UserError
+from tilewright.base.errors import DeviceError, InternalError, UserError
 from tilewright.runtime.drivers import registry
 from tilewright.runtime.drivers.null.driver import NullDriver
 from tilewright.runtime.hal.driver import parse_device_uri
@@ -79,3 +82,32 @@ def test_threads_come_from_the_uri_then_the_call() -> None:
 def test_options_that_are_no_numbers_are_refused(option: str) -> None:
     with pytest.raises(UserError, match="expected a number"):
         registry.create_device(f"local-task://?{option}")
+
+
+def test_a_drivers_module_is_imported_when_the_driver_is_asked_for() -> None:
+    script = (
+        "import sys\n"
+        "from tilewright.runtime.drivers import registry\n"
+        "folders = {n.split('.')[3] for n in sys.modules\n"
+        "           if n.startswith('tilewright.runtime.drivers.') and n.endswith('.driver')}\n"
+        "assert folders == set(), folders\n"
+        "registry.create_device('local-sync')\n"
+        "assert 'tilewright.runtime.drivers.local_task.driver' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_uris_bound_memory_and_make_queues() -> None:
+    device = registry.create_device("local-task://?threads=1&queues=3&memory=4K&pool=0")
+    assert device.query_capabilities()["hal.device::concurrency"] == 3
+    with pytest.raises(DeviceError, match="no room for 8192 bytes: 0 of 4096 are in use"):
+        device.allocator.allocate(0, 0, 8192)
+    assert (
+        registry.create_device("local-sync://?memory=1G").allocator is not device.allocator
+    )
+    for uri, message in (
+        ("local-task://?queues=0", "got 0, expected 1 to 64"),
+        ("local-sync://?memory=lots", "got 'lots', expected a size like 4096"),
+    ):
+        with pytest.raises(UserError, match=message):
+            registry.create_device(uri)

@@ -11,6 +11,7 @@ from typing import final
 from tilewright.base.host import describe
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.driver import DeviceInfo, Driver, check_options
+from tilewright.runtime.hal.local.heap_options import HEAP_OPTIONS, create_heap
 from tilewright.runtime.hal.local.local_device import LocalDevice
 from tilewright.runtime.loaders.local import create_local_loaders
 
@@ -40,8 +41,12 @@ class LocalSyncDriver(Driver):
         )
 
     def create_device_by_id(self, device_id: int, options: Mapping[str, str]) -> Device:
-        check_options(options, ("threads",), self.name)
+        check_options(options, ("threads", *HEAP_OPTIONS), self.name)
         self._info(device_id)
         return LocalDevice(
-            self.name, None, create_local_loaders(), has_thread=False
+            self.name,
+            None,
+            create_local_loaders(),
+            has_thread=False,
+            allocator=create_heap(options),
         )

@@ -1,22 +1,27 @@
 """Makes devices that spread workgroups over a pool of workers.
 
 Options of a device URI: `threads` (the caller included; 0 or none: the cores this process may
-use), `cpus` (processor ids to pin workers to, separated by commas).
+use), `cpus` (processor ids to pin workers to, separated by commas), `queues` (1 to 64), `memory` and
+`pool` (bounds in bytes: of all memory, and of what is kept for reuse).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import final
+from typing import Final, final
 
 from tilewright.base.errors import UserError
 from tilewright.base.host import describe, usable_cores
 from tilewright.runtime import native
 from tilewright.runtime.drivers.local_task.workers import create_pool
+from tilewright.runtime.hal.allocator import Allocator
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.driver import DeviceInfo, Driver, check_options
+from tilewright.runtime.hal.local.heap_options import HEAP_OPTIONS, create_heap
 from tilewright.runtime.hal.local.local_device import LocalDevice
 from tilewright.runtime.loaders.local import create_local_loaders
+
+_QUEUE_LIMIT: Final = 64  # affinities are masks of so many bits
 
 
 @final
@@ -44,17 +49,34 @@ class LocalTaskDriver(Driver):
         )
 
     def create_device_by_id(self, device_id: int, options: Mapping[str, str]) -> Device:
-        check_options(options, ("threads", "cpus"), self.name)
+        check_options(options, ("threads", "cpus", "queues", *HEAP_OPTIONS), self.name)
         self._info(device_id)
         threads = _number(options.get("threads", "0"), "threads")
         cpus = options.get("cpus", "")
         pinned = [_number(word, "cpus") for word in cpus.split(",")] if cpus else None
-        return create_device(create_pool(threads, pinned))
+        queues = _number(options.get("queues", "1"), "queues")
+        if not 1 <= queues <= _QUEUE_LIMIT:
+            raise UserError(
+                f"got {queues}, expected 1 to {_QUEUE_LIMIT}",
+                location="device option 'queues'",
+            )
+        return create_device(
+            create_pool(threads, pinned), queues=queues, allocator=create_heap(options)
+        )
 
 
-def create_device(pool: native.Pool | None) -> LocalDevice:
+def create_device(
+    pool: native.Pool | None, *, queues: int = 1, allocator: Allocator | None = None
+) -> LocalDevice:
     """The device around a pool; None is one thread."""
-    return LocalDevice("local-task", pool, create_local_loaders(), has_thread=True)
+    return LocalDevice(
+        "local-task",
+        pool,
+        create_local_loaders(),
+        has_thread=True,
+        queue_count=queues,
+        allocator=allocator,
+    )
 
 
 def _number(text: str, option: str) -> int:
