@@ -20,6 +20,9 @@ _LOADS_PER_CYCLE: Final = 2
 _TILE_OVERHEAD: Final = 40
 _LOAD_COST: Final = 0.03
 _ALIAS_PENALTY: Final = 1.3
+_LIKELY_COLUMNS: Final = 128
+"""Columns that are known only at run time: positions of a sequence, more often than not a
+multiple of a power of two; a panel should divide it, and be narrow where it does not."""
 
 
 @final
@@ -138,7 +141,7 @@ def contraction_panel(target: Target, m: Dim, n: Dim, k: Dim, dtype: DType) -> i
     """
     lanes = target.vector_lanes(dtype)
     rows = m if isinstance(m, int) else 1 << 10
-    columns = n if isinstance(n, int) else 1 << 10
+    columns = n if isinstance(n, int) else _LIKELY_COLUMNS
     depth = k if isinstance(k, int) else 1 << 10
     if rows <= 1:
         # One row: memory decides, wide panels keep several streams of loads in flight.

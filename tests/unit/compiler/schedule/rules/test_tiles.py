@@ -70,3 +70,9 @@ def test_panels_are_whole_vectors_for_any_size() -> None:
 def test_more_vectors_leave_fewer_rows() -> None:
     assert [most_rows(ZEN4, v) for v in (1, 2, 3, 4)] == [30, 14, 9, 6]
     assert [most_rows(V3, v) for v in (1, 2, 3)] == [14, 6, 4]
+
+
+@pytest.mark.parametrize("target", [ZEN4, V3])
+def test_panels_of_a_sequence_divide_usual_lengths(target: Target) -> None:
+    panel = contraction_panel(target, symbol("S", 1), symbol("T", 1), 64, f32)
+    assert 128 % panel == 0
