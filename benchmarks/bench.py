@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from figures.machine import describe_machine
+from figures.measure import ATTEMPTS
 from figures.rows import MODEL_ROWS, OURS, PEER, Figures, Outcome
 
 SUBSETS: Final = ("ops", "models", "decode", "threads", "processes")
@@ -41,6 +42,12 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--seconds", type=float, default=0.6, help="per contender and round"
+    )
+    parser.add_argument(
+        "--attempts",
+        type=int,
+        default=ATTEMPTS,
+        help="per measurement, with waiting for a quiet machine; 1 where it never is",
     )
     parser.add_argument(
         "--contenders", nargs="+", default=[OURS, PEER], choices=(OURS, PEER)
@@ -103,6 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
         rounds=options.rounds,
         seconds=options.seconds,
         contenders=tuple(options.contenders),
+        attempts=options.attempts,
     )
 
     def wanted(subset: str, name: str) -> bool:

@@ -140,14 +140,18 @@ class Arena:
         threads: Threads each contender may use; as many cores are taken.
         rounds: Rounds per model.
         seconds: Least time per contender and round.
+        attempts: How often a measurement that others disturb is taken; 1 never waits for them.
     """
 
-    def __init__(self, *, threads: int, rounds: int, seconds: float) -> None:
+    def __init__(
+        self, *, threads: int, rounds: int, seconds: float, attempts: int = ATTEMPTS
+    ) -> None:
         allowed = sorted(os.sched_getaffinity(0))
         if threads > len(allowed):
             raise SystemExit(f"{threads} threads asked for, {len(allowed)} cores allowed")
         self.threads = threads
         self.rounds = rounds
+        self.attempts = attempts
         self.seconds = seconds
         self.cores = tuple(allowed[:threads])
         self.limits = Worker("limits", Path("-"), threads, self.cores)
@@ -179,7 +183,7 @@ class Arena:
         """Ask, and ask again while others disturb; return the calmest answer and its share."""
         pids = (worker.process.pid, os.getpid())
         calmest: tuple[dict[str, Any], float] | None = None
-        for attempt in range(ATTEMPTS):
+        for attempt in range(self.attempts):
             if attempt:
                 self.wait_until_quiet()
             before = read_load(self.cores, pids)
