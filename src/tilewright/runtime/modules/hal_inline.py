@@ -62,7 +62,7 @@ def _allocate_initialized(
 ) -> tuple[Buffer, VmBuffer]:
     data = source.range(offset, length)
     buffer, storage = _allocate(state, minimum_alignment, length)
-    storage.writable(0, length)[:] = data
+    buffer.write(data)
     return buffer, storage
 
 
