@@ -13,6 +13,7 @@ import pytest
 
 import minilm
 import tilewright as tw
+from tilewright.base import symbolic
 from wordpiece import WordPiece
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,10 +55,27 @@ def torch_embeddings(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
 @pytest.mark.needs_torch
 @pytest.mark.filterwarnings("ignore")
 def test_similarities_equal_those_of_torch(model_path: Path) -> None:
-    ids, mask = WordPiece(minilm.model_folder() / "vocab.txt").encode_batch(SENTENCES)
-    embeddings = np.asarray(tw.compile(model_path)(ids, mask)[0])
-    expected = torch_embeddings(ids, mask)
-    np.testing.assert_allclose(embeddings @ embeddings.T, expected @ expected.T, atol=1e-4)
+    """One compilation, batches of several sizes and lengths, padded and not."""
+    tokenizer = WordPiece(minilm.model_folder() / "vocab.txt")
+    model = tw.compile(model_path)
+    assert all(symbolic.symbols(d) for d in model.inputs[0][2])
+    batches = (
+        SENTENCES,
+        SENTENCES[:2],
+        SENTENCES[3:],
+        [" ".join(SENTENCES * 4), "Hi", "Ho"],
+    )
+    sizes = set()
+    for sentences in batches:
+        ids, mask = tokenizer.encode_batch(sentences)
+        sizes.add(ids.shape)
+        got = np.asarray(model(ids, mask)[0])
+        want = torch_embeddings(ids, mask)
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got @ got.T, want @ want.T, rtol=0, atol=1e-4)
+        np.testing.assert_allclose(np.diagonal(got @ got.T), 1, rtol=0, atol=1e-5)
+    assert len({n for n, _ in sizes}) > 2
+    assert len({length for _, length in sizes}) > 2
 
 
 def test_a_sentence_alone_has_the_embedding_it_has_in_a_batch(model_path: Path) -> None:
