@@ -44,6 +44,11 @@ class Semaphore:
         """Why the semaphore failed."""
         return self._failure
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether a signal would call somebody."""
+        return bool(self._timepoints)
+
     def query(self) -> int:
         """The value now.  Raises: the error of a failed semaphore."""
         self._raise_failure()

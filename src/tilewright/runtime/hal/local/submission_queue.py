@@ -49,7 +49,10 @@ class SubmissionQueue:
                 if semaphore.value < value:
                     self._defer(wait, signal, work)
                     return
-        _run_chain(_Step(signal, work))
+        if _CHAIN.steps is None and not _is_watched(signal):
+            _run_alone(signal, work)
+        else:
+            _run_chain(_Step(signal, work))
 
     def _defer(self, wait: Fence, signal: Fence | None, work: Work) -> None:
         threads = self._threads
@@ -83,6 +86,30 @@ class _Chain(threading.local):
 
 
 _CHAIN: Final = _Chain()
+
+
+def _is_watched(signal: Fence | None) -> bool:
+    if signal is not None:
+        for semaphore, _ in signal.timepoints:
+            if semaphore.is_watched:
+                return True
+    return False
+
+
+def _run_alone(signal: Fence | None, work: Work) -> None:
+    """Run work that sets nothing free: what most calls submit, at half the cost of a chain."""
+    try:
+        result = work()
+    except BaseException as error:
+        if signal is not None:
+            signal.fail(error)
+        if signal is None or not isinstance(error, Exception):
+            raise
+        return
+    if isinstance(result, Fence):
+        _chain_to(result, signal)
+    elif signal is not None:
+        signal.signal()
 
 
 def _run_chain(first: _Step) -> None:
