@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -116,3 +117,22 @@ def test_an_empty_fence_is_reached(device: Device) -> None:
     assert fence.query() is StatusCode.OK
     fence.wait(0)
     fence.signal()
+
+
+def test_asyncio_awaits_semaphores_and_fences(device: Device) -> None:
+    first, second = device.create_semaphore(), device.create_semaphore()
+    fence = Fence(((first, 2), (second, 1)))
+
+    async def main() -> None:
+        threading.Timer(0.01, first.signal, (2,)).start()
+        threading.Timer(0.02, second.signal, (1,)).start()
+        await first.reached(1)
+        await fence
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(first.reached(9), 0.01)
+        threading.Timer(0.01, first.fail, (failure(StatusCode.ABORTED, "gone"),)).start()
+        with pytest.raises(DeviceError, match="gone"):
+            await first.reached(3)
+        await fence  # what was reached stays reached
+
+    asyncio.run(main())
