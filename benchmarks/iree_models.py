@@ -1,8 +1,8 @@
 """Time models that IREE compiled, here and under IREE's own runtime: the same archive, one run.
 
 What it is: each row is one archive on one kind of device; the two runtimes take turns call by
-call, numpy in and numpy out, and the least of their times are compared, so that other work of the
-machine hits neither for long.
+call, numpy in and numpy out, and the least of their times are compared.  Beside the time on the
+clock stands the processors' time, which other work of the machine disturbs less.
 What it is not: a comparison of compilers; both run IREE's code.
 Who calls it: developers, with the extra `interop` and the exported models::
 
@@ -49,11 +49,13 @@ class Row:
     threads: int
     ours: list[float]
     theirs: list[float]
+    our_cpu: list[float]
+    their_cpu: list[float]
     same_bits: bool
 
     @property
     def ratio(self) -> float:
-        """Least of ours over least of theirs."""
+        """Least of ours over least of theirs, on the clock."""
         return min(self.ours) / min(self.theirs)
 
     def line(self) -> str:
@@ -64,9 +66,12 @@ class Row:
         )
         verdict = "pass" if self.ratio <= BAR else "MISS"
         bits = "same bits" if self.same_bits else "OTHER BITS"
+        cpu = min(self.our_cpu) / min(self.their_cpu)
         return (
             f"{self.name:20} {self.threads} thread(s)  here {ours} ms  IREE {theirs} ms"
             f"  ratio {self.ratio:.3f} (bar {BAR})  {verdict}, {bits}"
+            f"; processors {min(self.our_cpu) * 1e3:.3f} / {min(self.their_cpu) * 1e3:.3f} ms"
+            f" = {cpu:.3f}"
         )
 
 
@@ -120,14 +125,24 @@ def measure(
     calls = (open_here(archive, inputs, threads), open_iree(archive, inputs, threads))
     first, second = (call() for call in calls)
     same = all(a.tobytes() == b.tobytes() for a, b in zip(first, second, strict=True))
-    times: tuple[list[float], list[float]] = ([], [])
+    clock: tuple[list[float], list[float]] = ([], [])
+    cpu: tuple[list[float], list[float]] = ([], [])
     for index in range(rounds):
         for side in (0, 1) if index % 2 else (1, 0):
             time.sleep(SETTLE_S)
-            start = time.perf_counter()
+            start, start_cpu = time.perf_counter(), time.process_time()
             calls[side]()
-            times[side].append(time.perf_counter() - start)
-    return Row(name=name, threads=threads, ours=times[0], theirs=times[1], same_bits=same)
+            cpu[side].append(time.process_time() - start_cpu)
+            clock[side].append(time.perf_counter() - start)
+    return Row(
+        name=name,
+        threads=threads,
+        ours=clock[0],
+        theirs=clock[1],
+        our_cpu=cpu[0],
+        their_cpu=cpu[1],
+        same_bits=same,
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

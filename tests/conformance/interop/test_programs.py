@@ -8,6 +8,7 @@ import pytest
 
 from conformance.interop import program_cases
 from conformance.interop.agreement import compare
+from conformance.interop.evidence import record
 from conformance.interop.program_cases import CASES, PROGRAMS, VARIANTS
 from conformance.interop.toolchain import compile_text, needs_iree
 
@@ -44,4 +45,5 @@ def test_every_call_gives_the_bits_that_iree_gives(
     for function, calls in CASES[program].items():
         for inputs in calls:
             verdict = compare(built.path, inputs, tmp_path, function=function)
+            record("programs", f"{program} {variant} {function}", verdict, built.path)
             assert verdict.outcome == "equal", f"{function}: {verdict.detail}"
