@@ -75,7 +75,8 @@ class VirtualMachine:
         engine: `translate` (the default) turns each function into a Python function when it is
             first called; `interpret` runs instruction by instruction.
         untrusted: run no machine code of the modules, only kernels in bytecode (VMVX).
-        limits: how much one call may take, for modules that are not trusted.
+        limits: how much one call may take, for modules that are not trusted; each dispatch of
+            kernels in bytecode counts for itself.
         debugger: called at `break` instructions, for example Python's `breakpoint`.
 
     Thread-safety: calls from several threads are independent as long as the modules' functions do
@@ -102,7 +103,11 @@ class VirtualMachine:
         )
         self.instance: Instance = Instance()
         register_hal_types(self.instance)
-        self._policy: ExecutablePolicy = ExecutablePolicy(is_trusted=not untrusted)
+        self._policy: ExecutablePolicy = ExecutablePolicy(
+            is_trusted=not untrusted,
+            max_steps=None if limits is None else limits.max_steps,
+            deadline_s=None if limits is None else limits.deadline_s,
+        )
         hal = create_hal_module([self.device], policy=self._policy)
         self.context: Context = Context([hal])
         if host_function is not None:

@@ -9,7 +9,6 @@ Source: IREE `hal/local/loaders/vmvx_module_loader.c`.
 
 from __future__ import annotations
 
-import itertools
 import struct
 import sys
 import threading
@@ -28,6 +27,7 @@ from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.bytecode_module import BytecodeModule
 from tilewright.runtime.vm.context import Context
 from tilewright.runtime.vm.list import VmList
+from tilewright.runtime.vm.meter import Limits, Meter
 from tilewright.runtime.vm.module import Module, ModuleFunction
 from tilewright.runtime.vm.ref import Instance
 
@@ -44,7 +44,10 @@ def load_module(params: ExecutableParams, modules: Sequence[Module]) -> VmvxExec
     definition = read_archive(params.data, _LOCATION)
     if not definition.exports:
         raise ArchiveError("the module exports no kernels", location=_LOCATION)
-    module = BytecodeModule(definition, Instance(), location=_LOCATION)
+    limits = None
+    if params.max_steps is not None or params.deadline_s is not None:
+        limits = Limits(max_steps=params.max_steps, deadline_s=params.deadline_s)
+    module = BytecodeModule(definition, Instance(), location=_LOCATION, limits=limits)
     return VmvxExecutable(module, (_VMVX, *modules), params.constants)
 
 
@@ -110,7 +113,13 @@ class VmvxExecutable(HostExecutable):
         packed = VmBuffer(_pack(constants))
         buffers: list[object] = [VmBuffer(view) for view in bindings]
         x, y, z = workgroup_count
-        groups = itertools.product(range(z), range(y), range(x))
+        groups = _grid(x, y, z)
+
+        meter = None if self._module.limits is None else Meter(self._module.limits)
+        if meter is not None:
+            # A grid may have 2**96 workgroups: as a whole they cost a step each, at least.
+            meter.begin()
+            groups = _metered(groups, meter)
 
         def work(context: Context, mine: Iterable[Grid]) -> None:
             kernel = context.lookup(self._names[function])
@@ -119,7 +128,9 @@ class VmvxExecutable(HostExecutable):
             for id_z, id_y, id_x in mine:
                 kernel(local, packed, views, id_x, id_y, id_z, *_ONE, *workgroup_count)
 
-        if self._releases_lock and thread_count > 1 and x * y * z > 1:
+        # A budget is kept per thread, so a dispatch that has one stays on its own.
+        is_parallel = self._releases_lock and meter is None and thread_count > 1
+        if is_parallel and x * y * z > 1:
             self._run_on_threads(work, groups, min(thread_count, x * y * z))
             return
         with self._context() as context:
@@ -192,6 +203,20 @@ class VmvxExecutable(HostExecutable):
             thread.join()
         if failures:
             raise failures[0]
+
+
+def _grid(x: int, y: int, z: int) -> Iterator[Grid]:
+    """(z, y, x), x fastest; made one by one, because there may be very many."""
+    for id_z in range(z):
+        for id_y in range(y):
+            for id_x in range(x):
+                yield id_z, id_y, id_x
+
+
+def _metered(groups: Iterable[Grid], meter: Meter) -> Iterator[Grid]:
+    for group in groups:
+        meter.spend(1)
+        yield group
 
 
 def _has_global_lock() -> bool:

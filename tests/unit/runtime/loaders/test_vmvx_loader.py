@@ -202,3 +202,38 @@ def test_damaged_executables_fail_cleanly() -> None:
         load(data[: len(data) // 2])
     with pytest.raises(ArchiveError):
         load(b"")
+
+
+def limited(
+    max_steps: int | None = None, deadline_s: float | None = None
+) -> HostExecutable:
+    params = ExecutableParams(
+        format=FORMAT, data=executable(), max_steps=max_steps, deadline_s=deadline_s
+    )
+    loaded = VmvxLoader().load(params)
+    assert isinstance(loaded, HostExecutable)
+    return loaded
+
+
+def test_a_kernel_that_does_not_end_is_ended() -> None:
+    with pytest.raises(DeviceError, match="takes more than 1000 steps"):
+        run(limited(max_steps=1000), "forever")
+    with pytest.raises(DeviceError, match=r"takes more than 0\.05 seconds"):
+        run(limited(deadline_s=0.05), "forever")
+
+
+def test_a_grid_without_end_is_ended() -> None:
+    grid = 2**32 - 1, 2**32 - 1, 2**32 - 1
+    one, other = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    with pytest.raises(DeviceError, match="takes more than 100 steps"):
+        run(limited(max_steps=100), "__copy_first", one, other, grid=grid)
+    with pytest.raises(DeviceError, match=r"takes more than 0\.05 seconds"):
+        run(limited(deadline_s=0.05), "__copy_first", one, other, grid=grid)
+
+
+def test_every_dispatch_has_the_whole_budget() -> None:
+    loaded = limited(max_steps=60)
+    out = np.zeros(3, np.int32)
+    for _ in range(20):
+        run(loaded, "number", out, grid=(3, 1, 1), constants=(5,), threads=4)
+    assert out.tolist() == [5, 6, 7]
