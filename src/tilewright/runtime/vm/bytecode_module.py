@@ -40,6 +40,7 @@ from tilewright.runtime.vm.translator import Translation, imports_of, translate
 Engine = Literal["translate", "interpret"]
 DEFAULT_ENGINE: Engine = "translate"
 
+_RUN_ONCE: Final = frozenset({"__init", "__deinit"})
 _MOVES_SINCE_MAJOR: Final = 16
 """Before, compilers set the move bit of plain operands without meaning it."""
 
@@ -193,6 +194,11 @@ class BytecodeModule(Module):
                     found = self._translated[index] = self._translate(index, missing)
         return found
 
+    @property
+    def translated_count(self) -> int:
+        """How many functions are Python by now."""
+        return len(self._translated)
+
     def _translate(self, index: int, missing: frozenset[int]) -> Translation:
         return translate(
             self.definition,
@@ -262,7 +268,8 @@ class _BytecodeState(ModuleState):
         signature = self._module.definition.signatures[export.function].calling_convention
         if calling_convention is not None and signature != calling_convention:
             return None
-        return self._callee(export.function)
+        # What runs once, `__init` first of all, is done before it would be translated.
+        return self._callee(export.function, runs_once=name in _RUN_ONCE)
 
     def resolve_import(
         self, index: int, callee: Callee | None, waits: Callee | None = None
@@ -282,9 +289,9 @@ class _BytecodeState(ModuleState):
         if callee is not None:
             callee({"resume": 0, "suspend": 1, "low_memory": 2}.get(signal, 0))
 
-    def _callee(self, index: int) -> Callee:
-        is_translated = self._module.engine == "translate"
-        function = self._translate(index) if is_translated else self._calls[index]
+    def _callee(self, index: int, *, runs_once: bool) -> Callee:
+        is_translated = self._module.engine == "translate" and not runs_once
+        function = self._translate(index) if is_translated else self._interpreting(index)
         meter = self._state.meter
         if meter is None:
             return function

@@ -129,3 +129,45 @@ def test_breaks_call_the_debugger() -> None:
     f = Context([module]).lookup("m.f")
     assert (f(0), len(stops)) == (0, 1)
     assert (f(1), len(stops)) == (1, 3)
+
+
+def test_deep_nesting_and_wide_tables_can_be_translated() -> None:
+    module = ModuleBuilder("m")
+    nested = module.function("0i_i", export="nested")
+    ends = []
+    for _ in range(150):
+        inner, end = nested.block(), nested.block()
+        nested.branch_if(nested.arguments[0], inner, end)
+        nested.place(inner)
+        ends.append(end)
+    nested.return_(nested.arguments[0])
+    for end in ends:
+        nested.place(end)
+        nested.return_(nested.constant("i32", 7))
+    table = module.function("0i_i", export="table")
+    cases = [table.block() for _ in range(200)]
+    default = table.block()
+    table.branch_table(table.arguments[0], default, cases)
+    for number, case in enumerate(cases):
+        table.place(case)
+        table.return_(table.constant("i32", number))
+    table.place(default)
+    table.return_(table.constant("i32", -1))
+    context = Context([BytecodeModule(module.finish(), Instance(), engine="translate")])
+    assert [context.lookup("m.nested")(value) for value in (0, 1)] == [7, 1]
+    assert [context.lookup("m.table")(value) for value in (0, 199, 200, -1)] == [
+        0, 199, -1, -1,
+    ]  # fmt: skip
+
+
+def test_initialisers_are_not_worth_translating() -> None:
+    module = ModuleBuilder("m")
+    place = module.global_word("i32")
+    begin = module.function("0v_v", export="__init")
+    begin.emit("global.store.i32", place, begin.constant("i32", 5))
+    begin.return_()
+    build = module.function("0v_i", export="f")
+    build.return_(build.emit("global.load.i32", place))
+    loaded = BytecodeModule(module.finish(), Instance(), engine="translate")
+    assert Context([loaded]).lookup("m.f")() == 5
+    assert loaded.translated_count == 1
