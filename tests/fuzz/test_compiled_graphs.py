@@ -1,7 +1,8 @@
 """Random typed graphs compute compiled what the evaluator computes, at every level and size.
 
 The default run keeps a hundred graphs that hypothesis chooses the same way each time; `slow` takes
-graphs from plain random numbers, more and larger ones, for every x86-64 level of this machine.
+graphs from plain random numbers, more and larger ones, for every x86-64 level of this machine;
+`make test-nightly` a thousand of them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tilewright.compiler.graph.ir import Graph
 
 pytestmark = needs_x86
 SIZES = ({"N": 1, "M": 1}, {"N": 3, "M": 17}, {"N": 33, "M": 7})
-BATCH, BATCHES = 25, 40
+BATCH, FEW_BATCHES, BATCHES = 25, 3, 43
 
 
 def check(graph: Graph, target: Target, opt_levels: tuple[int, ...], threads: int) -> None:
@@ -44,13 +45,25 @@ def test_a_compiled_graph_agrees_with_the_evaluator(
     check(graph, Target.host(), (opt_level,), threads)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
-@pytest.mark.parametrize("batch", range(BATCHES))
-def test_larger_graphs_agree_at_every_level(batch: int, target: Target) -> None:
+def check_batch(batch: int, target: Target) -> None:
     for seed in range(batch * BATCH, (batch + 1) * BATCH):
         try:
             check(make_graph(random.Random(seed), 14), target, (2, 1, 0), 1 + seed % 2)
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("batch", range(FEW_BATCHES))
+def test_larger_graphs_agree_at_every_level(batch: int, target: Target) -> None:
+    check_batch(batch, target)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("batch", range(FEW_BATCHES, BATCHES))
+def test_a_thousand_larger_graphs_agree_at_every_level(batch: int, target: Target) -> None:
+    """By `make test-nightly`."""
+    check_batch(batch, target)
