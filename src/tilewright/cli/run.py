@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import click
@@ -10,7 +10,7 @@ import click
 from tilewright.base.errors import UserError
 from tilewright.cli.display import err, example, out
 from tilewright.cli.options import open_session, parse_dims, random_inputs
-from tilewright.formats.tensor_text import TensorReader, compare, write_outputs
+from tilewright.formats.tensor_text import Array, TensorReader, compare, write_outputs
 
 
 def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
@@ -32,6 +32,13 @@ def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
         ctx.exit()
 
     return show
+
+
+def register_plugin(path: str) -> None:
+    """Offer a plugin's functions to everything that this process loads.  Raises: InputError."""
+    from tilewright.runtime.loaders.imports import Plugin, register_import_provider
+
+    register_import_provider(Plugin(path))
 
 
 @click.command(
@@ -86,6 +93,19 @@ def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
     help="Weights outside of the module: .irpa, .safetensors or .gguf.",
 )
 @click.option(
+    "--executable_plugin",
+    "--executable-plugin",
+    "plugins",
+    multiple=True,
+    metavar="FILE",
+    help="A shared library with functions that kernels import.",
+)
+@click.option(
+    "--untrusted",
+    is_flag=True,
+    help="Run no machine code of the module, only kernels in bytecode (VMVX).",
+)
+@click.option(
     "--input", "inputs", multiple=True, metavar="VALUE", help="One per input, in order."
 )
 @click.option(
@@ -128,6 +148,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     device: str,
     engine: Literal["plan", "vm"] | None,
     parameters: tuple[str, ...],
+    plugins: tuple[str, ...],
+    untrusted: bool,
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
     expected: tuple[str, ...],
@@ -146,6 +168,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     path = model or module
     if path is None:
         raise UserError("no model given", hint="tilewright run model.vmfb --input=@x.npy")
+    for plugin in plugins:
+        register_plugin(plugin)
     session = open_session(
         path,
         threads,
@@ -153,6 +177,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         engine=engine,
         function=function,
         parameters=parameters,
+        untrusted=untrusted,
     )
     arrays = (
         random_inputs(session.inputs, parse_dims(dims))
@@ -163,6 +188,13 @@ def command(  # noqa: PLR0913 - one parameter per option
     results = result if isinstance(result, tuple) else (result,)
     for line in write_outputs(results, outputs, limit=limit):
         out.print(line, markup=False, soft_wrap=True)
+    _check(results, expected, rtol=expected_rtol, atol=expected_atol)
+
+
+def _check(
+    results: Sequence[Array], expected: Sequence[str], *, rtol: float, atol: float
+) -> None:
+    """Compare with what was expected.  Raises: UserError, Exit with code 1 on a difference."""
     wanted = [None if v == "(ignored)" else TensorReader().read([v])[0] for v in expected]
     if wanted and len(wanted) != len(results):
         raise UserError(f"got {len(wanted)} --expected_output for {len(results)} results")
@@ -170,9 +202,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         problem
         for index, (actual, want) in enumerate(zip(results, wanted, strict=False))
         if want is not None
-        and (
-            problem := compare(index, actual, want, rtol=expected_rtol, atol=expected_atol)
-        )
+        and (problem := compare(index, actual, want, rtol=rtol, atol=atol))
     ]
     for problem in problems:
         err.print(f"[red]mismatch:[/red] {problem}")
