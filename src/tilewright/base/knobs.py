@@ -126,6 +126,9 @@ DUMP_DIR: Final = Knob(
     "dump_dir", _parse_folder, lambda: None, "folder for the IR before and after every pass"
 )
 TIMING: Final = Knob("timing", _parse_bool, lambda: False, "print the time of every pass")
+CUDA_LIBRARY: Final = Knob(
+    "cuda_library", str, lambda: "", "NVIDIA's driver library; none = the system's"
+)
 NATIVE: Final = Knob("native", _parse_bool, lambda: True, "use the native core where built")
 DEBUG: Final = Knob("debug", _parse_bool, lambda: False, "show tracebacks of user errors")
 
@@ -134,7 +137,7 @@ TABLE: Final[Mapping[str, Knob[object]]] = MappingProxyType(
         knob.name: knob
         for knob in (
             CACHE_DIR, CACHE, CACHE_LIMIT, JOBS, THREADS, SPIN_US, TARGET, VERIFY, DUMP_DIR,
-            TIMING, NATIVE, DEBUG,
+            TIMING, CUDA_LIBRARY, NATIVE, DEBUG,
         )
     }
 )  # fmt: skip

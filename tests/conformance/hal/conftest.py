@@ -6,11 +6,15 @@ An opt-out is a strict expectation: once the case passes, the suite fails until 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from fakes.kernel_image import FORMAT, kernel_image
+from fakes import cuda_kernels, kernel_image
+from fakes.cuda_standin import StandIn
+from tilewright.base import knobs
 from tilewright.base.errors import DeviceError
 from tilewright.runtime.drivers import registry
 from tilewright.runtime.hal.device import Device
@@ -18,20 +22,30 @@ from tilewright.runtime.hal.driver import Driver
 from tilewright.runtime.hal.executable import Executable, ExecutableParams
 
 FOLDER = Path(__file__).parent
+
+
+class Case(NamedTuple):
+    """A device of the suite: its driver, its URI, the file of its opt-outs."""
+
+    driver: str
+    uri: str
+    opt_outs: str
+
+
 DEVICES = {
-    "local-sync": "local-sync://",
-    "local-task": "local-task://?threads=3",
-    "local-task-1": "local-task://?threads=1",
-    "null": "null",
+    "local-sync": Case("local-sync", "local-sync://", "local_sync"),
+    "local-task": Case("local-task", "local-task://?threads=3", "local_task"),
+    "local-task-1": Case("local-task", "local-task://?threads=1", "local_task"),
+    "null": Case("null", "null", "null"),
+    "cuda": Case("cuda", "cuda://0", "cuda"),
+    "cuda-stream": Case("cuda", "cuda://1?graphs=0&pool=0", "cuda"),
+    "cuda-gpu": Case("cuda", "cuda://0", "cuda"),
 }
+GPUS = ("cuda-gpu",)
 
 
-def driver_name(device: str) -> str:
-    return device.removesuffix("-1")
-
-
-def reasons(driver: str) -> dict[str, str]:
-    path = FOLDER / "opt_outs" / f"{driver.replace('-', '_')}.py"
+def reasons(file: str) -> dict[str, str]:
+    path = FOLDER / "opt_outs" / f"{file}.py"
     spec = importlib.util.spec_from_file_location(f"opt_outs_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -40,7 +54,7 @@ def reasons(driver: str) -> dict[str, str]:
     return module.REASONS
 
 
-REASONS = {driver_name(name): reasons(driver_name(name)) for name in DEVICES}
+REASONS = {name: reasons(case.opt_outs) for name, case in DEVICES.items()}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -50,28 +64,63 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         name = parameters.get("device_name")
         if name is None or FOLDER not in item.path.parents:
             continue
-        reason = REASONS[driver_name(name)].get(getattr(item, "originalname", ""))
+        reason = REASONS[name].get(getattr(item, "originalname", ""))
         if reason is not None:
             raises = (DeviceError, AssertionError)
             item.add_marker(pytest.mark.xfail(reason=reason, strict=True, raises=raises))
 
 
-@pytest.fixture(params=list(DEVICES))
-def device_name(request: pytest.FixtureRequest) -> str:
-    return request.param
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=[pytest.mark.needs_cuda] if name in GPUS else [])
+        for name in DEVICES
+    ]
+)
+def device_name(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The device; those of `cuda` on the stand-in, used rightly and with nothing left behind."""
+    name = request.param
+    if DEVICES[name].driver != "cuda":
+        yield name
+        return
+    if name in GPUS:
+        try:
+            registry.REGISTRY.driver("cuda").query_available_devices()
+        except DeviceError as error:
+            pytest.skip(str(error).splitlines()[0])
+        yield name
+        return
+    standin = StandIn()
+    with knobs.override(cuda_library=standin.path):
+        yield name
+    if request.node.get_closest_marker("xfail") is None:  # its exception holds everything
+        request.node.funcargs.clear()  # they hold the device until after this
+        assert standin.wait_until_all_is_back() == {}
+    assert standin.complaints == []
 
 
 @pytest.fixture
-def device(device_name: str) -> Device:
-    return registry.create_device(DEVICES[device_name])
+def device_uri(device_name: str) -> str:
+    return DEVICES[device_name].uri
+
+
+@pytest.fixture
+def device(device_uri: str) -> Device:
+    return registry.create_device(device_uri)
 
 
 @pytest.fixture
 def driver(device_name: str) -> Driver:
-    return registry.REGISTRY.driver(driver_name(device_name))
+    return registry.REGISTRY.driver(DEVICES[device_name].driver)
 
 
 @pytest.fixture
-def executable(device: Device) -> Executable:
-    cache = device.create_executable_cache("test")
-    return cache.prepare_executable(ExecutableParams(format=FORMAT, data=kernel_image()))
+def kernel_file(device_name: str) -> ExecutableParams:
+    """The test kernels in the format of the device."""
+    if DEVICES[device_name].driver == "cuda":
+        return ExecutableParams(format=cuda_kernels.FORMAT, data=cuda_kernels.cuda_image())
+    return ExecutableParams(format=kernel_image.FORMAT, data=kernel_image.kernel_image())
+
+
+@pytest.fixture
+def executable(device: Device, kernel_file: ExecutableParams) -> Executable:
+    return device.create_executable_cache("test").prepare_executable(kernel_file)

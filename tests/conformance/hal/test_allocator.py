@@ -12,6 +12,7 @@ from tilewright.runtime.hal.buffer import BufferUsage, MemoryAccess, MemoryType
 from tilewright.runtime.hal.device import Device
 
 TYPE, USAGE = int(MemoryType.DEVICE_LOCAL), int(BufferUsage.DEFAULT)
+HOST_TYPE = int(MemoryType.HOST_LOCAL | MemoryType.DEVICE_VISIBLE)
 
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 4096, 5000, 1 << 20])
@@ -40,11 +41,12 @@ def test_allocations_are_counted_and_given_back(device: Device) -> None:
 
 
 def test_memory_is_reused_only_when_nothing_refers_to_it(device: Device) -> None:
-    buffer = device.allocator.allocate(TYPE, USAGE, 4096)
+    usage = USAGE | int(BufferUsage.MAPPING)
+    buffer = device.allocator.allocate(HOST_TYPE, usage, 4096)
     buffer.fill(b"\x5a")
     view = buffer.map_range(MemoryAccess.READ)
     del buffer
-    others = [device.allocator.allocate(TYPE, USAGE, 4096) for _ in range(4)]
+    others = [device.allocator.allocate(HOST_TYPE, usage, 4096) for _ in range(4)]
     for other in others:
         other.fill(b"\x00")
     assert bytes(view) == b"\x5a" * 4096
@@ -59,7 +61,7 @@ def test_absurd_sizes_are_refused(device: Device) -> None:
 
 def test_aligned_host_memory_is_imported_in_place(device: Device) -> None:
     memory = mmap.mmap(-1, 4096)
-    buffer = device.allocator.import_host(TYPE, USAGE, memory)
+    buffer = device.allocator.import_host(HOST_TYPE, USAGE, memory)
     assert buffer is not None
     buffer.write(b"abc", 5)
     assert memory[5:8] == b"abc"
@@ -68,13 +70,13 @@ def test_aligned_host_memory_is_imported_in_place(device: Device) -> None:
 
 def test_memory_that_kernels_could_not_use_is_not_imported(device: Device) -> None:
     aligned = np.frombuffer(mmap.mmap(-1, 4096), np.uint8)
-    assert device.allocator.import_host(TYPE, USAGE, aligned[4:]) is None
+    assert device.allocator.import_host(HOST_TYPE, USAGE, aligned[4:]) is None
 
 
 def test_read_only_memory_stays_read_only(device: Device) -> None:
     memory = np.frombuffer(mmap.mmap(-1, 4096), np.uint8)
     memory.flags.writeable = False
-    buffer = device.allocator.import_host(TYPE, USAGE, memory)
+    buffer = device.allocator.import_host(HOST_TYPE, USAGE, memory)
     assert buffer is not None
     assert buffer.read(0, 4) == bytes(4)
     with pytest.raises(DeviceError, match="PERMISSION_DENIED"):

@@ -95,8 +95,8 @@ class Group:
 
 
 @pytest.fixture
-def group(device: Device, device_name: str) -> Group:
-    return Group(device, device_name.removesuffix("-1"), 3)
+def group(device: Device, device_uri: str) -> Group:
+    return Group(device, device_uri, 3)
 
 
 def values(dtype: DType, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:

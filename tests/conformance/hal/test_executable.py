@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from fakes.kernel_image import FORMAT, kernel_image
 from tilewright.base.errors import ArchiveError, DeviceError
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.executable import Executable, ExecutableParams
 
 
-def test_the_format_of_this_machine_can_be_prepared(device: Device) -> None:
+def test_the_format_of_this_machine_can_be_prepared(
+    device: Device, kernel_file: ExecutableParams
+) -> None:
     cache = device.create_executable_cache("test")
-    assert cache.can_prepare_format(FORMAT)
-    assert device.query_i64("hal.executable.format", FORMAT) == 1
+    assert cache.can_prepare_format(kernel_file.format)
+    assert device.query_i64("hal.executable.format", kernel_file.format) == 1
 
 
 def test_unknown_formats_are_refused(device: Device) -> None:
@@ -26,13 +29,16 @@ def test_unknown_formats_are_refused(device: Device) -> None:
         cache.infer_format(b"no such format")
 
 
-def test_the_format_of_an_image_is_inferred(device: Device) -> None:
-    assert device.create_executable_cache("test").infer_format(kernel_image()) == FORMAT
+def test_the_format_of_an_image_is_inferred(
+    device: Device, kernel_file: ExecutableParams
+) -> None:
+    cache = device.create_executable_cache("test")
+    assert cache.infer_format(kernel_file.data) == kernel_file.format
 
 
 def test_kernels_are_found_by_name(executable: Executable) -> None:
     names = [info.name for info in executable.functions]
-    assert names == ["scale", "total", "grid", "fail", "lengths"]
+    assert names[:4] == ["scale", "total", "grid", "fail"]
     assert executable.lookup_function_by_name("total") == 1
     with pytest.raises(DeviceError, match="no function 'totals'"):
         executable.lookup_function_by_name("totals")
@@ -43,16 +49,20 @@ def test_kernels_say_what_they_take(executable: Executable) -> None:
     assert (info.constant_count, info.binding_count) == (1, 2)
 
 
-def test_a_corrupt_image_gives_an_error_that_names_the_format(device: Device) -> None:
+def test_a_corrupt_image_gives_an_error_that_names_the_format(
+    device: Device, kernel_file: ExecutableParams
+) -> None:
     cache = device.create_executable_cache("test")
-    params = ExecutableParams(format=FORMAT, data=kernel_image()[:200])
+    params = dataclasses.replace(kernel_file, data=bytes(kernel_file.data)[:200])
     with pytest.raises(ArchiveError) as caught:
         cache.prepare_executable(params)
-    assert FORMAT in "".join(caught.value.__notes__)
+    assert kernel_file.format in "".join(caught.value.__notes__)
 
 
-def test_constants_that_the_image_does_not_want_are_refused(device: Device) -> None:
+def test_constants_that_the_image_does_not_want_are_refused(
+    device: Device, kernel_file: ExecutableParams
+) -> None:
     cache = device.create_executable_cache("test")
-    params = ExecutableParams(format=FORMAT, data=kernel_image(), constants=(1, 2))
+    params = dataclasses.replace(kernel_file, constants=(1, 2))
     with pytest.raises(ArchiveError, match="got 2 specialisation constants, expected 0"):
         cache.prepare_executable(params)

@@ -15,6 +15,7 @@ from tilewright.runtime.hal.driver_registry import DriverRegistry
 
 # Name → (folder, class).
 _DRIVERS: Final = {
+    "cuda": ("cuda", "CudaDriver"),
     "local-sync": ("local_sync", "LocalSyncDriver"),
     "local-task": ("local_task", "LocalTaskDriver"),
     "null": ("null", "NullDriver"),

@@ -1,0 +1,1 @@
+"""The driver `cuda`: NVIDIA GPUs, through the driver library of the system, opened at run time."""

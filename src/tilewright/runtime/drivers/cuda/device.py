@@ -1,0 +1,350 @@
+"""A GPU as a device: a stream for work behind a deferred queue, and one for what the host awaits.
+
+Not here: how GPUs are found (`driver`).
+
+Source: IREE `hal/drivers/cuda/cuda_device.c` (what a device owns and in which order it is made).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Final, final
+
+from tilewright.base.status import StatusCode, failure
+from tilewright.formats.byte_view import Buffer as HostBytes
+from tilewright.runtime.drivers.cuda.allocator import CudaAllocator
+from tilewright.runtime.drivers.cuda.command_buffer import (
+    CudaCommandBuffer,
+    Execution,
+)
+from tilewright.runtime.drivers.cuda.context import CudaContext, CudaStream, EventPool
+from tilewright.runtime.drivers.cuda.executable import CudaExecutable, CudaExecutableLoader
+from tilewright.runtime.drivers.cuda.profiling import ProfiledExecution, TimedOperation
+from tilewright.runtime.drivers.cuda.storage import CudaStorage
+from tilewright.runtime.drivers.cuda.stream_device import StreamDevice
+from tilewright.runtime.hal.allocator import Allocator
+from tilewright.runtime.hal.buffer import READ, WRITE, Buffer
+from tilewright.runtime.hal.command_buffer import (
+    BindingTable,
+    CommandBuffer,
+    CommandBufferMode,
+    CommandCategory,
+)
+from tilewright.runtime.hal.deferred_command_buffer import CommandOwner
+from tilewright.runtime.hal.deferred_work_queue import DeferredWorkQueue, Work
+from tilewright.runtime.hal.device import ANY_QUEUE, Device, DispatchTime, ProfilingFamily
+from tilewright.runtime.hal.executable import Executable
+from tilewright.runtime.hal.executable_cache import ExecutableCache
+from tilewright.runtime.hal.fence import Fence
+from tilewright.runtime.hal.file import File, HostFile
+from tilewright.runtime.hal.semaphore import Semaphore
+
+_MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76  # CUdevice_attribute
+_STAGING_BYTES: Final = 64 << 20
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaOptions:
+    """How a device works.
+
+    Attributes:
+        uses_graphs: command buffers that run often become graphs.
+        uses_pool: the GPU's own memory comes from a stream-ordered pool.
+    """
+
+    uses_graphs: bool = True
+    uses_pool: bool = True
+
+
+@final
+class CudaDevice(Device):
+    """One GPU.
+
+    Args:
+        context: its primary context.
+        options: how to use it.
+    Ownership: streams, pools and threads end when nobody refers to the device and to what it made;
+    `close` waits for that.
+    """
+
+    def __init__(self, context: CudaContext, options: CudaOptions) -> None:
+        self.context: CudaContext = context
+        self.options: CudaOptions = options
+        self._dispatch: CudaStream = CudaStream(context)
+        self._transfer: CudaStream = CudaStream(context)
+        self._events: EventPool = EventPool(context)
+        self._timing_events: EventPool = EventPool(context, has_timing=True)
+        self._own_allocator: CudaAllocator = CudaAllocator(
+            context, self._dispatch, self._transfer, uses_pool=options.uses_pool
+        )
+        self._allocator: Allocator = self._own_allocator
+        self._owner: CommandOwner = CommandOwner(
+            owns_buffer=partial(_owns_buffer, context),
+            owns_executable=partial(_owns_executable, context),
+        )
+        self._loaders: tuple[CudaExecutableLoader, ...] = (CudaExecutableLoader(context),)
+        self._formats: ExecutableCache = ExecutableCache("query", self._loaders)
+        self._times: list[DispatchTime] | None = None
+        self._families: ProfilingFamily = ProfilingFamily.DISPATCHES
+        self._queue: DeferredWorkQueue = DeferredWorkQueue(
+            StreamDevice(self._dispatch, self._events), f"cuda-{context.ordinal}"
+        )
+
+    def __repr__(self) -> str:
+        return f"<device cuda {self.context.ordinal}>"
+
+    def close(self) -> None:
+        """Complete what is under way, fail what still waits, and end the threads."""
+        self._queue.close()
+
+    @property
+    def id(self) -> str:
+        return "cuda"
+
+    @property
+    def allocator(self) -> Allocator:
+        return self._allocator
+
+    def replace_allocator(self, allocator: Allocator) -> None:
+        self._allocator = allocator
+
+    def query_i64(self, category: str, key: str) -> int | None:
+        if category == "hal.device.id":
+            return int(fnmatchcase(self.id, key))
+        if category == "hal.executable.format":
+            return int(self._formats.can_prepare_format(key))
+        return self.query_capabilities().get(f"{category}::{key}")
+
+    def query_capabilities(self) -> Mapping[str, int]:
+        query = self.context.query_attribute
+        return {
+            "hal.device::concurrency": 1,
+            "hal.dispatch::concurrency": query(_MULTIPROCESSORS),
+            "cuda.device::compute_capability_major": query(_MAJOR),
+            "cuda.device::compute_capability_minor": query(_MINOR),
+        }
+
+    def trim(self) -> None:
+        super().trim()
+        self._events.trim()
+        self._timing_events.trim()
+
+    # --- things made for the device --------------------------------------------------------------
+
+    def create_command_buffer(
+        self,
+        mode: int = CommandBufferMode.DEFAULT,
+        categories: int = CommandCategory.ANY,
+        queue_affinity: int = ANY_QUEUE,
+        binding_capacity: int = 0,
+    ) -> CommandBuffer:
+        del queue_affinity
+        return CudaCommandBuffer(
+            mode,
+            categories,
+            binding_capacity,
+            self._owner,
+            prefers_graph=self.options.uses_graphs,
+        )
+
+    def create_executable_cache(self, identifier: str) -> ExecutableCache:
+        return ExecutableCache(identifier, self._loaders)
+
+    def create_semaphore(self, initial_value: int = 0) -> Semaphore:
+        return self._queue.create_semaphore(initial_value)
+
+    def import_file(self, memory: HostBytes | File, access: int) -> File:
+        return memory if isinstance(memory, File) else HostFile(memory, access)
+
+    # --- queues ---------------------------------------------------------------------------------
+
+    def queue_alloca(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        memory_type: int,
+        allowed_usage: int,
+        size_bytes: int,
+        *,
+        pool: int = 0,
+        affinity: int = ANY_QUEUE,
+    ) -> Buffer:
+        del pool, affinity
+        if self._allocator is not self._own_allocator:
+            buffer = self._allocator.allocate(memory_type, allowed_usage, size_bytes)
+            self._submit("alloca", wait, signal, _nothing)
+            return buffer
+        buffer, allocate = self._own_allocator.allocate_transient(
+            memory_type, allowed_usage, size_bytes
+        )
+        self._submit("alloca", wait, signal, allocate)
+        return buffer
+
+    def queue_dealloca(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        buffer: Buffer,
+        *,
+        affinity: int = ANY_QUEUE,
+    ) -> None:
+        del affinity
+        self._submit("dealloca", wait, signal, partial(_deallocate, buffer))
+
+    def queue_read(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        source: File,
+        source_offset: int,
+        target: Buffer,
+        target_offset: int,
+        length: int,
+        *,
+        affinity: int = ANY_QUEUE,
+    ) -> None:
+        del affinity
+        source.check(READ, source_offset, length)
+        target.check_range(target_offset, length, "target")
+        work = partial(_read, source, source_offset, target, target_offset, length)
+        self._queue.submit_host(wait, signal, work)
+
+    def queue_write(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        source: Buffer,
+        source_offset: int,
+        target: File,
+        target_offset: int,
+        length: int,
+        *,
+        affinity: int = ANY_QUEUE,
+    ) -> None:
+        del affinity
+        target.check(WRITE, target_offset, length)
+        source.check_range(source_offset, length, "source")
+        work = partial(_write, source, source_offset, target, target_offset, length)
+        self._queue.submit_host(wait, signal, work)
+
+    def queue_host_call(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        function: Callable[[], object],
+        *,
+        affinity: int = ANY_QUEUE,
+    ) -> None:
+        del affinity
+        self._queue.submit_host(wait, signal, function, blocks=True)
+
+    def queue_execute(
+        self,
+        wait: Fence | None,
+        signal: Fence | None,
+        commands: CommandBuffer | None,
+        bindings: BindingTable = (),
+        *,
+        affinity: int = ANY_QUEUE,
+    ) -> None:
+        del affinity
+        if commands is None:
+            self._submit("barrier", wait, signal, _nothing)
+            return
+        if not isinstance(commands, CudaCommandBuffer):
+            raise failure(StatusCode.INVALID_ARGUMENT, "a command buffer of another device")
+        resolved = commands.resolve(bindings)
+        times = self._times
+        if times is None or not self._families & ProfilingFamily.DISPATCHES:
+            execution = Execution(commands, resolved, self._dispatch)
+            self._submit("execute", wait, signal, execution.issue)
+            return
+        profiled = ProfiledExecution(
+            resolved, self._dispatch, self._timing_events, times.append
+        )
+        self._submit("execute", wait, signal, profiled.issue, profiled.retire)
+
+    def _submit(
+        self,
+        name: str,
+        wait: Fence | None,
+        signal: Fence | None,
+        issue: Work,
+        retire: Work | None = None,
+    ) -> None:
+        times = self._times
+        if times is not None and self._families & ProfilingFamily.QUEUE_OPERATIONS:
+            timed = TimedOperation(
+                name,
+                issue,
+                retire or _nothing,
+                self._dispatch,
+                self._timing_events,
+                times.append,
+            )
+            issue, retire = timed.issue, timed.retire
+        self._queue.submit(wait, signal, issue, retire)
+
+    # --- profiling ------------------------------------------------------------------------------
+
+    def profiling_begin(
+        self, families: ProfilingFamily = ProfilingFamily.DISPATCHES
+    ) -> None:
+        self._families = families
+        self._times = []
+
+    def profiling_flush(self) -> tuple[DispatchTime, ...]:
+        times = self._times
+        if times is None:
+            return ()
+        taken = tuple(times)
+        del times[: len(taken)]
+        return taken
+
+    def profiling_end(self) -> tuple[DispatchTime, ...]:
+        times = self.profiling_flush()
+        self._times = None
+        return times
+
+
+def _owns_buffer(context: CudaContext, buffer: Buffer) -> bool:
+    storage = buffer.storage
+    return isinstance(storage, CudaStorage) and storage.stream.context is context
+
+
+def _owns_executable(context: CudaContext, executable: Executable) -> bool:
+    return isinstance(executable, CudaExecutable) and executable.context is context
+
+
+def _deallocate(buffer: Buffer) -> None:
+    storage = buffer.storage
+    if buffer.discard() and isinstance(storage, CudaStorage):
+        storage.free()
+
+
+def _read(
+    source: File, source_offset: int, target: Buffer, target_offset: int, length: int
+) -> None:
+    """Copy from a file in pieces, so that little host memory is needed."""
+    staging = memoryview(bytearray(min(length, _STAGING_BYTES)))
+    for start in range(0, length, _STAGING_BYTES):
+        piece = staging[: min(_STAGING_BYTES, length - start)]
+        source.read_into(source_offset + start, piece)
+        target.write(piece, target_offset + start)
+
+
+def _write(
+    source: Buffer, source_offset: int, target: File, target_offset: int, length: int
+) -> None:
+    for start in range(0, length, _STAGING_BYTES):
+        size = min(_STAGING_BYTES, length - start)
+        data = source.read(source_offset + start, size)
+        target.write_from(target_offset + start, memoryview(data))
+
+
+def _nothing() -> None:
+    """The work of a barrier."""
