@@ -13,7 +13,7 @@ from tilewright.cli.display import err, example, out, table
 from tilewright.cli.kernel_profile import KernelRow, profile
 from tilewright.cli.kernel_table import bar, print_kernels
 from tilewright.cli.latency import Latency, measure
-from tilewright.cli.options import open_session, parse_dims, random_inputs
+from tilewright.cli.options import call_options, open_session, parse_dims, random_inputs
 from tilewright.formats.tensor_text import TensorReader
 
 if TYPE_CHECKING:
@@ -30,13 +30,7 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("model")
-@click.option(
-    "--input", "inputs", multiple=True, metavar="VALUE", help="Default: random values."
-)
-@click.option("--dim", "dims", multiple=True, metavar="NAME=N", help="A dynamic size.")
-@click.option(
-    "--threads", type=click.IntRange(1), help="Default: the cores of this process."
-)
+@call_options
 @click.option(
     "--seconds",
     type=click.FloatRange(0),

@@ -75,6 +75,27 @@ def compile_options(command: Command) -> Command:
     return command
 
 
+def call_options(command: Command) -> Command:
+    """--input, --dim, --threads: what a model is called with over and over."""
+    for option in (
+        click.option(
+            "--threads", type=click.IntRange(1), help="Default: the cores of this process."
+        ),
+        click.option(
+            "--dim", "dims", multiple=True, metavar="NAME=N", help="A dynamic size."
+        ),
+        click.option(
+            "--input",
+            "inputs",
+            multiple=True,
+            metavar="VALUE",
+            help="Default: random values.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def parse_levels(text: str | None) -> tuple[str, ...] | None:
     """The levels of `--levels v2,v3`."""
     return tuple(word.strip() for word in text.split(",")) if text else None
@@ -155,6 +176,7 @@ def open_session(
     engine: Engine | None = None,
     function: str | None = None,
     parameters: Sequence[str] = (),
+    untrusted: bool = False,
 ) -> Session:
     """Load an artifact, or compile a model and load that.
 
@@ -172,6 +194,7 @@ def open_session(
             engine=engine,
             function=function,
             parameters=parameters,
+            untrusted=untrusted,
         )
     if parameters:
         raise InputError(

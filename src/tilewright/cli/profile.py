@@ -15,7 +15,7 @@ from tilewright.base.text import format_duration, plural
 from tilewright.cli.display import err, example, out
 from tilewright.cli.kernel_profile import KernelRow, command_cost, rows_of
 from tilewright.cli.kernel_table import print_kernels
-from tilewright.cli.options import open_session, parse_dims, random_inputs
+from tilewright.cli.options import call_options, open_session, parse_dims, random_inputs
 from tilewright.cli.trace_events import Command, trace_events
 from tilewright.formats.tensor_text import Array, TensorReader
 
@@ -36,13 +36,7 @@ if TYPE_CHECKING:
 @click.argument("model")
 @click.option("--function", help="Which function; default: the only one.")
 @click.option("--device", default="local-task", show_default=True, help="URI of a device.")
-@click.option(
-    "--input", "inputs", multiple=True, metavar="VALUE", help="Default: random values."
-)
-@click.option("--dim", "dims", multiple=True, metavar="NAME=N", help="A dynamic size.")
-@click.option(
-    "--threads", type=click.IntRange(1), help="Default: the cores of this process."
-)
+@call_options
 @click.option(
     "--calls",
     type=click.IntRange(1),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from tilewright.base.errors import UserError
+from tilewright.base.errors import DeviceError, UserError
 from tilewright.cli.display import err, example, out
 from tilewright.cli.options import open_session, parse_dims, random_inputs
 from tilewright.formats.tensor_text import Array, TensorReader, compare, write_outputs
+
+if TYPE_CHECKING:
+    from tilewright.runtime.hal.driver import DeviceInfo
 
 
 def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
@@ -23,12 +26,21 @@ def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
         from tilewright.runtime.drivers import registry
 
         for driver in registry.drivers():
+            found: Sequence[DeviceInfo] = ()
+            reason = ""
+            try:
+                found = driver.query_available_devices()
+            except DeviceError as error:
+                reason = f" (unavailable: {error.message})"
             if what == "drivers":
-                click.echo(f"{driver.name}: {driver.summary}")
-                continue
-            for device in driver.query_available_devices():
-                text = driver.dump_device_info(device.device_id)
-                click.echo(device.uri if what == "devices" else text)
+                click.echo(f"{driver.name}: {driver.summary}{reason}")
+            elif reason:
+                click.echo(f"{driver.name}:{reason}", err=True)
+            for device in found if what != "drivers" else ():
+                dump = what != "devices"
+                click.echo(
+                    driver.dump_device_info(device.device_id) if dump else device.uri
+                )
         ctx.exit()
 
     return show
