@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fakes import parameter_files
+from tilewright.base import knobs
 from tilewright.base.errors import TilewrightError
 from tilewright.base.host import describe
 from tilewright.cli.devices import command as devices
@@ -81,9 +82,14 @@ def test_a_model_runs_through_both_engines(tmp_path: Path) -> None:
 
 
 def test_drivers_and_devices_are_listed() -> None:
-    assert invoke("--list_drivers").stdout.splitlines()[0].startswith("local-sync: ")
-    listed = invoke("--list_devices").stdout.splitlines()
+    with knobs.override(cuda_library="/no/such/libcuda.so"):
+        drivers = invoke("--list_drivers").stdout.splitlines()
+        result = invoke("--list_devices")
+    assert [line.partition(":")[0] for line in drivers][:2] == ["cuda", "local-sync"]
+    assert "unavailable: no CUDA driver: /no/such/libcuda.so" in drivers[0]
+    listed = result.stdout.splitlines()
     assert listed == ["local-sync://default", "local-task://default", "null://default"]
+    assert "cuda: (unavailable" in result.stderr
     assert "local-task://default\n  " in invoke("--dump_devices").stdout
     shown = CliRunner().invoke(devices, [])
     assert shown.exit_code == 0
