@@ -20,6 +20,7 @@ from typing import Final
 
 import click
 
+import compatibility
 from tilewright import cli
 from tilewright.base import dtypes, knobs
 from tilewright.base.dtypes import DType
@@ -234,6 +235,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "ops.md": ops_page,
     "onnx-operators.md": onnx_page,
     "commands.md": commands_page,
+    "runtime/compatibility.md": lambda: compatibility.page(NOTE),
 }
 
 

@@ -1,0 +1,240 @@
+"""The table of what of IREE runs here, from what the interop tests saw.
+
+What it is: `collect` gathers the verdicts that the tests left in build/interop-results into the file
+beside the tests, `page` turns that file into docs/runtime/compatibility.md.
+What it is not: a judge; a case that differs stays in the table as different.
+Who calls it: a developer after `make test-nightly`; `gendocs` for the page::
+
+    python tools/compatibility.py          # merge what the tests saw, then: python tools/gendocs.py
+    python tools/compatibility.py --fresh  # forget what they did not see this time
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tilewright.formats.bytecode.isa import OPCODES
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+SEEN: Final = ROOT / "build" / "interop-results"
+RESULTS: Final = ROOT / "tests" / "conformance" / "interop" / "results.json"
+UNITED: Final = ("formats", "opcodes", "imports")
+MODULES_OF_IREE: Final = {
+    "onnx-llvm-cpu": "ONNX node cases, llvm-cpu",
+    "onnx-vmvx": "ONNX node cases, vmvx",
+    "models-of-iree": "whole models, llvm-cpu",
+    "programs": "programs of `tests/conformance/interop/programs`, llvm-cpu, several ways to compile",
+}
+REASON_LENGTH: Final = 160
+Suite = dict[str, Any]
+
+
+def collect(seen: Path, results: Path, *, fresh: bool = False) -> dict[str, Suite]:
+    """Merge the tests' verdicts into the file, one line per case."""
+    known = {} if fresh or not results.exists() else json.loads(results.read_text("utf-8"))
+    for folder in sorted(path for path in seen.glob("*") if path.is_dir()):
+        suite = known.setdefault(folder.name, {"cases": {}})
+        for path in sorted(folder.glob("*.json")):
+            _add(suite, path.stem, json.loads(path.read_text("utf-8")))
+        suite["cases"] = dict(sorted(suite["cases"].items()))
+    results.write_text(_dump(known), encoding="utf-8")
+    return known
+
+
+def _add(suite: Suite, name: str, row: Mapping[str, Any]) -> None:
+    case: dict[str, Any] = {"outcome": row["outcome"]}
+    if row["outcome"] not in ("equal", "refused"):
+        case["detail"] = row["detail"][:REASON_LENGTH]
+    if "bytecode" in row:
+        case |= {"bytecode": row["bytecode"], "modules": row["modules"]}
+        case["formats"] = row["formats"]
+    suite["cases"][name] = case
+    for key in UNITED:
+        suite[key] = sorted({*suite.get(key, []), *row.get(key, [])})
+
+
+def _dump(suites: Mapping[str, Suite]) -> str:
+    blocks: list[str] = []
+    for name, suite in sorted(suites.items()):
+        parts = [f"  {json.dumps(key)}: {json.dumps(suite.get(key, []))}" for key in UNITED]
+        rows = ",\n".join(
+            f"    {json.dumps(case)}: {json.dumps(row)}"
+            for case, row in suite["cases"].items()
+        )
+        parts.append(f'  "cases": {{\n{rows}\n  }}')
+        blocks.append(f"{json.dumps(name)}: {{\n" + ",\n".join(parts) + "\n}")
+    return "{\n" + ",\n".join(blocks) + "\n}\n"
+
+
+# --- the page ---------------------------------------------------------------------------------
+
+
+def page(note: str, results: Path = RESULTS) -> str:
+    """docs/runtime/compatibility.md; `note` says what wrote it."""
+    suites: Mapping[str, Suite] = json.loads(results.read_text("utf-8"))
+    return f"""{note}
+# Compatibility with IREE
+
+What was run, not what is meant to run. The tests of `tests/conformance/interop` compile with IREE's newest
+compiler, run each module under IREE's own runtime and here, on `local-sync` and `local-task`, and compare the
+results bit for bit. `make test-nightly` runs all of them; `python tools/compatibility.py` and
+`python tools/gendocs.py` then bring this page up to date.
+
+## Releases
+
+Modules compiled by each release, against what that release's own `iree-run-module` gave. IREE's runtime accepts
+modules of its own and at most a few neighbouring releases; here there is one runtime for all of them.
+
+{_releases(suites)}
+
+Releases in between have the same bytecode and the same `hal` as one of these (3.1 to 3.3 as 3.0; 3.5 to 3.8 as 3.4 or
+3.9; 3.12 as 3.13); they were not run.
+
+## Modules of IREE's compiler
+
+{_suites(suites)}
+
+*Refused*: the importer or the compiler does not take the program. *Not run by IREE*: its own runtime fails on what its
+compiler made, so there is nothing to compare with.
+
+{_exceptions(suites)}
+
+## Whole models
+
+{_models(suites)}
+
+`-` was not tried, `refused` is the answer of IREE's importer or compiler.
+
+## What those modules are made of
+
+{_contents(suites)}
+"""
+
+
+def _table(heading: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    lines = [heading, ["---"] * len(heading), *body]
+    cells = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def _releases(suites: Mapping[str, Suite]) -> str:
+    by_release: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for name, row in suites.get("releases", {"cases": {}})["cases"].items():
+        release, _, program = name.partition(" ")
+        by_release.setdefault(release, {})[program] = row
+    body: list[Sequence[str]] = []
+    for release, programs in sorted(
+        by_release.items(), key=lambda item: [int(n) for n in item[0].split(".")]
+    ):
+        rows = list(programs.values())
+        equal = [p for p, row in programs.items() if row["outcome"] == "equal"]
+        formats = {f for row in rows for f in row.get("formats", [])}
+        versions = {str(row["modules"].get("hal", "-")) for row in rows}
+        body.append(
+            (
+                release,
+                ", ".join(sorted({row["bytecode"] for row in rows})),
+                ", ".join(sorted(versions)),
+                ", ".join(f"`{name}`" for name in sorted(formats)),
+                ", ".join(sorted(programs)),
+                "all equal" if len(equal) == len(rows) else f"{len(equal)} of {len(rows)}",
+            )
+        )
+    return _table(("release", "bytecode", "`hal`", "executables", "programs", "bits"), body)
+
+
+def _suites(suites: Mapping[str, Suite]) -> str:
+    body: list[Sequence[str]] = []
+    for name, title in MODULES_OF_IREE.items():
+        counts = Counter(
+            r["outcome"] for r in suites.get(name, {"cases": {}})["cases"].values()
+        )
+        other = counts["different"] + counts["failed here"]
+        shown = (counts["refused"], counts["not run by IREE"], counts["equal"], other)
+        body.append((title, str(counts.total()), *map(str, shown)))
+    heading = (
+        "modules",
+        "tried",
+        "refused",
+        "not run by IREE",
+        "same bits here",
+        "otherwise",
+    )
+    return _table(heading, body)
+
+
+def _exceptions(suites: Mapping[str, Suite]) -> str:
+    lines = [
+        f"- {name}, `{case}`: {row['outcome']}: {row.get('detail', '')}"
+        for name in MODULES_OF_IREE
+        for case, row in suites.get(name, {"cases": {}})["cases"].items()
+        if row["outcome"] in ("different", "failed here")
+    ]
+    return (
+        "\n".join(lines)
+        if lines
+        else "No module that IREE's runtime runs gives anything else here."
+    )
+
+
+def _models(suites: Mapping[str, Suite]) -> str:
+    theirs, ours = (
+        suites.get(name, {"cases": {}})["cases"]
+        for name in ("models-of-iree", "our-models")
+    )
+    names = sorted({*theirs, *ours})
+    body = [
+        (f"`{n}`", *(side.get(n, {"outcome": "-"})["outcome"] for side in (theirs, ours)))
+        for n in names
+    ]
+    return _table(
+        ("model", "IREE's module here", "our module under `iree-run-module`"), body
+    )
+
+
+def _contents(suites: Mapping[str, Suite]) -> str:
+    united = {
+        key: sorted(
+            {
+                v
+                for name in (*MODULES_OF_IREE, "releases")
+                for v in suites.get(name, {}).get(key, [])
+            }
+        )
+        for key in UNITED
+    }
+    known = [opcode.name for opcode in OPCODES]
+    met = [name for name in known if name in united["opcodes"]]
+    return f"""- Formats of executables: {_list(united["formats"])}.
+- {len(met)} of {len(known)} opcodes: {_list(met)}. Every opcode, these and the others, is compared with IREE's
+  interpreter in `tests/conformance/vm`.
+- {len(united["imports"])} functions of native modules: {_list(united["imports"])}."""
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "none"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Collect, and say what was found."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seen", type=Path, default=SEEN)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--fresh", action="store_true")
+    options = parser.parse_args(arguments)
+    suites = collect(options.seen, options.results, fresh=options.fresh)
+    for name, suite in suites.items():
+        counts = Counter(row["outcome"] for row in suite["cases"].values())
+        shown = ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
+        sys.stdout.write(f"{name}: {shown}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
