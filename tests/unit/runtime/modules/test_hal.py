@@ -393,23 +393,24 @@ def test_a_channel_has_one_participant(hal: Bound) -> None:
     assert hal("channel.rank_and_count", channel) == (0, 1)
     assert hal("channel.split", channel, 0, 0, 0) is channel
     commands = hal("command_buffer.create", hal.device, 0, 3, -1, 0)
-    with pytest.raises(DeviceError, match="UNIMPLEMENTED"):
+    with pytest.raises(DeviceError, match=r"collective all_gather of i8\): send: slot 0"):
         hal(
             "command_buffer.collective",
             commands,
             channel,
-            0,
-            0,
-            0,
-            0,
+            *[0] * 4,
             None,
             None,
-            0,
-            0,
-            0,
-            0,
+            *[0] * 4,
             1,
         )
+    buffer = hal.device.allocator.allocate(0, 0, 8)
+    buffer.write(b"abcdefgh")
+    ends = (buffer, buffer, 0, 3, 5, 3)
+    hal("command_buffer.collective", commands, channel, *[0] * 4, *ends, 3)
+    hal("command_buffer.finalize", commands)
+    hal("device.queue.execute", hal.device, -1, None, None, commands, 0)
+    assert buffer.read() == b"abcdeabc"
 
 
 def test_a_writable_file_over_constants_is_refused(hal: Bound) -> None:
