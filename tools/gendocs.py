@@ -259,6 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in found:
         sys.stdout.write(f"docs/{name}: {'outdated' if options.check else 'written'}\n")
         if not options.check:
+            (options.folder / name).parent.mkdir(parents=True, exist_ok=True)
             (options.folder / name).write_text(PAGES[name](), encoding="utf-8")
     if found and options.check:
         sys.stdout.write("hint: python tools/gendocs.py\n")
