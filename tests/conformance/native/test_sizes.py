@@ -98,16 +98,15 @@ def test_threads_do_not_change_a_bit(name: str) -> None:
     sweep = SWEEPS[name]
     (dims,) = drawn(name, 1, seed=4)
     arrays = sweep.arrays(dims, dtypes.f32, np.random.default_rng(7))
-    kernel = build_kernel(sweep.node(None, dtypes.f32), sweep.op)
-    attributes = sweep.node(dims, dtypes.f32).attributes
-    expected = catalogue.lookup(sweep.op).schema.evaluate(arrays, attributes)
+    node = sweep.node(dims, dtypes.f32)
+    kernel = build_kernel(node, sweep.op)
+    expected = catalogue.lookup(sweep.op).schema.evaluate(arrays, node.attributes)
     types = [(a.shape, a.dtype) for a in expected]
     found = set()
     for threads in (1, 2, 3):
         library = NativeLibrary([kernel], HOST, threads=threads)
         with native.Pool(threads) as pool:
             found |= {
-                library.run(0, arrays, types, dims, pool=pool)[0].tobytes()
-                for _ in range(3)
+                library.run(0, arrays, types, pool=pool)[0].tobytes() for _ in range(3)
             }
     assert len(found) == 1
