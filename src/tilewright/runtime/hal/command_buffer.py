@@ -115,11 +115,6 @@ class CommandBuffer(ABC):
         self.binding_capacity: int = binding_capacity
         self.state: RecordingState = RecordingState.INITIAL
         self.log: RecordingLog = RecordingLog()
-        if mode & CommandBufferMode.ONE_SHOT and binding_capacity:
-            raise failure(
-                StatusCode.INVALID_ARGUMENT,
-                "a one-shot command buffer with a binding table, expected one or the other",
-            )
 
     # --- life -----------------------------------------------------------------------------------
 
