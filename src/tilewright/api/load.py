@@ -24,6 +24,7 @@ def load(
     engine: Engine | None = None,
     function: str | None = None,
     parameters: Sequence[str] = (),
+    untrusted: bool = False,
 ) -> Session:
     """Load a `.vmfb` that `Model.save`, `tilewright compile` or a compiler of IREE wrote.
 
@@ -36,6 +37,8 @@ def load(
         function: which function of the module; default: the only one.
         parameters: files of weights that a module keeps outside: `path` or `scope=path` of .irpa,
             .safetensors or .gguf.
+        untrusted: run no machine code of the file, only kernels in bytecode (VMVX): for files of
+            strangers.
 
     Raises: ArchiveError for a file that is corrupt or no artifact; TargetError if it has no code
     for this CPU.
@@ -48,6 +51,7 @@ def load(
         engine=engine,
         function=function,
         parameters=parameters,
+        untrusted=untrusted,
     )
 
 

@@ -77,6 +77,7 @@ class Session:
         function: which of the module's functions, for the virtual machine.
         parameters: files of weights that a module keeps outside (`path` or `scope=path`; .irpa,
             .safetensors, .gguf).
+        untrusted: run no machine code of the file, only kernels in bytecode (VMVX).
 
     Raises:
         TargetError: no variant of the artifact runs on this CPU.
@@ -96,6 +97,7 @@ class Session:
         module: ModuleDef | None = None,
         function: str | None = None,
         parameters: Sequence[str] = (),
+        untrusted: bool = False,
     ) -> None:
         self.artifact: Artifact | None = artifact
         self.engine: Engine = engine or ("vm" if artifact is None else "plan")
@@ -116,13 +118,19 @@ class Session:
         self.executor: Executor
         if self.engine == "vm":
             self.executor = self._open_module(
-                module, host_function, location, function, parameters
+                module, host_function, location, function, parameters, untrusted=untrusted
             )
         else:
             if parameters:
                 raise UserError(
                     "the weights are in the artifact, parameters would not be read",
                     location=location,
+                )
+            if untrusted:
+                raise UserError(
+                    "the artifact has machine code only, which is not trusted",
+                    location=location,
+                    hint="have it compiled for VMVX, or load it without untrusted",
                 )
             self.executor = self._open_plan(host_function, location)
 
@@ -195,6 +203,8 @@ class Session:
         location: str,
         function: str | None,
         parameters: Sequence[str],
+        *,
+        untrusted: bool,
     ) -> Executor:
         if module is None:
             raise UserError(
@@ -220,7 +230,12 @@ class Session:
             modules.append(create_parameters_module(open_parameters(parameters)))
         if any(wanted.name.startswith("check.") for wanted in module.imports):
             modules.append(create_check_module())
-        virtual = VirtualMachine(self.device, host_function=host_function, modules=modules)
+        virtual = VirtualMachine(
+            self.device,
+            host_function=host_function,
+            modules=modules,
+            untrusted=untrusted,
+        )
         virtual.load_module(module, location)
         plan = None if self.variant is None else self.variant.plan
         return VmExecutor(
@@ -240,6 +255,7 @@ class Session:
         engine: Engine | None = None,
         function: str | None = None,
         parameters: Sequence[str] = (),
+        untrusted: bool = False,
     ) -> Session:
         """Load an archive; weights stay in the file, mapped read-only.
 
@@ -260,10 +276,11 @@ class Session:
             engine=engine,
             function=function,
             parameters=parameters,
+            untrusted=untrusted,
         )
 
     @staticmethod
-    def from_bytes(
+    def from_bytes(  # noqa: PLR0913 - keyword-only options
         data: Buffer,
         *,
         threads: int | None = None,
@@ -273,6 +290,7 @@ class Session:
         engine: Engine | None = None,
         function: str | None = None,
         parameters: Sequence[str] = (),
+        untrusted: bool = False,
     ) -> Session:
         """Load an archive from memory, which must stay unchanged."""
         module = read_archive(data, location)
@@ -287,6 +305,7 @@ class Session:
             module=module,
             function=function,
             parameters=parameters,
+            untrusted=untrusted,
         )
 
     @property
