@@ -115,6 +115,11 @@ class StandIn:
     def calls(self, function: str) -> int:
         return self._library.standin_calls(function.encode())
 
+    def abandon(self) -> None:
+        """Forget what was not given back."""
+        self._library.standin_abandon()
+        self._library.standin_reset()
+
     def configure(
         self,
         *,

@@ -229,4 +229,16 @@ CUresult standin_current(CUcontext* out_context) {
   return error;
 }
 
-int standin_depth(void) { return t_depth; }
+// Forget what was not given back, so that the next test starts clean.
+void standin_abandon(void) {
+  pthread_mutex_lock(&g_primary_lock);
+  for (int device = 0; device < DEVICE_COUNT; ++device) {
+    if (g_primary[device]) standin_drain_context(g_primary[device]);
+    if (g_primary[device]) g_primary[device]->handle.alive = false;
+    g_primary[device] = NULL;
+  }
+  pthread_mutex_unlock(&g_primary_lock);
+  LOCK();
+  for (int kind = 0; kind < KIND_COUNT; ++kind) g_live[kind] = 0;
+  UNLOCK();
+}

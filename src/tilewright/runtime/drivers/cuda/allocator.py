@@ -225,7 +225,7 @@ class CudaAllocator(Allocator):
         if self._pool is None or size_bytes <= 0 or _wants_host(memory_type, allowed_usage):
             return self.allocate(memory_type, allowed_usage, size_bytes), _nothing
         storage = CudaStorage(self._transfer, size_bytes)
-        bind = partial(self._bind_pooled, self._pool, storage, self._dispatch)
+        bind = partial(self._bind_pooled, self._pool, storage)
         buffer = _buffer(storage, memory_type, allowed_usage, DEVICE_TYPE, _USAGE)
         return buffer, partial(self._retry, bind)
 
@@ -240,18 +240,22 @@ class CudaAllocator(Allocator):
             return allocate()
 
     def _bind_device(self, storage: CudaStorage) -> CudaStorage:
-        if self._pool is not None:
-            self._bind_pooled(self._pool, storage, self._transfer)
-            self._transfer.synchronize()
+        if self._pool is None:
+            pointer = self.context.create("cuMemAlloc", storage.size_bytes)
+            self._bind(storage, pointer, "cuMemFree", pointer)
             return storage
-        pointer = self.context.create("cuMemAlloc", storage.size_bytes)
-        self._bind(storage, pointer, "cuMemFree", pointer)
+        pointer = self._pool.allocate(storage.size_bytes, self._transfer)
+        try:
+            self._transfer.synchronize()
+        except DeviceError:
+            # Only in the stream it came from is it sure to go after it came.
+            self.context.give_back("cuMemFreeAsync", pointer, self._transfer.handle)
+            raise
+        self._bind(storage, pointer, "cuMemFreeAsync", pointer, self._dispatch.handle)
         return storage
 
-    def _bind_pooled(
-        self, pool: MemoryPool, storage: CudaStorage, stream: CudaStream
-    ) -> CudaStorage:
-        pointer = pool.allocate(storage.size_bytes, stream)
+    def _bind_pooled(self, pool: MemoryPool, storage: CudaStorage) -> CudaStorage:
+        pointer = pool.allocate(storage.size_bytes, self._dispatch)
         self._bind(storage, pointer, "cuMemFreeAsync", pointer, self._dispatch.handle)
         return storage
 

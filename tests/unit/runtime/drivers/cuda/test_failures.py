@@ -1,0 +1,197 @@
+"""Every call to the driver library may fail: a clean error, nothing left behind, no hang."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+
+import numpy as np
+import pytest
+
+from fakes.cuda_kernels import cuda_image
+from fakes.cuda_standin import LAUNCH_FAILED, OUT_OF_MEMORY, StandIn
+from tilewright.base.errors import DeviceError, TilewrightError
+from tilewright.runtime.drivers.cuda.device import CudaDevice
+from tilewright.runtime.drivers.cuda.driver import CudaDriver
+from tilewright.runtime.drivers.cuda.symbols import SYMBOLS
+from tilewright.runtime.hal.buffer import BufferUsage, MemoryType
+from tilewright.runtime.hal.command_buffer import BufferBinding, BufferRef
+from tilewright.runtime.hal.executable import ExecutableParams
+from tilewright.runtime.hal.fence import Fence
+from unit.runtime.drivers.cuda.conftest import MakeDevice, load_kernels
+
+TYPE, USAGE = int(MemoryType.DEVICE_LOCAL), int(BufferUsage.DEFAULT)
+HOST_TYPE = int(MemoryType.HOST_LOCAL | MemoryType.DEVICE_VISIBLE)
+SECONDS = 20_000_000_000
+GIVING_BACK = ("Destroy", "Free", "Unload", "Release", "Unregister", "PopCurrent")
+
+
+def work(options: dict[str, str]) -> None:
+    """Find a device, make it, load, allocate, record, run twice with other buffers, profile."""
+    driver = CudaDriver()
+    driver.dump_device_info(0)
+    device = driver.create_device_by_id(0, options)
+    assert isinstance(device, CudaDevice)
+    with contextlib.closing(device):
+        run_everything(device)
+
+
+def run_everything(device: CudaDevice) -> None:
+    executable = load_kernels(device)
+    shared = device.allocator.allocate(HOST_TYPE, USAGE | int(BufferUsage.MAPPING), 64)
+    shared.fill(b"\x01")
+    both = device.allocator.allocate(
+        TYPE | int(MemoryType.HOST_VISIBLE), USAGE | int(BufferUsage.MAPPING), 64
+    )
+    both.fill(b"\x02")
+    imported = device.allocator.import_host(HOST_TYPE, USAGE, mmap.mmap(-1, 4096))
+    buffers = [device.allocator.allocate(TYPE, USAGE, 64) for _ in range(2)]
+    for buffer in buffers:
+        buffer.write(np.arange(16, dtype=np.int32).tobytes())
+    commands = device.create_command_buffer(binding_capacity=1)
+    commands.begin()
+    target = BufferRef(None, 0, 64, 0)
+    commands.dispatch(executable, 0, (16, 1, 1), [3], [target, target])
+    commands.execution_barrier(4, 4)
+    commands.fill_buffer(BufferRef(None, 0, 4, 0), b"\x07")
+    commands.fill_buffer(BufferRef(None, 6, 2, 0), b"\x07\x08")
+    commands.fill_buffer(BufferRef(None, 9, 8, 0), b"\x07\x08\x09\x0a")
+    commands.update_buffer(b"abcd", BufferRef(None, 60, 4, 0))
+    commands.execution_barrier(4, 4)
+    commands.copy_buffer(BufferRef(None, 0, 4, 0), BufferRef(shared, 0, 4))
+    commands.copy_buffer(BufferRef(None, 8, 4, 0), BufferRef(both, 0, 4))
+    commands.end()
+    ready = Fence.at(device.create_semaphore(), 1)
+    transient = device.queue_alloca(None, ready, TYPE, USAGE, 64)
+    wait = ready
+    for buffer in (*buffers, transient):
+        done = Fence.at(device.create_semaphore(), 1)
+        device.queue_execute(wait, done, commands, [BufferBinding(buffer)])
+        wait = done
+    gone = Fence.at(device.create_semaphore(), 1)
+    device.queue_dealloca(wait, gone, transient)
+    gone.wait(SECONDS)
+    device.profiling_begin()
+    done = Fence.at(device.create_semaphore(), 1)
+    device.queue_execute(None, done, commands, [BufferBinding(buffers[0])])
+    done.wait(SECONDS)
+    assert len(device.profiling_end()) == 7
+    data = buffers[1].read()
+    assert data[:4] == b"\x07" * 4
+    assert data[6:8] == b"\x07\x08"
+    assert data[9:17] == b"\x07\x08\x09\x0a" * 2
+    assert data[60:] == b"abcd"
+    assert bytes(shared.read(0, 4)) == b"\x07" * 4
+    assert imported is None or imported.byte_length == 4096
+    assert device.allocator.query_statistics().live_bytes >= 256
+    device.trim()
+
+
+OPTIONS = ({}, {"graphs": "0"}, {"pool": "0"})
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_without_failures_everything_works(
+    standin: StandIn, options: dict[str, str]
+) -> None:
+    work(options)
+
+
+def nth_calls(total: int) -> list[int]:
+    return [n for n in sorted({1, 2, 3, total // 2, total - 1, total}) if 0 < n <= total]
+
+
+UNNOTICED = (
+    "cuDriverGetVersion",  # only told to users
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuMemHostRegister",  # memory that cannot be used in place is copied
+    "cuCtxSetCurrent",  # the completion thread pushes the context anyway
+)
+NAMES = [symbol.name for symbol in SYMBOLS]
+
+
+def gives_back(name: str) -> bool:
+    return any(word in name for word in GIVING_BACK)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("name", [name for name in NAMES if not gives_back(name)])
+def test_every_call_may_fail(standin: StandIn, name: str, options: dict[str, str]) -> None:
+    work(options)
+    calls = nth_calls(standin.calls(name))
+    if name == "cuCtxPushCurrent":
+        del calls[3:]  # later ones are those of destructors
+    for nth in calls:
+        again = StandIn()
+        again.fail(name, nth)
+        try:
+            work(options)
+        except TilewrightError as error:
+            text = str(error)
+        else:
+            text = "unnoticed"
+        assert "CUDA_ERROR_UNKNOWN" in text or name in UNNOTICED, f"call {nth}: {text}"
+        assert again.wait_until_all_is_back() == {}, f"call {nth}"
+        assert again.complaints == [], f"call {nth}"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if gives_back(name)])
+def test_what_cannot_be_given_back_disturbs_nobody(standin: StandIn, name: str) -> None:
+    for options in OPTIONS:
+        again = StandIn()
+        work(options)
+        for nth in nth_calls(again.calls(name)):
+            again.fail(name, nth)
+            # A context that cannot be popped is told; the rest happens in destructors.
+            with contextlib.suppress(TilewrightError):
+                work(options)
+            again.wait_until_all_is_back(0.05)
+            again.abandon()
+
+
+@pytest.mark.parametrize("options", OPTIONS[:2], ids=str)
+@pytest.mark.parametrize("what", ["kernel", "copy", "fill"])
+@pytest.mark.parametrize("nth", [1, 2])
+def test_work_may_fail_on_the_gpu(
+    standin: StandIn, options: dict[str, str], what: str, nth: int
+) -> None:
+    standin.fail_operation(what, nth, LAUNCH_FAILED)
+    with pytest.raises(DeviceError, match="CUDA_ERROR_LAUNCH_FAILED"):
+        work(options)
+
+
+def test_memory_kept_for_reuse_is_given_up_before_an_allocation_fails(
+    standin: StandIn, make_device: MakeDevice
+) -> None:
+    device = make_device()
+    standin.fail("cuMemAllocFromPoolAsync", 1, OUT_OF_MEMORY)
+    trims = standin.calls("cuMemPoolTrimTo")
+    assert device.allocator.allocate(TYPE, USAGE, 64).byte_length == 64
+    assert standin.calls("cuMemPoolTrimTo") == trims + 1
+    with pytest.raises(DeviceError, match="RESOURCE_EXHAUSTED"):
+        device.allocator.allocate(TYPE, USAGE, 1 << 40)
+
+
+def test_a_gpu_without_pools_or_shared_memory_works(
+    standin: StandIn, make_device: MakeDevice
+) -> None:
+    standin.configure(managed=False, pools=False)
+    device = make_device()
+    assert len(device.allocator.query_memory_heaps()) == 2
+    run_everything(device)
+    device.close()
+
+
+def test_the_compilers_log_is_shown(standin: StandIn, make_device: MakeDevice) -> None:
+    device = make_device()
+    cache = device.create_executable_cache("test")
+    for old, new, message in (
+        (b".version 6.0", b"//ersion 6.0", "Missing .version directive"),
+        (b".target sm_52", b".target sm_90", "SM version of the input is newer"),
+    ):
+        data = cuda_image().replace(old, new)
+        with pytest.raises(DeviceError, match="INCOMPATIBLE") as caught:
+            cache.prepare_executable(ExecutableParams(format="cuda-nvptx-fb", data=data))
+        assert message in "".join(caught.value.__notes__)
+        assert "module 0 of the executable" in "".join(caught.value.__notes__)
