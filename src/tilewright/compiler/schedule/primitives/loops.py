@@ -214,7 +214,9 @@ def reorder(kernel: Kernel, order: Sequence[str]) -> Kernel:
 def _check_extents(wanted: Sequence[For]) -> None:
     inside = {s.var.name for s in wanted}
     for statement in wanted:
-        late = [s.name for s in symbolic.symbols(statement.extent) if s.name in inside]
+        late = sorted(
+            s.name for s in symbolic.symbols(statement.extent) if s.name in inside
+        )
         if late:
             raise ScheduleError(
                 f"the extent of '{statement.var.name}' depends on '{late[0]}'"
