@@ -6,42 +6,93 @@ A sample is among the slow tests; every program in every way to compile it is a 
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from conformance.interop.agreement import Verdict, compare
 from conformance.interop.evidence import record
 from conformance.interop.program_cases import CASES, PROGRAMS, VARIANTS
-from conformance.interop.toolchain import compile_text, needs_iree
+from conformance.interop.toolchain import LLVM_CPU, compile_text, needs_iree, program
+from tilewright.base.errors import DeviceError
+from tilewright.base.status import StatusCode
+from tilewright.runtime.hal.buffer_view import BufferView
+from tilewright.runtime.virtual_machine import VirtualMachine
+from tilewright.runtime.vm.list import VmList
 
 pytestmark = [needs_iree, pytest.mark.slow]
 PAIRS = [(program, variant) for program in CASES for variant in VARIANTS]
 SAMPLE = [*((p, "plain") for p in CASES), ("dynamic", "async-external")]
 
 
-def check(program: str, variant: str, folder: Path) -> None:
-    text = (PROGRAMS / f"{program}.mlir").read_text(encoding="utf-8")
+def check(name: str, variant: str, folder: Path) -> None:
+    text = (PROGRAMS / f"{name}.mlir").read_text(encoding="utf-8")
     built = compile_text(text, VARIANTS[variant])
     if built.error:
-        record("programs", f"{program} {variant}", Verdict("refused", built.error))
+        record("programs", f"{name} {variant}", Verdict("refused", built.error))
         pytest.skip("IREE's compiler refuses the program")
-    for function, calls in CASES[program].items():
+    for function, calls in CASES[name].items():
         for inputs in calls:
             verdict = compare(built.path, inputs, folder, function=function)
-            record("programs", f"{program} {variant} {function}", verdict, built.path)
+            record("programs", f"{name} {variant} {function}", verdict, built.path)
             assert verdict.outcome == "equal", f"{function}: {verdict.detail}"
 
 
-@pytest.mark.parametrize(("program", "variant"), SAMPLE)
+@pytest.mark.parametrize(("name", "variant"), SAMPLE)
 def test_a_sample_gives_the_bits_that_iree_gives(
-    program: str, variant: str, tmp_path: Path
+    name: str, variant: str, tmp_path: Path
 ) -> None:
-    check(program, variant, tmp_path)
+    check(name, variant, tmp_path)
 
 
-@pytest.mark.parametrize(("program", "variant"), [p for p in PAIRS if p not in SAMPLE])
+def run_lists(function: str, *inputs: str) -> str:
+    """What IREE's tool prints of a call of the program with lists."""
+    built = compile_text((PROGRAMS / "lists.mlir").read_text(encoding="utf-8"), LLVM_CPU)
+    assert built.error == ""
+    done = subprocess.run(
+        [
+            program("iree-run-module"),
+            f"--module={built.path}",
+            "--device=local-sync",
+            f"--function={function}",
+            *(f"--input={value}" for value in inputs),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+def open_lists() -> VirtualMachine:
+    built = compile_text((PROGRAMS / "lists.mlir").read_text(encoding="utf-8"), LLVM_CPU)
+    return VirtualMachine.from_file(built.path, "local-sync")
+
+
+def test_lists_hold_what_iree_prints_of_them() -> None:
+    printed = run_lists("make_list", "7", "2xf32=1,2")
+    assert "i32=7" in printed
+    assert "2xf32=1 2" in printed
+    (made,) = open_lists().invoke("make_list", 7, np.array([1, 2], np.float32))
+    assert isinstance(made, VmList)
+    number, view = made.items
+    assert number == 7
+    assert isinstance(view, BufferView)
+    assert view.to_numpy().tolist() == [1, 2]
+
+
+def test_a_failed_assertion_says_what_it_says_under_iree() -> None:
+    message = "the number must be positive"
+    assert f"FAILED_PRECONDITION; {message}" in run_lists("check_positive", "-7")
+    with pytest.raises(DeviceError, match=message) as caught:
+        open_lists().invoke("check_positive", -7)
+    assert caught.value.code == StatusCode.FAILED_PRECONDITION
+
+
+@pytest.mark.parametrize(("name", "variant"), [p for p in PAIRS if p not in SAMPLE])
 def test_every_other_way_to_compile_gives_the_bits_that_iree_gives(
-    program: str, variant: str, tmp_path: Path
+    name: str, variant: str, tmp_path: Path
 ) -> None:
-    check(program, variant, tmp_path)
+    check(name, variant, tmp_path)

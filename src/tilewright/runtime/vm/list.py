@@ -10,6 +10,8 @@ from typing import Final, final
 from tilewright.base.status import StatusCode, failure
 
 _NUMBERS: Final = frozenset({"i8", "i16", "i32", "i64", "f32", "f64"})
+_ANYTHING: Final = "?"
+_VARIANT: Final = "!vm.opaque"  # how type tables write the elements of `!vm.list<?>`
 _LIMIT: Final = 1 << 28
 
 
@@ -18,14 +20,16 @@ class VmList:
     """A list.
 
     Args:
-        element_type: `i32`, `f64`, `!hal.buffer`, `?` for anything.
+        element_type: `i32`, `f64`, `!hal.buffer`; `?` or `!vm.opaque` for anything.
     Thread-safety: callers synchronise.
     """
 
     __slots__ = ("element_type", "items")
 
-    def __init__(self, element_type: str = "?", items: list[object] | None = None) -> None:
-        self.element_type: str = element_type
+    def __init__(
+        self, element_type: str = _ANYTHING, items: list[object] | None = None
+    ) -> None:
+        self.element_type: str = _ANYTHING if element_type == _VARIANT else element_type
         self.items: list[object] = [] if items is None else items
 
     def __len__(self) -> int:
@@ -62,7 +66,7 @@ class VmList:
         """Replace an element.  Raises: DeviceError when it does not fit the list."""
         self._get(index)
         is_number = isinstance(value, int | float)
-        if self.element_type != "?" and is_number != (self.element_type in _NUMBERS):
+        if self.element_type != _ANYTHING and is_number != (self.element_type in _NUMBERS):
             raise failure(
                 StatusCode.INVALID_ARGUMENT,
                 f"{type(value).__name__} into a list of {self.element_type}",

@@ -34,6 +34,7 @@ def test_lists_keep_numbers_and_references_apart() -> None:
     with pytest.raises(DeviceError, match="into a list of i32"):
         numbers.set(0, VmBuffer(b""))
     anything = VmList("?")
+    assert VmList("!vm.opaque").element_type == "?"
     anything.resize(2)
     anything.set(0, 5)
     anything.set(1, VmBuffer(b""))
