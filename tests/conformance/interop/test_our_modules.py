@@ -1,0 +1,111 @@
+"""What we compile runs under `iree-run-module` with our numbers: element types, open sizes, outputs.
+
+Whole models are in `test_models`; random graphs in `tests/e2e/test_small_graphs.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+
+import tilewright as tw
+from conformance.interop.program_cases import floats, integers
+from conformance.interop.toolchain import needs_iree, program, run_module
+
+pytestmark = [needs_iree, pytest.mark.slow]
+DEVICES = ("local-sync", "local-task")
+HEAD = '<ir_version: 10, opset_import: ["" : 21]>'
+TYPES = {
+    "float": np.float32,
+    "double": np.float64,
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "int8": np.int8,
+    "int16": np.int16,
+    "int32": np.int32,
+    "int64": np.int64,
+    "uint8": np.uint8,
+    "uint32": np.uint32,
+}
+
+
+def check(text: str, calls: list[list[np.ndarray]], folder: Path) -> None:
+    """Compile once, then compare every call on every device of IREE's with both of our engines."""
+    model = tw.compile(onnx.parser.parse_model(HEAD + text))
+    archive = folder / "ours.vmfb"
+    model.save(archive)
+    engines = [tw.load(archive, engine=engine) for engine in ("plan", "vm")]
+    for inputs in calls:
+        wanted, again = (_many(session(*inputs)) for session in engines)
+        for device in DEVICES:
+            answer = run_module(
+                archive, inputs, ["ref"] * len(wanted), folder, device=device
+            )
+            assert answer.error == ""
+            for theirs, plan, vm in zip(answer.results, wanted, again, strict=True):
+                assert plan.tobytes() == vm.tobytes()
+                if isinstance(theirs, np.ndarray):
+                    assert (theirs.dtype, theirs.shape) == (plan.dtype, plan.shape)
+                    theirs = theirs.tobytes()
+                assert theirs == plan.tobytes()
+
+
+def _many(result: object) -> list[np.ndarray]:
+    return [np.asarray(r) for r in (result if isinstance(result, tuple) else (result,))]
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_sums_of_every_type_and_open_sizes(name: str, tmp_path: Path) -> None:
+    dtype = TYPES[name]
+    make = floats if np.dtype(dtype).kind not in "iu" else integers
+    text = f"""
+        f ({name}[n,3] x, {name}[3] b) => ({name}[n,3] y, {name}[3,n] z) {{
+            y = Add (x, b)
+            z = Transpose <perm = [1, 0]> (x)
+        }}"""
+    calls = [[make(n, 3, dtype=dtype), make(3, dtype=dtype, seed=n)] for n in (1, 7, 64)]
+    check(text, calls, tmp_path)
+
+
+def test_booleans_go_in_and_come_out(tmp_path: Path) -> None:
+    text = """
+        f (bool[n] flag, float[n] a, float[n] b) => (float[n] y, bool[n] less) {
+            y = Where (flag, a, b)
+            less = Less (a, b)
+        }"""
+    calls = [
+        [integers(n, dtype=np.int8) > 0, floats(n), floats(n, seed=n)] for n in (1, 9, 65)
+    ]
+    check(text, calls, tmp_path)
+
+
+def test_products_of_open_sizes_in_all_directions(tmp_path: Path) -> None:
+    text = """
+        f (float[m,k] a, float[k,n] b) => (float[m,n] y) { y = MatMul (a, b) }"""
+    sizes = ((1, 1, 1), (5, 7, 3), (17, 33, 65), (64, 64, 64))
+    calls = [[floats(m, k), floats(k, n, seed=3)] for m, k, n in sizes]
+    check(text, calls, tmp_path)
+
+
+def test_iree_dumps_what_it_is_given(tmp_path: Path) -> None:
+    text = "f (float[n,4] x) => (float[n,4] y) { y = Softmax <axis = -1> (x) }"
+    tw.compile(onnx.parser.parse_model(HEAD + text)).save(tmp_path / "ours.vmfb")
+    shown = {
+        kind: subprocess.run(
+            [program("iree-dump-module"), f"--output={kind}", tmp_path / "ours.vmfb"],
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for kind in ("metadata", "flatbuffer-json", "disassembly")
+    }
+    assert "hal.command_buffer.dispatch" in shown["metadata"]
+    exports = json.loads(shown["flatbuffer-json"])["exported_functions"]
+    assert "main" in [function["local_name"] for function in exports]
+    assert "vm.return" in shown["disassembly"]
