@@ -101,7 +101,7 @@ Releases in between have the same bytecode and the same `hal` as one of these (3
 {_suites(suites)}
 
 *Refused*: the importer or the compiler does not take the program. *Not run by IREE*: its own runtime fails on what its
-compiler made, so there is nothing to compare with.
+compiler made, so there is nothing to compare with. *Undefined*: the code gives what lies in memory by chance.
 
 {_exceptions(suites)}
 
@@ -156,13 +156,15 @@ def _suites(suites: Mapping[str, Suite]) -> str:
             r["outcome"] for r in suites.get(name, {"cases": {}})["cases"].values()
         )
         other = counts["different"] + counts["failed here"]
-        shown = (counts["refused"], counts["not run by IREE"], counts["equal"], other)
+        left_out = (counts["refused"], counts["not run by IREE"], counts["undefined"])
+        shown = (*left_out, counts["equal"], other)
         body.append((title, str(counts.total()), *map(str, shown)))
     heading = (
         "modules",
         "tried",
         "refused",
         "not run by IREE",
+        "undefined",
         "same bits here",
         "otherwise",
     )
@@ -174,7 +176,7 @@ def _exceptions(suites: Mapping[str, Suite]) -> str:
         f"- {name}, `{case}`: {row['outcome']}: {row.get('detail', '')}"
         for name in MODULES_OF_IREE
         for case, row in suites.get(name, {"cases": {}})["cases"].items()
-        if row["outcome"] in ("different", "failed here")
+        if row["outcome"] in ("undefined", "different", "failed here")
     ]
     return (
         "\n".join(lines)

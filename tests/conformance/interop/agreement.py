@@ -17,7 +17,9 @@ from conformance.interop.toolchain import Answer, run_module
 from tilewright.runtime.virtual_machine import VirtualMachine
 
 OURS = ("local-sync", "local-task://?threads=2")
-Outcome = Literal["equal", "refused", "not run by IREE", "different", "failed here"]
+Outcome = Literal[
+    "equal", "refused", "not run by IREE", "undefined", "different", "failed here"
+]
 
 
 @dataclass(frozen=True)

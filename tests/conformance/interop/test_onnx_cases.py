@@ -18,6 +18,10 @@ from conformance.interop.toolchain import needs_iree
 pytestmark = [needs_iree, pytest.mark.slow]
 SUITE = "onnx-llvm-cpu"
 SAMPLE_SIZE = 24
+# Cases whose code gives what lies in memory by chance, under either runtime.
+UNDEFINED = {
+    "test_gridsample_zeros_padding": "reads beyond its operand: indices are clamped from below only",
+}
 
 
 def sample() -> tuple[str, ...]:
@@ -31,6 +35,9 @@ def check(name: str, folder: Path) -> None:
     if built.archive is None:
         record(SUITE, name, Verdict("refused", built.refusal))
         pytest.skip("IREE's importer or compiler refuses the model")
+    if name in UNDEFINED:
+        record(SUITE, name, Verdict("undefined", UNDEFINED[name]))
+        pytest.skip("what the code computes is undefined")
     for case in built.data_sets:
         verdict = compare(built.archive, list(case.inputs.values()), folder)
         record(SUITE, name, verdict, built.archive)
