@@ -118,6 +118,10 @@ class Storage(ABC):
         """Copy of a range that lies inside."""
         return bytes(self.map(offset, length))
 
+    def read_into(self, offset: int, target: memoryview) -> None:
+        """Copy of a range that lies inside, to memory of the caller."""
+        target[:] = self.map(offset, len(target))
+
     def fill(self, offset: int, length: int, pattern: bytes) -> None:
         """Repeat a pattern over a range that lies inside."""
         self.map(offset, length)[:] = pattern * (length // len(pattern))
@@ -232,6 +236,11 @@ class Buffer:
         """Copy of a range."""
         length = self._check_access(READ, offset, length, "read")
         return self.storage.read(self.byte_offset + offset, length)
+
+    def read_into(self, target: memoryview, offset: int = 0) -> None:
+        """Copy of a range, to memory of the caller."""
+        self._check_access(READ, offset, len(target), "read")
+        self.storage.read_into(self.byte_offset + offset, target)
 
     def write(self, data: bytes | memoryview, offset: int = 0) -> None:
         """Replace bytes from the host."""

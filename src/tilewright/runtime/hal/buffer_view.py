@@ -17,6 +17,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.status import StatusCode, failure
+from tilewright.formats.byte_view import view_bytes
 from tilewright.runtime.hal.buffer import READ, WRITE, Buffer
 from tilewright.runtime.hal.element_type import (
     Array,
@@ -96,7 +97,8 @@ class BufferView:
         if bit_count(self.element_type) < 8:
             return self._unpacked(wanted, size)
         if not self.buffer.storage.is_host_visible:
-            copy = np.frombuffer(bytearray(self.buffer.read(0, size)), np.uint8)
+            copy = np.empty(size, np.uint8)
+            self.buffer.read_into(view_bytes(copy))
             return copy.view(wanted).reshape(self.shape)
         access = self.buffer.allowed_access & (READ | WRITE)
         if self.buffer.storage.readonly:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import os
 import queue
 import threading
 import weakref
@@ -215,6 +216,7 @@ class _Core:
         self._threads: list[threading.Thread] = []
         self._lock: threading.Lock = threading.Lock()
         self._closed: bool = False
+        self._process: int = os.getpid()
         self._swept: bool = False  # pending entries were failed, none is taken any more
 
     # --- life -----------------------------------------------------------------------------------
@@ -222,6 +224,12 @@ class _Core:
     def check_open(self) -> None:
         if self._closed:
             raise failure(StatusCode.UNAVAILABLE, "the device's queue is closed")
+        if os.getpid() != self._process:
+            raise failure(
+                StatusCode.UNAVAILABLE,
+                "the device was made before this process was forked, and has no threads here",
+                hint="make the device in the child, or start it by 'spawn'",
+            )
 
     def stop(self) -> None:
         """Tell the threads to end.  Safe in finalizers: takes no lock."""

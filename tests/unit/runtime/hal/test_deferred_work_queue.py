@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import random
 import threading
 import weakref
@@ -322,6 +323,20 @@ def test_threads_end_when_nobody_refers_to_the_queue(device: ListDevice) -> None
     for thread in threads:
         thread.join(20)
         assert not thread.is_alive()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_is_told_at_once(queue: DeferredWorkQueue) -> None:
+    queue.submit(None, None, lambda: None)
+    child = os.fork()
+    if child == 0:
+        try:
+            queue.submit(None, fence(queue), lambda: None)
+        except DeviceError as error:
+            os._exit(7 if "forked" in str(error) else 8)
+        os._exit(9)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 7
 
 
 def test_promises_hold_the_nearest_event() -> None:

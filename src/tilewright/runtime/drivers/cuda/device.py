@@ -340,10 +340,11 @@ def _read(
 def _write(
     source: Buffer, source_offset: int, target: File, target_offset: int, length: int
 ) -> None:
+    staging = memoryview(bytearray(min(length, _STAGING_BYTES)))
     for start in range(0, length, _STAGING_BYTES):
-        size = min(_STAGING_BYTES, length - start)
-        data = source.read(source_offset + start, size)
-        target.write_from(target_offset + start, memoryview(data))
+        piece = staging[: min(_STAGING_BYTES, length - start)]
+        source.read_into(piece, source_offset + start)
+        target.write_from(target_offset + start, piece)
 
 
 def _nothing() -> None:

@@ -6,7 +6,6 @@ The host sees some of it; the rest comes and goes through a stream.  Not here: w
 
 from __future__ import annotations
 
-import ctypes
 from typing import Final, cast, final
 
 import numpy as np
@@ -132,10 +131,16 @@ class CudaStorage(Storage):
     def read(self, offset: int, length: int) -> bytes:
         if self.is_host_visible:
             return bytes(self.map(offset, length))
-        data = ctypes.create_string_buffer(length)
-        if length:
-            self._transfer("cuMemcpyDtoHAsync", data, self.pointer + offset, length)
-        return data.raw
+        data = bytearray(length)
+        self.read_into(offset, memoryview(data))
+        return bytes(data)
+
+    def read_into(self, offset: int, target: memoryview) -> None:
+        if self.is_host_visible:
+            target[:] = self.map(offset, len(target))
+        elif len(target):
+            source = self.pointer + offset
+            self._transfer("cuMemcpyDtoHAsync", host_address(target), source, len(target))
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
         if self.is_host_visible:

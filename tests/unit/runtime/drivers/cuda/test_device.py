@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -293,6 +295,32 @@ def test_a_device_may_go_before_what_it_made(make_device: MakeDevice) -> None:
     run(device, commands)
     del device, kernels, commands
     assert np.frombuffer(buffer.read(), np.int32).tolist() == [0, 2, 4, 6]
+
+
+@pytest.mark.parametrize("ending", ["", "import os; os._exit(0)", "raise SystemExit(0)"])
+def test_a_process_ends_with_work_in_flight(standin: StandIn, ending: str) -> None:
+    code = (
+        "from tilewright.runtime.drivers import registry\n"
+        "from tilewright.runtime.hal.command_buffer import BufferRef\n"
+        "from tilewright.runtime.hal.fence import Fence\n"
+        "device = registry.create_device('cuda')\n"
+        "buffer = device.allocator.allocate(48, 3075, 1 << 20)\n"
+        "never, done, after = (Fence.at(device.create_semaphore(), 1) for _ in range(3))\n"
+        "for wait in (None, never):\n"
+        "    device.queue_fill(wait, Fence.at(device.create_semaphore(), 1), "
+        "BufferRef(buffer), b'1')\n"
+        "device.queue_host_call(never, after, print)\n"
+        f"{ending}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", code],
+        env={"TILEWRIGHT_CUDA_LIBRARY": standin.path, "PYTHONPATH": "src"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_options_are_checked(standin: StandIn) -> None:

@@ -115,7 +115,13 @@ def gives_back(name: str) -> bool:
     return any(word in name for word in GIVING_BACK)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(o, marks=[] if o == OPTIONS[0] else [pytest.mark.slow], id=str(o))
+        for o in OPTIONS
+    ],
+)
 @pytest.mark.parametrize("name", [name for name in NAMES if not gives_back(name)])
 def test_every_call_may_fail(standin: StandIn, name: str, options: dict[str, str]) -> None:
     work(options)
@@ -131,7 +137,9 @@ def test_every_call_may_fail(standin: StandIn, name: str, options: dict[str, str
             text = str(error)
         else:
             text = "unnoticed"
-        assert "CUDA_ERROR_UNKNOWN" in text or name in UNNOTICED, f"call {nth}: {text}"
+        # How many events it takes is a matter of time: the call may not have come.
+        if again.calls(name) >= nth and name not in UNNOTICED:
+            assert "CUDA_ERROR_UNKNOWN" in text, f"call {nth}: {text}"
         assert again.wait_until_all_is_back() == {}, f"call {nth}"
         assert again.complaints == [], f"call {nth}"
 
