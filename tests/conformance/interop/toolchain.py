@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.version_converter
 import pytest
 
 from tilewright.base.host import describe
@@ -128,8 +129,12 @@ def write(path: Path, data: str | bytes) -> None:
     draft.replace(path)
 
 
-def import_model(model: onnx.ModelProto) -> str:
+def import_model(model: onnx.ModelProto, opset_version: int = 0) -> str:
     """An ONNX model as text of the compiler's dialects, as `iree-import-onnx` does it.
+
+    Args:
+        model: as loaded.
+        opset_version: older models are brought up to this one first.
 
     Raises: ValueError with what the importer says.
     """
@@ -137,6 +142,8 @@ def import_model(model: onnx.ModelProto) -> str:
     from iree.compiler.ir import Context
 
     try:
+        if opset_version > model.opset_import[0].version:
+            model = onnx.version_converter.convert_version(model, opset_version)
         onnx.checker.check_model(model)
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
         with Context() as context, warnings.catch_warnings():
@@ -155,10 +162,10 @@ def compile_text(text: str, flags: Sequence[str]) -> Built:
     return _compile(digest(text), flags, lambda: text)
 
 
-def compile_model(path: Path, flags: Sequence[str]) -> Built:
+def compile_model(path: Path, flags: Sequence[str], opset_version: int = 0) -> Built:
     """Import and compile an ONNX file, unless that was done before."""
-    key = digest(path.read_bytes())
-    return _compile(key, flags, lambda: import_model(onnx.load(path)))
+    key = digest(path.read_bytes(), *([str(opset_version)] if opset_version else []))
+    return _compile(key, flags, lambda: import_model(onnx.load(path), opset_version))
 
 
 def _compile(key: str, flags: Sequence[str], read: Callable[[], str]) -> Built:
