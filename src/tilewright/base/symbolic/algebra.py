@@ -7,6 +7,7 @@ text form in `text`.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Hashable, Mapping
 from typing import Final, final
 
@@ -80,16 +81,27 @@ class Symbol(Atom):
 class Operation(Atom):
     """`floordiv`, `mod`, `min` or `max` of two dimensions that did not simplify."""
 
-    __slots__ = ("left", "op", "right")
+    __slots__ = ("_bounds", "_multiple", "left", "op", "right")
 
     def __init__(self, op: str, left: Dim, right: Dim) -> None:
         super().__init__(_operation_text(op, left, right))
         self.op: str = op
         self.left: Dim = left
         self.right: Dim = right
+        self._bounds: Bounds | None = None
+        self._multiple: Dim | None = None
+
+    def multiple(self) -> Dim:
+        """`left // right * right`: what a remainder lacks to be `left`."""
+        if self._multiple is None:
+            self._multiple = floordiv(self.left, self.right) * self.right
+        return self._multiple
 
     def bounds(self) -> Bounds:
-        return _OPERATIONS[self.op][1](bounds(self.left), bounds(self.right))
+        if self._bounds is None:
+            interval = _OPERATIONS[self.op][1]
+            self._bounds = interval(bounds(self.left), bounds(self.right))
+        return self._bounds
 
     def rebuild(self, visit: Callable[[Dim], Dim]) -> Dim:
         return _OPERATIONS[self.op][0](visit(self.left), visit(self.right))
@@ -135,20 +147,75 @@ Monomial = tuple[Atom, ...]
 
 @final
 class Expr:
-    """A non-constant integer polynomial; build it with operators on `symbol(...)`."""
+    """A non-constant integer polynomial; build it with operators on `symbol(...)`.
 
-    __slots__ = ("_hash", "constant", "terms")
+    Answers about it are kept with the object, not by value: symbols compare by name alone, so
+    equal expressions may differ in the bounds of their symbols.
+    """
+
+    __slots__ = (
+        "_atoms", "_bounds", "_hash", "_names", "_opaques", "_symbols", "constant", "terms",
+    )  # fmt: skip
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...], constant: int) -> None:
         self.terms: tuple[tuple[Monomial, int], ...] = terms
         self.constant: int = constant
-        self._hash: int = hash((terms, constant))
+        self._hash: int | None = None
+        self._atoms: tuple[Atom, ...] | None = None
+        self._bounds: Bounds | None = None
+        self._names: frozenset[str] | None = None
+        self._opaques: tuple[Opaque, ...] | None = None
+        self._symbols: frozenset[Symbol] | None = None
 
     @staticmethod
     def of_atom(atom: Atom) -> Expr:
         return Expr((((atom,), 1),), 0)
 
+    @property
+    def atoms(self) -> tuple[Atom, ...]:
+        """Every atom, each followed by those of its parts."""
+        if self._atoms is None:
+            found: list[Atom] = []
+            for monomial, _ in self.terms:
+                for atom in monomial:
+                    found.append(atom)
+                    for part in atom.parts():
+                        if isinstance(part, Expr):
+                            found.extend(part.atoms)
+            self._atoms = tuple(found)
+        return self._atoms
+
+    @property
+    def opaques(self) -> tuple[Opaque, ...]:
+        """The opaque values among the atoms."""
+        if self._opaques is None:
+            self._opaques = tuple(a for a in self.atoms if isinstance(a, Opaque))
+        return self._opaques
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        """The symbols among the atoms."""
+        if self._symbols is None:
+            self._symbols = frozenset(a for a in self.atoms if isinstance(a, Symbol))
+        return self._symbols
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the symbols."""
+        if self._names is None:
+            self._names = frozenset(s.key for s in self.symbols)
+        return self._names
+
+    @property
+    def bounds(self) -> Bounds:
+        """Inclusive interval that surely contains the value; None is an open end."""
+        if self._bounds is None:
+            self._bounds = _bounds_of(self)
+        return self._bounds
+
     def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash((self.terms, self.constant))
         return self._hash
 
     def __eq__(self, other: object) -> bool:
@@ -179,16 +246,16 @@ class Expr:
 
     def __mul__(self, other: Dim) -> Dim:
         if isinstance(other, int):
-            if other == 1:
-                return self
-            scaled = {m: f * other for m, f in self.terms}
-            return _polynomial(scaled, self.constant * other)
+            if other in (0, 1):
+                return self if other else 0
+            # A multiple of a normal form is one, in the same order.
+            scaled = tuple((m, f * other) for m, f in self.terms)
+            return Expr(scaled, self.constant * other)
         product: dict[Monomial, int] = {}
-        mine = (*self.terms, ((), self.constant))
-        theirs = (*other.terms, ((), other.constant))
-        for left, a in mine:
+        theirs = _all_terms(other)
+        for left, a in _all_terms(self):
             for right, b in theirs:
-                monomial = tuple(sorted(left + right))
+                monomial = _merged(left, right)
                 product[monomial] = product.get(monomial, 0) + a * b
         constant = product.pop((), 0)
         return _polynomial(product, constant)
@@ -242,18 +309,37 @@ def opaque(payload: Hashable, key: str) -> Expr:
     return Expr.of_atom(Opaque(payload, key))
 
 
+def _all_terms(value: Expr) -> tuple[tuple[Monomial, int], ...]:
+    """The terms, the constant among them unless it is 0."""
+    return (*value.terms, ((), value.constant)) if value.constant else value.terms
+
+
+def _merged(left: Monomial, right: Monomial) -> Monomial:
+    if not left or not right:
+        return left or right
+    return tuple(sorted(left + right, key=_key_of))
+
+
 def _polynomial(terms: Mapping[Monomial, int], constant: int) -> Dim:
     kept = [(m, f) for m, f in terms.items() if f]
-    if not kept:
-        return constant
+    if len(kept) < 2:
+        return Expr(tuple(kept), constant) if kept else constant
     for monomial, factor in kept:
         for atom in monomial:
             if isinstance(atom, Operation) and atom.op == "mod":
                 joined = _join_quotient(terms, monomial, factor, atom)
                 if joined is not None:
                     return joined + constant
-    kept.sort(key=lambda term: ([a.key for a in term[0]], term[1]))
+    kept.sort(key=_term_order)
     return Expr(tuple(kept), constant)
+
+
+_key_of: Final = operator.attrgetter("key")
+
+
+def _term_order(term: tuple[Monomial, int]) -> list[str]:
+    """Terms stand in the order of their monomials, which are unique in a polynomial."""
+    return [a.key for a in term[0]]
 
 
 def _join_quotient(
@@ -262,14 +348,15 @@ def _join_quotient(
     """The sum of `terms` when they hold `k * (x % d)` and `k * d * (x // d)`: that is `k * x`."""
     rest = list(monomial)
     rest.remove(atom)
-    quotient = floordiv(atom.left, atom.right)
-    product = quotient * atom.right * factor
-    for other in rest:
-        product = product * Expr.of_atom(other)
-    if isinstance(product, int) or product.constant or len(product.terms) != 1:
+    product = atom.multiple()
+    if isinstance(product, int):
+        wanted, amount = tuple(rest), product * factor
+    elif product.constant or len(product.terms) != 1:
         return None
-    ((wanted, amount),) = product.terms
-    if terms.get(wanted) != amount:
+    else:
+        ((base, times),) = product.terms
+        wanted, amount = _merged(base, tuple(rest)), times * factor
+    if not wanted or not amount or terms.get(wanted) != amount:
         return None
     whole: Dim = atom.left * factor
     for other in rest:
@@ -447,8 +534,10 @@ def _extreme(op: str, left: Dim, right: Dim) -> Dim:
 
 def bounds(value: Dim) -> Bounds:
     """Inclusive interval that surely contains `value`; None is an open end."""
-    if isinstance(value, int):
-        return (value, value)
+    return (value, value) if isinstance(value, int) else value.bounds
+
+
+def _bounds_of(value: Expr) -> Bounds:
     lower: int | None = value.constant
     upper: int | None = value.constant
     for monomial, factor in value.terms:

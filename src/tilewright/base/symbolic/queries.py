@@ -5,7 +5,7 @@ Built on the arithmetic of `algebra`; changes nothing about the normal form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from tilewright.base.errors import UserError
 from tilewright.base.symbolic.algebra import (
@@ -37,7 +37,7 @@ def is_multiple(value: Dim, divisor: int) -> bool:
 
 def substitute(value: Dim, env: Mapping[str, Dim]) -> Dim:
     """`value` with symbols replaced by name, simplified again."""
-    if isinstance(value, int):
+    if isinstance(value, int) or value.names.isdisjoint(env):
         return value
     result: Dim = value.constant
     for monomial, factor in value.terms:
@@ -87,25 +87,24 @@ def evaluate(value: Dim, env: Mapping[str, int]) -> int:
     raise UserError(f"dimension '{value}' needs a value for {missing}")
 
 
-def atoms(value: Dim) -> Iterable[Atom]:
+def atoms(value: Dim) -> tuple[Atom, ...]:
     """Every atom of `value`, the nested ones included."""
-    if isinstance(value, int):
-        return
-    for monomial, _ in value.terms:
-        for atom in monomial:
-            yield atom
-            for part in atom.parts():
-                yield from atoms(part)
+    return () if isinstance(value, int) else value.atoms
+
+
+def opaques(value: Dim) -> tuple[Opaque, ...]:
+    """The values in `value` that the algebra knows nothing about."""
+    return () if isinstance(value, int) else value.opaques
 
 
 def symbols(value: Dim) -> frozenset[Symbol]:
     """The symbols that `value` depends on."""
-    return frozenset(a for a in atoms(value) if isinstance(a, Symbol))
+    return frozenset() if isinstance(value, int) else value.symbols
 
 
 def linear(value: Dim, name: str) -> tuple[Dim, Dim] | None:
     """`value` as `factor * name + rest`, or None when it is not linear in that symbol."""
-    if isinstance(value, int):
+    if isinstance(value, int) or name not in value.names:
         return (0, value)
     factor: Dim = 0
     rest: Dim = value.constant
@@ -115,7 +114,7 @@ def linear(value: Dim, name: str) -> tuple[Dim, Dim] | None:
         for atom in monomial:
             if isinstance(atom, Symbol) and atom.key == name:
                 continue
-            if any(s.key == name for p in atom.parts() for s in symbols(p)):
+            if any(isinstance(p, Expr) and name in p.names for p in atom.parts()):
                 return None
             others = others * Expr.of_atom(atom)
         if count > 1:

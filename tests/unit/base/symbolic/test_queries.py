@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fakes.dimension_trees import SYMBOLS, Tree, environments, polynomials, trees
 from tilewright.base import symbolic
 from tilewright.base.errors import UserError
-from tilewright.base.symbolic import Opaque, bounds, maximum, minimum, opaque, symbol
+from tilewright.base.symbolic import Dim, Opaque, bounds, maximum, minimum, opaque, symbol
 
 n = symbol("n", 1)
 m = symbol("m", 0, 7)
@@ -70,6 +70,57 @@ def test_the_symbols_of_an_expression_are_those_it_was_built_from(tree: Tree) ->
     assert symbolic.evaluate(tree.dim(), dict.fromkeys(names, 1)) is not None
 
 
+def rebuilt(value: Dim) -> Dim:
+    """`value` from its atoms up, every operation applied once more."""
+    if isinstance(value, int):
+        return value
+    result: Dim = value.constant
+    for monomial, factor in value.terms:
+        term: Dim = factor
+        for atom in monomial:
+            term = term * atom.rebuild(rebuilt)
+        result = result + term
+    return result
+
+
+@given(trees)
+def test_an_expression_is_what_its_parts_make_so_nothing_replaced_is_the_same(
+    tree: Tree,
+) -> None:
+    value = tree.dim()
+    assert rebuilt(value) == value
+    assert str(rebuilt(value)) == str(value)
+    assert symbolic.substitute(value, {"elsewhere": 3}) is value
+    assert symbolic.linear(value, "elsewhere") == (0, value)
+
+
+@given(trees)
+def test_atoms_are_listed_with_those_of_their_parts(tree: Tree) -> None:
+    def expected(value: Dim) -> list[str]:
+        terms = [] if isinstance(value, int) else value.terms
+        found: list[str] = []
+        for atom in (a for monomial, _ in terms for a in monomial):
+            found += [atom.key, *(k for part in atom.parts() for k in expected(part))]
+        return found
+
+    value = tree.dim()
+    for _ in range(2):
+        assert [a.key for a in symbolic.atoms(value)] == expected(value)
+        assert symbolic.opaques(value) == ()
+
+
+def test_answers_belong_to_the_object_not_to_its_value() -> None:
+    def quotient(upper: int) -> Dim:
+        return symbol("x", 0, upper) // 8 + symbol("y", 0, 1)
+
+    small, large = quotient(100), quotient(1000)
+    for _ in range(2):
+        assert small == large
+        assert bounds(small) == (0, 13)
+        assert bounds(large) == (0, 126)
+        assert {s.name: s.upper for s in symbolic.symbols(large)} == {"x": 1000, "y": 1}
+
+
 @given(polynomials, environments())
 def test_a_linear_form_adds_up_to_the_expression(
     tree: Tree, env: Mapping[str, int]
@@ -113,6 +164,8 @@ def test_opaque_values_are_compared_by_key_and_replaced_by_payload() -> None:
         "((table[3] + 1) // 2)",
         "table[3]",
     ]
+    assert symbolic.opaques((row + 1) // 2) == (row.terms[0][0][0],)
+    assert symbolic.opaques(7) == ()
 
 
 def test_a_rounded_down_multiple_is_known_to_be_near_its_origin() -> None:
