@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import final
 
 from tilewright.base import symbolic
-from tilewright.base.symbolic import Dim, Opaque
+from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel.ir import Buffer, For, Space
 from tilewright.compiler.kernel.rewrite import buffers_written, loads, loops, stores
 
@@ -71,7 +71,7 @@ def _separates(parts: Sequence[tuple[Dim, int]], name: str, inner: set[str]) -> 
     outers: set[Dim] = set()
     low, high = 0, 0
     for number, (index, reach) in enumerate(parts):
-        if any(isinstance(a, Opaque) for a in symbolic.atoms(index)):
+        if symbolic.opaques(index):
             return False
         split = symbolic.linear(index, name)
         if split is None:

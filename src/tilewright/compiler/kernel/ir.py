@@ -323,6 +323,6 @@ def walk(body: Sequence[Statement]) -> list[Statement]:
     found: list[Statement] = []
     for statement in body:
         found.append(statement)
-        if isinstance(statement, For | If):
+        if isinstance(statement, (For, If)):
             found.extend(walk(statement.body))
     return found

@@ -14,7 +14,7 @@ from typing import final
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError
-from tilewright.base.symbolic import Atom, Dim, Expr, Opaque, Symbol
+from tilewright.base.symbolic import Dim, Expr, Opaque, Symbol
 from tilewright.compiler.kernel.ir import (
     Binary,
     Body,
@@ -86,8 +86,8 @@ def opaque_expression(dim: Dim) -> Expression | None:
 
 def payloads(dim: Dim) -> Iterator[Expression]:
     """The expressions inside the opaque atoms of `dim`."""
-    for atom in symbolic.atoms(dim):
-        if isinstance(atom, Opaque) and isinstance(atom.payload, Expression):
+    for atom in symbolic.opaques(dim):
+        if isinstance(atom.payload, Expression):
             yield atom.payload
 
 
@@ -125,12 +125,12 @@ class Rewriter:
         """The image of an index or extent."""
         if isinstance(dim, int):
             return dim
-        if any(self._changes(a) for a in symbolic.atoms(dim)):
+        if any(self._changes(a) for a in dim.opaques):
             dim = symbolic.map_opaque(dim, self._opaque)
         return symbolic.substitute(dim, self.dims) if self.dims else dim
 
-    def _changes(self, atom: Atom) -> bool:
-        payload = atom.payload if isinstance(atom, Opaque) else None
+    def _changes(self, atom: Opaque) -> bool:
+        payload = atom.payload
         return isinstance(payload, Expression) and self.expression(payload) is not payload
 
     def _opaque(self, atom: Opaque) -> Dim:
@@ -232,7 +232,7 @@ def _is_same(new: Sequence[Dim], old: Sequence[Dim]) -> bool:
     shares with one of the same name that takes its place.
     """
     return all(
-        a is b or (a == b and not any(isinstance(x, Opaque) for x in symbolic.atoms(a)))
+        a is b or (a == b and not symbolic.opaques(a))
         for a, b in zip(new, old, strict=True)
     )
 

@@ -243,9 +243,8 @@ class _Lanes:
     def _depends(self, dim: Dim) -> bool:
         if isinstance(dim, int):
             return False
-        for atom in symbolic.atoms(dim):
-            if isinstance(atom, symbolic.Symbol) and atom.key == self.name:
-                return True
+        if self.name in dim.names:
+            return True
         return any(
             any(s.key == self.name for s in expression_symbols(p)) for p in payloads(dim)
         )
@@ -254,7 +253,7 @@ class _Lanes:
         """The index of lane 0 and the stride; a stride of 0 with a new index is per lane."""
         if not self._depends(dim):
             return dim, 0
-        if not any(isinstance(a, Opaque) for a in symbolic.atoms(dim)):
+        if not symbolic.opaques(dim):
             linear = symbolic.linear(dim, self.name)
             if linear is not None and isinstance(linear[0], int):
                 return linear[1], linear[0]

@@ -41,10 +41,11 @@ def find(kernel: Kernel, name: str) -> For:
 def _search(body: Sequence[Statement], name: str) -> For | None:
     """The loop over `name`, looking no further than needed."""
     for statement in body:
-        if not isinstance(statement, For | If):
+        if isinstance(statement, For):
+            if statement.var.key == name:
+                return statement
+        elif not isinstance(statement, If):
             continue
-        if isinstance(statement, For) and statement.var.name == name:
-            return statement
         found = _search(statement.body, name)
         if found is not None:
             return found
@@ -67,7 +68,7 @@ def path_to(body: Sequence[Statement], target: Statement) -> tuple[Statement, ..
     for statement in body:
         if statement is target:
             return ()
-        if isinstance(statement, For | If):
+        if isinstance(statement, (For, If)):
             inner = path_to(statement.body, target)
             if inner is not None:
                 return (statement, *inner)
@@ -91,7 +92,7 @@ def _swap(body: Body, target: Statement, new: Body) -> Body | None:
     for position, statement in enumerate(body):
         if statement is target:
             return body[:position] + new + body[position + 1 :]
-        if isinstance(statement, For | If):
+        if isinstance(statement, (For, If)):
             inner = _swap(statement.body, target, new)
             if inner is not None:
                 changed = with_inner(statement, inner)

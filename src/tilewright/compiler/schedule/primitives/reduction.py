@@ -38,6 +38,7 @@ from tilewright.compiler.kernel.rewrite import (
 )
 from tilewright.compiler.kernel.text import expression_text
 from tilewright.compiler.schedule.accesses import Access, accesses, known_facts
+from tilewright.compiler.schedule.dependence import live_outside
 from tilewright.compiler.schedule.proofs import distinct, within
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (
@@ -256,8 +257,7 @@ def _indexes(write: Access, loop: For) -> bool:
 
 def _outside_of_all(kernel: Kernel, loop: For, buffer: Buffer) -> bool:
     """Whether every access of `buffer` is inside `loop`: its value is fixed among them."""
-    count = sum(a.buffer is buffer for a in accesses(kernel.body))
-    return count == sum(a.buffer is buffer for a in accesses(loop.body))
+    return not live_outside(kernel.body, loop, buffer)
 
 
 def _reads(
