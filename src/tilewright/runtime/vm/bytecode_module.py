@@ -20,6 +20,7 @@ from tilewright.formats.calling_convention import (
 )
 from tilewright.formats.vmfb import OPTIONAL, ModuleDef, decode_module, verify_module
 from tilewright.runtime.vm.buffer import VmBuffer
+from tilewright.runtime.vm.effects import Effects, effects_of
 from tilewright.runtime.vm.frame import Debugger, Function, State, Tracer
 from tilewright.runtime.vm.handlers.operands import CodeContext
 from tilewright.runtime.vm.interpreter import bind_blocks, block_indices, run
@@ -167,6 +168,15 @@ class BytecodeModule(Module):
             meter=None if self.limits is None else Meter(self.limits),
             debugger=self.debugger,
         )
+
+    def effects(self, index: int) -> Effects:
+        """What a function may do, by its code and that of all that it calls here."""
+        return effects_of(self.definition, self._code, index)
+
+    @property
+    def function_count(self) -> int:
+        """How many functions there are, internal ones among them."""
+        return len(self._code)
 
     def bound(self, index: int) -> Function:
         """A function, bound to steps now if it was not."""

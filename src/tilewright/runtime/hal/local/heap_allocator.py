@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Final, final
 
 from tilewright.base.fork_locks import Rank, reentrant_fork_lock
@@ -65,6 +66,7 @@ class HeapAllocator(Allocator):
         "_reused",
         "capacity_bytes",
         "limit_bytes",
+        "listener",
     )
 
     def __init__(
@@ -72,6 +74,7 @@ class HeapAllocator(Allocator):
     ) -> None:
         self.limit_bytes: int = limit_bytes
         self.capacity_bytes: int | None = capacity_bytes
+        self.listener: Callable[[Buffer], object] | None = None  # hears of every allocation
         self._live: Counter[int] = Counter()  # blocks in use, by size
         self._count: int = 0
         self._reused: int = 0
@@ -113,11 +116,15 @@ class HeapAllocator(Allocator):
             raise failure(StatusCode.INVALID_ARGUMENT, f"allocation of {size_bytes} bytes")
         memory = self._take(_size_class(size_bytes))
         storage = HeapStorage(memory, memory.address, size_bytes, release=self._release)
-        return Buffer(
+        buffer = Buffer(
             storage,
             memory_type=memory_type | _HEAP_TYPE,
             allowed_usage=allowed_usage | _USAGE,
         )
+        listener = self.listener
+        if listener is not None:
+            listener(buffer)
+        return buffer
 
     def import_host(
         self, memory_type: int, allowed_usage: int, memory: HostBytes

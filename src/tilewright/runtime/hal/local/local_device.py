@@ -7,11 +7,13 @@ them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import final
+from typing import Final, final
 
+from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.runtime import native
@@ -33,9 +35,12 @@ from tilewright.runtime.hal.device import (
 from tilewright.runtime.hal.executable_cache import ExecutableCache, ExecutableLoader
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.file import File, HostFile
+from tilewright.runtime.hal.local.call_recorder import CallRecorder
 from tilewright.runtime.hal.local.heap_allocator import HeapAllocator
 from tilewright.runtime.hal.local.plan_command_buffer import PlanCommandBuffer
 from tilewright.runtime.hal.local.submission_queue import SubmissionQueue, Work
+
+_RECORDING: Final = fork_lock(Rank.QUEUE)
 
 
 @final
@@ -71,6 +76,7 @@ class LocalDevice(Device):
         )
         self._formats: ExecutableCache = ExecutableCache("query", loaders)
         self._times: list[DispatchTime] | None = None
+        self._recorder: CallRecorder | None = None
         self._families: ProfilingFamily = ProfilingFamily.DISPATCHES
 
     def __repr__(self) -> str:
@@ -218,6 +224,8 @@ class LocalDevice(Device):
         if commands.has_collectives and wait is not None:
             recorded = commands
             wait.notify(lambda error: None if error is None else recorded.abandon(error))
+        if self._recorder is not None and self._recorder.is_mine:
+            self._recorder.executed(wait, commands, bindings)
         profile = None
         if self._times is not None and self._families & ProfilingFamily.DISPATCHES:
             profile = self._times.append
@@ -249,6 +257,35 @@ class LocalDevice(Device):
                 "queues there are",
             )
         return min(allowed, key=lambda i: self._queues[i].pending_count)
+
+    @contextmanager
+    def record_call(self) -> Generator[CallRecorder | None]:
+        """Listen to what this thread allocates and submits.
+
+        Yields: None where another thread is listened to, or an allocator cannot be.
+        """
+        recorder = CallRecorder()
+        heap = self._allocator
+        with _RECORDING:
+            if (
+                self._recorder is not None
+                or not isinstance(heap, HeapAllocator)
+                or heap.capacity_bytes is not None  # a replay's memory would not be counted
+            ):
+                heap = None
+            else:
+                self._recorder = recorder
+                heap.listener = recorder.allocated
+        try:
+            yield None if heap is None else recorder
+        finally:
+            if heap is not None:
+                self._recorder = heap.listener = None
+
+    @property
+    def is_profiled(self) -> bool:
+        """Whether somebody asked for the times of commands."""
+        return self._times is not None
 
     # --- profiling ------------------------------------------------------------------------------
 

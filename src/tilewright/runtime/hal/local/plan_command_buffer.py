@@ -33,12 +33,12 @@ from tilewright.runtime.hal.local.collective_command import Collective, run_with
 from tilewright.runtime.hal.local.executable import LocalExecutable
 from tilewright.runtime.hal.local.heap_storage import HeapStorage
 from tilewright.runtime.hal.local.host_executable import HostDispatch, HostExecutable
+from tilewright.runtime.hal.local.later_commands import LaterCommands, Range, SlotRange
 
 _ONE_SHOT: Final = int(CommandBufferMode.ONE_SHOT)
 _GRID: Final = struct.Struct("<3I")
 _U32: Final = 0xFFFF_FFFF
 
-Range = tuple[int, int, int]  # slot, offset, length; WHOLE_BUFFER until the table is known
 Record = Callable[[native.PlanBuilder, "_Ranges"], object]
 Profile = Callable[[DispatchTime], None]
 
@@ -348,6 +348,53 @@ class PlanCommandBuffer(CommandBuffer):
             return builder.build()
         except ValueError as error:
             raise failure(StatusCode.INVALID_ARGUMENT, str(error)) from error
+
+    # --- once more, as part of a longer plan ----------------------------------------------------
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all commands can be part of a plan."""
+        return all(command.is_plain for command in self._commands)
+
+    def slot_ranges(self, table: BindingTable) -> list[SlotRange]:
+        """The memory of each slot, given a binding table.  Raises: as `execute`."""
+        self._resolve(table)
+        entries = dict(self._table_slots)
+        storages = iter(self._keep)
+        found: list[SlotRange] = []
+        for slot, writable in enumerate(self._writable):
+            if slot not in entries:
+                storage = cast("HeapStorage", next(storages))
+                found.append(SlotRange(storage, 0, storage.size_bytes, writable))
+                continue
+            binding = table[entries[slot]]
+            buffer = cast("Buffer", binding.buffer)
+            length = _binding_range(binding, entries[slot])[1]
+            offset = buffer.byte_offset + binding.offset
+            found.append(
+                SlotRange(cast("HeapStorage", buffer.storage), offset, length, writable)
+            )
+        return found
+
+    def record_again(self, builder: native.PlanBuilder, places: Sequence[Range]) -> None:
+        """Record all commands to another plan, behind what it has.
+
+        Args:
+            builder: of that plan.
+            places: the range of its slots that each slot here becomes.
+        """
+
+        def moved(range_: Range) -> Range:
+            slot, offset, length = range_
+            target, base, room = places[slot]
+            return target, base + offset, room - offset if length < 0 else length
+
+        again = LaterCommands(builder)
+        for command in self._commands:
+            if command.name in ("fill", "copy", "update"):
+                command.record(again, moved)
+            else:
+                command.record(again, moved, command.workgroups)
 
     # --- execution ------------------------------------------------------------------------------
 

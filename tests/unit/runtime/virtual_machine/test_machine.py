@@ -21,7 +21,7 @@ from tilewright.runtime.virtual_machine import (
 )
 from tilewright.runtime.vm.meter import Limits
 
-ARCHIVES = Path(__file__).resolve().parents[2] / "golden" / "archives"
+ARCHIVES = Path(__file__).resolve().parents[3] / "golden" / "archives"
 RELEASES = ("3.0.0", "3.4.0", "3.9.0", "3.10.0", "3.11.0", "3.13.0")
 DEVICES = ("local-sync", "local-task://?threads=2")
 # What iree-run-module 3.13 prints for its module; 3.0 and 3.4 lay the constants out differently.

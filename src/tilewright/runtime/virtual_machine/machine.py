@@ -29,11 +29,17 @@ from tilewright.runtime.hal.buffer_view import BufferView
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.element_type import Array, bit_count, element_type_of, pack
 from tilewright.runtime.hal.fence import Fence
+from tilewright.runtime.hal.local.local_device import LocalDevice
 from tilewright.runtime.modules.executable_policy import ExecutablePolicy
 from tilewright.runtime.modules.hal import create_hal_module, register_hal_types
 from tilewright.runtime.modules.hal_inline import create_hal_inline_module
 from tilewright.runtime.modules.hal_loader import create_hal_loader_module
 from tilewright.runtime.modules.tilewright import HostFunction, create_tilewright_module
+from tilewright.runtime.virtual_machine.recorded_calls import (
+    RecordedCalls,
+    changes_globals,
+    is_repeatable,
+)
 from tilewright.runtime.vm.bytecode_module import BytecodeModule, Engine
 from tilewright.runtime.vm.context import Context
 from tilewright.runtime.vm.floats import round_f32
@@ -223,7 +229,7 @@ class VirtualMachine:
                 module = next(m for m in self._loaded if m.name == module_name)
                 found = module.function(local)
                 assert found is not None
-                return VmFunction(self, full, found, self.context.lookup(full))
+                return VmFunction(self, full, found, self.context.lookup(full), module)
         raise UserError(
             f"no function '{name}'",
             hint=did_you_mean(name, [n.partition(".")[2] for n in names])
@@ -233,6 +239,22 @@ class VirtualMachine:
     def invoke(self, name: str, *inputs: object) -> list[object]:
         """Call a function; arrays and numbers in, arrays and numbers out."""
         return self.function(name)(*inputs)
+
+    def records(self, module: BytecodeModule, function: ModuleFunction) -> bool:
+        """Whether calls of a function may be recorded and replayed instead of run again."""
+        is_watched = self._tracer or self._limits or self._debugger
+        if is_watched or not isinstance(self.device, LocalDevice):
+            return False
+        convention = function.convention
+        if not convention.results or {*convention.arguments, *convention.results} != {
+            "ref"
+        }:
+            return False
+        ordinals = {export.name: export.function for export in module.definition.exports}
+        if not is_repeatable(module.effects(ordinals[function.name])):
+            return False
+        others = set(range(module.function_count)) - {ordinals.get("__init", -1)}
+        return not any(changes_globals(module.effects(ordinal)) for ordinal in others)
 
     def to_view(self, array: Array) -> BufferView:
         """An array on the device: in place where it can be used there, else a copy.
@@ -277,7 +299,12 @@ class VmFunction:
     """A function, ready to be called with arrays."""
 
     def __init__(
-        self, machine: VirtualMachine, name: str, function: ModuleFunction, callee: Callee
+        self,
+        machine: VirtualMachine,
+        name: str,
+        function: ModuleFunction,
+        callee: Callee,
+        module: BytecodeModule,
     ) -> None:
         self.name: str = name
         self.declaration: str = function.attributes.get(_DECLARATION, "")
@@ -291,6 +318,10 @@ class VmFunction:
         inputs, outputs = parse_declaration(self.declaration)
         self.inputs: tuple[TensorSpec, ...] = inputs
         self.outputs: tuple[TensorSpec, ...] = outputs
+        self.recorded: RecordedCalls | None = None
+        if machine.records(module, function):
+            device = cast("LocalDevice", machine.device)
+            self.recorded = RecordedCalls(device, machine.to_view, self._call)
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -312,7 +343,15 @@ class VmFunction:
         Raises: InputError for inputs that do not fit; DeviceError with the trace of the module's
         functions in its notes.
         """
-        arguments = self._arguments(inputs)
+        if self.recorded is not None and len(inputs) == len(self._banks):
+            replayed = self.recorded(inputs)
+            if replayed is not None:
+                return replayed
+        results = self._call(self._arguments(inputs))
+        return [r.to_numpy() if isinstance(r, BufferView) else r for r in results]
+
+    def _call(self, arguments: Sequence[object]) -> Sequence[object]:
+        """The results of the bytecode, tensors as buffer views."""
         if self._is_async:
             signal = Fence.at(self._machine.device.create_semaphore(), 1)
             results = self._callee(*arguments, None, signal)
@@ -320,9 +359,8 @@ class VmFunction:
         else:
             results = self._callee(*arguments)
         if self._results == 0:
-            return []
-        many = (results,) if self._results == 1 else cast("tuple[object, ...]", results)
-        return [r.to_numpy() if isinstance(r, BufferView) else r for r in many]
+            return ()
+        return (results,) if self._results == 1 else cast("tuple[object, ...]", results)
 
     def begin(
         self, *inputs: object, wait: Fence | None = None, signal: Fence | None = None

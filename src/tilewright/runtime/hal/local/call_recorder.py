@@ -1,0 +1,114 @@
+"""Listens to what a call submits to a local device, and makes one plan of it.
+
+The plan does in one native call what the call did in many: the same kernels on the same ranges,
+with other inputs.  That holds only if the call would submit the same again, which the caller has
+to know.  Called by `runtime.virtual_machine`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from tilewright.runtime import native
+from tilewright.runtime.hal.buffer import Buffer
+from tilewright.runtime.hal.command_buffer import BindingTable
+from tilewright.runtime.hal.fence import Fence
+from tilewright.runtime.hal.local.heap_storage import ALIGNMENT_BYTES, HeapStorage
+from tilewright.runtime.hal.local.later_commands import SlotRange
+from tilewright.runtime.hal.local.plan_command_buffer import PlanCommandBuffer
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CallPlan:
+    """A call as a plan: slots are inputs, outputs, kept memory and scratch, in this order.
+
+    Attributes:
+        plan: the commands.
+        output_bytes: sizes of the outputs' slots.
+        kept: memory that outlives the call (weights), for the slots behind the outputs.
+    """
+
+    plan: native.Plan
+    output_bytes: tuple[int, ...]
+    kept: tuple[HeapStorage, ...]
+
+
+@final
+class CallRecorder:
+    """Hears of the submissions of one thread.
+
+    `refusal` says why they cannot be replayed, if they cannot.
+    """
+
+    def __init__(self) -> None:
+        self.refusal: str = ""
+        self._thread: Final[int] = threading.get_ident()
+        self._allocated: dict[int, HeapStorage] = {}
+        self._executed: list[tuple[PlanCommandBuffer, Sequence[SlotRange]]] = []
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether the running thread is the one that is listened to."""
+        return threading.get_ident() == self._thread
+
+    def refuse(self, reason: str) -> None:
+        """The call does something that no plan can."""
+        self.refusal = self.refusal or reason
+
+    def allocated(self, buffer: Buffer) -> None:
+        """A buffer was made, on any thread."""
+        if self.is_mine and isinstance(buffer.storage, HeapStorage):
+            self._allocated[id(buffer.storage)] = buffer.storage
+
+    def executed(
+        self, wait: Fence | None, commands: PlanCommandBuffer, table: BindingTable
+    ) -> None:
+        """Commands were submitted."""
+        if wait is not None and any(s.value < v for s, v in wait.timepoints):
+            self.refuse("work is submitted before what it waits for")
+        elif not commands.is_plain:
+            self.refuse("a command stands between plans")
+        else:
+            self._executed.append((commands, commands.slot_ranges(table)))
+
+    def owns(self, storage: object) -> bool:
+        """Whether the call made this memory."""
+        return id(storage) in self._allocated
+
+    def build(
+        self, inputs: Sequence[HeapStorage], outputs: Sequence[HeapStorage]
+    ) -> CallPlan | None:
+        """The plan, or None with a refusal.
+
+        Args:
+            inputs: memory of the call's inputs, which the caller exchanges.
+            outputs: memory of its results, which the call made.
+        """
+        builder = native.PlanBuilder()
+        slots: dict[int, int] = {}
+        for storage in inputs:
+            slots[id(storage)] = builder.slot(storage.size_bytes, False, ALIGNMENT_BYTES)
+        for storage in outputs:
+            slots[id(storage)] = builder.slot(storage.size_bytes, True)
+        ranges = [r for _, found in self._executed for r in found]
+        others = {id(r.storage): r.storage for r in ranges if id(r.storage) not in slots}
+        kept = [s for s in others.values() if not self.owns(s)]
+        fixed = {id(s) for s in (*inputs, *kept)}
+        if any(r.writable and id(r.storage) in fixed for r in ranges):
+            self.refuse("a command writes to memory that outlives the call")
+        if self.refusal:
+            return None
+        for storage in kept:
+            slots[id(storage)] = builder.slot(storage.size_bytes)
+        for storage in others.values():
+            if self.owns(storage):
+                slots[id(storage)] = builder.slot(storage.size_bytes, True)
+        for commands, found in self._executed:
+            places = [(slots[id(r.storage)], r.offset, r.length) for r in found]
+            commands.record_again(builder, places)
+        plan = builder.build()
+        return CallPlan(plan, tuple(s.size_bytes for s in outputs), tuple(kept))

@@ -1,0 +1,22 @@
+"""The virtual machine's front: modules of bytecode on a device, called with numpy arrays.
+
+`machine` loads and calls; `recorded_calls` replays calls that repeat themselves.
+"""
+
+from __future__ import annotations
+
+from tilewright.runtime.virtual_machine.machine import (
+    TensorSpec,
+    VirtualMachine,
+    VmExecutor,
+    VmFunction,
+    parse_declaration,
+)
+
+__all__ = [
+    "TensorSpec",
+    "VirtualMachine",
+    "VmExecutor",
+    "VmFunction",
+    "parse_declaration",
+]

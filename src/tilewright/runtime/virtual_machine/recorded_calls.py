@@ -1,0 +1,227 @@
+"""Calls that repeat themselves are recorded once and replayed natively.
+
+A function whose bytecode can only look at the shapes of its inputs submits the same kernels for
+the same shapes every time; nothing of the bytecode has to run again then.  What it may do is found
+by reading it (`vm.effects`); what it did do is listened to on the device (`hal.local.call_recorder`)
+during the second call with the same shapes.  A call that does anything else runs as before.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast, final
+
+import numpy as np
+
+from tilewright.base.errors import UserError
+from tilewright.base.status import StatusCode, failure
+from tilewright.runtime import native
+from tilewright.runtime.hal.buffer_view import Array, BufferView
+from tilewright.runtime.hal.local.call_recorder import CallRecorder
+from tilewright.runtime.hal.local.heap_storage import HeapStorage
+from tilewright.runtime.hal.local.local_device import LocalDevice
+from tilewright.runtime.vm.effects import Effects
+
+Key = tuple[tuple[tuple[int, ...], np.dtype[np.generic]], ...]
+Replay = Callable[..., list[object]]
+
+RECORDED_LIMIT: Final = 16
+# What depends on nothing but shapes and on what does not change after `__init`; and what a device
+# is told, which is listened to.
+_REPEATABLE_IMPORTS: Final = frozenset(
+    {
+        "hal.allocator.allocate", "hal.buffer.allocation.discard", "hal.buffer.allocation.is_terminal",
+        "hal.buffer.allocation.preserve", "hal.buffer.assert", "hal.buffer.length",
+        "hal.buffer.subspan", "hal.buffer_view.assert", "hal.buffer_view.buffer",
+        "hal.buffer_view.create", "hal.buffer_view.dim", "hal.buffer_view.element_type",
+        "hal.buffer_view.encoding_type", "hal.buffer_view.rank",
+        "hal.command_buffer.begin_debug_group", "hal.command_buffer.copy_buffer",
+        "hal.command_buffer.create", "hal.command_buffer.dispatch",
+        "hal.command_buffer.end_debug_group", "hal.command_buffer.execution_barrier",
+        "hal.command_buffer.fill_buffer", "hal.command_buffer.finalize",
+        "hal.command_buffer.update_buffer", "hal.device.allocator", "hal.device.query.i64",
+        "hal.device.queue.alloca", "hal.device.queue.barrier", "hal.device.queue.copy",
+        "hal.device.queue.dealloca", "hal.device.queue.execute",
+        "hal.device.queue.execute.indirect", "hal.device.queue.fill", "hal.device.queue.flush",
+        "hal.device.queue.update", "hal.devices.count", "hal.devices.get",
+        "hal.executable.lookup.function", "hal.fence.await", "hal.fence.create",
+        "hal.fence.join", "hal.fence.signal",
+    }
+)  # fmt: skip
+_CHANGING_OPCODES: Final = (
+    "global.store.", "list.set.", "list.resize", "list.reserve", "buffer.store.", "buffer.fill.",
+    "buffer.copy", "trace", "print", "break", "cond_break",
+)  # fmt: skip
+
+
+def is_repeatable(effects: Effects) -> bool:
+    """Whether a function does the same for the same shapes, as far as its code can tell."""
+    return effects.imports <= _REPEATABLE_IMPORTS and not any(
+        opcode.startswith(_CHANGING_OPCODES) for opcode in effects.opcodes
+    )
+
+
+def changes_globals(effects: Effects) -> bool:
+    """Whether a function stores globals that others may read."""
+    return any(opcode.startswith("global.store.") for opcode in effects.opcodes)
+
+
+@final
+class RecordedCalls:
+    """The recordings of one function.
+
+    Args:
+        device: what its calls submit to.
+        to_view: makes a buffer view of an array.
+        call: calls the function with buffer views; its results.
+
+    Thread-safety: may be used from any thread.
+    """
+
+    def __init__(
+        self,
+        device: LocalDevice,
+        to_view: Callable[[Array], BufferView],
+        call: Callable[[Sequence[object]], Sequence[object]],
+    ) -> None:
+        self._device: LocalDevice = device
+        self._to_view: Callable[[Array], BufferView] = to_view
+        self._call: Callable[[Sequence[object]], Sequence[object]] = call
+        self._replays: OrderedDict[Key, Replay | None] = OrderedDict()
+        self._latest: Replay | None = None
+
+    @property
+    def replay_count(self) -> int:
+        """How many sets of shapes are replayed."""
+        return sum(replay not in (None, _never) for replay in self._replays.values())
+
+    def __call__(self, inputs: Sequence[object]) -> list[object] | None:
+        """The results, where the call is recorded or is recorded now; None to run it.
+
+        Raises: DeviceError when a kernel fails.
+        """
+        if self._device.is_profiled:
+            return None
+        latest = self._latest
+        if latest is not None:
+            try:
+                return latest(*inputs)
+            except (TypeError, ValueError, BufferError):
+                pass  # another shape, type or layout; or no array at all
+        if any(value.__class__ is not np.ndarray for value in inputs):
+            return None
+        return self._by_key(cast("Sequence[Array]", inputs))
+
+    def _by_key(self, inputs: Sequence[Array]) -> list[object] | None:
+        key: Key = tuple((array.shape, array.dtype) for array in inputs)
+        if key not in self._replays:  # the first call may initialise what later ones reuse
+            self._remember(key, None)
+            return None
+        replay = self._replays[key]
+        if replay is None:
+            return self._record(key, inputs)
+        self._latest = replay
+        try:
+            return replay(*inputs)
+        except (TypeError, ValueError, BufferError):
+            return None  # not contiguous: the machine brings it in order
+
+    def _remember(self, key: Key, replay: Replay | None) -> None:
+        self._replays[key] = replay
+        while len(self._replays) > RECORDED_LIMIT:
+            self._replays.popitem(last=False)
+
+    def _record(self, key: Key, inputs: Sequence[Array]) -> list[object] | None:
+        if any(array.nbytes == 0 for array in inputs):
+            return None
+        views = [self._to_view(array) for array in inputs]
+        with self._device.record_call() as recorder:
+            if recorder is None:
+                return None
+            results = self._call(views)
+        replay = _replay(self._device.pool, recorder, inputs, views, results)
+        if replay is None:
+            self._remember(key, _never)
+        else:
+            self._remember(key, replay)
+            self._latest = replay
+        return [r.to_numpy() if isinstance(r, BufferView) else r for r in results]
+
+
+def _never(*inputs: object) -> list[object]:
+    """Stands for calls that cannot be replayed: they run as before."""
+    del inputs
+    raise ValueError
+
+
+def _replay(
+    pool: native.Pool | None,
+    recorder: CallRecorder,
+    inputs: Sequence[Array],
+    views: Sequence[BufferView],
+    results: Sequence[object],
+) -> Replay | None:
+    """The recorded call as a function of arrays; None where it cannot be one."""
+    outputs = [result for result in results if isinstance(result, BufferView)]
+    if len(outputs) != len(results) or not outputs:
+        return None
+    if not all(recorder.owns(view.buffer.storage) for view in outputs):
+        return None
+    try:
+        formats = [_formats(array) for array in inputs]
+        makers = [
+            (view.shape, view.dtype.numpy, view.buffer.byte_offset) for view in outputs
+        ]
+    except (UserError, ValueError, BufferError):
+        return None
+    storages = {id(view.buffer.storage): view.buffer.storage for view in outputs}
+    made = recorder.build(
+        [cast("HeapStorage", view.buffer.storage) for view in views],
+        [cast("HeapStorage", storage) for storage in storages.values()],
+    )
+    if made is None or any(view.element_type & 7 for view in outputs):
+        return None
+    invocation = native.Invocation(
+        made.plan,
+        pool,
+        [
+            (f"input{index}", text, array.shape)
+            for index, (text, array) in enumerate(zip(formats, inputs, strict=True))
+        ],
+        [functools.partial(native.Memory, size) for size in made.output_bytes],
+        [storage.map(0, storage.size_bytes) for storage in made.kept],
+    )
+    order = list(storages)
+    places = [order.index(id(view.buffer.storage)) for view in outputs]
+    return _bind(invocation, places, makers, is_single=len(order) == 1)
+
+
+def _formats(array: Array) -> str:
+    """The formats of the buffer protocol that mean the array's type."""
+    text = memoryview(cast("Any", array)).format
+    return "l|q" if text in ("l", "q") else "L|Q" if text in ("L", "Q") else text
+
+
+def _bind(
+    invocation: native.Invocation,
+    places: Sequence[int],
+    makers: Sequence[tuple[tuple[int, ...], np.dtype[np.generic], int]],
+    *,
+    is_single: bool,
+) -> Replay:
+    """Call the plan and see its outputs as arrays, which keep their memory."""
+
+    def replay(*inputs: object) -> list[object]:
+        try:
+            memory: Any = invocation(*cast("Any", inputs))
+        except RuntimeError as error:
+            raise failure(StatusCode.ABORTED, str(error)) from error
+        blocks = (memory,) if is_single else memory
+        return [
+            np.ndarray(shape, dtype, blocks[place], offset)
+            for place, (shape, dtype, offset) in zip(places, makers, strict=True)
+        ]
+
+    return replay
