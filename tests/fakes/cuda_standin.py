@@ -147,7 +147,8 @@ class StandIn:
     def wait_until_all_is_back(self, seconds: float = 5) -> dict[str, int]:
         """What was not given back once nobody refers to it and all threads had time to end."""
         deadline = time.monotonic() + seconds
-        gc.collect()
+        if self.live:
+            gc.collect()
         while self.live and time.monotonic() < deadline:
             time.sleep(0.01)
         return self.live
