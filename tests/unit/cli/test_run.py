@@ -124,3 +124,24 @@ def test_modules_that_test_themselves(tmp_path: Path) -> None:
     assert invoke(f"--module={module}", "--function=ok").exit_code == 0
     failed = invoke(f"--module={module}", "--function=bad")
     assert "1 of 3 elements differ" in str(failed.exception)
+
+
+@needs_x86
+def test_strangers_files_run_in_bytecode_alone(module: Path, mlp_vmfb: Path) -> None:
+    vmvx = ARCHIVES / "iree-3.13.0-add_vmvx.vmfb"
+    inputs = ("--input=1024xf32=1.5", "--input=1024xf32=10")
+    result = invoke(
+        f"--module={vmvx}", "--untrusted", *inputs, "--expected_output=1024xf32=11.5"
+    )
+    assert result.exit_code == 0, result.output
+    for native in (module, mlp_vmfb):
+        refused = invoke(f"--module={native}", "--untrusted")
+        assert isinstance(refused.exception, TilewrightError)
+        assert "trusted" in str(refused.exception)
+
+
+def test_a_plugin_that_is_none_is_named(module: Path, tmp_path: Path) -> None:
+    path = tmp_path / "plugin.so"
+    path.write_bytes(b"text")
+    result = invoke(f"--module={module}", f"--executable_plugin={path}")
+    assert "plugin.so" in str(result.exception)
