@@ -52,6 +52,9 @@ def _substitute_atom(atom: Atom, env: Mapping[str, Dim]) -> Dim:
     if isinstance(atom, Symbol):
         replacement = env.get(atom.key)
         return Expr.of_atom(atom) if replacement is None else replacement
+    parts = (part for part in atom.parts() if isinstance(part, Expr))
+    if all(part.names.isdisjoint(env) for part in parts):
+        return Expr.of_atom(atom)
     return atom.rebuild(lambda part: substitute(part, env))
 
 
