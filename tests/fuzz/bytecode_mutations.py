@@ -13,16 +13,12 @@ Who calls it: developers, before releases::
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import functools
 import math
 import random
-import resource
 import sys
-import traceback
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fakes.vm_modules import arithmetic_opcodes, opcode_function
 from fakes.vm_programs import PROGRAMS
+from fuzz.harness import FindingError, Outcome, add_options, report, run_range
 from tilewright.base.errors import DeviceError, InternalError, TilewrightError
 from tilewright.formats.vmfb import (
     ModuleBuilder,
@@ -46,16 +43,6 @@ from tilewright.runtime.vm.ref import Instance
 
 LIMITS = Limits(max_steps=20_000)
 ENGINES: tuple[Engine, ...] = ("translate", "interpret")
-HANG_S = 60
-MEMORY_BYTES = 6 << 30
-
-
-@dataclass(frozen=True)
-class FindingError(Exception):
-    """Something that must not happen."""
-
-    number: int
-    what: str
 
 
 # --- seeds ------------------------------------------------------------------------------------------
@@ -200,36 +187,17 @@ def run_one(seed: str, number: int) -> str:
     return "answered"
 
 
-def run(seed: str, first: int, count: int) -> Iterator[tuple[str, FindingError | None]]:
-    """What became of a range of inputs, one after the other."""
-    for number in range(first, first + count):
-        try:
-            yield run_one(seed, number), None
-        except FindingError as finding:
-            yield "FOUND", finding
+def run(seed: str, first: int, count: int) -> Iterator[Outcome]:
+    """What became of a range of inputs."""
+    return run_range(functools.partial(run_one, seed), first, count)
 
 
 def main() -> int:
     """Run a range of inputs, print findings and counts."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seed", default="bytecode")
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--count", type=int, default=10_000)
+    add_options(parser, "bytecode")
     options = parser.parse_args()
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    counts: Counter[str] = Counter()
-    faulthandler.enable()
-    for done, (what, finding) in enumerate(
-        run(options.seed, options.first, options.count), 1
-    ):
-        counts[what] += 1
-        faulthandler.dump_traceback_later(HANG_S, exit=True)
-        if finding is not None:
-            print(f"input {finding.number}: {finding.what}", flush=True)  # noqa: T201
-            traceback.print_exception(finding.__cause__)
-        if done % 10_000 == 0 or done == options.count:
-            print(f"{done} inputs: {dict(counts)}", flush=True)  # noqa: T201
-    return 1 if counts["FOUND"] else 0
+    return report(run(options.seed, options.first, options.count))
 
 
 if __name__ == "__main__":

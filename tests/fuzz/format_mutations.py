@@ -13,15 +13,11 @@ Who calls it: developers, before releases::
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import functools
 import lzma
 import random
-import resource
 import struct
 import sys
-import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +29,7 @@ import numpy as np
 from fakes import parameter_files
 from fakes.kernel_image import kernel_image
 from fakes.plans import dynamic_plan, static_plan
+from fuzz.harness import FindingError, Outcome, add_options, report, run_range
 from tilewright.base.errors import InternalError, TilewrightError
 from tilewright.formats.cuda_executable import is_cuda_executable, read_cuda_executable
 from tilewright.formats.elf import join_images, parse_image, parse_object, select_image
@@ -41,9 +38,7 @@ from tilewright.formats.plan import from_json, to_json
 from tilewright.formats.vmfb import read_archive
 
 ARCHIVES = Path(__file__).resolve().parents[1] / "golden" / "archives"
-HANG_S = 30
 _ARCHIVE_LIMIT_BYTES = 8_000  # bigger ones hold more of the same and take longer
-MEMORY_BYTES = 4 << 30
 NASTY = (
     0,
     1,
@@ -57,14 +52,6 @@ NASTY = (
     1 << 40,
     (1 << 64) - 1,
 )
-
-
-@dataclass(frozen=True)
-class FindingError(Exception):
-    """Something that must not happen."""
-
-    number: int
-    what: str
 
 
 @dataclass(frozen=True)
@@ -231,39 +218,18 @@ def run_one(name: str, seed: str, number: int) -> str:
     return "read"
 
 
-def run(
-    name: str, seed: str, first: int, count: int
-) -> Iterator[tuple[str, FindingError | None]]:
-    """What became of a range of inputs, one after the other."""
-    for number in range(first, first + count):
-        try:
-            yield run_one(name, seed, number), None
-        except FindingError as finding:
-            yield "FOUND", finding
+def run(name: str, seed: str, first: int, count: int) -> Iterator[Outcome]:
+    """What became of a range of inputs of a format."""
+    return run_range(functools.partial(run_one, name, seed), first, count)
 
 
 def main() -> int:
     """Run a range of inputs, print findings and counts."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("format", choices=FORMATS)
-    parser.add_argument("--seed", default="formats")
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--count", type=int, default=10_000)
+    add_options(parser, "formats")
     options = parser.parse_args()
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    counts: Counter[str] = Counter()
-    faulthandler.enable()
-    for done, (what, finding) in enumerate(
-        run(options.format, options.seed, options.first, options.count), 1
-    ):
-        counts[what] += 1
-        faulthandler.dump_traceback_later(HANG_S, exit=True)
-        if finding is not None:
-            print(f"input {finding.number}: {finding.what}", flush=True)  # noqa: T201
-            traceback.print_exception(finding.__cause__)
-        if done % 50_000 == 0 or done == options.count:
-            print(f"{done} inputs: {dict(counts)}", flush=True)  # noqa: T201
-    return 1 if counts["FOUND"] else 0
+    return report(run(options.format, options.seed, options.first, options.count))
 
 
 if __name__ == "__main__":
