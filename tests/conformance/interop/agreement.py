@@ -38,6 +38,7 @@ def compare(
     function: str | None = None,
     devices: Sequence[str] = OURS,
     flags: Sequence[str] = (),
+    calls: int = 3,
 ) -> Verdict:
     """Run a function under IREE, then here on each device.
 
@@ -48,6 +49,8 @@ def compare(
         function: its name; None for the only one.
         devices: ours.
         flags: further ones for `iree-run-module`.
+        calls: how often to call ours, as what repeats itself may be recorded; 1 for functions that
+            change the module's state.
     """
     opened = VirtualMachine.from_file(archive, "local-sync").function(function)
     theirs = run_module(
@@ -62,12 +65,13 @@ def compare(
         return Verdict("not run by IREE", theirs.error)
     for device in devices:
         try:
-            ours = VirtualMachine.from_file(archive, device).function(function)(*inputs)
+            called = VirtualMachine.from_file(archive, device).function(function)
+            for index in range(calls):
+                difference = first_difference(called(*inputs), theirs)
+                if difference:
+                    return Verdict("different", f"{device}, call {index}: {difference}")
         except Exception as error:  # whatever it is, it is a finding
             return Verdict("failed here", f"{device}: {type(error).__name__}: {error}")
-        difference = first_difference(ours, theirs)
-        if difference:
-            return Verdict("different", f"{device}: {difference}")
     return Verdict("equal")
 
 
