@@ -14,6 +14,7 @@ Who calls it: developers, with the extra `interop` and the exported models::
 from __future__ import annotations
 
 import argparse
+import importlib
 import statistics
 import subprocess
 import sys
@@ -99,13 +100,12 @@ def open_here(archive: Path, inputs: Sequence[Array], threads: int) -> Call:
 
 def open_iree(archive: Path, inputs: Sequence[Array], threads: int) -> Call:
     """A call of IREE's runtime."""
-    from iree import runtime
-
+    runtime: Any = importlib.import_module("iree.runtime")  # extra `interop`
     if threads > 1:
         runtime.flags.parse_flags(f"--task_topology_group_count={threads}")
-    config: Any = runtime.Config("local-sync" if threads == 1 else "local-task")
-    module: Any = runtime.VmModule.mmap(config.vm_instance, str(archive))
-    context: Any = runtime.SystemContext(vm_modules=[module], config=config)
+    config = runtime.Config("local-sync" if threads == 1 else "local-task")
+    module = runtime.VmModule.mmap(config.vm_instance, str(archive))
+    context = runtime.SystemContext(vm_modules=[module], config=config)
     names = [n for n in module.function_names if not n.startswith("__")]
     name = next(n for n in names if not n.endswith("$async"))
     function = context.modules[module.name][name]
