@@ -267,6 +267,7 @@ def start(script: str, *arguments: object) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,  # its forked children go with it
     )
 
 
@@ -274,7 +275,7 @@ def finish(process: subprocess.Popen[str], seconds: int = 120) -> str:
     try:
         output, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         output, errors = process.communicate()
         pytest.fail(f"it hangs\n{output}\n{errors}")
     assert process.returncode == 0, errors

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.runtime.graph_executor import Array
 from tilewright.runtime.session import Engine, Session
 
@@ -60,6 +61,7 @@ def run_reference(
 ) -> Sequence[Array]:
     """Run the numpy oracle of an op: what a program's host steps call."""
     # Imported here because most artifacts have no such step and must load without the compiler.
-    from tilewright.compiler.ops import catalogue  # noqa: PLC0415
+    with LATE_IMPORTS:
+        from tilewright.compiler.ops import catalogue  # noqa: PLC0415
 
     return catalogue.lookup(op).schema.evaluate(operands, attributes)

@@ -20,12 +20,13 @@ from typing import Final, Protocol, final
 class Rank(enum.IntEnum):
     """The order in which locks may be taken: whoever holds one takes only later ones."""
 
-    DRIVERS = 0
-    MODULE = 1
-    BINDING = 2
-    QUEUE = 3
-    SEMAPHORE = 4
-    ALLOCATOR = 5  # the last one: destructors take it wherever the collector runs
+    IMPORT = 0
+    DRIVERS = 1
+    MODULE = 2
+    BINDING = 3
+    QUEUE = 4
+    SEMAPHORE = 5
+    ALLOCATOR = 6  # the last one: destructors take it wherever the collector runs
 
 
 class Lock(Protocol):
@@ -78,6 +79,10 @@ def _after() -> None:
     while _HELD:
         _HELD.pop().release()
 
+
+# Around imports that calls make when something is first needed.  Python's own locks of modules stay
+# locked for ever in a child that is forked while another thread imports.
+LATE_IMPORTS: Final = reentrant_fork_lock(Rank.IMPORT)
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after)

@@ -20,6 +20,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ArchiveError, InputError, TargetError, UserError
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean
@@ -144,16 +145,18 @@ class Session:
         """The device.  Replaying a plan on the host takes its workers only; the rest comes here."""
         if self._opened is not None:
             return self._opened
-        from tilewright.runtime.drivers.local_task.driver import (  # noqa: PLC0415
-            create_device,
-        )
+        with LATE_IMPORTS:
+            from tilewright.runtime.drivers.local_task.driver import (  # noqa: PLC0415
+                create_device,
+            )
 
         return create_device(self._pool)
 
     @functools.cached_property
     def _begun(self) -> HostThreads:
         """The threads of calls that end later."""
-        from tilewright.runtime.hal.host_threads import HostThreads  # noqa: PLC0415
+        with LATE_IMPORTS:
+            from tilewright.runtime.hal.host_threads import HostThreads  # noqa: PLC0415
 
         return HostThreads("tilewright-call", self.threads)
 
@@ -161,10 +164,11 @@ class Session:
         self, device: str | Device, threads: int | None, location: str
     ) -> None:
         # Imported here: a third of the start of a session that replays a plan needs none of it.
-        from tilewright.runtime.drivers import registry  # noqa: PLC0415
-        from tilewright.runtime.hal.local.local_device import (  # noqa: PLC0415
-            LocalDevice,
-        )
+        with LATE_IMPORTS:
+            from tilewright.runtime.drivers import registry  # noqa: PLC0415
+            from tilewright.runtime.hal.local.local_device import (  # noqa: PLC0415
+                LocalDevice,
+            )
 
         if isinstance(device, str):
             device = registry.create_device(device, threads=threads)
@@ -213,17 +217,18 @@ class Session:
                 hint="save the model and load the file with engine='vm'",
             )
         # Imported here: most sessions replay a plan, and start in half the time without it.
-        from tilewright.runtime.modules.check import (  # noqa: PLC0415
-            create_check_module,
-        )
-        from tilewright.runtime.modules.io_parameters import (  # noqa: PLC0415
-            create_parameters_module,
-            open_parameters,
-        )
-        from tilewright.runtime.virtual_machine import (  # noqa: PLC0415
-            VirtualMachine,
-            VmExecutor,
-        )
+        with LATE_IMPORTS:
+            from tilewright.runtime.modules.check import (  # noqa: PLC0415
+                create_check_module,
+            )
+            from tilewright.runtime.modules.io_parameters import (  # noqa: PLC0415
+                create_parameters_module,
+                open_parameters,
+            )
+            from tilewright.runtime.virtual_machine import (  # noqa: PLC0415
+                VirtualMachine,
+                VmExecutor,
+            )
 
         modules: list[Module] = []
         if parameters:
@@ -343,7 +348,8 @@ class Session:
         Returns: the call, to wait for with `result()`, `await` or its `fence`.
         """
         # Imported here: most sessions only call and wait.
-        from tilewright.runtime.hal.pending_call import PendingCall  # noqa: PLC0415
+        with LATE_IMPORTS:
+            from tilewright.runtime.hal.pending_call import PendingCall  # noqa: PLC0415
 
         return PendingCall(lambda: self(*arguments, **named), self._begun)
 

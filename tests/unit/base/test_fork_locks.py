@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -49,12 +50,43 @@ def test_a_child_finds_them_free_and_their_data_whole() -> None:
 
 
 def test_locks_go_with_their_owners() -> None:
+    gc.collect()  # what earlier tests left
     before = [lock_count(rank) for rank in Rank]
     locks = [fork_lock(Rank.QUEUE), reentrant_fork_lock(Rank.QUEUE)]
     assert lock_count(Rank.QUEUE) == before[Rank.QUEUE] + 2
     locks.clear()
     gc.collect()
     assert [lock_count(rank) for rank in Rank] == before
+
+
+IMPORTING = """
+import importlib, os, sys, threading, time
+from pathlib import Path
+from tilewright.base.fork_locks import LATE_IMPORTS
+
+Path(sys.argv[1], "slow_module.py").write_text("import time; time.sleep(0.3); value = 7")
+sys.path.insert(0, sys.argv[1])
+
+def first():
+    with LATE_IMPORTS:
+        importlib.import_module("slow_module")
+
+thread = threading.Thread(target=first)
+thread.start()
+while "slow_module" not in sys.modules:
+    time.sleep(0.001)
+child = os.fork()
+if child == 0:
+    with LATE_IMPORTS:
+        os._exit(importlib.import_module("slow_module").value)
+thread.join()
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+"""
+
+
+def test_a_fork_waits_for_an_import_of_another_thread(tmp_path: Path) -> None:
+    """Else the child finds Python's lock of that module locked for ever."""
+    subprocess.run([sys.executable, "-c", IMPORTING, tmp_path], check=True, timeout=60)
 
 
 def test_one_that_the_forking_thread_holds_itself_may_be_reentered() -> None:

@@ -9,6 +9,8 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tilewright.base.fork_locks import LATE_IMPORTS
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -25,7 +27,8 @@ def future_of(watch: Watch) -> asyncio.Future[None]:
     Cancelling it takes the request back, so that nothing is left behind by waits with a timeout.
     Raises: RuntimeError where no loop is running.
     """
-    import asyncio  # noqa: PLC0415 - 20 ms that only programs with a loop should pay
+    with LATE_IMPORTS:
+        import asyncio  # noqa: PLC0415 - 20 ms that only programs with a loop should pay
 
     loop = asyncio.get_running_loop()
     future = loop.create_future()

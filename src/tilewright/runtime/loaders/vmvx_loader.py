@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, final
 
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.vmfb.schema import IDENTIFIER
@@ -53,6 +54,9 @@ class VmvxLoader(ExecutableLoader):
         DeviceError for one that imports what no module has, or wants other constants.
         """
         # Imported here: most devices never meet the format, and start without the machine.
-        from tilewright.runtime.loaders.vmvx_executable import load_module  # noqa: PLC0415
+        with LATE_IMPORTS:
+            from tilewright.runtime.loaders.vmvx_executable import (  # noqa: PLC0415
+                load_module,
+            )
 
         return load_module(params, self._modules)
