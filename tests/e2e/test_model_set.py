@@ -8,24 +8,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from fakes.exported_models import NETWORKS
 from figures.worker import read_inputs, relative_error
 
-NETWORKS = (
-    "resnet50",
-    "mobilenetv2",
-    "convnext_tiny",
-    "vit_b16",
-    "bert_base",
-    "bert_base_dynamic",
-    "minilm_l6",
-    "gpt2_prefill",
-    "gpt2_decode",
-    "llama_decode",
-    "whisper_tiny_encoder",
-    "yolo_detector",
-    "mlp_b1",
-    "mlp_b64",
-)
 OPERATORS = (
     "matmul_1024",
     "matmul_128x768x3072",

@@ -21,24 +21,9 @@ from conformance.interop.toolchain import (
     run_module,
 )
 from fakes import onnx_suite
+from fakes.exported_models import NETWORKS
 from figures.worker import read_inputs
 
-NETWORKS = (
-    "resnet50",
-    "mobilenetv2",
-    "convnext_tiny",
-    "vit_b16",
-    "bert_base",
-    "bert_base_dynamic",
-    "minilm_l6",
-    "gpt2_prefill",
-    "gpt2_decode",
-    "llama_decode",
-    "whisper_tiny_encoder",
-    "yolo_detector",
-    "mlp_b1",
-    "mlp_b64",
-)
 LIGHT = {path.stem: path for path in onnx_suite.light_models()}
 OPSET_FOR_LIGHT = 17  # the importer knows operators of old opsets in their new form only
 pytestmark = [needs_iree, pytest.mark.slow]
