@@ -332,19 +332,25 @@ class CommandBuffer(ABC):
     ) -> None:
         """Later commands wait for all earlier ones."""
 
-    @abstractmethod
     def signal_event(self, event: Event, source_stages: int) -> None:
         """Signal an event when the earlier commands are done."""
+        del source_stages
+        self._expect(RecordingState.RECORDING, "signal_event")
+        self.log.signal_event(event)
 
-    @abstractmethod
     def reset_event(self, event: Event, source_stages: int) -> None:
         """Reset an event."""
+        del source_stages
+        self._expect(RecordingState.RECORDING, "reset_event")
+        self.log.reset_event(event)
 
-    @abstractmethod
     def wait_events(
         self, events: Sequence[Event], source_stages: int, target_stages: int
     ) -> None:
-        """Later commands wait for the events."""
+        """Later commands wait for the events: with a barrier, which is more than any asks for."""
+        self._expect(RecordingState.RECORDING, "wait_events")
+        if self.log.wait_events(events):
+            self.execution_barrier(source_stages, target_stages)
 
     def advise_buffer(self, ref: BufferRef, flags: int, arg0: int, arg1: int) -> None:
         """Say how a buffer is going to be used; a device may ignore it."""

@@ -22,7 +22,6 @@ from tilewright.runtime.hal.command_buffer import (
     CommandBufferMode,
     RecordingState,
 )
-from tilewright.runtime.hal.event import Event
 from tilewright.runtime.hal.executable import Executable
 
 _ONE_SHOT: Final = int(CommandBufferMode.ONE_SHOT)
@@ -120,23 +119,6 @@ class DeferredCommandBuffer(CommandBuffer):
         self.log.barrier()
         if self.commands and not isinstance(self.commands[-1], Barrier):
             self.commands.append(Barrier())
-
-    def signal_event(self, event: Event, source_stages: int) -> None:
-        del source_stages
-        self._expect(RecordingState.RECORDING, "signal_event")
-        self.log.signal_event(event)
-
-    def reset_event(self, event: Event, source_stages: int) -> None:
-        del source_stages
-        self._expect(RecordingState.RECORDING, "reset_event")
-        self.log.reset_event(event)
-
-    def wait_events(
-        self, events: Sequence[Event], source_stages: int, target_stages: int
-    ) -> None:
-        self._expect(RecordingState.RECORDING, "wait_events")
-        if self.log.wait_events(events):  # a barrier is more than any event asks for
-            self.execution_barrier(source_stages, target_stages)
 
     def fill_buffer(self, target: BufferRef, pattern: bytes, flags: int = 0) -> None:
         del flags

@@ -26,7 +26,6 @@ from tilewright.runtime.hal.command_buffer import (
     RecordingState,
 )
 from tilewright.runtime.hal.device import DispatchTime
-from tilewright.runtime.hal.event import Event
 from tilewright.runtime.hal.executable import Executable
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.local.collective_command import Collective, run_with_others
@@ -137,23 +136,6 @@ class PlanCommandBuffer(CommandBuffer):
         self._expect(RecordingState.RECORDING, "execution_barrier")
         self._barrier = True
         self.log.barrier()
-
-    def signal_event(self, event: Event, source_stages: int) -> None:
-        del source_stages
-        self._expect(RecordingState.RECORDING, "signal_event")
-        self.log.signal_event(event)
-
-    def reset_event(self, event: Event, source_stages: int) -> None:
-        del source_stages
-        self._expect(RecordingState.RECORDING, "reset_event")
-        self.log.reset_event(event)
-
-    def wait_events(
-        self, events: Sequence[Event], source_stages: int, target_stages: int
-    ) -> None:
-        self._expect(RecordingState.RECORDING, "wait_events")
-        if self.log.wait_events(events):
-            self.execution_barrier(source_stages, target_stages)
 
     def fill_buffer(self, target: BufferRef, pattern: bytes, flags: int = 0) -> None:
         del flags
