@@ -5,7 +5,6 @@ Joins the two roofs.  Loading an artifact without the compiler is `api.load`.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import final
@@ -14,6 +13,7 @@ from tilewright.api.load import run_reference
 from tilewright.base import knobs
 from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.errors import UserError
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.host import usable_cores
 from tilewright.base.target import LEVELS, Target
 from tilewright.compiler import pipeline
@@ -161,10 +161,17 @@ class Model:
     def __init__(self, compiled: pipeline.Compiled, *, threads: int | None = None) -> None:
         self.compiled: pipeline.Compiled = compiled
         self._threads: int | None = threads
+        self._session: Session | None = None
 
-    @functools.cached_property
+    @property
     def session(self) -> Session:
         """The model, loaded on this machine.  Raises: TargetError if it is for another one."""
+        if self._session is None:
+            with LATE_IMPORTS:  # loading imports: taken before any other lock
+                self._session = self._session or self._load()
+        return self._session
+
+    def _load(self) -> Session:
         return Session(
             make_artifact(self.compiled.parts),
             threads=self._threads,

@@ -8,7 +8,6 @@ sources.  Written by `compiler.packaging`, read by `runtime.session` and the CLI
 
 from __future__ import annotations
 
-import functools
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, cast, final
 
 from tilewright.base.errors import ArchiveError
+from tilewright.base.lazy import lazy
 from tilewright.base.version import VERSION as PRODUCER_VERSION
 from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.plan import Plan, from_json, to_json
@@ -199,7 +199,7 @@ class _CompressedSources(Mapping[str, str]):
         self._data: Buffer = data
         self._location: str = location
 
-    @functools.cached_property
+    @lazy
     def _texts(self) -> Mapping[str, str]:
         inflate = zlib.decompressobj()
         try:

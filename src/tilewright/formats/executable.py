@@ -12,7 +12,6 @@ releases 3.0 to 3.7.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
@@ -20,6 +19,7 @@ from typing import Final, final
 import numpy as np
 
 from tilewright.base.errors import ArchiveError
+from tilewright.base.lazy import lazy
 
 VERSION: Final = 6
 OLDEST_VERSION: Final = 5
@@ -74,7 +74,7 @@ class Layout:
         """Where a member begins, in bytes."""
         return self._by_name[field].offset
 
-    @functools.cached_property
+    @lazy
     def dtype(self) -> np.dtype[np.void]:
         """The struct as a numpy type: arrays of it have the bytes C expects."""
         formats = [
@@ -90,7 +90,7 @@ class Layout:
             }
         )
 
-    @functools.cached_property
+    @lazy
     def _by_name(self) -> dict[str, Field]:
         return {field.name: field for field in self.fields}
 

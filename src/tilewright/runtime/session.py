@@ -10,7 +10,6 @@ Thread-safety: calls from several threads are independent.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast, final
@@ -104,6 +103,7 @@ class Session:
         self.engine: Engine = engine or ("vm" if artifact is None else "plan")
         self._pool: native.Pool | None = None
         self._opened: Device | None = None
+        self._begun: HostThreads | None = None
         if self.engine == "plan" and device == DEFAULT_DEVICE:
             self._pool = create_pool(threads or 0)
         else:
@@ -140,25 +140,27 @@ class Session:
         """Threads that run kernels, the caller's included."""
         return 1 if self._pool is None else self._pool.thread_count
 
-    @functools.cached_property
+    @property
     def device(self) -> Device:
         """The device.  Replaying a plan on the host takes its workers only; the rest comes here."""
-        if self._opened is not None:
-            return self._opened
-        with LATE_IMPORTS:
-            from tilewright.runtime.drivers.local_task.driver import (  # noqa: PLC0415
-                create_device,
-            )
+        if self._opened is None:
+            with LATE_IMPORTS:
+                from tilewright.runtime.drivers.local_task.driver import (  # noqa: PLC0415
+                    create_device,
+                )
 
-        return create_device(self._pool)
+                self._opened = self._opened or create_device(self._pool)
+        return self._opened
 
-    @functools.cached_property
-    def _begun(self) -> HostThreads:
+    @property
+    def _call_threads(self) -> HostThreads:
         """The threads of calls that end later."""
-        with LATE_IMPORTS:
-            from tilewright.runtime.hal.host_threads import HostThreads  # noqa: PLC0415
+        if self._begun is None:
+            with LATE_IMPORTS:
+                from tilewright.runtime.hal.host_threads import HostThreads  # noqa: PLC0415
 
-        return HostThreads("tilewright-call", self.threads)
+                self._begun = self._begun or HostThreads("tilewright-call", self.threads)
+        return self._begun
 
     def _open_device(
         self, device: str | Device, threads: int | None, location: str
@@ -351,7 +353,7 @@ class Session:
         with LATE_IMPORTS:
             from tilewright.runtime.hal.pending_call import PendingCall  # noqa: PLC0415
 
-        return PendingCall(lambda: self(*arguments, **named), self._begun)
+        return PendingCall(lambda: self(*arguments, **named), self._call_threads)
 
     async def async_call(
         self, *arguments: object, **named: object

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import onnx
 import pytest
 
 import tilewright as tw
+from fakes.small_models import mlp
 from tilewright.api.load import run_reference
 from tilewright.base.errors import (
     ArchiveError,
@@ -261,3 +265,44 @@ def test_asyncio_awaits_calls_and_their_failures(path: Path, engine: str) -> Non
     results, error = asyncio.run(main())
     np.testing.assert_array_equal(results[2], session(x, b)[2])
     assert isinstance(error, InputError | DeviceError)
+
+
+FORK_BESIDE_THE_FIRST_BEGUN_CALL = """
+import os, sys, threading, time
+import numpy as np
+import tilewright as tw
+from tilewright.runtime.hal import host_threads
+
+entered = threading.Event()
+
+class SlowToMake:
+    def __new__(cls, *arguments):
+        entered.set()
+        time.sleep(0.3)  # the fork comes now
+        return original(*arguments)
+
+original, host_threads.HostThreads = host_threads.HostThreads, SlowToMake
+session = tw.load(sys.argv[1], threads=2)
+x = np.ones((3, 20), np.float32)
+expected = session(x)
+thread = threading.Thread(target=lambda: session.begin(x).result(30))
+thread.start()
+assert entered.wait(30)
+child = os.fork()
+if child == 0:
+    threading.Timer(20, lambda: os._exit(3)).start()
+    for target in (session, tw.load(sys.argv[1], threads=2)):
+        assert np.array_equal(target.begin(x).result(30), expected)
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+thread.join()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_begins_calls_forked_beside_the_first_one_of_its_parent(
+    tmp_path: Path,
+) -> None:
+    tw.compile(mlp(3), threads=2, jobs=1).save(tmp_path / "m.vmfb")
+    script = [sys.executable, "-c", FORK_BESIDE_THE_FIRST_BEGUN_CALL, tmp_path / "m.vmfb"]
+    subprocess.run(script, check=True, timeout=90)

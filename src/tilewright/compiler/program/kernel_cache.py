@@ -9,7 +9,6 @@ made again from the naive kernel when somebody looks: `KernelRecord`.  Called by
 
 from __future__ import annotations
 
-import functools
 import json
 import zlib
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any, Final, cast, final
 
 from tilewright.base import dtypes
 from tilewright.base.errors import TilewrightError
+from tilewright.base.lazy import lazy
 from tilewright.base.symbolic import Dim, Symbol, parse, substitute, symbol, symbols
 from tilewright.base.target import Target
 from tilewright.compiler.codegen import CompilationCache
@@ -56,7 +56,7 @@ class KernelRequest:
         # From here no buffer of the kernel lives in memory that nobody gave it.
         return replace(promote_scratch(kernel), name=self.naive.name)
 
-    @functools.cached_property
+    @lazy
     def key(self) -> str:
         """Where the cache keeps the answer; kernels that differ in their name alone share it."""
         naive, target = self.naive, self.target
@@ -103,12 +103,12 @@ class KernelRecord:
         """The loops as the op declarations state them."""
         return self.request.naive
 
-    @functools.cached_property
+    @lazy
     def scheduled(self) -> Kernel:
         """The kernel after scheduling."""
         return self.request.schedule()
 
-    @functools.cached_property
+    @lazy
     def machine(self) -> Kernel:
         """The kernel that the code generator printed."""
         return machine.lower(self.scheduled, self.request.target)

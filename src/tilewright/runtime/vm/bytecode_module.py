@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, final
 
 from tilewright.base.fork_locks import Rank, fork_lock
+from tilewright.base.lazy import lazy
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.bytecode.encoding import Instruction
 from tilewright.formats.calling_convention import (
@@ -130,7 +131,7 @@ class BytecodeModule(Module):
             for item in self.definition.imports
         )
 
-    @functools.cached_property
+    @lazy
     def _functions(self) -> tuple[ModuleFunction, ...]:
         found: list[ModuleFunction] = []
         for export in self.definition.exports:

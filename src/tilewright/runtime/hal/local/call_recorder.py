@@ -7,6 +7,7 @@ to know.  Called by `runtime.virtual_machine`.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,14 +47,19 @@ class CallRecorder:
 
     def __init__(self) -> None:
         self.refusal: str = ""
-        self._thread: Final[int] = threading.get_ident()
+        self._thread: Final[tuple[int, int]] = _this_thread()
         self._allocated: dict[int, HeapStorage] = {}
         self._executed: list[tuple[PlanCommandBuffer, Sequence[SlotRange]]] = []
 
     @property
+    def is_of_parent(self) -> bool:
+        """Whether this process was forked while another thread recorded: nobody records now."""
+        return self._thread[0] != os.getpid()
+
+    @property
     def is_mine(self) -> bool:
         """Whether the running thread is the one that is listened to."""
-        return threading.get_ident() == self._thread
+        return _this_thread() == self._thread
 
     def refuse(self, reason: str) -> None:
         """The call does something that no plan can."""
@@ -112,3 +118,8 @@ class CallRecorder:
             commands.record_again(builder, places)
         plan = builder.build()
         return CallPlan(plan, tuple(s.size_bytes for s in outputs), tuple(kept))
+
+
+def _this_thread() -> tuple[int, int]:
+    """Process and thread: a forked child gives the numbers of its parent's threads to its own."""
+    return os.getpid(), threading.get_ident()

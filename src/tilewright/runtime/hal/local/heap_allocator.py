@@ -5,7 +5,6 @@ Called by local devices; replaceable through `Device.replace_allocator`.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Final, final
@@ -27,6 +26,9 @@ from tilewright.runtime.hal.local.heap_storage import ALIGNMENT_BYTES, HeapStora
 _ACCESS: Final = int(MemoryAccess.ALL)
 POOL_LIMIT_BYTES: Final = 256 << 20
 _LISTED: Final = 4  # sizes that an error names
+# One lock for all heaps: blocks return from destructors, which run wherever the collector does, also
+# while this thread holds the lock for another heap; several locks would have no order.
+_LOCK: Final = reentrant_fork_lock(Rank.ALLOCATOR)
 _HEAP_TYPE: Final = int(
     MemoryType.HOST_LOCAL
     | MemoryType.HOST_COHERENT
@@ -59,7 +61,6 @@ class HeapAllocator(Allocator):
         "_count",
         "_freed",
         "_live",
-        "_lock",
         "_peak",
         "_pool",
         "_pooled",
@@ -83,8 +84,6 @@ class HeapAllocator(Allocator):
         self._allocated: int = 0
         self._freed: int = 0
         self._peak: int = 0
-        # Blocks return from destructors, which may run while this thread holds the lock.
-        self._lock: threading.RLock = reentrant_fork_lock(Rank.ALLOCATOR)
 
     def query_memory_heaps(self) -> tuple[MemoryHeap, ...]:
         return (
@@ -99,7 +98,7 @@ class HeapAllocator(Allocator):
         )
 
     def query_statistics(self) -> AllocatorStatistics:
-        with self._lock:
+        with _LOCK:
             return AllocatorStatistics(
                 allocated_bytes=self._allocated,
                 freed_bytes=self._freed,
@@ -144,12 +143,12 @@ class HeapAllocator(Allocator):
         return buffer.map_range(buffer.allowed_access & _ACCESS)
 
     def trim(self) -> None:
-        with self._lock:
+        with _LOCK:
             self._pool.clear()
             self._pooled = 0
 
     def _take(self, size: int) -> native.Memory:
-        with self._lock:
+        with _LOCK:
             blocks = self._pool.get(size)
             reused = blocks.pop() if blocks else None
             if reused is not None:
@@ -166,7 +165,7 @@ class HeapAllocator(Allocator):
         try:
             return native.Memory(size)
         except (MemoryError, OverflowError, ValueError) as error:
-            with self._lock:
+            with _LOCK:
                 self._allocated -= size
                 self._count -= 1
                 self._live[size] -= 1
@@ -200,7 +199,7 @@ class HeapAllocator(Allocator):
 
     def _release(self, memory: native.Memory) -> None:
         size = memory.size_bytes
-        with self._lock:
+        with _LOCK:
             self._freed += size
             self._live[size] -= 1
             if not self._live[size]:

@@ -268,7 +268,7 @@ class LocalDevice(Device):
         heap = self._allocator
         with _RECORDING:
             if (
-                self._recorder is not None
+                (self._recorder is not None and not self._recorder.is_of_parent)
                 or not isinstance(heap, HeapAllocator)
                 or heap.capacity_bytes is not None  # a replay's memory would not be counted
             ):
