@@ -1,7 +1,7 @@
 """Collective operations: what they are called, and what they compute.
 
 The vocabulary of IREE's HAL and the arithmetic on host memory.  Not here: how participants meet
-(`local.channel_group`).
+(`channel`).
 
 Numbers: integers wrap; averages of integers are truncated towards zero; f16 and bf16 are summed in
 f32 and rounded once; ranks are taken in order, so results do not depend on who arrives first.
@@ -73,6 +73,12 @@ REDUCING: Final = frozenset(
 NOBODY: Final = 0xFFFF
 
 
+def send_recv_peers(parameter: int) -> tuple[int | None, int | None]:
+    """To whom a rank of a `SEND_RECV` sends, and from whom it receives; None for nobody."""
+    target, source = parameter & 0xFFFF, parameter >> 16 & 0xFFFF
+    return (None if target == NOBODY else target, None if source == NOBODY else source)
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class CollectiveOp:
@@ -118,8 +124,7 @@ class CollectiveOp:
         """The ranks that a parameter names."""
         match self.kind:
             case CollectiveKind.SEND_RECV:
-                halves = (parameter & 0xFFFF, parameter >> 16 & 0xFFFF)
-                return tuple(rank for rank in halves if rank != NOBODY)
+                return tuple(r for r in send_recv_peers(parameter) if r is not None)
             case (
                 CollectiveKind.BROADCAST
                 | CollectiveKind.REDUCE
@@ -141,7 +146,7 @@ class CollectiveOp:
         """
         size = elements * self.dtype.bits // 8
         root = parameter == rank
-        sends = parameter & 0xFFFF != NOBODY
+        sends = send_recv_peers(parameter)[0] is not None
         both = Counts(size, size)
         table: Mapping[CollectiveKind, Counts] = {
             CollectiveKind.ALL_GATHER: Counts(size, size * count),
@@ -214,9 +219,9 @@ def perform(ranks: Sequence[Contribution]) -> None:
 
     Raises: DeviceError when the ranks do not want the same.
     """
-    _check_same(ranks)
+    check_same(ranks)
     op = ranks[0].op
-    values = [_array(op, rank.send) for rank in ranks]
+    values = [read_array(op, rank.send) for rank in ranks]
     results: list[Array | None] = _RESULTS[op.kind](op, ranks, values)
     for rank, result in zip(ranks, results, strict=True):
         if result is not None and rank.receive is not None:
@@ -225,12 +230,24 @@ def perform(ranks: Sequence[Contribution]) -> None:
 
 def transfer(sender: Contribution, receiver: Contribution) -> None:
     """A send and its receive.  Raises: DeviceError when they do not want the same."""
-    _check_same((sender, receiver))
+    check_same((sender, receiver))
     if sender.send is not None and receiver.receive is not None:
         receiver.receive[:] = sender.send
 
 
-def _check_same(ranks: Sequence[Contribution]) -> None:
+def check_same(ranks: Sequence[Contribution]) -> None:
+    """Raise unless all want the same.  Raises: DeviceError (INVALID_ARGUMENT) with both views."""
+    problem = disagreement(ranks)
+    if problem:
+        raise failure(StatusCode.INVALID_ARGUMENT, problem)
+
+
+def disagreement(ranks: Sequence[Contribution]) -> str:
+    """Who wants something else than others; empty where all want the same.
+
+    Args:
+        ranks: what each brings; where two make a pair, the sender first.
+    """
     first = ranks[0]
     for index, rank in enumerate(ranks):
         same = (rank.op.dtype, rank.op.reduction, rank.element_count) == (
@@ -243,16 +260,31 @@ def _check_same(ranks: Sequence[Contribution]) -> None:
             rank.op.kind is CollectiveKind.SEND_RECV or rank.parameter == first.parameter
         )
         if not (same and (paired or alike)):
-            raise failure(
-                StatusCode.INVALID_ARGUMENT,
+            return (
                 f"rank {index} wants {rank.op}, {rank.element_count} elements, parameter "
                 f"{rank.parameter}; rank 0 {first.op}, {first.element_count}, "
-                f"{first.parameter}",
+                f"{first.parameter}"
             )
+    return _unrequited(ranks) if first.op.kind is CollectiveKind.SEND_RECV else ""
 
 
-def _array(op: CollectiveOp, view: memoryview | None) -> Array:
-    """A copy: another rank may write where this one reads."""
+def _unrequited(ranks: Sequence[Contribution]) -> str:
+    """Who receives from a rank that sends to another."""
+    for index, rank in enumerate(ranks):
+        _, source = send_recv_peers(rank.parameter)
+        if source is None:
+            continue
+        actual, _ = send_recv_peers(ranks[source].parameter)
+        if actual != index:
+            return (
+                f"send_recv: rank {index} receives from {source}, which sends to "
+                f"{'nobody' if actual is None else actual}"
+            )
+    return ""
+
+
+def read_array(op: CollectiveOp, view: memoryview | None) -> Array:
+    """A copy of what a rank sends: another one may write where this one reads."""
     bytes_ = np.frombuffer(view if view is not None else b"", np.uint8).copy()
     return bytes_.view(op.dtype.numpy)
 
@@ -307,19 +339,10 @@ def _send_recv(
 ) -> Result:
     """Target in the low half of the parameter, source in the high; from nobody come zeros."""
     results: Result = []
-    for index, rank in enumerate(ranks):
-        source = rank.parameter >> 16 & 0xFFFF
-        if source == NOBODY:
-            results.append(np.zeros(rank.element_count, op.dtype.numpy))
-            continue
-        target = ranks[source].parameter & 0xFFFF
-        if target != index:
-            raise failure(
-                StatusCode.INVALID_ARGUMENT,
-                f"send_recv: rank {index} receives from {source}, which sends to "
-                f"{'nobody' if target == NOBODY else target}",
-            )
-        results.append(v[source])
+    for rank in ranks:
+        _, source = send_recv_peers(rank.parameter)
+        nothing = np.zeros(rank.element_count, op.dtype.numpy)
+        results.append(nothing if source is None else v[source])
     return results
 
 

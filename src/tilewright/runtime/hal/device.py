@@ -19,7 +19,7 @@ from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.runtime.hal.allocator import Allocator
 from tilewright.runtime.hal.buffer import Buffer
-from tilewright.runtime.hal.channel import Channel
+from tilewright.runtime.hal.channel import Channel, ChannelProvider
 from tilewright.runtime.hal.command_buffer import (
     BindingTable,
     BufferRef,
@@ -32,6 +32,7 @@ from tilewright.runtime.hal.executable import Executable
 from tilewright.runtime.hal.executable_cache import ExecutableCache
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.file import File
+from tilewright.runtime.hal.process_channels import PROCESS_CHANNELS, alone
 from tilewright.runtime.hal.semaphore import Semaphore
 
 ANY_QUEUE: Final = -1
@@ -66,6 +67,8 @@ class Device(ABC):
     Thread-safety: may be used from any thread.
     """
 
+    _channel_provider: ChannelProvider = PROCESS_CHANNELS
+
     @property
     @abstractmethod
     def id(self) -> str:
@@ -79,6 +82,15 @@ class Device(ABC):
     @abstractmethod
     def replace_allocator(self, allocator: Allocator) -> None:
         """Take buffers from another allocator from now on."""
+
+    @property
+    def channel_provider(self) -> ChannelProvider:
+        """Where its channels meet other participants."""
+        return self._channel_provider
+
+    def replace_channel_provider(self, provider: ChannelProvider) -> None:
+        """Let channels made from now on meet others elsewhere."""
+        self._channel_provider = provider
 
     @abstractmethod
     def query_i64(self, category: str, key: str) -> int | None:
@@ -94,17 +106,30 @@ class Device(ABC):
 
     # --- things made for the device --------------------------------------------------------------
 
-    def create_channel(self, rank: int = 0, count: int = 1, group: str = "") -> Channel:
+    def create_channel(self, rank: int = -1, count: int = -1, group: str = "") -> Channel:
         """A channel for collectives.
 
         Args:
-            rank: of this participant; -1: the default, which is to be alone.
-            count: how many take part.
-            group: by which name participants of this process find each other.
-        Raises: DeviceError when others would take part and the device cannot have that.
+            rank: of this participant; -1: what the channel provider says.
+            count: how many take part; -1: what the channel provider says.
+            group: by which name participants find each other; none for the default group.
+        Raises: DeviceError (INVALID_ARGUMENT) for a rank outside of the group, or when others would
+            take part and the device cannot have that.
         """
-        if (rank, count) in ((0, 1), (-1, -1), (-1, 1), (0, -1)):
-            return Channel()
+        if rank < 0 or count < 0:
+            default = self._channel_provider.query_default_rank_and_count()
+            rank = default[0] if rank < 0 else rank
+            count = default[1] if count < 0 else count
+        if not 0 <= rank < count:
+            raise failure(
+                StatusCode.INVALID_ARGUMENT,
+                f"rank {rank} of a channel with {count} participants",
+            )
+        return alone() if count == 1 else self._open_channel(rank, count, group)
+
+    def _open_channel(self, rank: int, count: int, group: str) -> Channel:
+        """A channel that others take part in.  Raises: DeviceError where there is no such thing."""
+        del rank
         raise failure(
             StatusCode.UNIMPLEMENTED,
             f"a channel of {count} participants on this device",

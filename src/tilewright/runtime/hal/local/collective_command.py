@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar, final
 
 from tilewright.base.status import StatusCode
-from tilewright.runtime.hal.channel import Channel
+from tilewright.runtime.hal.channel import HostChannel
 from tilewright.runtime.hal.collective import CollectiveOp, Contribution
 from tilewright.runtime.hal.command_buffer import BindingTable, BufferRef
 from tilewright.runtime.hal.fence import Fence
@@ -26,7 +26,7 @@ Part = TypeVar("Part")
 class Collective:
     """A recorded operation; `send` and `receive` are None where this rank has no part in that."""
 
-    channel: Channel
+    channel: HostChannel
     op: CollectiveOp
     parameter: int
     element_count: int

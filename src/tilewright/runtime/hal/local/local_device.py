@@ -15,11 +15,12 @@ from typing import Final, final
 
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.status import StatusCode, failure
+from tilewright.base.target import Target
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.runtime import native
 from tilewright.runtime.hal.allocator import Allocator
 from tilewright.runtime.hal.buffer import READ, WRITE, Buffer
-from tilewright.runtime.hal.channel import Channel, open_channel
+from tilewright.runtime.hal.channel import Channel, HostChannel
 from tilewright.runtime.hal.command_buffer import (
     BindingTable,
     CommandBuffer,
@@ -36,6 +37,7 @@ from tilewright.runtime.hal.executable_cache import ExecutableCache, ExecutableL
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.file import File, HostFile
 from tilewright.runtime.hal.local.call_recorder import CallRecorder
+from tilewright.runtime.hal.local.cpu_features import CPU_CATEGORY, CpuFeatures
 from tilewright.runtime.hal.local.heap_allocator import HeapAllocator
 from tilewright.runtime.hal.local.plan_command_buffer import PlanCommandBuffer
 from tilewright.runtime.hal.local.submission_queue import SubmissionQueue, Work
@@ -54,6 +56,8 @@ class LocalDevice(Device):
         has_thread: whether work that must wait runs on a thread of its queue.
         queue_count: how many queues there are; their threads run deferred work beside each other.
         allocator: where buffers come from; None = the heap without bounds.
+        machine: the CPU that programs are told of, which must be able to run what they choose;
+            None = this one.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class LocalDevice(Device):
         has_thread: bool,
         queue_count: int = 1,
         allocator: Allocator | None = None,
+        machine: Target | None = None,
     ) -> None:
         self.name: str = name
         self.pool: native.Pool | None = pool
@@ -75,6 +80,7 @@ class LocalDevice(Device):
             for i in range(queue_count)
         )
         self._formats: ExecutableCache = ExecutableCache("query", loaders)
+        self._cpu: CpuFeatures = CpuFeatures(machine)
         self._times: list[DispatchTime] | None = None
         self._recorder: CallRecorder | None = None
         self._families: ProfilingFamily = ProfilingFamily.DISPATCHES
@@ -92,6 +98,11 @@ class LocalDevice(Device):
         return 1 if self.pool is None else self.pool.thread_count
 
     @property
+    def machine(self) -> Target:
+        """The CPU that programs are told of."""
+        return self._cpu.machine
+
+    @property
     def allocator(self) -> Allocator:
         return self._allocator
 
@@ -103,6 +114,8 @@ class LocalDevice(Device):
             return int(fnmatchcase(self.id, key))
         if category == "hal.executable.format":
             return int(self._formats.can_prepare_format(key))
+        if category == CPU_CATEGORY:
+            return self._cpu.query(key)
         return self.query_capabilities().get(f"{category}::{key}")
 
     def query_capabilities(self) -> Mapping[str, int]:
@@ -111,10 +124,10 @@ class LocalDevice(Device):
             "hal.dispatch::concurrency": self.thread_count,
         }
 
-    def create_channel(self, rank: int = 0, count: int = 1, group: str = "") -> Channel:
-        if count <= 1 or rank < 0:
-            return super().create_channel(rank, count, group)
-        return open_channel(group, rank, count)
+    def _open_channel(self, rank: int, count: int, group: str) -> Channel:
+        return HostChannel(
+            rank, count, self._channel_provider.open_group(group, rank, count)
+        )
 
     def create_command_buffer(
         self,

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, cast, final
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime import native
 from tilewright.runtime.hal.buffer import WRITE, Buffer
-from tilewright.runtime.hal.channel import Channel
+from tilewright.runtime.hal.channel import Channel, HostChannel
 from tilewright.runtime.hal.collective import CollectiveOp
 from tilewright.runtime.hal.command_buffer import (
     BindingTable,
@@ -247,6 +247,8 @@ class PlanCommandBuffer(CommandBuffer):
         element_count: int,
     ) -> None:
         sizes = self.begin_collective(channel, op, parameter, send, receive, element_count)
+        if not isinstance(channel, HostChannel):
+            raise self.log.error(StatusCode.INVALID_ARGUMENT, "a channel of another device")
         places: list[BufferRef | None] = []
         for ref, size in zip((send, receive), sizes, strict=True):
             place = ref._replace(length=size) if size else None

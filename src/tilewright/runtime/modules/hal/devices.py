@@ -255,8 +255,6 @@ def _channel_create(
     count: int,
 ) -> Channel:
     del state, affinity, flags
-    if count <= 1:
-        return device.create_channel(rank, count)
     names = (item.text for item in (identifier, group) if item is not None)
     return device.create_channel(rank, count, "/".join(names))
 
