@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, final
+
+from tilewright.base.record import record
 
 ALIGNMENT_BYTES: Final = 64
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Block:
     """`size_bytes` needed from step `first` through step `last`, both inclusive."""
 
@@ -27,7 +28,7 @@ class Block:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Packing:
     """Byte offset per block, in the order given, and the bytes of the whole arena."""
 

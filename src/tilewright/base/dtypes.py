@@ -9,12 +9,12 @@ from __future__ import annotations
 import enum
 import functools
 import importlib
-from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
 
 from tilewright.base.errors import UserError
+from tilewright.base.record import record
 
 
 class Kind(enum.Enum):
@@ -27,7 +27,7 @@ class Kind(enum.Enum):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class DType:
     """One scalar type; instances are unique, compare them with `is` or `==`.
 

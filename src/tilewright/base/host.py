@@ -13,11 +13,12 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
 import numpy as np
+
+from tilewright.base.record import record
 
 # Spellings of LLVM for the flags that Linux prints differently; all others lose their underscores.
 _LINUX_FLAGS: Final = {
@@ -81,7 +82,7 @@ _ARCHITECTURES: Final = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Caches:
     """Data caches as one core sees them.  Units: bytes; 0 = there is none."""
 
@@ -93,7 +94,7 @@ class Caches:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class HostCpu:
     """What this machine's CPU is.  `cpu` is LLVM's name, empty when unknown."""
 

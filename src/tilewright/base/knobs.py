@@ -12,12 +12,12 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar, final
 
 from tilewright.base.errors import UserError
+from tilewright.base.record import record
 from tilewright.base.text import did_you_mean
 
 T_co = TypeVar("T_co", covariant=True)
@@ -57,7 +57,7 @@ def _parse_folder(text: str) -> Path | None:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Knob(Generic[T_co]):
     """One setting.  `parse` raises ValueError whose text says what is expected."""
 

@@ -12,13 +12,14 @@ an x86-64 level (`v3`, `x86_64-v3`).  `str(target)` reads back as an equal targe
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, final
 
 from tilewright.base import host
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import TargetError
 from tilewright.base.host import Caches
+from tilewright.base.record import record
 
 # --- feature tables ----------------------------------------------------------------------------
 # Source: x86-64 psABI, "Micro-Architecture Levels"; LLVM's processor tables for the CPU rows.
@@ -45,7 +46,7 @@ _N1: Final = _NEON | frozenset({"crc", "lse", "dotprod", "fullfp16"})
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class _Cpu:
     """One row: the features and caches that come with a CPU name."""
 
@@ -109,7 +110,7 @@ _TRIPLE_NOISE: Final = frozenset({"unknown", "pc", "apple", "none", "elf", "eabi
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Target:
     """One CPU to make code for.  Features use LLVM's names, without sign."""
 
@@ -127,7 +128,7 @@ class Target:
         seen = host.describe()
         rows = _rows(seen.arch)
         cpu = seen.cpu if seen.cpu in rows else _closest(seen.arch, seen.features)
-        baseline = _V1 if seen.arch == "x86_64" else frozenset[str]()
+        baseline = baseline_features(seen.arch)
         features = seen.features | baseline if seen.features else rows[cpu].features
         return Target(
             arch=seen.arch, os=seen.os, cpu=cpu, features=features, caches=seen.caches
@@ -235,6 +236,16 @@ class Target:
             if size != getattr(row.caches, f"{name}_bytes"):
                 words.append(f"-{name}={size}")
         return " ".join(words)
+
+
+def baseline_features(arch: str) -> frozenset[str]:
+    """What every CPU of an architecture has."""
+    return _V1 if arch == "x86_64" else frozenset()
+
+
+def known_features(arch: str) -> frozenset[str]:
+    """Every feature that some CPU of an architecture has here; none for an unknown one."""
+    return frozenset[str]().union(*(row.features for row in _CPUS.get(arch, {}).values()))
 
 
 def _rows(arch: str) -> dict[str, _Cpu]:

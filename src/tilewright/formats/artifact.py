@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final, cast, final
 
 from tilewright.base.errors import ArchiveError
 from tilewright.base.lazy import lazy
+from tilewright.base.record import field, record
 from tilewright.base.version import VERSION as PRODUCER_VERSION
 from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.plan import Plan, from_json, to_json
@@ -27,7 +29,7 @@ SOURCES_LIMIT_BYTES: Final = 1 << 28
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Variant:
     """Code of every kernel for one target, and the plan whose grids fit that code.
 
@@ -43,7 +45,17 @@ class Variant:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
+class Needs:
+    """What a variant needs, as the manifest says it."""
+
+    target: str
+    arch: str
+    features: frozenset[str]
+
+
+@final
+@record(kw_only=True)
 class Artifact:
     """What a runtime needs to run a model without a virtual machine.
 
@@ -114,15 +126,30 @@ def extract(module: ModuleDef, location: str = "module") -> Artifact:
 
     Raises: ArchiveError if there is none, or it is malformed or of a newer version.
     """
-    text = module.attributes.get(MANIFEST_ATTRIBUTE)
-    if text is None:
-        raise ArchiveError(
-            "no Tilewright manifest in this module",
-            location=location,
-            hint="modules of other compilers run through the virtual machine (engine='vm')",
-        )
+    with _no_surprise(location):
+        return _extract(_manifest(module, location), module, location)
+
+
+def read_needs(module: ModuleDef, location: str = "module") -> tuple[Needs, ...]:
+    """What each variant in a module needs; reads no plan.
+
+    Raises: ArchiveError as `extract`.
+    """
+    with _no_surprise(location):
+        rows = cast("Sequence[dict[str, object]]", _manifest(module, location)["variants"])
+        return tuple(map(_needs, rows))
+
+
+def _needs(row: dict[str, object]) -> Needs:
+    features = map(str, cast("Sequence[object]", row["features"]))
+    return Needs(str(row["target"]), str(row["arch"]), frozenset(features))
+
+
+@contextmanager
+def _no_surprise(location: str) -> Generator[None]:
+    """Whatever a manifest of another form leads to is an error about the archive."""
     try:
-        return _extract(cast("dict[str, object]", json.loads(text)), module, location)
+        yield
     except ArchiveError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -131,7 +158,16 @@ def extract(module: ModuleDef, location: str = "module") -> Artifact:
         ) from error
 
 
-def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> Artifact:
+def _manifest(module: ModuleDef, location: str) -> dict[str, object]:
+    """The manifest of a version that we read."""
+    text = module.attributes.get(MANIFEST_ATTRIBUTE)
+    if text is None:
+        raise ArchiveError(
+            "no Tilewright manifest in this module",
+            location=location,
+            hint="modules of other compilers run through the virtual machine (engine='vm')",
+        )
+    manifest = cast("dict[str, object]", json.loads(text))
     major, minor = cast("list[int]", manifest["version"])
     producer = str(manifest["producer"])
     if major != MANIFEST_VERSION[0] or minor > MANIFEST_VERSION[1]:
@@ -142,7 +178,10 @@ def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> A
             location=location,
             hint="update Tilewright, or compile the model again with this version",
         )
+    return manifest
 
+
+def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> Artifact:
     def segment(index: object) -> Buffer:
         if type(index) is not int or not 0 <= index < len(module.rodata):
             raise ArchiveError(
@@ -155,14 +194,14 @@ def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> A
     rows = cast("Sequence[dict[str, object]]", manifest["variants"])
     variants = tuple(
         Variant(
-            target=str(row["target"]),
-            arch=str(row["arch"]),
-            features=frozenset(map(str, cast("Sequence[object]", row["features"]))),
+            target=needs.target,
+            arch=needs.arch,
+            features=needs.features,
             format=str(row["format"]),
             image=segment(row["rodata"]),
             plan=from_json(view_bytes(segment(row["plan"]))),
         )
-        for row in rows
+        for row, needs in zip(rows, map(_needs, rows), strict=True)
     )
     if not variants:
         raise ArchiveError("manifest lists no variant", location=location)
@@ -171,7 +210,7 @@ def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> A
     return Artifact(
         variants=variants,
         constants=constants,
-        producer=producer,
+        producer=str(manifest["producer"]),
         sources={} if sources == -1 else _CompressedSources(segment(sources), location),
     )
 

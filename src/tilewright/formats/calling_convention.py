@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base.errors import ArchiveError
+from tilewright.base.record import record
 
 BANKS: Final[Mapping[str, str]] = {
     "i": "i32",
@@ -30,7 +30,7 @@ WIDE_BANKS: Final = frozenset({"i64", "f64"})
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class CallingConvention:
     """A signature; each argument is a bank, or a tuple of banks for a list of such entries."""
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from tilewright.base.errors import ArchiveError
 from tilewright.base.lazy import lazy
+from tilewright.base.record import record
 
 VERSION: Final = 6
 OLDEST_VERSION: Final = 5
@@ -51,7 +52,7 @@ _CODES: Final[Mapping[str, str]] = {
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Field:
     """One member of a C struct.  Units: `offset` in bytes; `count` elements of `type`."""
 
@@ -164,7 +165,7 @@ LIBRARIES: Final[Mapping[int, tuple[Layout, Layout]]] = {
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ExportDecl:
     """One exported kernel.
 

@@ -9,14 +9,14 @@ Source: as in `machines`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base.errors import ArchiveError
+from tilewright.base.record import record
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class DynamicTypes:
     """The relocation types that a loader sees in a linked image of one instruction set.
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 import tilewright.formats.elf.structures as elf
 from tilewright.base.errors import ArchiveError
+from tilewright.base.record import record
 from tilewright.formats.byte_view import Buffer, ByteView
 from tilewright.formats.elf.dynamic import DYNAMIC, DynamicTypes, dynamic_by_number
 from tilewright.formats.elf.header import read_file_header
@@ -26,7 +26,7 @@ _LARGEST_PAGE_BYTES: Final = 1 << 16
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Segment:
     """One range to load.  Units: bytes; `memory_bytes` beyond `file_bytes` are zero."""
 
@@ -46,7 +46,7 @@ class Segment:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ImageRelocation:
     """One load-time patch as the file states it; `value` is the address of `symbol`, if any."""
 
@@ -69,7 +69,7 @@ class Patch(NamedTuple):
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ElfImage:
     """A loadable image.
 

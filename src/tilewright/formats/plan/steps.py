@@ -7,10 +7,10 @@ dimensions of a call.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final, final
 
 from tilewright.base.dtypes import DType
+from tilewright.base.record import field, record
 from tilewright.base.symbolic import Dim
 
 STORAGE_KINDS: Final = ("input", "output", "constant", "transient")
@@ -18,7 +18,7 @@ STEP_KINDS: Final = ("dispatch", "copy", "host")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Storage:
     """Bytes that entries live in.
 
@@ -36,7 +36,7 @@ class Storage:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Entry:
     """A tensor: a dense row-major view of a storage, starting at byte `offset_bytes`."""
 
@@ -55,7 +55,7 @@ class Entry:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Dimension:
     """A dynamic dimension: its value in a call is the size of axis `axis` of input `input`.
 
@@ -70,7 +70,7 @@ class Dimension:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class HostCall:
     """What a `host` step passes besides its tensors.
 
@@ -84,7 +84,7 @@ class HostCall:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Step:
     """One step.  `arguments` index entries, operands before results.
 
@@ -116,7 +116,7 @@ def results_of(step: Step) -> tuple[int, ...]:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Plan:
     """A whole program.  `inputs` and `outputs` are (name, entry) in order.
 

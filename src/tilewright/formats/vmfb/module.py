@@ -8,9 +8,9 @@ Called by whoever reads, writes or looks at modules.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
+from tilewright.base.record import field, record
 from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.bytecode.limits import BYTECODE_VERSION
 
@@ -26,7 +26,7 @@ EXTERNAL_THRESHOLD_BYTES: Final = 256
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Dependency:
     """A module that must be (or may be) there, at least in the given version."""
 
@@ -36,7 +36,7 @@ class Dependency:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Signature:
     """How a function is called, and what it says about itself to host languages."""
 
@@ -45,7 +45,7 @@ class Signature:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Import:
     """A function of another module, by its full name `module.function`."""
 
@@ -55,7 +55,7 @@ class Import:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Export:
     """A function others may call; `function` is its ordinal in this module."""
 
@@ -64,7 +64,7 @@ class Export:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Rodata:
     """One read-only data segment.
 
@@ -79,7 +79,7 @@ class Rodata:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ModuleState:
     """Room for the globals of one context.  Units: bytes and number of references."""
 
@@ -88,7 +88,7 @@ class ModuleState:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class FunctionDescriptor:
     """Where the code of a function lies in the bytecode, and what a frame of it needs."""
 
@@ -101,7 +101,7 @@ class FunctionDescriptor:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ModuleDef:
     """One VM module.
 

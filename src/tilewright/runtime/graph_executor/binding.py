@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast, final
 
 import numpy as np
 
 from tilewright.base.arena import Block, pack
 from tilewright.base.errors import ArchiveError, InputError, UserError
+from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, bounds, evaluate
 from tilewright.formats.byte_view import Buffer
 from tilewright.formats.plan import Entry, Plan, Step
@@ -32,7 +32,7 @@ Range = tuple[int, int, int]  # slot, byte offset, bytes
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Resources:
     """What a plan runs on; shared by all its bindings."""
 
@@ -44,7 +44,7 @@ class Resources:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class BoundPlan:
     """A plan for one set of dimensions, recorded in the C core."""
 

@@ -11,11 +11,11 @@ Source: IREE `hal/local/elf`, restated in `formats.elf`.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base.errors import ArchiveError, TargetError
 from tilewright.base.host import describe
+from tilewright.base.record import record
 from tilewright.formats import executable as abi
 from tilewright.formats.elf import ElfImage, parse_image, select_image
 from tilewright.runtime import native
@@ -62,7 +62,7 @@ def load_embedded_elf(
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class ImageLayout:
     """How an image gets into memory, in the order of the steps.  Units: bytes, offsets in the image.
 

@@ -8,10 +8,10 @@ Source: IREE `hal/local/executable_library.h`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base.errors import ArchiveError
+from tilewright.base.record import record
 from tilewright.formats import executable as abi
 from tilewright.runtime import native
 from tilewright.runtime.loaders.imports import resolve_imports
@@ -30,7 +30,7 @@ _SANITIZER_SYMBOLS: Final[Mapping[str, str]] = {
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class LoadedExecutable:
     """An executable library in memory.
 

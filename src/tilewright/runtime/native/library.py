@@ -9,11 +9,11 @@ Source: IREE's executable library interface, versions 0.5 (releases 3.0 to 3.7) 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from struct import Struct
 from typing import Final, Protocol, final
 
 from tilewright.base.errors import ArchiveError
+from tilewright.base.record import record
 
 Reader = Callable[[int, int], bytes]
 
@@ -38,7 +38,7 @@ class ImageMemory(Protocol):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Export:
     """One kernel of a library.
 
@@ -56,7 +56,7 @@ class Export:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record
 class Library:
     """The tables of a library that a caller needs."""
 

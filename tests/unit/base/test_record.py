@@ -1,0 +1,195 @@
+"""Frozen records: what they share with dataclasses, and what they refuse."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar, cast
+
+import pytest
+
+from tilewright.base.record import field, record
+
+T = TypeVar("T")
+
+
+@record
+class Point:
+    """A point."""
+
+    x: int
+    y: int = 2
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """Of both."""
+        return self.x + self.y
+
+
+@record(kw_only=True)
+class Named:
+    """Values with names only."""
+
+    width: int = 1
+    height: int  # kept in order: keywords need no defaults at the end
+
+
+@record(eq=False)
+class Unique:
+    """Compared by identity."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+
+@record
+class Box(Generic[T]):
+    """Holds one value."""
+
+    value: T
+
+
+@record
+class Even:
+    """Refuses odd numbers."""
+
+    value: int = 0
+
+    def __post_init__(self) -> None:
+        if self.value % 2:
+            raise ValueError(f"{self.value} is odd")
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """What `Point` is as a dataclass."""
+
+    x: int
+    y: int = 2
+    notes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def test_values_are_taken_by_position_and_by_name_and_defaults_fill_in() -> None:
+    assert (Point(1).x, Point(1).y, Point(1).notes) == (1, 2, {})
+    assert (Point(1, 5).y, Point(y=7, x=3).y, Point(3, y=9).y) == (5, 7, 9)
+    assert (Named(height=4).width, Named(height=4, width=2).width) == (1, 2)
+
+
+def test_a_default_that_is_made_is_every_instances_own() -> None:
+    assert Point(1).notes is not Point(1).notes
+
+
+@pytest.mark.parametrize(
+    ("given", "named", "message"),
+    [
+        ((), {}, "misses the argument 'x'"),
+        ((1, 2, {}, 4), {}, "takes 3 positional arguments but 4 were given"),
+        ((1,), {"z": 3}, "unexpected argument 'z'"),
+        ((1,), {"x": 3}, "unexpected argument 'x'"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(
+    given: tuple[object, ...], named: dict[str, object], message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        cast("Any", Point)(*given, **named)
+    with pytest.raises(TypeError):
+        cast("Any", Twin)(*given, **named)
+
+
+def test_keywords_are_needed_where_the_record_says_so() -> None:
+    with pytest.raises(TypeError, match="takes 0 positional arguments but 1 were given"):
+        cast("Any", Named)(1, height=2)
+
+
+def test_fields_can_be_neither_set_nor_deleted_nor_added() -> None:
+    point = cast("Any", Point(1))
+    for name in ("x", "other"):
+        with pytest.raises(dataclasses.FrozenInstanceError, match=name):
+            setattr(point, name, 5)
+    with pytest.raises(dataclasses.FrozenInstanceError, match="x"):
+        del point.x
+    assert point.x == 1
+    assert not hasattr(point, "__dict__")
+
+
+def test_equality_and_hash_go_by_the_fields_of_the_same_class() -> None:
+    one, same, other = Named(height=4), Named(width=1, height=4), Named(height=5)
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one != other
+    assert Point(1) != Twin(1)
+    assert Box(1) == Box(1)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Point(1))  # as the dictionary in it is
+
+
+def test_identity_counts_where_the_record_says_so() -> None:
+    assert Unique("a") != Unique("a")
+    assert len({Unique("a"), Unique("a")}) == 2
+
+
+def test_it_prints_as_a_dataclass_unless_it_prints_itself() -> None:
+    assert repr(Point(1)) == repr(Twin(1)).replace("Twin", "Point")
+    assert repr(Unique("a")) == "<a>"
+    assert Point.__doc__ == "A point."
+
+
+@pytest.mark.parametrize("value", [Point(1, 3, {"a": "b"}), Named(height=3), Box((1, "x"))])
+def test_copies_and_pickles_are_equal(value: object) -> None:
+    assert copy.copy(value) == value
+    assert copy.deepcopy(value) == value
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        assert pickle.loads(pickle.dumps(value, protocol)) == value
+
+
+def test_functions_for_dataclasses_take_records() -> None:
+    point = Point(1, 5)
+    assert dataclasses.replace(point, y=6) == Point(1, 6)
+    assert dataclasses.replace(Named(height=3), width=9) == Named(height=3, width=9)
+    assert dataclasses.is_dataclass(Point)
+    assert dataclasses.asdict(point) == dataclasses.asdict(Twin(1, 5))
+    for ours, theirs in zip(
+        dataclasses.fields(Point), dataclasses.fields(Twin), strict=True
+    ):
+        assert (ours.name, ours.type, ours.default) == (
+            theirs.name,
+            theirs.type,
+            theirs.default,
+        )
+    with pytest.raises(TypeError, match="unexpected argument 'z'"):
+        dataclasses.replace(point, **cast("Any", {"z": 1}))
+
+
+def test_patterns_match_by_position_and_by_name() -> None:
+    match Point(1, 5):
+        case Point(x, y):
+            assert (x, y) == (1, 5)
+    match Named(height=3):
+        case Named(height=height):
+            assert height == 3
+
+
+def test_methods_of_the_class_stay() -> None:
+    assert Point(1, 5).total == 6
+
+
+def test_values_are_checked_once_all_are_there() -> None:
+    assert Even(4).value == 4
+    for make in (lambda: Even(3), lambda: dataclasses.replace(Even(2), value=5)):
+        with pytest.raises(ValueError, match="is odd"):
+            make()
+
+
+def test_class_variables_are_refused() -> None:
+    class Counted:
+        count: ClassVar[int] = 0
+
+    with pytest.raises(TypeError, match=r"record '.*Counted': 'count' is a class variable"):
+        record(Counted)
