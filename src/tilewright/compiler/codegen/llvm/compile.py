@@ -18,7 +18,7 @@ from tilewright.compiler.codegen.cache import CompilationCache
 from tilewright.compiler.codegen.llvm.function import TRIPLES, KernelModule, emit_kernel
 from tilewright.compiler.codegen.llvm.machine import object_code, timed_object_code
 from tilewright.compiler.codegen.llvm.options import Options
-from tilewright.compiler.codegen.llvm.pool import Task, WorkerPool, shared_pool, stop
+from tilewright.compiler.codegen.llvm.pool import Task, WorkerPool, shared_pool
 from tilewright.compiler.codegen.llvm.version import llvm_identity
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.formats.elf import link_shared
@@ -106,6 +106,7 @@ class _Run:
     )
     under_way: int = 0
     done: int = 0
+    is_wanted: bool = True
 
     def want(self, module: KernelModule) -> None:
         """Ask for the object of a module."""
@@ -132,7 +133,11 @@ class _Run:
 
     def _hand_out(self) -> None:
         if self.workers is None:
-            self.workers = shared_pool(self.jobs)
+            try:
+                self.workers = shared_pool(self.jobs)
+            except OSError:  # no thread to be had: `finish` does it alone
+                self.jobs = 1
+                return
         for module in self.waiting:
             self.workers.submit(self._task(module))
             self.under_way += 1
@@ -144,7 +149,7 @@ class _Run:
         def done(result: bytes | Exception, seconds: float) -> None:
             results.put((module, result, seconds))
 
-        return Task(module.name, self.settings, module.text, done)
+        return Task(module.name, self.settings, module.text, done, lambda: self.is_wanted)
 
     def _collect(self, *, block: bool) -> None:
         while self.under_way:
@@ -212,10 +217,8 @@ def compile_kernels(
             modules.append(module)
             run.want(module)
         run.finish()
-    except BaseException:
-        if run.under_way:
-            stop()
-        raise
+    finally:
+        run.is_wanted = False  # after an error; others may be using the workers
     return tuple(
         _compiled(module, settings, *run.objects[module.symbol]) for module in modules
     )

@@ -3,6 +3,9 @@
 Processes, not threads: LLVM's binding holds one lock.  Plain pipes, not `multiprocessing`: nothing is
 forked, no `__main__` guard is needed, and a worker ends when its input does, so none outlives us.
 One pool per process, started at the first need and kept.  Called by `compile`.
+
+Every request is answered, whatever happens to processes: one that dies is replaced, and where none
+can be started (no processes or files left), code is generated in this process.
 """
 
 from __future__ import annotations
@@ -21,7 +24,12 @@ from pathlib import Path
 from typing import Final, final
 
 from tilewright.base.errors import InternalError
+from tilewright.base.fork_locks import Rank, fork_lock
+from tilewright.compiler.codegen.llvm.machine import timed_object_code
 from tilewright.compiler.codegen.llvm.worker import REPLY, read_exactly, request
+
+Outcome = tuple[bytes | Exception, float]
+Process = subprocess.Popen[bytes]
 
 _RETRIES: Final = 1
 _MODULE: Final = "tilewright.compiler.codegen.llvm.worker"
@@ -30,113 +38,173 @@ _MODULE: Final = "tilewright.compiler.codegen.llvm.worker"
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """One request.  `done` is called from a thread of the pool."""
+    """One request.
+
+    Attributes:
+        done: called once from a thread of the pool, with the object or an error, and the seconds.
+        is_wanted: asked before the work begins; requests that nobody wants any more are dropped.
+    """
 
     name: str
     settings: dict[str, str | int]
     text: str
     done: Callable[[bytes | Exception, float], None]
+    is_wanted: Callable[[], bool] = lambda: True
 
 
 @final
 class WorkerPool:
-    """A fixed number of processes.  Thread-safe; owns its processes."""
+    """Processes, and a thread for each that talks to it.  Thread-safe; owns its processes.
+
+    Raises: OSError when not even one thread can be started.
+    """
 
     def __init__(self, count: int) -> None:
-        self.count: int = count
         self.pid: int = os.getpid()
-        self.tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
-        self.processes: dict[int, subprocess.Popen[bytes]] = {}
-        self.closed: bool = False
-        self._threads: list[threading.Thread] = []
-        for slot in range(count):
-            self._start(slot)
-            thread = threading.Thread(target=self._feed, args=(slot,), daemon=True)
-            thread.start()
-            self._threads.append(thread)
+        self.processes: dict[int, Process] = {}
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._lock: threading.Lock = threading.Lock()
+        self._closed: bool = False
+        self._count: int = 0
+        self.grow(count)
+
+    @property
+    def count(self) -> int:
+        """Requests that are worked on at a time."""
+        return self._count
+
+    @property
+    def closed(self) -> bool:
+        """Whether requests fail."""
+        return self._closed
+
+    def grow(self, count: int) -> None:
+        """Have at least `count` workers, or as many as the system grants."""
+        with self._lock:
+            while self._count < count and not self._closed:
+                feeder = threading.Thread(
+                    target=self._feed, args=(self._count,), daemon=True
+                )
+                try:
+                    feeder.start()
+                except RuntimeError as error:  # no threads left
+                    if self._count == 0:
+                        raise OSError(str(error)) from error
+                    return
+                self._count += 1
 
     def submit(self, task: Task) -> None:
-        """Queue a request."""
-        self.tasks.put(task)
+        """Queue a request; it fails when the pool is closed."""
+        with self._lock:
+            if not self._closed:
+                self._tasks.put(task)
+                return
+        task.done(_stopped(), 0.0)
 
     def close(self) -> None:
-        """Kill the processes; requests under way fail."""
-        self.closed = True
-        for _ in range(self.count):
-            self.tasks.put(None)
-        for process in list(self.processes.values()):
+        """Kill the processes; requests under way and in the queue fail."""
+        with self._lock:
+            self._closed = True
+            processes = list(self.processes.values())
+            for _ in range(self._count):
+                self._tasks.put(None)
+        for process in processes:
             with contextlib.suppress(OSError):
                 process.kill()
-        for process in list(self.processes.values()):
-            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                process.wait(timeout=5)
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    with contextlib.suppress(OSError):
-                        stream.close()
-        self.processes.clear()
-
-    def _start(self, slot: int) -> subprocess.Popen[bytes]:
-        roots = [
-            str(Path(__file__).resolve().parents[4])
-        ]  # not the façade: it stands above
-        code = f"import sys; sys.path[:0] = {roots!r}; from {_MODULE} import main; main()"
-        process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            close_fds=True,
-        )
-        self.processes[slot] = process
-        return process
+        for slot in list(self.processes):
+            self._discard(slot)
 
     def _feed(self, slot: int) -> None:
-        """Hand requests to one process until the pool closes."""
-        while (task := self.tasks.get()) is not None:
-            for attempt in range(_RETRIES + 1):
-                try:
-                    result, seconds = self._exchange(self.processes[slot], task)
-                    task.done(result, seconds)
-                    break
-                except (OSError, EOFError, ValueError, KeyError) as error:
-                    if self.closed:
-                        task.done(InternalError("the code generator was stopped"), 0.0)
-                        return
-                    self._restart(slot)
-                    if attempt == _RETRIES:
-                        task.done(self._death(task, error), 0.0)
+        """Answer requests with one process until the pool closes."""
+        # A start takes as long as a kernel, so it begins before there is work.
+        self._process(slot)
+        while (task := self._tasks.get()) is not None:
+            if not task.is_wanted():
+                continue
+            try:
+                outcome = self._answer(slot, task)
+            except Exception as error:  # for whoever waits; this thread goes on
+                outcome = error, 0.0
+            task.done(*outcome)
 
-    def _restart(self, slot: int) -> None:
-        old = self.processes[slot]
+    def _answer(self, slot: int, task: Task) -> Outcome:
+        deaths: list[Exception] = []
+        while len(deaths) <= _RETRIES and (process := self._process(slot)) is not None:
+            try:
+                return _exchange(process, task)
+            except (OSError, EOFError, ValueError, KeyError) as error:
+                deaths.append(error)
+                self._discard(slot)
+        if self._closed:
+            return _stopped(), 0.0
+        if deaths:  # what ended a process could end this one
+            return _death(task, deaths), 0.0
+        return timed_object_code(task.text, **task.settings)
+
+    def _process(self, slot: int) -> Process | None:
+        """The process of a slot, started if there is none; None where that cannot be."""
+        with self._lock:
+            if self._closed:
+                return None
+            if slot not in self.processes:
+                with contextlib.suppress(OSError, MemoryError):
+                    self.processes[slot] = _start()
+            return self.processes.get(slot)
+
+    def _discard(self, slot: int) -> None:
+        """End a process and close its pipes."""
+        with self._lock:
+            process = self.processes.pop(slot, None)
+        if process is None:
+            return
         with contextlib.suppress(OSError):
-            old.kill()
-        old.wait()
-        for stream in (old.stdin, old.stdout):
+            process.kill()
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            process.wait(timeout=5)
+        for stream in (process.stdin, process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-        self._start(slot)
 
-    def _death(self, task: Task, error: Exception) -> InternalError:
-        dead = InternalError(
-            "the process that generates code died twice", location=f"kernel '{task.name}'"
-        )
-        dead.__cause__ = error
-        return dead
 
-    def _exchange(
-        self, process: subprocess.Popen[bytes], task: Task
-    ) -> tuple[bytes | Exception, float]:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(request(task.settings, task.text))
-        process.stdin.flush()
-        status, seconds, length = REPLY.unpack(read_exactly(process.stdout, REPLY.size))
-        payload = read_exactly(process.stdout, length)
-        if status == 0:
-            return payload, seconds
-        message = payload.decode(errors="replace")
-        return InternalError(message, location=f"kernel '{task.name}'"), seconds
+def _start() -> Process:
+    roots = [str(Path(__file__).resolve().parents[4])]  # not the façade: it stands above
+    code = f"import sys; sys.path[:0] = {roots!r}; from {_MODULE} import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        close_fds=True,
+    )
+
+
+def _exchange(process: Process, task: Task) -> Outcome:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(request(task.settings, task.text))
+    process.stdin.flush()
+    status, seconds, length = REPLY.unpack(read_exactly(process.stdout, REPLY.size))
+    payload = read_exactly(process.stdout, length)
+    if status == 0:
+        return payload, seconds
+    message = payload.decode(errors="replace")
+    return InternalError(message, location=f"kernel '{task.name}'"), seconds
+
+
+def _stopped() -> InternalError:
+    return InternalError("the code generator was stopped")
+
+
+def _death(task: Task, deaths: list[Exception]) -> InternalError:
+    what = "died twice" if len(deaths) > _RETRIES else "died and cannot be replaced"
+    dead = InternalError(
+        f"the process that generates code {what}", location=f"kernel '{task.name}'"
+    )
+    dead.__cause__ = deaths[0]
+    return dead
+
+
+_HOLDER_LOCK: Final = fork_lock(Rank.MODULE)
 
 
 @functools.cache
@@ -146,20 +214,25 @@ def _holder() -> list[WorkerPool]:
 
 
 def shared_pool(count: int) -> WorkerPool:
-    """The pool of this process, started now if need be, with at least `count` workers."""
-    holder = _holder()
-    if holder and holder[0].pid != os.getpid():
-        holder.clear()  # the workers belong to the process we were forked from
-    if holder and (holder[0].count < count or holder[0].closed):
-        stop()
-    if not holder:
-        holder.append(WorkerPool(count))
-    return holder[0]
+    """The pool of this process, started now if need be, with at least `count` workers.
+
+    Raises: OSError when the system grants no thread.
+    """
+    with _HOLDER_LOCK:
+        holder = _holder()
+        # The workers of a pool from before a fork belong to the parent.
+        if holder and (holder[0].pid != os.getpid() or holder[0].closed):
+            holder.clear()
+        if not holder:
+            holder.append(WorkerPool(count))
+        holder[0].grow(count)
+        return holder[0]
 
 
 def stop() -> None:
     """End the workers; the next use starts new ones."""
-    holder = _holder()
-    if holder and holder[0].pid == os.getpid():
-        holder[0].close()
-    holder.clear()
+    with _HOLDER_LOCK:
+        pools = [pool for pool in _holder() if pool.pid == os.getpid()]
+        _holder().clear()
+    for pool in pools:
+        pool.close()

@@ -22,6 +22,7 @@ from tilewright.compiler.codegen.llvm import (
     pool,
 )
 from tilewright.compiler.codegen.llvm import compile as compile_module
+from tilewright.compiler.codegen.llvm.function import KernelModule
 from tilewright.compiler.kernel.ir import (
     Access,
     Binary,
@@ -157,6 +158,40 @@ def test_a_worker_that_dies_is_replaced(monkeypatch):
             process.wait()
         (again,) = compile_kernels([scaled("a", 11)], HOST, jobs=2)
         assert again.object_bytes
+    finally:
+        pool.stop()
+
+
+def test_without_threads_for_workers_the_work_is_done_here(monkeypatch):
+    def none_left(count: int) -> pool.WorkerPool:
+        raise OSError("can't start new thread")
+
+    monkeypatch.setattr(compile_module, "INLINE_SECONDS", 0.0)
+    monkeypatch.setattr(compile_module, "shared_pool", none_left)
+    kernels = [scaled(f"k{n}", n) for n in range(3)]
+    made = compile_kernels(kernels, HOST, jobs=2)
+    assert [k.name for k in made] == ["k0", "k1", "k2"]
+
+
+def test_a_compilation_that_fails_leaves_the_workers_to_others(monkeypatch):
+    monkeypatch.setattr(compile_module, "INLINE_SECONDS", 0.0)
+    emit = compile_module.emit_kernel
+
+    def failing(kernel: Kernel, target: Target) -> KernelModule:
+        if kernel.name == "k5":
+            raise InternalError("stopped half way")
+        return emit(kernel, target)
+
+    workers = pool.shared_pool(2)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(compile_module, "emit_kernel", failing)
+            with pytest.raises(InternalError, match="half way"):
+                compile_kernels([scaled(f"k{n}", n) for n in range(6)], HOST, jobs=2)
+        assert not workers.closed
+        (made,) = compile_kernels([scaled("k7", 7)], HOST, jobs=2)
+        assert made.object_bytes
+        assert pool.shared_pool(2) is workers
     finally:
         pool.stop()
 
