@@ -107,8 +107,7 @@ class HostCpu:
 
 def describe(root: Path = Path("/")) -> HostCpu:
     """Observe the machine; `root` replaces the file system's root in tests."""
-    machine = platform.machine().lower()
-    arch = _ARCHITECTURES.get(machine, machine) or "x86_64"
+    arch = architecture()
     rows = _cpuinfo(root / "proc/cpuinfo")
     cpu, features = _READERS.get(arch, _read_unknown)(rows)
     return HostCpu(
@@ -118,6 +117,12 @@ def describe(root: Path = Path("/")) -> HostCpu:
         features=features or _numpy_features(),
         caches=read_caches(root / "sys/devices/system/cpu/cpu0/cache"),
     )
+
+
+def architecture() -> str:
+    """The instruction set, as targets and images name it."""
+    machine = platform.machine().lower()
+    return _ARCHITECTURES.get(machine, machine) or "x86_64"
 
 
 def _operating_system() -> str:

@@ -11,7 +11,6 @@ an x86-64 level (`v3`, `x86_64-v3`).  `str(target)` reads back as an equal targe
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import replace
 from typing import Final, final
 
@@ -20,6 +19,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import TargetError
 from tilewright.base.host import Caches
 from tilewright.base.record import record
+from tilewright.base.text import did_you_mean
 
 # --- feature tables ----------------------------------------------------------------------------
 # Source: x86-64 psABI, "Micro-Architecture Levels"; LLVM's processor tables for the CPU rows.
@@ -301,8 +301,7 @@ def _with_cpu(target: Target, name: str) -> Target:
     if name in ("host", "native"):
         return replace(Target.host(), os=target.os)
     if name not in rows:
-        near = difflib.get_close_matches(name, rows, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else "known: " + " ".join(sorted(rows))
+        hint = did_you_mean(name, rows) or "known: " + " ".join(sorted(rows))
         raise TargetError(f"unknown CPU '{name}' of {target.arch}", hint=hint)
     return replace(target, cpu=name, features=rows[name].features, caches=rows[name].caches)
 

@@ -7,16 +7,18 @@ position, no state) and not a writer.  Used by `elf`, `vmfb` and `bytecode`.
 
 from __future__ import annotations
 
-import mmap
 import struct
-from typing import Final, TypeAlias, cast, final
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Final, TypeAlias, cast, final
 
 from tilewright.base.errors import ArchiveError
 
-Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap | npt.NDArray[np.generic]
+if TYPE_CHECKING:
+    import mmap
+
+    import numpy as np
+    import numpy.typing as npt
+
+Buffer: TypeAlias = "bytes | bytearray | memoryview | mmap.mmap | npt.NDArray[np.generic]"
 """What carries bytes here (`collections.abc.Buffer` is newer than our oldest Python)."""
 
 _U16: Final = struct.Struct("<H")

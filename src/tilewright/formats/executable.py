@@ -13,13 +13,11 @@ releases 3.0 to 3.7.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
 
 from tilewright.base.errors import ArchiveError
-from tilewright.base.lazy import lazy
 from tilewright.base.record import record
 
 VERSION: Final = 6
@@ -63,7 +61,7 @@ class Field:
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@record(kw_only=True)
 class Layout:
     """A C struct on a 64-bit little-endian machine."""
 
@@ -73,9 +71,9 @@ class Layout:
 
     def offset(self, field: str) -> int:
         """Where a member begins, in bytes."""
-        return self._by_name[field].offset
+        return next(f.offset for f in self.fields if f.name == field)
 
-    @lazy
+    @property
     def dtype(self) -> np.dtype[np.void]:
         """The struct as a numpy type: arrays of it have the bytes C expects."""
         formats = [
@@ -91,10 +89,6 @@ class Layout:
             }
         )
 
-    @lazy
-    def _by_name(self) -> dict[str, Field]:
-        return {field.name: field for field in self.fields}
-
 
 def _layout(name: str, text: str) -> Layout:
     """A layout from `type name, type name[count], …` by the alignment rules of C."""
@@ -103,7 +97,7 @@ def _layout(name: str, text: str) -> Layout:
     for member in text.replace("\n", " ").split(","):
         kind, _, label = member.strip().partition(" ")
         label, _, count = label.strip().partition("[")
-        width = np.dtype(_CODES[kind]).itemsize
+        width = int(_CODES[kind][-1])
         repeat = int(count.rstrip("]")) if count else 1
         offset = -(-end // width) * width
         fields.append(Field(name=label, type=kind, offset=offset, count=repeat))

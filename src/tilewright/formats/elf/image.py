@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, final
+from typing import Final, final
 
 import tilewright.formats.elf.structures as elf
 from tilewright.base.errors import ArchiveError
@@ -57,7 +57,9 @@ class ImageRelocation:
     addend: int
 
 
-class Patch(NamedTuple):
+@final
+@record
+class Patch:
     """Store the 64-bit `value` at `address` (both absolute).
 
     `moves` says that the value is an address in the image, so another bias gives another value.

@@ -6,7 +6,7 @@ checks what it reads.  Called by the plan's file form and by bytecode that descr
 
 from __future__ import annotations
 
-import base64
+import binascii
 import math
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
@@ -45,7 +45,7 @@ def encode_attribute(value: object) -> object:
         case np.ndarray():
             array = cast("np.ndarray[tuple[int, ...], np.dtype[np.generic]]", value)
             return {
-                "array": base64.b64encode(array.tobytes()).decode(),
+                "array": binascii.b2a_base64(array.tobytes(), newline=False).decode(),
                 "type": dtypes.from_numpy(array.dtype).name,
                 "shape": list(array.shape),
             }
@@ -98,7 +98,7 @@ def _decode_array(
     shape = cast("list[int]", members["shape"])
     if len(shape) > _RANK_LIMIT or any(type(d) is not int or d < 0 for d in shape):
         raise ArchiveError(f"attribute of shape {shape!r:.80}", location="plan")
-    data = base64.b64decode(_text(members["array"]), validate=True)
+    data = binascii.a2b_base64(_text(members["array"]), strict_mode=True)
     wanted = math.prod(shape) * dtype.numpy.itemsize
     if len(data) != wanted:
         raise ArchiveError(

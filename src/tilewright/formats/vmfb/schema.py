@@ -6,9 +6,8 @@ union takes two).
 
 from __future__ import annotations
 
-import enum
 import struct
-from typing import Final
+from typing import Final, final
 
 IDENTIFIER: Final = b"IREE"
 RODATA_ALIGNMENT: Final = 64
@@ -16,41 +15,44 @@ DESCRIPTOR: Final = struct.Struct("<iiIhhhh")
 """Offset, length, requirements, reserved, blocks, word registers, reference registers."""
 
 
-class Root(enum.IntEnum):
+@final
+class Root:
     """The module itself."""
 
-    NAME = 0
-    VERSION = 1
-    REQUIREMENTS = 2
-    ATTRIBUTES = 3
-    TYPES = 4
-    DEPENDENCIES = 5
-    IMPORTS = 6
-    EXPORTS = 7
-    SIGNATURES = 8
-    RODATA = 9
-    RWDATA = 10
-    STATE = 11
-    DESCRIPTORS = 12
-    BYTECODE_VERSION = 13
-    BYTECODE = 14
-    DEBUG = 15
+    NAME: Final = 0
+    VERSION: Final = 1
+    REQUIREMENTS: Final = 2
+    ATTRIBUTES: Final = 3
+    TYPES: Final = 4
+    DEPENDENCIES: Final = 5
+    IMPORTS: Final = 6
+    EXPORTS: Final = 7
+    SIGNATURES: Final = 8
+    RODATA: Final = 9
+    RWDATA: Final = 10
+    STATE: Final = 11
+    DESCRIPTORS: Final = 12
+    BYTECODE_VERSION: Final = 13
+    BYTECODE: Final = 14
+    DEBUG: Final = 15
 
 
-class Segment(enum.IntEnum):
+@final
+class Segment:
     """A read-only data segment."""
 
-    COMPRESSION = 0
-    EMBEDDED = 2
-    OFFSET = 3
-    LENGTH = 4
+    COMPRESSION: Final = 0
+    EMBEDDED: Final = 2
+    OFFSET: Final = 3
+    LENGTH: Final = 4
 
 
-class LocationKind(enum.IntEnum):
+@final
+class LocationKind:
     """The members of the location union."""
 
-    NONE = 0
-    CALL_SITE = 1
-    FILE_LINE = 2
-    FUSED = 3
-    NAMED = 4
+    NONE: Final = 0
+    CALL_SITE: Final = 1
+    FILE_LINE: Final = 2
+    FUSED: Final = 3
+    NAMED: Final = 4

@@ -14,13 +14,13 @@ import struct
 from typing import Final, final
 
 from tilewright.base.errors import ArchiveError, TargetError
-from tilewright.base.host import describe
+from tilewright.base.host import architecture
 from tilewright.base.record import record
 from tilewright.formats import executable as abi
 from tilewright.formats.elf import ElfImage, parse_image, select_image
 from tilewright.runtime import native
 from tilewright.runtime.loaders.executable_library import LoadedExecutable, open_library
-from tilewright.runtime.native.shared_library import call_initializer
+from tilewright.runtime.native.foreign_functions import call_initializer
 
 _ADDRESS_BYTES: Final = 8
 
@@ -40,7 +40,7 @@ def load_embedded_elf(
             provides.
         TargetError: the image is for another machine.
     """
-    arch = describe().arch
+    arch = architecture()
     parsed = parse_image(select_image(data, arch, location), location)
     if parsed.machine != arch:
         raise TargetError(
@@ -84,8 +84,7 @@ def image_layout(parsed: ElfImage) -> ImageLayout:
     start, size = parsed.span
     # A patch that moves with the image is relative to its base; the others are plain values.
     relocations = tuple(
-        (low.address, low.value, high.value != low.value)
-        for low, high in zip(parsed.patches(-start), parsed.patches(1 - start), strict=True)
+        (patch.address, patch.value, patch.moves) for patch in parsed.patches(-start)
     )
     protections: list[tuple[int, int, int]] = []
     for segment in parsed.segments:

@@ -9,7 +9,7 @@ import struct
 from typing import Final, final
 
 from tilewright.base.errors import ArchiveError
-from tilewright.base.host import describe
+from tilewright.base.host import architecture
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.elf import is_fat, machines_of
@@ -30,7 +30,7 @@ class EmbeddedElfLoader(ExecutableLoader):
     __slots__ = ("_arch",)
 
     def __init__(self) -> None:
-        self._arch: str = describe().arch
+        self._arch: str = architecture()
 
     def query_support(self, format_name: str) -> bool:
         return format_name == _PREFIX + self._arch

@@ -15,8 +15,8 @@ from tilewright.base.record import record
 from tilewright.formats import executable as abi
 from tilewright.runtime import native
 from tilewright.runtime.loaders.imports import resolve_imports
+from tilewright.runtime.native.foreign_functions import process_has_symbol
 from tilewright.runtime.native.library import ImageMemory, Reader
-from tilewright.runtime.native.shared_library import process_has_symbol
 
 Query = Callable[[int, int], int]
 """(version, address of the environment) -> address of the library, 0 where it refuses."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from tilewright.base.errors import ArchiveError, UserError
 from tilewright.base.text import did_you_mean
-from tilewright.runtime.native.shared_library import address_of
+from tilewright.runtime.native.foreign_functions import address_of
 
 if TYPE_CHECKING:
     from tilewright.runtime.native.plugin_library import PluginLibrary

@@ -23,7 +23,7 @@ from tilewright.runtime.loaders.executable_library import (
     LoadedExecutable,
     open_library,
 )
-from tilewright.runtime.native.shared_library import address_of, call_query
+from tilewright.runtime.native.foreign_functions import address_of, call_query
 
 FORMAT: Final = "static"
 _NAME_LIMIT_BYTES: Final = 256

@@ -13,7 +13,7 @@ import sys
 from typing import Final, final
 
 from tilewright.base.errors import ArchiveError
-from tilewright.base.host import describe
+from tilewright.base.host import architecture
 from tilewright.formats import executable as abi
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.formats.byte_view import view_bytes
@@ -27,7 +27,8 @@ from tilewright.runtime.loaders.executable_library import (
     LoadedExecutable,
     open_library,
 )
-from tilewright.runtime.native.shared_library import SharedLibrary, call_query
+from tilewright.runtime.native.foreign_functions import call_query
+from tilewright.runtime.native.shared_library import SharedLibrary
 
 # Platform: how formats call its libraries, and what these begin with.
 _KINDS: Final = {"linux": ("elf", b"\x7fELF"), "darwin": ("dylib", b"\xcf\xfa\xed\xfe")}
@@ -41,7 +42,7 @@ class SystemLibraryLoader(ExecutableLoader):
 
     def __init__(self) -> None:
         kind, magic = _KINDS.get(sys.platform, _KINDS["linux"])
-        self._format: str = f"system-{kind}-{describe().arch}"
+        self._format: str = f"system-{kind}-{architecture()}"
         self._magic: bytes = magic
 
     def query_support(self, format_name: str) -> bool:
@@ -65,7 +66,7 @@ def load_system_library(
 
     Raises: ArchiveError for bytes that the system does not load or that are no executable library.
     """
-    arch = describe().arch
+    arch = architecture()
     if sys.platform == "linux" and arch in DYNAMIC:
         check_complete(data, DYNAMIC[arch].number, location)
     try:
