@@ -18,7 +18,7 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import ArchiveError, InputError, TargetError, UserError
+from tilewright.base.errors import ArchiveError, InputError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
@@ -26,6 +26,7 @@ from tilewright.base.text import did_you_mean
 from tilewright.formats.artifact import Artifact, Variant, extract, is_artifact
 from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.plan import Plan, Step
+from tilewright.formats.variant_choice import choose_variant
 from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.runtime import native
 from tilewright.runtime.drivers import DEFAULT_DEVICE
@@ -69,7 +70,8 @@ class Session:
         threads: workers including the caller; None = the cores this process may use.
         host_function: runs ops that have no kernel (see `tilewright.load`).
         location: how errors call the artifact.
-        machine: choose code for this machine instead of the host (it must run here).
+        machine: choose code for this machine instead of the host (it must run here); a device
+            that was made already says itself for which one.
         device: a device or its URI: `local-task` (default), `local-sync`, ...
         engine: `plan` replays the artifact's plan natively, `vm` interprets its bytecode; None
             takes the plan where there is one.
@@ -104,18 +106,16 @@ class Session:
         self._pool: native.Pool | None = None
         self._opened: Device | None = None
         self._begun: HostThreads | None = None
+        self._machine: Target | None = machine
         if self.engine == "plan" and device == DEFAULT_DEVICE:
             self._pool = create_pool(threads or 0)
         else:
             self._open_device(device, threads, location)
         self.variant: Variant | None = None
-        host = machine or Target.host()
         if artifact is not None:
-            # Virtual machines run the code that asks for least (see compiler.packaging).
-            offered = artifact.variants
-            if self.engine == "vm":
-                offered = (min(offered, key=lambda v: len(v.features)),)
-            self.variant = choose_variant(offered, host, location)
+            told = None if self._opened is None else self._opened.machine
+            host = told or machine or Target.host()
+            self.variant = choose_variant(artifact.variants, host, location)
         self.executor: Executor
         if self.engine == "vm":
             self.executor = self._open_module(
@@ -149,7 +149,9 @@ class Session:
                     create_device,
                 )
 
-                self._opened = self._opened or create_device(self._pool)
+                self._opened = self._opened or create_device(
+                    self._pool, machine=self._machine
+                )
         return self._opened
 
     @property
@@ -173,7 +175,13 @@ class Session:
             )
 
         if isinstance(device, str):
-            device = registry.create_device(device, threads=threads)
+            device = registry.create_device(device, threads=threads, machine=self._machine)
+        elif self._machine is not None:
+            raise UserError(
+                f"the device '{device.id}' is there already, no machine can be chosen for it",
+                location=location,
+                hint="make the device for that machine: 'local-task://?machine=v2'",
+            )
         if self.engine == "plan" and not isinstance(device, LocalDevice):
             raise UserError(
                 f"plans run on local devices, not on '{device.id}'",
@@ -446,24 +454,3 @@ def _through_bits(value: object) -> Array | None:
     tensor = cast("Any", value).detach()
     integers = tensor.view(getattr(tensor.new_empty(0), method)().dtype)
     return np.from_dlpack(integers).view(dtype.numpy)
-
-
-def choose_variant(variants: Sequence[Variant], machine: Target, location: str) -> Variant:
-    """The variant with the most features that `machine` has.
-
-    Raises: TargetError naming what the machine lacks.
-    """
-    same_arch = [v for v in variants if v.arch == machine.arch]
-    fitting = [v for v in same_arch if v.features <= machine.features]
-    if not fitting:
-        lacking = min(
-            (v.features - machine.features for v in same_arch), key=len, default=()
-        )
-        raise TargetError(
-            f"no code for this CPU ('{machine.arch}', '{machine.cpu}'); the artifact has "
-            + ", ".join(f"'{v.target}'" for v in variants)
-            + (f"; missing here: {' '.join(sorted(lacking))}" if lacking else ""),
-            location=location,
-            hint="compile with target='x86_64' and levels=('v2', 'v3', 'v4') for any x86-64",
-        )
-    return max(fitting, key=lambda v: len(v.features))

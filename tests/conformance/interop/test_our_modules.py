@@ -17,6 +17,7 @@ import pytest
 import tilewright as tw
 from conformance.interop.program_cases import floats, integers
 from conformance.interop.toolchain import needs_iree, program, run_module
+from tilewright.base.target import Target
 
 pytestmark = [needs_iree, pytest.mark.slow]
 DEVICES = ("local-sync", "local-task")
@@ -109,3 +110,33 @@ def test_iree_dumps_what_it_is_given(tmp_path: Path) -> None:
     exports = json.loads(shown["flatbuffer-json"])["exported_functions"]
     assert "main" in [function["local_name"] for function in exports]
     assert "vm.return" in shown["disassembly"]
+
+
+@pytest.mark.skipif(Target.host().arch != "x86_64", reason="levels are for x86-64")
+@pytest.mark.parametrize("sizes", ["64,256,128", "m,k,n"])
+def test_iree_takes_the_best_code_for_the_cpu(sizes: str, tmp_path: Path) -> None:
+    """Static sizes share `main`; open ones have a grid, so a body of it, for each level."""
+    m, k, n = sizes.split(",")
+    text = f"f (float[{m},{k}] a, float[{k},{n}] b) => (float[{m},{n}] y) {{ y = MatMul (a, b) }}"
+    levels = ("v2", "v3", "v4")
+    model = tw.compile(onnx.parser.parse_model(HEAD + text), target="v3", levels=levels)
+    archive = tmp_path / "ours.vmfb"
+    model.save(archive)
+    inputs = [floats(64, 256), floats(256, 128, seed=3)]
+    host = Target.host()
+    bits = {
+        level: tw.load(archive, engine="vm", device=f"local-sync://?machine={level}")(
+            *inputs
+        ).tobytes()
+        for level in levels
+        if Target.level(level).runs_on(host)
+    }
+    best = max(bits)
+    if best > "v2":
+        assert bits[best] != bits["v2"], "products round once with FMA"
+    for device in DEVICES:
+        answer = run_module(archive, inputs, ["ref"], tmp_path, device=device)
+        assert answer.error == ""
+        (result,) = answer.results
+        assert isinstance(result, np.ndarray)
+        assert result.tobytes() == bits[best]

@@ -25,7 +25,11 @@ from tilewright.base.errors import (
     UserError,
 )
 from tilewright.base.target import Target
-from tilewright.runtime.session import Session, as_array, choose_variant
+from tilewright.formats.variant_choice import choose_variant
+from tilewright.formats.vmfb import read_archive
+from tilewright.runtime.drivers.registry import create_device
+from tilewright.runtime.session import Session, as_array
+from tilewright.runtime.virtual_machine import VirtualMachine
 
 MODEL = """<ir_version: 10, opset_import: ["": 21]>
 g (float[N, 6] x, float[6] b) => (float[N, 3] v, int64[N, 3] i, float[N, 6] s) {
@@ -231,6 +235,38 @@ def test_the_best_code_for_the_machine_is_chosen(path: Path) -> None:
         choose_variant(artifact.variants, bare, "x")
     with pytest.raises(TargetError, match="no code for this CPU \\('aarch64'"):
         choose_variant(artifact.variants, Target.parse("aarch64"), "x")
+
+
+@pytest.mark.skipif(Target.host().arch != "x86_64", reason="levels are for x86-64")
+def test_a_machine_that_is_named_decides_over_the_code(path: Path) -> None:
+    artifact = opened(path).artifact
+    assert artifact is not None
+    module = read_archive(path.read_bytes())
+    options = {"host_function": run_reference, "module": module}
+    for engine in ENGINES:
+        for level in ("v2", "v3"):
+            machine = Target.level(level)
+            session = Session(artifact, engine=engine, machine=machine, **options)
+            assert session.device.machine == machine
+            assert session.variant is not None
+            assert session.variant.features == machine.features
+            check(session(*inputs(3)), *inputs(3))
+        device = create_device("local-sync", machine="v2")
+        session = Session(artifact, engine=engine, device=device, **options)
+        assert session.variant is not None
+        assert session.variant.features == Target.level("v2").features
+        with pytest.raises(UserError, match="no machine can be chosen for it"):
+            Session(artifact, engine=engine, device=device, machine=Target.host())
+        with pytest.raises(TargetError, match="missing here: cx16"):
+            Session(artifact, engine=engine, machine=Target.level("v1"), **options)
+
+
+def test_machines_refuse_modules_without_code_for_the_cpu(path: Path) -> None:
+    lacking = "v1" if Target.host().arch == "x86_64" else "x86_64"
+    virtual = VirtualMachine(f"local-sync://?machine={lacking}")
+    with pytest.raises(TargetError, match=r"^m: no code for this CPU \('x86_64'"):
+        virtual.load(path.read_bytes(), "m")
+    assert virtual.functions == ()
 
 
 def test_bytes_in_memory_are_loaded_like_files(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Make a `.vmfb`: bytecode for virtual machines, code for several CPUs, constants and the plan.
+"""Make a `.vmfb`: bytecode for virtual machines, code for several CPUs, constants and the plans.
 
 Called by the API (`Model.save`) and the CLI.  The bytes depend only on what was compiled.
 """
@@ -13,8 +13,8 @@ from typing import final
 import numpy as np
 
 from tilewright.base.errors import UserError
-from tilewright.base.target import Target
-from tilewright.compiler.program.emit_bytecode import emit_module
+from tilewright.base.target import Target, baseline_features
+from tilewright.compiler.program.emit_bytecode import Code, emit_module
 from tilewright.compiler.program.ir import Program
 from tilewright.formats.artifact import Artifact, Variant, embed, leading_rodata
 from tilewright.formats.byte_view import view_bytes
@@ -58,19 +58,22 @@ def make_artifact(
 def save_archive(parts: Sequence[Part], artifact: Artifact, path: str | Path) -> int:
     """Write the `.vmfb`; returns its size in bytes.
 
-    The file appears under its name only when it is complete.  Virtual machines get the code that
-    runs on most machines; sessions choose among all of it.
+    The file appears under its name only when it is complete.  Sessions and the module's own bytecode
+    choose the best code for the CPU among all of it.
 
     Raises: UserError when the file cannot be written; an old one stays as it was.
     """
-    index = min(range(len(parts)), key=lambda i: len(parts[i].target.features))
-    module = emit_module(
-        parts[index].program,
-        leading_rodata(artifact),
-        executable=index,
-        executable_format=artifact.variants[index].format,
-        first_constant=len(parts),
-    )
+    codes = [
+        Code(
+            program=part.program,
+            target=str(part.target),
+            features=part.target.features - baseline_features(part.target.arch),
+            executable=index,
+            format=artifact.variants[index].format,
+        )
+        for index, part in enumerate(parts)
+    ]
+    module = emit_module(codes, leading_rodata(artifact), first_constant=len(parts))
     try:
         return write_archive(embed(artifact, module), path)
     except OSError as error:

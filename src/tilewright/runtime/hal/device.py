@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base.status import StatusCode, failure
+from tilewright.base.target import Target
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.runtime.hal.allocator import Allocator
 from tilewright.runtime.hal.buffer import Buffer
@@ -95,6 +96,11 @@ class Device(ABC):
     @abstractmethod
     def query_i64(self, category: str, key: str) -> int | None:
         """A fact about the device, None where it is unknown."""
+
+    @property
+    def machine(self) -> Target | None:
+        """The CPU that machine code is chosen for; None for what runs no code of the host."""
+        return None
 
     def query_capabilities(self) -> Mapping[str, int]:
         """Numbers that describe the device."""

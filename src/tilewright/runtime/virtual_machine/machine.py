@@ -18,9 +18,11 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import ArchiveError, DeviceError, InputError, UserError
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.text import did_you_mean
+from tilewright.formats.artifact import is_artifact, read_needs
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.plan import Step
+from tilewright.formats.variant_choice import choose_variant
 from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.runtime import native
 from tilewright.runtime.drivers import DEFAULT_DEVICE, registry
@@ -171,7 +173,13 @@ class VirtualMachine:
     def load_module(
         self, definition: ModuleDef, location: str = "module"
     ) -> BytecodeModule:
-        """The same for a module that was read already."""
+        """The same for a module that was read already.
+
+        Raises: also TargetError for an artifact without code for the device's CPU.
+        """
+        if is_artifact(definition) and self.device.machine is not None:
+            needs = read_needs(definition, location)
+            choose_variant(needs, self.device.machine, location)
         module = BytecodeModule(
             definition,
             self.instance,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fakes.dimension_trees import SYMBOLS, Tree, environments, trees
 from fakes.programs import planned
@@ -15,9 +16,10 @@ from fakes.random_graphs import Case, graphs
 from tilewright.base import dtypes
 from tilewright.base.errors import DeviceError, InputError
 from tilewright.base.symbolic import symbol, symbols
+from tilewright.base.target import LEVELS, Target
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.builder import GraphBuilder
-from tilewright.compiler.program.emit_bytecode import emit_module
+from tilewright.compiler.program.emit_bytecode import Code, emit_module
 from tilewright.compiler.program.emit_bytecode.function import HalFunction
 from tilewright.compiler.program.emit_bytecode.module import IMPORTS, ModuleTables
 from tilewright.compiler.program.ir import Program
@@ -33,6 +35,11 @@ from tilewright.formats.vmfb import (
     verify_module,
 )
 from tilewright.formats.vmfb.text import disassemble_module
+from tilewright.runtime import native
+from tilewright.runtime.hal.executable import Executable, ExecutableParams
+from tilewright.runtime.hal.executable_cache import ExecutableLoader
+from tilewright.runtime.hal.local.executable import LocalExecutable
+from tilewright.runtime.hal.local.local_device import LocalDevice
 from tilewright.runtime.virtual_machine import VirtualMachine
 
 FORMAT = "embedded-elf-x86_64"
@@ -45,8 +52,16 @@ def f32(*shape: object) -> TensorType:
 def emitted(program: Program) -> ModuleDef:
     arrays = [s.array for s in program.storages if s.array is not None]
     rodata = [Rodata(data=b"\x7fELF"), *(Rodata(data=a.tobytes()) for a in arrays)]
-    return emit_module(
-        program, rodata, executable=0, executable_format=FORMAT, first_constant=1
+    return emit_module([code_of(program)], rodata, first_constant=1)
+
+
+def code_of(program: Program, index: int = 0, *features: str) -> Code:
+    return Code(
+        program=program,
+        target=f"cpu{index}",
+        features=frozenset(features),
+        executable=index,
+        format=FORMAT,
     )
 
 
@@ -166,8 +181,119 @@ def test_inputs_are_checked_with_signless_integers_as_iree_writes_them() -> None
 
 
 def test_equal_texts_are_one_segment() -> None:
-    tables = ModuleTables(planned(GraphBuilder().graph), [], 0, FORMAT, 1)
+    tables = ModuleTables([code_of(planned(GraphBuilder().graph))], [], 1)
     assert tables.text("a") == tables.text("a") != tables.text("b")
+
+
+# --- code for several CPUs -------------------------------------------------------------------------
+
+FEATURES = ("avx", "avx2", "bmi2", "fma", "avx512f", "no-such-feature")
+feature_sets = st.frozensets(st.sampled_from(FEATURES))
+
+
+class Loader(ExecutableLoader):
+    """Takes everything and remembers it."""
+
+    def __init__(self) -> None:
+        self.loaded: list[int] = []
+
+    def query_support(self, format_name: str) -> bool:
+        return format_name == FORMAT
+
+    def infer_format(self, data: object) -> str | None:
+        return FORMAT
+
+    def load(self, params: ExecutableParams) -> Executable:
+        self.loaded.append(bytes(params.data)[0])
+        return LocalExecutable((), native.create_environment(), None)
+
+
+def doubling(b: GraphBuilder) -> Program:
+    x = b.input("x", f32(3))
+    b.output("y", b.add(x, x))
+    return planned(b.graph)
+
+
+def load_on(
+    needs: Sequence[frozenset[str]], present: frozenset[str], *, looks_late: bool
+) -> list[int]:
+    """Which executables a device with these features is made to load, in order.
+
+    Args:
+        looks_late: deny every feature until the first executable is loaded, as IREE's devices do.
+    """
+    codes = [code_of(doubling(GraphBuilder()), i, *n) for i, n in enumerate(needs)]
+    images = [Rodata(data=bytes([i])) for i in range(len(codes))]
+    module = emit_module(codes, images, first_constant=len(codes))
+    verify_module(module)
+    loader = Loader()
+    machine = Target(features=present)
+    device = LocalDevice("test", None, [loader], has_thread=False, machine=machine)
+    if looks_late:
+        query = device.query_i64
+        device.query_i64 = lambda category, key: (  # type: ignore[method-assign]
+            query(category, key)
+            if loader.loaded or category != "hal.cpu"
+            else 0 * (query(category, key) or 0)
+        )
+    virtual = VirtualMachine(device)
+    virtual.load_module(read_archive(archive_bytes(module), "m"))
+    return loader.loaded
+
+
+@given(st.lists(feature_sets, min_size=2, max_size=4), feature_sets, st.booleans())
+@settings(max_examples=25)
+def test_the_code_is_loaded_that_needs_most_of_what_can_run(
+    needs: list[frozenset[str]], present: frozenset[str], looks_late: bool
+) -> None:
+    # What no device knows is no reason against code.
+    known = [n - {"no-such-feature"} for n in needs]
+    fitting = [i for i, n in enumerate(known) if n <= present]
+    least = min(range(len(needs)), key=lambda i: (len(needs[i]), -i))
+    if not fitting:
+        with pytest.raises(DeviceError, match=r"no code for this CPU; the module has 'cpu"):
+            load_on(needs, present, looks_late=looks_late)
+        return
+    best = max(fitting, key=lambda i: (len(needs[i]), -i))
+    loaded = load_on(needs, present, looks_late=looks_late)
+    assert loaded[-1] == best
+    assert set(loaded) <= {best, least}
+
+
+def test_a_device_that_knows_its_cpu_loads_one_executable() -> None:
+    levels = [LEVELS[level] - LEVELS["v1"] for level in ("v2", "v3", "v4")]
+    for index, level in enumerate(("v2", "v3", "v4")):
+        assert load_on(levels, LEVELS[level], looks_late=False) == [index]
+        assert load_on(levels, LEVELS[level], looks_late=True) == [0, index]
+
+
+def test_programs_that_differ_in_kernels_alone_share_their_code() -> None:
+    same = [code_of(doubling(GraphBuilder()), i, *"ab"[:i]) for i in range(2)]
+    b = GraphBuilder()
+    other = b.input("x", f32(3))
+    b.output("y", b.relu(b.add(b.relu(other), other)))
+    images = [Rodata(data=bytes([i])) for i in range(2)]
+    shared = emit_module(same, images, first_constant=2)
+    apart = emit_module(
+        [same[0], code_of(planned(b.graph), 1, "a")], images, first_constant=2
+    )
+    assert (len(shared.functions), shared.state.global_bytes) == (4, 0)
+    assert (len(apart.functions), apart.state.global_bytes) == (6, 4)
+    for module in (shared, apart):
+        verify_module(module)
+        assert [e.name for e in module.exports] == ["main", "__init"]
+
+
+def test_one_cpu_or_no_kernel_means_no_question() -> None:
+    b = GraphBuilder()
+    b.output("x", b.input("x", f32(3)))
+    images = [Rodata(data=b"a"), Rodata(data=b"b")]
+    copies = [code_of(planned(b.graph), i, "avx") for i in range(2)]
+    for codes in ([code_of(doubling(GraphBuilder()), 0, "avx2")], copies):
+        module = emit_module(codes, images, first_constant=2)
+        verify_module(module)
+        assert "hal.device.query.i64" not in {i.name for i in module.imports}
+        assert len(module.functions) == 3
 
 
 # --- arithmetic, run by the virtual machine ---------------------------------------------------
@@ -177,7 +303,7 @@ NAMES = sorted(SYMBOLS)
 
 def sizes_module(tree: Tree) -> ModuleDef:
     """One function: the value of every symbol in, the value of the expression out."""
-    tables = ModuleTables(Program("sizes", (), (), (), (), ()), [], 0, FORMAT, 1)
+    tables = ModuleTables([code_of(Program("sizes", (), (), (), (), ()))], [], 1)
     convention = f"0{'I' * len(NAMES)}_I"
     function = HalFunction(tables, convention)
     for name, register in zip(NAMES, function.build.arguments, strict=True):

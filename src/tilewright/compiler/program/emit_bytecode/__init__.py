@@ -1,9 +1,10 @@
-"""Emit a program as a VM module: `main` takes and returns buffer views, `__init` loads constants.
+"""Emit programs as a VM module: `main` takes and returns buffer views, `__init` loads constants.
 
 The module imports `hal` alone (and `tilewright`, optionally, for ops that run on the host), so
 IREE's runtime can run it.  One command buffer per call, recorded with barriers; static programs use
-the planned arena, dynamic ones share transients of provably equal size.  Nothing is optimised for
-the interpreter here: sessions replay the plan instead.
+the planned arena, dynamic ones share transients of provably equal size.  Where there is code for
+several CPUs, `__init` asks the device which of it can run.  Nothing is optimised for the interpreter
+here: sessions replay the plan instead.
 
 Source: signatures of the `hal` module, version 6; rules in `docs/formats/vmfb.md`.
 """
@@ -14,35 +15,40 @@ from collections.abc import Sequence
 
 from tilewright.compiler.program.emit_bytecode.initialize import (
     emit_init,
+    emit_is_lacking,
     emit_load_constant,
 )
-from tilewright.compiler.program.emit_bytecode.main import emit_main
-from tilewright.compiler.program.emit_bytecode.module import ModuleTables
-from tilewright.compiler.program.ir import Program
+from tilewright.compiler.program.emit_bytecode.main import emit_main, emit_switch
+from tilewright.compiler.program.emit_bytecode.module import Code, ModuleTables
+from tilewright.formats.bytecode.assembler import AssembledFunction
 from tilewright.formats.vmfb import ModuleDef, Rodata
 
-__all__ = ["emit_module"]
+__all__ = ["Code", "emit_module"]
 
 
 def emit_module(
-    program: Program,
-    rodata: Sequence[Rodata],
-    *,
-    executable: int,
-    executable_format: str,
-    first_constant: int,
+    codes: Sequence[Code], rodata: Sequence[Rodata], *, first_constant: int
 ) -> ModuleDef:
-    """The VM module of a program whose memory is assigned.
+    """The VM module of a model whose programs have their memory assigned.
 
     Args:
-        program: what to emit.
+        codes: the same model for one or more CPUs.
         rodata: segments that already have numbers: images and constants.
-        executable: the segment of the image that the virtual machine loads.
-        executable_format: its format name.
         first_constant: the segment of the first constant storage; the others follow in order.
     """
-    module = ModuleTables(
-        program, list(rodata), executable, executable_format, first_constant
-    )
-    functions = (emit_main(module), emit_init(module), emit_load_constant(module))
-    return module.finish(functions)
+    module = ModuleTables(codes, list(rodata), first_constant)
+    bodies = [emit_main(module, code.program) for code in module.codes]
+    module.bodies = _number(bodies)
+    distinct = [bodies[module.bodies.index(n)] for n in range(max(module.bodies) + 1)]
+    main = [emit_switch(module, len(distinct))] if len(distinct) > 1 else distinct
+    helpers = [emit_load_constant(module)]
+    if module.is_choosing:
+        helpers.append(emit_is_lacking(module))
+    rest = distinct if len(distinct) > 1 else []
+    return module.finish([*main, emit_init(module), *helpers, *rest])
+
+
+def _number(bodies: Sequence[AssembledFunction]) -> tuple[int, ...]:
+    """Which body each code takes: programs often differ in their kernels alone."""
+    numbers: dict[bytes, int] = {}
+    return tuple(numbers.setdefault(body.code, len(numbers)) for body in bodies)

@@ -24,7 +24,9 @@ ENCODING_DENSE: Final = 1
 AFTER: Final = 4 | 8 | 16  # dispatch, transfer, retire
 BEFORE: Final = 1 | 4 | 8  # issue, dispatch, transfer
 READ: Final = 1
+CPU_CATEGORY: Final = "hal.cpu"
 STATUS_INVALID_ARGUMENT: Final = 3
+STATUS_INCOMPATIBLE: Final = 18
 
 
 @final

@@ -1,23 +1,38 @@
-"""`__init` and its helper: load the executable and every constant into globals, once."""
+"""`__init` and its helpers: load the executable and every constant into globals, once.
+
+Where there is code for several CPUs, the device is asked for their features, and the executable is
+the one that needs most among those that can run.
+
+Source: category `hal.cpu` of IREE's local devices; keys are LLVM's names of features, and one that
+a runtime does not know is no reason against code (`docs/formats/vmfb.md`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.compiler.program.emit_bytecode.function import (
     ANY_QUEUE,
+    CPU_CATEGORY,
     IMMUTABLE,
     MEMORY_DEVICE_LOCAL,
     READ,
+    STATUS_INCOMPATIBLE,
     USAGE,
     HalFunction,
 )
 from tilewright.compiler.program.emit_bytecode.module import (
+    BODY_GLOBAL,
     BUFFER_TYPE,
     EXECUTABLE_GLOBAL,
     EXECUTABLE_TYPE,
+    IS_LACKING,
     LOAD_CONSTANT,
+    Code,
     ModuleTables,
 )
 from tilewright.formats.bytecode.assembler import AssembledFunction
+from tilewright.formats.bytecode.drafts import Register
 
 
 def emit_load_constant(module: ModuleTables) -> AssembledFunction:
@@ -66,29 +81,107 @@ def emit_load_constant(module: ModuleTables) -> AssembledFunction:
     return build.finish()
 
 
+def emit_is_lacking(module: ModuleTables) -> AssembledFunction:
+    """(feature) -> 1 where the device knows the feature and its CPU has it not, else 0."""
+    function = HalFunction(module, "0r_i")
+    build = function.build
+    (feature,) = build.arguments
+    known, value = build.call(
+        module.import_("hal.device.query.i64"),
+        [function.device(), function.text(CPU_CATEGORY), feature],
+        ["i32", "i64"],
+    )
+    absent = build.emit("cmp.eq.i64", value, function.i64(0))
+    build.return_(build.emit("and.i32", known, absent))
+    return build.finish()
+
+
 def emit_init(module: ModuleTables) -> AssembledFunction:
     """Load the executable and every constant into globals."""
     function = HalFunction(module, "0v_v")
     build = function.build
-    if module.program.kernels:
-        executable = function.call(
-            "hal.executable.create",
-            [
-                function.device(),
-                function.i64(ANY_QUEUE),
-                function.text(module.executable_format),
-                function.rodata(module.executable),
-                function.null(),
-            ],
-            "ref",
-        )
-        type_ = module.type_(EXECUTABLE_TYPE)
-        build.emit("global.store.ref", EXECUTABLE_GLOBAL, type_, executable)
-    for storage, segment in module.constants.items():
+    if module.is_choosing:
+        _load_best(function)
+    elif module.program.kernels:
+        _load_executable(function, module.codes[0])
+    for storage, index in module.constants(module.program).items():
         assert isinstance(storage.size_bytes, int)
-        arguments = [function.rodata(segment), function.i64(storage.size_bytes)]
+        data = function.rodata(module.segment(index))
+        arguments = [data, function.i64(storage.size_bytes)]
         (buffer,) = build.call(LOAD_CONSTANT, arguments, ["ref"])
         type_ = module.type_(BUFFER_TYPE)
-        build.emit("global.store.ref", module.globals[storage], type_, buffer)
+        build.emit("global.store.ref", index, type_, buffer)
     build.return_()
     return build.finish()
+
+
+def _load_best(function: HalFunction) -> None:
+    """Load the code that needs most among those whose features are there.
+
+    IREE's devices look at their CPU when they load their first executable and deny every feature
+    before.  So where nothing fits, the code that needs least is loaded, and they are asked again.
+    """
+    module, build = function.module, function.build
+    codes = sorted(
+        zip(module.codes, module.bodies, strict=True),
+        key=lambda pair: len(pair[0].features),
+        reverse=True,  # stable: of equals the first, as sessions choose
+    )
+    ask, loaded = build.block("i32"), build.block()
+    build.branch(ask, function.i32(0))
+    (is_second_time,) = build.place(ask)
+    lacking = _ask(function)
+    is_first_time = build.emit("xor.i32", is_second_time, function.i32(1))
+    for code, body in codes:
+        here, next_ = build.block(), build.block()
+        reasons = [lacking[feature] for feature in sorted(code.features)]
+        build.branch_if(_any(function, reasons or [is_first_time]), next_, here)
+        build.place(here)
+        _load_executable(function, code)
+        if module.has_switch:
+            build.emit("global.store.i32", BODY_GLOBAL, function.i32(body))
+        build.branch(loaded)
+        build.place(next_)
+    again, fail = build.block(), build.block()
+    build.branch_if(is_first_time, again, fail)
+    build.place(again)
+    _load_executable(function, codes[-1][0])
+    build.branch(ask, function.i32(1))
+    build.place(fail)
+    names = ", ".join(f"'{code.target}'" for code, _ in codes)
+    message = f"no code for this CPU; the module has {names}"
+    build.fail(function.i32(STATUS_INCOMPATIBLE), message)
+    build.place(loaded)
+
+
+def _any(function: HalFunction, flags: Sequence[Register]) -> Register:
+    """1 where one of the flags is."""
+    found = flags[0]
+    for flag in flags[1:]:
+        found = function.build.emit("or.i32", found, flag)
+    return found
+
+
+def _ask(function: HalFunction) -> dict[str, Register]:
+    """Of every feature that some code needs, whether the CPU lacks it."""
+    features = sorted({name for code in function.module.codes for name in code.features})
+    return {
+        name: function.build.call(IS_LACKING, [function.text(name)], ["i32"])[0]
+        for name in features
+    }
+
+
+def _load_executable(function: HalFunction, code: Code) -> None:
+    executable = function.call(
+        "hal.executable.create",
+        [
+            function.device(),
+            function.i64(ANY_QUEUE),
+            function.text(code.format),
+            function.rodata(code.executable),
+            function.null(),
+        ],
+        "ref",
+    )
+    type_ = function.module.type_(EXECUTABLE_TYPE)
+    function.build.emit("global.store.ref", EXECUTABLE_GLOBAL, type_, executable)

@@ -22,9 +22,11 @@ from tilewright.compiler.program.emit_bytecode.function import (
     HalFunction,
 )
 from tilewright.compiler.program.emit_bytecode.module import (
+    BODY_GLOBAL,
     BUFFER_TYPE,
     EXECUTABLE_GLOBAL,
     EXECUTABLE_TYPE,
+    FIRST_BODY,
     ModuleTables,
 )
 from tilewright.compiler.program.ir import (
@@ -47,12 +49,33 @@ from tilewright.formats.bytecode.drafts import Register
 from tilewright.formats.plan import encode_attribute
 
 
-def emit_main(module: ModuleTables) -> AssembledFunction:
+def emit_main(module: ModuleTables, program: Program) -> AssembledFunction:
     """The function that a user calls: buffer views in, buffer views out."""
+    return _Main(HalFunction(module, _convention(program)), program).emit()
+
+
+def emit_switch(module: ModuleTables, count: int) -> AssembledFunction:
+    """`main` where kernels for several CPUs want their own grids: goes on in one of the bodies.
+
+    Args:
+        module: to which the bodies are the last functions.
+        count: how many bodies there are.
+    """
     program = module.program
+    build = HalFunction(module, _convention(program)).build
+    chosen = build.emit("global.load.i32", BODY_GLOBAL)
+    blocks = [build.block() for _ in range(count)]
+    build.branch_table(chosen, blocks[0], blocks)
+    for body, block in enumerate(blocks):
+        build.place(block)
+        results = ["ref"] * len(program.outputs)
+        build.return_(*build.call(FIRST_BODY + body, build.arguments, results))
+    return build.finish()
+
+
+def _convention(program: Program) -> str:
     inputs, outputs = "r" * len(program.inputs), "r" * len(program.outputs)
-    function = HalFunction(module, f"0{inputs or 'v'}_{outputs or 'v'}")
-    return _Main(function, program).emit()
+    return f"0{inputs or 'v'}_{outputs or 'v'}"
 
 
 @final
@@ -140,7 +163,7 @@ class _Main:
         for view, (_, entry) in zip(self.build.arguments, self.program.inputs, strict=True):
             buffer = self.function.call("hal.buffer_view.buffer", [view], "ref")
             self.places[entry.storage] = _Place(buffer, 0)
-        for storage, index in self.function.module.globals.items():
+        for storage, index in self.function.module.constants(self.program).items():
             type_ = self.function.module.type_(BUFFER_TYPE)
             buffer = self.build.emit("global.load.ref", index, type_)
             self.places[storage] = _Place(buffer, 0)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.compiler.graph.schema import TensorType
@@ -43,6 +44,7 @@ IMPORTS: Final = {
     "hal.command_buffer.execution_barrier": "0riiI_v",
     "hal.command_buffer.finalize": "0r_v",
     "hal.device.allocator": "0r_r",
+    "hal.device.query.i64": "0rrr_iI",
     "hal.device.queue.execute": "0rIrrrI_v",
     "hal.device.queue.read": "0rIrrrIrIII_v",
     "hal.devices.get": "0i_r",
@@ -54,8 +56,31 @@ IMPORTS: Final = {
 }
 BUFFER_TYPE: Final = "!hal.buffer"
 EXECUTABLE_TYPE: Final = "!hal.executable"
-MAIN, INIT, LOAD_CONSTANT = range(3)
-EXECUTABLE_GLOBAL: Final = 0
+# The functions in order; bodies are there when programs differ in more than their kernels.
+MAIN, INIT, LOAD_CONSTANT, IS_LACKING, FIRST_BODY = range(5)
+EXECUTABLE_GLOBAL: Final = 0  # a reference
+BODY_GLOBAL: Final = 0  # an i32: which body of `main` goes with the executable
+_BODY_BYTES: Final = 4
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Code:
+    """A model for one CPU.
+
+    Attributes:
+        program: its steps; interface and constants are those of the model's other programs.
+        target: what errors call the CPU.
+        features: what the kernels need beyond what every CPU of the architecture has.
+        executable: the segment of the image.
+        format: the image's format name.
+    """
+
+    program: Program
+    target: str
+    features: frozenset[str]
+    executable: int
+    format: str
 
 
 @final
@@ -63,29 +88,38 @@ class ModuleTables:
     """Tables that the functions of one module share."""
 
     def __init__(
-        self,
-        program: Program,
-        rodata: list[Rodata],
-        executable: int,
-        executable_format: str,
-        first_constant: int,
+        self, codes: Sequence[Code], rodata: list[Rodata], first_constant: int
     ) -> None:
-        self.program: Program = program
+        # Without kernels there is nothing to choose.
+        self.codes: tuple[Code, ...] = tuple(
+            codes if codes[0].program.kernels else codes[:1]
+        )
+        self.program: Program = codes[0].program
         self.rodata: list[Rodata] = rodata
-        self.executable: int = executable
-        self.executable_format: str = executable_format
-        self.constants: dict[Storage, int] = {
-            storage: first_constant + index
-            for index, storage in enumerate(
-                s for s in program.storages if s.kind == "constant"
-            )
-        }
-        self.globals: dict[Storage, int] = {
-            storage: 1 + index for index, storage in enumerate(self.constants)
-        }
+        self.first_constant: int = first_constant
+        self.bodies: tuple[int, ...] = tuple(range(len(codes)))
         self.imports: dict[str, int] = {}
         self.types: list[str] = ["!vm.buffer", BUFFER_TYPE, EXECUTABLE_TYPE]
         self._texts: dict[bytes, int] = {}
+
+    @property
+    def is_choosing(self) -> bool:
+        """Whether the CPU decides which code is loaded."""
+        return len(self.codes) > 1
+
+    @property
+    def has_switch(self) -> bool:
+        """Whether `main` goes on in the body that goes with the executable."""
+        return max(self.bodies) > 0
+
+    def constants(self, program: Program) -> dict[Storage, int]:
+        """The global of each constant of a program; the same numbers for each."""
+        constants = [s for s in program.storages if s.kind == "constant"]
+        return {storage: 1 + index for index, storage in enumerate(constants)}
+
+    def segment(self, constant: int) -> int:
+        """The rodata segment that fills a constant's global."""
+        return self.first_constant + constant - 1
 
     def import_(self, name: str) -> int:
         """The call ordinal of an import."""
@@ -133,7 +167,10 @@ class ModuleTables:
             ),
             signatures=(main, *others),
             rodata=tuple(self.rodata),
-            state=ModuleState(global_refs=1 + len(self.globals)),
+            state=ModuleState(
+                global_bytes=_BODY_BYTES if self.has_switch else 0,
+                global_refs=1 + len(self.constants(self.program)),
+            ),
             functions=descriptors,
             bytecode=code,
         )

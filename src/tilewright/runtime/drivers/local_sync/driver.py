@@ -1,6 +1,7 @@
 """Makes devices that run all work on the thread that submits it, or that reaches its last wait.
 
-The simplest device that computes: no threads, so the easiest to debug.
+The simplest device that computes: no threads, so the easiest to debug.  Options of a device URI:
+`memory`, `pool` and `machine`, as for `local-task`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import final
 from tilewright.base.host import describe
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.driver import DeviceInfo, Driver, check_options
+from tilewright.runtime.hal.local.cpu_features import MACHINE_OPTION, parse_machine
 from tilewright.runtime.hal.local.heap_options import HEAP_OPTIONS, create_heap
 from tilewright.runtime.hal.local.local_device import LocalDevice
 from tilewright.runtime.loaders.local import create_local_loaders
@@ -41,7 +43,7 @@ class LocalSyncDriver(Driver):
         )
 
     def create_device_by_id(self, device_id: int, options: Mapping[str, str]) -> Device:
-        check_options(options, ("threads", *HEAP_OPTIONS), self.name)
+        check_options(options, ("threads", *HEAP_OPTIONS, MACHINE_OPTION), self.name)
         self._info(device_id)
         return LocalDevice(
             self.name,
@@ -49,4 +51,5 @@ class LocalSyncDriver(Driver):
             create_local_loaders(),
             has_thread=False,
             allocator=create_heap(options),
+            machine=parse_machine(options),
         )

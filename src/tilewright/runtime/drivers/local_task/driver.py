@@ -2,7 +2,8 @@
 
 Options of a device URI: `threads` (the caller included; 0 or none: the cores this process may
 use), `cpus` (processor ids to pin workers to, separated by commas), `queues` (1 to 64), `memory` and
-`pool` (bounds in bytes: of all memory, and of what is kept for reuse).
+`pool` (bounds in bytes: of all memory, and of what is kept for reuse), `machine` (the CPU that
+programs are told of, such as `v2`).
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from typing import Final, final
 
 from tilewright.base.errors import UserError
 from tilewright.base.host import describe, usable_cores
+from tilewright.base.target import Target
 from tilewright.runtime import native
 from tilewright.runtime.drivers.local_task.workers import create_pool
 from tilewright.runtime.hal.allocator import Allocator
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.driver import DeviceInfo, Driver, check_options
+from tilewright.runtime.hal.local.cpu_features import MACHINE_OPTION, parse_machine
 from tilewright.runtime.hal.local.heap_options import HEAP_OPTIONS, create_heap
 from tilewright.runtime.hal.local.local_device import LocalDevice
 from tilewright.runtime.loaders.local import create_local_loaders
@@ -49,7 +52,8 @@ class LocalTaskDriver(Driver):
         )
 
     def create_device_by_id(self, device_id: int, options: Mapping[str, str]) -> Device:
-        check_options(options, ("threads", "cpus", "queues", *HEAP_OPTIONS), self.name)
+        known = ("threads", "cpus", "queues", *HEAP_OPTIONS, MACHINE_OPTION)
+        check_options(options, known, self.name)
         self._info(device_id)
         threads = _number(options.get("threads", "0"), "threads")
         cpus = options.get("cpus", "")
@@ -61,12 +65,19 @@ class LocalTaskDriver(Driver):
                 location="device option 'queues'",
             )
         return create_device(
-            create_pool(threads, pinned), queues=queues, allocator=create_heap(options)
+            create_pool(threads, pinned),
+            queues=queues,
+            allocator=create_heap(options),
+            machine=parse_machine(options),
         )
 
 
 def create_device(
-    pool: native.Pool | None, *, queues: int = 1, allocator: Allocator | None = None
+    pool: native.Pool | None,
+    *,
+    queues: int = 1,
+    allocator: Allocator | None = None,
+    machine: Target | None = None,
 ) -> LocalDevice:
     """The device around a pool; None is one thread."""
     return LocalDevice(
@@ -76,6 +87,7 @@ def create_device(
         has_thread=True,
         queue_count=queues,
         allocator=allocator,
+        machine=machine,
     )
 
 
