@@ -163,6 +163,7 @@ def test_functions_for_dataclasses_take_records() -> None:
             theirs.type,
             theirs.default,
         )
+    assert Named.__dataclass_fields__ is Named.__dataclass_fields__  # made once
     with pytest.raises(TypeError, match="unexpected argument 'z'"):
         dataclasses.replace(point, **cast("Any", {"z": 1}))
 
