@@ -40,12 +40,14 @@ def emit_module(
     bodies = [emit_main(module, code.program) for code in module.codes]
     module.bodies = _number(bodies)
     distinct = [bodies[module.bodies.index(n)] for n in range(max(module.bodies) + 1)]
-    main = [emit_switch(module, len(distinct))] if len(distinct) > 1 else distinct
-    helpers = [emit_load_constant(module)]
+    if len(distinct) == 1:
+        main, rest = distinct[0], []
+    else:
+        main, rest = emit_switch(module, len(distinct)), distinct
+    functions = [main, emit_init(module), emit_load_constant(module)]
     if module.is_choosing:
-        helpers.append(emit_is_lacking(module))
-    rest = distinct if len(distinct) > 1 else []
-    return module.finish([*main, emit_init(module), *helpers, *rest])
+        functions.append(emit_is_lacking(module))
+    return module.finish([*functions, *rest])
 
 
 def _number(bodies: Sequence[AssembledFunction]) -> tuple[int, ...]:
