@@ -38,7 +38,7 @@ test: $(STAMPS)/test ## Run the fast tests (about 5 minutes on two cores)
 
 test-all: test test-slow ## Every test: the fast ones, then whole models against torch, IREE beside
 
-test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/interop $(STAMPS)/cross models ## Only what make test leaves out
+test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/interop $(STAMPS)/cross $(STAMPS)/mpi models ## Only what make test leaves out
 	$(PYTEST) -m "slow or needs_torch" $(addprefix --deselect ,$(NIGHTLY))
 
 test-nightly: $(STAMPS)/test $(STAMPS)/interop models ## What takes too long for every change: symbolic sizes, a thousand graphs, every level, IREE's modules
@@ -109,6 +109,11 @@ $(STAMPS)/interop: $(STAMPS)/base
 
 $(STAMPS)/cross: $(STAMPS)/base
 	$(PIP) install -e '.[cross]'
+	@touch $@
+
+# The MPI library comes as a package, so that the tests need none of the system.
+$(STAMPS)/mpi: $(STAMPS)/base
+	$(PIP) install -e '.[mpi]' mpich
 	@touch $@
 
 $(STAMPS)/torch: $(STAMPS)/base

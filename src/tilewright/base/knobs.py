@@ -101,6 +101,18 @@ def _cache_home() -> Path:
     ) / "tilewright"
 
 
+def _parse_collectives(text: str) -> str:
+    if text not in ("process", "mpi"):
+        raise ValueError("process or mpi")
+    return text
+
+
+def _collectives_of_launcher() -> str:
+    """Where participants are by default: a launcher of MPI says how many processes it started."""
+    sizes = (os.environ.get(name, "") for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"))
+    return "mpi" if any(size.isdecimal() and int(size) > 1 for size in sizes) else "process"
+
+
 CACHE_DIR: Final = Knob(
     "cache_dir", _parse_path, _cache_home, "folder of compiled kernels kept between runs"
 )
@@ -129,6 +141,12 @@ TIMING: Final = Knob("timing", _parse_bool, lambda: False, "print the time of ev
 CUDA_LIBRARY: Final = Knob(
     "cuda_library", str, lambda: "", "NVIDIA's driver library; none = the system's"
 )
+COLLECTIVES: Final = Knob(
+    "collectives",
+    _parse_collectives,
+    _collectives_of_launcher,
+    "where devices meet for collectives: process or mpi; mpi where mpiexec started several",
+)
 NATIVE: Final = Knob("native", _parse_bool, lambda: True, "use the native core where built")
 DEBUG: Final = Knob("debug", _parse_bool, lambda: False, "show tracebacks of user errors")
 
@@ -137,7 +155,7 @@ TABLE: Final[Mapping[str, Knob[object]]] = MappingProxyType(
         knob.name: knob
         for knob in (
             CACHE_DIR, CACHE, CACHE_LIMIT, JOBS, THREADS, SPIN_US, TARGET, VERIFY, DUMP_DIR,
-            TIMING, CUDA_LIBRARY, NATIVE, DEBUG,
+            TIMING, CUDA_LIBRARY, COLLECTIVES, NATIVE, DEBUG,
         )
     }
 )  # fmt: skip

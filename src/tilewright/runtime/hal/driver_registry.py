@@ -15,6 +15,7 @@ from typing import final
 from tilewright.base.errors import UserError
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.registry import Registry
+from tilewright.runtime.hal.channel_options import CHANNEL_OPTION, create_provider
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.driver import Driver, parse_device_uri
 
@@ -68,11 +69,14 @@ class DriverRegistry:
 
         Args:
             uri: `local-task`, `local-sync://`, `local-task://0?threads=2`.
-            options: more options; those of the URI win.
+            options: more options; those of the URI win.  Every device takes `collectives`
+                (see `channel_options`).
         Raises: UserError for a malformed URI, an unknown driver or option; DeviceError.
         """
         parsed = parse_device_uri(uri)
         merged = {k: str(v) for k, v in options.items() if v is not None}
-        return self.driver(parsed.driver).create_device_by_path(
-            parsed.path, {**merged, **parsed.options}
-        )
+        merged.update(parsed.options)
+        provider = create_provider(merged.pop(CHANNEL_OPTION, None))
+        device = self.driver(parsed.driver).create_device_by_path(parsed.path, merged)
+        device.replace_channel_provider(provider)
+        return device

@@ -11,7 +11,7 @@ from typing import Final
 
 from tilewright.runtime.hal.buffer import Buffer
 from tilewright.runtime.hal.channel import Channel
-from tilewright.runtime.hal.collective import CollectiveOp
+from tilewright.runtime.hal.collective import CollectiveKind, CollectiveOp
 from tilewright.runtime.hal.command_buffer import BufferRef, CommandBuffer
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.executable import Executable
@@ -168,9 +168,15 @@ def _collective(
     element_count: int,
 ) -> None:
     del state
+    collective = CollectiveOp.unpack(op & 0xFFFF_FFFF)
+    if collective.kind is CollectiveKind.ALL_GATHER:
+        # IREE's compilers count what comes out, its runtime what each rank brings: lengths tell.
+        total = element_count * collective.dtype.bits // 8
+        if send_length * channel.count == receive_length == total:
+            element_count //= channel.count
     commands.collective(
         channel,
-        CollectiveOp.unpack(op & 0xFFFF_FFFF),
+        collective,
         parameter & 0xFFFF_FFFF,
         BufferRef(send, send_offset, send_length, send_slot),
         BufferRef(receive, receive_offset, receive_length, receive_slot),
