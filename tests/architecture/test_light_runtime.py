@@ -20,7 +20,11 @@ HEAVY = ("llvmlite", "onnx", "torch", "onnxruntime", "click", "rich", "tilewrigh
 
 
 def modules_after(statement: str) -> set[str]:
-    program = f"import sys\n{statement}\nprint('\\n'.join(sys.modules))"
+    return words_of(f"import sys\n{statement}\nprint('\\n'.join(sys.modules))")
+
+
+def words_of(program: str) -> set[str]:
+    """What a program prints in a fresh process."""
     finished = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
         capture_output=True,
@@ -88,19 +92,39 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_session_that_replays_a_plan_loads_what_replays_plans(artifact: Path) -> None:
-    loaded = modules_after(
+def replay(artifact: Path) -> str:
+    return (
         "import numpy, tilewright\n"
         f"session = tilewright.load({str(artifact)!r})\n"
         "(_, dtype, shape), = session.inputs\n"
         "shape = [d if isinstance(d, int) else 3 for d in shape]\n"
         "session(numpy.ones(shape, dtype.numpy))"
     )
+
+
+def test_a_session_that_replays_a_plan_loads_what_replays_plans(artifact: Path) -> None:
+    loaded = modules_after(replay(artifact))
     assert sorted(loaded.intersection((*HEAVY, "ml_dtypes"))) == []
+    ours = loaded - modules_after("import numpy")
+    assert sorted(ours.intersection(("difflib", "numpy.typing", "tempfile"))) == []
     rooms = ("runtime.vm", "runtime.hal", "runtime.modules", "formats.bytecode.isa")
     prefixes = tuple(f"tilewright.{room}" for room in rooms)
     assert sorted(name for name in loaded if name.startswith(prefixes)) == []
     assert "tilewright.runtime.graph_executor.executor" in loaded
+
+
+def test_no_source_of_dataclasses_is_compiled_for_it(artifact: Path) -> None:
+    """Records serve there: see decision 10."""
+    classes = words_of(
+        f"import sys\n{replay(artifact)}\n"
+        "for name, module in list(sys.modules.items()):\n"
+        "    for value in vars(module).values() if 'tilewright' in name else ():\n"
+        "        for mark in ('__dataclass_params__', '__dataclass_fields__'):\n"
+        "            if mark in getattr(value, '__dict__', {}):\n"
+        "                print(f'{mark}:{value.__module__}.{value.__qualname__}')"
+    )
+    assert "__dataclass_fields__:tilewright.formats.plan.steps.Plan" in classes
+    assert sorted(name for name in classes if name.startswith("__dataclass_params__")) == []
 
 
 def test_its_device_and_calls_that_end_later_come_when_they_are_asked_for(
