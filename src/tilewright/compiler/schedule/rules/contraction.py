@@ -54,6 +54,7 @@ _NS_PER_BYTE: Final = 0.04
 _LEAST_LINES: Final = 128
 _MOST_HINTS: Final = 4
 _SHARED_ROWS: Final = 128
+_MOST_STREAMS: Final = 4
 
 
 def schedule_contraction(
@@ -97,6 +98,7 @@ class _Rule:
         self.lane: str = found.lane.var.name
         self.inside_panel: str = self.lane
         self.panel: str = self.lane
+        self.streams: int = 1
         self.row_stem: str = fresh_stem(s, "tile_row")
         self.lane_stem: str = fresh_stem(s, "tile_lane")
 
@@ -106,7 +108,8 @@ class _Rule:
         self._split_columns(tile)
         width = find(self.s.kernel, self.lane).extent
         assert isinstance(width, int), "columns were split by a number"
-        row_tiles = self._split_rows(tile)
+        is_one_row = all(loop.extent == 1 for loop in self.found.rows)
+        row_tiles = self._split_panels() if is_one_row else self._split_rows(tile)
         grid.commit(self._arrange(tile, row_tiles))
         self._specialize(row_tiles)
         micro = MicroKernel(
@@ -115,6 +118,7 @@ class _Rule:
             right=self.found.right.buffer.name,
             lanes=self.lanes,
             vectors=-(-width // self.lanes),
+            streams=self.streams,
             target=self.target,
         )
         for top, depth in self._leaves():
@@ -173,8 +177,6 @@ class _Rule:
 
     def _split_rows(self, tile: Tile) -> list[str]:
         """Split the innermost row loops into tiles; returns the inner loops, outermost first."""
-        if not self.rows:
-            return []
         inner: list[str] = []
         remaining = tile.rows
         position = len(self.rows) - 1
@@ -191,6 +193,27 @@ class _Rule:
                 break
             position -= 1
         return inner
+
+    def _split_panels(self) -> list[str]:
+        """One row: several panels side by side; the inner loop over them.
+
+        Nothing of the right operand is used twice, so memory decides, and one stream of loads
+        keeps fewer of them in flight than several streams do.
+        """
+        longer = [n for n in self.panels if find(self.s.kernel, n).extent != 1]
+        vectors = -(-estimate(find(self.s.kernel, self.lane).extent) // self.lanes)
+        most = min(_MOST_STREAMS, (self.target.vector_registers - 2) // vectors)
+        if not longer or most < 2:
+            return []
+        name = longer[-1]
+        panels = find(self.s.kernel, name).extent
+        even = (n for n in range(most, 1, -1) if symbolic.is_multiple(panels, n))
+        self.streams = next(even, most)
+        names = (self.s.fresh("panels"), self.s.fresh(self.row_stem))
+        self.s.apply(split, name, self.streams, into=names)
+        self.panels[self.panels.index(name)] = names[0]
+        self.s.note(f"{self.streams} panels side by side, each a stream of loads")
+        return [names[1]]
 
     def _row_size(self, extent: Dim, most: int) -> int:
         """Rows of one loop that go into a tile of at most `most`."""
@@ -256,8 +279,9 @@ class _Rule:
         tiles = trip_count(find(kernel, n) for n in self.rows)
         batches = trip_count(find(kernel, n) for n in self.batches)
         size = self.dtype.itemsize
-        flops = 2 * tile.rows * tile.columns * found.depth
-        panel_bytes = found.depth * tile.columns * size
+        columns = tile.columns * self.streams
+        flops = 2 * tile.rows * columns * found.depth
+        panel_bytes = found.depth * columns * size
         rows_bytes = tile.rows * found.depth * size
         unit = max(flops * _NS_PER_FLOP, panel_bytes * _NS_PER_BYTE / max(1, tiles))
         whole = unit * panels * tiles * batches

@@ -46,8 +46,9 @@ _HEAVY_EPILOGUE: Final = 24
 class MicroKernel:
     """Names and sizes all micro-kernels of one contraction share.
 
-    `vectors` is the width of a whole panel: what it decides holds for partial panels too, so that
-    equal columns have equal sums wherever they stand.
+    `vectors` is the width of a whole panel, and `streams` of them stand side by side (1 for tiles of
+    several rows): what they decide holds for partial panels too, so that equal columns have equal
+    sums wherever they stand.
     """
 
     total: str
@@ -56,6 +57,7 @@ class MicroKernel:
     lanes: int
     vectors: int
     target: Target
+    streams: int = 1
 
 
 def schedule_micro_kernel(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None:
@@ -65,8 +67,8 @@ def schedule_micro_kernel(s: Schedule, top: str, depth: int, micro: MicroKernel)
     vector, inner = s.fresh("v"), s.fresh("lane")
     s.apply(split, lane, micro.lanes, into=(vector, inner))
     names = [*tile[:-1], vector, inner]
-    accumulators = micro.vectors
-    for name in tile[:-1]:
+    accumulators = micro.vectors * micro.streams
+    for name in tile[:-1] if micro.streams == 1 else ():
         extent = find(s.kernel, name).extent
         accumulators *= extent if isinstance(extent, int) else 1
     _split_sum(s, names[-1], accumulators, micro)
@@ -270,10 +272,12 @@ def _schedule_step(s: Schedule, step: str, depth: int, micro: MicroKernel) -> No
     if len(tile) < depth:
         raise ScheduleError(f"the tile inside '{step}' is not a perfect nest")
     vector, lane = tile[-2], tile[-1]
-    first = tile[0]
-    s.attempt(cache_read, micro.right, first)
-    if len(tile) > 2:
-        s.attempt(cache_read, micro.left, vector)
+    if micro.streams > 1:
+        s.attempt(cache_read, micro.right, vector)  # nothing of it is used twice
+    else:
+        s.attempt(cache_read, micro.right, tile[0])
+        if len(tile) > 2:
+            s.attempt(cache_read, micro.left, vector)
     s.apply(drop_guards, step)
     for loop in loops((find(s.kernel, step),)):
         name = loop.var.name

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from fakes.loop_nests import assert_same, body_text, emit, op_kernel, run
@@ -9,6 +10,7 @@ from tilewright.base.dtypes import f32
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.grid import grid_loops
 from tilewright.compiler.kernel.ir import Kernel, LoopKind, Space
 from tilewright.compiler.kernel.rewrite import loops
@@ -229,3 +231,50 @@ def test_nothing_is_fetched_ahead_where_it_cannot_help(columns, rows, depth) -> 
 def test_a_panel_is_shared_by_enough_rows_however_deep_it_is() -> None:
     done = schedule(fused(columns=640, rows=512, depth=3000), V4)
     assert any("x 10 of 37 tiles" in note for note in done.notes), done.notes
+
+
+# --- one row -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [V4, Target.level("v2")], ids=str)
+@pytest.mark.parametrize("columns", [31, 33, 96, 129, 350])
+@pytest.mark.parametrize("depth", [1, 40])
+def test_one_row_walks_several_panels_side_by_side(
+    columns: int, depth: int, target: Target
+) -> None:
+    kernel = fused(columns, 1, depth)
+    done = schedule(kernel, target)
+    assert_same(kernel, done, exact=False)
+    if (
+        depth > 1 and target.vector_lanes(f32) > 4
+    ):  # else a panel takes half of the registers
+        assert any("panels side by side" in note for note in done.notes) == (columns > 32)
+
+
+def test_one_row_with_an_open_number_of_columns() -> None:
+    kernel = op_kernel("matmul", ((1, 9), (9, N)), (1, N))
+    done = schedule(kernel, V4)
+    for columns in (1, 16, 63, 64, 65, 130, 321):
+        assert_same(kernel, done, {"N": columns}, exact=False)
+
+
+def test_one_row_takes_as_many_panels_as_divide_their_number() -> None:
+    notes = {c: schedule(fused(c, 1, 64), V4).notes for c in (96, 128, 160)}
+    counts = {
+        c: next(n for n in found if "side by side" in n)[0] for c, found in notes.items()
+    }
+    assert counts == {96: "3", 128: "4", 160: "4"}  # 5 panels: 4 of them, then the last
+
+
+def test_equal_columns_of_one_row_have_equal_sums_in_any_panel() -> None:
+    kernel = fused(160, 1, 100)
+    done = schedule(kernel, V4)
+    rng = np.random.default_rng(0)
+    column = rng.standard_normal(100).astype(np.float32)
+    row = rng.standard_normal((1, 100)).astype(np.float32)
+    weights = np.broadcast_to(column[:, None], (5, 100, 32)).copy()
+    bias, residual = np.zeros(160, np.float32), np.full((1, 160), 50, np.float32)
+    result = np.zeros((1, 160), np.float32)
+    evaluate(done, [row, weights, bias, residual, result], {})
+    assert np.unique(result).size == 1
+    np.testing.assert_allclose(result[0, 0], max(0, row[0] @ column + 50), rtol=1e-5)
