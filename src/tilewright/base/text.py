@@ -6,12 +6,12 @@ a terminal library; called by every room that writes text for a reader.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Container, Iterable
 from typing import Final
 
 from tilewright.base.errors import UserError
-from tilewright.base.fork_locks import LATE_IMPORTS
 
 _SIZE_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _DURATION_UNITS: Final = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
@@ -21,10 +21,6 @@ _UNESCAPED: Final = {v: "\\" + k for k, v in _ESCAPES.items()}
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """A hint `did you mean 'x' or 'y'?` when `known` has something close to `word`."""
-    # Imported here: most processes make no mistake.
-    with LATE_IMPORTS:
-        import difflib  # noqa: PLC0415
-
     close = difflib.get_close_matches(word, sorted(known), n=3, cutoff=0.6)
     if not close:
         return None
