@@ -15,14 +15,17 @@ from tilewright.runtime.session import Engine, Session
 
 if TYPE_CHECKING:
     from tilewright.runtime.hal.device import Device
+    from tilewright.runtime.vm.bytecode_module import Engine as BytecodeEngine
 
 
-def load(
+def load(  # noqa: PLR0913 - keyword-only options
     path: str | Path,
     *,
     threads: int | None = None,
     device: str | Device = "local-task",
     engine: Engine | None = None,
+    bytecode: BytecodeEngine | None = None,
+    libraries: Sequence[str | Path] = (),
     function: str | None = None,
     parameters: Sequence[str] = (),
     untrusted: bool = False,
@@ -33,9 +36,13 @@ def load(
         path: the file; its weights stay there, mapped read-only.
         threads: threads that a call may use; default: the cores this process may use.
         device: a device or its URI: `local-task`, `local-sync`.
-        engine: `plan` replays the artifact's plan natively, `vm` interprets its bytecode;
-            default: the plan where there is one.
-        function: which function of the module; default: the only one.
+        engine: `plan` replays the artifact's plan natively, `vm` runs its bytecode; default: the
+            plan where there is one.
+        bytecode: how bytecode runs: `translate` (the default) makes Python functions of it,
+            `interpret` goes instruction by instruction.
+        libraries: archives that are loaded before, in this order; each may import functions of
+            those before.
+        function: which function of the module, or `library.function`; default: the only one.
         parameters: files of weights that a module keeps outside: `path` or `scope=path` of .irpa,
             .safetensors or .gguf.
         untrusted: run no machine code of the file, only kernels in bytecode (VMVX): for files of
@@ -50,6 +57,8 @@ def load(
         host_function=run_reference,
         device=device,
         engine=engine,
+        bytecode=bytecode,
+        libraries=libraries,
         function=function,
         parameters=parameters,
         untrusted=untrusted,

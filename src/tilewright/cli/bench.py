@@ -13,8 +13,8 @@ from tilewright.cli.display import err, example, out, table
 from tilewright.cli.kernel_profile import KernelRow, profile
 from tilewright.cli.kernel_table import bar, print_kernels
 from tilewright.cli.latency import Latency, measure
-from tilewright.cli.options import call_options, open_session, parse_dims, random_inputs
-from tilewright.formats.tensor_text import TensorReader
+from tilewright.cli.model_options import ModelChoice, model_options
+from tilewright.cli.options import call_inputs, call_options
 
 if TYPE_CHECKING:
     from tilewright.cli.roofline import Roofline
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         "tilewright bench bert.onnx --dim batch=1 --dim sequence=128 --json",
     ),
 )
-@click.argument("model")
+@model_options
 @call_options
 @click.option(
     "--seconds",
@@ -58,10 +58,9 @@ if TYPE_CHECKING:
 @click.option("--no-limits", is_flag=True, help="Do not measure the machine's limits.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
 def command(  # noqa: PLR0913 - one parameter per option
-    model: str,
+    choice: ModelChoice,
     inputs: tuple[str, ...],
     dims: tuple[str, ...],
-    threads: int | None,
     seconds: float,
     repeat: int | None,
     warmup: int,
@@ -75,9 +74,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     streaming read bandwidth that this run measured on this machine with as many threads; cache
     means that data came from a cache, start that the kernel is too short to matter.
     """
-    session = open_session(model, threads)
-    sizes = parse_dims(dims)
-    arrays = TensorReader().read(inputs) if inputs else random_inputs(session.inputs, sizes)
+    model, session = choice.path, choice.open()
+    arrays = call_inputs(session, inputs, dims)
     limits = None
     if not no_limits:
         from tilewright.cli.roofline import measure as measure_limits

@@ -1,26 +1,22 @@
-"""Options that several verbs take, and the models they name."""
+"""Options that several verbs take, and inputs for the models they name."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 import numpy as np
 
-from tilewright.base.errors import InputError, UserError
+from tilewright.base.errors import UserError
 from tilewright.base.symbolic import Dim, evaluate, symbols
 from tilewright.base.text import did_you_mean
 from tilewright.formats.tensor_text import Array, TensorReader
 
 if TYPE_CHECKING:
-    from tilewright.runtime.session import Engine, Session, TensorSpec
+    from tilewright.runtime.session import Session, TensorSpec
 
 Command = TypeVar("Command", bound=Callable[..., object])
-
-ARTIFACT_SUFFIX: Final = ".vmfb"
 
 
 def compile_options(command: Command) -> Command:
@@ -76,11 +72,8 @@ def compile_options(command: Command) -> Command:
 
 
 def call_options(command: Command) -> Command:
-    """--input, --dim, --threads: what a model is called with over and over."""
+    """--input, --dim: what a model is called with over and over."""
     for option in (
-        click.option(
-            "--threads", type=click.IntRange(1), help="Default: the cores of this process."
-        ),
         click.option(
             "--dim", "dims", multiple=True, metavar="NAME=N", help="A dynamic size."
         ),
@@ -168,55 +161,9 @@ def _extent(dim: Dim, env: Mapping[str, int]) -> int:
     return dim if isinstance(dim, int) else evaluate(dim, env)
 
 
-def open_session(
-    path: str,
-    threads: int | None,
-    *,
-    device: str = "local-task",
-    engine: Engine | None = None,
-    function: str | None = None,
-    parameters: Sequence[str] = (),
-    untrusted: bool = False,
-) -> Session:
-    """Load an artifact, or compile a model and load that.
-
-    Raises: InputError if there is no such file; errors of compilation and loading.
-    """
-    if not Path(path).is_file():
-        raise InputError("no such file", location=path)
-    if Path(path).suffix == ARTIFACT_SUFFIX:
-        from tilewright.api.load import load
-
-        return load(
-            path,
-            threads=threads,
-            device=device,
-            engine=engine,
-            function=function,
-            parameters=parameters,
-            untrusted=untrusted,
-        )
-    if parameters:
-        raise InputError(
-            "parameters belong to a .vmfb that was made without them", location=path
-        )
-    from tilewright.api import model
-    from tilewright.api.load import run_reference
-    from tilewright.cli.display import phase_bar
-    from tilewright.runtime.session import Session
-
-    with phase_bar() as progress:
-        compiled = model.compile(path, threads=threads, progress=progress)
-    if device == "local-task" and engine != "vm":
-        return compiled.session
-    with tempfile.TemporaryDirectory() as folder:
-        archive = Path(folder, "model.vmfb")
-        compiled.save(archive, sources=False)
-        return Session.from_bytes(
-            archive.read_bytes(),
-            threads=threads,
-            host_function=run_reference,
-            location=path,
-            device=device,
-            engine=engine,
-        )
+def call_inputs(
+    session: Session, inputs: Sequence[str], dims: Sequence[str]
+) -> Sequence[Array]:
+    """The values of `--input`, or random ones of the sizes of `--dim`.  Raises: UserError."""
+    sizes = parse_dims(dims)
+    return TensorReader().read(inputs) if inputs else random_inputs(session.inputs, sizes)

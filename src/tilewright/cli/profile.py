@@ -15,9 +15,10 @@ from tilewright.base.text import format_duration, plural
 from tilewright.cli.display import err, example, out
 from tilewright.cli.kernel_profile import KernelRow, command_cost, rows_of
 from tilewright.cli.kernel_table import print_kernels
-from tilewright.cli.options import call_options, open_session, parse_dims, random_inputs
+from tilewright.cli.model_options import ModelChoice, model_options
+from tilewright.cli.options import call_inputs, call_options
 from tilewright.cli.trace_events import Command, trace_events
-from tilewright.formats.tensor_text import Array, TensorReader
+from tilewright.formats.tensor_text import Array
 
 if TYPE_CHECKING:
     from tilewright.formats.plan import Step
@@ -33,9 +34,7 @@ if TYPE_CHECKING:
         "tilewright profile iree.vmfb --function main --input 4xf32=1",
     ),
 )
-@click.argument("model")
-@click.option("--function", help="Which function; default: the only one.")
-@click.option("--device", default="local-task", show_default=True, help="URI of a device.")
+@model_options
 @call_options
 @click.option(
     "--calls",
@@ -57,13 +56,10 @@ if TYPE_CHECKING:
     show_default=True,
     help="How the kernels are printed.",
 )
-def command(  # noqa: PLR0913 - one parameter per option
-    model: str,
-    function: str | None,
-    device: str,
+def command(
+    choice: ModelChoice,
     inputs: tuple[str, ...],
     dims: tuple[str, ...],
-    threads: int | None,
     calls: int,
     trace: Path | None,
     format_: str,
@@ -72,13 +68,12 @@ def command(  # noqa: PLR0913 - one parameter per option
 
     Commands that could overlap run after each other here, so that each has a time of its own.
     """
-    session = open_session(model, threads, device=device, function=function)
-    sizes = parse_dims(dims)
-    arrays = TensorReader().read(inputs) if inputs else random_inputs(session.inputs, sizes)
+    session = choice.open()
+    arrays = call_inputs(session, inputs, dims)
     session(*arrays)  # first calls allocate
     samples = [session.profile(*arrays) for _ in range(calls)]
     if trace is not None:
-        _write_trace(trace, model, device, session, arrays, samples)
+        _write_trace(trace, choice, session, arrays, samples)
     _print(rows_of(session, arrays, samples), format_)
     if format_ == "table":
         total = sum(ns for _, ns in samples[-1])
@@ -90,8 +85,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 
 def _write_trace(
     path: Path,
-    model: str,
-    device: str,
+    choice: ModelChoice,
     session: Session,
     arrays: Sequence[Array],
     samples: Sequence[Sequence[tuple[Step, int]]],
@@ -108,7 +102,7 @@ def _write_trace(
         ]
         for sample in samples
     ]
-    text = json.dumps(trace_events(Path(model).name, device, calls))
+    text = json.dumps(trace_events(Path(choice.path).name, choice.device, calls))
     path.write_text(text, encoding="utf-8")
 
 

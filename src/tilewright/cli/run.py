@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
 from tilewright.base.errors import DeviceError, UserError
 from tilewright.cli.display import err, example, out
-from tilewright.cli.options import open_session, parse_dims, random_inputs
+from tilewright.cli.model_options import ModelChoice, model_options
+from tilewright.cli.options import parse_dims, random_inputs
 from tilewright.formats.tensor_text import Array, TensorReader, compare, write_outputs
 
 if TYPE_CHECKING:
@@ -46,13 +47,6 @@ def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
     return show
 
 
-def register_plugin(path: str) -> None:
-    """Offer a plugin's functions to everything that this process loads.  Raises: InputError."""
-    from tilewright.runtime.loaders.imports import Plugin, register_import_provider
-
-    register_import_provider(Plugin(path))
-
-
 @click.command(
     "run",
     short_help="Run an artifact or a model on given inputs.",
@@ -60,17 +54,10 @@ def register_plugin(path: str) -> None:
         "tilewright run model.vmfb --input=@x.npy --output=@y.npy",
         "tilewright run model.vmfb --input='2x3xf32=1 2 3 4 5 6'",
         "tilewright run model.onnx --random --dim batch=4",
+        "tilewright run --module=lib.vmfb --module=app.vmfb --function=main --input=4xf32=1",
     ),
 )
-@click.argument("model", required=False)
-@click.option("--module", "module", help="The same as MODEL.")
-@click.option("--function", help="Which function; default: the only one.")
-@click.option("--device", default="local-task", show_default=True, help="URI of a device.")
-@click.option(
-    "--engine",
-    type=click.Choice(["plan", "vm"]),
-    help="Replay the plan or interpret the bytecode; default: the plan where there is one.",
-)
+@model_options
 @click.option(
     "--list_drivers",
     "--list-drivers",
@@ -97,25 +84,6 @@ def register_plugin(path: str) -> None:
     expose_value=False,
     callback=_list("details"),
     help="Print what is known about all devices.",
-)
-@click.option(
-    "--parameters",
-    multiple=True,
-    metavar="[SCOPE=]FILE",
-    help="Weights outside of the module: .irpa, .safetensors or .gguf.",
-)
-@click.option(
-    "--executable_plugin",
-    "--executable-plugin",
-    "plugins",
-    multiple=True,
-    metavar="FILE",
-    help="A shared library with functions that kernels import.",
-)
-@click.option(
-    "--untrusted",
-    is_flag=True,
-    help="Run no machine code of the module, only kernels in bytecode (VMVX).",
 )
 @click.option(
     "--input", "inputs", multiple=True, metavar="VALUE", help="One per input, in order."
@@ -145,7 +113,6 @@ def register_plugin(path: str) -> None:
 @click.option(
     "--dim", "dims", multiple=True, metavar="NAME=N", help="With --random: a dynamic size."
 )
-@click.option("--threads", type=click.IntRange(1), help="Threads that the call may use.")
 @click.option(
     "--output_max_element_count",
     "limit",
@@ -154,14 +121,7 @@ def register_plugin(path: str) -> None:
     help="Longer results are cut when printed.",
 )
 def command(  # noqa: PLR0913 - one parameter per option
-    model: str | None,
-    module: str | None,
-    function: str | None,
-    device: str,
-    engine: Literal["plan", "vm"] | None,
-    parameters: tuple[str, ...],
-    plugins: tuple[str, ...],
-    untrusted: bool,
+    choice: ModelChoice,
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
     expected: tuple[str, ...],
@@ -169,7 +129,6 @@ def command(  # noqa: PLR0913 - one parameter per option
     expected_atol: float,
     use_random: bool,
     dims: tuple[str, ...],
-    threads: int | None,
     limit: int,
 ) -> None:
     """Run MODEL (.vmfb or .onnx) once.
@@ -177,20 +136,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     Inputs and outputs use IREE's grammar: 2x3xf32=1 2 3 4 5 6, 4xf32=0, f32=1.5, @file.npy,
     2x2xf32=@file.bin.
     """
-    path = model or module
-    if path is None:
-        raise UserError("no model given", hint="tilewright run model.vmfb --input=@x.npy")
-    for plugin in plugins:
-        register_plugin(plugin)
-    session = open_session(
-        path,
-        threads,
-        device=device,
-        engine=engine,
-        function=function,
-        parameters=parameters,
-        untrusted=untrusted,
-    )
+    session = choice.open()
     arrays = (
         random_inputs(session.inputs, parse_dims(dims))
         if use_random

@@ -12,13 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast, final
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    Protocol,
+    TypedDict,
+    Unpack,
+    cast,
+    final,
+)
 
 import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import ArchiveError, InputError, UserError
+from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
@@ -33,16 +43,34 @@ from tilewright.runtime.drivers import DEFAULT_DEVICE
 from tilewright.runtime.drivers.local_task.workers import create_pool
 from tilewright.runtime.graph_executor import Array, GraphExecutor, HostFunction
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
+from tilewright.runtime.loaders.module_file import read_module_file
 
 if TYPE_CHECKING:
     from tilewright.runtime.hal.device import Device
     from tilewright.runtime.hal.host_threads import HostThreads
     from tilewright.runtime.hal.pending_call import PendingCall
     from tilewright.runtime.virtual_machine import VmExecutor
+    from tilewright.runtime.vm.bytecode_module import Engine as BytecodeEngine
     from tilewright.runtime.vm.module import Module
 
 TensorSpec = tuple[str, DType, tuple[Dim, ...]]
+_MAIN: Final = "main"  # the function of every artifact
 Engine = Literal["plan", "vm"]
+
+
+class LoadOptions(TypedDict, total=False):
+    """How an archive is loaded: those arguments of `Session` that do not come from the archive."""
+
+    threads: int | None
+    host_function: HostFunction | None
+    machine: Target | None
+    device: str | Device
+    engine: Engine | None
+    bytecode: BytecodeEngine | None
+    libraries: Sequence[str | Path]
+    function: str | None
+    parameters: Sequence[str]
+    untrusted: bool
 
 
 class Executor(Protocol):
@@ -73,10 +101,15 @@ class Session:
         machine: choose code for this machine instead of the host (it must run here); a device
             that was made already says itself for which one.
         device: a device or its URI: `local-task` (default), `local-sync`, ...
-        engine: `plan` replays the artifact's plan natively, `vm` interprets its bytecode; None
-            takes the plan where there is one.
+        engine: `plan` replays the artifact's plan natively, `vm` runs its bytecode; None takes the
+            plan where there is one, unless `bytecode` or `libraries` ask for the virtual machine.
+        bytecode: how the virtual machine runs bytecode: `translate` (the default) makes Python
+            functions of it, `interpret` goes instruction by instruction.
         module: the module around the artifact; the virtual machine needs it.
-        function: which of the module's functions, for the virtual machine.
+        libraries: files of modules that are loaded before it, in this order; each may import
+            functions of those before.
+        function: which function, for the virtual machine: one of the module's, or
+            `library.function`.
         parameters: files of weights that a module keeps outside (`path` or `scope=path`; .irpa,
             .safetensors, .gguf).
         untrusted: run no machine code of the file, only kernels in bytecode (VMVX).
@@ -96,13 +129,16 @@ class Session:
         machine: Target | None = None,
         device: str | Device = DEFAULT_DEVICE,
         engine: Engine | None = None,
+        bytecode: BytecodeEngine | None = None,
         module: ModuleDef | None = None,
+        libraries: Sequence[str | Path] = (),
         function: str | None = None,
         parameters: Sequence[str] = (),
         untrusted: bool = False,
     ) -> None:
         self.artifact: Artifact | None = artifact
-        self.engine: Engine = engine or ("vm" if artifact is None else "plan")
+        needs_vm = artifact is None or bytecode is not None or bool(libraries)
+        self.engine: Engine = engine or ("vm" if needs_vm else "plan")
         self._pool: native.Pool | None = None
         self._opened: Device | None = None
         self._begun: HostThreads | None = None
@@ -119,20 +155,17 @@ class Session:
         self.executor: Executor
         if self.engine == "vm":
             self.executor = self._open_module(
-                module, host_function, location, function, parameters, untrusted=untrusted
+                module,
+                location,
+                libraries,
+                function,
+                parameters,
+                host_function=host_function,
+                bytecode=bytecode,
+                untrusted=untrusted,
             )
         else:
-            if parameters:
-                raise UserError(
-                    "the weights are in the artifact, parameters would not be read",
-                    location=location,
-                )
-            if untrusted:
-                raise UserError(
-                    "the artifact has machine code only, which is not trusted",
-                    location=location,
-                    hint="have it compiled for VMVX, or load it without untrusted",
-                )
+            _check_plan_options(location, parameters, libraries, bytecode, untrusted)
             self.executor = self._open_plan(host_function, location)
 
     @property
@@ -213,11 +246,13 @@ class Session:
     def _open_module(
         self,
         module: ModuleDef | None,
-        host_function: HostFunction | None,
         location: str,
+        libraries: Sequence[str | Path],
         function: str | None,
         parameters: Sequence[str],
         *,
+        host_function: HostFunction | None,
+        bytecode: BytecodeEngine | None,
         untrusted: bool,
     ) -> Executor:
         if module is None:
@@ -240,100 +275,58 @@ class Session:
                 VmExecutor,
             )
 
-        modules: list[Module] = []
+        loaded = [(read_module_file(path), str(path)) for path in libraries]
+        loaded.append((module, location))
+        offered: list[Module] = []
         if parameters:
-            modules.append(create_parameters_module(open_parameters(parameters)))
-        if any(wanted.name.startswith("check.") for wanted in module.imports):
-            modules.append(create_check_module())
+            offered.append(create_parameters_module(open_parameters(parameters)))
+        if any(i.name.startswith("check.") for m, _ in loaded for i in m.imports):
+            offered.append(create_check_module())
         virtual = VirtualMachine(
             self.device,
             host_function=host_function,
-            modules=modules,
+            modules=offered,
+            engine=bytecode,
             untrusted=untrusted,
         )
-        virtual.load_module(module, location)
-        plan = None if self.variant is None else self.variant.plan
+        for definition, name in loaded:
+            virtual.load_module(definition, name)
+        plan = None
+        if self.variant is not None and function in (None, _MAIN):
+            plan, function = self.variant.plan, _MAIN
         return VmExecutor(
             virtual,
-            function or (None if plan is None else "main"),
+            function,
             inputs=None if plan is None else signature(plan, "inputs"),
             outputs=None if plan is None else signature(plan, "outputs"),
         )
 
     @staticmethod
-    def from_file(
-        path: str | Path,
-        *,
-        threads: int | None = None,
-        host_function: HostFunction | None = None,
-        device: str | Device = DEFAULT_DEVICE,
-        engine: Engine | None = None,
-        function: str | None = None,
-        parameters: Sequence[str] = (),
-        untrusted: bool = False,
-    ) -> Session:
+    def from_file(path: str | Path, **options: Unpack[LoadOptions]) -> Session:
         """Load an archive; weights stay in the file, mapped read-only.
 
         Raises: ArchiveError if the file cannot be read or is corrupt.
         """
-        try:
-            data = native.map_file(str(path))
-        except OSError as error:
-            raise ArchiveError(
-                f"cannot read the file: {error.strerror or error}", location=str(path)
-            ) from error
-        return Session.from_bytes(
-            memoryview(data),
-            threads=threads,
-            host_function=host_function,
-            location=str(path),
-            device=device,
-            engine=engine,
-            function=function,
-            parameters=parameters,
-            untrusted=untrusted,
-        )
+        return _load(read_module_file(path), str(path), options)
 
     @staticmethod
-    def from_bytes(  # noqa: PLR0913 - keyword-only options
-        data: Buffer,
-        *,
-        threads: int | None = None,
-        host_function: HostFunction | None = None,
-        location: str = "artifact",
-        device: str | Device = DEFAULT_DEVICE,
-        engine: Engine | None = None,
-        function: str | None = None,
-        parameters: Sequence[str] = (),
-        untrusted: bool = False,
+    def from_bytes(
+        data: Buffer, *, location: str = "artifact", **options: Unpack[LoadOptions]
     ) -> Session:
         """Load an archive from memory, which must stay unchanged."""
-        module = read_archive(data, location)
-        artifact = extract(module, location) if is_artifact(module) else None
-        return Session(
-            artifact,
-            threads=threads,
-            host_function=host_function,
-            location=location,
-            device=device,
-            engine=engine,
-            module=module,
-            function=function,
-            parameters=parameters,
-            untrusted=untrusted,
-        )
+        return _load(read_archive(data, location), location, options)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Name, type and shape of each input, in order."""
-        if self.variant is None:
+        if self.variant is None or self.engine == "vm":
             return cast("VmExecutor", self.executor).inputs
         return signature(self.variant.plan, "inputs")
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Name, type and shape of each output, in order."""
-        if self.variant is None:
+        if self.variant is None or self.engine == "vm":
             return cast("VmExecutor", self.executor).outputs
         return signature(self.variant.plan, "outputs")
 
@@ -405,6 +398,38 @@ class Session:
             raise InputError(f"inputs {missing} are missing")
         rest = [as_array(named[n]) for n in names[len(arguments) :]]
         return [*(as_array(a) for a in arguments), *rest]
+
+
+def _load(module: ModuleDef, location: str, options: LoadOptions) -> Session:
+    artifact = extract(module, location) if is_artifact(module) else None
+    return Session(artifact, location=location, module=module, **options)
+
+
+def _check_plan_options(
+    location: str,
+    parameters: Sequence[str],
+    libraries: Sequence[str | Path],
+    bytecode: BytecodeEngine | None,
+    untrusted: bool,
+) -> None:
+    """Raise for what only the virtual machine can do."""
+    if parameters:
+        raise UserError(
+            "the weights are in the artifact, parameters would not be read",
+            location=location,
+        )
+    if untrusted:
+        raise UserError(
+            "the artifact has machine code only, which is not trusted",
+            location=location,
+            hint="have it compiled for VMVX, or load it without untrusted",
+        )
+    if libraries or bytecode:
+        raise UserError(
+            "a plan runs no bytecode, its own or that of libraries",
+            location=location,
+            hint="use the engine 'vm'",
+        )
 
 
 def signature(plan: Plan, side: Literal["inputs", "outputs"]) -> tuple[TensorSpec, ...]:

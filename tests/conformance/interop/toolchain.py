@@ -202,6 +202,7 @@ def run_module(
     function: str = "",
     device: str = "local-sync",
     flags: Sequence[str] = (),
+    libraries: Sequence[Path] = (),
 ) -> Answer:
     """Run a function under `iree-run-module`.
 
@@ -213,8 +214,10 @@ def run_module(
         function: its name; not needed where there is one alone.
         device: URI of IREE's device.
         flags: further ones.
+        libraries: archives that are loaded before.
     """
-    command = [program("iree-run-module"), f"--module={module}", f"--device={device}"]
+    modules = [f"--module={path}" for path in (*libraries, module)]
+    command = [program("iree-run-module"), *modules, f"--device={device}"]
     command += [f"--function={function}"] if function else []
     command += [f"--input={_input(v, i, folder)}" for i, v in enumerate(inputs)]
     command += flags

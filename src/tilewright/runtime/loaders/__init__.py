@@ -1,1 +1,1 @@
-"""Loaders: from the bytes of an executable to callable kernels, one file per format."""
+"""Loaders: from the bytes of an executable to callable kernels, one file per format; module files."""

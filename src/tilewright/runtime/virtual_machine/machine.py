@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import ArchiveError, DeviceError, InputError, UserError
+from tilewright.base.errors import DeviceError, InputError, UserError
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.text import did_you_mean
 from tilewright.formats.artifact import is_artifact, read_needs
@@ -24,7 +24,6 @@ from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.plan import Step
 from tilewright.formats.variant_choice import choose_variant
 from tilewright.formats.vmfb import ModuleDef, read_archive
-from tilewright.runtime import native
 from tilewright.runtime.drivers import DEFAULT_DEVICE, registry
 from tilewright.runtime.hal.buffer import BufferUsage, MemoryType
 from tilewright.runtime.hal.buffer_view import BufferView
@@ -32,6 +31,7 @@ from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.element_type import Array, bit_count, element_type_of, pack
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.local.local_device import LocalDevice
+from tilewright.runtime.loaders.module_file import read_module_file
 from tilewright.runtime.modules.executable_policy import ExecutablePolicy
 from tilewright.runtime.modules.hal import create_hal_module, register_hal_types
 from tilewright.runtime.modules.hal_inline import create_hal_inline_module
@@ -149,13 +149,7 @@ class VirtualMachine:
             engine=engine,
             untrusted=untrusted,
         )
-        try:
-            data = native.map_file(str(path))
-        except OSError as error:
-            raise ArchiveError(
-                f"cannot read the file: {error}", location=str(path)
-            ) from error
-        machine.load(memoryview(data), str(path))
+        machine.load_module(read_module_file(path), str(path))
         return machine
 
     def load(self, data: HostBytes, location: str = "module") -> BytecodeModule:
@@ -210,39 +204,40 @@ class VirtualMachine:
     @property
     def functions(self) -> tuple[str, ...]:
         """Full names of the functions that users call."""
-        return tuple(
-            f"{module.name}.{function.name}"
-            for module in self._loaded
-            for function in module.functions
-            if not function.name.startswith("__")
-        )
+        return tuple(name for module in self._loaded for name in _public_names(module))
 
     def function(self, name: str | None = None) -> VmFunction:
-        """A function by its name, with or without its module's; the only one without a name.
+        """A function of a module that was loaded, the last one first.
+
+        Args:
+            name: with or without its module's; None for the only one of the module loaded last.
 
         Raises: UserError when there is no such function, or several to choose from.
         """
+        wanted = self._only_function() if name is None else name
+        for module in reversed(self._loaded):
+            for local in (wanted, wanted.removeprefix(f"{module.name}.")):
+                found = None if local.startswith("__") else module.function(local)
+                if found is not None:
+                    full = f"{module.name}.{local}"
+                    return VmFunction(self, full, found, self.context.lookup(full), module)
         names = self.functions
-        if name is None:
-            plain = [n for n in names if not n.endswith(_ASYNC_SUFFIX)] or list(names)
-            if len(plain) != 1:
-                raise UserError(
-                    f"the module has {len(plain)} functions, say which",
-                    hint=f"--function= one of: {', '.join(plain)}",
-                )
-            name = plain[0]
-        for full in names:
-            if name in (full, full.partition(".")[2]):
-                module_name, _, local = full.partition(".")
-                module = next(m for m in self._loaded if m.name == module_name)
-                found = module.function(local)
-                assert found is not None
-                return VmFunction(self, full, found, self.context.lookup(full), module)
         raise UserError(
-            f"no function '{name}'",
-            hint=did_you_mean(name, [n.partition(".")[2] for n in names])
+            f"no function '{wanted}'",
+            hint=did_you_mean(wanted, [*names, *(n.partition(".")[2] for n in names)])
             or f"functions: {', '.join(names)}",
         )
+
+    def _only_function(self) -> str:
+        """The function that there is no need to name."""
+        names = [n for module in self._loaded[-1:] for n in _public_names(module)]
+        plain = [n for n in names if not n.endswith(_ASYNC_SUFFIX)] or names
+        if len(plain) != 1:
+            raise UserError(
+                f"the module has {len(plain)} functions, say which",
+                hint=f"--function= one of: {', '.join(plain)}",
+            )
+        return plain[0]
 
     def invoke(self, name: str, *inputs: object) -> list[object]:
         """Call a function; arrays and numbers in, arrays and numbers out."""
@@ -251,7 +246,8 @@ class VirtualMachine:
     def records(self, module: BytecodeModule, function: ModuleFunction) -> bool:
         """Whether calls of a function may be recorded and replayed instead of run again."""
         is_watched = self._tracer or self._limits or self._debugger
-        if is_watched or not isinstance(self.device, LocalDevice):
+        is_stepped = self._engine == "interpret"  # asked for, so every call does it
+        if is_watched or is_stepped or not isinstance(self.device, LocalDevice):
             return False
         convention = function.convention
         if not convention.results or {*convention.arguments, *convention.results} != {
@@ -286,6 +282,14 @@ class VirtualMachine:
             imported = allocator.allocate(_MEMORY_TYPE, _USAGE, dense.nbytes)
             imported.write(view_bytes(memory))
         return BufferView(imported, shape, element_type)
+
+
+def _public_names(module: BytecodeModule) -> list[str]:
+    return [
+        f"{module.name}.{function.name}"
+        for function in module.functions
+        if not function.name.startswith("__")
+    ]
 
 
 _ELEMENT_TYPES: Final[dict[np.dtype[np.generic], int]] = {}

@@ -1,0 +1,178 @@
+"""Options that say what is run and how it is loaded, the same for every verb that runs something.
+
+`--module` is IREE's: given several times, modules are loaded in order and the last one is run.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, final
+
+import click
+
+from tilewright.base.errors import InputError, UserError
+
+if TYPE_CHECKING:
+    from tilewright.runtime.session import LoadOptions, Session
+
+ARTIFACT_SUFFIX: Final = ".vmfb"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChoice:
+    """What the options of `model_options` say."""
+
+    model: str | None = None
+    modules: tuple[str, ...] = ()
+    function: str | None = None
+    device: str = "local-task"
+    engine: Literal["plan", "vm"] | None = None
+    bytecode: Literal["translate", "interpret"] | None = None
+    parameters: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
+    untrusted: bool = False
+    threads: int | None = None
+
+    @property
+    def path(self) -> str:
+        """The model that is run.  Raises: UserError when there is none."""
+        path = self.model or next(reversed(self.modules), None)
+        if path is None:
+            raise UserError(
+                "no model given", hint="tilewright run model.vmfb --input=@x.npy"
+            )
+        return path
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The modules that are loaded before it."""
+        return self.modules if self.model else self.modules[:-1]
+
+    def open(self) -> Session:
+        """Load an artifact, or compile a model and load that.
+
+        Raises: InputError if there is no such file; errors of compilation and loading.
+        """
+        for path in (*self.libraries, self.path):
+            if not Path(path).is_file():
+                raise InputError("no such file", location=path)
+        for plugin in self.plugins:
+            _register_plugin(plugin)
+        if Path(self.path).suffix != ARTIFACT_SUFFIX:
+            return self._compile()
+        from tilewright.runtime.session import Session
+
+        return Session.from_file(self.path, **self._load_options())
+
+    def _load_options(self) -> LoadOptions:
+        from tilewright.api.load import run_reference
+
+        return {
+            "host_function": run_reference,
+            "threads": self.threads,
+            "device": self.device,
+            "engine": self.engine,
+            "bytecode": self.bytecode,
+            "libraries": self.libraries,
+            "function": self.function,
+            "parameters": self.parameters,
+            "untrusted": self.untrusted,
+        }
+
+    def _compile(self) -> Session:
+        if self.parameters:
+            raise InputError(
+                "parameters belong to a .vmfb that was made without them",
+                location=self.path,
+            )
+        from tilewright.api import model
+        from tilewright.cli.display import phase_bar
+        from tilewright.runtime.session import Session
+
+        with phase_bar() as progress:
+            compiled = model.compile(self.path, threads=self.threads, progress=progress)
+        options = self._load_options()
+        if options == ModelChoice(threads=self.threads)._load_options():
+            return compiled.session
+        with tempfile.TemporaryDirectory() as folder:
+            archive = Path(folder, "model.vmfb")
+            compiled.save(archive, sources=False)
+            data = archive.read_bytes()
+        return Session.from_bytes(data, location=self.path, **options)
+
+
+def _register_plugin(path: str) -> None:
+    """Offer a plugin's functions to everything that this process loads.  Raises: InputError."""
+    from tilewright.runtime.loaders.imports import Plugin, register_import_provider
+
+    register_import_provider(Plugin(path))
+
+
+def model_options(command: Callable[..., None]) -> Callable[..., None]:
+    """MODEL, --module, --function, --device, …: the command gets them as one `choice`."""
+    names = [field.name for field in fields(ModelChoice)]
+
+    @functools.wraps(command)
+    def call(**given: Any) -> None:
+        choice = ModelChoice(**{name: given.pop(name) for name in names})
+        command(choice=choice, **given)
+
+    for option in reversed(_OPTIONS):
+        call = option(call)
+    return call
+
+
+_OPTIONS: Final = (
+    click.argument("model", required=False),
+    click.option(
+        "--module",
+        "modules",
+        multiple=True,
+        metavar="FILE",
+        help="Modules in the order they are loaded; the last one is MODEL where that is left out.",
+    ),
+    click.option(
+        "--function",
+        help="Which one, of MODEL or as module.function; default: the only one.",
+    ),
+    click.option(
+        "--device", default="local-task", show_default=True, help="URI of a device."
+    ),
+    click.option(
+        "--engine",
+        type=click.Choice(["plan", "vm"]),
+        help="Replay the plan or run the bytecode; default: the plan where there is one.",
+    ),
+    click.option(
+        "--bytecode",
+        type=click.Choice(["translate", "interpret"]),
+        help="How bytecode runs: as Python functions (default), or instruction by instruction.",
+    ),
+    click.option(
+        "--parameters",
+        multiple=True,
+        metavar="[SCOPE=]FILE",
+        help="Weights outside of the module: .irpa, .safetensors or .gguf.",
+    ),
+    click.option(
+        "--executable_plugin",
+        "--executable-plugin",
+        "plugins",
+        multiple=True,
+        metavar="FILE",
+        help="A shared library with functions that kernels import.",
+    ),
+    click.option(
+        "--untrusted",
+        is_flag=True,
+        help="Run no machine code of the module, only kernels in bytecode (VMVX).",
+    ),
+    click.option(
+        "--threads", type=click.IntRange(1), help="Default: the cores of this process."
+    ),
+)
