@@ -8,6 +8,7 @@ during the second call with the same shapes.  A call that does anything else run
 
 from __future__ import annotations
 
+import enum
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -69,6 +70,14 @@ def changes_globals(effects: Effects) -> bool:
 
 
 @final
+class _Seen(enum.Enum):
+    """What is known of shapes whose calls are not replayed."""
+
+    ONCE = "the next call is recorded"
+    IN_VAIN = "calls cannot be replayed and run as before"
+
+
+@final
 class RecordedCalls:
     """The recordings of one function.
 
@@ -89,13 +98,13 @@ class RecordedCalls:
         self._device: LocalDevice = device
         self._to_view: Callable[[Array], BufferView] = to_view
         self._call: Callable[[Sequence[object]], Sequence[object]] = call
-        self._replays: OrderedDict[Key, Replay | None] = OrderedDict()
+        self._replays: OrderedDict[Key, Replay | _Seen] = OrderedDict()
         self._latest: Replay | None = None
 
     @property
     def replay_count(self) -> int:
         """How many sets of shapes are replayed."""
-        return sum(replay not in (None, _never) for replay in self._replays.values())
+        return sum(not isinstance(found, _Seen) for found in self._replays.values())
 
     def __call__(self, inputs: Sequence[object]) -> list[object] | None:
         """The results, where the call is recorded or is recorded now; None to run it.
@@ -116,21 +125,21 @@ class RecordedCalls:
 
     def _by_key(self, inputs: Sequence[Array]) -> list[object] | None:
         key: Key = tuple((array.shape, array.dtype) for array in inputs)
-        replay = self._replays.get(key, _unknown)
-        if replay is _unknown:  # the first call may initialise what later ones reuse
-            self._remember(key, None)
+        found = self._replays.get(key)
+        if found is None:  # the first call may initialise what later ones reuse
+            self._remember(key, _Seen.ONCE)
             return None
-        if replay is None:
+        if found is _Seen.ONCE:
             return self._record(key, inputs)
-        if replay is _never:
+        if found is _Seen.IN_VAIN:
             return None
-        self._latest = replay
+        self._latest = found
         try:
-            return replay(*inputs)
+            return found(*inputs)
         except (TypeError, ValueError, BufferError):
             return None  # not contiguous: the machine brings it in order
 
-    def _remember(self, key: Key, replay: Replay | None) -> None:
+    def _remember(self, key: Key, replay: Replay | _Seen) -> None:
         self._replays[key] = replay
         while len(self._replays) > RECORDED_LIMIT:
             self._replays.popitem(last=False)
@@ -145,23 +154,11 @@ class RecordedCalls:
             results = self._call(views)
         replay = _replay(self._device.pool, recorder, inputs, views, results)
         if replay is None:
-            self._remember(key, _never)
+            self._remember(key, _Seen.IN_VAIN)
         else:
             self._remember(key, replay)
             self._latest = replay
         return [r.to_numpy() if isinstance(r, BufferView) else r for r in results]
-
-
-def _unknown(*inputs: object) -> list[object]:
-    """Stands for shapes that were not met before."""
-    del inputs
-    raise ValueError
-
-
-def _never(*inputs: object) -> list[object]:
-    """Stands for calls that cannot be replayed: they run as before."""
-    del inputs
-    raise ValueError
 
 
 def _replay(
