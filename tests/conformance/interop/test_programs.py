@@ -15,10 +15,18 @@ import pytest
 from conformance.interop.agreement import Verdict, compare
 from conformance.interop.evidence import record
 from conformance.interop.program_cases import CASES, PROGRAMS, VARIANTS
-from conformance.interop.toolchain import LLVM_CPU, compile_text, needs_iree, program
+from conformance.interop.toolchain import (
+    LLVM_CPU,
+    compile_text,
+    needs_iree,
+    program,
+    run_module,
+)
 from tilewright.base.errors import DeviceError
+from tilewright.base.host import describe
 from tilewright.base.status import StatusCode
 from tilewright.runtime.hal.buffer_view import BufferView
+from tilewright.runtime.hal.local.cpu_features import FEATURE_BITS
 from tilewright.runtime.virtual_machine import VirtualMachine
 from tilewright.runtime.vm.list import VmList
 
@@ -102,3 +110,38 @@ def test_every_other_way_to_compile_gives_the_bits_that_iree_gives(
     name: str, variant: str, tmp_path: Path
 ) -> None:
     check(name, variant, tmp_path)
+
+
+def asking(keys: list[str]) -> str:
+    """A program that returns what the device says to each key; it computes something, too."""
+    names = [f"%ok{i}, %value{i}" for i in range(len(keys))]
+    queries = "\n".join(
+        f'{name} = hal.device.query<%device : !hal.device> key("hal.cpu" :: "{key}") : i1, i64\n'
+        f"%known{i} = arith.extui %ok{i} : i1 to i32"
+        for i, (name, key) in enumerate(zip(names, keys, strict=True))
+    )
+    results = ", ".join(f"%known{i}, %value{i}" for i in range(len(keys)))
+    types = ", ".join(["i32, i64"] * len(keys))
+    return f"""
+        module @asking {{
+          func.func @ask(%x: tensor<4xf32>) -> (tensor<4xf32>, {types}) {{
+            %y = arith.addf %x, %x : tensor<4xf32>
+            %first = arith.constant 0 : index
+            %device = hal.devices.get %first : !hal.device
+            {queries}
+            return %y, {results} : tensor<4xf32>, {types}
+          }}
+        }}"""
+
+
+@pytest.mark.parametrize("device", ["local-sync", "local-task"])
+def test_programs_are_told_the_same_of_the_cpu(device: str, tmp_path: Path) -> None:
+    keys = [*FEATURE_BITS[describe().arch], "no-such-feature", ""]
+    built = compile_text(asking(keys), LLVM_CPU)
+    assert built.error == ""
+    x = np.ones(4, np.float32)
+    banks = ["ref", *("i32", "i64") * len(keys)]
+    theirs = run_module(built.path, [x], banks, tmp_path, device=device)
+    assert theirs.error == ""
+    ours = VirtualMachine.from_file(built.path, device).invoke("ask", x)
+    assert [str(answer) for answer in ours[1:]] == list(theirs.results[1:])
