@@ -86,6 +86,30 @@ def test_a_compilation_yields_a_part_and_kernels_per_target() -> None:
     assert all(seconds >= 0 for seconds in compiled.seconds.values())
 
 
+def test_among_several_levels_the_widest_up_to_avx2_packs_the_weights() -> None:
+    levels = {name: Target.level(name) for name in ("v1", "v2", "v3", "v4")}
+    for names, packing in (
+        (("v2", "v3", "v4"), "v3"),
+        (("v4", "v3", "v1"), "v3"),
+        (("v2", "v4"), "v2"),
+        (("v4",), "v4"),
+        (("v1", "v2"), "v1"),
+    ):
+        targets = tuple(levels[name] for name in names)
+        options = pipeline.CompileOptions(targets=targets)
+        assert options.packing_target == levels[packing], names
+
+
+def test_code_for_avx2_among_several_levels_is_that_for_avx2_alone() -> None:
+    levels = tuple(Target.level(name) for name in ("v2", "v3", "v4"))
+    several = pipeline.CompileOptions(targets=levels, threads=2, jobs=1)
+    parts = pipeline.compile_model(mlp(), several).parts
+    (alone,) = pipeline.compile_model(mlp(), OPTIONS).parts
+    assert parts[1].image == alone.image
+    assert parts[1].plan == alone.plan
+    assert parts[0].image != parts[2].image
+
+
 def test_a_model_without_kernels_has_no_code() -> None:
     b = GraphBuilder()
     b.output("y", b.input("x", TensorType(dtypes.f32, (3,))))
