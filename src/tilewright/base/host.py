@@ -177,9 +177,9 @@ _READERS: Final = {"x86_64": _read_x86, "aarch64": _read_arm, "riscv64": _read_r
 def _numpy_features() -> frozenset[str]:
     core: object = getattr(getattr(np, "_core", None), "_multiarray_umath", None)
     table: Mapping[str, bool] = getattr(core, "__cpu_features__", {})
-    return frozenset(
-        llvm for numpy_name, llvm in _NUMPY_FLAGS.items() if table.get(numpy_name)
-    )
+    found = {llvm for numpy_name, llvm in _NUMPY_FLAGS.items() if table.get(numpy_name)}
+    # What saves the registers of AVX, where the system does; numpy has no name for it.
+    return frozenset(found | {"xsave"} if "avx" in found else found)
 
 
 def _number(text: str | None) -> int:

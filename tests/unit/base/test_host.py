@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tilewright.base import host
+from tilewright.base.target import LEVELS
 
 
 def _write(path: Path, text: str) -> None:
@@ -54,6 +56,19 @@ def test_without_any_file_numpy_tells_the_features_and_caches_have_defaults(
     assert seen.caches == host.Caches()
     if seen.arch == "x86_64":
         assert "sse2" in seen.features
+
+
+def test_numpy_tells_of_whole_levels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    names = host._NUMPY_FLAGS
+    for level in ("v2", "v3"):
+        wanted = LEVELS[level] - LEVELS["v1"]
+        known = {name: names[name] in wanted for name in names}
+        core = SimpleNamespace(_multiarray_umath=SimpleNamespace(__cpu_features__=known))
+        monkeypatch.setattr("numpy._core", core)
+        assert host.describe(tmp_path).features == wanted
 
 
 def test_caches_come_from_sysfs(tmp_path: Path) -> None:
