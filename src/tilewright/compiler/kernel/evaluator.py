@@ -43,6 +43,7 @@ from tilewright.compiler.kernel.ir import (
     Splat,
     Statement,
     Store,
+    Transposed,
     Unary,
 )
 from tilewright.compiler.kernel.rewrite import Rewriter, substitute
@@ -299,6 +300,9 @@ class _Run:
             return _spread(self.value(e.operand), e.lanes)
         if isinstance(e, Horizontal):
             return numerics.horizontal(e.op, self.value(e.operand), e.dtype)
+        if isinstance(e, Transposed):
+            columns = [self.value(row)[..., e.column] for row in e.rows]
+            return np.stack(np.broadcast_arrays(*columns), axis=-1)
         raise InternalError(f"cannot evaluate {type(e).__name__}")
 
     def _index(self, e: Index) -> Values:

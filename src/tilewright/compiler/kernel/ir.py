@@ -209,6 +209,17 @@ class Horizontal(Expression):
     lanes: int = 1
 
 
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Transposed(Expression):
+    """Lane `l` is element `column` of `rows[l]`: a column of a square block, read row by row."""
+
+    rows: tuple[Expression, ...]
+    column: int
+    dtype: DType
+    lanes: int
+
+
 # --- statements ------------------------------------------------------------------------------
 
 

@@ -37,6 +37,7 @@ from tilewright.compiler.kernel.ir import (
     Splat,
     Statement,
     Store,
+    Transposed,
     Unary,
     walk,
 )
@@ -256,6 +257,8 @@ def children(value: Expression) -> tuple[Expression, ...]:
         return (value.a, value.b, value.c)
     if isinstance(value, Select):
         return (value.condition, value.if_true, value.if_false)
+    if isinstance(value, Transposed):
+        return value.rows
     if isinstance(value, Load) and value.mask is not None:
         return (value.mask,)
     return ()
@@ -281,6 +284,8 @@ def with_children(  # noqa: PLR0911 - one line per kind of expression
         return Fma(parts[0], parts[1], parts[2], value.dtype, value.lanes)
     if isinstance(value, Select):
         return Select(parts[0], parts[1], parts[2], value.dtype, value.lanes)
+    if isinstance(value, Transposed):
+        return Transposed(tuple(parts), value.column, value.dtype, value.lanes)
     if isinstance(value, Load) and parts:
         return Load(value.buffer, value.indices, value.lanes, value.stride, parts[0])
     return value

@@ -33,6 +33,7 @@ from tilewright.compiler.kernel.ir import (
     Splat,
     Statement,
     Store,
+    Transposed,
     Unary,
 )
 
@@ -85,6 +86,8 @@ def _ternary(value: Expression) -> str:
         return f"fma({_list((value.a, value.b, value.c))})"
     if isinstance(value, Select):
         return f"select({_list((value.condition, value.if_true, value.if_false))})"
+    if isinstance(value, Transposed):
+        return f"column_{value.column}({_list(value.rows)})"
     return f"<{type(value).__name__}>"
 
 

@@ -37,6 +37,7 @@ from tilewright.compiler.kernel.ir import (
     Splat,
     Statement,
     Store,
+    Transposed,
     Unary,
 )
 from tilewright.compiler.kernel.rewrite import children, expression_dims, payloads
@@ -248,6 +249,9 @@ def _other_problem(e: Expression) -> str | None:  # noqa: PLR0911 - one per kind
     if isinstance(e, Horizontal):
         good = e.lanes == 1 and e.dtype is e.operand.dtype
         return None if good else "bad horizontal"
+    if isinstance(e, Transposed):
+        square = len(e.rows) == e.lanes and 0 <= e.column < e.lanes
+        return _agree(e, e.rows) if square else f"column {e.column} of {len(e.rows)} rows"
     if isinstance(e, Index):
         return None if e.dtype.is_integer else f"an index of {e.dtype}"
     return None if isinstance(e, Const) else f"unknown expression {type(e).__name__}"

@@ -11,6 +11,7 @@ from tilewright.compiler.lowering.contract import contract
 from tilewright.compiler.lowering.decide import decide
 from tilewright.compiler.lowering.flatten import flatten
 from tilewright.compiler.lowering.simplify import simplify
+from tilewright.compiler.lowering.transpose import transpose
 from tilewright.compiler.lowering.unroll import unroll
 from tilewright.compiler.lowering.vectorize import vectorize
 
@@ -27,4 +28,6 @@ def lower(kernel: Kernel, target: Target) -> Kernel:
     # VECTOR loops become lanes.  From here no loop of that kind exists.
     kernel = vectorize(kernel)
     # UNROLL loops become copies.  From here loops are SERIAL or on the grid.
-    return unroll(kernel)
+    kernel = unroll(kernel)
+    # Strided vectors side by side become blocks that are transposed in registers.
+    return transpose(kernel)

@@ -7,6 +7,7 @@ that never traps.  Called by expressions, conversions and math of this room.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -23,6 +24,7 @@ from tilewright.compiler.codegen.llvm.types import (
 from tilewright.compiler.codegen.llvm.writer import FunctionWriter
 
 _FLOATS: Final = ("float", "double", "half")
+_SHUFFLE_BITS: Final = 128
 
 
 @final
@@ -128,6 +130,37 @@ class Arithmetic:
         operands = (left,) if right is None else (left, right)
         mask = f"<{len(order)} x i32> <{items}>"
         return self.op(type_, f"shufflevector {left}, {other}, {mask}", *operands)
+
+    def column(self, rows: Sequence[Value], column: int, bits: int) -> Value:
+        """Element `column` of every row, of `bits` each: one output of a transposition network.
+
+        Equal instructions are one, so that all columns together take log2(lanes) shuffles each.
+        """
+        _, lanes = split_type(rows[0].type)
+        part = min(lanes, max(1, _SHUFFLE_BITS // bits))
+        whole = range(0, lanes, part)
+        # Within 128 bits halves are interleaved, which is one instruction for all such parts ...
+        low = [b + i // 2 + (i & 1) * lanes for b in whole for i in range(part)]
+        high = [i + part // 2 for i in low]
+
+        def interleaved(group: int, size: int, place: int) -> Value:
+            if size == 1:
+                return rows[group * part + place]
+            first = interleaved(group, size // 2, place // 2)
+            second = interleaved(group, size // 2, place // 2 + part // 2)
+            return self.shuffle(first, second, high if place & 1 else low)
+
+        def joined(group: int, size: int) -> Value:
+            """... and then such parts are collected: even ones or odd ones of two vectors."""
+            if size == 1:
+                return interleaved(group, part, column % part)
+            first = joined(2 * group, size // 2)
+            second = joined(2 * group + 1, size // 2)
+            odd = column // part // (size // 2) & 1
+            blocks = range(odd * part, 2 * lanes, 2 * part)
+            return self.shuffle(first, second, [b + i for b in blocks for i in range(part)])
+
+        return joined(0, lanes // part)
 
     def op(self, type_: str, text: str, *operands: Value) -> Value:
         """A pure instruction that stays inside its conditional."""

@@ -42,6 +42,7 @@ from tilewright.compiler.kernel.ir import (
     Load,
     Select,
     Splat,
+    Transposed,
     Unary,
 )
 
@@ -80,6 +81,7 @@ class Expressions:
             Unary: self._unary, Binary: self._binary, Fma: self._fma,
             Compare: self._compare, Select: self._select, Cast: self._cast,
             Splat: self._splat, Horizontal: self._horizontal,
+            Transposed: self._transposed,
         }  # fmt: skip
         self._rules.update(rules)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
@@ -297,6 +299,17 @@ class Expressions:
 
     def _splat(self, node: Splat) -> Value:
         return self.a.splat(self.value(node.operand), node.lanes)
+
+    def _transposed(self, node: Transposed) -> Value:
+        """One column; the first one asked for brings the whole block into registers."""
+        known = self.writer.scope.values
+        key = ("columns", str(id(node.rows)))
+        if (*key, "0") not in known:
+            rows = [self.value(row) for row in node.rows]
+            for column in range(node.lanes):
+                value = self.a.column(rows, column, node.dtype.bits)
+                known[*key, str(column)] = value
+        return known[*key, str(node.column)]
 
     def _horizontal(self, node: Horizontal) -> Value:
         """A tree over the lanes: halves are combined until one is left."""

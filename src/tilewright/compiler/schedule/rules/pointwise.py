@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from tilewright.base import symbolic
+from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import Body, For, If, Load, Statement, Store
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
@@ -38,6 +40,9 @@ _WORK_NS: Final = 20_000
 _CHEAP: Final = 8
 _MODERATE: Final = 24
 _SQUARE: Final = 16
+_BLOCK: Final = 64
+"""A block of so many rows and columns, once as it is read and once as it is written, stays in the
+first level cache."""
 
 
 def schedule_pointwise(s: Schedule, nest: str, target: Target, grid: Grid) -> bool:
@@ -64,7 +69,12 @@ def schedule_pointwise(s: Schedule, nest: str, target: Target, grid: Grid) -> bo
     else:
         blocks = _workgroups(s, names[:-1], effort, estimate(find(s.kernel, lane).extent))
     grid.commit(blocks)
-    vectorize_loop(s, lane, lanes, factor, target)
+    row = (
+        names[-2] if len(names) > 1 and find(s.kernel, names[-2]).extent == lanes else None
+    )
+    vectorize_loop(s, lane, lanes, factor, target, row)
+    if row is not None:
+        _write_out_blocks(s, row, lanes)
     s.note(f"pointwise: '{lane}' in {lanes} lanes x {factor}")
     return True
 
@@ -148,19 +158,53 @@ def _square(s: Schedule, names: list[str], body: Body, lanes: int) -> list[str]:
             order = [*(n for n in names[:-1] if n != name), name, lane]
             s.apply(reorder, order)
             return order
-        outer, inner = s.fresh(f"{name}_t"), s.fresh(f"{name}_i")
-        s.apply(split, name, _SQUARE, "tight", (outer, inner))
-        lane_outer, lane_inner = s.fresh(f"{lane}_t"), s.fresh(f"{lane}_i")
-        s.apply(split, lane, lanes, "tight", (lane_outer, lane_inner))
+        far = max(_far(stride(w, name)) for w in stores(body))
+        near = max(_far(stride(v, lane)) for v in strided)
+        row_block, row_tile, row = _cut(s, name, lanes)
+        lane_block, lane_tile, lane = _cut(s, lane, lanes)
+        # Few lines at a time on the side where they lie further apart, each to its end.
+        tiles = [row_tile, lane_tile] if far > near else [lane_tile, row_tile]
         others = [n for n in names[:-1] if n != name]
-        order = [*others, lane_outer, outer, inner, lane_inner]
+        order = [*others, *lane_block, *row_block, *tiles, row, lane]
         s.apply(reorder, order)
         return order
     return names
 
 
-def vectorize_loop(s: Schedule, lane: str, lanes: int, factor: int, target: Target) -> None:
-    """`lane` as `factor` vectors at a time, the rest masked (or scalar without masks)."""
+def _cut(s: Schedule, name: str, lanes: int) -> tuple[list[str], str, str]:
+    """A loop as blocks (if it is long and they fit) of tiles of `lanes` iterations."""
+    extent = find(s.kernel, name).extent
+    blocks: list[str] = []
+    fitting = range(_BLOCK, lanes, -lanes)
+    size = next((n for n in fitting if symbolic.is_multiple(extent, n)), None)
+    if size is not None and estimate(extent) > 2 * size:
+        blocks, inside = [s.fresh(f"{name}_b")], s.fresh(f"{name}_n")
+        s.apply(split, name, size, "tight", (blocks[0], inside))
+        name = inside
+    tile, inner = s.fresh(f"{name}_t"), s.fresh(f"{name}_i")
+    s.apply(split, name, lanes, into=(tile, inner))
+    return blocks, tile, inner
+
+
+def _far(distance: Dim | None) -> int:
+    """How far apart elements lie, estimated."""
+    return 0 if distance is None else abs(estimate(distance))
+
+
+def _write_out_blocks(s: Schedule, row: str, lanes: int) -> None:
+    """Write out the rows of whole square blocks, which are then transposed in registers."""
+    for part in with_tail(s, row):
+        if find(s.kernel, part).extent == lanes:
+            s.apply(unroll, part)
+
+
+def vectorize_loop(
+    s: Schedule, lane: str, lanes: int, factor: int, target: Target, at: str | None = None
+) -> None:
+    """`lane` as `factor` vectors at a time, the rest masked (or scalar without masks).
+
+    The rest has its own code from the loop `at` on, around `lane`; by default from `lane` on.
+    """
     loop = find(s.kernel, lane)
     extent = loop.extent
     if isinstance(extent, int):
@@ -171,15 +215,17 @@ def vectorize_loop(s: Schedule, lane: str, lanes: int, factor: int, target: Targ
     width = lanes * factor
     names = (s.fresh(f"{lane}_o"), s.fresh(f"{lane}_w"))
     s.apply(split, lane, width, into=names)
-    for name in with_tail(s, names[1]):
+    for name in with_tail(s, names[1], at=at):
         if name == names[1] or _masks(target):
             lanes_of(s, name, lanes)
 
 
-def with_tail(s: Schedule, name: str, tail: str = "exact") -> list[str]:
+def with_tail(
+    s: Schedule, name: str, tail: str = "exact", at: str | None = None
+) -> list[str]:
     """Give a guarded loop's partial run its own code; the loops that there are then."""
     before = {x.var.name for x in loops(s.kernel.body)} - {name}
-    s.attempt(specialize, name, None, tail)
+    s.attempt(specialize, name, at, tail)
     stem = re.compile(re.escape(name) + r"(_\d+)?")
     return [
         x.var.name

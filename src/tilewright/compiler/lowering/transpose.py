@@ -1,0 +1,122 @@
+"""Read square blocks row by row and transpose them in registers.
+
+    C[i] = A[0 : 8*s : s]; C[i+c] = A[1 : 8*s+1 : s]; ...   (8 lanes each)
+    ->  r0 = A[0:8]; r1 = A[s : s+8]; ...;  C[i] = column 0 of (r0, r1, ...); ...
+
+Strided vectors next to each other cost a load per element; the rows of their block cost one per
+vector, and a few shuffles.  Requires: no loop of kind UNROLL or VECTOR.  Ensures: nothing is read
+that was not read before.  Called by `machine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tilewright.base import symbolic
+from tilewright.base.symbolic import Dim, Opaque
+from tilewright.compiler.kernel.ir import (
+    Body,
+    Buffer,
+    Expression,
+    For,
+    If,
+    Kernel,
+    Load,
+    Space,
+    Statement,
+    Store,
+    Transposed,
+    walk,
+)
+from tilewright.compiler.kernel.rewrite import Rewriter, subexpressions, with_body
+
+Family = dict[int, list[Load]]
+"""Loads of one kind by how far they are from the first one."""
+
+
+def transpose(kernel: Kernel) -> Kernel:
+    """The kernel with columns of blocks instead of strided loads, where whole blocks are read."""
+    return with_body(kernel, _body(kernel.body))
+
+
+def _body(body: Sequence[Statement]) -> Body:
+    columns = {
+        id(load): column for family in _families(body) for load, column in _columns(family)
+    }
+    rewriter = Rewriter(expression=lambda value: columns.get(id(value), value))
+    return tuple(_statement(old, rewriter if columns else None) for old in body)
+
+
+def _statement(old: Statement, rewriter: Rewriter | None) -> Statement:
+    if isinstance(old, For):
+        return For(old.var, old.extent, _body(old.body), old.kind, old.reduction)
+    if isinstance(old, If):
+        return If(old.condition, _body(old.body))
+    if rewriter is None or not isinstance(old, Store):
+        return old
+    value = rewriter.expression(old.value)
+    return Store(old.buffer, old.indices, value, old.stride, old.mask)
+
+
+def _families(body: Sequence[Statement]) -> list[Family]:
+    """Strided loads that differ by constants, of buffers that nothing here stores to."""
+    written = {s.buffer for s in walk(body) if isinstance(s, Store)}
+    found: dict[tuple[Buffer, int, int], list[tuple[Dim, Family]]] = {}
+    for load in _strided(body):
+        if load.buffer in written:
+            continue
+        (index,) = load.indices
+        kin = found.setdefault((load.buffer, load.lanes, load.stride), [])
+        for first, family in kin:
+            apart = index - first
+            if isinstance(apart, int):
+                family.setdefault(apart, []).append(load)
+                break
+        else:
+            kin.append((index, {0: [load]}))
+    return [family for kin in found.values() for _, family in kin]
+
+
+def _strided(body: Sequence[Statement]) -> Iterator[Load]:
+    """Unmasked loads whose lanes lie further apart than a vector is long."""
+    for statement in body:
+        if not isinstance(statement, Store):
+            continue
+        for part in subexpressions(statement.value):
+            if (
+                isinstance(part, Load)
+                and part.lanes > 2
+                and part.stride >= part.lanes
+                and part.mask is None
+                and part.lanes & (part.lanes - 1) == 0
+                and part.buffer.space is not Space.REGISTER
+                and part.dtype.bits >= 8
+                and not part.dtype.is_bool
+                and not _is_gathered(part.indices[0])
+            ):
+                yield part
+
+
+def _is_gathered(index: Dim) -> bool:
+    return any(isinstance(atom, Opaque) for atom in symbolic.atoms(index))
+
+
+def _columns(family: Family) -> Iterator[tuple[Load, Transposed]]:
+    """The loads of whole blocks, with what takes their place."""
+    some = next(iter(family.values()))[0]
+    lanes, pending = some.lanes, sorted(family)
+    while len(pending) >= lanes:
+        first = pending[0]
+        if pending[lanes - 1] != first + lanes - 1:
+            pending.pop(0)
+            continue
+        (corner,) = family[first][0].indices
+        rows = tuple(
+            Load(some.buffer, (corner + lane * some.stride,), lanes)
+            for lane in range(lanes)
+        )
+        for column in range(lanes):
+            whole: Expression = Transposed(rows, column, some.dtype, lanes)
+            assert isinstance(whole, Transposed)
+            yield from ((load, whole) for load in family[first + column])
+        pending = pending[lanes:]
