@@ -41,14 +41,20 @@ def compiler() -> list[str] | None:
 @functools.cache
 def library_path() -> str:
     """Where the built library lies; built now if its sources have changed since."""
+    return build_library("libcuda", SOURCES)
+
+
+def build_library(name: str, folder: Path, *libraries: str) -> str:
+    """Build a stand-in from the C sources in a folder, linked to others; where it lies."""
     command = compiler()
     if command is None:
         pytest.skip("no C compiler: neither cc nor the package ziglang")
-    sources = sorted(SOURCES.glob("*.[ch]"))
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    sources = sorted(folder.glob("*.[ch]"))
+    words = [*(path.read_bytes() for path in sources), *map(os.fsencode, libraries)]
+    digest = hashlib.sha256(b"".join(words)).hexdigest()
     folder = Path(tempfile.gettempdir()) / f"tilewright-libcuda-{os.getuid()}"
     folder.mkdir(exist_ok=True)
-    target = folder / f"libcuda-{digest[:16]}.so"
+    target = folder / f"{name}-{digest[:16]}.so"
     if not target.exists():
         files = [str(path) for path in sources if path.suffix == ".c"]
         built = folder / f"{target.stem}-{os.getpid()}"
@@ -62,8 +68,10 @@ def library_path() -> str:
             "-fPIC",
             "-shared",
             "-pthread",
+            "-fwrapv",
         ]
-        subprocess.run([*command, *flags, *files, "-o", str(built)], check=True)
+        line = [*command, *flags, *files, *libraries, "-o", str(built)]
+        subprocess.run(line, check=True)
         built.replace(target)
     return str(target)
 

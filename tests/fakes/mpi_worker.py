@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 
@@ -300,6 +301,41 @@ def check_exception() -> None:
     if RANK == 1:
         raise ValueError("no such model")
     expect_failure()
+
+
+class Listener:
+    """Hears of a failure."""
+
+    def __init__(self) -> None:
+        self.heard = threading.Event()
+        self.errors: list[BaseException] = []
+
+    def failed(self, error: BaseException) -> None:
+        self.errors.append(error)
+        self.heard.set()
+
+
+def check_identifier() -> None:
+    """Bytes of rank 0 get to all; failures are told to those who listen, without any operation."""
+    group = DEVICE.channel_provider.open_group("", RANK, COUNT)
+    for number in range(3):
+        made = bytes([number, 0, 255]) * 42
+        assert (
+            group.identifier(RANK, lambda made=made: made if RANK == 0 else b"no") == made
+        )
+    listener, gone = Listener(), Listener()
+    group.watch(weakref.WeakMethod(listener.failed))
+    group.watch(weakref.WeakMethod(gone.failed))
+    del gone
+    run(SUM, 0, np.ones(2, np.float32), np.ones(2, np.float32), 2)
+    if RANK == 0:
+        CHANNEL.fail(ValueError("the GPU is gone"))
+    assert listener.heard.wait(20)
+    assert "the GPU is gone" in str(listener.errors)
+    late = Listener()
+    group.watch(weakref.WeakMethod(late.failed))
+    assert late.heard.wait(20)
+    assert len(listener.errors) == 1
 
 
 def check_ranks() -> None:

@@ -141,6 +141,9 @@ TIMING: Final = Knob("timing", _parse_bool, lambda: False, "print the time of ev
 CUDA_LIBRARY: Final = Knob(
     "cuda_library", str, lambda: "", "NVIDIA's driver library; none = the system's"
 )
+NCCL_LIBRARY: Final = Knob(
+    "nccl_library", str, lambda: "", "NCCL, for collectives of GPUs; none = the system's"
+)
 COLLECTIVES: Final = Knob(
     "collectives",
     _parse_collectives,
@@ -155,7 +158,7 @@ TABLE: Final[Mapping[str, Knob[object]]] = MappingProxyType(
         knob.name: knob
         for knob in (
             CACHE_DIR, CACHE, CACHE_LIMIT, JOBS, THREADS, SPIN_US, TARGET, VERIFY, DUMP_DIR,
-            TIMING, CUDA_LIBRARY, COLLECTIVES, NATIVE, DEBUG,
+            TIMING, CUDA_LIBRARY, NCCL_LIBRARY, COLLECTIVES, NATIVE, DEBUG,
         )
     }
 )  # fmt: skip

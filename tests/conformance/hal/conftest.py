@@ -15,6 +15,7 @@ import pytest
 
 from fakes import cuda_kernels, kernel_image
 from fakes.cuda_standin import StandIn
+from fakes.nccl_standin import NcclStandIn
 from tilewright.base import knobs
 from tilewright.base.errors import DeviceError
 from tilewright.runtime.drivers import registry
@@ -65,7 +66,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         name = parameters.get("device_name")
         if name is None or FOLDER not in item.path.parents:
             continue
-        reason = REASONS[name].get(getattr(item, "originalname", ""))
+        case = getattr(item, "originalname", "")
+        others = [str(value) for key, value in parameters.items() if key != "device_name"]
+        reason = REASONS[name].get(case) or REASONS[name].get(f"{case}[{'-'.join(others)}]")
         if reason is not None:
             raises = (DeviceError, AssertionError)
             item.add_marker(pytest.mark.xfail(reason=reason, strict=True, raises=raises))
@@ -92,12 +95,13 @@ def device_name(request: pytest.FixtureRequest) -> Iterator[str]:
         request.node.funcargs.clear()  # a kernel that failed spoils the context until it ends
         gc.collect()
         return
-    standin = StandIn()
-    with knobs.override(cuda_library=standin.path):
+    standin, nccl = StandIn(), NcclStandIn()
+    with knobs.override(cuda_library=standin.path, nccl_library=nccl.path):
         yield name
     if request.node.get_closest_marker("xfail") is None:  # its exception holds everything
         request.node.funcargs.clear()  # they hold the device until after this
         assert standin.wait_until_all_is_back() == {}
+        assert nccl.wait_until_all_is_back() == 0
     assert standin.complaints == []
 
 

@@ -30,7 +30,7 @@ def test_collectives_do_what_they_should(case: str, count: int) -> None:
     assert (status, text.count(": ok")) == (0, count), text
 
 
-@pytest.mark.parametrize("case", ["split", "ranks"])
+@pytest.mark.parametrize("case", ["split", "ranks", "identifier"])
 def test_groups_of_some_ranks(case: str) -> None:
     text, status = run_ranks(case, 3)
     assert (status, text.count(": ok")) == (0, 3), text

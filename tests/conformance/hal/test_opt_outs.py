@@ -26,7 +26,8 @@ def test_every_opt_out_names_a_case_and_a_reason(path: Path) -> None:
     table = next(n for n in tree.body if isinstance(n, ast.Assign | ast.AnnAssign))
     assert table.value is not None
     reasons = ast.literal_eval(table.value)
-    assert set(reasons) <= cases()
+    named = {name.partition("[")[0] for name in reasons}  # some opt out of one argument
+    assert named <= cases()
     assert all(len(reason.split()) >= 3 for reason in reasons.values())
 
 

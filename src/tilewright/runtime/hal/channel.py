@@ -9,9 +9,10 @@ Source: IREE `hal/channel.h`, `hal/channel_provider.h`.
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import final
+from typing import TypeAlias, final
 
 from tilewright.runtime.hal.collective import Contribution
 from tilewright.runtime.hal.fence import Fence
@@ -45,6 +46,9 @@ class Channel(ABC):
         """
 
 
+Watcher: TypeAlias = weakref.WeakMethod[Callable[[BaseException], None]]
+
+
 class HostGroup(ABC):
     """The participants of channels: how they find each other and move bytes of the host.
 
@@ -69,8 +73,16 @@ class HostGroup(ABC):
         """Nobody will complete what is under way, or anything later."""
 
     @abstractmethod
-    def watch(self, failed: Callable[[BaseException], object]) -> Callable[[], None]:
-        """Call `failed` when a participant has failed; the result takes the request back."""
+    def watch(self, failed: Watcher) -> None:
+        """Call a method, if its object still lives, when a participant has failed."""
+
+    @abstractmethod
+    def compare(self, rank: int, contribution: Contribution) -> None:
+        """Say what this rank is about to do with others by means of its own.
+
+        Raises: DeviceError when the group has failed, or it is known here that they do something
+            else; then they are told.
+        """
 
     @abstractmethod
     def identifier(self, rank: int, make: Callable[[], bytes]) -> bytes:
@@ -88,7 +100,7 @@ class HostChannel(Channel):
         group: where it meets the others.
     """
 
-    __slots__ = ("group",)
+    __slots__ = ("__weakref__", "group")
 
     def __init__(self, rank: int, count: int, group: HostGroup) -> None:
         super().__init__(rank, count)

@@ -250,22 +250,31 @@ def disagreement(ranks: Sequence[Contribution]) -> str:
     """
     first = ranks[0]
     for index, rank in enumerate(ranks):
-        same = (rank.op.dtype, rank.op.reduction, rank.element_count) == (
-            first.op.dtype,
-            first.op.reduction,
-            first.element_count,
-        )
-        paired = {rank.op.kind, first.op.kind} == {CollectiveKind.SEND, CollectiveKind.RECV}
-        alike = rank.op.kind is first.op.kind and (
-            rank.op.kind is CollectiveKind.SEND_RECV or rank.parameter == first.parameter
-        )
-        if not (same and (paired or alike)):
-            return (
-                f"rank {index} wants {rank.op}, {rank.element_count} elements, parameter "
-                f"{rank.parameter}; rank 0 {first.op}, {first.element_count}, "
-                f"{first.parameter}"
-            )
+        problem = difference(0, first, index, rank)
+        if problem:
+            return problem
     return _unrequited(ranks) if first.op.kind is CollectiveKind.SEND_RECV else ""
+
+
+def difference(first: int, wanted: Contribution, second: int, other: Contribution) -> str:
+    """In what two ranks differ; empty where both want the same, or are a pair."""
+    same = (wanted.op.dtype, wanted.op.reduction, wanted.element_count) == (
+        other.op.dtype,
+        other.op.reduction,
+        other.element_count,
+    )
+    kinds = {wanted.op.kind, other.op.kind}
+    paired = kinds == {CollectiveKind.SEND, CollectiveKind.RECV}
+    alike = len(kinds) == 1 and (
+        CollectiveKind.SEND_RECV in kinds or wanted.parameter == other.parameter
+    )
+    if same and (paired or alike):
+        return ""
+    return (
+        f"rank {second} wants {other.op}, {other.element_count} elements, parameter "
+        f"{other.parameter}; rank {first} {wanted.op}, {wanted.element_count}, "
+        f"{wanted.parameter}"
+    )
 
 
 def _unrequited(ranks: Sequence[Contribution]) -> str:

@@ -15,6 +15,8 @@ from typing import Final, TypeAlias, final
 
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.hal.buffer import Buffer
+from tilewright.runtime.hal.channel import Channel
+from tilewright.runtime.hal.collective import CollectiveOp
 from tilewright.runtime.hal.command_buffer import (
     BindingTable,
     BufferRef,
@@ -80,7 +82,23 @@ class Dispatch:
         return self.executable.functions[self.function].name
 
 
-Command: TypeAlias = "Barrier | Fill | Update | Copy | Dispatch"
+@final
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """Do something with other participants of a channel.
+
+    `send` and `receive` are None where this rank has no part in that.
+    """
+
+    channel: Channel
+    op: CollectiveOp
+    parameter: int
+    element_count: int
+    send: BufferRef | None
+    receive: BufferRef | None
+
+
+Command: TypeAlias = "Barrier | Fill | Update | Copy | Dispatch | Collective"
 
 
 @final
@@ -90,6 +108,7 @@ class CommandOwner:
 
     owns_buffer: Callable[[Buffer], bool]
     owns_executable: Callable[[Executable], bool]
+    owns_channel: Callable[[Channel], bool]
 
 
 class DeferredCommandBuffer(CommandBuffer):
@@ -170,6 +189,26 @@ class DeferredCommandBuffer(CommandBuffer):
         values = tuple(value & _U32 for value in constants)
         self.commands.append(Dispatch(executable, function, grid, values, places))
 
+    def collective(
+        self,
+        channel: Channel,
+        op: CollectiveOp,
+        parameter: int,
+        send: BufferRef,
+        receive: BufferRef,
+        element_count: int,
+    ) -> None:
+        sizes = self.begin_collective(channel, op, parameter, send, receive, element_count)
+        if not self._owner.owns_channel(channel):
+            raise self.log.error(StatusCode.INVALID_ARGUMENT, "a channel of another device")
+        source = self._own(send._replace(length=sizes[0]), sizes[0]) if sizes[0] else None
+        target = None
+        if sizes[1]:
+            target = receive._replace(length=sizes[1])
+            target = self._own(target, sizes[1], writes=True)
+        command = Collective(channel, op, parameter, element_count, source, target)
+        self.commands.append(command)
+
     def _begin_dispatch(
         self,
         executable: Executable,
@@ -248,6 +287,10 @@ class _Resolver:
                 if isinstance(grid, BufferRef):
                     grid = self._ref(grid)
                 return Dispatch(executable, function, grid, constants, places)
+            case Collective(channel, op, parameter, count, send, receive):
+                send = None if send is None else self._ref(send)
+                receive = None if receive is None else self._ref(receive)
+                return Collective(channel, op, parameter, count, send, receive)
             case Barrier():
                 return command
         _check_lengths(found)

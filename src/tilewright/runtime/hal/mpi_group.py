@@ -19,7 +19,7 @@ from typing import Final, TypeAlias, final
 
 from tilewright.base.errors import DeviceError
 from tilewright.base.status import StatusCode, failure
-from tilewright.runtime.hal.channel import HostChannel, HostGroup
+from tilewright.runtime.hal.channel import HostChannel, HostGroup, Watcher
 from tilewright.runtime.hal.collective import CollectiveKind, Contribution
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.mpi_library import Communicator, Library, Request
@@ -47,7 +47,6 @@ _IDENTIFIER_BYTES: Final = 256
 Lane: TypeAlias = "tuple[CollectiveKind | None, int]"
 _ALL: Final[Lane] = (None, -1)
 CarryOut: TypeAlias = Callable[[bytes], Steps]
-Failed: TypeAlias = Callable[[BaseException], object]
 
 
 @final
@@ -115,7 +114,7 @@ class MpiGroup(HostGroup):
         self._lanes: dict[Lane, deque[_Operation]] = {}
         self._left: dict[int, BaseException] = {}
         self._failure: BaseException | None = None
-        self._watchers: list[Failed] = []
+        self._watchers: list[Watcher] = []
         self._notices: list[Request] = []
         self._splits: dict[bytes, HostChannel | None] = {}
         self._is_closing: bool = False
@@ -149,6 +148,12 @@ class MpiGroup(HostGroup):
         self._enter(_Operation(_ALL, agreement, carry_out)).wait()
         return found[0]
 
+    def compare(self, rank: int, contribution: Contribution) -> None:
+        """What other processes do is not asked for: they would have to wait for each other."""
+        del rank, contribution
+        if self._failure is not None:
+            raise self._failure
+
     def identifier(self, rank: int, make: Callable[[], bytes]) -> bytes:
         made = make() if rank == 0 else b""
         memory = bytearray(bytes([len(made)]) + made).ljust(_IDENTIFIER_BYTES, b"\0")
@@ -160,9 +165,8 @@ class MpiGroup(HostGroup):
     def fail(self, error: BaseException) -> None:
         self._inbox.put(partial(self._give_up, error))
 
-    def watch(self, failed: Failed) -> Callable[[], None]:
+    def watch(self, failed: Watcher) -> None:
         self._inbox.put(partial(self._add_watcher, failed))
-        return partial(self._inbox.put, partial(self._remove_watcher, failed))
 
     def close(self) -> None:
         """Leave: what is not agreed fails here, and wherever others wait for this rank."""
@@ -235,6 +239,7 @@ class MpiGroup(HostGroup):
 
     def _take_requests(self) -> None:
         """Do what others have asked for; wait for that where nothing is on its way."""
+        self._watchers = [failed for failed in self._watchers if failed() is not None]
         waits = not (self._lanes or self._watchers or self._is_closing)
         with contextlib.suppress(queue.Empty):
             self._inbox.get(block=waits)()
@@ -318,17 +323,19 @@ class MpiGroup(HostGroup):
         aborted.__cause__ = cause
         self._failure = aborted
         self._reject()
-        for failed in tuple(self._watchers):
-            failed(aborted)
+        self._tell_watchers()
 
-    def _add_watcher(self, failed: Failed) -> None:
+    def _add_watcher(self, failed: Watcher) -> None:
         self._watchers.append(failed)
-        if self._failure is not None:
-            failed(self._failure)
+        self._tell_watchers()
 
-    def _remove_watcher(self, failed: Failed) -> None:
-        if failed in self._watchers:
-            self._watchers.remove(failed)
+    def _tell_watchers(self) -> None:
+        if self._failure is not None:
+            for failed in self._watchers:
+                method = failed()
+                if method is not None:
+                    method(self._failure)
+            self._watchers.clear()
 
     def _tell(self, kind: bytes, text: str) -> None:
         """Send a notice to all others."""

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.status import StatusCode, failure
-from tilewright.runtime.hal.channel import ChannelProvider, HostChannel, HostGroup
+from tilewright.runtime.hal.channel import ChannelProvider, HostChannel, HostGroup, Watcher
 from tilewright.runtime.hal.collective import (
     CollectiveKind,
     Contribution,
+    difference,
     perform,
     transfer,
 )
@@ -37,6 +37,13 @@ class _Meeting:
     splits: dict[int, tuple[int, int]] = field(default_factory=dict)  # rank → color, key
     channels: dict[int, HostChannel | None] = field(default_factory=dict)
     done: Fence = field(default_factory=lambda: Fence.at(Semaphore(), 1))
+
+
+class _Occasion(NamedTuple):
+    """The n-th thing that ranks do together; a pair is a sender and a receiver."""
+
+    ranks: tuple[int, ...]
+    turn: int
 
 
 @final
@@ -56,7 +63,10 @@ class ProcessGroup(HostGroup):
         self._senders: dict[tuple[int, int], deque[tuple[Contribution, Fence]]] = {}
         self._receivers: dict[tuple[int, int], deque[tuple[Contribution, Fence]]] = {}
         self._failure: BaseException | None = None
-        self._watchers: list[Callable[[BaseException], object]] = []
+        self._watchers: list[Watcher] = []
+        self._announced: dict[_Occasion, tuple[int, Contribution]] = {}
+        self._occasions: Counter[_Occasion] = Counter()
+        self._comparisons: Counter[tuple[int, bool, tuple[int, ...]]] = Counter()
         self._identifier: bytes | None = None
 
     def join(self, rank: int, contribution: Contribution) -> Fence:
@@ -89,20 +99,31 @@ class ProcessGroup(HostGroup):
         for fence in fences:
             fence.fail(aborted)
         for failed in watchers:
-            failed(aborted)
+            _tell(failed, aborted)
 
-    def watch(self, failed: Callable[[BaseException], object]) -> Callable[[], None]:
+    def watch(self, failed: Watcher) -> None:
         with self._lock:
             known = self._failure
             self._watchers.append(failed)
         if known is not None:
-            failed(self._aborted(known))
-        return partial(self._forget, failed)
+            _tell(failed, self._aborted(known))
 
-    def _forget(self, failed: Callable[[BaseException], object]) -> None:
+    def compare(self, rank: int, contribution: Contribution) -> None:
+        wanted = rank, contribution
         with self._lock:
-            if failed in self._watchers:
-                self._watchers.remove(failed)
+            if self._failure is not None:
+                raise self._aborted(self._failure)
+            occasion = self._next_occasion(rank, contribution)
+            known = self._announced.setdefault(occasion, wanted)
+            self._occasions[occasion] += 1
+            if self._occasions[occasion] == len(occasion.ranks):
+                del self._announced[occasion], self._occasions[occasion]
+        first, second = sorted((known, wanted), key=lambda row: row[0])
+        problem = difference(*first, *second)
+        if problem:
+            error = failure(StatusCode.INVALID_ARGUMENT, problem, location=self)
+            self.fail(error)
+            raise error
 
     def identifier(self, rank: int, make: Callable[[], bytes]) -> bytes:
         del rank  # whoever comes first
@@ -121,6 +142,16 @@ class ProcessGroup(HostGroup):
 
     def __str__(self) -> str:
         return f"channel group '{self.name}' of {self.count}"
+
+    def _next_occasion(self, rank: int, contribution: Contribution) -> _Occasion:
+        """At which ranks that do not move their data here do something together."""
+        kind, peer = contribution.op.kind, contribution.parameter
+        ranks = tuple(range(self.count))
+        if kind in (CollectiveKind.SEND, CollectiveKind.RECV):
+            ranks = (rank, peer) if kind is CollectiveKind.SEND else (peer, rank)
+        turn = self._comparisons[rank, kind is CollectiveKind.RECV, ranks]
+        self._comparisons[rank, kind is CollectiveKind.RECV, ranks] += 1
+        return _Occasion(ranks, turn)
 
     def _arrive(
         self, rank: int, contribution: Contribution | None, split: tuple[int, int] | None
@@ -175,6 +206,12 @@ class ProcessGroup(HostGroup):
             for index, (_, rank) in enumerate(sorted(members)):
                 meeting.channels[rank] = HostChannel(index, len(members), part)
         meeting.done.signal()
+
+
+def _tell(failed: Watcher, error: BaseException) -> None:
+    method = failed()
+    if method is not None:
+        method(error)
 
 
 def _disagreement(place: object) -> BaseException:

@@ -4,8 +4,11 @@ import mmap
 
 import pytest
 
+from tilewright.base import dtypes
 from tilewright.base.errors import DeviceError
 from tilewright.runtime.hal.buffer import Buffer, BufferUsage, MemoryType
+from tilewright.runtime.hal.channel import HostChannel
+from tilewright.runtime.hal.collective import CollectiveKind, CollectiveOp
 from tilewright.runtime.hal.command_buffer import (
     BufferBinding,
     BufferRef,
@@ -14,6 +17,7 @@ from tilewright.runtime.hal.command_buffer import (
 )
 from tilewright.runtime.hal.deferred_command_buffer import (
     Barrier,
+    Collective,
     CommandOwner,
     Copy,
     DeferredCommandBuffer,
@@ -23,6 +27,7 @@ from tilewright.runtime.hal.deferred_command_buffer import (
 )
 from tilewright.runtime.hal.executable import Executable, FunctionInfo
 from tilewright.runtime.hal.local.heap_allocator import HeapAllocator
+from tilewright.runtime.hal.process_channels import ProcessGroup, alone
 
 ALLOCATOR = HeapAllocator()
 Ref = BufferRef
@@ -45,6 +50,7 @@ FOREIGN: list[Buffer] = []
 OWNER = CommandOwner(
     owns_buffer=lambda buffer: all(buffer is not other for other in FOREIGN),
     owns_executable=lambda executable: executable is KERNELS,
+    owns_channel=lambda channel: channel.count > 1,
 )
 
 
@@ -173,3 +179,34 @@ def test_nothing_writes_to_read_only_memory_even_unvalidated() -> None:
     commands = begun(mode=int(CommandBufferMode.UNVALIDATED))
     with pytest.raises(DeviceError, match="the memory is read-only"):
         commands.fill_buffer(Ref(imported, 0, 4), b"\x01")
+
+
+def test_collectives_take_their_ranges_from_the_table() -> None:
+    group = ProcessGroup("deferred", 2)
+    channel = HostChannel(0, 2, group)
+    gather = CollectiveOp(CollectiveKind.ALL_GATHER, dtypes.f32)
+    broadcast = CollectiveOp(CollectiveKind.BROADCAST, dtypes.f32)
+    commands = begun(capacity=2)
+    both = Ref(None, 4, -1, 0), Ref(None, 0, -1, 1)
+    commands.collective(channel, gather, 0, *both, 3)
+    commands.collective(channel, broadcast, 0, *both, 3)
+    commands.end()
+    send, receive = buffer(16), buffer(24)
+    table = [BufferBinding(send), BufferBinding(receive)]
+    here, there = Ref(send, 4, 12), Ref(receive, 0, 24)
+    assert commands.resolve(table) == [
+        Collective(channel, gather, 0, 3, here, there),
+        Collective(channel, broadcast, 0, 3, here, None),
+    ]
+    with pytest.raises(DeviceError, match="slot 1 of the binding table has 20 bytes"):
+        commands.resolve([table[0], BufferBinding(buffer(20))])
+
+
+def test_channels_of_other_devices_are_refused() -> None:
+    commands = begun()
+    ref = Ref(buffer(4))
+    op = CollectiveOp(CollectiveKind.ALL_GATHER, dtypes.f32)
+    with pytest.raises(
+        DeviceError, match=r"all_gather of f32\): a channel of another device"
+    ):
+        commands.collective(alone(), op, 0, ref, ref, 1)

@@ -2,7 +2,7 @@
 
 Commands that run once are put into the stream; those that run often become a graph when they
 first run, and are put into the stream where a graph cannot say it: a grid that lies in a buffer,
-or times of single commands.
+collectives, or times of single commands.
 """
 
 from __future__ import annotations
@@ -10,14 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
+from tilewright.base.status import StatusCode
 from tilewright.runtime.drivers.cuda.context import CudaStream
 from tilewright.runtime.drivers.cuda.graph import CudaGraph
 from tilewright.runtime.drivers.cuda.lowering import has_grid_in_buffer, lower_command
+from tilewright.runtime.drivers.cuda.nccl_channel import NcclChannel
+from tilewright.runtime.drivers.cuda.nccl_commands import check_collective, issue_collective
 from tilewright.runtime.drivers.cuda.operations import Operation
 from tilewright.runtime.drivers.cuda.stream_commands import issue_operation
-from tilewright.runtime.hal.command_buffer import CommandBufferMode
+from tilewright.runtime.hal.channel import Channel
+from tilewright.runtime.hal.collective import CollectiveOp
+from tilewright.runtime.hal.command_buffer import BufferRef, CommandBufferMode
 from tilewright.runtime.hal.deferred_command_buffer import (
     Barrier,
+    Collective,
     Command,
     CommandOwner,
     DeferredCommandBuffer,
@@ -26,9 +32,12 @@ from tilewright.runtime.hal.deferred_command_buffer import (
 
 @final
 class CudaCommandBuffer(DeferredCommandBuffer):
-    """A command buffer of a GPU; `graph` is there once it ran as one."""
+    """A command buffer of a GPU.
 
-    __slots__ = ("graph", "uses_graph")
+    `graph` is there once it ran as one, `channels` are those of its collectives.
+    """
+
+    __slots__ = ("channels", "graph", "uses_graph")
 
     def __init__(
         self,
@@ -42,10 +51,28 @@ class CudaCommandBuffer(DeferredCommandBuffer):
         super().__init__(mode, categories, binding_capacity, owner)
         self.uses_graph: bool = prefers_graph and not mode & CommandBufferMode.ONE_SHOT
         self.graph: CudaGraph | None = None
+        self.channels: tuple[NcclChannel, ...] = ()
+
+    def collective(
+        self,
+        channel: Channel,
+        op: CollectiveOp,
+        parameter: int,
+        send: BufferRef,
+        receive: BufferRef,
+        element_count: int,
+    ) -> None:
+        super().collective(channel, op, parameter, send, receive, element_count)
+        problem = check_collective(op, channel.count)
+        if problem:
+            raise self.log.error(StatusCode.UNIMPLEMENTED, problem)
 
     def end(self) -> None:
         super().end()
-        if any(map(has_grid_in_buffer, self.commands)):
+        collectives = [c for c in self.commands if isinstance(c, Collective)]
+        found = (c.channel for c in collectives if isinstance(c.channel, NcclChannel))
+        self.channels = tuple(dict.fromkeys(found))
+        if collectives or any(map(has_grid_in_buffer, self.commands)):
             self.uses_graph = False
 
 
@@ -92,6 +119,9 @@ def issue_command(command: Command, stream: CudaStream) -> None:
     """Put one command into a stream."""
     if has_grid_in_buffer(command):
         stream.synchronize()  # the grid is what earlier commands have written
+    if isinstance(command, Collective):
+        issue_collective(command, stream)
+        return
     for operation in lower_command(command):
         issue_operation(operation, stream)
 

@@ -22,11 +22,15 @@ from tilewright.runtime.drivers.cuda.command_buffer import (
 )
 from tilewright.runtime.drivers.cuda.context import CudaContext, CudaStream, EventPool
 from tilewright.runtime.drivers.cuda.executable import CudaExecutable, CudaExecutableLoader
+from tilewright.runtime.drivers.cuda.nccl_channel import NcclChannel
+from tilewright.runtime.drivers.cuda.nccl_commands import JointExecution
+from tilewright.runtime.drivers.cuda.nccl_library import open_nccl
 from tilewright.runtime.drivers.cuda.profiling import ProfiledExecution, TimedOperation
 from tilewright.runtime.drivers.cuda.storage import CudaStorage
 from tilewright.runtime.drivers.cuda.stream_device import StreamDevice
 from tilewright.runtime.hal.allocator import Allocator
 from tilewright.runtime.hal.buffer import READ, WRITE, Buffer
+from tilewright.runtime.hal.channel import Channel
 from tilewright.runtime.hal.command_buffer import (
     BindingTable,
     CommandBuffer,
@@ -85,9 +89,11 @@ class CudaDevice(Device):
         self._owner: CommandOwner = CommandOwner(
             owns_buffer=partial(_owns_buffer, context),
             owns_executable=partial(_owns_executable, context),
+            owns_channel=partial(_owns_channel, context),
         )
         self._loaders: tuple[CudaExecutableLoader, ...] = (CudaExecutableLoader(context),)
         self._formats: ExecutableCache = ExecutableCache("query", self._loaders)
+        self._default_channel: NcclChannel | None = None
         self._times: list[DispatchTime] | None = None
         self._families: ProfilingFamily = ProfilingFamily.DISPATCHES
         self._queue: DeferredWorkQueue = DeferredWorkQueue(
@@ -134,6 +140,16 @@ class CudaDevice(Device):
         self._timing_events.trim()
 
     # --- things made for the device --------------------------------------------------------------
+
+    def _open_channel(self, rank: int, count: int, group: str) -> Channel:
+        library = open_nccl()
+        others = self._channel_provider.open_group(group, rank, count)
+        channel = self._default_channel
+        if channel is None or channel.group is not others:
+            channel = NcclChannel(library, self.context, others, rank, count)
+        if not group:  # programs ask for it in every call, and communicators are dear
+            self._default_channel = channel
+        return channel
 
     def create_command_buffer(
         self,
@@ -259,14 +275,20 @@ class CudaDevice(Device):
             raise failure(StatusCode.INVALID_ARGUMENT, "a command buffer of another device")
         resolved = commands.resolve(bindings)
         times = self._times
-        if times is None or not self._families & ProfilingFamily.DISPATCHES:
-            execution = Execution(commands, resolved, self._dispatch)
-            self._submit("execute", wait, signal, execution.issue)
-            return
-        profiled = ProfiledExecution(
-            resolved, self._dispatch, self._timing_events, times.append
-        )
-        self._submit("execute", wait, signal, profiled.issue, profiled.retire)
+        issue = Execution(commands, resolved, self._dispatch).issue
+        retire: Work = _nothing
+        if times is not None and self._families & ProfilingFamily.DISPATCHES:
+            profiled = ProfiledExecution(
+                resolved, self._dispatch, self._timing_events, times.append
+            )
+            issue, retire = profiled.issue, profiled.retire
+        if commands.channels:
+            joint = JointExecution(commands.channels, issue, retire)
+            issue, retire = joint.issue, joint.retire
+            outcome = signal or wait  # a signal fails whatever goes wrong, here or before
+            if outcome is not None:
+                outcome.notify(joint.abandon)
+        self._submit("execute", wait, signal, issue, retire)
 
     def _submit(
         self,
@@ -318,6 +340,11 @@ def _owns_buffer(context: CudaContext, buffer: Buffer) -> bool:
 
 def _owns_executable(context: CudaContext, executable: Executable) -> bool:
     return isinstance(executable, CudaExecutable) and executable.context is context
+
+
+def _owns_channel(context: CudaContext, channel: Channel) -> bool:
+    is_ours = isinstance(channel, NcclChannel) and channel.context is context
+    return is_ours or channel.count == 1
 
 
 def _deallocate(buffer: Buffer) -> None:

@@ -22,6 +22,7 @@ from tilewright.runtime.drivers.cuda.storage import CudaStorage
 from tilewright.runtime.hal.command_buffer import BufferRef
 from tilewright.runtime.hal.deferred_command_buffer import (
     Barrier,
+    Collective,
     Command,
     Copy,
     Dispatch,
@@ -74,7 +75,7 @@ def lower_command(command: Command) -> list[Operation]:
             return _lower_copy(source, target)
         case Dispatch():
             return _lower_dispatch(command)
-        case Barrier():
+        case Barrier() | Collective():  # collectives go to NCCL
             return []
 
 

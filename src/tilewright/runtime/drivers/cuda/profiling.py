@@ -14,6 +14,7 @@ from tilewright.runtime.drivers.cuda.context import CudaEvent, CudaStream, Event
 from tilewright.runtime.hal.command_buffer import BufferRef
 from tilewright.runtime.hal.deferred_command_buffer import (
     Barrier,
+    Collective,
     Command,
     Copy,
     Dispatch,
@@ -147,5 +148,7 @@ def _describe(command: Command) -> tuple[str, tuple[int, int, int]]:
             return "update", (1, 1, 1)
         case Copy():
             return "copy", (1, 1, 1)
+        case Collective(op=op):
+            return str(op), (1, 1, 1)
         case Barrier():
             return "barrier", (1, 1, 1)
