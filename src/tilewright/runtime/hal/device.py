@@ -19,7 +19,7 @@ from tilewright.base.status import StatusCode, failure
 from tilewright.base.target import Target
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.runtime.hal.allocator import Allocator
-from tilewright.runtime.hal.buffer import Buffer
+from tilewright.runtime.hal.buffer import READ, WRITE, Buffer
 from tilewright.runtime.hal.channel import Channel, ChannelProvider
 from tilewright.runtime.hal.command_buffer import (
     BindingTable,
@@ -32,9 +32,11 @@ from tilewright.runtime.hal.event import Event
 from tilewright.runtime.hal.executable import Executable
 from tilewright.runtime.hal.executable_cache import ExecutableCache
 from tilewright.runtime.hal.fence import Fence
-from tilewright.runtime.hal.file import File
+from tilewright.runtime.hal.file import File, HostFile
 from tilewright.runtime.hal.process_channels import PROCESS_CHANNELS, alone
 from tilewright.runtime.hal.semaphore import Semaphore
+
+HostWork = Callable[[], object]
 
 ANY_QUEUE: Final = -1
 
@@ -160,9 +162,9 @@ class Device(ABC):
     def create_executable_cache(self, identifier: str) -> ExecutableCache:
         """A cache that prepares executables for this device."""
 
-    @abstractmethod
     def import_file(self, memory: HostBytes | File, access: int) -> File:
         """A file that queues can read and write."""
+        return memory if isinstance(memory, File) else HostFile(memory, access)
 
     def create_semaphore(self, initial_value: int = 0) -> Semaphore:
         """A semaphore that queues can wait for and signal."""
@@ -195,7 +197,6 @@ class Device(ABC):
     ) -> None:
         """Give a transient buffer back once `wait` is reached."""
 
-    @abstractmethod
     def queue_read(
         self,
         wait: Fence | None,
@@ -209,8 +210,10 @@ class Device(ABC):
         affinity: int = ANY_QUEUE,
     ) -> None:
         """Copy from a file."""
+        source.check(READ, source_offset, length)
+        work = self._reading(source, source_offset, target, target_offset, length)
+        self._submit_host(affinity, "read", wait, signal, work)
 
-    @abstractmethod
     def queue_write(
         self,
         wait: Fence | None,
@@ -224,8 +227,10 @@ class Device(ABC):
         affinity: int = ANY_QUEUE,
     ) -> None:
         """Copy to a file."""
+        target.check(WRITE, target_offset, length)
+        work = self._writing(source, source_offset, target, target_offset, length)
+        self._submit_host(affinity, "write", wait, signal, work)
 
-    @abstractmethod
     def queue_host_call(
         self,
         wait: Fence | None,
@@ -235,6 +240,45 @@ class Device(ABC):
         affinity: int = ANY_QUEUE,
     ) -> None:
         """Call a host function between other work; what it raises fails `signal`."""
+        self._submit_host(affinity, "host_call", wait, signal, function, blocks=True)
+
+    @abstractmethod
+    def _submit_host(
+        self,
+        affinity: int,
+        name: str,
+        wait: Fence | None,
+        signal: Fence | None,
+        work: HostWork,
+        *,
+        blocks: bool = False,
+    ) -> None:
+        """Run host code once its waits are reached.
+
+        Args:
+            affinity: of the queue.
+            name: of the operation, for profiles.
+            wait: what must happen before.
+            signal: what happens after, or fails with what the work raises.
+            work: the host code.
+            blocks: the work may wait for other work of the device.
+        """
+
+    # What transfers do between their waits and signals: here for memory that the host sees.
+
+    def _reading(
+        self, source: File, source_offset: int, target: Buffer, offset: int, length: int
+    ) -> HostWork:
+        """The work of a read, after checks of the buffer's range."""
+        view = target.map_range(WRITE, offset, length)
+        return lambda: source.read_into(source_offset, view)
+
+    def _writing(
+        self, source: Buffer, offset: int, target: File, target_offset: int, length: int
+    ) -> HostWork:
+        """The work of a write, likewise."""
+        view = source.map_range(READ, offset, length)
+        return lambda: target.write_from(target_offset, view)
 
     @abstractmethod
     def queue_execute(

@@ -7,14 +7,13 @@ Source: IREE `hal/drivers/cuda/cuda_device.c` (what a device owns and in which o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Final, final
 
 from tilewright.base.status import StatusCode, failure
-from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.runtime.drivers.cuda.allocator import CudaAllocator
 from tilewright.runtime.drivers.cuda.command_buffer import (
     CudaCommandBuffer,
@@ -29,7 +28,7 @@ from tilewright.runtime.drivers.cuda.profiling import ProfiledExecution, TimedOp
 from tilewright.runtime.drivers.cuda.storage import CudaStorage
 from tilewright.runtime.drivers.cuda.stream_device import StreamDevice
 from tilewright.runtime.hal.allocator import Allocator
-from tilewright.runtime.hal.buffer import READ, WRITE, Buffer
+from tilewright.runtime.hal.buffer import Buffer
 from tilewright.runtime.hal.channel import Channel
 from tilewright.runtime.hal.command_buffer import (
     BindingTable,
@@ -39,11 +38,17 @@ from tilewright.runtime.hal.command_buffer import (
 )
 from tilewright.runtime.hal.deferred_command_buffer import CommandOwner
 from tilewright.runtime.hal.deferred_work_queue import DeferredWorkQueue, Work
-from tilewright.runtime.hal.device import ANY_QUEUE, Device, DispatchTime, ProfilingFamily
+from tilewright.runtime.hal.device import (
+    ANY_QUEUE,
+    Device,
+    DispatchTime,
+    HostWork,
+    ProfilingFamily,
+)
 from tilewright.runtime.hal.executable import Executable
 from tilewright.runtime.hal.executable_cache import ExecutableCache
 from tilewright.runtime.hal.fence import Fence
-from tilewright.runtime.hal.file import File, HostFile
+from tilewright.runtime.hal.file import File
 from tilewright.runtime.hal.semaphore import Semaphore
 
 _MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76  # CUdevice_attribute
@@ -173,9 +178,6 @@ class CudaDevice(Device):
     def create_semaphore(self, initial_value: int = 0) -> Semaphore:
         return self._queue.create_semaphore(initial_value)
 
-    def import_file(self, memory: HostBytes | File, access: int) -> File:
-        return memory if isinstance(memory, File) else HostFile(memory, access)
-
     # --- queues ---------------------------------------------------------------------------------
 
     def queue_alloca(
@@ -211,52 +213,30 @@ class CudaDevice(Device):
         del affinity
         self._submit("dealloca", wait, signal, partial(_deallocate, buffer))
 
-    def queue_read(
+    def _submit_host(
         self,
+        affinity: int,
+        name: str,
         wait: Fence | None,
         signal: Fence | None,
-        source: File,
-        source_offset: int,
-        target: Buffer,
-        target_offset: int,
-        length: int,
+        work: HostWork,
         *,
-        affinity: int = ANY_QUEUE,
+        blocks: bool = False,
     ) -> None:
-        del affinity
-        source.check(READ, source_offset, length)
-        target.check_range(target_offset, length, "target")
-        work = partial(_read, source, source_offset, target, target_offset, length)
-        self._queue.submit_host(wait, signal, work)
+        del affinity, name
+        self._queue.submit_host(wait, signal, work, blocks=blocks)
 
-    def queue_write(
-        self,
-        wait: Fence | None,
-        signal: Fence | None,
-        source: Buffer,
-        source_offset: int,
-        target: File,
-        target_offset: int,
-        length: int,
-        *,
-        affinity: int = ANY_QUEUE,
-    ) -> None:
-        del affinity
-        target.check(WRITE, target_offset, length)
-        source.check_range(source_offset, length, "source")
-        work = partial(_write, source, source_offset, target, target_offset, length)
-        self._queue.submit_host(wait, signal, work)
+    def _reading(
+        self, source: File, source_offset: int, target: Buffer, offset: int, length: int
+    ) -> HostWork:
+        target.check_range(offset, length, "target")
+        return partial(_read, source, source_offset, target, offset, length)
 
-    def queue_host_call(
-        self,
-        wait: Fence | None,
-        signal: Fence | None,
-        function: Callable[[], object],
-        *,
-        affinity: int = ANY_QUEUE,
-    ) -> None:
-        del affinity
-        self._queue.submit_host(wait, signal, function, blocks=True)
+    def _writing(
+        self, source: Buffer, offset: int, target: File, target_offset: int, length: int
+    ) -> HostWork:
+        source.check_range(offset, length, "source")
+        return partial(_write, source, offset, target, target_offset, length)
 
     def queue_execute(
         self,

@@ -5,7 +5,6 @@ Semaphores and fences of the host work, so that failures travel as they do on an
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import final
 
 from tilewright.base.errors import DeviceError
@@ -19,10 +18,9 @@ from tilewright.runtime.hal.command_buffer import (
     CommandBufferMode,
     CommandCategory,
 )
-from tilewright.runtime.hal.device import ANY_QUEUE, Device
+from tilewright.runtime.hal.device import ANY_QUEUE, Device, HostWork
 from tilewright.runtime.hal.executable_cache import ExecutableCache
 from tilewright.runtime.hal.fence import Fence
-from tilewright.runtime.hal.file import File, HostFile
 
 
 def _unimplemented(what: str) -> DeviceError:
@@ -98,9 +96,6 @@ class NullDevice(Device):
         """A driver brings the loaders of its formats."""
         return ExecutableCache(identifier, ())
 
-    def import_file(self, memory: HostBytes | File, access: int) -> File:
-        return memory if isinstance(memory, File) else HostFile(memory, access)
-
     def queue_alloca(
         self,
         wait: Fence | None,
@@ -126,45 +121,18 @@ class NullDevice(Device):
         del wait, signal, buffer, affinity
         raise _unimplemented("memory")
 
-    def queue_read(
+    def _submit_host(
         self,
+        affinity: int,
+        name: str,
         wait: Fence | None,
         signal: Fence | None,
-        source: File,
-        source_offset: int,
-        target: Buffer,
-        target_offset: int,
-        length: int,
+        work: HostWork,
         *,
-        affinity: int = ANY_QUEUE,
+        blocks: bool = False,
     ) -> None:
-        del wait, signal, source, source_offset, target, target_offset, length, affinity
-        raise _unimplemented("queue")
-
-    def queue_write(
-        self,
-        wait: Fence | None,
-        signal: Fence | None,
-        source: Buffer,
-        source_offset: int,
-        target: File,
-        target_offset: int,
-        length: int,
-        *,
-        affinity: int = ANY_QUEUE,
-    ) -> None:
-        del wait, signal, source, source_offset, target, target_offset, length, affinity
-        raise _unimplemented("queue")
-
-    def queue_host_call(
-        self,
-        wait: Fence | None,
-        signal: Fence | None,
-        function: Callable[[], object],
-        *,
-        affinity: int = ANY_QUEUE,
-    ) -> None:
-        del wait, signal, function, affinity
+        """A driver's queue runs reads, writes and host calls here."""
+        del affinity, name, wait, signal, work, blocks
         raise _unimplemented("queue")
 
     def queue_execute(

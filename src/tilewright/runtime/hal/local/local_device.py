@@ -16,10 +16,9 @@ from typing import Final, final
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.status import StatusCode, failure
 from tilewright.base.target import Target
-from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.runtime import native
 from tilewright.runtime.hal.allocator import Allocator
-from tilewright.runtime.hal.buffer import READ, WRITE, Buffer
+from tilewright.runtime.hal.buffer import Buffer
 from tilewright.runtime.hal.channel import Channel, HostChannel
 from tilewright.runtime.hal.command_buffer import (
     BindingTable,
@@ -31,11 +30,11 @@ from tilewright.runtime.hal.device import (
     ANY_QUEUE,
     Device,
     DispatchTime,
+    HostWork,
     ProfilingFamily,
 )
 from tilewright.runtime.hal.executable_cache import ExecutableCache, ExecutableLoader
 from tilewright.runtime.hal.fence import Fence
-from tilewright.runtime.hal.file import File, HostFile
 from tilewright.runtime.hal.local.call_recorder import CallRecorder
 from tilewright.runtime.hal.local.cpu_features import CPU_CATEGORY, CpuFeatures
 from tilewright.runtime.hal.local.heap_allocator import HeapAllocator
@@ -142,9 +141,6 @@ class LocalDevice(Device):
     def create_executable_cache(self, identifier: str) -> ExecutableCache:
         return ExecutableCache(identifier, self.loaders)
 
-    def import_file(self, memory: HostBytes | File, access: int) -> File:
-        return memory if isinstance(memory, File) else HostFile(memory, access)
-
     # --- queues ---------------------------------------------------------------------------------
 
     def queue_alloca(
@@ -174,52 +170,6 @@ class LocalDevice(Device):
         # The memory goes back when nobody refers to it any more, which may be later, never sooner.
         self._submit(affinity, "dealloca", wait, signal, buffer.discard)
 
-    def queue_read(
-        self,
-        wait: Fence | None,
-        signal: Fence | None,
-        source: File,
-        source_offset: int,
-        target: Buffer,
-        target_offset: int,
-        length: int,
-        *,
-        affinity: int = ANY_QUEUE,
-    ) -> None:
-        source.check(READ, source_offset, length)
-        view = target.map_range(WRITE, target_offset, length)
-        self._submit(
-            affinity, "read", wait, signal, lambda: source.read_into(source_offset, view)
-        )
-
-    def queue_write(
-        self,
-        wait: Fence | None,
-        signal: Fence | None,
-        source: Buffer,
-        source_offset: int,
-        target: File,
-        target_offset: int,
-        length: int,
-        *,
-        affinity: int = ANY_QUEUE,
-    ) -> None:
-        target.check(WRITE, target_offset, length)
-        view = source.map_range(READ, source_offset, length)
-        self._submit(
-            affinity, "write", wait, signal, lambda: target.write_from(target_offset, view)
-        )
-
-    def queue_host_call(
-        self,
-        wait: Fence | None,
-        signal: Fence | None,
-        function: Callable[[], object],
-        *,
-        affinity: int = ANY_QUEUE,
-    ) -> None:
-        self._submit(affinity, "host_call", wait, signal, function)
-
     def queue_execute(
         self,
         wait: Fence | None,
@@ -244,6 +194,19 @@ class LocalDevice(Device):
             profile = self._times.append
         work: Work = partial(commands.execute, self.pool, bindings, profile)
         self._submit(affinity, "execute", wait, signal, work)
+
+    def _submit_host(
+        self,
+        affinity: int,
+        name: str,
+        wait: Fence | None,
+        signal: Fence | None,
+        work: HostWork,
+        *,
+        blocks: bool = False,
+    ) -> None:
+        del blocks  # all work is host code here
+        self._submit(affinity, name, wait, signal, work)
 
     def _submit(
         self, affinity: int, name: str, wait: Fence | None, signal: Fence | None, work: Work
