@@ -56,12 +56,19 @@ class Limits:
         self.threads = threads
         self.library = ctypes.CDLL(str(build_library()))
         self.library.tw_limit_fma.restype = ctypes.c_double
+        self.library.tw_limit_tile.restype = ctypes.c_double
         self.library.tw_limit_read.restype = ctypes.c_double
         self.stream = np.ones(STREAM_BYTES // 4, np.uint32)
 
     def fma_flops(self, seconds: float) -> float:
         """Return f32 operations per second; a multiply-add counts as two."""
         return self.library.tw_limit_fma(
+            ctypes.c_int(self.threads), ctypes.c_double(seconds)
+        )
+
+    def tile_flops(self, seconds: float) -> float:
+        """Return the mean rate of a register tile whose operands are in the first level cache."""
+        return self.library.tw_limit_tile(
             ctypes.c_int(self.threads), ctypes.c_double(seconds)
         )
 

@@ -130,6 +130,7 @@ class Measurement:
     series: dict[str, Series] = field(default_factory=dict[str, Series])
     failures: dict[str, str] = field(default_factory=dict[str, str])
     fma_flops: list[float] = field(default_factory=list[float])
+    tile_flops: list[float] = field(default_factory=list[float])
     read_bytes: list[float] = field(default_factory=list[float])
 
 
@@ -243,8 +244,12 @@ class Arena:
         series.foreign.append(share)
 
     def read_limits(self, result: Measurement) -> None:
-        """Read both limits once."""
+        """Read every limit once."""
         time.sleep(SETTLE_SECONDS)
-        for kind, readings in (("fma", result.fma_flops), ("read", result.read_bytes)):
+        for kind, readings in (
+            ("fma", result.fma_flops),
+            ("tile", result.tile_flops),
+            ("read", result.read_bytes),
+        ):
             answer, _ = self.ask_quietly(self.limits, do=kind, seconds=LIMIT_SECONDS)
             readings.append(float(answer["rate"]))

@@ -339,10 +339,14 @@ class Figures:
         peak = median(result.fma_flops)
         rate = facts["flops"] / series.seconds
         best = facts["flops"] / min(series.times) / peak
-        return (
+        text = (
             f"{rate / 1e9:.1f} of {peak / 1e9:.1f} GFLOP/s ({rate / peak:.0%}, "
             f"best call {best:.0%})"
         )
+        if row.measure != "peak":
+            return text
+        tile = median(result.tile_flops)
+        return f"{text}, {rate / tile:.0%} of a register tile's {tile / 1e9:.1f} from L1"
 
     def run_threads(self, pairs: list[tuple[str, str]]) -> Iterator[Outcome]:
         """Yield the two-thread rows: our own time against our own with one thread."""

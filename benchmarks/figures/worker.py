@@ -160,6 +160,8 @@ def serve_limits(limits: Limits, request: Answer) -> Answer:
     seconds = float(request["seconds"])
     if request["do"] == "fma":
         return {"rate": limits.fma_flops(seconds)}
+    if request["do"] == "tile":
+        return {"rate": limits.tile_flops(seconds)}
     return {"rate": limits.read_bytes(seconds)}
 
 

@@ -59,4 +59,5 @@ def test_the_tree_holds_children_and_their_memory() -> None:
 def test_the_limits_are_those_of_a_processor_and_not_of_an_optimised_away_loop() -> None:
     limits = Limits(1)
     assert 1e9 < limits.fma_flops(0.02) < 1e12
+    assert 1e8 < limits.tile_flops(0.02) < 1.05 * limits.fma_flops(0.02)
     assert 1e8 < limits.read_bytes(0.05) < 1e12

@@ -48,7 +48,9 @@ def measurement(**seconds: float) -> Measurement:
         name: Series(medians=[value], times=[value], foreign=[0.0], error=1e-7)
         for name, value in seconds.items()
     }
-    return Measurement(series=series, fma_flops=[90e9, 100e9, 80e9], read_bytes=[20e9])
+    return Measurement(
+        series=series, fma_flops=[90e9, 100e9, 80e9], tile_flops=[85e9], read_bytes=[20e9]
+    )
 
 
 @pytest.fixture
