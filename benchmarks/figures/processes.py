@@ -73,8 +73,9 @@ class Compilation:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """Return our environment with changes."""
-    return {**os.environ, **changes}
+    """Return our environment with changes; modules keep their byte code, as in an installed package."""
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, **changes}
 
 
 def last_number(output: bytes) -> float:
