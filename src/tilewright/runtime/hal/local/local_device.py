@@ -272,10 +272,12 @@ class LocalDevice(Device):
         self._times = []
 
     def profiling_flush(self) -> tuple[DispatchTime, ...]:
-        times = tuple(self._times or ())
-        if self._times is not None:
-            self._times = []
-        return times
+        times = self._times
+        if times is None:
+            return ()
+        taken = tuple(times)
+        del times[: len(taken)]  # the list stays: work under way will write into it
+        return taken
 
     def profiling_end(self) -> tuple[DispatchTime, ...]:
         times = self.profiling_flush()

@@ -86,6 +86,22 @@ def test_profiles_tell_commands_from_queue_operations() -> None:
     assert isinstance(times[0], DispatchTime)
 
 
+def test_work_that_waits_across_a_flush_is_in_the_next_one() -> None:
+    device = make(1)
+    start, done, never = fence(), fence(), fence()
+    buffer = device.allocator.allocate(0, 0, 64)
+    device.profiling_begin(ProfilingFamily.DISPATCHES | ProfilingFamily.QUEUE_OPERATIONS)
+    device.queue_fill(start, done, BufferRef(buffer), b"\x01")
+    assert device.profiling_flush() == ()
+    start.signal()
+    done.wait(SECONDS)
+    assert [t.name for t in device.profiling_flush()] == ["fill", "execute"]
+    assert device.profiling_flush() == ()
+    device.queue_fill(never, None, BufferRef(buffer), b"\x02")
+    assert device.profiling_end() == ()
+    assert device.profiling_flush() == ()
+
+
 def test_devices_take_buffers_from_the_allocator_they_are_made_with() -> None:
     heap = HeapAllocator(capacity_bytes=128)
     device = LocalDevice("test", None, (), has_thread=False, allocator=heap)
