@@ -40,6 +40,7 @@ _WORK_NS: Final = 20_000
 _CHEAP: Final = 8
 _MODERATE: Final = 24
 _SQUARE: Final = 16
+_ROWS: Final = 8
 _BLOCK: Final = 64
 """A block of so many rows and columns, once as it is read and once as it is written, stays in the
 first level cache."""
@@ -63,6 +64,8 @@ def schedule_pointwise(s: Schedule, nest: str, target: Target, grid: Grid) -> bo
     s.apply(reorder, names)
     factor = 4 if effort <= _CHEAP else 2 if effort <= _MODERATE else 1
     names = _square(s, names, body, lanes)
+    if find(s.kernel, names[-1]).extent != lanes:
+        names = _rows_side_by_side(s, names, body, target)
     lane = names[-1]
     if len(names) == 1:
         blocks, lane = block(s, lane, _chunk(effort, lanes * factor))
@@ -168,6 +171,36 @@ def _square(s: Schedule, names: list[str], body: Body, lanes: int) -> list[str]:
         order = [*others, *lane_block, *row_block, *tiles, row, lane]
         s.apply(reorder, order)
         return order
+    return names
+
+
+def _rows_side_by_side(
+    s: Schedule, names: list[str], body: Body, target: Target
+) -> list[str]:
+    """For a copy that reads short pieces of rows far apart, go along a few rows at a time.
+
+    Packing a matrix into panels writes panel by panel; read in that order, every piece lies in a
+    page of its own, and the rest of its line is gone from the caches when the next panel comes.
+    """
+    if len(names) < 3:
+        return names
+    inner = names[-2]
+    near, far = 4 * target.line_bytes, 16 * target.line_bytes
+    for view in loads(body):
+        size = view.buffer.dtype.itemsize
+        if _far(stride(view, inner)) * size < far:
+            continue
+        for name in names[:-2]:
+            if not 0 < _far(stride(view, name)) * size <= near:
+                continue
+            if any(_far(stride(w, name)) <= _far(stride(w, inner)) for w in stores(body)):
+                continue
+            blocks, rows = s.fresh(f"{inner}_b"), s.fresh(f"{inner}_n")
+            s.apply(split, inner, _ROWS, "tight", (blocks, rows))
+            others = [n for n in names[:-2] if n != name]
+            order = [*others, blocks, name, rows, names[-1]]
+            s.apply(reorder, order)
+            return order
     return names
 
 

@@ -278,3 +278,28 @@ def test_equal_columns_of_one_row_have_equal_sums_in_any_panel() -> None:
     evaluate(done, [row, weights, bias, residual, result], {})
     assert np.unique(result).size == 1
     np.testing.assert_allclose(result[0, 0], max(0, row[0] @ column + 50), rtol=1e-5)
+
+
+# --- copies between layouts --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("depth", "columns"), [(64, 300), (61, 300), (7, 300), (64, 24)])
+def test_a_matrix_is_packed_a_few_rows_at_a_time(depth: int, columns: int) -> None:
+    panels = -(-columns // 24)
+    kernel = op_kernel(
+        "pack_panels", ((depth, columns),), (panels, depth, 24), {"panel": 24}
+    )
+    done = schedule(kernel, Target.level("v3"))
+    assert_same(kernel, done)
+    order = [loop.var.name for loop in loops(done.body)]
+    if panels > 1:  # rows in blocks, then panels, then the rows of a block
+        assert order.index("i1_n") > order.index("i0")
+    else:
+        assert "i1_n" not in order
+
+
+def test_copies_that_read_whole_rows_keep_their_order() -> None:
+    kernel = op_kernel("transpose", ((5, 6, 512),), (6, 5, 512), {"perm": (1, 0, 2)})
+    done = schedule(kernel, V4)
+    assert_same(kernel, done)
+    assert [x.var.name for x in loops(done.body)][:2] == ["i0", "i1"]
