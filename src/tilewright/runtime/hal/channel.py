@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TypeAlias, final
 
+from tilewright.base.errors import DeviceError
 from tilewright.runtime.hal.collective import Contribution
 from tilewright.runtime.hal.fence import Fence
 
@@ -46,7 +47,7 @@ class Channel(ABC):
         """
 
 
-Watcher: TypeAlias = weakref.WeakMethod[Callable[[BaseException], None]]
+Watcher: TypeAlias = weakref.WeakMethod[Callable[[DeviceError], None]]
 
 
 class HostGroup(ABC):

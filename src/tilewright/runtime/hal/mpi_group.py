@@ -113,7 +113,7 @@ class MpiGroup(HostGroup):
         self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._lanes: dict[Lane, deque[_Operation]] = {}
         self._left: dict[int, BaseException] = {}
-        self._failure: BaseException | None = None
+        self._failure: DeviceError | None = None
         self._watchers: list[Watcher] = []
         self._notices: list[Request] = []
         self._splits: dict[bytes, HostChannel | None] = {}

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, final
 
+from tilewright.base.errors import DeviceError
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.hal.channel import ChannelProvider, HostChannel, HostGroup, Watcher
@@ -133,7 +134,7 @@ class ProcessGroup(HostGroup):
                 self._identifier = made
             return self._identifier
 
-    def _aborted(self, error: BaseException) -> BaseException:
+    def _aborted(self, error: BaseException) -> DeviceError:
         aborted = failure(
             StatusCode.ABORTED, f"another participant failed: {error}", location=self
         )
@@ -208,7 +209,7 @@ class ProcessGroup(HostGroup):
         meeting.done.signal()
 
 
-def _tell(failed: Watcher, error: BaseException) -> None:
+def _tell(failed: Watcher, error: DeviceError) -> None:
     method = failed()
     if method is not None:
         method(error)

@@ -54,7 +54,7 @@ class _Communicator:
         self._resource: Resource | None = None
         self._running: int = 0  # executions that the GPU is not through with
         self._is_watched: bool = False
-        self.error: BaseException | None = None
+        self.error: DeviceError | None = None
 
     def __del__(self) -> None:
         drop(self._resource)
@@ -118,7 +118,7 @@ class _Communicator:
 
     def _check(self) -> None:
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)  # each raise would add to it
 
     # --- while the GPU works ----------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class _Communicator:
 
     # --- failures ---------------------------------------------------------------------------------
 
-    def abort(self, error: BaseException) -> None:
+    def abort(self, error: DeviceError) -> None:
         """End everything under way, with this error."""
         with self._lock:
             if self.error is not None:
@@ -161,7 +161,7 @@ class _Communicator:
             resource, self._resource = self._resource, None
         drop(resource)
 
-    def _break(self, error: BaseException) -> None:
+    def _break(self, error: DeviceError) -> None:
         """This rank has failed."""
         if self.error is None:
             self.abort(error)
@@ -236,8 +236,7 @@ class NcclChannel(Channel):
         self._communicator.end()
 
     def fail(self, error: BaseException) -> None:
-        self._communicator.abort(error)
-        self.group.fail(error)
+        self.group.fail(error)  # which ends what is under way here, too
 
     def split(self, color: int, key: int) -> Channel | None:
         part = self.group.split(self.rank, color, key)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import random
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -189,8 +191,6 @@ def test_parts_of_a_group_have_communicators_of_their_own(
 
 
 def run_on_threads(work, count: int) -> None:
-    import threading
-
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(count)]
     for thread in threads:
         thread.start()
@@ -386,3 +386,24 @@ def test_what_is_not_used_is_given_back(
         for device in devices:
             device.queue_execute(None, None, None)
         assert nccl.wait_until_all_is_back() == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ranks_that_come_in_any_order_meet_or_fail_together(
+    standin: StandIn, nccl: NcclStandIn, make_device: MakeDevice, seed: int
+) -> None:
+    standin.configure(jitter_us=2000, seed=seed)
+    devices = [make_device(rank % 2) for rank in range(3)]
+    name = next(NAMES)
+    channels = [d.create_channel(rank, 3, name) for rank, d in enumerate(devices)]
+    generator = random.Random(seed)
+    fences = []
+    for _ in range(6):
+        for rank in generator.sample(range(3), 3):
+            device = devices[rank]
+            commands = record(device, channels[rank])
+            fences.append(submit(device, commands, memory(device, 1, 2, 3)))
+    if seed % 2:
+        channels[generator.randrange(3)].fail(ValueError("enough"))
+    found = set(errors(fences))
+    assert found == {""} or (seed % 2 and all("enough" in text for text in found - {""}))
