@@ -21,6 +21,7 @@ from tilewright.formats.artifact import (
     extract,
     is_artifact,
     leading_rodata,
+    read_needs,
 )
 from tilewright.formats.vmfb import (
     ModuleBuilder,
@@ -127,6 +128,21 @@ def test_a_damaged_manifest_is_refused(changes: dict[str, Any], message: str) ->
         extract(with_manifest(module_of(artifact()), **changes), "m.vmfb")
     assert str(caught.value).startswith("m.vmfb: ")
     assert message in str(caught.value)
+
+
+def test_what_code_needs_is_read_without_any_plan() -> None:
+    module = embed(artifact(), module_of(artifact()))
+    v2, v3 = read_needs(with_manifest(module, constants=[], sources=99))
+    assert (v2.target, v2.arch, v2.features) == ("v2", "x86_64", {"sse2"})
+    assert (v3.target, v3.features) == ("v3", {"sse2", "avx2"})
+    assert read_needs(with_manifest(module, variants=[])) == ()
+    for damage in ({"variants": [{}]}, {"variants": [3]}, {"variants": 3}, {"version": []}):
+        with pytest.raises(ArchiveError, match="m: malformed manifest"):
+            read_needs(with_manifest(module, **damage), "m")
+    with pytest.raises(ArchiveError, match="which reads up to"):
+        read_needs(with_manifest(module, version=[2, 0]))
+    with pytest.raises(ArchiveError, match="no Tilewright manifest"):
+        read_needs(ModuleDef(name="m"))
 
 
 def test_a_plan_of_another_model_is_refused() -> None:
