@@ -27,6 +27,7 @@ from tilewright.runtime.hal.collective import (
 )
 from tilewright.runtime.hal.command_buffer import BufferBinding, BufferRef
 from tilewright.runtime.hal.fence import Fence
+from tilewright.runtime.virtual_machine import VirtualMachine
 
 KIND = CollectiveKind
 SECONDS = 30_000_000_000
@@ -355,6 +356,16 @@ def check_ranks() -> None:
             os._exit(17 if "forked" in str(error) else 1)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 17
+
+
+def check_module() -> None:
+    """A module of IREE's creates and splits its channel in every call."""
+    machine = VirtualMachine.from_file(sys.argv[2], device=DEVICE)
+    for step in range(40):
+        (total,) = machine.invoke("sum", np.full((3, 5), RANK + step, np.float32))
+        assert (np.asarray(total) == 4 * step + 2 + RANK + step).all()
+        (same,) = machine.invoke("alone", np.full(5, RANK + step, np.float32))
+        assert (np.asarray(same) == RANK + step).all()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from fakes.mpi_ranks import needs_mpi, run_ranks
 pytestmark = [pytest.mark.slow, needs_iree, needs_mpi]
 
 SOURCE = Path(__file__).with_name("collectives.mlir")
+WORKER = Path(__file__).parents[2] / "fakes" / "mpi_worker.py"
 FLAGS = ("--iree-input-type=stablehlo", *LLVM_CPU)
 
 
@@ -75,6 +76,12 @@ def test_ranks_get_what_they_should(module: Path, function: str, tmp_path: Path)
         run(module, function, inputs, tmp_path), combine(*inputs), strict=True
     ):
         np.testing.assert_array_equal(got, want)
+
+
+def test_calls_may_be_many(module: Path) -> None:
+    line = [sys.executable, str(WORKER), "module", str(module)]
+    text, status = run_ranks([line] * 2)
+    assert (status, text.count(": ok")) == (0, 2), text
 
 
 def test_the_launcher_says_who_takes_part(module: Path) -> None:
