@@ -27,6 +27,7 @@ RESULTS: Final = ROOT / "tests" / "conformance" / "interop" / "results.json"
 UNITED: Final = ("formats", "opcodes", "imports")
 MODULES_OF_IREE: Final = {
     "onnx-llvm-cpu": "ONNX node cases, llvm-cpu",
+    "onnx-others-llvm-cpu": "ONNX cases exported by PyTorch, and its simple ones, llvm-cpu",
     "onnx-vmvx": "ONNX node cases, vmvx",
     "models-of-iree": "whole models, llvm-cpu",
     "programs": "programs of `tests/conformance/interop/programs`, llvm-cpu, several ways to compile",
@@ -49,7 +50,9 @@ def collect(seen: Path, results: Path, *, fresh: bool = False) -> dict[str, Suit
 
 def _add(suite: Suite, name: str, row: Mapping[str, Any]) -> None:
     case: dict[str, Any] = {"outcome": row["outcome"]}
-    if row["outcome"] not in ("equal", "refused"):
+    if "reason" in row:
+        case |= {"reason": row["reason"], "subject": row["subject"]}
+    elif row["outcome"] not in ("equal", "refused"):
         case["detail"] = row["detail"][:REASON_LENGTH]
     if "bytecode" in row:
         case |= {"bytecode": row["bytecode"], "modules": row["modules"]}
@@ -104,6 +107,12 @@ Releases in between have the same bytecode and the same `hal` as one of these (3
 compiler made, so there is nothing to compare with. *Undefined*: the code gives what lies in memory by chance.
 
 {_exceptions(suites)}
+
+## Why IREE refuses some
+
+The first error of its importer or compiler, and of how many cases.
+
+{_refusals(suites)}
 
 ## Whole models
 
@@ -183,6 +192,19 @@ def _exceptions(suites: Mapping[str, Suite]) -> str:
         if lines
         else "No module that IREE's runtime runs gives anything else here."
     )
+
+
+def _refusals(suites: Mapping[str, Suite]) -> str:
+    subjects: dict[str, Counter[str]] = {}
+    for name in MODULES_OF_IREE:
+        for row in suites.get(name, {"cases": {}})["cases"].values():
+            if "reason" in row:
+                subjects.setdefault(row["reason"], Counter())[row["subject"]] += 1
+    body = [
+        (reason, str(of.total()), ", ".join(f"`{s}` {n}" for s, n in of.most_common()))
+        for reason, of in sorted(subjects.items(), key=lambda item: -item[1].total())
+    ]
+    return _table(("reason", "cases", "of what"), body)
 
 
 def _models(suites: Mapping[str, Suite]) -> str:

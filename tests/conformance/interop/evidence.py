@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.interop.agreement import Verdict
+from conformance.interop.refusals import classify
 from conformance.interop.toolchain import ROOT, write
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.vmfb import decode_module, read_archive
@@ -35,9 +36,17 @@ def record(suite: str, name: str, verdict: Verdict, archive: Path | None = None)
         archive: the module, for what it holds; None where there is none.
     """
     row: dict[str, object] = {"outcome": verdict.outcome, "detail": verdict.detail[:300]}
+    if verdict.outcome == "refused":
+        refusal = classify(verdict.detail)
+        row |= {"reason": refusal.kind, "subject": refusal.subject}
     row |= contents(archive) if archive is not None else {}
     (FOLDER / suite).mkdir(parents=True, exist_ok=True)
     write(FOLDER / suite / f"{name}.json", json.dumps(row))
+
+
+def seen(suite: str, name: str) -> bool:
+    """Whether there is a verdict of the case."""
+    return (FOLDER / suite / f"{name}.json").exists()
 
 
 def contents(archive: Path) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""ONNX's node cases as IREE's compiler sees them: model -> import -> archive, kept in a folder.
+"""ONNX's cases as IREE's compiler sees them: model -> import -> archive, kept in a folder.
 
 What it is: the collection that the conformance tests of each executable format share; every case
 is compiled once per target and release of the compiler.  Called by the tests and scripts beside.
@@ -8,9 +8,7 @@ What it is not: a list of what must pass; a case that IREE itself refuses says s
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +18,6 @@ from conformance.interop.toolchain import (
     ROOT,
     digest,
     import_model,
-    is_available,
     make,
     program,
     release,
@@ -28,21 +25,9 @@ from conformance.interop.toolchain import (
 )
 from fakes import onnx_suite
 
-__all__ = [
-    "LLVM_CPU",
-    "VMVX",
-    "VMVX_MICROKERNELS",
-    "CompiledCase",
-    "Target",
-    "compile_case",
-    "compile_cases",
-    "is_available",
-    "names",
-    "run_with_iree",
-    "sample",
-]
-
 CACHE = ROOT / "build" / "iree-onnx-cases"
+OTHER_KINDS = ("simple", "pytorch-operator", "pytorch-converted")
+OPSET_FOR_OLD = 17  # the importer knows operators of old opsets in their new form only
 _LOCAL = "--iree-hal-target-device=local"
 
 
@@ -56,9 +41,6 @@ class Target:
 
 
 VMVX = Target("vmvx", (_LOCAL, "--iree-hal-local-target-device-backends=vmvx"))
-VMVX_MICROKERNELS = Target(
-    "vmvx-microkernels", (*VMVX.flags, "--iree-vmvx-enable-microkernels")
-)
 LLVM_CPU = Target(
     "llvm-cpu",
     (
@@ -79,20 +61,21 @@ class CompiledCase:
     refusal: str
 
     @property
-    def data_sets(self) -> list[onnx_suite.Case]:
-        """Recorded inputs and outputs."""
-        return onnx_suite.cases("node", self.name)
+    def inputs(self) -> list[list[object]]:
+        """Of each recorded data set."""
+        return [list(case.inputs.values()) for case in _data_sets(self.name)]
 
 
 @functools.cache
-def names() -> tuple[str, ...]:
-    """Node cases with nothing but numeric tensors; training and expanded duplicates left out."""
+def names(kinds: tuple[str, ...] = ("node",)) -> tuple[str, ...]:
+    """Cases with nothing but numeric tensors; training and expanded duplicates left out."""
     return tuple(
         name
-        for name in onnx_suite.names("node")
+        for kind in kinds
+        for name in onnx_suite.names(kind)
         if "_expanded" not in name
         and not name.startswith(("test_adagrad", "test_adam", "test_momentum"))
-        and all(case.is_tensors_only for case in onnx_suite.cases("node", name))
+        and all(case.is_tensors_only for case in onnx_suite.cases(kind, name))
     )
 
 
@@ -123,36 +106,20 @@ def compile_case(name: str, target: Target, cache: Path = CACHE) -> CompiledCase
     return CompiledCase(name, archive, "")
 
 
-def compile_cases(
-    every: Sequence[str], target: Target, cache: Path = CACHE, jobs: int = 0
-) -> list[CompiledCase]:
-    """Many at once, in the order of their names."""
-    workers = jobs or len(os.sched_getaffinity(0))
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(lambda name: compile_case(name, target, cache), every))
-
-
-def run_with_iree(
-    archive: Path, inputs: Sequence[np.ndarray], device: str
-) -> list[np.ndarray]:
-    """What IREE's own runtime computes.  Raises: RuntimeError, ValueError where it fails."""
-    from iree import runtime
-
-    config = runtime.Config(device)
-    module = runtime.VmModule.mmap(config.vm_instance, str(archive))
-    context = runtime.SystemContext(vm_modules=[module], config=config)
-    functions = [n for n in module.function_names if not n.startswith("__")]
-    plain = [n for n in functions if not n.endswith("$async")]
-    results = context.modules[module.name][plain[0]](*inputs)
-    many = results if isinstance(results, tuple | list) else (results,)
-    return [np.array(r.to_host()) if hasattr(r, "to_host") else np.asarray(r) for r in many]
-
-
 # --- making ---------------------------------------------------------------------------------------
 
 
+@functools.cache
+def _kinds() -> dict[str, str]:
+    return {name: kind for kind in onnx_suite.KINDS for name in onnx_suite.names(kind)}
+
+
+def _data_sets(name: str) -> list[onnx_suite.Case]:
+    return onnx_suite.cases(_kinds()[name], name)
+
+
 def _has_doubles(name: str) -> bool:
-    case = onnx_suite.cases("node", name)[0]
+    case = _data_sets(name)[0]
     values = (*case.inputs.values(), *case.outputs)
     return any(isinstance(v, np.ndarray) and v.dtype == np.float64 for v in values)
 
@@ -165,7 +132,8 @@ def _imported(name: str, folder: Path) -> Path:
     if not source.exists():
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            write(source, import_model(onnx_suite.cases("node", name)[0].model))
+            opset = 0 if _kinds()[name] == "node" else OPSET_FOR_OLD
+            write(source, import_model(_data_sets(name)[0].model, opset))
         except ValueError as error:
             write(refusal, str(error))
             return refusal

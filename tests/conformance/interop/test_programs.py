@@ -43,13 +43,7 @@ def check(name: str, variant: str, folder: Path) -> None:
         pytest.skip("IREE's compiler refuses the program")
     for function, calls in CASES[name].items():
         for inputs in calls:
-            verdict = compare(
-                built.path,
-                inputs,
-                folder,
-                function=function,
-                calls=1 if name == "state" else 3,
-            )
+            verdict = compare(built.path, inputs, folder, function=function)
             record("programs", f"{name} {variant} {function}", verdict, built.path)
             assert verdict.outcome == "equal", f"{function}: {verdict.detail}"
 

@@ -117,7 +117,7 @@ def make(command: Sequence[str], target: Path, seconds_limit: int = 300) -> str:
         return f"no result after {seconds_limit} s"
     if done.returncode:
         draft.unlink(missing_ok=True)
-        return done.stderr[-2000:] or f"exit status {done.returncode}"
+        return done.stderr[:2000] or f"exit status {done.returncode}"
     draft.replace(target)
     return ""
 
@@ -134,7 +134,7 @@ def import_model(model: onnx.ModelProto, opset_version: int = 0) -> str:
 
     Args:
         model: as loaded.
-        opset_version: older models are brought up to this one first.
+        opset_version: older models are brought up to this one first, where ONNX can do that.
 
     Raises: ValueError with what the importer says.
     """
@@ -143,7 +143,7 @@ def import_model(model: onnx.ModelProto, opset_version: int = 0) -> str:
 
     try:
         if opset_version > model.opset_import[0].version:
-            model = onnx.version_converter.convert_version(model, opset_version)
+            model = _newer(model, opset_version)
         onnx.checker.check_model(model)
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
         with Context() as context, warnings.catch_warnings():
@@ -155,6 +155,15 @@ def import_model(model: onnx.ModelProto, opset_version: int = 0) -> str:
             return module.get_asm(assume_verified=True)
     except Exception as error:  # the importer's own kinds, MLIR's, ONNX's
         raise ValueError(f"{type(error).__name__}: {error}"[:2000]) from error
+
+
+def _newer(model: onnx.ModelProto, opset_version: int) -> onnx.ModelProto:
+    try:
+        return onnx.version_converter.convert_version(model, opset_version)
+    except (
+        RuntimeError
+    ):  # of an operator that the converter does not know, or no longer exists
+        return model
 
 
 def compile_text(text: str, flags: Sequence[str]) -> Built:
@@ -243,6 +252,28 @@ def run_module(
         if "numpy" not in said:
             break
     return Answer(error=said.replace("\n", " ")[-300:] or f"exit code {done.returncode}")
+
+
+def call_again(module: Path, inputs: Sequence[object], function: str, times: int) -> Answer:
+    """Call a function under IREE's runtime and then `times` times more: what the last call gives.
+
+    Args:
+        module: the archive.
+        inputs: arrays and numbers.
+        function: the module's name and its own, with a dot between.
+        times: as it says.
+    """
+    from iree import runtime
+
+    config = runtime.Config("local-sync")
+    loaded = runtime.VmModule.mmap(config.vm_instance, str(module))
+    context = runtime.SystemContext(vm_modules=[loaded], config=config)
+    called = context.modules[loaded.name][function.partition(".")[2]]
+    for _ in range(times):
+        called(*inputs)
+    results = called(*inputs)
+    many = results if isinstance(results, tuple | list) else (results,)
+    return Answer(tuple(r.to_host() if hasattr(r, "to_host") else f"{r:g}" for r in many))
 
 
 def _input(value: object, index: int, folder: Path) -> str:

@@ -41,7 +41,8 @@ def test_later_runs_are_merged_and_can_be_alone(tmp_path: Path) -> None:
 def test_the_page_counts_every_outcome_and_names_what_differs(tmp_path: Path) -> None:
     folder, results = tmp_path / "seen", tmp_path / "results.json"
     seen(folder, "onnx-llvm-cpu", "good", "equal", **CONTENTS)
-    seen(folder, "onnx-llvm-cpu", "refused", "refused")
+    why = {"reason": "ONNX operator without a lowering", "subject": "Loop"}
+    seen(folder, "onnx-llvm-cpu", "refused", "refused", **why)
     seen(folder, "onnx-llvm-cpu", "bad", "different", **CONTENTS)
     seen(folder, "onnx-llvm-cpu", "stuck", "not run by IREE")
     seen(folder, "onnx-llvm-cpu", "chance", "undefined")
@@ -51,6 +52,7 @@ def test_the_page_counts_every_outcome_and_names_what_differs(tmp_path: Path) ->
     compatibility.collect(folder, results)
     page = compatibility.page("note", results)
     assert "| ONNX node cases, llvm-cpu | 5 | 1 | 1 | 1 | 1 | 1 |" in page
+    assert "| ONNX operator without a lowering | 1 | `Loop` 1 |" in page
     assert "`bad`: different: xxx" in page
     assert "x" * (compatibility.REASON_LENGTH + 1) not in page
     assert "| `mlp` | - | equal |" in page
