@@ -116,11 +116,6 @@ def load_and_run(path: str, engine: str = "plan") -> None:
     run(session, session.inputs)
 
 
-def load_only(path: str, engine: str = "plan") -> None:
-    """The loader alone: native code is trusted, so damaged code is not run."""
-    tw.load(path, engine=engine, threads=1)  # pyright: ignore[reportArgumentType]
-
-
 def crash(path: str) -> None:
     """Die as native code dies; for the tests of the worker itself."""
     del path
@@ -138,7 +133,6 @@ def spin(path: str, seconds: int = CPU_SECONDS) -> None:
 TASKS: Mapping[str, Callable[..., None]] = {
     "compile": compile_and_run,
     "load": load_and_run,
-    "open": load_only,
     "crash": crash,
     "spin": spin,
 }

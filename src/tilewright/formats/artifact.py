@@ -100,6 +100,7 @@ def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
                 "features": sorted(v.features),
                 "format": v.format,
                 "rodata": index,
+                "crc32": zlib.crc32(view_bytes(v.image)),
                 "plan": plan_index + index,
             }
             for index, v in enumerate(artifact.variants)
@@ -137,7 +138,29 @@ def read_needs(module: ModuleDef, location: str = "module") -> tuple[Needs, ...]
     """
     with _no_surprise(location):
         rows = cast("Sequence[dict[str, object]]", _manifest(module, location)["variants"])
+        for row in rows:
+            _check_code(row, _segment(module, row["rodata"], location), location)
         return tuple(map(_needs, rows))
+
+
+def _check_code(row: dict[str, object], image: Buffer, location: str) -> None:
+    """Refuse code that a disk or a transfer has damaged, before it could run.
+
+    Says nothing about who wrote it.  Archives made before there was a checksum have none.
+    """
+    wanted = row.get("crc32")
+    if wanted is not None and zlib.crc32(view_bytes(image)) != wanted:
+        raise ArchiveError(
+            f"the code for '{row['target']}' is damaged",
+            location=location,
+            hint="copy the file again, or compile the model again",
+        )
+
+
+def _segment(module: ModuleDef, index: object, location: str) -> Buffer:
+    if type(index) is not int or not 0 <= index < len(module.rodata):
+        raise ArchiveError(f"manifest names rodata segment {index!r}", location=location)
+    return module.rodata[index].data
 
 
 def _needs(row: dict[str, object]) -> Needs:
@@ -183,11 +206,7 @@ def _manifest(module: ModuleDef, location: str) -> dict[str, object]:
 
 def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> Artifact:
     def segment(index: object) -> Buffer:
-        if type(index) is not int or not 0 <= index < len(module.rodata):
-            raise ArchiveError(
-                f"manifest names rodata segment {index!r}", location=location
-            )
-        return module.rodata[index].data
+        return _segment(module, index, location)
 
     sources = manifest["sources"]
     constants = tuple(segment(i) for i in cast("Sequence[object]", manifest["constants"]))
@@ -205,7 +224,8 @@ def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> A
     )
     if not variants:
         raise ArchiveError("manifest lists no variant", location=location)
-    for variant in variants:
+    for row, variant in zip(rows, variants, strict=True):
+        _check_code(row, variant.image, location)
         _check_constants(variant.plan, constants, location)
     return Artifact(
         variants=variants,

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tilewright as tw
 from fakes.plans import dynamic_plan, static_plan
+from fakes.small_models import mlp
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.artifact import (
     MANIFEST_ATTRIBUTE,
@@ -23,6 +27,7 @@ from tilewright.formats.artifact import (
     leading_rodata,
     read_needs,
 )
+from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.vmfb import (
     ModuleBuilder,
     ModuleDef,
@@ -30,6 +35,7 @@ from tilewright.formats.vmfb import (
     archive_bytes,
     read_archive,
 )
+from tilewright.runtime.virtual_machine import VirtualMachine
 
 SOURCES = {"graph": "graph main", "kernel/add": "for i in range(4): …"}
 
@@ -200,3 +206,28 @@ def test_every_byte_of_a_small_archive_may_be_wrong() -> None:
             refused += 1
         data[position] ^= 0xFF
     assert refused > 1000
+
+
+def test_damaged_code_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "m.vmfb"
+    tw.compile(mlp(3), jobs=1).save(path)
+    data = bytearray(path.read_bytes())
+    image = bytes(view_bytes(extract(read_archive(bytes(data))).variants[0].image))
+    data[data.index(image) + len(image) // 2] ^= 1
+    path.write_bytes(data)
+    for engine in ("plan", "vm"):
+        with pytest.raises(ArchiveError, match="is damaged") as caught:
+            tw.load(path, engine=engine)
+        assert str(path) in str(caught.value)
+    with pytest.raises(ArchiveError, match="is damaged"):
+        VirtualMachine.from_file(path)
+
+
+def test_archives_from_before_there_was_a_checksum_load(tmp_path: Path) -> None:
+    path = tmp_path / "m.vmfb"
+    tw.compile(mlp(3), jobs=1).save(path)
+    module = read_archive(path.read_bytes())
+    text = re.sub(r'"crc32":\d+,', "", module.attributes[MANIFEST_ATTRIBUTE])
+    assert text != module.attributes[MANIFEST_ATTRIBUTE]
+    old = replace(module, attributes={**module.attributes, MANIFEST_ATTRIBUTE: text})
+    assert len(extract(old).variants) == 1
