@@ -24,12 +24,12 @@ from unit.formats.conftest import ARCHIVES
 
 def test_modules_of_iree_say_what_they_are(iree_archive: bytes) -> None:
     module = read_archive(iree_archive)
-    assert module.name == "module" or module.name.endswith("_mod")
+    assert module.name.isidentifier()
     assert module.bytecode_version >> 16 in (15, 16, 17)
     depends = {item.name for item in module.dependencies}
     assert depends & {"hal", "hal_inline"}
     assert {item.name for item in module.exports} - {"__init"}
-    assert {item.name.partition(".")[0] for item in module.imports} == depends
+    assert {item.name.partition(".")[0] for item in module.imports} <= depends
     assert module.debug is not None
 
 
