@@ -30,3 +30,13 @@ def test_an_input_is_the_same_each_time() -> None:
     assert [run_one("again", n) for n in range(40)] == [
         run_one("again", n) for n in range(40)
     ]
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        596_708
+    ],  # an integer raised to the power of one as if it were a float: it grew for ever
+)
+def test_what_was_found_before(number: int) -> None:
+    assert run_one("bytecode", number) in ("answered", "failed")

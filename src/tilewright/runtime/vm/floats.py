@@ -63,7 +63,7 @@ def _remainder(left: float, right: float) -> float:
 
 
 def _multiply_add(first: float, second: float, third: float) -> float:
-    return first * second + third
+    return float(first * second + third)
 
 
 def _multiply_add_f32(first: float, second: float, third: float) -> float:
@@ -123,7 +123,7 @@ def _power(left: float, right: float) -> float:
 
 
 def _power_integer(value: float, exponent: int) -> float:
-    result, factor, left = 1.0, value, abs(exponent)
+    result, factor, left = 1.0, float(value), abs(exponent)
     while left:
         if left & 1:
             result *= factor
@@ -180,9 +180,10 @@ _UNARY: Final[Mapping[str, Operation]] = {
     "erf": math.erf,
 }
 _BINARY: Final[Mapping[str, Operation]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
+    # Registers have no type: bytecode of strangers may hand over integers, and theirs grow for ever.
+    "add": lambda a, b: float(a + b),
+    "sub": lambda a, b: float(a - b),
+    "mul": lambda a, b: float(a * b),
     "div": _divide,
     "rem": _remainder,
     "atan2": math.atan2,

@@ -95,3 +95,11 @@ def test_the_reciprocal_root_of_f32_is_rounded_twice() -> None:
     for value in np.random.default_rng(0).uniform(0.1, 9, 500).astype(np.float32):
         wanted = np.float32(1) / np.sqrt(value)
         assert floats.OPERATIONS["rsqrt.f32"](float(value)) == wanted
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "fma", "fpowi"])
+def test_float_operations_on_integers_give_floats(name: str) -> None:
+    """Registers have no type, and integers that nobody wraps would grow with every operation."""
+    operands = (2**63 - 1,) * (3 if name == "fma" else 2)
+    assert type(floats.OPERATIONS[f"{name}.f64"](*operands)) is float
+    assert type(floats.OPERATIONS[f"{name}.f32"](*operands)) is float
