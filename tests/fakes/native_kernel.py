@@ -49,6 +49,12 @@ def targets_here() -> list[Target]:
     return [host, *(level for level in levels if level.features <= host.features)]
 
 
+def targets_apart() -> list[Target]:
+    """Of these, not the level that the host is: its code is the host's but for a few instructions."""
+    host, *levels = targets_here()
+    return [host, *levels[:-1]]
+
+
 class NativeKernel:
     """One kernel, ready to be called."""
 

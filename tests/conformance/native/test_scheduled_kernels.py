@@ -14,7 +14,7 @@ import pytest
 from conformance.native import special_values
 from conformance.native.declared_cases import KernelCase, kernel_cases
 from conformance.ops.test_cases import agree
-from fakes.native_kernel import needs_x86, targets_here
+from fakes.native_kernel import needs_x86, targets_apart, targets_here
 from fakes.native_library import NativeLibrary
 from tilewright.base.target import Target
 from tilewright.compiler.ops import catalogue
@@ -80,7 +80,7 @@ def test_scheduled_code_with_symbolic_sizes_agrees_with_the_oracle(row: OpDecl) 
 
 
 @pytest.mark.slow
-@by_target
+@pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
 @by_op
 def test_every_type_agrees_on_every_level(row: OpDecl, target: Target) -> None:
     found = kernel_cases(row, dynamic=False, every_type=True)
