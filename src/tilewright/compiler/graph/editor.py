@@ -148,13 +148,6 @@ class Editor:
         self._check_order(node)
         self.modified = True
 
-    def insert_after(self, anchor: Node | None, node: Node) -> None:
-        """Put `node` after `anchor` (None: at the beginning)."""
-        self._link_after(anchor, node)
-        self._count(node)
-        self._check_order(node)
-        self.modified = True
-
     def replace_uses(self, old: Value, new: Value) -> None:
         """Make every operand and output that is `old` be `new`.
 
@@ -189,11 +182,6 @@ class Editor:
         if value is not None:
             self._add_use(value, node)
         self._check_order(node)
-        self.modified = True
-
-    def set_attribute(self, node: Node, name: str, value: object) -> None:
-        """Replace one attribute; the caller keeps the result types right."""
-        node.attributes[name] = value
         self.modified = True
 
     def replace(self, node: Node, values: Sequence[Value]) -> None:

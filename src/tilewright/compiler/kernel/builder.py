@@ -6,7 +6,7 @@ loops, multi-dimensional indices, one lane).  Schedules rewrite kernels, they do
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import final
@@ -255,8 +255,3 @@ class KernelBuilder(Expressions):
 
 def _stem(position: int, reduction: bool) -> str:
     return f"r{position}" if reduction else f"i{position}"
-
-
-def free_dims(kernel: Kernel) -> Mapping[str, Symbol]:
-    """The push constants of `kernel` by name."""
-    return {s.name: s for s in kernel.dims}

@@ -31,7 +31,6 @@ from tilewright.compiler.kernel.ir import (
     Index,
     Kernel,
     Load,
-    Parameter,
     Prefetch,
     Select,
     Splat,
@@ -490,11 +489,6 @@ class FreshNames:
             p.buffer.name for p in kernel.parameters
         }
         return FreshNames(taken)
-
-
-def parameter_buffers(parameters: Sequence[Parameter]) -> tuple[Buffer, ...]:
-    """The buffers of the bindings, in order."""
-    return tuple(p.buffer for p in parameters)
 
 
 def without_comments(body: Sequence[Statement]) -> Body:

@@ -184,13 +184,6 @@ class _Loaded:
             raise self.error(f"{what} at address {address:#x} has no bytes in the file")
         return self.view.sub(segment.offset + start, length, what)
 
-    def read_to_end(self, address: int, what: str) -> memoryview:
-        """All file bytes of the segment from `address` on."""
-        segment = self.check(address, 0, what)
-        start = address - segment.address
-        length = max(segment.file_bytes - start, 0)
-        return self.view.sub(segment.offset + start, length, what)
-
 
 def _program_headers(view: ByteView, header: Sequence[int]) -> list[tuple[int, ...]]:
     offset, entry_size, count = header[5], header[9], header[10]

@@ -25,7 +25,6 @@ from tilewright.formats.vmfb.module import FunctionDescriptor, ModuleDef, Signat
 
 MAX_STATE_BYTES: Final = 1 << 28
 MAX_STATE_REFS: Final = 1 << 20
-MAX_LIST_ENTRIES: Final = 1 << 20
 
 
 def verify_module(module: ModuleDef, location: str = "module") -> None:

@@ -11,7 +11,6 @@ Source: IREE `hal/utils/deferred_work_queue.h` (states, threads, device interfac
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import os
 import queue
@@ -22,7 +21,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import final
 
-from tilewright.base.errors import DeviceError
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.hal.device_semaphore import DeviceSemaphore
 from tilewright.runtime.hal.fence import Fence
@@ -187,14 +185,6 @@ class DeferredWorkQueue:
         lane = _Lane.OWN_THREAD if blocks else _Lane.HOST
         entry = _Entry(wait or _NO_FENCE, signal, work, _nothing, lane)
         self._core.enter(entry, entry.wait)
-
-    def drain(self) -> None:
-        """Block until all work that is ready now is completed.  Raises: nothing of that work."""
-        done = Fence.at(Semaphore(), 1)
-        # A device that failed, or was closed, has no work left either.
-        with contextlib.suppress(DeviceError):
-            self.submit(None, done, _nothing)
-            done.wait()
 
     def close(self) -> None:
         """Complete what is ready, fail what still waits, and end the threads."""

@@ -59,11 +59,9 @@ class Library(Protocol):
     UNDEFINED: int
     THREAD_MULTIPLE: int
     COMM_WORLD: Communicator
-    COMM_NULL: Communicator
     Exception: type[Exception]
     Status: Callable[[], Status]
     Query_thread: Callable[[], int]
-    Is_finalized: Callable[[], bool]
 
 
 class Status(Protocol):

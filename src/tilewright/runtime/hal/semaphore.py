@@ -59,10 +59,6 @@ class Semaphore:
         if self._failure is not None:
             raise self._failure.with_traceback(self._origin)
 
-    def is_reached(self, value: int) -> bool:
-        """Whether a wait for `value` would return at once (or raise)."""
-        return self.value >= value or self._failure is not None
-
     def signal(self, value: int) -> None:
         """Raise the timeline to `value`.
 

@@ -504,6 +504,3 @@ def _is_absurd(value: object) -> bool:
         degree = max(len(monomial) for monomial, _ in value.terms)
         return degree > MAX_DEGREE or len(value.terms) > MAX_TERMS
     return isinstance(value, int) and abs(value) > MAX_NUMBER
-
-
-FOLLOWED: Final = frozenset({*_UNARY, *_ARITHMETIC, *_RULES})
