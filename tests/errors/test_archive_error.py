@@ -16,6 +16,23 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert str(caught.value) == f"{path}: cannot read the file: No such file or directory"
 
 
+def test_a_folder_is_called_so(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveError) as caught:
+        tw.load(tmp_path)
+    assert str(caught.value) == f"{tmp_path}: cannot read the file: Is a directory"
+
+
+def test_a_model_that_is_not_compiled_yet_says_how(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"12345678" * 10)
+    with pytest.raises(ArchiveError) as caught:
+        tw.load(path)
+    assert str(caught.value) == (
+        f"{path}: is an ONNX model, expected a .vmfb\n"
+        "hint: compile it first: tilewright.compile or tilewright compile"
+    )
+
+
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "empty.vmfb"
     path.touch()

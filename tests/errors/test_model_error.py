@@ -54,3 +54,20 @@ def test_bytes_that_are_no_model_are_refused() -> None:
     assert str(caught.value) == (
         "<bytes>: is not an ONNX model: its bytes are not a valid protobuf"
     )
+
+
+def test_a_folder_is_called_so(tmp_path: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        tw.compile(tmp_path)
+    assert str(caught.value) == f"{tmp_path}: is a folder, expected a file"
+
+
+def test_an_artifact_says_how_it_is_run(tmp_path: Path) -> None:
+    path = tmp_path / "m.vmfb"
+    path.write_bytes(b"\xff" * 64)
+    with pytest.raises(ModelError) as caught:
+        tw.compile(path)
+    assert str(caught.value) == (
+        "m.vmfb: is not an ONNX model: its bytes are not a valid protobuf\n"
+        "hint: it is compiled already: tilewright.load or tilewright run"
+    )

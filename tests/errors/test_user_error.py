@@ -2,6 +2,7 @@
 
 import pytest
 
+import tilewright as tw
 from tilewright.api.model import resolve_targets
 from tilewright.base import knobs
 from tilewright.base.errors import UserError
@@ -30,3 +31,22 @@ def test_a_setting_that_does_not_parse_names_its_variable(
         "hint: unset TILEWRIGHT_THREADS for the default: "
         "threads that run kernels; 0 = one per core"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"opt_level": 7}, "opt_level is 7, expected 0, 1 or 2"),
+        ({"threads": -1, "jobs": 2}, "threads is -1, jobs is 2, expected 1 or more"),
+        (
+            {"levels": "v3"},
+            "levels is the text 'v3', expected a sequence\nhint: levels=('v2', 'v3', 'v4')",
+        ),
+    ],
+)
+def test_options_out_of_range_are_refused_before_work(
+    options: dict[str, object], text: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        tw.compile("none.onnx", **options)
+    assert str(caught.value) == text

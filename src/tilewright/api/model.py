@@ -91,6 +91,11 @@ def resolve_targets(
         base = Target.parse(knobs.TARGET.get() if target is None else target)
     if not levels:
         return (base,)
+    if isinstance(levels, str):
+        raise UserError(
+            f"levels is the text '{levels}', expected a sequence",
+            hint="levels=('v2', 'v3', 'v4')",
+        )
     if base.arch != "x86_64":
         raise UserError(f"levels are for x86_64, the target is '{base.arch}'")
     unknown = [level for level in levels if level not in LEVELS]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         "tilewright compile bert.onnx --input-shape=ids=batch,128",
     ),
 )
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("model", type=click.Path(path_type=Path))
 @click.option(
     "-o",
     "--output",

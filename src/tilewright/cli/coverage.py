@@ -24,7 +24,7 @@ _SHOWN_NODES = 3
     short_help="Say what of a model is supported, before any work.",
     epilog=example("tilewright coverage model.onnx"),
 )
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("model", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
 def command(model: Path, as_json: bool) -> None:
     """List every operator of MODEL with its status.

@@ -43,6 +43,7 @@ def _read(path: str) -> list[str]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the flag file: {error}", location=path) from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"cannot read the flag file: {reason}", location=path) from error
     lines = (line.strip() for line in text.splitlines())
     return [line for line in lines if line and not line.startswith("#")]

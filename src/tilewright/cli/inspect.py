@@ -16,9 +16,9 @@ from tilewright.cli.display import example, out, table, thousands
 from tilewright.formats.artifact import Artifact, extract, is_artifact
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.plan import Plan
-from tilewright.formats.vmfb import ModuleDef, read_archive
+from tilewright.formats.vmfb import ModuleDef
 from tilewright.formats.vmfb.text import disassemble_module
-from tilewright.runtime import native
+from tilewright.runtime.loaders.module_file import read_module_file
 
 LEVELS = ("metadata", "graph", "naive", "kernel", "llvm", "asm", "bytecode", "plan")
 
@@ -32,7 +32,7 @@ LEVELS = ("metadata", "graph", "naive", "kernel", "llvm", "asm", "bytecode", "pl
         "tilewright inspect model.vmfb --output=asm",
     ),
 )
-@click.argument("module", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("module", type=click.Path(path_type=Path))
 @click.option(
     "--output",
     type=click.Choice(LEVELS),
@@ -56,7 +56,7 @@ def command(module: Path, output: str, kernel: str | None) -> None:
     bytecode  the virtual machine's functions
     plan      the steps that a session replays
     """  # noqa: D301 - click's mark for lines that stay as they are
-    archive = read_archive(memoryview(native.map_file(str(module))), str(module))
+    archive = read_module_file(module)
     if output == "bytecode":
         click.echo(disassemble_module(archive, rodata_limit=256))
         return
@@ -74,9 +74,14 @@ def command(module: Path, output: str, kernel: str | None) -> None:
 
 def _source(sources: Mapping[str, str], name: str) -> str:
     if name not in sources:
+        level, slash, _ = name.partition("/")
+        kernels = [n.removeprefix(level + slash) for n in sources if n.startswith(level)]
+        known = f"kernels: {' '.join(kernels)}" if kernels else None
         raise UserError(
             f"the artifact has no '{name}'",
-            hint=did_you_mean(name, sources) or "compile without --no-sources to keep them",
+            hint=did_you_mean(name, sources)
+            or known
+            or "compile without --no-sources to keep them",
         )
     return sources[name]
 

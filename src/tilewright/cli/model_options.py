@@ -60,7 +60,9 @@ class ModelChoice:
         """
         for path in (*self.libraries, self.path):
             if not Path(path).is_file():
-                raise InputError("no such file", location=path)
+                is_folder = Path(path).is_dir()
+                what = "is a folder, expected a file" if is_folder else "no such file"
+                raise InputError(what, location=path)
         for plugin in self.plugins:
             _register_plugin(plugin)
         if Path(self.path).suffix != ARTIFACT_SUFFIX:

@@ -7,18 +7,30 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilewright.base.errors import DeviceError, UserError
+from tilewright.base.errors import DeviceError, InputError, UserError
 from tilewright.cli.display import err, example, out
 from tilewright.cli.model_options import ModelChoice, model_options
-from tilewright.cli.options import parse_dims, random_inputs
+from tilewright.cli.options import Command, parse_dims, random_inputs
 from tilewright.formats.tensor_text import Array, TensorReader, compare, write_outputs
 
 if TYPE_CHECKING:
     from tilewright.runtime.hal.driver import DeviceInfo
 
 
-def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
+def _listing(name: str, what: str, description: str) -> Callable[[Command], Command]:
     """An option that prints a list and leaves."""
+    return click.option(
+        f"--{name}",
+        f"--{name.replace('_', '-')}",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_list(what),
+        help=description,
+    )
+
+
+def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
 
     def show(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
         del parameter
@@ -58,33 +70,9 @@ def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
     ),
 )
 @model_options
-@click.option(
-    "--list_drivers",
-    "--list-drivers",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_list("drivers"),
-    help="Print all drivers.",
-)
-@click.option(
-    "--list_devices",
-    "--list-devices",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_list("devices"),
-    help="Print the URIs of all devices.",
-)
-@click.option(
-    "--dump_devices",
-    "--dump-devices",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_list("details"),
-    help="Print what is known about all devices.",
-)
+@_listing("list_drivers", "drivers", "Print all drivers.")
+@_listing("list_devices", "devices", "Print the URIs of all devices.")
+@_listing("dump_devices", "details", "Print what is known about all devices.")
 @click.option(
     "--input", "inputs", multiple=True, metavar="VALUE", help="One per input, in order."
 )
@@ -136,13 +124,21 @@ def command(  # noqa: PLR0913 - one parameter per option
     Inputs and outputs use IREE's grammar: 2x3xf32=1 2 3 4 5 6, 4xf32=0, f32=1.5, @file.npy,
     2x2xf32=@file.bin.
     """
+    if dims and not use_random:
+        raise UserError(f"--dim '{dims[0]}': goes with --random only")
     session = choice.open()
     arrays = (
         random_inputs(session.inputs, parse_dims(dims))
         if use_random
         else TensorReader().read(inputs)
     )
-    result = session(*arrays)
+    try:
+        result = session(*arrays)
+    except InputError as error:
+        if arrays:
+            raise
+        hint = "give one --input for each, or --random"
+        raise InputError(error.message, location=error.location, hint=hint) from error
     results = result if isinstance(result, tuple) else (result,)
     for line in write_outputs(results, outputs, limit=limit):
         out.print(line, markup=False, soft_wrap=True)

@@ -15,7 +15,7 @@ from typing import Final, Protocol, final
 
 from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import ModelError
+from tilewright.base.errors import ModelError, UserError
 from tilewright.base.host import usable_cores
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
@@ -96,6 +96,15 @@ class CompileOptions:
     input_shapes: Mapping[str, Sequence[int | str]] | None = None
     input_values: Mapping[str, Array] | None = None
     context: PassContext | None = None
+
+    def __post_init__(self) -> None:
+        """Raises: UserError for numbers out of range."""
+        if self.opt_level not in (0, 1, 2):
+            raise UserError(f"opt_level is {self.opt_level}, expected 0, 1 or 2")
+        if self.threads < 1 or self.jobs < 1:
+            raise UserError(
+                f"threads is {self.threads}, jobs is {self.jobs}, expected 1 or more"
+            )
 
     @property
     def packing_target(self) -> Target:

@@ -34,6 +34,7 @@ _ALIASES: Final = {
 }  # fmt: skip
 _NUMBER_LIMIT: Final = 1024
 _GRAMMAR: Final = "write 2x3xf32=1 2 3 4 5 6, f32=1.5, @file.npy or 2x3xf32=@file.bin"
+_NO_NAMES: Final = f"tensors have no names here, they come in order: {_GRAMMAR}"
 _FILE_LIMIT_BYTES: Final = 1 << 40
 
 
@@ -84,7 +85,7 @@ class TensorReader:
                 self._files[path] = path.open("rb")
         except OSError as error:
             raise InputError(
-                f"cannot read '{name}': {error}", location=f"'{value}'"
+                f"cannot read '{name}': {error.strerror or error}", location=f"'{value}'"
             ) from error
         return self._files[path]
 
@@ -97,7 +98,10 @@ class TensorReader:
                     cast("Array", np.lib.format.read_array(file, allow_pickle=False))
                 )
         except (ValueError, EOFError, OSError, MemoryError) as error:
-            raise InputError(f"not a .npy file: {error}", location=f"'{value}'") from error
+            hint = "numpy.save writes one" if value.endswith(".npz") else None
+            raise InputError(
+                f"not a .npy file: {error}", location=f"'{value}'", hint=hint
+            ) from error
         return arrays
 
     def _read_raw(
@@ -124,9 +128,9 @@ def _parse_type(name: str, value: str) -> DType:
     try:
         return dtypes.parse(_ALIASES.get(name, name))
     except UserError as error:
-        raise InputError(
-            error.message, location=f"'{value}'", hint=error.hint or _GRAMMAR
-        ) from error
+        is_name = not any(character.isdigit() for character in name)
+        hint = _NO_NAMES if is_name else error.hint or _GRAMMAR
+        raise InputError(error.message, location=f"'{value}'", hint=hint) from error
 
 
 def _scalar(value: str) -> Array:
@@ -202,7 +206,7 @@ def _write_file(array: Array, output: str) -> None:
             else:
                 file.write(np.ascontiguousarray(array).tobytes())
     except OSError as error:
-        raise UserError(f"cannot write '{path}': {error}") from error
+        raise UserError(f"cannot write '{path}': {error.strerror or error}") from error
 
 
 def format_tensor(array: Array, *, limit: int = _NUMBER_LIMIT) -> str:

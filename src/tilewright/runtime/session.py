@@ -22,6 +22,7 @@ from typing import (
     Unpack,
     cast,
     final,
+    get_args,
 )
 
 import numpy as np
@@ -137,6 +138,10 @@ class Session:
         untrusted: bool = False,
     ) -> None:
         self.artifact: Artifact | None = artifact
+        if engine not in (None, *get_args(Engine)):
+            raise UserError(
+                f"unknown engine '{engine}'", hint=f"known: {' '.join(get_args(Engine))}"
+            )
         needs_vm = artifact is None or bytecode is not None or bool(libraries)
         self.engine: Engine = engine or ("vm" if needs_vm else "plan")
         self._pool: native.Pool | None = None
@@ -166,6 +171,7 @@ class Session:
             )
         else:
             _check_plan_options(location, parameters, libraries, bytecode, untrusted)
+            _check_plan_function(location, function, module)
             self.executor = self._open_plan(host_function, location)
 
     @property
@@ -379,14 +385,17 @@ class Session:
         if len(arguments) == 1 and isinstance(arguments[0], Mapping):
             named = {**cast("Mapping[str, object]", arguments[0]), **named}
             arguments = ()
-        return (
-            self._by_name(arguments, named) if named else [as_array(a) for a in arguments]
-        )
+        if named:
+            return self._by_name(arguments, named)
+        return [self._array(index, value) for index, value in enumerate(arguments)]
 
     def _by_name(
         self, arguments: Sequence[object], named: Mapping[str, object]
     ) -> Sequence[Array]:
         names = self.executor.input_names
+        twice = [n for n in names[: len(arguments)] if n in named]
+        if twice:
+            raise InputError(f"input '{twice[0]}' is given by position and by name")
         unknown = sorted(set(named) - set(names[len(arguments) :]))
         if unknown:
             raise InputError(
@@ -396,8 +405,17 @@ class Session:
         missing = [n for n in names[len(arguments) :] if n not in named]
         if missing:
             raise InputError(f"inputs {missing} are missing")
-        rest = [as_array(named[n]) for n in names[len(arguments) :]]
-        return [*(as_array(a) for a in arguments), *rest]
+        values = [*arguments, *(named[n] for n in names[len(arguments) :])]
+        return [self._array(index, value) for index, value in enumerate(values)]
+
+    def _array(self, index: int, value: object) -> Array:
+        """`as_array`, where errors say which input they are about."""
+        try:
+            return as_array(value)
+        except InputError as error:
+            names = self.executor.input_names
+            name = f"'{names[index]}'" if index < len(names) else str(index)
+            raise InputError(error.message, location=f"input {name}") from error
 
 
 def _load(module: ModuleDef, location: str, options: LoadOptions) -> Session:
@@ -429,6 +447,17 @@ def _check_plan_options(
             "a plan runs no bytecode, its own or that of libraries",
             location=location,
             hint="use the engine 'vm'",
+        )
+
+
+def _check_plan_function(
+    location: str, function: str | None, module: ModuleDef | None
+) -> None:
+    """Raise for a function that an artifact does not have."""
+    full = _MAIN if module is None else f"{module.name}.{_MAIN}"
+    if function not in (None, _MAIN, full):
+        raise UserError(
+            f"no function '{function}'", location=location, hint=f"functions: {full}"
         )
 
 

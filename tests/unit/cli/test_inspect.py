@@ -74,6 +74,15 @@ def test_an_unknown_kernel_is_named_with_the_closest(scale_vmfb: Path) -> None:
     )
 
 
+def test_a_kernel_like_no_other_lists_those_there_are(scale_vmfb: Path) -> None:
+    names = kernels_of(scale_vmfb)
+    done = tilewright("inspect", scale_vmfb, "--output=asm", "--kernel=zzz")
+    assert done.code == 1
+    assert done.err == (
+        f"error: the artifact has no 'llvm/zzz'\nhint: kernels: {' '.join(names)}\n"
+    )
+
+
 def test_levels_that_were_left_out_say_how_to_keep_them(
     mlp_onnx: Path, tmp_path: Path
 ) -> None:

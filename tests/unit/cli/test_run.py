@@ -100,6 +100,18 @@ def test_a_model_must_be_named() -> None:
 
 
 @needs_x86
+def test_inputs_that_are_left_out_say_how_to_give_them(mlp_vmfb: Path) -> None:
+    error = invoke(mlp_vmfb).exception
+    assert isinstance(error, TilewrightError)
+    assert error.message.startswith("got 0 inputs, expected 1")
+    assert error.hint == "give one --input for each, or --random"
+
+
+def test_sizes_without_random_inputs_are_refused(mlp_vmfb: Path) -> None:
+    error = invoke(mlp_vmfb, "--dim=batch=2", "--input=1xf32").exception
+    assert str(error) == "--dim 'batch=2': goes with --random only"
+
+
 def test_weights_outside_of_the_module(tmp_path: Path) -> None:
     weights = {"w0": np.ones((7, 5), np.float32), "w1": np.full(5, 2, np.float32)}
     numbers = np.arange(21, dtype=np.int16)

@@ -71,7 +71,6 @@ def test_the_version() -> None:
     [
         (["bensh"], "No such command 'bensh'"),
         (["compile"], "Missing argument 'MODEL'"),
-        (["compile", "none.onnx"], "'none.onnx' does not exist"),
         (["bench", "m.vmfb", "--threads", "0"], "0 is not in the range x>=1"),
         (["inspect", __file__, "--output", "soup"], "'soup' is not one of"),
         (["run", "--nonsense"], "--nonsense"),
@@ -83,11 +82,30 @@ def test_a_call_that_makes_no_sense_exits_with_2(arguments: list[str], text: str
     assert text in done.err
 
 
+@pytest.mark.parametrize(
+    "verb", ["bench", "compile", "coverage", "inspect", "profile", "run"]
+)
+def test_a_missing_file_is_one_line_and_exit_1_for_every_verb(
+    verb: str, tmp_path: Path
+) -> None:
+    path = tmp_path / ("none.onnx" if verb in ("compile", "coverage") else "none.vmfb")
+    done = tilewright(verb, path)
+    assert done.code == 1
+    assert done.err.lower().startswith(f"error: {path}: ")
+    assert "no such file" in done.err.lower()
+    assert done.err.count("\n") == 1
+
+
 def test_errors_of_users_are_one_line_a_hint_and_exit_with_1(tmp_path: Path) -> None:
     path = tmp_path / "none.vmfb"
     done = tilewright("run", path)
     assert (done.code, done.out) == (1, "")
     assert done.err == f"error: {path}: no such file\n"
+    done = tilewright("run", tmp_path)
+    assert (done.code, done.err) == (
+        1,
+        f"error: {tmp_path}: is a folder, expected a file\n",
+    )
     done = tilewright("run")
     assert (
         done.err

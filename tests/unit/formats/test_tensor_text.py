@@ -95,7 +95,8 @@ def test_values_come_back_in_the_order_they_were_given() -> None:
         ("99999999999", "not a tensor"),
         ("99999999999999xf64", "bad value"),
         ("9999999999999999999999xf64", "bad value"),
-        ("@missing.npy", "cannot read 'missing.npy'"),
+        ("@missing.npy", "cannot read 'missing.npy': No such file or directory"),
+        ("x=@missing.npy", "hint: tensors have no names here, they come in order"),
         ("4xf32=@missing.bin", "cannot read 'missing.bin'"),
         ("&4xf32", "storage arguments"),
         ("(null)", "storage arguments and null references"),
@@ -106,6 +107,14 @@ def test_a_bad_value_is_named_with_what_is_wrong(text: str, what: str) -> None:
         read(text)
     assert what in str(caught.value)
     assert str(caught.value).startswith(f"'{text}': ")
+
+
+def test_an_archive_of_arrays_says_what_to_save_instead(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, x=np.ones(3))
+    with pytest.raises(InputError, match=r"not a \.npy file") as caught:
+        read(f"@{path}")
+    assert caught.value.hint == "numpy.save writes one"
 
 
 @given(st.text(alphabet="0123x-fi=@+*.e[] ,nu", max_size=14))
@@ -235,7 +244,10 @@ def test_without_output_options_every_result_is_printed() -> None:
     [
         (["-", "-"], "got 2 --output for 1 results"),
         (["y.npy"], "--output 'y.npy': expected -, @file or +file"),
-        (["@/nonexistent/y.npy"], "cannot write '/nonexistent/y.npy'"),
+        (
+            ["@/nonexistent/y.npy"],
+            "cannot write '/nonexistent/y.npy': No such file or directory",
+        ),
     ],
 )
 def test_an_output_that_goes_nowhere_is_an_error(outputs: list[str], what: str) -> None:

@@ -395,6 +395,27 @@ def test_libraries_come_before_those_that_import_from_them() -> None:
         tw.load(LIBRARY, libraries=["/no/such"], function="square")
 
 
+def test_choices_that_do_not_exist_are_refused(path: Path) -> None:
+    with pytest.raises(UserError, match="unknown engine 'soup'") as caught:
+        opened(path, "soup")
+    assert caught.value.hint == "known: plan vm"
+    with pytest.raises(UserError, match="unknown engine of bytecode 'soup'") as caught:
+        opened(path, bytecode="soup")
+    assert caught.value.hint == "known: translate interpret"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_function_that_an_artifact_lacks_is_refused_by_both_engines(
+    path: Path, engine: str
+) -> None:
+    with pytest.raises(UserError, match="no function 'soup'") as caught:
+        opened(path, engine, function="soup")
+    assert caught.value.hint == "functions: module.main"
+    x, b = inputs(2)
+    for name in ("main", "module.main"):
+        check(opened(path, engine, function=name)(x, b), x, b)
+
+
 def test_what_asks_for_bytecode_takes_the_virtual_machine(path: Path) -> None:
     for options in ({"bytecode": "interpret"}, {"libraries": [LIBRARY]}):
         session = opened(path, **options)

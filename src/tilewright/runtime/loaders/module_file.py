@@ -20,7 +20,12 @@ def read_module_file(path: str | Path) -> ModuleDef:
     try:
         data = native.map_file(str(path))
     except OSError as error:
+        reason = "Is a directory" if Path(path).is_dir() else error.strerror or error
+        raise ArchiveError(f"cannot read the file: {reason}", location=str(path)) from error
+    if Path(path).suffix == ".onnx":
         raise ArchiveError(
-            f"cannot read the file: {error.strerror or error}", location=str(path)
-        ) from error
+            "is an ONNX model, expected a .vmfb",
+            location=str(path),
+            hint="compile it first: tilewright.compile or tilewright compile",
+        )
     return read_archive(memoryview(data), str(path))

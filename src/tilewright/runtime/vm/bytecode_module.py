@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, final, get_args
 
+from tilewright.base.errors import UserError
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.lazy import lazy
 from tilewright.formats.byte_view import view_bytes
@@ -81,6 +82,11 @@ class BytecodeModule(Module):
         self.definition: ModuleDef = definition
         self.instance: Instance = instance
         self.tracer: Tracer | None = tracer
+        if engine not in (None, *get_args(Engine)):
+            raise UserError(
+                f"unknown engine of bytecode '{engine}'",
+                hint=f"known: {' '.join(get_args(Engine))}",
+            )
         self.engine: Engine = engine or DEFAULT_ENGINE
         self.limits: Limits | None = limits
         self.debugger: Debugger | None = debugger

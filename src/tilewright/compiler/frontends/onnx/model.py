@@ -24,6 +24,7 @@ Source = str | PathLike[str] | bytes | bytearray | memoryview | ModelProto
 
 OLDEST_OPSET: Final = 6
 NEWEST_OPSET: Final = int(defs.onnx_opset_version())
+_RUN_IT: Final = "it is compiled already: tilewright.load or tilewright run"
 
 
 @final
@@ -64,7 +65,8 @@ def open_model(source: Source) -> OpenModel:
         )
     path = Path(source)
     if not path.is_file():
-        raise ModelError("no such file", location=path)
+        what = "is a folder, expected a file" if path.is_dir() else "no such file"
+        raise ModelError(what, location=path)
     try:
         data = map_file(path)
     except OSError as error:
@@ -79,7 +81,9 @@ def _parse(data: memoryview, folder: Path | None, file: str) -> OpenModel:
         proto = ModelProto.FromString(detached.skeleton)
     except (MalformedError, DecodeError) as error:
         raise ModelError(
-            "is not an ONNX model: its bytes are not a valid protobuf", location=file
+            "is not an ONNX model: its bytes are not a valid protobuf",
+            location=file,
+            hint=_RUN_IT if file.endswith(".vmfb") else None,
         ) from error
     storage = Storage(folder, data if detached.count else None, token)
     return _checked(OpenModel(proto, storage, file))
