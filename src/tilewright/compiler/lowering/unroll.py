@@ -54,8 +54,6 @@ from tilewright.compiler.lowering.simplify import fold, fold_statement
 MAX_STATEMENTS: Final = 1 << 14
 """A kernel is not expanded beyond so many statements; outer loops stay loops then."""
 
-_NONE: Final[frozenset[str]] = frozenset()
-
 
 def unroll(kernel: Kernel) -> Kernel:
     """The kernel without UNROLL loops."""

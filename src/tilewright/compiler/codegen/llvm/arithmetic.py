@@ -23,7 +23,6 @@ from tilewright.compiler.codegen.llvm.types import (
 )
 from tilewright.compiler.codegen.llvm.writer import FunctionWriter
 
-_FLOATS: Final = ("float", "double", "half")
 _SHUFFLE_BITS: Final = 128
 
 
