@@ -165,5 +165,7 @@ def call_inputs(
     session: Session, inputs: Sequence[str], dims: Sequence[str]
 ) -> Sequence[Array]:
     """The values of `--input`, or random ones of the sizes of `--dim`.  Raises: UserError."""
+    if inputs and dims:
+        raise UserError(f"--dim '{dims[0]}': goes with random inputs, not with --input")
     sizes = parse_dims(dims)
     return TensorReader().read(inputs) if inputs else random_inputs(session.inputs, sizes)

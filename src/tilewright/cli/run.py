@@ -126,6 +126,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     """
     if dims and not use_random:
         raise UserError(f"--dim '{dims[0]}': goes with --random only")
+    if inputs and use_random:
+        raise UserError("--random makes up every input, --input gives them: choose one")
     session = choice.open()
     arrays = (
         random_inputs(session.inputs, parse_dims(dims))

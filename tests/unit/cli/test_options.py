@@ -9,6 +9,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import UserError
 from tilewright.base.symbolic import symbol
 from tilewright.cli.options import (
+    call_inputs,
     parse_dims,
     parse_input_shapes,
     parse_input_values,
@@ -59,3 +60,8 @@ def test_random_inputs_fit_the_signature_and_repeat() -> None:
     again = random_inputs(specs, {"n": 5})
     assert all(np.array_equal(a, b) for a, b in zip(arrays, again, strict=True))
     assert random_inputs(specs, {})[0].shape == (1, 3)
+
+
+def test_sizes_do_not_go_with_given_inputs() -> None:
+    with pytest.raises(UserError, match="goes with random inputs"):
+        call_inputs(None, ["1xf32"], ["batch=2"])

@@ -107,6 +107,11 @@ def test_inputs_that_are_left_out_say_how_to_give_them(mlp_vmfb: Path) -> None:
     assert error.hint == "give one --input for each, or --random"
 
 
+def test_inputs_are_given_or_made_up(mlp_vmfb: Path) -> None:
+    error = invoke(mlp_vmfb, "--random", "--input=1xf32").exception
+    assert str(error) == "--random makes up every input, --input gives them: choose one"
+
+
 def test_sizes_without_random_inputs_are_refused(mlp_vmfb: Path) -> None:
     error = invoke(mlp_vmfb, "--dim=batch=2", "--input=1xf32").exception
     assert str(error) == "--dim 'batch=2': goes with --random only"
