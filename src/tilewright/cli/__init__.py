@@ -19,6 +19,7 @@ from tilewright.base import knobs
 from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import TilewrightError
 from tilewright.base.version import VERSION
+from tilewright.cli.interrupts import keep_interrupts
 
 # verb -> what `--help` says about it; the function of the same name lives in `cli/<verb>.py`.
 VERBS: Final = {
@@ -67,6 +68,7 @@ def root() -> None:
 
 def main() -> None:
     """The entry point of the `tilewright` command."""
+    keep_interrupts()
     code = _run()
     # Python's own leaving (joining threads, atexit) answers Ctrl-C with a traceback; from here on
     # nothing is half-written, so the system may end the process at once.

@@ -137,7 +137,12 @@ def interrupted(arguments: list[object], *, after: str, folder: Path) -> tuple[i
         time.sleep(0.02)
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    try:
+        _, err = process.communicate(timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        _, err = process.communicate()
+        pytest.fail(f"it goes on\n{err}")
     return process.returncode, err
 
 
