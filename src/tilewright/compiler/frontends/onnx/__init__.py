@@ -3,6 +3,13 @@
 `load` imports, `coverage` reports per op what is fast, falls back to the host or is unsupported.
 """
 
+import importlib
+
+from tilewright.base.interrupts import deferred
+
+with deferred():  # its extension module dies of an exception in the middle of its import
+    importlib.import_module("onnx")
+
 from tilewright.compiler.frontends.onnx.coverage import (
     CoverageReport,
     OpCoverage,
