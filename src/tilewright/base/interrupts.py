@@ -1,15 +1,23 @@
-"""Ctrl-C, a moment later: around what does not survive an exception in its middle.
+"""Ctrl-C that comes at the right moment, and is not lost.
 
-Called by front ends around the first import of packages with extension modules.
+What does not survive an exception in its middle keeps it until its end; what Python itself drops, in
+destructors and callbacks, comes again.  Called by front ends around the first import of packages with
+extension modules, and by the command line.
 """
 
 from __future__ import annotations
 
+import _thread
 import signal
+import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Final
+
+_AGAIN_S: Final = 0.01
+"""Long enough for a callback to be over, too short to be noticed."""
 
 
 @contextmanager
@@ -36,3 +44,17 @@ def deferred() -> Generator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if came:
         raise KeyboardInterrupt
+
+
+def keep_interrupts() -> None:
+    """From here on an interrupt that Python ignores comes again."""
+    sys.unraisablehook = _unraisable
+
+
+def _unraisable(ignored: sys.UnraisableHookArgs, /) -> None:
+    if not issubclass(ignored.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(ignored)
+        return
+    timer = threading.Timer(_AGAIN_S, _thread.interrupt_main)
+    timer.daemon = True
+    timer.start()

@@ -18,8 +18,8 @@ import click
 from tilewright.base import knobs
 from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import TilewrightError
+from tilewright.base.interrupts import keep_interrupts
 from tilewright.base.version import VERSION
-from tilewright.cli.interrupts import keep_interrupts
 
 # verb -> what `--help` says about it; the function of the same name lives in `cli/<verb>.py`.
 VERBS: Final = {
