@@ -63,8 +63,8 @@ def schedule_pointwise(s: Schedule, nest: str, target: Target, grid: Grid) -> bo
     names = [*(n for n in names if n != lane), lane]
     s.apply(reorder, names)
     factor = 4 if effort <= _CHEAP else 2 if effort <= _MODERATE else 1
-    names = _square(s, names, body, lanes)
-    if find(s.kernel, names[-1]).extent != lanes:
+    names, row = _square(s, names, body, lanes)
+    if row is None:
         names = _rows_side_by_side(s, names, body, target)
     lane = names[-1]
     if len(names) == 1:
@@ -72,9 +72,6 @@ def schedule_pointwise(s: Schedule, nest: str, target: Target, grid: Grid) -> bo
     else:
         blocks = _workgroups(s, names[:-1], effort, estimate(find(s.kernel, lane).extent))
     grid.commit(blocks)
-    row = (
-        names[-2] if len(names) > 1 and find(s.kernel, names[-2]).extent == lanes else None
-    )
     vectorize_loop(s, lane, lanes, factor, target, row)
     if row is not None:
         _write_out_blocks(s, row, lanes)
@@ -147,12 +144,17 @@ def lane_loop(s: Schedule, names: Sequence[str], body: Body, lanes: int) -> str 
     return None
 
 
-def _square(s: Schedule, names: list[str], body: Body, lanes: int) -> list[str]:
-    """For a transposition, put the axis contiguous in the loads next to the lanes, in blocks."""
+def _square(
+    s: Schedule, names: list[str], body: Body, lanes: int
+) -> tuple[list[str], str | None]:
+    """For a transposition, put the axis contiguous in the loads next to the lanes, in blocks.
+
+    Returns: the loops in order, and the one over the rows of square blocks, if there are any.
+    """
     lane = names[-1]
     strided = [v for v in loads(body) if stride(v, lane) not in (0, 1, None)]
     if not strided or len(names) < 2:
-        return names
+        return names, None
     for name in names[:-1]:
         if not any(stride(v, name) == 1 for v in strided):
             continue
@@ -160,7 +162,7 @@ def _square(s: Schedule, names: list[str], body: Body, lanes: int) -> list[str]:
         if isinstance(extent, int) and extent <= _SQUARE:
             order = [*(n for n in names[:-1] if n != name), name, lane]
             s.apply(reorder, order)
-            return order
+            return order, name if extent == lanes else None
         far = max(_far(stride(w, name)) for w in stores(body))
         near = max(_far(stride(v, lane)) for v in strided)
         row_block, row_tile, row = _cut(s, name, lanes)
@@ -170,8 +172,8 @@ def _square(s: Schedule, names: list[str], body: Body, lanes: int) -> list[str]:
         others = [n for n in names[:-1] if n != name]
         order = [*others, *lane_block, *row_block, *tiles, row, lane]
         s.apply(reorder, order)
-        return order
-    return names
+        return order, row
+    return names, None
 
 
 def _rows_side_by_side(

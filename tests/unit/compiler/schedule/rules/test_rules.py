@@ -303,3 +303,11 @@ def test_copies_that_read_whole_rows_keep_their_order() -> None:
     done = schedule(kernel, V4)
     assert_same(kernel, done)
     assert [x.var.name for x in loops(done.body)][:2] == ["i0", "i1"]
+
+
+def test_only_blocks_of_transpositions_are_written_out_row_by_row() -> None:
+    kernel = op_kernel("add", ((5, 8, 32), (8, 1)), (5, 8, 32))
+    done = schedule(kernel, Target.level("v3"))
+    assert_same(kernel, done)
+    (row,) = [x for x in loops(done.body) if x.var.name == "i1"]
+    assert row.kind is LoopKind.SERIAL
