@@ -22,6 +22,7 @@ from typing import Final, cast, final
 from tilewright.base.errors import DeviceError
 from tilewright.base.knobs import NCCL_LIBRARY
 from tilewright.base.status import StatusCode, failure
+from tilewright.runtime.drivers.cuda.symbols import open_first
 
 OLDEST_VERSION: Final = 21400
 IN_PROGRESS: Final = 7
@@ -103,7 +104,10 @@ class NcclLibrary:
     __slots__ = ("_functions", "_library", "path", "version")
 
     def __init__(self, path: str = "") -> None:
-        self._library, self.path = _open((path,) if path else _names())
+        names = (path,) if path else _names()
+        self._library, self.path = open_first(
+            names, "collectives between GPUs need NCCL", _HINT
+        )
         self._functions: dict[str, _Function] = {
             name: _bind(self._library, name, arguments, self.path)
             for name, arguments in SYMBOLS.items()
@@ -196,21 +200,6 @@ def _names() -> tuple[str, ...]:
         wheel = None
     folders = () if wheel is None else wheel.submodule_search_locations or ()
     return (*DEFAULT_NAMES, *(str(Path(folder) / _WHEEL_FILE) for folder in folders))
-
-
-def _open(names: tuple[str, ...]) -> tuple[ctypes.CDLL, str]:
-    problems: list[str] = []
-    for name in names:
-        try:
-            return ctypes.CDLL(name), name
-        except OSError as error:
-            problems.append(str(error))
-    raise failure(
-        StatusCode.UNAVAILABLE,
-        f"collectives between GPUs need NCCL: {problems[0]}",
-        location="cuda",
-        hint=_HINT,
-    )
 
 
 def _bind(

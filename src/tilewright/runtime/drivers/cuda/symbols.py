@@ -164,7 +164,7 @@ class CudaLibrary:
 
     def __init__(self, path: str = "") -> None:
         names = (path,) if path else DEFAULT_NAMES
-        library, self.path = _open(names)
+        library, self.path = open_first(names, "no CUDA driver", _HINT)
         self._functions: dict[str, _Function] = _resolve(library, self.path)
         version = c_int()
         self._functions["cuDriverGetVersion"](ctypes.byref(version))
@@ -206,19 +206,19 @@ def open_library() -> CudaLibrary:
     return CudaLibrary(CUDA_LIBRARY.get())
 
 
-def _open(names: tuple[str, ...]) -> tuple[ctypes.CDLL, str]:
+def open_first(names: tuple[str, ...], lacking: str, hint: str) -> tuple[ctypes.CDLL, str]:
+    """The first library that there is, and its name.
+
+    Raises: DeviceError (UNAVAILABLE), beginning with what is `lacking`, where there is none.
+    """
     problems: list[str] = []
     for name in names:
         try:
             return ctypes.CDLL(name), name
         except OSError as error:
             problems.append(str(error))
-    raise failure(
-        StatusCode.UNAVAILABLE,
-        f"no CUDA driver: {problems[0]}",
-        location="cuda",
-        hint=_HINT,
-    )
+    text = f"{lacking}: {problems[0]}"
+    raise failure(StatusCode.UNAVAILABLE, text, location="cuda", hint=hint)
 
 
 def _resolve(library: ctypes.CDLL, path: str) -> dict[str, _Function]:
