@@ -35,7 +35,6 @@ class lazy(Generic[T]):  # noqa: N801 - used like `property`
         if owner is None:
             return self
         value = self._compute(owner)
-        owner.__dict__[self._name] = (
-            value  # found there from now on: this is no data descriptor
-        )
+        # Found there from now on: this is no data descriptor.
+        owner.__dict__[self._name] = value
         return value

@@ -197,7 +197,6 @@ class _Fields:
             shadow
         )
         fields: dict[str, dataclasses.Field[Any]] = cast("Any", shadow).__dataclass_fields__
-        cast(
-            "Any", kind
-        ).__dataclass_fields__ = fields  # instead of this: asked once per class
+        # Instead of this: asked once per class.
+        cast("Any", kind).__dataclass_fields__ = fields
         return fields

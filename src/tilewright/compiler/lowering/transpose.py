@@ -17,7 +17,6 @@ from tilewright.base.symbolic import Dim, Opaque
 from tilewright.compiler.kernel.ir import (
     Body,
     Buffer,
-    Expression,
     For,
     If,
     Kernel,
@@ -116,7 +115,6 @@ def _columns(family: Family) -> Iterator[tuple[Load, Transposed]]:
             for lane in range(lanes)
         )
         for column in range(lanes):
-            whole: Expression = Transposed(rows, column, some.dtype, lanes)
-            assert isinstance(whole, Transposed)
+            whole = Transposed(rows, column, some.dtype, lanes)
             yield from ((load, whole) for load in family[first + column])
         pending = pending[lanes:]
