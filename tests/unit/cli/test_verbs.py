@@ -122,15 +122,20 @@ def test_warnings_look_like_errors(host_onnx: Path, tmp_path: Path) -> None:
 
 def interrupted(arguments: list[object], *, after: str, folder: Path) -> tuple[int, str]:
     """Start a process, wait until the file `after` is there, send Ctrl-C; (exit code, stderr)."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tilewright", *map(str, arguments)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-        start_new_session=True,
-        env={**os.environ, "TILEWRIGHT_CACHE_DIR": str(folder / after)},
-    )
+    # Shells start what runs in the background with SIGINT ignored, and children inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tilewright", *map(str, arguments)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            start_new_session=True,
+            env={**os.environ, "TILEWRIGHT_CACHE_DIR": str(folder / after)},
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
     stop = time.monotonic() + 30
     while process.poll() is None and not (folder / after).exists():
         assert time.monotonic() < stop
