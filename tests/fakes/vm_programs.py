@@ -49,6 +49,14 @@ def program_module(name: str = "programs", *, without: tuple[str, ...] = ()) -> 
     return module.finish()
 
 
+def failing_module() -> ModuleDef:
+    """One function, which fails with the status it is given."""
+    module = ModuleBuilder("failures")
+    build = module.function("0i_v", export="fail")
+    build.fail(build.arguments[0], "not ready")
+    return module.finish()
+
+
 def i32(build: FunctionBuilder, value: int) -> Register:
     return build.constant("i32", value)
 
@@ -303,6 +311,25 @@ def _(module: ModuleBuilder, build: FunctionBuilder) -> Register:
     ordinal = module.ordinal_of(picker)
     values = [
         build.call(ordinal, [i32(build, i)], ["i64"])[0] for i in (-1, 0, 1, 2, 3, 1 << 30)
+    ]
+    return combine(build, *values)
+
+
+@program("fail.zero")
+def _(module: ModuleBuilder, build: FunctionBuilder) -> Register:
+    """A status of zero goes on with the block behind, with the registers as they were."""
+    checked = module.function("0iI_I")
+    status, value = checked.arguments
+    behind = checked.block()
+    doubled = checked.emit("add.i64", value, value)
+    checked.branch_if(status, behind, failing := checked.block())
+    checked.place(failing)
+    checked.fail(status, "not reached")
+    checked.place(behind)
+    checked.return_(checked.emit("add.i64", doubled, checked.constant("i64", 1)))
+    ordinal = module.ordinal_of(checked)
+    values = [
+        build.call(ordinal, [i32(build, n), i64(build, 20 + n)], ["i64"])[0] for n in (0, 1)
     ]
     return combine(build, *values)
 

@@ -4,15 +4,18 @@ Run by hand with the extra `interop` installed, whenever cases are added:
 
     python tests/conformance/vm/record_iree.py
 
-What it is not: a test.  Writes `iree_arithmetic.json` and `iree_programs.json` beside itself.
+What it is not: a test.  Writes `iree_arithmetic.json`, `iree_programs.json` and `iree_failures.json`
+beside itself.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
+STATUSES = range(1, 17)  # IREE's runtime does not come back from 17
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
@@ -23,7 +26,12 @@ from fakes.vm_modules import (  # noqa: E402
     arithmetic_opcodes,
     operands_of,
 )
-from fakes.vm_programs import OURS_ALONE, PROGRAMS, program_module  # noqa: E402
+from fakes.vm_programs import (  # noqa: E402
+    OURS_ALONE,
+    PROGRAMS,
+    failing_module,
+    program_module,
+)
 from tilewright.formats.vmfb import ModuleDef, archive_bytes  # noqa: E402
 
 
@@ -39,6 +47,8 @@ def main() -> None:
     programs = Machine(program_module(without=OURS_ALONE))
     names = [name for name in PROGRAMS if name not in OURS_ALONE]
     write("iree_programs.json", {name: programs.call(name, ()) for name in names})
+    failures = Machine(failing_module())
+    write("iree_failures.json", {str(n): failures.failure("fail", n) for n in STATUSES})
 
 
 def write(name: str, table: dict[str, object]) -> None:
@@ -63,6 +73,21 @@ class Machine:
             arguments.push_int(value)
         self.context.invoke(self.module.lookup_function(name), arguments, results)
         return results.get_variant(0)
+
+    def failure(self, name: str, status: int) -> list[str]:
+        """The status and the message of a call that fails."""
+        arguments = iree.VmVariantList(1)
+        arguments.push_int(status)
+        try:
+            self.context.invoke(
+                self.module.lookup_function(name), arguments, iree.VmVariantList(0)
+            )
+        except Exception as error:
+            found = re.search(r"\b([A-Z_]+); ([^;]*);", str(error))
+            if found is None:
+                raise
+            return list(found.groups())
+        raise AssertionError(f"{name}({status}) did not fail")
 
 
 if __name__ == "__main__":

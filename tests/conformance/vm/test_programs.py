@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from fakes.vm_modules import arithmetic_module
-from fakes.vm_programs import OURS_ALONE, PROGRAMS, program_module
+from fakes.vm_programs import OURS_ALONE, PROGRAMS, failing_module, program_module
+from tilewright.base.errors import DeviceError
+from tilewright.base.status import code_name
 from tilewright.formats.bytecode.isa import OPCODES
 from tilewright.formats.vmfb import ModuleDef, decode_module
 from tilewright.runtime.vm.bytecode_module import BytecodeModule, Engine
@@ -18,9 +20,11 @@ from tilewright.runtime.vm.ref import Instance
 RECORDED = json.loads(
     Path(__file__).with_name("iree_programs.json").read_text(encoding="utf-8")
 )
+FAILURES = json.loads(
+    Path(__file__).with_name("iree_failures.json").read_text(encoding="utf-8")
+)
 UNRECORDED = {
     "block": "marks blocks, in every function",
-    "fail": "has no result to record; statuses and messages: unit tests of the interpreter",
     "call.variadic": "iree.runtime brings no variadic import without a device; unit tests, and every "
     "module of IREE's compilers",
     "call.variadic.yieldable": "the same, and unit tests of invocations",
@@ -41,6 +45,16 @@ def test_every_program_was_recorded() -> None:
 @pytest.mark.parametrize("name", sorted(RECORDED))
 def test_results_are_those_of_iree(name: str, context: Context) -> None:
     assert context.lookup(f"programs.{name}")() == RECORDED[name]
+
+
+@pytest.mark.parametrize("engine", ["translate", "interpret"])
+@pytest.mark.parametrize("status", sorted(FAILURES, key=int))
+def test_failures_are_those_of_iree(status: str, engine: Engine) -> None:
+    module = BytecodeModule(failing_module(), Instance(), engine=engine)
+    name, message = FAILURES[status]
+    with pytest.raises(DeviceError, match=rf"{message} \({name}\)") as caught:
+        Context([module]).lookup("failures.fail")(int(status))
+    assert code_name(caught.value.code) == name
 
 
 def test_yield_goes_on_at_its_block(context: Context) -> None:

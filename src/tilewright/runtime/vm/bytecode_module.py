@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, final, get_args
 
 from tilewright.base.errors import UserError
@@ -331,9 +331,21 @@ class _BytecodeState(ModuleState):
             state = self._state
             missing = frozenset(i for i, f in enumerate(state.imports) if f is None)
             translation = self._module.translated(index, missing)
-            found = translation.bind(self._module.definition, index, state, self._calls)
+            found = translation.bind(
+                self._module.definition,
+                index,
+                state,
+                self._calls,
+                functools.partial(self._resume, index),
+            )
             self._translated[index] = self._calls[index] = found
         return found
+
+    def _resume(self, index: int, block: int, registers: Mapping[str, object]) -> object:
+        """What a translated function returns that goes on in the interpreter."""
+        function = self._module.bound(index)
+        values = function.named_registers(registers)
+        return _returned(run(self._module.definition, function, values, self._state, block))
 
     # --- interpreted ----------------------------------------------------------------------------
 
@@ -341,11 +353,16 @@ class _BytecodeState(ModuleState):
         return functools.partial(self._enter, index)
 
     def _call(self, index: int, arguments: Sequence[Any]) -> tuple[object, ...]:
-        module = self._module
-        return run(module.definition, module.bound(index), arguments, self._state)
+        function = self._module.bound(index)
+        registers = function.registers(arguments)
+        return run(self._module.definition, function, registers, self._state)
 
     def _enter(self, index: int, *arguments: Any) -> object:
-        results = self._call(index, arguments)
-        if len(results) == 1:
-            return results[0]
-        return results or None
+        return _returned(self._call(index, arguments))
+
+
+def _returned(results: tuple[object, ...]) -> object:
+    """As Python returns them: nothing, one value, or a tuple."""
+    if len(results) == 1:
+        return results[0]
+    return results or None

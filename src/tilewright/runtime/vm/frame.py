@@ -7,7 +7,7 @@ module's state in the context.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -50,6 +50,20 @@ class Function:
     ref_registers: int
     argument_places: tuple[tuple[bool, int], ...]  # (is a reference, register)
     blocks: list[Block] = field(default_factory=list)
+
+    def registers(self, arguments: Sequence[Any]) -> tuple[Words, Refs]:
+        """Words and references at the beginning of a call."""
+        words: Words = [0] * self.word_registers
+        refs: Refs = [None] * self.ref_registers
+        for (is_ref, place), value in zip(self.argument_places, arguments, strict=True):
+            (refs if is_ref else words)[place] = value
+        return words, refs
+
+    def named_registers(self, values: Mapping[str, object]) -> tuple[Words, Refs]:
+        """Words and references of a call under way, where `w0`, `r3` and so on have values."""
+        words: Words = [values.get(f"w{place}", 0) for place in range(self.word_registers)]
+        refs: Refs = [values.get(f"r{place}") for place in range(self.ref_registers)]
+        return words, refs
 
 
 @final

@@ -13,7 +13,7 @@ from tilewright.base.status import StatusCode, failure
 from tilewright.formats.bytecode.encoding import Instruction
 from tilewright.formats.bytecode.isa import BLOCK
 from tilewright.formats.vmfb import ModuleDef
-from tilewright.runtime.vm.frame import Block, Function, Leave, State, Step
+from tilewright.runtime.vm.frame import Block, Function, Leave, Refs, State, Step, Words
 from tilewright.runtime.vm.handlers.operands import CodeContext
 from tilewright.runtime.vm.handlers.table import ROWS
 from tilewright.runtime.vm.stack import DEPTH_LIMIT, traced
@@ -45,26 +45,24 @@ def block_indices(code: Sequence[Instruction]) -> dict[int, int]:
 
 
 def run(
-    module: ModuleDef, function: Function, arguments: Sequence[Any], state: State
+    module: ModuleDef,
+    function: Function,
+    registers: tuple[Words, Refs],
+    state: State,
+    number: int = 0,
 ) -> tuple[object, ...]:
-    """Call a function; the results in order.
+    """Run a function from a block on; the results in order.
 
     Raises: whatever a step raises, with a line of trace added.
     """
-    w: list[Any] = [0] * function.word_registers
-    r: list[Any] = [None] * function.ref_registers
-    for (is_ref, place), value in zip(function.argument_places, arguments, strict=True):
-        if is_ref:
-            r[place] = value
-        else:
-            w[place] = value
+    w, r = registers
+    block = function.blocks[number]
     stack = state.stack
     if stack.depth >= DEPTH_LIMIT:
         raise failure(
             StatusCode.RESOURCE_EXHAUSTED, f"calls are nested deeper than {DEPTH_LIMIT}"
         )
     stack.depth += 1
-    block = function.blocks[0]
     steps = iter(block.steps)
     meter = state.meter
     try:

@@ -74,13 +74,10 @@ class Frame:
     ) -> None:
         self.module: ModuleDef = module
         self.function: Function = function
-        self.words: list[Any] = [0] * function.word_registers
-        self.refs: list[Any] = [None] * function.ref_registers
+        self.words, self.refs = function.registers(arguments)
         self.block: int = 0
         self.position: int = 0
         self._names: Names | None = None
-        for (is_ref, place), value in zip(function.argument_places, arguments, strict=True):
-            (self.refs if is_ref else self.words)[place] = value
 
     @property
     def instruction(self) -> Instruction:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import linecache
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Final, cast, final, overload
@@ -36,6 +36,9 @@ _NESTING_LIMIT: Final = 24
 
 _SERIAL: Final = iter(range(1 << 62))
 
+Resume = Callable[[int, Mapping[str, object]], object]
+"""Goes on at a block, with the registers by name; what the function returns then."""
+
 
 @final
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -58,9 +61,14 @@ class Translation:
     imports: tuple[int, ...]
 
     def bind(
-        self, module: ModuleDef, index: int, state: State, calls: Sequence[Callee]
+        self,
+        module: ModuleDef,
+        index: int,
+        state: State,
+        calls: Sequence[Callee],
+        resume: Resume,
     ) -> Callee:
-        """The function in one context."""
+        """The function in one context; `resume` interprets the rest of a call."""
 
         def locate(error: BaseException) -> BaseException:
             trace = error.__traceback__
@@ -79,6 +87,7 @@ class Translation:
             "missing": missing_import,
             "spend": None if state.meter is None else state.meter.spend,
             "too_deep": too_deep,
+            "resume": resume,
             **{f"i{index}": state.imports[index] for index in self.imports},
         }
         exec(self.code, names)  # of our own making, from verified instructions

@@ -98,7 +98,7 @@ def test_fail_raises_its_status_and_message_with_the_place() -> None:
     assert notes(caught.value) == ["  at m.f +0x8"]
 
 
-def test_fail_with_status_zero_returns() -> None:
+def test_fail_with_status_zero_returns_from_the_last_block() -> None:
     def fill(module: ModuleBuilder, build: FunctionBuilder) -> None:
         build.fail(build.arguments[0], "not ready")
 

@@ -13,6 +13,7 @@ from tilewright.formats.bytecode.isa import (
 from tilewright.runtime.vm.frame import Leave, Refs, State, Step, Words
 from tilewright.runtime.vm.handlers.operands import (
     CodeContext,
+    block_behind,
     gather_registers,
     transfer_moves,
     word,
@@ -113,17 +114,21 @@ def failed(status: int, message: str) -> Exception:
 
 
 def fail(instruction: Instruction, context: CodeContext) -> Leave:
-    """A status of zero lets the function return, as IREE's does; its results are blank."""
+    """A status of zero goes on with the block behind, as IREE's does.
+
+    Behind the last block, where IREE's would leave the code, the function returns blank results.
+    """
+    behind = block_behind(instruction, context)
     status = word(instruction, "status")
     message = cast("bytes", instruction.value("message")).decode("utf-8", errors="replace")
     blanks = {"ref": None, "f32": 0.0, "f64": 0.0}
     results: tuple[object, ...] = tuple(blanks.get(bank, 0) for bank in context.results)
 
-    def leave(w: Words, r: Refs, s: State) -> tuple[object, ...]:
+    def leave(w: Words, r: Refs, s: State) -> int | tuple[object, ...]:
         del r, s
         if w[status]:
             raise failed(w[status], message)
-        return results
+        return results if behind is None else behind
 
     return leave
 

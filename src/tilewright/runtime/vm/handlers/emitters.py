@@ -12,6 +12,7 @@ from typing import cast
 from tilewright.formats.bytecode.encoding import Instruction, Moves
 from tilewright.formats.bytecode.isa import IMPORT_BIT, MOVE_BIT, PLAIN_ARGUMENT
 from tilewright.runtime.vm.handlers.emission import Emission, register_name
+from tilewright.runtime.vm.handlers.operands import block_behind
 
 
 def _registers(instruction: Instruction, field: str) -> tuple[int, ...]:
@@ -77,10 +78,17 @@ def emit_return(instruction: Instruction, emission: Emission) -> None:
 
 
 def emit_fail(instruction: Instruction, emission: Emission) -> None:
-    """Leave with an error; a status of zero returns blank results."""
+    """Leave with an error; with a status of zero the interpreter goes on with the block behind.
+
+    No compiler counts on that, and a way to that block would cost every function a jump.
+    """
     status = register_name(cast("int", instruction.value("status")))
     text = cast("bytes", instruction.value("message")).decode("utf-8", errors="replace")
     emission.line(f"if {status}: raise failed({status}, {emission.name(text, 'text')})")
+    behind = block_behind(instruction, emission.context)
+    if behind is not None:
+        emission.line(f"return resume({behind}, locals())")
+        return
     blanks = {"ref": "None", "f32": "0.0", "f64": "0.0"}
     results = [blanks.get(bank, "0") for bank in emission.context.results]
     emission.line(f"return {', '.join(results)}".rstrip())

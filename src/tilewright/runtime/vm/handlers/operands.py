@@ -55,6 +55,12 @@ class CodeContext:
         self.honours_moves: bool = honours_moves
 
 
+def block_behind(instruction: Instruction, context: CodeContext) -> int | None:
+    """The block that stands behind a terminator; None behind the last one."""
+    behind = [index for pc, index in context.block_index.items() if pc > instruction.pc]
+    return min(behind, default=None)
+
+
 Handler = Callable[[Instruction, CodeContext], "Step | Leave"]
 
 
