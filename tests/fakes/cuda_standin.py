@@ -155,9 +155,8 @@ class StandIn:
     def wait_until_all_is_back(self, seconds: float = 5) -> dict[str, int]:
         """What was not given back once nobody refers to it and all threads had time to end."""
         deadline = time.monotonic() + seconds
-        if self.live:
-            gc.collect()
         while self.live and time.monotonic() < deadline:
+            gc.collect()  # each time: the last thread may leave a cycle behind
             time.sleep(0.01)
         return self.live
 

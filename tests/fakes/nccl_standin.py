@@ -48,7 +48,7 @@ class NcclStandIn:
     def wait_until_all_is_back(self, seconds: float = 5) -> int:
         """How many communicators there are once nobody refers to them."""
         deadline = time.monotonic() + seconds
-        gc.collect()
         while self._library.nccl_standin_live() and time.monotonic() < deadline:
+            gc.collect()  # each time: the last thread may leave a cycle behind
             time.sleep(0.01)
         return self._library.nccl_standin_live()

@@ -14,7 +14,7 @@ import contextlib
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, final
 
@@ -51,13 +51,10 @@ class _Communicator:
         self._rank: int = rank
         self._lock: threading.Lock = threading.Lock()  # one call for it at a time
         self._handle: int = 0
-        self._resource: Resource | None = None
+        self._finalizer: Callable[[], object] = _nothing
         self._running: int = 0  # executions that the GPU is not through with
         self._is_watched: bool = False
         self.error: DeviceError | None = None
-
-    def __del__(self) -> None:
-        drop(self._resource)
 
     def start(self) -> None:
         """Begin to meet the other ranks.  Raises: DeviceError; then they are told."""
@@ -73,7 +70,11 @@ class _Communicator:
             raise
         assert self._context.resource is not None
         give_back = partial(_give_back, self._library, self._context, self._handle)
-        self._resource = Resource(give_back, self._context.resource)
+        resource = Resource(give_back, self._context.resource)
+        # Not `__del__`, during which the watching thread could still come by a reference.
+        finalizer = weakref.finalize(self, drop, resource)
+        finalizer.atexit = False  # a process that ends gives all back anyway
+        self._finalizer = finalizer
 
     # --- on the thread that issues work -----------------------------------------------------------
 
@@ -158,8 +159,7 @@ class _Communicator:
             if self.error is not None:
                 return
             self.error = error
-            resource, self._resource = self._resource, None
-        drop(resource)
+        self._finalizer()
 
     def _break(self, error: DeviceError) -> None:
         """This rank has failed."""
@@ -172,6 +172,10 @@ def _watch(reference: weakref.ref[_Communicator]) -> None:
     while (communicator := reference()) is not None and communicator.look_after():
         del communicator
         time.sleep(_WATCH_S)
+
+
+def _nothing() -> None:
+    """There is nothing to give back yet."""
 
 
 def _give_back(library: NcclLibrary, context: CudaContext, handle: int) -> None:

@@ -20,7 +20,7 @@ from tilewright.runtime.drivers.cuda.device import CudaDevice
 from tilewright.runtime.drivers.cuda.nccl_channel import NcclChannel
 from tilewright.runtime.drivers.cuda.nccl_library import SYMBOLS, NcclLibrary
 from tilewright.runtime.hal.buffer import Buffer, BufferUsage, MemoryType
-from tilewright.runtime.hal.channel import Channel, ChannelProvider, HostGroup
+from tilewright.runtime.hal.channel import Channel, ChannelProvider, HostGroup, Watcher
 from tilewright.runtime.hal.collective import CollectiveKind, CollectiveOp, Reduction
 from tilewright.runtime.hal.command_buffer import BufferBinding, BufferRef, CommandBuffer
 from tilewright.runtime.hal.fence import Fence
@@ -386,6 +386,35 @@ def test_what_is_not_used_is_given_back(
         for device in devices:
             device.queue_execute(None, None, None)
         assert nccl.wait_until_all_is_back() == 0
+
+
+def test_nobody_comes_by_a_communicator_while_it_is_given_back(
+    nccl: NcclStandIn, devices: list[CudaDevice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watchers: list[Watcher] = []
+    met: list[object] = []
+    watch, call = ProcessGroup.watch, NcclLibrary.call
+
+    def spied_watch(group: ProcessGroup, failed: Watcher) -> None:
+        watchers.append(failed)
+        watch(group, failed)
+
+    def spied_call(
+        library: NcclLibrary, name: str, *arguments: object, **options: int
+    ) -> None:
+        if name == "ncclCommAbort":
+            met.extend(watcher() for watcher in watchers)
+        call(library, name, *arguments, **options)
+
+    monkeypatch.setattr(ProcessGroup, "watch", spied_watch)
+    monkeypatch.setattr(NcclLibrary, "call", spied_call)
+    channels = pair(devices[:1] * 2)
+    del channels[0]
+    assert len(met) == 2
+    assert met[0] is None
+    del channels[0], met[:]
+    assert nccl.wait_until_all_is_back() == 0
+    assert met == [None, None]
 
 
 @pytest.mark.parametrize("seed", range(8))
