@@ -187,6 +187,7 @@ for _ in range(3):
     after = once(count)
 print(f"memory grew by {(after - before) >> 10} KiB, {threading.active_count()} threads")
 assert after - before < (6 << 20), (before, after)
+assert threading.active_count() < 20, "sessions leave threads behind"
 """
 )
 

@@ -1,14 +1,15 @@
 """Threads of the host that run work handed over to them, started when there is some.
 
-Idle threads end after a while, so that devices and sessions leave none behind; a forked child starts
-its own.  Not the workers that run kernels (`native.Pool`).  Called by queues and by calls that begin
-now and end later.
+They end once nobody can hand over more, or after a while without work, so that devices and sessions
+leave none behind; a forked child starts its own.  Not the workers that run kernels (`native.Pool`).
+Called by queues and by calls that begin now and end later.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Final, final
@@ -24,58 +25,99 @@ IDLE_SECONDS: Final = 5.0
 class HostThreads:
     """Runs work in the order in which it was submitted, on up to `limit` threads.
 
+    Args:
+        name: of the threads.
+        limit: how many there may be at a time.
+    Ownership: what was submitted is still run when nobody refers to this object any more.
     Thread-safety: may be used from any thread.
     """
 
-    __slots__ = ("_idle", "_lock", "_pid", "_threads", "_wake", "_work", "limit", "name")
+    __slots__ = ("__weakref__", "_crew")
 
     def __init__(self, name: str, limit: int = 1) -> None:
-        self.name: str = name
-        self.limit: int = limit
-        self._work: deque[Work] = deque()
-        self._lock: threading.Lock = fork_lock(Rank.QUEUE)
-        self._wake: threading.Condition = threading.Condition(self._lock)
-        self._threads: int = 0
-        self._idle: int = 0
-        self._pid: int = os.getpid()
+        self._crew: _Crew = _Crew(name, limit)
+        # Not at the end of the process, which does not wait for daemons.
+        weakref.finalize(self, self._crew.dismiss).atexit = False
 
     @property
     def pending_count(self) -> int:
         """How much work nobody has taken yet."""
-        return len(self._work)
+        return len(self._crew.work)
 
     @property
     def thread_count(self) -> int:
         """How many threads there are now."""
-        return self._threads
+        return self._crew.thread_count
 
     def submit(self, work: Work) -> None:
         """Run `work` soon; what it raises is reported as threads report it."""
+        self._crew.submit(work)
+
+
+@final
+class _Crew:
+    """What the threads share; the object in front of it is only held by those who submit."""
+
+    __slots__ = (
+        "_idle",
+        "_is_dismissed",
+        "_limit",
+        "_lock",
+        "_name",
+        "_pid",
+        "_wake",
+        "thread_count",
+        "work",
+    )
+
+    def __init__(self, name: str, limit: int) -> None:
+        self.work: deque[Work] = deque()
+        self.thread_count: int = 0
+        self._name: str = name
+        self._limit: int = limit
+        self._lock: threading.Lock = fork_lock(Rank.QUEUE)
+        self._wake: threading.Condition = threading.Condition(self._lock)
+        self._idle: int = 0
+        self._is_dismissed: bool = False
+        self._pid: int = os.getpid()
+
+    def submit(self, work: Work) -> None:
         with self._lock:
             if self._pid != os.getpid():
                 self._forget_parent()
-            self._work.append(work)
-            if self._idle >= len(self._work):
+            self.work.append(work)
+            if self._idle >= len(self.work):
                 self._wake.notify()
-            elif self._threads < self.limit:
+            elif self.thread_count < self._limit:
                 self._start()
+
+    def dismiss(self) -> None:
+        """Let the threads end when the work is done.
+
+        Called from finalizers, wherever the collector runs: so it does not wait for the lock.  Whoever
+        holds that may miss the news, and ends as an idle thread does.
+        """
+        self._is_dismissed = True
+        if self._lock.acquire(blocking=False):
+            self._wake.notify_all()
+            self._lock.release()
 
     def _forget_parent(self) -> None:
         """In a forked child: the threads exist in the parent only."""
         self._wake = threading.Condition(self._lock)
-        self._threads = self._idle = 0
+        self.thread_count = self._idle = 0
         self._pid = os.getpid()
 
     def _start(self) -> None:
-        thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
+        thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
         try:
             thread.start()
         except RuntimeError:
-            if self._threads == 0:
-                self._work.pop()
+            if self.thread_count == 0:
+                self.work.pop()
                 raise
             return  # the threads there are will get to it
-        self._threads += 1
+        self.thread_count += 1
 
     def _serve(self) -> None:
         while (work := self._take()) is not None:
@@ -87,14 +129,18 @@ class HostThreads:
 
     def _take(self) -> Work | None:
         with self._lock:
-            while not self._work:
-                self._idle += 1
-                woken = self._wake.wait(IDLE_SECONDS)
-                self._idle -= 1
-                if not woken and not self._work:
-                    self._threads -= 1
+            while not self.work:
+                if self._is_dismissed or not self._sleep():
+                    self.thread_count -= 1
                     return None
-            return self._work.popleft()
+            return self.work.popleft()
+
+    def _sleep(self) -> bool:
+        """Whether there may be work now; not after a long time without."""
+        self._idle += 1
+        is_woken = self._wake.wait(IDLE_SECONDS)
+        self._idle -= 1
+        return is_woken or bool(self.work)
 
 
 def report(error: BaseException) -> None:

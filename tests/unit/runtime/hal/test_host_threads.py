@@ -91,6 +91,50 @@ def test_finished_work_is_let_go() -> None:
     assert gone.wait(20)
 
 
+def test_threads_end_with_the_last_who_could_submit_after_the_work_is_done() -> None:
+    def named() -> list[str]:
+        return [t.name for t in threading.enumerate() if t.name == "test leaving"]
+
+    def wait_until_none_is_left() -> None:
+        deadline = time.monotonic() + 4  # less than idle threads stay
+        while named() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        assert named() == []
+
+    threads, done = HostThreads("test leaving", 2), threading.Event()
+    threads.submit(done.set)
+    assert done.wait(20)
+    assert named() == ["test leaving"]
+    del threads  # while they are idle
+    wait_until_none_is_left()
+
+    threads, gate, seen = HostThreads("test leaving"), threading.Event(), list[int]()
+    threads.submit(lambda: gate.wait(20))
+    for value in range(3):
+        threads.submit(lambda value=value: seen.append(value))
+    del threads  # while they work
+    gate.set()
+    wait_until_none_is_left()
+    assert seen == [0, 1, 2]
+
+
+def test_threads_may_be_let_go_by_one_that_holds_their_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the collector does when it runs inside of them."""
+    monkeypatch.setattr(host_threads, "IDLE_SECONDS", 0.01)
+    threads = HostThreads("test")
+    crew, done = threads._crew, threading.Event()
+    threads.submit(done.set)
+    assert done.wait(20)
+    with crew._lock:
+        del threads
+    deadline = time.monotonic() + 20
+    while crew.thread_count and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert crew.thread_count == 0
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_starts_its_own_threads() -> None:
     script = """
