@@ -11,6 +11,7 @@ Source: IREE `hal/utils/deferred_work_queue.h` (states, threads, device interfac
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import os
 import queue
@@ -367,16 +368,25 @@ class _Core:
     def _retire(self, entry: _Entry) -> None:
         error = entry.error
         try:
-            if entry.event is None:
-                self.device.synchronize()
-            else:
-                self.device.synchronize_event(entry.event)
+            self._await(entry)
             error = error or _failed_wait(entry.wait)
             if error is None:
                 entry.retire()
         except Exception as wrong:
             error = error or wrong
         entry.finish(error)
+
+    def _await(self, entry: _Entry) -> None:
+        """Block until the device is through with it, also where its event cannot be waited for."""
+        if entry.event is None:
+            self.device.synchronize()
+            return
+        try:
+            self.device.synchronize_event(entry.event)
+        except Exception:
+            with contextlib.suppress(Exception):  # says what has been said
+                self.device.synchronize()
+            raise
 
     # --- host work ------------------------------------------------------------------------------
 

@@ -100,14 +100,18 @@ class ListDevice(QueueDevice):
 
     def synchronize_event(self, event: object) -> None:
         assert isinstance(event, ListEvent)
+        self._check("event")
+        self._reach(event.position)
+
+    def synchronize(self) -> None:
+        self._reach(len(self.stream))
+
+    def _reach(self, position: int) -> None:
         with self.changed:
-            while self.done < event.position:
+            while self.done < position:
                 assert self.changed.wait(20)
         if self.error is not None:
             raise self.error
-
-    def synchronize(self) -> None:
-        self.synchronize_event(ListEvent(self, len(self.stream)))
 
 
 @pytest.fixture
@@ -264,6 +268,31 @@ def test_what_is_used_is_let_go_before_the_signal(queue: DeferredWorkQueue) -> N
     del thing
     done.wait(SECONDS)
     assert alive() is None
+
+
+def test_what_is_used_is_kept_until_the_stream_is_done_where_its_event_fails(
+    device: ListDevice, queue: DeferredWorkQueue
+) -> None:
+    class Thing:
+        pass
+
+    thing = Thing()
+    alive = weakref.ref(thing)
+    done = fence(queue)
+
+    def submit(thing: Thing) -> None:
+        queue.submit(None, done, lambda: device.put(lambda: thing.__class__))
+
+    device.broken = "event"
+    device.hold(held=True)
+    submit(thing)
+    del thing
+    with pytest.raises(DeviceError, match="DEADLINE_EXCEEDED"):
+        done.wait(50_000_000)
+    assert alive() is not None
+    device.hold(held=False)
+    with pytest.raises(DeviceError, match="event is broken"):
+        done.wait(SECONDS)
 
 
 def test_host_work_runs_here_when_it_is_ready_and_elsewhere_later(

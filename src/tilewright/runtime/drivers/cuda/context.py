@@ -36,9 +36,10 @@ class CudaContext:
     users of the GPU in this process keep theirs.
     """
 
-    __slots__ = ("device", "handle", "library", "ordinal", "resource")
+    __slots__ = ("_kept", "device", "handle", "library", "ordinal", "resource")
 
     def __init__(self, library: CudaLibrary, ordinal: int) -> None:
+        self._kept: list[object] = []
         self.library: CudaLibrary = library
         self.ordinal: int = ordinal
         self.resource: Resource | None = None
@@ -88,6 +89,10 @@ class CudaContext:
         assert self.resource is not None
         give_back = partial(self.give_back, name, *arguments)
         return Resource(give_back, *after, self.resource)
+
+    def keep(self, used: object) -> None:
+        """Hold what the GPU may use for all we know until the context has ended."""
+        self._kept.append(used)
 
     def bind_to_thread(self) -> None:
         """Make it the context of a thread of our own for good."""

@@ -10,6 +10,7 @@ from typing import Final, cast, final
 
 import numpy as np
 
+from tilewright.base.errors import DeviceError
 from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.formats.byte_view import view_bytes
@@ -139,15 +140,15 @@ class CudaStorage(Storage):
         if self.is_host_visible:
             target[:] = self.map(offset, len(target))
         elif len(target):
-            source = self.pointer + offset
-            self._transfer("cuMemcpyDtoHAsync", host_address(target), source, len(target))
+            source, place = self.pointer + offset, host_address(target)
+            self._transfer(target, "cuMemcpyDtoHAsync", place, source, len(target))
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
         if self.is_host_visible:
             self.map(offset, len(data))[:] = data
         elif len(data):
-            place = host_address(data)
-            self._transfer("cuMemcpyHtoDAsync", self.pointer + offset, place, len(data))
+            target, place = self.pointer + offset, host_address(data)
+            self._transfer(data, "cuMemcpyHtoDAsync", target, place, len(data))
 
     def fill(self, offset: int, length: int, pattern: bytes) -> None:
         if self.is_host_visible:
@@ -158,9 +159,14 @@ class CudaStorage(Storage):
                 issue_operation(operation, self.stream)
         self.stream.synchronize()
 
-    def _transfer(self, function: str, *arguments: object) -> None:
-        self.stream.context.call(function, *arguments, self.stream.handle)
-        self.stream.synchronize()
+    def _transfer(self, memory: HostBytes, function: str, *arguments: object) -> None:
+        context = self.stream.context
+        context.call(function, *arguments, self.stream.handle)
+        try:
+            self.stream.synchronize()
+        except DeviceError:
+            context.keep(memory)  # the copy may still be under way
+            raise
 
 
 def host_address(data: HostBytes) -> int:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import mmap
+import weakref
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -167,6 +170,31 @@ def test_work_may_fail_on_the_gpu(
     standin.fail_operation(what, nth, LAUNCH_FAILED)
     with pytest.raises(DeviceError, match="CUDA_ERROR_LAUNCH_FAILED"):
         work(options)
+
+
+def test_memory_that_a_copy_may_still_use_stays_until_the_context_has_ended(
+    standin: StandIn, make_device: MakeDevice
+) -> None:
+    standin.configure(jitter_us=20_000)
+    device = make_device()
+    buffer = device.allocator.allocate(TYPE, USAGE, 64)
+    buffer.write(b"\x07" * 64)
+    places = [np.zeros(64, np.uint8) for _ in range(2)]
+    alive = [weakref.ref(place) for place in places]
+
+    def fail(transfer: Callable[[memoryview], object], place: np.ndarray) -> None:
+        standin.fail("cuStreamSynchronize")
+        with pytest.raises(DeviceError, match="CUDA_ERROR_UNKNOWN"):
+            transfer(memoryview(place))
+
+    fail(buffer.read_into, places[0])
+    fail(buffer.write, places[1])
+    del places
+    gc.collect()
+    assert [ref() is not None for ref in alive] == [True, True]
+    del device, buffer
+    assert standin.wait_until_all_is_back() == {}
+    assert [ref() for ref in alive] == [None, None]
 
 
 def test_memory_kept_for_reuse_is_given_up_before_an_allocation_fails(
