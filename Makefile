@@ -74,7 +74,7 @@ wheel: $(STAMPS)/base ## Build the wheel into dist/
 	$(PIP) install build
 	$(PY) -m build --wheel
 
-models: $(STAMPS)/torch $(STAMPS)/demo ## Export the model set into build/models (needs torch, about 4 minutes, 4 GB)
+models: $(STAMPS)/torch $(STAMPS)/demo ## Export the model set into build/models (needs torch, 2 minutes on two cores, 4 GB)
 	$(PY) benchmarks/models/export.py $(MODELS)
 
 $(MINILM): benchmarks/models/minilm.py $(STAMPS)/demo

@@ -13,10 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
 import time
 import warnings
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +33,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import zoo
 
 OPSET: Final = 18
+BYTES_PER_EXPORT: Final = 6 << 30
 MODEL_FILES: Final = (".onnx", ".inputs.npz", ".ref.npz", ".json")
 
 
@@ -131,6 +135,24 @@ def export(name: str, folder: Path) -> str:
     )
 
 
+def try_export(name: str, folder: Path) -> tuple[bool, str]:
+    """Export one model: whether it went well, and a line about it."""
+    warnings.filterwarnings("ignore")
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    try:
+        return True, export(name, folder)
+    except Exception as error:  # one that cannot be exported must not stop the others
+        return False, f"{name:24} FAILED: {type(error).__name__}: {str(error)[:2000]}"
+
+
+def default_jobs() -> int:
+    """How many models at once: one per core that has the memory for it."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, min(len(os.sched_getaffinity(0)), memory // BYTES_PER_EXPORT))
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Export the models named, or all that are not there yet."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -141,28 +163,28 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--micro", action="store_true", help="single operators and the MLP only"
     )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=default_jobs(),
+        help="models at once; default: %(default)s here, by cores and memory",
+    )
     options = parser.parse_args(arguments)
-    warnings.filterwarnings("ignore")
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
     options.folder.mkdir(parents=True, exist_ok=True)
     missing = [
         name
         for name in (zoo.MICROBENCHMARKS if options.micro else zoo.ZOO)
         if not all((options.folder / f"{name}{suffix}").exists() for suffix in MODEL_FILES)
     ]
-    failed: list[str] = []
-    for name in options.names or missing:
-        try:
-            line = export(name, options.folder)
-        except (
-            Exception
-        ) as error:  # one model that cannot be exported must not stop the others
-            failed.append(name)
-            line = f"{name:24} FAILED: {type(error).__name__}: {str(error)[:2000]}"
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
+    names = options.names or missing
+    failed = 0
+    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as workers:
+        running = [workers.submit(try_export, name, options.folder) for name in names]
+        for export_of_one in as_completed(running):
+            is_fine, line = export_of_one.result()
+            failed += not is_fine
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
     return 1 if failed else 0
 
 
