@@ -253,19 +253,22 @@ def test_work_without_a_fence_is_waited_for_and_raises(queue: DeferredWorkQueue)
         queue.submit(None, None, explode)
 
 
-def test_what_is_used_is_let_go_before_the_signal(queue: DeferredWorkQueue) -> None:
-    class Thing:
-        pass
+class Thing:
+    """What work uses."""
 
+
+def submit_with_thing(
+    queue: DeferredWorkQueue, done: Fence, issue: Callable[[], object]
+) -> weakref.ref[Thing]:
+    """Submit work that alone holds a thing."""
     thing = Thing()
-    alive = weakref.ref(thing)
+    queue.submit(None, done, lambda: (thing, issue()))
+    return weakref.ref(thing)
+
+
+def test_what_is_used_is_let_go_before_the_signal(queue: DeferredWorkQueue) -> None:
     done = fence(queue)
-
-    def submit(thing: Thing) -> None:
-        queue.submit(None, done, lambda: thing.__class__)
-
-    submit(thing)
-    del thing
+    alive = submit_with_thing(queue, done, lambda: None)
     done.wait(SECONDS)
     assert alive() is None
 
@@ -273,26 +276,17 @@ def test_what_is_used_is_let_go_before_the_signal(queue: DeferredWorkQueue) -> N
 def test_what_is_used_is_kept_until_the_stream_is_done_where_its_event_fails(
     device: ListDevice, queue: DeferredWorkQueue
 ) -> None:
-    class Thing:
-        pass
-
-    thing = Thing()
-    alive = weakref.ref(thing)
     done = fence(queue)
-
-    def submit(thing: Thing) -> None:
-        queue.submit(None, done, lambda: device.put(lambda: thing.__class__))
-
     device.broken = "event"
     device.hold(held=True)
-    submit(thing)
-    del thing
+    alive = submit_with_thing(queue, done, lambda: device.put(lambda: None))
     with pytest.raises(DeviceError, match="DEADLINE_EXCEEDED"):
         done.wait(50_000_000)
     assert alive() is not None
     device.hold(held=False)
     with pytest.raises(DeviceError, match="event is broken"):
         done.wait(SECONDS)
+    assert alive() is None
 
 
 def test_host_work_runs_here_when_it_is_ready_and_elsewhere_later(
