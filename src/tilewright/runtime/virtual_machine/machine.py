@@ -260,8 +260,12 @@ class VirtualMachine:
         others = set(range(module.function_count)) - {ordinals.get("__init", -1)}
         return not any(changes_globals(module.effects(ordinal)) for ordinal in others)
 
-    def to_view(self, array: Array) -> BufferView:
+    def to_view(self, array: Array, *, copies: bool = False) -> BufferView:
         """An array on the device: in place where it can be used there, else a copy.
+
+        Args:
+            array: of any layout.
+            copies: never in place, for functions that may write to what they are called with.
 
         Raises: InputError for an element type that tensors do not have.
         """
@@ -277,7 +281,9 @@ class VirtualMachine:
             return BufferView(buffer, shape, element_type)
         dense = np.ascontiguousarray(array)
         memory = dense.reshape(-1).view(np.uint8)
-        imported = allocator.import_host(_MEMORY_TYPE, _USAGE, memory)
+        imported = None
+        if not copies:
+            imported = allocator.import_host(_MEMORY_TYPE, _USAGE, memory)
         if imported is None:
             imported = allocator.allocate(_MEMORY_TYPE, _USAGE, dense.nbytes)
             imported.write(view_bytes(memory))
@@ -330,10 +336,17 @@ class VmFunction:
         inputs, outputs = parse_declaration(self.declaration)
         self.inputs: tuple[TensorSpec, ...] = inputs
         self.outputs: tuple[TensorSpec, ...] = outputs
+        # Kernels of our own never write to inputs.  Those of other compilers may work in place on
+        # what they are called with; their own runtimes hand them copies.
+        self._copies_inputs: bool = not is_artifact(module.definition)
         self.recorded: RecordedCalls | None = None
         if machine.records(module, function):
-            device = cast("LocalDevice", machine.device)
-            self.recorded = RecordedCalls(device, machine.to_view, self._call)
+            self.recorded = RecordedCalls(
+                cast("LocalDevice", machine.device),
+                self._to_view,
+                self._call,
+                copies_inputs=self._copies_inputs,
+            )
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -398,7 +411,7 @@ class VmFunction:
                 + ", ".join(self.input_names),
                 location=self.name,
             )
-        to_view, argument = self._machine.to_view, self._argument
+        to_view, argument = self._to_view, self._argument
         return [
             to_view(cast("Array", value))
             if value.__class__ is np.ndarray and bank == "ref"
@@ -406,12 +419,15 @@ class VmFunction:
             for bank, value in zip(self._banks, inputs, strict=True)
         ]
 
+    def _to_view(self, array: Array) -> BufferView:
+        return self._machine.to_view(array, copies=self._copies_inputs)
+
     def _argument(self, bank: str, value: object) -> object:
         match bank:
             case "ref":
                 if value is None or isinstance(value, BufferView):
                     return value
-                return self._machine.to_view(np.asarray(value))
+                return self._to_view(np.asarray(value))
             case "i32":
                 return wrap_i32(int(cast("int", value)))
             case "i64":

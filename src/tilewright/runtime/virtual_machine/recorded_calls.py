@@ -85,6 +85,7 @@ class RecordedCalls:
         device: what its calls submit to.
         to_view: makes a buffer view of an array.
         call: calls the function with buffer views; its results.
+        copies_inputs: as the function may write to what it is called with, give it copies.
 
     Thread-safety: may be used from any thread.
     """
@@ -94,10 +95,13 @@ class RecordedCalls:
         device: LocalDevice,
         to_view: Callable[[Array], BufferView],
         call: Callable[[Sequence[object]], Sequence[object]],
+        *,
+        copies_inputs: bool,
     ) -> None:
         self._device: LocalDevice = device
         self._to_view: Callable[[Array], BufferView] = to_view
         self._call: Callable[[Sequence[object]], Sequence[object]] = call
+        self._copies_inputs: bool = copies_inputs
         self._replays: OrderedDict[Key, Replay | _Seen] = OrderedDict()
         self._latest: Replay | None = None
 
@@ -152,7 +156,7 @@ class RecordedCalls:
             if recorder is None:
                 return None
             results = self._call(views)
-        replay = _replay(self._device.pool, recorder, inputs, views, results)
+        replay = self._replay(recorder, inputs, views, results)
         if replay is None:
             self._remember(key, _Seen.IN_VAIN)
         else:
@@ -160,47 +164,47 @@ class RecordedCalls:
             self._latest = replay
         return [r.to_numpy() if isinstance(r, BufferView) else r for r in results]
 
-
-def _replay(
-    pool: native.Pool | None,
-    recorder: CallRecorder,
-    inputs: Sequence[Array],
-    views: Sequence[BufferView],
-    results: Sequence[object],
-) -> Replay | None:
-    """The recorded call as a function of arrays; None where it cannot be one."""
-    outputs = [result for result in results if isinstance(result, BufferView)]
-    if len(outputs) != len(results) or not outputs:
-        return None
-    if not all(recorder.owns(view.buffer.storage) for view in outputs):
-        return None
-    try:
-        formats = [_formats(array) for array in inputs]
-        makers = [
-            (view.shape, view.dtype.numpy, view.buffer.byte_offset) for view in outputs
-        ]
-    except (UserError, ValueError, BufferError):
-        return None
-    storages = {id(view.buffer.storage): view.buffer.storage for view in outputs}
-    made = recorder.build(
-        [cast("HeapStorage", view.buffer.storage) for view in views],
-        [cast("HeapStorage", storage) for storage in storages.values()],
-    )
-    if made is None or any(view.element_type & 7 for view in outputs):
-        return None
-    invocation = native.Invocation(
-        made.plan,
-        pool,
-        [
-            (f"input{index}", text, array.shape)
-            for index, (text, array) in enumerate(zip(formats, inputs, strict=True))
-        ],
-        [functools.partial(native.Memory, size) for size in made.output_bytes],
-        [storage.map(0, storage.size_bytes) for storage in made.kept],
-    )
-    order = list(storages)
-    places = [order.index(id(view.buffer.storage)) for view in outputs]
-    return _bind(invocation, places, makers, is_single=len(order) == 1)
+    def _replay(
+        self,
+        recorder: CallRecorder,
+        inputs: Sequence[Array],
+        views: Sequence[BufferView],
+        results: Sequence[object],
+    ) -> Replay | None:
+        """The recorded call as a function of arrays; None where it cannot be one."""
+        outputs = [result for result in results if isinstance(result, BufferView)]
+        if len(outputs) != len(results) or not outputs:
+            return None
+        if not all(recorder.owns(view.buffer.storage) for view in outputs):
+            return None
+        try:
+            formats = [_formats(array) for array in inputs]
+            makers = [
+                (view.shape, view.dtype.numpy, view.buffer.byte_offset) for view in outputs
+            ]
+        except (UserError, ValueError, BufferError):
+            return None
+        storages = {id(view.buffer.storage): view.buffer.storage for view in outputs}
+        made = recorder.build(
+            [cast("HeapStorage", view.buffer.storage) for view in views],
+            [cast("HeapStorage", storage) for storage in storages.values()],
+            copies_inputs=self._copies_inputs,
+        )
+        if made is None or any(view.element_type & 7 for view in outputs):
+            return None
+        invocation = native.Invocation(
+            made.plan,
+            self._device.pool,
+            [
+                (f"input{index}", text, array.shape)
+                for index, (text, array) in enumerate(zip(formats, inputs, strict=True))
+            ],
+            [functools.partial(native.Memory, size) for size in made.output_bytes],
+            [storage.map(0, storage.size_bytes) for storage in made.kept],
+        )
+        order = list(storages)
+        places = [order.index(id(view.buffer.storage)) for view in outputs]
+        return _bind(invocation, places, makers, is_single=len(order) == 1)
 
 
 def _formats(array: Array) -> str:

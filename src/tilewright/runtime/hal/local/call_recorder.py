@@ -86,33 +86,43 @@ class CallRecorder:
         return id(storage) in self._allocated
 
     def build(
-        self, inputs: Sequence[HeapStorage], outputs: Sequence[HeapStorage]
+        self,
+        inputs: Sequence[HeapStorage],
+        outputs: Sequence[HeapStorage],
+        *,
+        copies_inputs: bool = False,
     ) -> CallPlan | None:
         """The plan, or None with a refusal.
 
         Args:
             inputs: memory of the call's inputs, which the caller exchanges.
             outputs: memory of its results, which the call made.
+            copies_inputs: let the commands work on copies of the inputs, made by every run.
         """
         builder = native.PlanBuilder()
-        slots: dict[int, int] = {}
-        for storage in inputs:
-            slots[id(storage)] = builder.slot(storage.size_bytes, False, ALIGNMENT_BYTES)
+        alignment = 1 if copies_inputs else ALIGNMENT_BYTES
+        given = {id(s): builder.slot(s.size_bytes, False, alignment) for s in inputs}
+        slots = {} if copies_inputs else dict(given)
         for storage in outputs:
             slots[id(storage)] = builder.slot(storage.size_bytes, True)
         ranges = [r for _, found in self._executed for r in found]
         others = {id(r.storage): r.storage for r in ranges if id(r.storage) not in slots}
-        kept = [s for s in others.values() if not self.owns(s)]
-        fixed = {id(s) for s in (*inputs, *kept)}
+        kept = [s for s in others.values() if not (self.owns(s) or id(s) in given)]
+        fixed = {id(s) for s in (*kept, *(() if copies_inputs else inputs))}
         if any(r.writable and id(r.storage) in fixed for r in ranges):
             self.refuse("a command writes to memory that outlives the call")
         if self.refusal:
             return None
         for storage in kept:
             slots[id(storage)] = builder.slot(storage.size_bytes)
-        for storage in others.values():
-            if self.owns(storage):
-                slots[id(storage)] = builder.slot(storage.size_bytes, True)
+        for key, storage in others.items():
+            if key not in slots:
+                slots[key] = builder.slot(storage.size_bytes, True)
+        for storage in inputs:
+            source, target = given[id(storage)], slots.get(id(storage))
+            if target not in (None, source):
+                size = storage.size_bytes
+                builder.copy((target, 0, size), (source, 0, size), barrier=False)
         for commands, found in self._executed:
             places = [(slots[id(r.storage)], r.offset, r.length) for r in found]
             commands.record_again(builder, places)
