@@ -16,7 +16,10 @@
 #include "tw_status.h"
 
 enum { TW_COMMAND_DISPATCH = 0, TW_COMMAND_COPY = 1, TW_COMMAND_FILL = 2, TW_COMMAND_HOST_CALL = 3 };
-enum { TW_COMMAND_BARRIER = 1 };  // waits for all earlier commands
+enum {
+  TW_COMMAND_BARRIER = 1,          // waits for all earlier commands
+  TW_COMMAND_FLUSH_DENORMALS = 2,  // the kernel runs with denormal operands and results taken as zero
+};
 enum { TW_BINDING_WRITABLE = 1 };
 enum { TW_SLOT_WRITABLE = 1 };
 

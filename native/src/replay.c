@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "denormals.h"
 #include "plan_internal.h"
 #include "wait.h"
 
@@ -148,8 +149,8 @@ static void report_failure(tw_frame_t* frame, uint32_t command, int code) {
   atomic_compare_exchange_strong(&frame->failure, &none, failure);
 }
 
-static void run_workgroups(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index, const tw_scratch_t* scratch,
-                           uint64_t begin, uint64_t end) {
+static void run_grid(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index, const tw_scratch_t* scratch,
+                     uint64_t begin, uint64_t end) {
   const tw_plan_command_t* command = &frame->plan->commands[ordinal];
   const tw_dispatch_state_t* state = &frame->states[ordinal];
   const tw_kernel_t kernel = (tw_kernel_t)(uintptr_t)command->function;
@@ -179,6 +180,18 @@ static void run_workgroups(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_
     workgroup.workgroup_id_y = 0;
     ++workgroup.workgroup_id_z;
   }
+}
+
+static void run_workgroups(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index, const tw_scratch_t* scratch,
+                           uint64_t begin, uint64_t end) {
+  if (!(frame->plan->commands[ordinal].flags & TW_COMMAND_FLUSH_DENORMALS)) {
+    run_grid(frame, ordinal, worker_index, scratch, begin, end);
+    return;
+  }
+  const uint64_t control = float_control_read();
+  float_control_write(control | FLUSH_DENORMALS);
+  run_grid(frame, ordinal, worker_index, scratch, begin, end);
+  float_control_write(control);
 }
 
 // Writes whole patterns; a range starts at a pattern boundary because units are multiples of 8 bytes.

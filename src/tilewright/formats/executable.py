@@ -34,6 +34,9 @@ FLAG_SEQUENTIAL: Final = 1
 """Workgroups next to each other should run one after the other."""
 FLAG_DYNAMIC_WORKGROUP_SIZE: Final = 2
 """The size in the attributes is a hint; the dispatch brings its own."""
+FLAG_KEEPS_DENORMALS: Final = 1 << 62
+"""Ours: the kernel computes with denormals.  Kernels without it run with denormals taken as zero, as
+IREE's local devices run all kernels; IREE does not know the flag."""
 
 SANITIZERS: Final = ("none", "address", "memory", "thread", "undefined")
 
@@ -176,7 +179,7 @@ class ExportDecl:
     binding_count: int = 0
     local_memory_pages: int = 0
     workgroup_size: tuple[int, int, int] = (0, 0, 0)
-    flags: int = 0
+    flags: int = FLAG_KEEPS_DENORMALS
     symbol: str = ""
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ from tilewright.formats.executable import (
     ENVIRONMENT,
     EXPORT_ATTRIBUTES,
     EXPORT_ATTRIBUTES_5,
+    FLAG_KEEPS_DENORMALS,
     HEADER,
     LIBRARIES,
     LIBRARY,
@@ -109,7 +110,7 @@ def test_the_query_function_gives_the_declared_tables(
     assert attributes["binding_count"].tolist() == [2, 0]
     assert attributes["local_memory_pages"].tolist() == [5, 0]
     assert attributes["workgroup_size_z"].tolist() == [0, 6]
-    assert attributes["flags"].tolist() == [0, 1]
+    assert attributes["flags"].tolist() == [FLAG_KEEPS_DENORMALS, 1]
     functions = read(int(library["export_functions"]), np.dtype("<u8"), 2)
     kernel = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)
     assert [kernel(int(f))(None, None, None) for f in functions] == [11, 22]

@@ -14,12 +14,13 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Final, final
 
 from tilewright.base.errors import ArchiveError
 from tilewright.base.status import StatusCode, failure
 from tilewright.formats.vmfb import read_archive
+from tilewright.runtime import native
 from tilewright.runtime.hal.executable import ExecutableParams, FunctionInfo
 from tilewright.runtime.hal.local.host_executable import Grid, HostExecutable
 from tilewright.runtime.modules.vmvx import create_vmvx_module
@@ -108,6 +109,8 @@ class VmvxExecutable(HostExecutable):
         constants: Sequence[int],
         bindings: Sequence[memoryview],
         thread_count: int,
+        *,
+        flushes_denormals: bool = False,
     ) -> None:
         """Run the workgroups, x fastest; on several threads where that can be faster."""
         packed = VmBuffer(_pack(constants))
@@ -125,8 +128,9 @@ class VmvxExecutable(HostExecutable):
             kernel = context.lookup(self._names[function])
             local = VmBuffer.allocate(self._local_memory_bytes[function])
             views = VmList("!vm.buffer", list(buffers))
-            for id_z, id_y, id_x in mine:
-                kernel(local, packed, views, id_x, id_y, id_z, *_ONE, *workgroup_count)
+            with native.denormals_flushed() if flushes_denormals else nullcontext():
+                for id_z, id_y, id_x in mine:
+                    kernel(local, packed, views, id_x, id_y, id_z, *_ONE, *workgroup_count)
 
         # A budget is kept per thread, so a dispatch that has one stays on its own.
         is_parallel = self._releases_lock and meter is None and thread_count > 1

@@ -118,7 +118,7 @@ def _plan(
     builder = native.PlanBuilder()
     slots = [builder.slot(length) for length in lengths]
     ranges = [(slot, 0, length) for slot, length in zip(slots, lengths, strict=True)]
-    executable.record(builder, function, ranges, grid, constants)
+    executable.record(builder, function, ranges, grid, constants, is_inline=True)
     return builder.build()
 
 

@@ -13,6 +13,7 @@ Memory
 `map_file(path, offset=0, length=None) -> Memory`: read-only shared mapping of a file range (any offset).
 `import_thunk() -> int`: address of the function that kernels call their imports through.
 `processor_data() -> tuple[int, ...]`: the eight 64-bit words of the executable environment (IREE layout).
+`denormals_flushed()`: a context in which this thread takes denormal floats as zero, for kernels in Python.
 `create_environment(constants=b"") -> Memory`: an executable environment block; `.address` goes to
     `dispatch(environment=...)` and `CodeImage.call_query`. Address 0 means "the default environment".
 
@@ -47,7 +48,8 @@ Plan
 `PlanBuilder` packs the records; `builder.build() -> Plan`.
     slot(size_bytes, writable=False, alignment=1) -> int      (slots are numbered in order of creation)
     dispatch(function, bindings, workgroup_count, *, constants=(), environment=0,
-             workgroup_size=(1, 1, 1), local_memory_bytes=0, barrier=True) -> int   (the command's ordinal)
+             workgroup_size=(1, 1, 1), local_memory_bytes=0, barrier=True,
+             flushes_denormals=False) -> int   (the command's ordinal)
     copy(target, source, barrier=True); fill(target, pattern: bytes of 1, 2, 4 or 8, barrier=True)
     host_call(function, bindings, writable=(bool per binding), barrier=True): calls
              `function(*memoryviews)` with the GIL held, one byte view per binding
@@ -91,6 +93,7 @@ from tilewright.runtime.native.core import (
     map_file,
     processor_data,
 )
+from tilewright.runtime.native.denormals import denormals_flushed
 from tilewright.runtime.native.environment import create_environment
 from tilewright.runtime.native.library import Export, Library, read_library
 from tilewright.runtime.native.plan_builder import PlanBuilder
@@ -112,6 +115,7 @@ __all__ = [
     "PlanBuilder",
     "Pool",
     "create_environment",
+    "denormals_flushed",
     "import_thunk",
     "map_file",
     "processor_data",

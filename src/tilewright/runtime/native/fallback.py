@@ -11,9 +11,10 @@ import sys
 import time
 from array import array
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final, Self
 
+from tilewright.runtime.native.denormals import denormals_flushed
 from tilewright.runtime.native.fallback_memory import (
     CodeImage,
     Memory,
@@ -27,6 +28,7 @@ from tilewright.runtime.native.records import (
     BINDING,
     BINDING_WRITABLE,
     COMMAND,
+    COMMAND_FLUSH_DENORMALS,
     DISPATCH_STATE,
     SLOT,
     SLOT_WRITABLE,
@@ -110,7 +112,7 @@ class _Command:
     def __init__(self, fields: tuple[int, ...], bindings: list[tuple[int, ...]]) -> None:
         (
             self.kind,
-            _,
+            self.flags,
             self.first,
             self.binding_count,
             self.constant_first,
@@ -320,7 +322,9 @@ class Plan:
         pointers = [run.addresses[slot] + offset for slot, _, offset, _ in command.bindings]
         match command.kind:
             case Kind.DISPATCH:
-                code = self._dispatch(command, pointers, concurrency)
+                flushes = command.flags & COMMAND_FLUSH_DENORMALS
+                with denormals_flushed() if flushes else nullcontext():
+                    code = self._dispatch(command, pointers, concurrency)
                 if code != 0:
                     raise RuntimeError(f"command {ordinal}: the kernel returned {code}")
             case Kind.COPY:

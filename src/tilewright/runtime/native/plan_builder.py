@@ -17,6 +17,7 @@ from tilewright.runtime.native.records import (
     BINDING_WRITABLE,
     COMMAND,
     COMMAND_BARRIER,
+    COMMAND_FLUSH_DENORMALS,
     SLOT,
     SLOT_WRITABLE,
     Kind,
@@ -54,7 +55,7 @@ class PlanBuilder:
         self._slots += SLOT.pack(size_bytes, SLOT_WRITABLE if writable else 0, alignment)
         return ordinal
 
-    def dispatch(
+    def dispatch(  # noqa: PLR0913 - keyword-only options
         self,
         function: int,
         bindings: Sequence[Range],
@@ -65,14 +66,19 @@ class PlanBuilder:
         workgroup_size: tuple[int, int, int] = (1, 1, 1),
         local_memory_bytes: int = 0,
         barrier: bool = True,
+        flushes_denormals: bool = False,
     ) -> int:
-        """Record a kernel over a grid of workgroups; returns the command's ordinal."""
+        """Record a kernel over a grid of workgroups; returns the command's ordinal.
+
+        `flushes_denormals`: the kernel runs with denormal operands and results taken as zero.
+        """
         first = len(self._constants)
         self._constants.extend(value & 0xFFFFFFFF for value in constants)
         return self._append(
             Kind.DISPATCH,
             bindings,
             barrier=barrier,
+            flags=COMMAND_FLUSH_DENORMALS if flushes_denormals else 0,
             constants=(first, len(constants)),
             grid=(*workgroup_count, *workgroup_size, local_memory_bytes),
             payload=(function, environment),
@@ -137,6 +143,7 @@ class PlanBuilder:
         bindings: Sequence[Range],
         *,
         barrier: bool,
+        flags: int = 0,
         writable: Sequence[bool] = (),
         constants: tuple[int, int] = (0, 0),
         grid: Sequence[int] = (0,) * 7,
@@ -144,13 +151,13 @@ class PlanBuilder:
     ) -> int:
         ordinal = self.command_count
         first = len(self._bindings) // BINDING.size
-        flags = chain(writable, (False,) * (len(bindings) - len(writable)))
-        for (slot, offset, length), writes in zip(bindings, flags, strict=True):
+        written = chain(writable, (False,) * (len(bindings) - len(writable)))
+        for (slot, offset, length), writes in zip(bindings, written, strict=True):
             flag = BINDING_WRITABLE if writes else 0
             self._bindings += BINDING.pack(slot, flag, offset, length)
         self._commands += COMMAND.pack(
             kind,
-            COMMAND_BARRIER if barrier else 0,
+            flags | (COMMAND_BARRIER if barrier else 0),
             first,
             len(bindings),
             *constants,

@@ -28,6 +28,7 @@ class Kind(IntEnum):
 
 
 COMMAND_BARRIER: Final = 1
+COMMAND_FLUSH_DENORMALS: Final = 2
 BINDING_WRITABLE: Final = 1
 SLOT_WRITABLE: Final = 1
 

@@ -56,6 +56,35 @@ def test_bindings_reach_into_their_slots(
     assert result[0] == 0
 
 
+@pytest.mark.parametrize("flushes", [True, False])
+def test_denormals_are_zero_where_asked(
+    core: ModuleType, kernels: Kernels, *, flushes: bool
+) -> None:
+    """Operands and results, on every thread; the caller's own arithmetic stays as it is."""
+    count = 64 * 40 + 1
+    size = 4 * count
+    builder = PlanBuilder()
+    a, b, out = builder.slot(size), builder.slot(size), builder.slot(size, writable=True)
+    builder.dispatch(
+        kernels["add"],
+        [(a, 0, size), (b, 0, size), (out, 0, size)],
+        (41, 1, 1),
+        constants=[count],
+        flushes_denormals=flushes,
+    )
+    least = np.finfo(np.float32).smallest_normal
+    given = np.full(count, least, np.float32)
+    given[::2] = least / 2  # an operand; the others' result
+    other = np.where(given == least, -1.25 * least, 0).astype(np.float32)
+    expected = np.zeros(count, np.float32) if flushes else given + other
+    result = np.ones(count, np.float32)
+    plan = builder.build(core.Plan)
+    for pool in (None, core.Pool(2)):
+        plan.run(pool, (given, other, result))
+        np.testing.assert_array_equal(result, expected)
+        assert np.count_nonzero(given + other) == count
+
+
 def test_a_kernel_is_told_its_dispatch(core: ModuleType, kernels: Kernels) -> None:
     builder = PlanBuilder()
     slot = builder.slot(256, writable=True)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import lzma
 import threading
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+import onnx
 import pytest
 
+import tilewright as tw
 from tilewright.base.dtypes import f32, i32
 from tilewright.base.errors import ArchiveError, DeviceError, InputError, UserError
 from tilewright.base.host import describe
@@ -116,6 +119,36 @@ def test_modules_that_sort_in_place_leave_inputs_alone(
             np.testing.assert_array_equal(values, np.take_along_axis(rows, order, axis=1))
             np.testing.assert_array_equal(places, order)
             np.testing.assert_array_equal(given, rows)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", ["cpu", "vmvx", "inline_cpu", "inline_vmvx"])
+def test_denormals_are_what_they_are_under_iree(kind: str, device: str) -> None:
+    """Its local devices take them as zero, its inline HAL computes with them."""
+    path = ARCHIVES / f"iree-3.13.0-half_{kind}.vmfb"
+    function = VirtualMachine.from_file(path, device).function("half")
+    least = np.finfo(np.float32).smallest_normal
+    x = np.linspace(0.1 * least, 4 * least, 9 * 37, dtype=np.float32).reshape(9, 37)
+    flushed = np.where(x < 2 * least, 0, x / 2).astype(np.float32)
+    assert 0 < np.count_nonzero(flushed) < x.size
+    for _ in range(4):
+        expected = x / 2 if kind.startswith("inline") else flushed
+        np.testing.assert_array_equal(function(x)[0], expected)
+    assert np.count_nonzero(x / 2) == x.size, "this thread computes with denormals again"
+
+
+@pytest.mark.parametrize("engine", ["plan", "vm"])
+def test_kernels_of_ours_compute_with_denormals(
+    engine: Literal["plan", "vm"], tmp_path: Path
+) -> None:
+    text = '<ir_version: 10, opset_import: ["" : 21]> half (float[N] x) => (float[N] y)'
+    half = "<float h = {0.5}> { y = Mul(x, h) }"
+    tw.compile(onnx.parser.parse_model(f"{text} {half}")).save(tmp_path / "half.vmfb")
+    session = tw.load(tmp_path / "half.vmfb", engine=engine)
+    least = np.finfo(np.float32).smallest_normal
+    x = np.linspace(0.1 * least, 4 * least, 333, dtype=np.float32)
+    for _ in range(4):
+        np.testing.assert_array_equal(session(x), x / 2)
 
 
 def test_buffer_views_go_in_as_they_are() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
+from tilewright.formats.executable import FLAG_KEEPS_DENORMALS
 from tilewright.runtime import native
 from tilewright.runtime.hal.executable import Executable, FunctionInfo
 
@@ -61,6 +62,7 @@ class LocalExecutable(Executable):
         constants: Sequence[int],
         *,
         barrier: bool = True,
+        is_inline: bool = False,
     ) -> None:
         """Add a dispatch to a plan, which keeps the executable.
 
@@ -71,9 +73,12 @@ class LocalExecutable(Executable):
             workgroup_count: the grid.
             constants: push constants, u32.
             barrier: whether it waits for what was recorded before.
+            is_inline: it runs as the caller's thread is, which IREE's inline HAL leaves alone; all
+                other kernels have denormals taken as zero unless they are marked.
         """
         export = self.exports[function]
         size_x, size_y, size_z = export.workgroup_size
+        keeps_denormals = is_inline or bool(export.flags & FLAG_KEEPS_DENORMALS)
         builder.dispatch(
             export.function,
             bindings,
@@ -83,5 +88,6 @@ class LocalExecutable(Executable):
             workgroup_size=(max(size_x, 1), max(size_y, 1), max(size_z, 1)),
             local_memory_bytes=export.local_memory_bytes,
             barrier=barrier,
+            flushes_denormals=not keeps_denormals,
         )
         builder.keep(self)

@@ -34,6 +34,8 @@ class HostExecutable(Executable):
         constants: Sequence[int],
         bindings: Sequence[memoryview],
         thread_count: int,
+        *,
+        flushes_denormals: bool = False,
     ) -> None:
         """Run a kernel over a grid of workgroups, on up to `thread_count` threads.
 
@@ -43,6 +45,7 @@ class HostExecutable(Executable):
             constants: push constants, u32.
             bindings: the bytes of each binding, read-only where nothing may write them.
             thread_count: how many the device has.
+            flushes_denormals: take denormal operands and results as zero.
 
         Raises: DeviceError when a kernel fails.
         """
@@ -65,7 +68,12 @@ class HostDispatch:
             for buffer, entry, offset, length in self.bindings
         ]
         self.executable.run(
-            self.function, workgroup_count, self.constants, views, thread_count
+            self.function,
+            workgroup_count,
+            self.constants,
+            views,
+            thread_count,
+            flushes_denormals=True,
         )
 
 
