@@ -186,6 +186,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
   LOCK();
   report_leaks(context);
   UNLOCK();
+  standin_forget_memory(context);
   standin_destroy(context);
   return CUDA_SUCCESS;
 }
@@ -234,6 +235,7 @@ void standin_abandon(void) {
   pthread_mutex_lock(&g_primary_lock);
   for (int device = 0; device < DEVICE_COUNT; ++device) {
     if (g_primary[device]) standin_drain_context(g_primary[device]);
+    if (g_primary[device]) standin_forget_memory(g_primary[device]);
     if (g_primary[device]) g_primary[device]->handle.alive = false;
     g_primary[device] = NULL;
   }

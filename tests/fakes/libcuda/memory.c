@@ -92,6 +92,15 @@ static void retire(Memory* memory) {
   UNLOCK();
 }
 
+// Memory ends with its context: what was registered of the host may come back as other memory.
+void standin_forget_memory(CUcontext context) {
+  LOCK();
+  for (Memory* memory = g_memory; memory; memory = memory->next) {
+    if (memory->handle.context == context) memory->handle.alive = false;
+  }
+  UNLOCK();
+}
+
 static bool is_too_much(size_t size) {
   LOCK();
   bool too_much = size > DEVICE_MEMORY_BYTES || g_allocated + size > DEVICE_MEMORY_BYTES;

@@ -131,6 +131,7 @@ void standin_drain_context(CUcontext context);
 // --- memory.c ---
 // The bytes behind a device address, NULL (and a complaint) when the range is not alive.
 void* standin_resolve(CUdeviceptr address, size_t size, const char* what);
+void standin_forget_memory(CUcontext context);
 CUresult standin_copy(CUdeviceptr target, CUdeviceptr source, size_t size);
 CUresult standin_fill(const CUDA_MEMSET_NODE_PARAMS* fill);
 

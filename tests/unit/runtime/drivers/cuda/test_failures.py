@@ -172,6 +172,21 @@ def test_work_may_fail_on_the_gpu(
         work(options)
 
 
+def test_host_memory_may_be_imported_again_when_a_context_has_failed(
+    standin: StandIn, make_device: MakeDevice
+) -> None:
+    memory = mmap.mmap(-1, 4096)
+    for _ in range(2):
+        device = make_device()
+        imported = device.allocator.import_host(HOST_TYPE, USAGE, memory)
+        assert imported is not None
+        standin.fail_operation("fill", 1, LAUNCH_FAILED)
+        with pytest.raises(DeviceError, match="CUDA_ERROR_LAUNCH_FAILED"):
+            device.allocator.allocate(TYPE, USAGE, 64).fill(b"\x01")
+        del device, imported
+        assert standin.wait_until_all_is_back() == {}
+
+
 def test_memory_that_a_copy_may_still_use_stays_until_the_context_has_ended(
     standin: StandIn, make_device: MakeDevice
 ) -> None:
