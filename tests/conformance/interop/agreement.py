@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from conformance.interop.toolchain import Answer, call_again, run_module
-from tilewright.runtime.hal.local.heap_storage import ALIGNMENT_BYTES
+from fakes.placed_arrays import placed
 from tilewright.runtime.virtual_machine import VirtualMachine
 
 OURS = ("local-sync", "local-task://?threads=2")
@@ -62,7 +62,7 @@ def compare(
     )
     if theirs.error:
         return Verdict("not run by IREE", theirs.error)
-    given = [_aligned(v) if isinstance(v, np.ndarray) else v for v in inputs]
+    given = [placed(v) if isinstance(v, np.ndarray) else v for v in inputs]
     for device in devices:
         try:
             called = VirtualMachine.from_file(archive, device).function(function)
@@ -91,15 +91,6 @@ def first_difference(ours: Sequence[object], theirs: Answer) -> str:
         if difference:
             return f"result {index}: {difference}"
     return ""
-
-
-def _aligned(array: np.ndarray) -> np.ndarray:
-    """A copy where kernels may work on it in place: nothing depends on where an array happens to lie."""
-    storage = np.empty(array.nbytes + ALIGNMENT_BYTES, np.uint8)
-    start = -storage.ctypes.data % ALIGNMENT_BYTES
-    moved = storage[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    moved[...] = array
-    return moved
 
 
 def _first_changed(given: Sequence[object], inputs: Sequence[object]) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fakes.kernel_image import FORMAT, kernel_image
+from fakes.placed_arrays import placed
 from tilewright.base.errors import DeviceError, InputError
 from tilewright.base.status import StatusCode
 from tilewright.formats.vmfb import read_archive
@@ -184,9 +185,7 @@ def test_buffers_are_allocated_cut_read_and_written(hal: Bound) -> None:
 
 def test_host_memory_is_imported_where_aligned(hal: Bound) -> None:
     allocator = hal.device.allocator
-    memory = np.zeros(256, np.uint8)
-    start = -memory.ctypes.data % 64
-    source = VmBuffer(memory[start:])
+    source = VmBuffer(placed(np.zeros(256, np.uint8)))
     arguments = (-1, DEVICE_LOCAL, USAGE, source)
     assert hal("allocator.import", allocator, 1, *arguments, 0, 128).byte_length == 128
     assert hal("allocator.import", allocator, 1, *arguments, 4, 64) is None

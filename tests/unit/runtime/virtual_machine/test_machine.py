@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 import tilewright as tw
+from fakes.placed_arrays import placed
 from tilewright.base.dtypes import f32, i32
 from tilewright.base.errors import ArchiveError, DeviceError, InputError, UserError
 from tilewright.base.host import describe
@@ -71,12 +72,8 @@ def test_modules_of_every_release_give_their_numbers(release: str, device: str) 
 def test_inputs_at_any_address_and_of_any_layout_give_the_same() -> None:
     function = machine().function("mlp")
     x = mlp_input()
-    storage = np.zeros(784 * 4 + 64, np.uint8)
     for shift in (0, 4, 16):
-        start = -storage.ctypes.data % 64 + shift
-        moved = storage[start : start + 784 * 4].view(np.float32).reshape(1, 784)
-        moved[...] = x
-        assert function(moved)[0][0].tolist() == RECENT
+        assert function(placed(x, shift))[0][0].tolist() == RECENT
     assert function(np.asfortranarray(x.T).T)[0][0].tolist() == RECENT
     frozen = x.copy()
     frozen.flags.writeable = False
@@ -85,9 +82,7 @@ def test_inputs_at_any_address_and_of_any_layout_give_the_same() -> None:
 
 def test_aligned_arrays_are_used_in_place() -> None:
     made = machine()
-    storage = np.zeros(784 * 4 + 64, np.uint8)
-    start = -storage.ctypes.data % 64
-    aligned = storage[start : start + 784 * 4].view(np.float32)
+    aligned = placed(np.zeros(784, np.float32))
     view = made.to_view(aligned)
     aligned[3] = 5
     assert view.to_numpy()[3] == 5
@@ -108,12 +103,8 @@ def test_modules_that_sort_in_place_leave_inputs_alone(
     rows = np.random.default_rng(8).permutation(9 * 37).astype(np.float32).reshape(9, 37)
     order = np.argsort(rows, axis=1)[:, :3]
     np.save(tmp_path / "rows.npy", rows)
-    storage = np.zeros(rows.nbytes + 64, np.uint8)
-    start = -storage.ctypes.data % 64
-    aligned = storage[start : start + rows.nbytes].view(np.float32).reshape(9, 37)
-    aligned[...] = rows
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    for given in (aligned, mapped, rows[:, ::-1][:, ::-1]):
+    for given in (placed(rows), mapped, rows[:, ::-1][:, ::-1]):
         for _ in range(4):  # the last ones are replayed, where calls are recorded
             values, places = function(given)
             np.testing.assert_array_equal(values, np.take_along_axis(rows, order, axis=1))
@@ -281,13 +272,8 @@ def test_declarations_give_names_types_and_shapes() -> None:
 
 
 def test_constants_that_lie_badly_in_memory_are_copied() -> None:
-    data = archive("3.13.0")
-    storage = np.zeros(len(data) + 128, np.uint8)
-    start = -storage.ctypes.data % 64 + 8
-    moved = storage[start : start + len(data)]
-    moved[:] = np.frombuffer(data, np.uint8)
     made = VirtualMachine("local-sync")
-    made.load(moved)
+    made.load(placed(np.frombuffer(archive("3.13.0"), np.uint8), 8))
     assert made.device.allocator.query_statistics().peak_bytes > 814080
     assert made.invoke("mlp", mlp_input())[0][0].tolist() == RECENT
 
