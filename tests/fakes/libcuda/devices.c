@@ -234,9 +234,11 @@ CUresult standin_current(CUcontext* out_context) {
 void standin_abandon(void) {
   pthread_mutex_lock(&g_primary_lock);
   for (int device = 0; device < DEVICE_COUNT; ++device) {
-    if (g_primary[device]) standin_drain_context(g_primary[device]);
-    if (g_primary[device]) standin_forget_memory(g_primary[device]);
-    if (g_primary[device]) g_primary[device]->handle.alive = false;
+    CUcontext context = g_primary[device];
+    if (context == NULL) continue;
+    standin_drain_context(context);
+    standin_forget_memory(context);
+    context->handle.alive = false;
     g_primary[device] = NULL;
   }
   pthread_mutex_unlock(&g_primary_lock);

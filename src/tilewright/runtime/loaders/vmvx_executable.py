@@ -110,7 +110,7 @@ class VmvxExecutable(HostExecutable):
         bindings: Sequence[memoryview],
         thread_count: int,
         *,
-        flushes_denormals: bool = False,
+        is_inline: bool = False,
     ) -> None:
         """Run the workgroups, x fastest; on several threads where that can be faster."""
         packed = VmBuffer(_pack(constants))
@@ -128,7 +128,7 @@ class VmvxExecutable(HostExecutable):
             kernel = context.lookup(self._names[function])
             local = VmBuffer.allocate(self._local_memory_bytes[function])
             views = VmList("!vm.buffer", list(buffers))
-            with native.denormals_flushed() if flushes_denormals else nullcontext():
+            with nullcontext() if is_inline else native.denormals_flushed():
                 for id_z, id_y, id_x in mine:
                     kernel(local, packed, views, id_x, id_y, id_z, *_ONE, *workgroup_count)
 

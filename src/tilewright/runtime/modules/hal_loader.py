@@ -99,7 +99,7 @@ def _dispatch(
     grid = x & _U32, y & _U32, z & _U32
     views = [buffer.range(offset, length) for buffer, offset, length in bindings]
     if isinstance(executable, HostExecutable):
-        executable.run(function, grid, constants, views, 1)
+        executable.run(function, grid, constants, views, 1, is_inline=True)
         return
     if not isinstance(executable, LocalExecutable):
         raise failure(StatusCode.INVALID_ARGUMENT, "an executable of another device")

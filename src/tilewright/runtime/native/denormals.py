@@ -27,15 +27,14 @@ _CONTROL: Final = {"x86_64": _X86, "aarch64": _ARM}
 @contextmanager
 def denormals_flushed() -> Generator[None]:
     """Denormal operands and results are zero inside, on this thread; nothing where unknown how."""
-    library = _library()
-    control = _CONTROL.get(platform.machine())
-    if library is None or control is None:
+    means = _means()
+    if means is None:
         yield
         return
+    library, offset, bits = means
     before = ctypes.create_string_buffer(_ENVIRONMENT_BYTES)
     library.fegetenv(before)
     changed = ctypes.create_string_buffer(before.raw, _ENVIRONMENT_BYTES)
-    offset, bits = control
     (word,) = _WORD.unpack_from(changed, offset)
     _WORD.pack_into(changed, offset, word | bits)
     library.fesetenv(changed)
@@ -46,9 +45,10 @@ def denormals_flushed() -> Generator[None]:
 
 
 @cache
-def _library() -> Any:
-    """With the two functions; None on systems that are not Linux or lack them."""
-    if platform.system() != "Linux":
+def _means() -> tuple[Any, int, int] | None:
+    """The library with both functions, where the control word is, its bits; None on other systems."""
+    control = _CONTROL.get(platform.machine())
+    if control is None or platform.system() != "Linux":
         return None
     for name in (None, "libm.so.6", "libm.so"):
         try:
@@ -56,5 +56,5 @@ def _library() -> Any:
             _ = found.fegetenv, found.fesetenv
         except (AttributeError, OSError):
             continue
-        return found
+        return found, control[0], control[1]
     return None

@@ -90,7 +90,7 @@ class CallRecorder:
         inputs: Sequence[HeapStorage],
         outputs: Sequence[HeapStorage],
         *,
-        copies_inputs: bool = False,
+        copies_inputs: bool,
     ) -> CallPlan | None:
         """The plan, or None with a refusal.
 
@@ -108,7 +108,7 @@ class CallRecorder:
         ranges = [r for _, found in self._executed for r in found]
         others = {id(r.storage): r.storage for r in ranges if id(r.storage) not in slots}
         kept = [s for s in others.values() if not (self.owns(s) or id(s) in given)]
-        fixed = {id(s) for s in (*kept, *(() if copies_inputs else inputs))}
+        fixed = {id(s) for s in kept} | (given.keys() & slots.keys())
         if any(r.writable and id(r.storage) in fixed for r in ranges):
             self.refuse("a command writes to memory that outlives the call")
         if self.refusal:
@@ -118,11 +118,9 @@ class CallRecorder:
         for key, storage in others.items():
             if key not in slots:
                 slots[key] = builder.slot(storage.size_bytes, True)
-        for storage in inputs:
-            source, target = given[id(storage)], slots.get(id(storage))
-            if target not in (None, source):
-                size = storage.size_bytes
-                builder.copy((target, 0, size), (source, 0, size), barrier=False)
+        for storage in [s for s in inputs if copies_inputs and id(s) in slots]:
+            key, size = id(storage), storage.size_bytes
+            builder.copy((slots[key], 0, size), (given[key], 0, size), barrier=False)
         for commands, found in self._executed:
             places = [(slots[id(r.storage)], r.offset, r.length) for r in found]
             commands.record_again(builder, places)

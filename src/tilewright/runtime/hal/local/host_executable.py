@@ -35,7 +35,7 @@ class HostExecutable(Executable):
         bindings: Sequence[memoryview],
         thread_count: int,
         *,
-        flushes_denormals: bool = False,
+        is_inline: bool = False,
     ) -> None:
         """Run a kernel over a grid of workgroups, on up to `thread_count` threads.
 
@@ -45,7 +45,7 @@ class HostExecutable(Executable):
             constants: push constants, u32.
             bindings: the bytes of each binding, read-only where nothing may write them.
             thread_count: how many the device has.
-            flushes_denormals: take denormal operands and results as zero.
+            is_inline: it runs as the caller's thread is; otherwise denormals are taken as zero.
 
         Raises: DeviceError when a kernel fails.
         """
@@ -68,12 +68,7 @@ class HostDispatch:
             for buffer, entry, offset, length in self.bindings
         ]
         self.executable.run(
-            self.function,
-            workgroup_count,
-            self.constants,
-            views,
-            thread_count,
-            flushes_denormals=True,
+            self.function, workgroup_count, self.constants, views, thread_count
         )
 
 
