@@ -53,7 +53,7 @@ def main() -> None:
 
     wrong = session.begin(np.zeros((1, 2), np.float32))
     try:
-        wrong.result(timeout_s=10)
+        wrong.result(timeout=10)
     except tw.InputError as error:
         print(f"a failure arrives where the result is asked for: {error.location}")
 

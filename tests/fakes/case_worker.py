@@ -30,7 +30,7 @@ import numpy as np
 import tilewright as tw
 from tilewright.base import symbolic
 from tilewright.base.errors import InternalError, TilewrightError
-from tilewright.runtime.session import TensorSpec
+from tilewright.formats.tensor_spec import TensorSpec
 
 CPU_SECONDS = 60
 WALL_SECONDS = 900

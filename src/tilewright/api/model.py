@@ -6,8 +6,9 @@ Joins the two roofs.  Loading an artifact without the compiler is `api.load`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from tilewright.api.load import run_reference
 from tilewright.base import knobs
@@ -16,6 +17,7 @@ from tilewright.base.errors import UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.host import usable_cores
 from tilewright.base.target import LEVELS, Target
+from tilewright.base.text import format_bytes, plural
 from tilewright.compiler import pipeline
 from tilewright.compiler.codegen import CompilationCache
 from tilewright.compiler.codegen.llvm import assembly_text
@@ -28,8 +30,12 @@ from tilewright.compiler.packaging.archive import make_artifact, save_archive
 from tilewright.compiler.program.kernel_cache import KernelRecord
 from tilewright.compiler.program.memory import MemoryReport
 from tilewright.formats.plan import Step
+from tilewright.formats.tensor_spec import TensorSpec, signature_html, signature_text
 from tilewright.runtime.graph_executor import Array
-from tilewright.runtime.session import Session, TensorSpec, signature
+from tilewright.runtime.session import Session, signature
+
+if TYPE_CHECKING:
+    from tilewright.runtime.hal.pending_call import PendingCall
 
 __all__ = ["KernelView", "Model", "compile", "coverage"]
 
@@ -155,6 +161,13 @@ class KernelView:
     def __repr__(self) -> str:
         return f"<kernel '{self.name}'>"
 
+    def _repr_html_(self) -> str:  # pyright: ignore[reportUnusedFunction] - notebooks call it
+        levels = (("kernel IR", self.kernel_ir), ("naive loops", self.naive_ir))
+        return f"<b>{escape(repr(self))}</b>" + "".join(
+            f"<details><summary>{title}</summary><pre>{escape(text)}</pre></details>"
+            for title, text in levels
+        )
+
 
 @final
 class Model:
@@ -184,6 +197,20 @@ class Model:
             location=self.compiled.graph.name,
         )
 
+    def __repr__(self) -> str:
+        types = signature_text(self.inputs, self.outputs)
+        return f"<model '{self.compiled.graph.name}' {types}, {self._size}>"
+
+    def _repr_html_(self) -> str:  # pyright: ignore[reportUnusedFunction] - notebooks call it
+        caption = f"model {self.compiled.graph.name}: {self._size}"
+        return signature_html(caption, self.inputs, self.outputs)
+
+    @property
+    def _size(self) -> str:
+        kernels = plural(len(self.compiled.kernels[0]), "kernel")
+        targets = " | ".join(str(part.target) for part in self.compiled.parts)
+        return f"{kernels}, {format_bytes(self.memory.weights_bytes)} of weights, {targets}"
+
     def __call__(self, *arguments: object, **named: object) -> Array | tuple[Array, ...]:
         """Run on arrays by position, by name, or on one mapping from name to array.
 
@@ -194,6 +221,18 @@ class Model:
     def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:
         """Run by names; outputs by name."""
         return self.session.run(inputs)
+
+    def begin(
+        self, *arguments: object, **named: object
+    ) -> PendingCall[Array | tuple[Array, ...]]:
+        """Begin a call and return at once a future of its result (see `Session.begin`)."""
+        return self.session.begin(*arguments, **named)
+
+    async def async_call(
+        self, *arguments: object, **named: object
+    ) -> Array | tuple[Array, ...]:
+        """Call without blocking the event loop: `y = await model.async_call(x)`."""
+        return await self.begin(*arguments, **named)
 
     def profile(self, *arguments: object, **named: object) -> list[tuple[Step, int]]:
         """Run once, step after step: (step, nanoseconds)."""

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
+from tilewright.base.html import html_table
 from tilewright.base.text import plural
 
 
@@ -56,10 +57,11 @@ class Diagnostics:
     Thread-safety: one writer at a time.
     """
 
-    __slots__ = ("_counts",)
+    __slots__ = ("_counts", "_shown")
 
     def __init__(self) -> None:
         self._counts: dict[Diagnostic, int] = {}
+        self._shown: set[Diagnostic] = set()
 
     def add(self, diagnostic: Diagnostic) -> None:
         """Record one observation."""
@@ -87,6 +89,18 @@ class Diagnostics:
         """The remarks in the order they were first recorded."""
         return tuple(d for d in self._counts if d.severity is Severity.REMARK)
 
+    def __repr__(self) -> str:
+        warned, remarked = plural(len(self.warnings), "warning"), len(self.remarks)
+        return f"<diagnostics: {warned}, {plural(remarked, 'remark')}>"
+
+    def _repr_html_(self) -> str:  # pyright: ignore[reportUnusedFunction] - notebooks call it
+        rows = [
+            (d.severity.value, d.location, d.message, d.cost, d.hint, self.count(d))
+            for d in self
+        ]
+        headings = ("severity", "location", "message", "cost", "hint", "times")
+        return html_table("diagnostics", headings, rows)
+
     def count(self, diagnostic: Diagnostic) -> int:
         """How often `diagnostic` was recorded."""
         return self._counts.get(diagnostic, 0)
@@ -103,11 +117,11 @@ class Diagnostics:
         return "\n".join(f"{d.severity.value}: {self._text(d)}" for d in shown)
 
     def show(self, *, stacklevel: int = 2) -> None:
-        """Send every warning through `warnings.warn` and forget it; remarks stay."""
-        pending = [(d, self._text(d)) for d in self.warnings]
-        for diagnostic, _ in pending:
-            del self._counts[diagnostic]
-        for _, text in pending:
+        """Send every warning that was not sent yet through `warnings.warn`."""
+        pending = [d for d in self.warnings if d not in self._shown]
+        self._shown.update(pending)
+        for diagnostic in pending:
+            text = self._text(diagnostic)
             warnings.warn(text, TilewrightWarning, stacklevel=stacklevel + 1)
 
     def _text(self, diagnostic: Diagnostic) -> str:

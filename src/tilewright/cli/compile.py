@@ -19,7 +19,6 @@ from tilewright.cli.options import (
 
 if TYPE_CHECKING:
     from tilewright.api.model import Model
-    from tilewright.runtime.session import TensorSpec
 
 
 @click.command(
@@ -98,8 +97,8 @@ def _print_summary(model: Model, path: Path, size_bytes: int) -> None:
     host = sum(step.kind == "host" for step in plan.steps)
     rows = table(f"{path}  ({format_bytes(size_bytes)})", [("", "left"), ("", "left")])
     rows.show_header = False
-    rows.add_row("inputs", ", ".join(_signature(s) for s in model.inputs))
-    rows.add_row("outputs", ", ".join(_signature(s) for s in model.outputs))
+    rows.add_row("inputs", ", ".join(map(str, model.inputs)))
+    rows.add_row("outputs", ", ".join(map(str, model.outputs)))
     rows.add_row(
         "kernels",
         f"{len(model.kernels)} for {plural(dispatches, 'step')} per run"
@@ -120,11 +119,6 @@ def _print_summary(model: Model, path: Path, size_bytes: int) -> None:
     seconds = model.compiled.seconds
     rows.add_row("time", ", ".join(f"{name} {s:.2f} s" for name, s in seconds.items()))
     out.print(rows, markup=False)
-
-
-def _signature(spec: TensorSpec) -> str:
-    name, dtype, shape = spec
-    return f"{name}: {dtype}[{', '.join(map(str, shape))}]"
 
 
 def _print_memory(model: Model) -> None:

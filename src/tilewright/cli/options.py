@@ -14,7 +14,8 @@ from tilewright.base.text import did_you_mean
 from tilewright.formats.tensor_text import Array, TensorReader
 
 if TYPE_CHECKING:
-    from tilewright.runtime.session import Session, TensorSpec
+    from tilewright.formats.tensor_spec import TensorSpec
+    from tilewright.runtime.session import Session
 
 Command = TypeVar("Command", bound=Callable[..., object])
 

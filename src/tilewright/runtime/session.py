@@ -31,12 +31,12 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
-from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean
 from tilewright.formats.artifact import Artifact, Variant, extract, is_artifact
 from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.plan import Plan, Step
+from tilewright.formats.tensor_spec import TensorSpec, signature_html, signature_text
 from tilewright.formats.variant_choice import choose_variant
 from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.runtime import native
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from tilewright.runtime.vm.bytecode_module import Engine as BytecodeEngine
     from tilewright.runtime.vm.module import Module
 
-TensorSpec = tuple[str, DType, tuple[Dim, ...]]
 _MAIN: Final = "main"  # the function of every artifact
 Engine = Literal["plan", "vm"]
 
@@ -138,6 +137,7 @@ class Session:
         untrusted: bool = False,
     ) -> None:
         self.artifact: Artifact | None = artifact
+        self.location: str = location
         if engine not in (None, *get_args(Engine)):
             raise UserError(
                 f"unknown engine '{engine}'", hint=f"known: {' '.join(get_args(Engine))}"
@@ -336,6 +336,14 @@ class Session:
             return cast("VmExecutor", self.executor).outputs
         return signature(self.variant.plan, "outputs")
 
+    def __repr__(self) -> str:
+        types = signature_text(self.inputs, self.outputs)
+        return f"<session of '{self.location}' {types}, engine '{self.engine}'>"
+
+    def _repr_html_(self) -> str:  # pyright: ignore[reportUnusedFunction] - notebooks call it
+        caption = f"session of {self.location}, engine {self.engine}"
+        return signature_html(caption, self.inputs, self.outputs)
+
     def __call__(self, *arguments: object, **named: object) -> Array | tuple[Array, ...]:
         """Run on arrays by position, by name, or on one mapping from name to array.
 
@@ -464,7 +472,9 @@ def _check_plan_function(
 def signature(plan: Plan, side: Literal["inputs", "outputs"]) -> tuple[TensorSpec, ...]:
     """Name, type and shape of each input or output of a plan."""
     rows = plan.inputs if side == "inputs" else plan.outputs
-    return tuple((n, plan.entries[e].dtype, plan.entries[e].shape) for n, e in rows)
+    return tuple(
+        TensorSpec(n, plan.entries[e].dtype, plan.entries[e].shape) for n, e in rows
+    )
 
 
 def as_array(value: object) -> Array:

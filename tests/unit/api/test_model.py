@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import warnings
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from fakes.small_models import (
 )
 from tilewright.api.model import resolve_targets
 from tilewright.base import dtypes
-from tilewright.base.diagnostics import TilewrightWarning
+from tilewright.base.diagnostics import Diagnostics, TilewrightWarning
 from tilewright.base.errors import ModelError, UserError
 from tilewright.base.target import Target
 from tilewright.compiler.graph.ir import Graph, Value
@@ -226,3 +228,40 @@ def test_code_for_several_levels_is_in_one_artifact() -> None:
     if Target.host().arch == "x86_64":
         y = model(np.ones((5, 20), np.float32))
         np.testing.assert_allclose(y.sum(axis=1), 1, rtol=1e-5)
+
+
+def test_specs_unpack_and_have_names(model: tw.Model) -> None:
+    first = model.inputs[0]
+    name, dtype, shape = first
+    assert (first.name, first.dtype, first.shape) == (name, dtype, shape)
+    assert (first.name, first.dtype) == ("x", dtypes.f32)
+    assert str(model.session.inputs[1]) == "scale: f32[3]"
+    assert model.session.inputs == model.inputs
+
+
+def test_a_model_begins_calls_that_the_standard_library_waits_for(model: tw.Model) -> None:
+    calls = [model.begin(X, SCALE) for _ in range(3)]
+    for call in concurrent.futures.as_completed(calls, 20):
+        check(call.result())
+    check(asyncio.run(model.async_call(X, SCALE)))
+
+
+def test_objects_say_what_they_are(model: tw.Model) -> None:
+    assert repr(model).startswith("<model '")
+    for shown in (model, model.session):
+        assert "x: f32[" in repr(shown)
+        html = shown._repr_html_()
+        assert "<td>scale</td>" in html
+        assert "<td>f32</td>" in html
+    kernel = model.kernels[0]
+    assert kernel.name in repr(kernel)
+    assert "<details>" in kernel._repr_html_()
+
+
+def test_what_notebooks_show_is_escaped() -> None:
+    shown = Diagnostics()
+    shown.warn("<script>alert(1)</script>", location="a & b")
+    html = shown._repr_html_()
+    assert "<script>" not in html
+    assert "a &amp; b" in html
+    assert repr(shown) == "<diagnostics: 1 warning, 0 remarks>"

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from tilewright.runtime.virtual_machine.machine import (
-    TensorSpec,
     VirtualMachine,
     VmExecutor,
     VmFunction,
@@ -14,7 +13,6 @@ from tilewright.runtime.virtual_machine.machine import (
 )
 
 __all__ = [
-    "TensorSpec",
     "VirtualMachine",
     "VmExecutor",
     "VmFunction",

@@ -14,14 +14,14 @@ from typing import Any, Final, cast, final
 import numpy as np
 
 from tilewright.base import dtypes
-from tilewright.base.dtypes import DType
 from tilewright.base.errors import DeviceError, InputError, UserError
-from tilewright.base.symbolic import Dim, symbol
+from tilewright.base.symbolic import symbol
 from tilewright.base.text import did_you_mean
 from tilewright.formats.artifact import is_artifact, read_needs
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.plan import Step
+from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.formats.variant_choice import choose_variant
 from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.runtime.drivers import DEFAULT_DEVICE, registry
@@ -51,8 +51,6 @@ from tilewright.runtime.vm.invocation import Invocation
 from tilewright.runtime.vm.meter import Limits
 from tilewright.runtime.vm.module import Callee, Module, ModuleFunction
 from tilewright.runtime.vm.ref import Instance
-
-TensorSpec = tuple[str, DType, tuple[Dim, ...]]
 
 _COPY_LIMIT_BYTES: Final = 1024
 """Up to here copying costs less than finding out whether an array can be used in place."""
@@ -521,5 +519,5 @@ def _specs(text: str) -> tuple[TensorSpec, ...]:
             )
         except (UserError, ValueError):
             return ()
-        specs.append((name, dtype, shape))
+        specs.append(TensorSpec(name, dtype, shape))
     return tuple(specs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 
 import pytest
@@ -20,8 +21,8 @@ def test_the_result_is_waited_for() -> None:
     gate = threading.Event()
     call = PendingCall(lambda: gate.wait(20) and 42, HostThreads("test"))
     assert not call.done()
-    with pytest.raises(DeviceError, match="DEADLINE_EXCEEDED"):
-        call.result(0.01)
+    with pytest.raises(TimeoutError):
+        call.result(timeout=0.01)
     gate.set()
     assert call.result(20) == 42
     assert call.done()
@@ -51,8 +52,40 @@ def test_only_calls_that_have_not_started_can_be_cancelled() -> None:
     assert second.cancel()
     gate.set()
     assert first.result(20)
-    with pytest.raises(DeviceError, match="the call was cancelled"):
+    with pytest.raises(concurrent.futures.CancelledError):
         second.result(20)
+    with pytest.raises(DeviceError, match="the call was cancelled"):
+        second.fence.wait()
+
+
+def test_the_standard_library_waits_for_calls() -> None:
+    threads, gate = HostThreads("test"), threading.Event()
+    first = PendingCall(lambda: 1, threads)
+    second = PendingCall(lambda: gate.wait(20) and 2, threads)
+    third = PendingCall(lambda: {}["nothing"], threads)
+    ended: list[object] = []
+    third.add_done_callback(ended.append)
+    assert isinstance(first, concurrent.futures.Future)
+    done, left = concurrent.futures.wait((first, second), 20, "FIRST_COMPLETED")
+    assert (done, left) == ({first}, {second})
+    gate.set()
+    assert set(concurrent.futures.as_completed((first, second, third), 20)) == {
+        first,
+        second,
+        third,
+    }
+    assert isinstance(third.exception(), KeyError)
+    assert ended == [third]
+
+
+def test_a_cancelled_call_counts_as_ended_for_the_standard_library() -> None:
+    threads, gate = HostThreads("test"), threading.Event()
+    blocker = PendingCall(lambda: gate.wait(20), threads)
+    second = PendingCall(lambda: pytest.fail("ran"), threads)
+    assert second.cancel()
+    gate.set()
+    done, left = concurrent.futures.wait((blocker, second), 20)
+    assert (done, left) == ({blocker, second}, set())
 
 
 def test_calls_are_awaited_together() -> None:
