@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(
     not hasattr(os, "fork"), reason="processes of POSIX systems"
 )
 
+HERE = Path(__file__).resolve().parent
 ENGINES = ("plan", "vm")
 PREAMBLE = """
 import os; os.environ["OPENBLAS_NUM_THREADS"] = "1"
@@ -351,3 +352,18 @@ def test_code_generators_that_keep_dying_are_an_error_not_a_hang(folder: Path) -
     assert output.startswith("refused kernel '")
     assert "the process that generates code died twice" in output
     assert output.endswith("again (5, 7)\n")
+
+
+@pytest.mark.parametrize(
+    "count", [14, pytest.param(140, marks=pytest.mark.slow)], ids=["short", "full"]
+)
+def test_processes_end_as_they_should_with_calls_under_way(count: int) -> None:
+    done = subprocess.run(
+        [sys.executable, str(HERE / "process_ends.py"), "--count", str(count)],
+        capture_output=True,
+        text=True,
+        timeout=30 * count,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{count} processes, 0 wrong ends" in done.stdout

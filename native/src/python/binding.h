@@ -58,6 +58,9 @@ void tw_object_free(PyObject* self);
 // Sets the exception a status stands for (not for OK and HOST_FAILED, which has one already).
 void tw_status_raise(tw_status_t status, const char* text);
 
+// Whether this is the thread that handles signals: the one Python calls the main thread.
+int tw_thread_is_main(void);
+
 // ---- memory ----
 
 PyObject* tw_memory_new(size_t size_bytes);

@@ -3,6 +3,8 @@
 #include "binding.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 PyTypeObject* tw_type_add(PyObject* module, PyType_Spec* spec, const char* name) {
   PyObject* type = PyType_FromModuleAndSpec(module, spec, NULL);
@@ -46,6 +48,29 @@ void tw_status_raise(tw_status_t status, const char* text) {
   }
 }
 
+// ---- the main thread --------------------------------------------------------------------------------
+
+static atomic_uintptr_t main_thread;
+
+int tw_thread_is_main(void) { return atomic_load(&main_thread) == (uintptr_t)pthread_self(); }
+
+// A child's only thread is its main thread, whichever of the parent's it was.
+static void fork_child(void) { atomic_store(&main_thread, (uintptr_t)pthread_self()); }
+
+// Asks Python, as the module may be imported anywhere. Identifiers of threads are their handles.
+static int find_main_thread(void) {
+  PyObject* threading = PyImport_ImportModule("threading");
+  PyObject* thread = threading == NULL ? NULL : PyObject_CallMethod(threading, "main_thread", NULL);
+  PyObject* identifier = thread == NULL ? NULL : PyObject_GetAttrString(thread, "ident");
+  const unsigned long long handle = identifier == NULL ? 0 : PyLong_AsUnsignedLongLong(identifier);
+  Py_XDECREF(identifier);
+  Py_XDECREF(thread);
+  Py_XDECREF(threading);
+  if (PyErr_Occurred()) return -1;
+  atomic_store(&main_thread, (uintptr_t)handle);
+  return pthread_atfork(NULL, NULL, fork_child) == 0 ? 0 : -1;
+}
+
 static PyObject* processor_data(PyObject* module, PyObject* unused) {
   (void)module;
   (void)unused;
@@ -85,7 +110,7 @@ PyMODINIT_FUNC PyInit__native(void) {
   PyObject* module = PyModule_Create(&module_definition);
   if (module == NULL) return NULL;
   if (tw_memory_register(module) < 0 || tw_image_register(module) < 0 || tw_pool_register(module) < 0 ||
-      tw_plan_register(module) < 0 || tw_invocation_register(module) < 0) {
+      tw_plan_register(module) < 0 || tw_invocation_register(module) < 0 || find_main_thread() < 0) {
     Py_DECREF(module);
     return NULL;
   }

@@ -138,6 +138,9 @@ static int on_host_call(void* context, uint32_t command) {
   return result;
 }
 
+// On the main thread only. When the interpreter ends, restoring the state of any other thread ends that
+// thread on the spot: here, in the middle of a job whose units the workers are running, that job is on its
+// stack. Between jobs and after the last one nothing of the thread's is in use.
 static int on_poll(void* context) {
   run_context_t* run = context;
   PyEval_RestoreThread(run->thread);
@@ -151,7 +154,7 @@ int tw_call_run(tw_plan_object_t* plan, tw_call_t* call, PyObject* pool, uint64_
   const tw_run_options_t options = {
       .pool = pool == Py_None ? NULL : ((tw_pool_object_t*)pool)->pool,
       .host_call = on_host_call,
-      .poll = on_poll,
+      .poll = tw_thread_is_main() ? on_poll : NULL,
       .context = &context,
       .command_ns = command_ns,
   };

@@ -474,3 +474,27 @@ for thread in threads:
 assert all((cell == 4000).all() for cell in cells)
 """
     finish(run_script(script))
+
+
+def test_threads_in_the_middle_of_a_run_do_not_crash_the_end_of_the_process(
+    run_script: Start,
+) -> None:
+    # The callers look around between two of their units; the workers come back for more of theirs while
+    # the interpreter is at its end, which the object in `sys` stretches.  Stacks of that size are not kept
+    # for other threads.
+    script = """
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(0.5)
+sys.slow = Slow()
+def call():
+    builder = native.PlanBuilder()
+    builder.dispatch(address("linger"), [], (64, 1, 1), constants=[20])
+    builder.build().run(native.Pool(2), [])
+threading.stack_size(64 << 20)
+for _ in range(3):
+    threading.Thread(target=call, daemon=True).start()
+time.sleep(0.15)
+print("end", flush=True)
+"""
+    assert finish(run_script(script)) == "end\n"
