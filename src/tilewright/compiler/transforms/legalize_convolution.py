@@ -1,7 +1,8 @@
 """Convolutions in the forms that kernels are written for.
 
 Padding becomes a `pad` in front, which fuses into the producer's store; 1x1 becomes a matmul;
-one filter per channel becomes `depthwise_conv`; the rest `conv_packed` with weights in panels.
+one filter per channel becomes `depthwise_conv`; the rest `conv_packed` with weights in panels;
+a transposed convolution becomes several ordinary ones (`split_phases`).
 How wide a panel is, the caller says (`choose_panel`): the target is not known here.
 """
 
@@ -20,6 +21,7 @@ from tilewright.compiler.passes import Emitter, RewritePass, Rule, merge_rules
 from tilewright.compiler.transforms.fold_scales import bias_apart
 from tilewright.compiler.transforms.matching import ints, number, operand, optional_operand
 from tilewright.compiler.transforms.movement_rules import VIEW_RULES
+from tilewright.compiler.transforms.split_phases import split_phases
 
 # (rows, columns, depth, dtype) -> columns per panel; 0 leaves the right operand as it is
 ChoosePanel = Callable[[Dim, Dim, Dim, DType], int]
@@ -31,7 +33,7 @@ _SMALLEST_PANEL = 4
 class LegalizeConvolution(RewritePass):
     """Write float convolutions as padding and one of three forms.
 
-    Requires: channels-last.  Ensures: no float `conv` remains; `conv_packed` and
+    Requires: channels-last.  Ensures: no float `conv` or `conv_transpose` remains; `conv_packed` and
     `depthwise_conv` read input that is padded; weights are packed by nodes that
     `fold_constants` folds.
     """
@@ -44,7 +46,7 @@ class LegalizeConvolution(RewritePass):
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """Bias and padding apart, then the form."""
         form = (bias_apart, pad_apart, as_matmul, as_depthwise, self.as_packed)
-        return merge_rules(VIEW_RULES, {"conv": form})
+        return merge_rules(VIEW_RULES, {"conv": form, "conv_transpose": (split_phases,)})
 
     def as_packed(self, node: Node, emit: Emitter) -> Value | None:
         """A convolution with weights in panels."""

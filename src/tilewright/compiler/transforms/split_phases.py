@@ -1,0 +1,311 @@
+"""Transposed convolutions as ordinary ones, one for every class of phases.
+
+An output place `o` of a transposed convolution of stride `s` has the phase `r = (o + pad) mod s`.
+Places of one phase see the same taps of the filter, `s / gcd(s, dilation)` apart, at consecutive
+places of the input: an ordinary convolution of stride 1.  Phases that see as many taps at the same
+places share one convolution, with a filter for each of them; what the convolutions yield is
+interleaved.  Nothing is scattered, no product is computed that is not part of a sum, and the
+convolutions get whatever schedule convolutions get.
+
+Called by `legalize_convolution`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, final
+
+import numpy as np
+
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.ops.shapes import ints_or
+from tilewright.compiler.passes import Emitter
+from tilewright.compiler.transforms.matching import (
+    ints,
+    number,
+    operand,
+    optional_operand,
+)
+from tilewright.compiler.transforms.movement_rules import emit_slice
+
+_FEW_FILTERS: Final = 16
+"""Filters for every input channel below which a convolution of its own for each phase pays."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Neighbouring phases of one axis that read the input alike.
+
+    taps: for every phase the places in the filter, in the order of the input they meet.
+    shift: how far before the output's place (in strides) the last tap reads.
+    """
+
+    taps: tuple[tuple[int, ...], ...]
+    shift: int
+
+    @property
+    def phases(self) -> int:
+        return len(self.taps)
+
+    @property
+    def count(self) -> int:
+        return len(self.taps[0])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """One spatial axis of a transposed convolution.
+
+    step: dilation of the ordinary convolutions.
+    first, places: the range of output places, in strides, that are computed.
+    begin, end: padding of the input so that no tap of any run reads outside (negative: unread).
+    drop: output elements in front of the first that is wanted.
+    """
+
+    stride: int
+    step: int
+    runs: tuple[_Run, ...]
+    first: int
+    places: Dim
+    begin: int
+    end: int
+    drop: int
+
+    def start(self, run: _Run) -> int:
+        """Where in the padded input `run` begins to read."""
+        return self.first - run.shift - (run.count - 1) * self.step + self.begin
+
+
+def split_phases(node: Node, emit: Emitter) -> Value | None:
+    """A channels-last `conv_transpose` as convolutions whose results are interleaved."""
+    x = operand(node)
+    if node.attributes["layout"] != "NHWC" or not x.type.dtype.is_float:
+        return None
+    if any(d == 0 for d in (*x.type.shape, *node.result.type.shape)):
+        return None
+    axes = _axes(node)
+    padded = _padded(x, axes, emit)
+    parts = _Parts(node, axes, padded, emit)
+    return _interleaved(parts.joined(()), node, axes, emit)
+
+
+# --- arithmetic of one axis ------------------------------------------------------------------
+
+
+def _axes(node: Node) -> tuple[_Axis, ...]:
+    x, w = operand(node, 0).type, operand(node, 1).type
+    rank = x.rank - 2
+    strides = ints_or(ints(node, "strides"), (1,) * rank)
+    dilations = ints_or(ints(node, "dilations"), (1,) * rank)
+    pads = ints_or(ints(node, "pads"), (0,) * (2 * rank))
+    found: list[_Axis] = []
+    for i in range(rank):
+        kernel = w.shape[2 + i]
+        assert isinstance(kernel, int), "front ends refuse kernels of unknown size"
+        # With one input place the stride moves nothing: one that keeps the taps apart makes a
+        # phase of each, and no tap meets padding.
+        reach = (kernel - 1) * dilations[i] + 1
+        stride = max(strides[i], reach) if x.shape[1 + i] == 1 else strides[i]
+        window = (kernel, stride, dilations[i], pads[i])
+        found.append(_axis(x.shape[1 + i], node.result.type.shape[1 + i], *window))
+    return tuple(found)
+
+
+def _axis(
+    size: Dim, result: Dim, kernel: int, stride: int, dilation: int, pad: int
+) -> _Axis:
+    common = math.gcd(stride, dilation)
+    step = dilation // common
+    runs = _runs(kernel, stride, dilation)
+    first = pad // stride
+    # The last place in strides, counted from the end of the input: known for any size.
+    beyond = (result - 1 + pad - (size - 1) * stride) // stride
+    assert isinstance(beyond, int), "the result grows by one stride with the input"
+    places = size + beyond - first
+    reading = [run for run in runs if run.count]
+    return _Axis(
+        stride=stride,
+        step=step,
+        runs=runs,
+        first=first,
+        places=places,
+        begin=max(run.shift + (run.count - 1) * step for run in reading) - first,
+        end=beyond - min(run.shift for run in reading),
+        drop=pad - first * stride,
+    )
+
+
+def _runs(kernel: int, stride: int, dilation: int) -> tuple[_Run, ...]:
+    phases: list[tuple[int, tuple[int, ...]]] = []
+    apart = stride // math.gcd(stride, dilation)
+    for phase in range(stride):
+        met = [t for t in range(kernel) if (t * dilation - phase) % stride == 0]
+        taps = tuple(range(met[0], kernel, apart)) if met else ()
+        shift = (met[0] * dilation - phase) // stride if met else 0
+        phases.append((shift, taps[::-1]))
+    found: list[_Run] = []
+    alike = itertools.groupby(phases, lambda phase: (phase[0], len(phase[1])))
+    for (shift, _), members in alike:
+        found.append(_Run(tuple(taps for _, taps in members), shift))
+    return tuple(found)
+
+
+# --- input -----------------------------------------------------------------------------------
+
+
+def _padded(x: Value, axes: Sequence[_Axis], emit: Emitter) -> Value:
+    """The input with every place that some tap reads, and no other."""
+    cuts: dict[int, tuple[Dim, Dim, int]] = {}
+    low, high = [0], [0]
+    for i, axis in enumerate(axes, 1):
+        front, back = max(0, -axis.begin), max(0, -axis.end)
+        if front or back:
+            cuts[i] = (front, x.type.shape[i] - front - back, 1)
+        low.append(max(0, axis.begin))
+        high.append(max(0, axis.end))
+    whole = emit_slice(emit, x, cuts)
+    if not any(low) and not any(high):
+        return whole
+    return emit.op("pad", [whole], {"pads": (*low, 0, *high, 0)})
+
+
+# --- convolutions ----------------------------------------------------------------------------
+
+
+@final
+class _Parts:
+    """The convolutions of one node.
+
+    Their results are [N, places…, outer, phases…, inner]: `outer` and `inner` are groups and
+    filters per group, or 1 and all channels where every phase has a convolution of its own.
+    """
+
+    def __init__(
+        self, node: Node, axes: Sequence[_Axis], padded: Value, emit: Emitter
+    ) -> None:
+        self.emit: Emitter = emit
+        self.x: Value = padded
+        self.w: Value = operand(node, 1)
+        self.bias: Value | None = optional_operand(node, 2)
+        self.groups: int = number(node, "groups")
+        self.filters: Dim = self.w.type.shape[1]
+        self.axes: tuple[_Axis, ...] = tuple(axes)
+        self.singly: bool = self._has_few_filters()
+        if self.singly:
+            self.axes = tuple(_one_phase_each(axis) for axis in axes)
+
+    def _has_few_filters(self) -> bool:
+        phases = math.prod(axis.stride for axis in self.axes)
+        filters = self.filters * phases
+        few = isinstance(filters, int) and filters < _FEW_FILTERS
+        return self.groups > 1 and self.w.type.shape[0] == self.groups and few
+
+    def joined(self, runs: tuple[_Run, ...]) -> Value:
+        """All phases of the axes behind those that `runs` stands for, in order."""
+        position = len(runs)
+        if position == len(self.axes):
+            return self._one(runs)
+        parts = [self.joined((*runs, run)) for run in self.axes[position].runs]
+        if len(parts) == 1:
+            return parts[0]
+        # [N, places…, outer, phases…, inner]
+        axis = 2 + len(self.axes) + position
+        return self.emit.op("concat", parts, {"axis": axis})
+
+    def _one(self, runs: tuple[_Run, ...]) -> Value:
+        phases = tuple(run.phases for run in runs)
+        outer, inner = self.groups, self.filters
+        if self.singly:
+            outer, inner = 1, self.groups * self.filters
+        places = tuple(axis.places for axis in self.axes)
+        shape = (self.x.type.shape[0], *places, outer, *phases, inner)
+        if all(run.count for run in runs):
+            result = self._convolution(runs, self._filters(runs), self._biases(phases))
+            return self.emit.op("reshape", [result], {"shape": shape})
+        value = self._biases((1,) * len(phases)) or self._zero()
+        ends = (1,) * (1 + len(places))
+        if self.bias is not None:
+            units = (*ends, outer, *((1,) * len(phases)), inner)
+            value = self.emit.op("reshape", [value], {"shape": units})
+        return self.emit.op("broadcast_to", [value], {"shape": shape})
+
+    def _zero(self) -> Value:
+        return self.emit.constant(np.zeros((), self.x.type.dtype.numpy))
+
+    def _convolution(self, runs: tuple[_Run, ...], w: Value, bias: Value | None) -> Value:
+        cuts: dict[int, tuple[Dim, Dim, int]] = {}
+        for i, (axis, run) in enumerate(zip(self.axes, runs, strict=True), 1):
+            length = axis.places + (run.count - 1) * axis.step
+            if length != self.x.type.shape[i]:
+                cuts[i] = (axis.start(run), length, 1)
+        part = emit_slice(self.emit, self.x, cuts)
+        attributes = {
+            "dilations": tuple(axis.step for axis in self.axes),
+            "groups": self.groups,
+            "layout": "NHWC",
+        }
+        return self.emit.op("conv", [part, w, bias], attributes)
+
+    def _filters(self, runs: tuple[_Run, ...]) -> Value:
+        """Weights [C, F, kernel…] as [groups * phases * F, C / groups, taps…]."""
+        w, rank = self.w, len(runs)
+        for i, run in enumerate(runs):
+            taps = self.emit.constant(np.array(run.taps, np.int64))
+            w = self.emit.op("gather", [w, taps], {"axis": 2 + 2 * i})
+        # [C, F, phases 0, taps 0, phases 1, taps 1, …]
+        channels, filters, *rest = w.type.shape
+        depth = channels // self.groups
+        split = self.emit.op(
+            "reshape", [w], {"shape": (self.groups, depth, filters, *rest)}
+        )
+        phases, taps = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
+        order = self.emit.op("transpose", [split], {"perm": (0, *phases, 2, 1, *taps)})
+        count = math.prod(run.phases for run in runs) * filters * self.groups
+        shape = (count, depth, *(run.count for run in runs))
+        return self.emit.op("reshape", [order], {"shape": shape})
+
+    def _biases(self, phases: tuple[int, ...]) -> Value | None:
+        """One bias for every filter of a convolution."""
+        if self.bias is None:
+            return None
+        total, count = self.filters * self.groups, math.prod(phases)
+        value = self.bias
+        if value.type.shape != (total,):
+            value = self.emit.op("broadcast_to", [value], {"shape": (total,)})
+        grouped = self.emit.op(
+            "reshape", [value], {"shape": (self.groups, 1, self.filters)}
+        )
+        shape = (self.groups, count, self.filters)
+        repeated = self.emit.op("broadcast_to", [grouped], {"shape": shape})
+        return self.emit.op("reshape", [repeated], {"shape": (count * total,)})
+
+
+def _one_phase_each(axis: _Axis) -> _Axis:
+    runs = tuple(_Run((taps,), run.shift) for run in axis.runs for taps in run.taps)
+    return replace(axis, runs=runs)
+
+
+# --- result ----------------------------------------------------------------------------------
+
+
+def _interleaved(value: Value, node: Node, axes: Sequence[_Axis], emit: Emitter) -> Value:
+    """[N, places…, outer, phases…, inner] as [N, places * phases …, channels], cut to size."""
+    rank = len(axes)
+    pairs = [axis for i in range(rank) for axis in (1 + i, 2 + rank + i)]
+    perm = (0, *pairs, 1 + rank, 2 + 2 * rank)
+    moved = emit.op("transpose", [value], {"perm": perm})
+    shape = node.result.type.shape
+    sizes = tuple(axis.places * axis.stride for axis in axes)
+    whole = emit.op("reshape", [moved], {"shape": (shape[0], *sizes, shape[-1])})
+    cuts = {
+        i: (axis.drop, shape[i], 1)
+        for i, axis in enumerate(axes, 1)
+        if axis.drop or shape[i] != whole.type.shape[i]
+    }
+    return emit_slice(emit, whole, cuts)
