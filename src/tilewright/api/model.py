@@ -26,7 +26,11 @@ from tilewright.compiler.frontends.onnx import CoverageReport
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.text import to_text
 from tilewright.compiler.kernel.text import kernel_text
-from tilewright.compiler.packaging.archive import make_artifact, save_archive
+from tilewright.compiler.packaging.archive import (
+    check_artifact_path,
+    make_artifact,
+    save_archive,
+)
 from tilewright.compiler.program.kernel_cache import KernelRecord
 from tilewright.compiler.program.memory import MemoryReport
 from tilewright.formats.plan import Step
@@ -279,12 +283,17 @@ class Model:
         return texts
 
     def save(self, path: str | Path, *, sources: bool = True) -> int:
-        """Write the artifact as a `.vmfb`; returns its size in bytes.
+        """Write the artifact; returns its size in bytes.
 
         Args:
-            path: the file; it appears only when it is complete.
+            path: the file, `.vmfb`; it appears only when it is complete.  Links are followed, what
+                is no regular file is written to, `-` is standard output.
             sources: also store the printed levels, compressed, for `tilewright inspect`.
+
+        Raises: UserError for another suffix, for a file of the model itself, and when the system
+            refuses; what was there stays as it was.
         """
+        check_artifact_path(path, inputs=self.compiled.files)
         texts = self.sources() if sources else {}
         parts = self.compiled.parts
         return save_archive(parts, make_artifact(parts, texts), path)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilewright.base.errors import InputError
+from tilewright.base.output_file import STANDARD_OUTPUT
 from tilewright.base.text import format_bytes, plural
 from tilewright.cli.display import err, example, out, phase_bar, table, thousands
 from tilewright.cli.options import (
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The artifact; default: the model's name with .vmfb.",
+    type=click.Path(allow_dash=True, path_type=Path),
+    help="The artifact, its format by the suffix (.vmfb); - is standard output. "
+    "Default: the model's name with .vmfb.",
 )
 @compile_options
 @click.option(
@@ -64,10 +65,10 @@ def command(  # noqa: PLR0913 - one parameter per option
     It runs with `tilewright run`, `tilewright.load`, and under IREE's runtime.
     """
     from tilewright.api import model as api
+    from tilewright.compiler.packaging.archive import check_artifact_path
 
     path = output or model.with_suffix(".vmfb")
-    if not path.parent.is_dir():  # said before the work, not after it
-        raise InputError("no such folder", location=path.parent)
+    check_artifact_path(path, inputs=[model])  # said before the work, not after it
     with phase_bar(quiet=quiet) as progress:
         compiled = api.compile(
             str(model),
@@ -83,7 +84,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         )
         progress.phase("write")
         size_bytes = compiled.save(path, sources=not no_sources)
-    if quiet:
+    if quiet or str(path) == STANDARD_OUTPUT:  # where the summary would go
         return
     _print_summary(compiled, path, size_bytes)
     if memory:

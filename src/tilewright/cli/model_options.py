@@ -53,6 +53,12 @@ class ModelChoice:
         """The modules that are loaded before it."""
         return self.modules if self.model else self.modules[:-1]
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Every file that is read, which must stay as it is."""
+        weights = tuple(word.rpartition("=")[2] for word in self.parameters)
+        return (*self.libraries, self.path, *weights, *self.plugins)
+
     def open(self) -> Session:
         """Load an artifact, or compile a model and load that.
 

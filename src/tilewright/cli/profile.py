@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tilewright.base.output_file import STANDARD_OUTPUT, check_output, write_text_output
 from tilewright.base.text import format_duration, plural
 from tilewright.cli.display import err, example, out
 from tilewright.cli.kernel_profile import KernelRow, command_cost, rows_of
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--trace",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(allow_dash=True, path_type=Path),
     help="Write a timeline for ui.perfetto.dev or chrome://tracing.",
 )
 @click.option(
@@ -68,12 +69,16 @@ def command(
 
     Commands that could overlap run after each other here, so that each has a time of its own.
     """
+    if trace is not None:
+        check_output(trace, inputs=choice.files)
     session = choice.open()
     arrays = call_inputs(session, inputs, dims)
     session(*arrays)  # first calls allocate
     samples = [session.profile(*arrays) for _ in range(calls)]
     if trace is not None:
         _write_trace(trace, choice, session, arrays, samples)
+        if str(trace) == STANDARD_OUTPUT:  # a table behind it would make it no JSON
+            return
     _print(rows_of(session, arrays, samples), format_)
     if format_ == "table":
         total = sum(ns for _, ns in samples[-1])
@@ -103,7 +108,7 @@ def _write_trace(
         for sample in samples
     ]
     text = json.dumps(trace_events(Path(choice.path).name, choice.device, calls))
-    path.write_text(text, encoding="utf-8")
+    write_text_output(path, text, inputs=choice.files)
 
 
 def _print(rows: Sequence[KernelRow], format_: str) -> None:

@@ -11,7 +11,14 @@ from tilewright.base.errors import DeviceError, InputError, UserError
 from tilewright.cli.display import err, example, out
 from tilewright.cli.model_options import ModelChoice, model_options
 from tilewright.cli.options import Command, parse_dims, random_inputs
-from tilewright.formats.tensor_text import Array, TensorReader, compare, write_outputs
+from tilewright.formats.tensor_text import (
+    Array,
+    TensorReader,
+    check_outputs,
+    compare,
+    files_of,
+    write_outputs,
+)
 
 if TYPE_CHECKING:
     from tilewright.runtime.hal.driver import DeviceInfo
@@ -128,6 +135,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         raise UserError(f"--dim '{dims[0]}': goes with --random only")
     if inputs and use_random:
         raise UserError("--random makes up every input, --input gives them: choose one")
+    check_outputs(outputs, [*choice.files, *files_of(inputs), *files_of(expected)])
     session = choice.open()
     arrays = (
         random_inputs(session.inputs, parse_dims(dims))

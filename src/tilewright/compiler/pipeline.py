@@ -11,6 +11,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final, Protocol, final
 
 from tilewright.base.diagnostics import Diagnostics
@@ -120,7 +121,10 @@ class CompileOptions:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Compiled:
-    """What a compilation yields; `parts` and `kernels` have one entry per target."""
+    """What a compilation yields; `parts` and `kernels` have one entry per target.
+
+    `files` are those that the model was read from.
+    """
 
     graph: Graph
     parts: tuple[Part, ...]
@@ -128,6 +132,7 @@ class Compiled:
     memory: memory.MemoryReport
     diagnostics: Diagnostics
     seconds: Mapping[str, float]
+    files: tuple[Path, ...] = ()
 
 
 @contextmanager
@@ -155,7 +160,7 @@ def compile_model(
     clock = _Clock(progress)
 
     with clock("import"):
-        graph = import_model(source, options)
+        graph, files = import_model(source, options)
     # From here no operator of a foreign format is left and every value has a type.
 
     with clock("optimize graph"):
@@ -195,7 +200,7 @@ def compile_model(
         for target, program, image in zip(options.targets, programs, images, strict=True)
     )
     report = memory.report(programs[0])
-    return Compiled(graph, parts, kernels, report, diagnostics, clock.seconds)
+    return Compiled(graph, parts, kernels, report, diagnostics, clock.seconds, files)
 
 
 def optimize(graph: Graph, options: CompileOptions) -> None:
@@ -311,18 +316,24 @@ def make_program(
     return memory.assign(build_program(graph, signatures, lowered))
 
 
-def import_model(source: onnx.Source | Graph, options: CompileOptions) -> Graph:
-    """The model as a graph of our ops; a graph of the caller's is copied, for passes edit in place."""
+def import_model(
+    source: onnx.Source | Graph, options: CompileOptions
+) -> tuple[Graph, tuple[Path, ...]]:
+    """The model as a graph of our ops, and the files it lies in.
+
+    A graph of the caller's is copied, for passes edit in place.
+    """
     if isinstance(source, Graph):
         found = violations(source)
         if found:
             raise ModelError(
                 "graph is not valid:\n" + "\n".join(found), location=source.name
             )
-        return copy_graph(source)
-    return onnx.load(
+        return copy_graph(source), ()
+    model = onnx.load_model(
         source, input_shapes=options.input_shapes, input_values=options.input_values
     )
+    return model.graph, model.files
 
 
 def warn_about_host_calls(program: Program, diagnostics: Diagnostics) -> None:

@@ -24,6 +24,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError, UserError
+from tilewright.base.output_file import check_output, is_regular_output, open_output
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
@@ -117,6 +118,12 @@ class TensorReader:
         return np.frombuffer(data, dtype.numpy).reshape(shape)
 
 
+def files_of(values: Sequence[str]) -> list[str]:
+    """The files that `--input` and `--expected_output` values name."""
+    parts = (value.rpartition("=")[2] for value in values)
+    return [part[1:] for part in parts if part[:1] in ("@", "+", "*") and part[1:]]
+
+
 def _has_more(file: BinaryIO) -> bool:
     more = bool(file.read(1))
     if more:
@@ -175,6 +182,31 @@ def _float(word: str) -> float:
     return float.fromhex(word) if "0x" in word.lower() else float(word)
 
 
+def check_outputs(outputs: Sequence[str], inputs: Sequence[str]) -> None:
+    """Say before the work which `--output` cannot be written.
+
+    Args:
+        outputs: as for `write_outputs`.
+        inputs: the files that are read.
+
+    Raises: UserError for a file that is an input, that another output overwrites, or that cannot
+        be written.
+    """
+    begun: set[str] = set()
+    for output in outputs:
+        if output[:1] not in ("@", "+"):
+            continue
+        check_output(output[1:], inputs=inputs)
+        place = str(Path(output[1:]).resolve())
+        if place in begun and output[0] == "@" and is_regular_output(place):
+            raise UserError(
+                "two results go to this file, the second would overwrite the first",
+                location=output[1:],
+                hint=f"--output=+{output[1:]} appends",
+            )
+        begun.add(place)
+
+
 def write_outputs(
     arrays: Sequence[Array], outputs: Sequence[str], *, limit: int = _NUMBER_LIMIT
 ) -> list[str]:
@@ -198,15 +230,11 @@ def write_outputs(
 def _write_file(array: Array, output: str) -> None:
     if output[0] not in "@+":
         raise UserError(f"--output '{output}': expected -, @file or +file")
-    path = Path(output[1:])
-    try:
-        with path.open("ab" if output[0] == "+" else "wb") as file:
-            if path.suffix == ".npy":
-                np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
-            else:
-                file.write(np.ascontiguousarray(array).tobytes())
-    except OSError as error:
-        raise UserError(f"cannot write '{path}': {error.strerror or error}") from error
+    with open_output(output[1:], append=output[0] == "+") as file:
+        if Path(output[1:]).suffix == ".npy":
+            np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
+        else:
+            file.write(np.ascontiguousarray(array).tobytes())
 
 
 def format_tensor(array: Array, *, limit: int = _NUMBER_LIMIT) -> str:

@@ -143,8 +143,8 @@ def test_sources_may_be_left_out_of_the_file(model: tw.Model, tmp_path: Path) ->
 
 def test_compiling_twice_gives_the_same_file(tmp_path: Path) -> None:
     files = []
-    for name in ("a", "b"):
-        tw.compile(mlp(), cache=name == "a").save(tmp_path / name)
+    for name in ("a.vmfb", "b.vmfb"):
+        tw.compile(mlp(), cache=name == "a.vmfb").save(tmp_path / name)
         files.append((tmp_path / name).read_bytes())
     assert files[0] == files[1]
 
@@ -152,11 +152,37 @@ def test_compiling_twice_gives_the_same_file(tmp_path: Path) -> None:
 def test_a_file_is_not_written_over_when_saving_fails(
     model: tw.Model, tmp_path: Path
 ) -> None:
-    path = tmp_path / "folder"
+    path = tmp_path / "folder.vmfb"
     path.mkdir()
-    with pytest.raises(UserError, match="folder: cannot write the file: "):
+    with pytest.raises(UserError, match=r"folder\.vmfb: is a folder, expected a file"):
         model.save(path)
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_files_of_a_model_are_never_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proto = mlp()
+    path = tmp_path / "mlp.onnx"
+    onnx.save(proto, path, save_as_external_data=True, location="w.vmfb", size_threshold=0)
+    monkeypatch.chdir(tmp_path)
+    model = tw.compile("mlp.onnx")
+    monkeypatch.chdir("/")
+    link = tmp_path / "link.vmfb"
+    link.hardlink_to(path)
+    for target in (tmp_path / "w.vmfb", link):
+        before = target.read_bytes()
+        with pytest.raises(UserError, match="is an input, which writing there would"):
+            model.save(target)
+        assert target.read_bytes() == before
+
+
+def test_an_artifact_is_not_written_as_something_else(
+    model: tw.Model, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"there is no format '\.so'") as caught:
+        model.save(tmp_path / "m.so")
+    assert str(caught.value.hint).startswith("formats: .vmfb (")
 
 
 def test_ops_on_the_host_are_a_warning_with_their_cost() -> None:

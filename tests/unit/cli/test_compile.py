@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +102,51 @@ def test_machine_code_is_taken_from_the_cache(mlp_onnx: Path, tmp_path: Path) ->
     assert again.row("from cache") == f"{count} of {count} kernels"
     fresh = tilewright("compile", mlp_onnx, "-o", tmp_path / "m.vmfb", "--no-cache")
     assert "from cache" not in fresh.out
+
+
+def test_the_model_is_never_written_over(mlp_onnx: Path, tmp_path: Path) -> None:
+    model = tmp_path / "m.onnx"
+    model.write_bytes(mlp_onnx.read_bytes())
+    named, soft, hard = (tmp_path / f"{name}.vmfb" for name in ("m", "soft", "hard"))
+    named.write_bytes(model.read_bytes())
+    soft.symlink_to(model)
+    hard.hardlink_to(model)
+    for arguments in ([named], [model, "-o", soft], [model, "-o", hard]):
+        done = tilewright("compile", *arguments)
+        assert done.code == 1
+        assert "is an input, which writing there would destroy" in done.err
+    assert "no format '.onnx'" in tilewright("compile", model, "-o", model).err
+    assert model.read_bytes() == named.read_bytes() == mlp_onnx.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["out.so", "out", "out.vmfb.o"])
+def test_the_suffix_decides_the_format(mlp_onnx: Path, tmp_path: Path, name: str) -> None:
+    done = tilewright("compile", mlp_onnx, "-o", tmp_path / name)
+    assert done.code == 1
+    assert "expected one that says what to write" in done.err
+    assert "hint: formats: .vmfb (an archive" in done.err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs")
+def test_what_is_no_regular_file_is_written_to(mlp_onnx: Path, tmp_path: Path) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(path.read_bytes()))
+    reader.start()
+    done = tilewright("compile", mlp_onnx, "-o", path)
+    reader.join(30)
+    assert done.code == 0, done.err
+    assert path.is_fifo()
+    piped = subprocess.run(
+        [sys.executable, "-m", "tilewright", "compile", mlp_onnx, "-o", "-"],
+        capture_output=True,
+        check=True,
+    )
+    assert [read_archive(data, "m").name for data in (*read, piped.stdout)] == [
+        "module"
+    ] * 2
 
 
 @pytest.mark.parametrize(

@@ -83,5 +83,14 @@ def test_a_module_of_iree_is_profiled_too(tmp_path: Path) -> None:
 def test_an_unknown_folder_is_an_error(mlp_vmfb: Path, tmp_path: Path) -> None:
     done = tilewright("profile", mlp_vmfb, "--calls=1", f"--trace={tmp_path}/no/where.json")
     assert done.code == 1
-    assert "where.json" in done.err
+    assert done.err == f"error: {tmp_path}/no: no such folder\n"
     assert "Traceback" not in done.err
+
+
+def test_the_timeline_never_overwrites_what_is_profiled(mlp_vmfb: Path) -> None:
+    before = mlp_vmfb.read_bytes()
+    done = tilewright("profile", mlp_vmfb, "--trace", mlp_vmfb)
+    assert done.code == 1
+    assert "is an input, which writing there would destroy" in done.err
+    assert mlp_vmfb.read_bytes() == before
+    assert tilewright("profile", mlp_vmfb, "--trace", "/dev/null").code == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import lzma
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -162,3 +164,43 @@ def test_a_plugin_that_is_none_is_named(module: Path, tmp_path: Path) -> None:
     path.write_bytes(b"text")
     result = invoke(f"--module={module}", f"--executable_plugin={path}")
     assert "plugin.so" in str(result.exception)
+
+
+@needs_x86
+def test_results_never_overwrite_what_is_read(mlp_vmfb: Path, tmp_path: Path) -> None:
+    x, y = tmp_path / "x.npy", tmp_path / "y.npy"
+    np.save(x, np.ones((5, 20), np.float32))
+    y.symlink_to(x)
+    before = mlp_vmfb.read_bytes()
+    for output in (f"@{x}", f"+{x}", f"@{y}", f"@{mlp_vmfb}"):
+        error = invoke(mlp_vmfb, f"--input=@{x}", f"--output={output}").exception
+        assert "is an input, which writing there would destroy" in str(error)
+    assert np.load(x).shape == (5, 20)
+    assert mlp_vmfb.read_bytes() == before
+
+
+@needs_x86
+def test_one_result_never_overwrites_another(scale_vmfb: Path, tmp_path: Path) -> None:
+    path = tmp_path / "y.npy"
+    flags = ("--random", f"--output=@{path}")
+    error = invoke(scale_vmfb, *flags, f"--output=@{path}").exception
+    assert "the second would overwrite the first" in str(error)
+    assert invoke(scale_vmfb, *flags, f"--output=+{path}").exit_code == 0
+    with path.open("rb") as file:
+        assert [np.load(file).shape for _ in range(2)] == [(1, 3), (3, 1)]
+    assert invoke(scale_vmfb, "--random", *2 * ["--output=@/dev/null"]).exit_code == 0
+
+
+@needs_x86
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs")
+def test_results_go_through_a_fifo(mlp_vmfb: Path, tmp_path: Path) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(path.read_bytes()))
+    reader.start()
+    result = invoke(mlp_vmfb, "--random", f"--output=@{path}")
+    reader.join(10)
+    assert result.exit_code == 0, result.output
+    assert len(read[0]) == 5 * 7 * 4
+    assert path.is_fifo()

@@ -21,7 +21,7 @@ OPTIONS = pipeline.CompileOptions(targets=(Target.level("v3"),), threads=2, jobs
 
 @pytest.fixture(params=[mlp, scale_and_shift, with_host_op], ids=lambda f: f.__name__)
 def graph(request: pytest.FixtureRequest) -> Graph:
-    made = pipeline.import_model(request.param(), OPTIONS)
+    made, _ = pipeline.import_model(request.param(), OPTIONS)
     pipeline.optimize(made, OPTIONS)
     return made
 

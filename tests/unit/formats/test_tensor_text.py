@@ -246,7 +246,7 @@ def test_without_output_options_every_result_is_printed() -> None:
         (["y.npy"], "--output 'y.npy': expected -, @file or +file"),
         (
             ["@/nonexistent/y.npy"],
-            "cannot write '/nonexistent/y.npy': No such file or directory",
+            "/nonexistent: no such folder",
         ),
     ],
 )

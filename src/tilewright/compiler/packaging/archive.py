@@ -5,14 +5,15 @@ Called by the API (`Model.save`) and the CLI.  The bytes depend only on what was
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
 from tilewright.base.errors import UserError
+from tilewright.base.output_file import check_output, is_regular_output
 from tilewright.base.target import Target, baseline_features
 from tilewright.compiler.program.emit_bytecode import Code, emit_module
 from tilewright.compiler.program.ir import Program
@@ -55,6 +56,29 @@ def make_artifact(
     return Artifact(variants=variants, constants=constants, sources=dict(sources or {}))
 
 
+FORMATS: Final = {".vmfb": "an archive for Tilewright's and IREE's runtime"}
+"""What a compiled model can be written as: the suffix of the file decides."""
+
+
+def check_artifact_path(path: str | Path, *, inputs: Iterable[str | Path] = ()) -> None:
+    """Say before the work what would go wrong after it.
+
+    What is no regular file (a FIFO, standard output) has no suffix to go by and gets a `.vmfb`.
+
+    Raises: UserError for a suffix that no format has, and as `base.output_file.check_output`.
+    """
+    suffix = Path(path).suffix
+    if is_regular_output(path) and suffix.lower() not in FORMATS:
+        known = ", ".join(f"{name} ({what})" for name, what in FORMATS.items())
+        what = f"there is no format '{suffix}'" if suffix else "the name has no suffix"
+        raise UserError(
+            f"{what}, expected one that says what to write",
+            location=path,
+            hint=f"formats: {known}",
+        )
+    check_output(path, inputs=inputs)
+
+
 def save_archive(parts: Sequence[Part], artifact: Artifact, path: str | Path) -> int:
     """Write the `.vmfb`; returns its size in bytes.
 
@@ -74,9 +98,4 @@ def save_archive(parts: Sequence[Part], artifact: Artifact, path: str | Path) ->
         for index, part in enumerate(parts)
     ]
     module = emit_module(codes, leading_rodata(artifact), first_constant=len(parts))
-    try:
-        return write_archive(embed(artifact, module), path)
-    except OSError as error:
-        raise UserError(
-            f"cannot write the file: {error.strerror or error}", location=path
-        ) from error
+    return write_archive(embed(artifact, module), path)

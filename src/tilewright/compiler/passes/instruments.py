@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import final
 
 from tilewright.base import knobs
+from tilewright.base.output_file import make_output_folder, write_text_output
 from tilewright.base.text import format_duration
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.text import ArrayHashes, to_text
@@ -81,9 +82,9 @@ class DumpInstrument:
             self._write(graph_pass.name, graph)
 
     def _write(self, what: str, graph: Graph) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_output_folder(self.folder)
         self.last = self.folder / f"{self.count:03}-{what}.twir"
-        self.last.write_text(to_text(graph, locations=True, hashes=self.hashes))
+        write_text_output(self.last, to_text(graph, locations=True, hashes=self.hashes))
 
 
 @final

@@ -8,13 +8,11 @@ runtime accepts.  Called by `compiler.packaging`.
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from tilewright.base.output_file import open_output
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.vmfb.debug import (
     CallSite,
@@ -57,31 +55,20 @@ def write_archive(module: ModuleDef, target: str | Path | BinaryIO) -> int:
 
     Args:
         module: what to write; checked first.
-        target: a path (replaced in one step, so nobody ever sees half a file) or an open file.
+        target: a path (see `base.output_file`: nobody ever sees half a file) or an open file.
 
     Returns:
         The number of bytes written.
 
     Raises:
         ArchiveError: the module is not one the reader would accept.
+        UserError: the file cannot be written; an old one stays as it was.
     """
     verify_module(module)
     if not isinstance(target, (str, Path)):
         return _stream(module, target)
-    path = Path(target)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            size = _stream(module, file)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(name).chmod(0o666 & ~umask)
-        Path(name).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
-    return size
+    with open_output(target) as file:
+        return _stream(module, file)
 
 
 def archive_bytes(module: ModuleDef) -> bytes:

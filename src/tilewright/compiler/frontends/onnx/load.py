@@ -6,6 +6,7 @@ Called by the pipeline and the API.  Not coverage reports (see `coverage`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, final
 
 from tilewright.base import symbolic
@@ -35,12 +36,14 @@ class ImportedModel:
     """A graph and what the model said about itself.
 
     `assumptions` are dimensions that must be equal in a run but that the input types do not tie
-    together; a runtime that does not check them may read past the end of a tensor.
+    together; a runtime that does not check them may read past the end of a tensor.  `files` are
+    those that the model lies in, which nobody may write over.
     """
 
     graph: Graph
     metadata: ModelMetadata
     assumptions: tuple[Equality, ...] = ()
+    files: tuple[Path, ...] = ()
 
 
 def load(
@@ -75,7 +78,8 @@ def load_model(
         raise report(importer.problems, model.file)
     assumptions = tuple(importer.emitter.assumptions)
     importer.graph.equalities = assumptions
-    return ImportedModel(importer.graph, metadata_of(model), assumptions)
+    files = (*([] if model.path is None else [model.path]), *model.storage.files)
+    return ImportedModel(importer.graph, metadata_of(model), assumptions, files)
 
 
 def import_model(

@@ -7,7 +7,7 @@ by `load` and `coverage`.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Final, final
@@ -30,11 +30,12 @@ _RUN_IT: Final = "it is compiled already: tilewright.load or tilewright run"
 @final
 @dataclass(frozen=True, slots=True)
 class OpenModel:
-    """A parsed model, the place of its weights, and what to call it in messages."""
+    """A parsed model, the place of its weights, what to call it in messages, and its file."""
 
     proto: ModelProto
     storage: Storage
     file: str
+    path: Path | None = None
 
 
 @final
@@ -71,7 +72,8 @@ def open_model(source: Source) -> OpenModel:
         data = map_file(path)
     except OSError as error:
         raise ModelError(f"cannot be read: {error.strerror}", location=path) from error
-    return _parse(data, path.parent, path.name)
+    # Absolute: the current folder may be another one when somebody writes.
+    return replace(_parse(data, path.parent, path.name), path=path.absolute())
 
 
 def _parse(data: memoryview, folder: Path | None, file: str) -> OpenModel:

@@ -117,6 +117,11 @@ class Storage:
             )
         return data[offset : offset + length]
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files of weights that were read so far."""
+        return tuple(self._files)
+
     def _path(self, location: str) -> Path:
         """The file called `location`, proven to lie inside the model's folder."""
         if self.folder is None:

@@ -1,0 +1,218 @@
+"""Files that are written: whole or not at all, and never over what must stay.
+
+The one way in which this house writes what a user asked for.  A regular file is made beside its
+place and moved there when it is complete, with the mode (and owner, where allowed) of the one it
+replaces; links are followed, so what they name is replaced and they stay.  Whatever else has a
+name (a device, a FIFO, `/dev/stdout`) is written to as it is, and so is standard output, `-`.
+A file that is also an input is refused.  Not for the cache, whose entries may get lost.  Called
+by writers of archives, results, traces and dumps.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+import sys
+from collections.abc import Generator, Iterable
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final, cast
+
+from tilewright.base.errors import UserError
+
+STANDARD_OUTPUT: Final = "-"
+_DESCRIPTORS: Final = re.compile(r"/proc/(\d+)(?:/task/\d+)?/fd")
+_LINK_LIMIT: Final = 40  # of the kernel, too
+_BROKEN_LINKS: Final = "its links lead nowhere"
+
+
+def check_output(path: str | Path, *, inputs: Iterable[str | Path] = ()) -> None:
+    """Say before the work what would go wrong after it.
+
+    Args:
+        path: where something is to be written; `-` is standard output.
+        inputs: files that are read, which must stay as they are.
+
+    Raises: UserError when there is no such folder, `path` is a folder or not to be written, or is
+        one of `inputs`, also by another name.
+    """
+    if str(path) == STANDARD_OUTPUT:
+        return
+    status = _status(path)
+    if status is None:
+        folder = _resolved(path).parent
+        if not folder.is_dir():
+            raise UserError("no such folder", location=folder)
+        return
+    if stat.S_ISDIR(status.st_mode):
+        raise UserError("is a folder, expected a file", location=path)
+    if not os.access(path, os.W_OK):
+        raise UserError("cannot write the file: it is read-only", location=path)
+    keeps_data = stat.S_ISREG(status.st_mode) or stat.S_ISBLK(status.st_mode)
+    if keeps_data and any(_is_file(source, status) for source in inputs):
+        raise UserError(
+            "is an input, which writing there would destroy",
+            location=path,
+            hint="give another name for the output",
+        )
+
+
+@contextmanager
+def open_output(
+    path: str | Path, *, inputs: Iterable[str | Path] = (), append: bool = False
+) -> Generator[BinaryIO]:
+    """A file to write to; it stands under its name when the block ends without an error.
+
+    After an error, an old file is as it was and a new one is not there.
+
+    Args:
+        path: where; `-` is standard output.
+        inputs: files that must stay as they are.
+        append: go on at the end of what is there.
+
+    Raises: UserError as `check_output`, and when the system refuses (a full disk).
+    """
+    check_output(path, inputs=inputs)
+    if str(path) == STANDARD_OUTPUT:
+        yield from _standard_output()
+        return
+    status = _status(path)
+    try:
+        with _opened(Path(path), status, append=append) as file:
+            yield file
+    except OSError as error:
+        raise UserError(
+            f"cannot write the file: {error.strerror or error}", location=path
+        ) from error
+
+
+def write_text_output(
+    path: str | Path, text: str, *, inputs: Iterable[str | Path] = ()
+) -> None:
+    """Write UTF-8 text.  Raises: UserError as `open_output`."""
+    with open_output(path, inputs=inputs) as file:
+        file.write(text.encode())
+
+
+def make_output_folder(path: Path) -> None:
+    """Have a folder and those above it.  Raises: UserError when the system refuses."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot make the folder: {error.strerror or error}", location=path
+        ) from error
+
+
+def is_regular_output(path: str | Path) -> bool:
+    """Whether `path` is, or becomes, a regular file: whether its suffix says what is in it."""
+    if str(path) == STANDARD_OUTPUT:
+        return False
+    status = _status(path)
+    is_regular = status is None or stat.S_ISREG(status.st_mode)
+    return is_regular and _descriptor(Path(path)) is None
+
+
+def _status(path: str | Path) -> os.stat_result | None:
+    """What is there, links followed; None for nothing.  Raises: UserError."""
+    try:
+        return Path(path).stat()
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError as error:
+        raise UserError("no such folder", location=Path(path).parent) from error
+    except OSError as error:
+        raise UserError(
+            f"cannot write the file: {error.strerror or error}", location=path
+        ) from error
+    except ValueError as error:  # a zero byte
+        raise UserError("is no name of a file", location=repr(str(path))) from error
+
+
+def _resolved(path: str | Path) -> Path:
+    try:
+        return Path(path).resolve()
+    except (OSError, RuntimeError) as error:  # a loop of links
+        raise UserError(f"cannot write the file: {_BROKEN_LINKS}", location=path) from error
+
+
+def _is_file(source: str | Path, status: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(Path(source).stat(), status)
+    except (OSError, ValueError):  # not there, so nothing that could be lost
+        return False
+
+
+def _opened(
+    path: Path, status: os.stat_result | None, *, append: bool
+) -> AbstractContextManager[BinaryIO]:
+    descriptor = _descriptor(path)
+    if descriptor is not None:
+        # Opened anew it would be cut to nothing, and begin at its beginning.
+        with suppress(AttributeError, ValueError):
+            sys.stdout.flush()
+        return os.fdopen(os.dup(descriptor), "wb")
+    if status is not None and not stat.S_ISREG(status.st_mode):
+        return path.open("wb")
+    target = _resolved(path)
+    return _appended(target) if append and status is not None else _replaced(target, status)
+
+
+def _descriptor(path: Path) -> int | None:
+    """The open file of this process that `path` names, as `/dev/stdout` does."""
+    for _ in range(_LINK_LIMIT):
+        match = _DESCRIPTORS.fullmatch(str(_resolved(path.parent)))
+        if match is not None:
+            is_ours = int(match[1]) == os.getpid() and path.name.isdecimal()
+            return int(path.name) if is_ours else None
+        if not path.is_symlink():
+            return None
+        path = path.parent / path.readlink()
+    return None
+
+
+@contextmanager
+def _replaced(target: Path, old: os.stat_result | None) -> Generator[BinaryIO]:
+    made = target.with_name(f".tilewright-{secrets.token_hex(8)}")
+    try:
+        with made.open("xb") as file:
+            yield file
+        if old is not None:
+            if hasattr(os, "chown"):
+                with suppress(OSError):  # only root may give files away
+                    os.chown(made, old.st_uid, old.st_gid)
+            made.chmod(stat.S_IMODE(old.st_mode))
+        made.replace(target)
+    except BaseException:
+        with suppress(OSError):
+            made.unlink()
+        raise
+
+
+@contextmanager
+def _appended(target: Path) -> Generator[BinaryIO]:
+    file = target.open("ab")
+    size = file.tell()
+    try:
+        with file:
+            yield file
+    except BaseException:
+        os.truncate(target, size)
+        raise
+
+
+def _standard_output() -> Generator[BinaryIO]:
+    """The bytes below `sys.stdout`; whoever reads them may leave at any time."""
+    stream = cast("BinaryIO | None", getattr(sys.stdout, "buffer", None))
+    if stream is None or sys.stdout.isatty():
+        what = (
+            "takes no bytes"
+            if stream is None
+            else "is a terminal, expected a file or a pipe"
+        )
+        raise UserError(what, location="standard output")
+    sys.stdout.flush()
+    yield stream
+    stream.flush()
