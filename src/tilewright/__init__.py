@@ -17,6 +17,20 @@ from typing import TYPE_CHECKING
 from tilewright.base.version import VERSION as __version__  # noqa: N811 - its usual name
 
 if TYPE_CHECKING:
+    from tilewright.api.inference import (
+        ExecutionMode,
+        GraphOptimizationLevel,
+        InferenceSession,
+        IOBinding,
+        ModelMetadata,
+        NodeArg,
+        OrtValue,
+        RunOptions,
+        SessionOptions,
+        get_all_providers,
+        get_available_providers,
+        get_device,
+    )
     from tilewright.api.load import load
     from tilewright.api.model import Model, compile, coverage  # noqa: A004 - the verb
     from tilewright.base.errors import (
@@ -34,6 +48,20 @@ if TYPE_CHECKING:
     from tilewright.runtime.session import Session
 
 _HOMES = {
+    "tilewright.api.inference": (
+        "ExecutionMode",
+        "GraphOptimizationLevel",
+        "IOBinding",
+        "InferenceSession",
+        "ModelMetadata",
+        "NodeArg",
+        "OrtValue",
+        "RunOptions",
+        "SessionOptions",
+        "get_all_providers",
+        "get_available_providers",
+        "get_device",
+    ),
     "tilewright.api.load": ("load",),
     "tilewright.api.model": ("Model", "compile", "coverage"),
     "tilewright.base.errors": (
@@ -55,12 +83,21 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "ArchiveError",
     "DeviceError",
+    "ExecutionMode",
+    "GraphOptimizationLevel",
+    "IOBinding",
+    "InferenceSession",
     "InputError",
     "InternalError",
     "Model",
     "ModelError",
+    "ModelMetadata",
+    "NodeArg",
+    "OrtValue",
+    "RunOptions",
     "ScheduleError",
     "Session",
+    "SessionOptions",
     "Target",
     "TargetError",
     "TilewrightError",
@@ -68,6 +105,9 @@ __all__ = [
     "__version__",
     "compile",
     "coverage",
+    "get_all_providers",
+    "get_available_providers",
+    "get_device",
     "load",
 ]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from tilewright.api.load import run_reference
 from tilewright.base import knobs
@@ -41,6 +41,8 @@ from tilewright.runtime.session import Session, signature
 if TYPE_CHECKING:
     from tilewright.runtime.hal.pending_call import PendingCall
 
+DEFAULT_OPT_LEVEL: Final = 2
+
 __all__ = ["KernelView", "Model", "compile", "coverage"]
 
 
@@ -49,7 +51,7 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
     *,
     target: str | Target | None = None,
     levels: Sequence[str] | None = None,
-    opt_level: int = 2,
+    opt_level: int = DEFAULT_OPT_LEVEL,
     threads: int | None = None,
     jobs: int | None = None,
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,

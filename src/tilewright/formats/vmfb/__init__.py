@@ -21,7 +21,7 @@ from tilewright.formats.vmfb.module import (
     Rodata,
     Signature,
 )
-from tilewright.formats.vmfb.reader import read_archive
+from tilewright.formats.vmfb.reader import is_archive, read_archive
 from tilewright.formats.vmfb.verifier import verify_module
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ __all__ = [
     "SourceMap",
     "archive_bytes",
     "decode_module",
+    "is_archive",
     "read_archive",
     "verify_module",
     "write_archive",

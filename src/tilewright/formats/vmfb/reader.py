@@ -95,6 +95,16 @@ def _check_identifier(view: ByteView, start: int) -> None:
         )
 
 
+def is_archive(data: Buffer) -> bool:
+    """Whether bytes begin as an archive does; whether they are a sound one, reading them tells."""
+    view = ByteView(data, "module")
+    try:
+        _check_identifier(view, _flatbuffer_start(view))
+    except ArchiveError:
+        return False
+    return True
+
+
 def _flatbuffer_start(view: ByteView) -> int:
     if bytes(view.data[:4]) != _ZIP_MAGIC:
         return 0

@@ -17,8 +17,17 @@ from tilewright.compiler.frontends.onnx.coverage import (
     Status,
     coverage,
 )
-from tilewright.compiler.frontends.onnx.load import ImportedModel, load, load_model
-from tilewright.compiler.frontends.onnx.model import ModelMetadata, Source
+from tilewright.compiler.frontends.onnx.load import (
+    ImportedModel,
+    load,
+    load_model,
+    shapes_with,
+)
+from tilewright.compiler.frontends.onnx.model import (
+    ModelMetadata,
+    Source,
+    read_metadata,
+)
 
 __all__ = [
     "CoverageReport",
@@ -31,4 +40,6 @@ __all__ = [
     "coverage",
     "load",
     "load_model",
+    "read_metadata",
+    "shapes_with",
 ]

@@ -5,6 +5,7 @@ Called by the pipeline and the API.  Not coverage reports (see `coverage`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
@@ -21,7 +22,11 @@ from tilewright.compiler.frontends.onnx.model import (
     open_model,
 )
 from tilewright.compiler.frontends.onnx.problems import Problem, report
-from tilewright.compiler.frontends.onnx.signature import InputShapes, InputValues
+from tilewright.compiler.frontends.onnx.signature import (
+    InputShapes,
+    InputValues,
+    shapes_with_sizes,
+)
 from tilewright.compiler.graph.ir import Graph
 
 MAX_ROUNDS: Final = 12
@@ -63,6 +68,17 @@ def load(
     Raises: ModelError naming everything that is wrong or unsupported, in one go.
     """
     return load_model(source, input_shapes=input_shapes, input_values=input_values).graph
+
+
+def shapes_with(source: Source, sizes: Mapping[str, int]) -> InputShapes:
+    """The `input_shapes` that fix named dimensions of a model, whichever inputs have them.
+
+    Raises: ModelError when there is no such file or it is not an ONNX model.
+    """
+    graph = open_model(source).proto.graph
+    constants = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in constants]
+    return shapes_with_sizes(inputs, sizes)
 
 
 def load_model(

@@ -7,6 +7,7 @@ by `load` and `coverage`.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -41,7 +42,10 @@ class OpenModel:
 @final
 @dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """What a model says about itself."""
+    """What a model says about itself.
+
+    `version` is the model's own (0 where it states none), `properties` are its `metadata_props`.
+    """
 
     name: str
     opset: int
@@ -49,6 +53,10 @@ class ModelMetadata:
     ir_version: int
     producer: str
     description: str
+    domain: str
+    version: int
+    graph_description: str
+    properties: Mapping[str, str]
 
 
 def open_model(source: Source) -> OpenModel:
@@ -123,4 +131,16 @@ def metadata_of(model: OpenModel) -> ModelMetadata:
         ir_version=int(proto.ir_version),
         producer=producer,
         description=text_of(proto.doc_string),
+        domain=text_of(proto.domain),
+        version=int(proto.model_version),
+        graph_description=text_of(proto.graph.doc_string),
+        properties={text_of(p.key): text_of(p.value) for p in proto.metadata_props},
     )
+
+
+def read_metadata(source: Source) -> ModelMetadata:
+    """What a model says about itself; its weights are not read.
+
+    Raises: ModelError when there is no such file or it is not an ONNX model.
+    """
+    return metadata_of(open_model(source))

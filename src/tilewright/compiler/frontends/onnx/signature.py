@@ -156,6 +156,25 @@ class Dimensions:
         return self._symbol(wanted) if wanted else self._fresh(name)
 
 
+def shapes_with_sizes(
+    inputs: Sequence[ValueInfoProto], sizes: Mapping[str, int]
+) -> dict[str, tuple[int | str, ...]]:
+    """Shapes for `input_shapes` in which the dimensions that `sizes` names have those sizes.
+
+    Inputs without such a dimension are left out; unnamed dimensions stay as they are.
+    """
+    shapes: dict[str, tuple[int | str, ...]] = {}
+    for value in inputs:
+        dims = value.type.tensor_type.shape.dim
+        params = [text_of(dim.dim_param) for dim in dims]
+        if any(param in sizes for param in params):
+            shapes[text_of(value.name)] = tuple(
+                sizes.get(param, param) if param else int(dim.dim_value) or ""
+                for dim, param in zip(dims, params, strict=True)
+            )
+    return shapes
+
+
 def _parsed(param: str, plain: Container[str]) -> Dim | None:
     """`past + sequence` as an expression, when it is one of dimensions with those names."""
     if param in plain:

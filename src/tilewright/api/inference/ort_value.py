@@ -1,0 +1,137 @@
+"""OrtValue: a tensor under onnxruntime's name.  A numpy array with its type; always on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, cast, final
+
+import numpy as np
+
+from tilewright.api.inference.node_arg import element_code, element_dtype, type_text
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import UserError
+from tilewright.runtime.graph_executor import Array
+from tilewright.runtime.session import as_array
+
+_CPU_NAMES: Final = ("cpu",)
+
+
+@final
+class OrtValue:
+    """A tensor; made by its static methods.
+
+    Ownership: shares the memory of the array it was made from.
+    """
+
+    __slots__ = ("_array",)
+
+    def __init__(self, array: Array) -> None:
+        self._array: Array = array
+
+    @staticmethod
+    def ortvalue_from_numpy(
+        numpy_obj: object, device_type: str = "cpu", device_id: int = 0
+    ) -> OrtValue:
+        """A value over an array's memory.  Raises: UserError for a device that is not the CPU."""
+        check_device(device_type, device_id)
+        return OrtValue(as_array(numpy_obj))
+
+    @staticmethod
+    def ortvalue_from_shape_and_type(
+        shape: Sequence[int],
+        element_type: object,
+        device_type: str = "cpu",
+        device_id: int = 0,
+    ) -> OrtValue:
+        """A value whose elements are not set.
+
+        Raises: UserError for an unknown type or a device that is not the CPU.
+        """
+        check_device(device_type, device_id)
+        return OrtValue(np.empty(tuple(shape), element_dtype(element_type).numpy))
+
+    @staticmethod
+    def from_dlpack(data: object, is_bool_tensor: bool = False) -> OrtValue:
+        """A value over the memory of any tensor on the CPU; u8 is taken as bool if asked to."""
+        array = as_array(data)
+        return OrtValue(array.view(np.bool_) if is_bool_tensor else array)
+
+    def __dlpack__(self, **options: Any) -> object:
+        return cast("Any", self._array).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+    def __repr__(self) -> str:
+        return f"<OrtValue {self.data_type()} {self.shape()}>"
+
+    def numpy(self) -> Array:
+        """The tensor as an array, without a copy."""
+        return self._array
+
+    def shape(self) -> list[int]:
+        """The sizes."""
+        return list(self._array.shape)
+
+    def element_type(self) -> int:
+        """The type's number in ONNX."""
+        return element_code(self._dtype)
+
+    def data_type(self) -> str:
+        """`tensor(float)` and the like."""
+        return type_text(self._dtype)
+
+    def data_ptr(self) -> int:
+        """The address of the first element."""
+        return int(self._array.ctypes.data)
+
+    def device_name(self) -> str:
+        """Where it is."""
+        return "cpu"
+
+    def tensor_size_in_bytes(self) -> int:
+        """The size of all elements."""
+        return int(self._array.nbytes)
+
+    def has_value(self) -> bool:
+        """True: values without content are never made."""
+        return True
+
+    def is_tensor(self) -> bool:
+        """True: there are no other kinds."""
+        return True
+
+    def is_tensor_sequence(self) -> bool:
+        """False: there are no other kinds."""
+        return False
+
+    def is_sparse_tensor(self) -> bool:
+        """False: there are no other kinds."""
+        return False
+
+    def update_inplace(self, np_arr: object) -> None:
+        """Overwrite the elements.  Raises: UserError if type or shape differ."""
+        write_into(self._array, as_array(np_arr), "the value")
+
+    @property
+    def _dtype(self) -> DType:
+        return dtypes.from_numpy(self._array.dtype)
+
+
+def check_device(device_type: str, device_id: int) -> None:
+    """Raises: UserError for a device that is not the CPU."""
+    if device_type not in _CPU_NAMES or device_id != 0:
+        raise UserError(
+            f"device '{device_type}:{device_id}' is not there, expected 'cpu:0'"
+        )
+
+
+def write_into(place: Array, array: Array, name: str) -> None:
+    """Copy an array to where the user wants it.  Raises: UserError if it does not fit there."""
+    if place.dtype != array.dtype or place.shape != array.shape:
+        raise UserError(
+            f"{name} is {place.dtype}{list(place.shape)}, "
+            f"what is written to it {array.dtype}{list(array.shape)}"
+        )
+    np.copyto(place, array)
