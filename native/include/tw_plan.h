@@ -106,10 +106,11 @@ typedef struct tw_run_options_t {
 
 typedef struct tw_failure_t {
   uint32_t command;
-  int32_t code;
+  int32_t code;            // what the kernel returned
+  uint32_t scratch_bytes;  // what it asked for in vain
 } tw_failure_t;
 
-// Replays the plan. `out_failure` is set with TW_STATUS_KERNEL_FAILED.
+// Replays the plan. `out_failure` is set with TW_STATUS_KERNEL_FAILED and TW_STATUS_NO_SCRATCH.
 tw_status_t tw_frame_run(tw_frame_t* frame, const tw_run_options_t* options, tw_failure_t* out_failure);
 
 #endif  // TW_PLAN_H_

@@ -13,6 +13,7 @@ typedef enum tw_status_t {
   TW_STATUS_NO_MEMORY,      // an allocation failed
   TW_STATUS_SYSTEM,         // a system call failed; errno says why
   TW_STATUS_KERNEL_FAILED,  // a kernel returned non-zero
+  TW_STATUS_NO_SCRATCH,     // a thread got no memory for the workgroup memory of a kernel
   TW_STATUS_HOST_FAILED,    // a host call reported failure
   TW_STATUS_INTERRUPTED,    // the poll callback asked to stop
   TW_STATUS_FORKED,         // this is a forked child, and the parent's threads had taken part of the work

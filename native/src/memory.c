@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -89,17 +90,25 @@ void tw_file_mapping_destroy(tw_file_mapping_t* mapping) {
   *mapping = (tw_file_mapping_t){0};
 }
 
+// A fork may copy this memory between any two steps, and the child's worker of the same index uses the
+// scratch as it finds it: so it never has a size without a block, nor a block that was given back.
 tw_status_t tw_scratch_reserve(tw_scratch_t* scratch, size_t size_bytes) {
   if (scratch->size_bytes >= size_bytes) return TW_STATUS_OK;
   tw_scratch_release(scratch);
   const size_t rounded = (size_bytes + 4095) / 4096 * 4096;
   void* block = NULL;
   if (posix_memalign(&block, 4096, rounded) != 0) return TW_STATUS_NO_MEMORY;
-  *scratch = (tw_scratch_t){.base = block, .size_bytes = rounded};
+  scratch->base = block;
+  atomic_signal_fence(memory_order_seq_cst);
+  scratch->size_bytes = rounded;
   return TW_STATUS_OK;
 }
 
 void tw_scratch_release(tw_scratch_t* scratch) {
-  free(scratch->base);
-  *scratch = (tw_scratch_t){0};
+  void* block = scratch->base;
+  scratch->size_bytes = 0;
+  atomic_signal_fence(memory_order_seq_cst);
+  scratch->base = NULL;
+  atomic_signal_fence(memory_order_seq_cst);
+  free(block);
 }

@@ -226,14 +226,22 @@ static void* worker_main(void* argument) {
   return NULL;
 }
 
-// Starts what the system lets us start; the callers run the rest. Workers take no signals.
+// What a thread starts with so that signals go to others, but for those that its own code raises: a crash in
+// a kernel must reach the process's handlers (faulthandler, a debugger's, a crash reporter's).
+static void fill_worker_mask(sigset_t* out_mask) {
+  static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
+  sigfillset(out_mask);
+  for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); ++i) sigdelset(out_mask, own[i]);
+}
+
+// Starts what the system lets us start; the callers run the rest.
 static void pool_start(tw_pool_t* pool) {
   pthread_mutex_lock(&pool->start_lock);
   if (!atomic_load(&pool->started) && !atomic_load(&pool->closing)) {
-    sigset_t all;
+    sigset_t mask;
     sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    fill_worker_mask(&mask);
+    pthread_sigmask(SIG_SETMASK, &mask, &before);
     while (pool->worker_count + 1 < pool->thread_count) {
       worker_t* worker = &pool->workers[pool->worker_count];
       worker->pool = pool;

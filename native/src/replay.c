@@ -26,6 +26,7 @@ struct tw_frame_t {
   tw_scratch_t scratch;         // of the calling thread
   uint8_t max_concurrency;      // what the states were patched for
   _Atomic uint64_t failure;     // 0, or (command + 1) << 32 | code
+  atomic_int lacks_scratch;     // the failure is that, and no code
 };
 
 // ---- frames -----------------------------------------------------------------------------------------
@@ -149,6 +150,20 @@ static void report_failure(tw_frame_t* frame, uint32_t command, int code) {
   atomic_compare_exchange_strong(&frame->failure, &none, failure);
 }
 
+// Working memory for any kernel of the plan. Without, the run ends in the name of the kernel that asks most.
+static int reserve_scratch(tw_frame_t* frame, tw_scratch_t* scratch) {
+  const tw_plan_t* plan = frame->plan;
+  if (tw_scratch_reserve(scratch, plan->local_memory_bytes) == TW_STATUS_OK) return 1;
+  uint32_t ordinal = 0;
+  while (plan->commands[ordinal].kind != TW_COMMAND_DISPATCH ||
+         plan->commands[ordinal].local_memory_bytes != plan->local_memory_bytes) {
+    ++ordinal;
+  }
+  atomic_store(&frame->lacks_scratch, 1);
+  report_failure(frame, ordinal, 0);
+  return 0;
+}
+
 static void run_grid(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index, const tw_scratch_t* scratch,
                      uint64_t begin, uint64_t end) {
   const tw_plan_command_t* command = &frame->plan->commands[ordinal];
@@ -243,10 +258,7 @@ static void work_on_batch(void* context, uint32_t worker_index, tw_scratch_t* sc
   const batch_job_t* job = context;
   tw_frame_t* frame = job->frame;
   const tw_plan_t* plan = frame->plan;
-  if (tw_scratch_reserve(scratch, plan->local_memory_bytes) != TW_STATUS_OK) {
-    report_failure(frame, job->first, -1);
-    return;
-  }
+  if (!reserve_scratch(frame, scratch)) return;
   uint64_t command_begin = 0;
   for (uint32_t ordinal = job->first; begin < end; ++ordinal) {
     if (atomic_load_explicit(&frame->failure, memory_order_relaxed) != 0) return;
@@ -265,7 +277,8 @@ static tw_status_t job_status(const run_t* run, tw_status_t status) {
   if (run->interrupted) return TW_STATUS_INTERRUPTED;
   if (status != TW_STATUS_OK) return status;
   const uint64_t failure = atomic_load_explicit(&run->frame->failure, memory_order_relaxed);
-  return failure == 0 ? TW_STATUS_OK : TW_STATUS_KERNEL_FAILED;
+  if (failure == 0) return TW_STATUS_OK;
+  return atomic_load(&run->frame->lacks_scratch) ? TW_STATUS_NO_SCRATCH : TW_STATUS_KERNEL_FAILED;
 }
 
 static tw_status_t run_batch(run_t* run, const tw_batch_t* batch) {
@@ -298,10 +311,7 @@ static tw_status_t run_batches(run_t* run) {
 static void work_on_command(void* context, uint32_t worker_index, tw_scratch_t* scratch, uint64_t begin,
                             uint64_t end) {
   const batch_job_t* job = context;
-  if (tw_scratch_reserve(scratch, job->frame->plan->local_memory_bytes) != TW_STATUS_OK) {
-    report_failure(job->frame, job->first, -1);
-    return;
-  }
+  if (!reserve_scratch(job->frame, scratch)) return;
   if (atomic_load_explicit(&job->frame->failure, memory_order_relaxed) != 0) return;
   run_units(job->frame, job->first, worker_index, scratch, begin, end);
 }
@@ -331,6 +341,7 @@ static tw_status_t run_timed(run_t* run) {
 tw_status_t tw_frame_run(tw_frame_t* frame, const tw_run_options_t* options, tw_failure_t* out_failure) {
   run_t run = {.frame = frame, .options = options};
   atomic_store_explicit(&frame->failure, 0, memory_order_relaxed);
+  atomic_store_explicit(&frame->lacks_scratch, 0, memory_order_relaxed);
   set_max_concurrency(frame, options->pool == NULL ? 1 : tw_pool_thread_count(options->pool));
   frame->run = &run;
   if (options->pool != NULL) run.seat = tw_pool_enter(options->pool);
@@ -338,10 +349,11 @@ tw_status_t tw_frame_run(tw_frame_t* frame, const tw_run_options_t* options, tw_
   const tw_status_t status = options->command_ns == NULL ? run_batches(&run) : run_timed(&run);
   tw_pool_leave(run.seat);
   frame->run = NULL;
-  if (status == TW_STATUS_KERNEL_FAILED) {
+  if (status == TW_STATUS_KERNEL_FAILED || status == TW_STATUS_NO_SCRATCH) {
     const uint64_t failure = atomic_load(&frame->failure);
     out_failure->command = (uint32_t)(failure >> 32) - 1;
     out_failure->code = (int32_t)(uint32_t)failure;
+    out_failure->scratch_bytes = status == TW_STATUS_NO_SCRATCH ? frame->plan->local_memory_bytes : 0;
   }
   return status;
 }

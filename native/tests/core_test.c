@@ -2,6 +2,7 @@
 //
 // Run by tests/unit/runtime/native/test_sanitizers.py; exits with 0 when every check held.
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -334,6 +335,55 @@ static void test_blocks_are_aligned_and_zeroed(void) {
   }
 }
 
+#if defined(TW_WRAPPED)
+
+// The linker sends the core's allocations here (--wrap): what they see is what a fork at that moment copies.
+static tw_scratch_t* watched_scratch;
+static int release_count;
+static int fails_to_allocate;
+
+void __real_free(void* block);
+int __real_posix_memalign(void** out_block, size_t alignment, size_t size_bytes);
+void __wrap_free(void* block);
+int __wrap_posix_memalign(void** out_block, size_t alignment, size_t size_bytes);
+
+void __wrap_free(void* block) {
+  if (watched_scratch != NULL && block != NULL) {
+    ++release_count;
+    CHECK(watched_scratch->base == NULL && watched_scratch->size_bytes == 0);
+  }
+  __real_free(block);
+}
+
+int __wrap_posix_memalign(void** out_block, size_t alignment, size_t size_bytes) {
+  return fails_to_allocate ? ENOMEM : __real_posix_memalign(out_block, alignment, size_bytes);
+}
+
+static void test_a_scratch_lets_go_of_its_block_before_it_is_freed(void) {
+  tw_scratch_t scratch = {0};
+  CHECK(tw_scratch_reserve(&scratch, 100) == TW_STATUS_OK && scratch.size_bytes == 4096);
+  watched_scratch = &scratch;
+  CHECK(tw_scratch_reserve(&scratch, 5000) == TW_STATUS_OK && scratch.size_bytes == 8192);
+  tw_scratch_release(&scratch);
+  watched_scratch = NULL;
+  CHECK(release_count == 2 && scratch.base == NULL);
+}
+
+static void test_a_kernel_without_working_memory_is_named(void) {
+  tw_plan_command_t commands[] = {dispatch_of(mark_kernel, 100, 1, 1), dispatch_of(local_kernel, 100, 1, 1)};
+  commands[1].local_memory_bytes = 5000;
+  fixture_t fixture = fixture_create(commands, 2, 100);
+  const tw_run_options_t options = {0};
+  tw_failure_t failure;
+  fails_to_allocate = 1;
+  CHECK(tw_frame_run(fixture.frame, &options, &failure) == TW_STATUS_NO_SCRATCH);
+  fails_to_allocate = 0;
+  CHECK(failure.command == 1 && failure.scratch_bytes == 5000);
+  fixture_destroy(&fixture);
+}
+
+#endif
+
 int main(int argument_count, char** arguments) {
   const int may_fork = argument_count < 2 || strcmp(arguments[1], "--no-fork") != 0;
   test_blocks_are_aligned_and_zeroed();
@@ -346,6 +396,10 @@ int main(int argument_count, char** arguments) {
   test_ranges_beyond_32_bits_are_covered();
   test_closing_leaves_the_caller_to_finish();
   test_the_first_failure_is_reported();
+#if defined(TW_WRAPPED)
+  test_a_scratch_lets_go_of_its_block_before_it_is_freed();
+  test_a_kernel_without_working_memory_is_named();
+#endif
   if (may_fork) test_a_forked_child_has_its_own_workers();
   puts("all checks held");
   return 0;

@@ -80,13 +80,16 @@ if any(states) or not check():
     "alarms": (
         """
 heard = []
-signal.signal(signal.SIGALRM, lambda *_: heard.append(check()))
-signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+def hear(*_):
+    heard.append(check())
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+signal.signal(signal.SIGALRM, hear)
+hear()
 pending = load()
 end = time.monotonic() + pause
 while time.monotonic() < end:
     session(large)
-signal.setitimer(signal.ITIMER_REAL, 0)
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
 sys.exit(0 if heard and all(heard) and check() else 6)
 """,
         (0,),

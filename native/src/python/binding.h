@@ -33,6 +33,7 @@ typedef struct tw_plan_object_t {
   tw_plan_t* plan;
   PyObject* host_calls;     // tuple of callables
   PyObject* owners;         // tuple of objects to keep alive
+  PyObject* names;          // tuple of str: of kernels, by command; may be shorter
   tw_call_t* idle_calls;
   uint32_t idle_count;
 } tw_plan_object_t;
@@ -60,6 +61,9 @@ void tw_status_raise(tw_status_t status, const char* text);
 
 // Whether this is the thread that handles signals: the one Python calls the main thread.
 int tw_thread_is_main(void);
+
+// Sets `KernelError`, the Python class that says what became of a run; `names` is a tuple, by command.
+void tw_failure_raise(const tw_failure_t* failure, PyObject* names);
 
 // ---- memory ----
 

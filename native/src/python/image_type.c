@@ -128,6 +128,14 @@ static PyObject* image_read(PyObject* object, PyObject* arguments) {
   return PyBytes_FromStringAndSize((const char*)tw_image_base(image) + (address - base), (Py_ssize_t)length);
 }
 
+static PyObject* image_holds_code(PyObject* object, PyObject* argument) {
+  const tw_image_t* image = ((image_object_t*)object)->image;
+  const unsigned long long address = PyLong_AsUnsignedLongLong(argument);
+  if (PyErr_Occurred()) return NULL;
+  const uint64_t base = (uint64_t)(uintptr_t)tw_image_base(image);
+  return PyBool_FromLong(address >= base && tw_image_allows(image, address - base, 1, TW_PROTECT_EXECUTE));
+}
+
 static PyObject* image_call_query(PyObject* object, PyObject* arguments) {
   const tw_image_t* image = ((image_object_t*)object)->image;
   unsigned long long offset = 0;
@@ -152,6 +160,7 @@ static PyGetSetDef image_properties[] = {
 static PyMethodDef image_methods[] = {
     {"address", image_address, METH_O, "address(offset) -> int"},
     {"read", image_read, METH_VARARGS, "read(address, length) -> bytes, bounds-checked"},
+    {"holds_code", image_holds_code, METH_O, "holds_code(address) -> whether it may be called"},
     {"call_query", image_call_query, METH_VARARGS, "call_query(offset, version, environment_address) -> int"},
     {NULL, NULL, 0, NULL},
 };

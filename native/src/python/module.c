@@ -39,6 +39,7 @@ void tw_status_raise(tw_status_t status, const char* text) {
       PyErr_SetString(PyExc_RuntimeError, "the run was cut by a fork; it goes on in the parent only");
       return;
     case TW_STATUS_KERNEL_FAILED:
+    case TW_STATUS_NO_SCRATCH:
       PyErr_SetString(PyExc_RuntimeError, text);
       return;
     case TW_STATUS_INVALID:
@@ -69,6 +70,26 @@ static int find_main_thread(void) {
   if (PyErr_Occurred()) return -1;
   atomic_store(&main_thread, (uintptr_t)handle);
   return pthread_atfork(NULL, NULL, fork_child) == 0 ? 0 : -1;
+}
+
+static PyObject* tuple_item_or_empty(PyObject* tuple, Py_ssize_t index) {
+  if (index >= PyTuple_Size(tuple)) return PyUnicode_FromString("");
+  return Py_NewRef(PyTuple_GetItem(tuple, index));
+}
+
+// Imported when something failed: its package is not complete while this module is made.
+void tw_failure_raise(const tw_failure_t* failure, PyObject* names) {
+  PyObject* name = tuple_item_or_empty(names, (Py_ssize_t)failure->command);
+  PyObject* module = PyImport_ImportModule("tilewright.runtime.native.kernel_error");
+  PyObject* type = module == NULL ? NULL : PyObject_GetAttrString(module, "KernelError");
+  PyObject* error = type == NULL || name == NULL ? NULL
+                                 : PyObject_CallFunction(type, "IOiI", failure->command, name, failure->code,
+                                                         failure->scratch_bytes);
+  if (error != NULL) PyErr_SetObject(type, error);
+  Py_XDECREF(error);
+  Py_XDECREF(type);
+  Py_XDECREF(module);
+  Py_XDECREF(name);
 }
 
 static PyObject* processor_data(PyObject* module, PyObject* unused) {

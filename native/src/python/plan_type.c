@@ -163,8 +163,8 @@ int tw_call_run(tw_plan_object_t* plan, tw_call_t* call, PyObject* pool, uint64_
   const tw_status_t status = tw_frame_run(call->frame, &options, &failure);
   PyEval_RestoreThread(context.thread);
   if (status == TW_STATUS_OK) return 0;
-  if (status == TW_STATUS_KERNEL_FAILED) {
-    PyErr_Format(PyExc_RuntimeError, "command %u: the kernel returned %d", failure.command, failure.code);
+  if (status == TW_STATUS_KERNEL_FAILED || status == TW_STATUS_NO_SCRATCH) {
+    tw_failure_raise(&failure, plan->names);
   } else {
     tw_status_raise(status, "the run failed");
   }
@@ -265,20 +265,22 @@ static tw_plan_t* create_plan(const Py_buffer views[4], Py_ssize_t host_call_cou
 }
 
 static PyObject* plan_construct(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
-  static char* names[] = {"commands", "bindings", "slots", "constants", "host_calls", "owners", NULL};
+  static char* names[] = {"commands", "bindings", "slots", "constants", "host_calls", "owners", "names", NULL};
   Py_buffer views[4];
   PyObject* host_calls = NULL;
   PyObject* owners = NULL;
+  PyObject* kernel_names = NULL;
   memset(views, 0, sizeof(views));
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "y*y*y*y*|OO:Plan", names, &views[0], &views[1], &views[2],
-                                   &views[3], &host_calls, &owners)) {
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "y*y*y*y*|OOO:Plan", names, &views[0], &views[1], &views[2],
+                                   &views[3], &host_calls, &owners, &kernel_names)) {
     return NULL;
   }
   tw_plan_object_t* self = (tw_plan_object_t*)PyType_GenericAlloc(type, 0);
   if (self != NULL) {
     self->host_calls = host_calls == NULL ? PyTuple_New(0) : PySequence_Tuple(host_calls);
     self->owners = owners == NULL ? PyTuple_New(0) : PySequence_Tuple(owners);
-    if (self->host_calls != NULL && self->owners != NULL) {
+    self->names = kernel_names == NULL ? PyTuple_New(0) : PySequence_Tuple(kernel_names);
+    if (self->host_calls != NULL && self->owners != NULL && self->names != NULL) {
       self->plan = create_plan(views, PyTuple_Size(self->host_calls));
     }
     if (self->plan == NULL) Py_CLEAR(self);
@@ -316,6 +318,7 @@ static void plan_dealloc(PyObject* object) {
   tw_plan_destroy(self->plan);
   Py_XDECREF(self->host_calls);
   Py_XDECREF(self->owners);
+  Py_XDECREF(self->names);
   tw_object_free(object);
 }
 
@@ -349,7 +352,7 @@ static PyType_Slot plan_slots[] = {
     {Py_tp_clear, (void*)plan_clear},
     {Py_tp_getset, plan_properties},
     {Py_tp_methods, plan_methods},
-    {Py_tp_doc, "Plan(commands, bindings, slots, constants, host_calls=(), owners=()): recorded commands."},
+    {Py_tp_doc, "Plan(commands, bindings, slots, constants, host_calls=(), owners=(), names=()): recorded commands."},
     {0, NULL},
 };
 

@@ -83,7 +83,7 @@ class ElfImage:
         relocations: in file order, all inside segments.
         relro: `(address, size)` to make read-only after patching, or None.
         symbols: exported names and their addresses.
-        init_function: address of `DT_INIT`, 0 if none.
+        init_function: address of `DT_INIT`, in an executable segment; 0 if none.
         init_array: `(address, size)` of `DT_INIT_ARRAY`, `(0, 0)` if none.
     """
 
@@ -140,7 +140,7 @@ def parse_image(data: Buffer, location: str = "ELF image") -> ElfImage:
     if init_array[1]:
         loaded.check(init_array[0], init_array[1], "DT_INIT_ARRAY")
     if init := tags.get(elf.DT_INIT, 0):
-        loaded.check(init, 1, "DT_INIT")
+        loaded.check_code(init, "DT_INIT")
     return ElfImage(
         machine=machine.name,
         data=view.data,
@@ -175,6 +175,11 @@ class _Loaded:
         raise self.error(
             f"{what} at address {address:#x} with {length} bytes lies outside the segments"
         )
+
+    def check_code(self, address: int, what: str) -> None:
+        """Refuse what is to be called and is no code."""
+        if not self.check(address, 1, what).executable:
+            raise self.error(f"{what} at address {address:#x} lies in data, expected code")
 
     def read(self, address: int, length: int, what: str) -> memoryview:
         """File bytes by address; the part a loader would fill with zeros is not readable."""

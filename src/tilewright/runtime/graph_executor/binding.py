@@ -221,6 +221,7 @@ class _Binder:
             environment=executable.environment.address,
             local_memory_bytes=export.local_memory_bytes,
             barrier=step.barrier,
+            name=step.target,
         )
         self.builder.keep(executable)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Final, cast, final
+from typing import Any, Final, cast, final
 
 import numpy as np
 
@@ -71,16 +71,13 @@ class GraphExecutor:
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
         """Run on arrays of the right types; outputs are fresh arrays.
 
-        Raises: InputError naming the input that does not fit.
+        Raises: InputError naming the input that does not fit; DeviceError naming the kernel that failed.
         """
         bound = self._static if self._static is not None else self.bound_for(arrays)
         try:
-            result = bound.invocation(*arrays)
-        except (TypeError, ValueError, BufferError):
-            fixed = self._conform(bound, arrays)
-            if all(a is b for a, b in zip(fixed, arrays, strict=True)):
-                raise  # the inputs fit: the error comes from a step
-            result = bound.invocation(*fixed)
+            result = self._run(bound, arrays)
+        except native.KernelError as error:
+            raise error.for_user from error
         outputs = (result,) if len(bound.output_types) == 1 else result
         if bound.output_bits:
             return tuple(
@@ -88,6 +85,15 @@ class GraphExecutor:
                 for o, (dtype, _) in zip(outputs, bound.output_types, strict=True)
             )
         return cast("tuple[Array, ...]", outputs)
+
+    def _run(self, bound: BoundPlan, arrays: Sequence[Array]) -> Any:
+        try:
+            return bound.invocation(*arrays)
+        except (TypeError, ValueError, BufferError):
+            fixed = self._conform(bound, arrays)
+            if all(a is b for a, b in zip(fixed, arrays, strict=True)):
+                raise  # the inputs fit: the error comes from a step
+            return bound.invocation(*fixed)
 
     def dimensions_of(self, arrays: Sequence[Array]) -> dict[str, int]:
         """The value of each dynamic dimension in a call with these inputs."""
@@ -129,8 +135,11 @@ class GraphExecutor:
         scratch = [native.Memory(max(bound.arena_bytes, 1))] if has_arena else []
         buffers = [*inputs, *outputs, *self._resources.constants, *scratch]
         views = cast("Sequence[memoryview]", buffers)
-        bound.plan.run_timed(self._resources.pool, views)
-        times = bound.plan.run_timed(self._resources.pool, views)
+        try:
+            bound.plan.run_timed(self._resources.pool, views)
+            times = bound.plan.run_timed(self._resources.pool, views)
+        except native.KernelError as error:
+            raise error.for_user from error
         return [
             (self.plan.steps[step], time)
             for step, time in zip(bound.command_steps, times, strict=True)

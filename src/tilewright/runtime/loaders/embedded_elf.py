@@ -51,7 +51,10 @@ def load_embedded_elf(
     query = parsed.symbols.get(abi.QUERY_FUNCTION)
     if query is None:
         raise ArchiveError(f"no symbol '{abi.QUERY_FUNCTION}'", location=location)
-    _initialize(parsed, image, start)
+    _check_code(
+        image, image.address(query - start), f"symbol '{abi.QUERY_FUNCTION}'", location
+    )
+    _initialize(parsed, image, start, location)
     return open_library(
         image,
         lambda version, environment: image.call_query(query - start, version, environment),
@@ -106,7 +109,15 @@ def _map(parsed: ElfImage) -> native.CodeImage:
     )
 
 
-def _initialize(parsed: ElfImage, image: native.CodeImage, start: int) -> None:
+def _check_code(image: native.CodeImage, address: int, what: str, location: str) -> None:
+    """Refuse to call what is no code of the image."""
+    if not image.holds_code(address):
+        raise ArchiveError(f"{what} points to data, expected code", location=location)
+
+
+def _initialize(
+    parsed: ElfImage, image: native.CodeImage, start: int, location: str
+) -> None:
     """Run what the image wants to be run before its first kernel: DT_INIT, then its array."""
     addresses = (
         [image.address(parsed.init_function - start)] if parsed.init_function else []
@@ -118,5 +129,6 @@ def _initialize(parsed: ElfImage, image: native.CodeImage, start: int) -> None:
         )
         addresses += [value for (value,) in struct.iter_unpack("<Q", packed) if value]
     for address in addresses:
-        image.read(address, 1)  # inside of the image
+        _check_code(image, address, "an initializer", location)
+    for address in addresses:
         call_initializer(address)

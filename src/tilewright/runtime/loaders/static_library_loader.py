@@ -86,10 +86,15 @@ class StaticLibraryLoader(ExecutableLoader):
 def _open(
     address: int, owner: object, location: str, constants: bytes = b""
 ) -> LoadedExecutable:
+    memory = native.ProcessMemory()
+    if not memory.holds_code(address):
+        raise ArchiveError(
+            "the query function points to data, expected code", location=location
+        )
     return open_library(
         owner,
         functools.partial(call_query, address),
-        native.read_process_memory,
+        memory,
         constants=constants,
         location=location,
     )

@@ -78,10 +78,16 @@ def load_system_library(
     query = library.address(abi.QUERY_FUNCTION)
     if query == 0:
         raise ArchiveError(f"no symbol '{abi.QUERY_FUNCTION}'", location=location)
+    memory = native.ProcessMemory()
+    if not memory.holds_code(query):
+        raise ArchiveError(
+            f"symbol '{abi.QUERY_FUNCTION}' points to data, expected code",
+            location=location,
+        )
     return open_library(
         library,
         functools.partial(call_query, query),
-        native.read_process_memory,
+        memory,
         constants=constants,
         location=location,
     )

@@ -127,6 +127,8 @@ def _run(plan: native.Plan, views: Sequence[memoryview]) -> None:
     placed = [_aligned(view) for view in views]
     try:
         plan.run(None, [copy or view for copy, view in zip(placed, views, strict=True)])
+    except native.KernelError as error:
+        raise error.for_user from error
     except RuntimeError as error:
         raise failure(StatusCode.ABORTED, str(error)) from error
     for copy, view in zip(placed, views, strict=True):

@@ -30,6 +30,7 @@ reference.
                  named become inaccessible. WRITE|EXECUTE is refused (ValueError).
     `.base: int`, `.size_bytes: int`, `.address(offset) -> int` (IndexError when outside),
     `.read(address, length) -> bytes` (bounds-checked, IndexError),
+    `.holds_code(address) -> bool`: whether the address lies in executable pages of the image.
     `.call_query(offset, version, environment_address) -> int`: calls the library query function and
     returns the address of the library header pointer, or 0 for NULL.
 `read_library(image_or_reader, library_address) -> Library`: the tables of an executable library v0, each
@@ -49,19 +50,20 @@ Plan
     slot(size_bytes, writable=False, alignment=1) -> int      (slots are numbered in order of creation)
     dispatch(function, bindings, workgroup_count, *, constants=(), environment=0,
              workgroup_size=(1, 1, 1), local_memory_bytes=0, barrier=True,
-             flushes_denormals=False) -> int   (the command's ordinal)
+             flushes_denormals=False, name="") -> int   (the command's ordinal)
     copy(target, source, barrier=True); fill(target, pattern: bytes of 1, 2, 4 or 8, barrier=True)
     host_call(function, bindings, writable=(bool per binding), barrier=True): calls
              `function(*memoryviews)` with the GIL held, one byte view per binding
     keep(obj): the plan holds a reference (code images, environments)
   A binding is (slot, offset, length) in bytes. `barrier=True`: the command waits for all earlier ones;
   commands without a barrier between them may run at the same time.
-`Plan(commands, bindings, slots, constants, host_calls=(), owners=())`: the packed form, see
+`Plan(commands, bindings, slots, constants, host_calls=(), owners=(), names=())`: the packed form, see
     `native/include/tw_plan.h`; everything but the function addresses is range-checked (ValueError).
     `.run(pool, buffers) -> None`: `pool` may be None (caller only). `buffers`: one entry per slot, an
         object with the buffer protocol (C-contiguous, >= the slot's size, writable when the slot is), or
-        an int address (unchecked). ValueError names the slot. RuntimeError with the command ordinal when
-        a kernel returns non-zero. KeyboardInterrupt is noticed between commands.
+        an int address (unchecked). ValueError names the slot. KernelError (a RuntimeError) with the
+        command's ordinal and name when a kernel returns non-zero or a thread gets no workgroup memory
+        for it. On the main thread KeyboardInterrupt is noticed between commands and workgroups.
     `.run_timed(pool, buffers) -> list[int]`: nanoseconds per command, run one command at a time.
     `.command_count`, `.slot_count`.
 
@@ -95,9 +97,10 @@ from tilewright.runtime.native.core import (
 )
 from tilewright.runtime.native.denormals import denormals_flushed
 from tilewright.runtime.native.environment import create_environment
+from tilewright.runtime.native.kernel_error import KernelError
 from tilewright.runtime.native.library import Export, Library, read_library
 from tilewright.runtime.native.plan_builder import PlanBuilder
-from tilewright.runtime.native.process_memory import read_process_memory
+from tilewright.runtime.native.process_memory import ProcessMemory, read_process_memory
 from tilewright.runtime.native.records import PROTECT_EXECUTE, PROTECT_READ, PROTECT_WRITE
 
 __all__ = [
@@ -109,11 +112,13 @@ __all__ = [
     "CodeImage",
     "Export",
     "Invocation",
+    "KernelError",
     "Library",
     "Memory",
     "Plan",
     "PlanBuilder",
     "Pool",
+    "ProcessMemory",
     "create_environment",
     "denormals_flushed",
     "import_thunk",

@@ -24,6 +24,7 @@ from tilewright.runtime.native.fallback_memory import (
     map_file,
     processor_data,
 )
+from tilewright.runtime.native.kernel_error import KernelError
 from tilewright.runtime.native.records import (
     BINDING,
     BINDING_WRITABLE,
@@ -248,11 +249,13 @@ class Plan:
         constants: bytes,
         host_calls: Sequence[Callable[..., object]] = (),
         owners: Sequence[object] = (),
+        names: Sequence[str] = (),
     ) -> None:
         self.slots = _unpack(SLOT, slots, "slots")
         self._constants = ctypes.create_string_buffer(bytes(constants), len(constants) + 4)
         self._host_calls = tuple(host_calls)
         self._owners = tuple(owners)
+        self._names = tuple(names)
         table = _unpack(BINDING, bindings, "bindings")
         self._check_slots()
         self._check_bindings(table)
@@ -324,9 +327,9 @@ class Plan:
             case Kind.DISPATCH:
                 flushes = command.flags & COMMAND_FLUSH_DENORMALS
                 with denormals_flushed() if flushes else nullcontext():
-                    code = self._dispatch(command, pointers, concurrency)
+                    code = self._dispatch(ordinal, command, pointers, concurrency)
                 if code != 0:
-                    raise RuntimeError(f"command {ordinal}: the kernel returned {code}")
+                    raise self._error(ordinal, code)
             case Kind.COPY:
                 ctypes.memmove(pointers[0], pointers[1], command.bindings[0][3])
             case Kind.FILL:
@@ -337,11 +340,24 @@ class Plan:
                 views = [run.range_view(binding) for binding in command.bindings]
                 self._host_calls[command.function](*views)
 
-    def _dispatch(self, command: _Command, pointers: list[int], concurrency: int) -> int:
+    def _error(self, ordinal: int, code: int, scratch_bytes: int = 0) -> KernelError:
+        name = self._names[ordinal] if ordinal < len(self._names) else ""
+        return KernelError(ordinal, name, code, scratch_bytes)
+
+    def _scratch(self, ordinal: int, size_bytes: int) -> Memory | None:
+        """Workgroup memory of a command that asks for some.  Raises: KernelError."""
+        try:
+            return Memory(size_bytes) if size_bytes else None
+        except MemoryError as error:
+            raise self._error(ordinal, 0, size_bytes) from error
+
+    def _dispatch(
+        self, ordinal: int, command: _Command, pointers: list[int], concurrency: int
+    ) -> int:
         """Call the kernel for each workgroup; returns the first code that is not 0."""
         kernel = _KERNEL(command.function)
         environment = command.environment or default_environment.address
-        local = Memory(command.local_memory_bytes) if command.local_memory_bytes else None
+        local = self._scratch(ordinal, command.local_memory_bytes)
         with _dispatch_state(command, self._constants, pointers, concurrency) as state:
             group = ctypes.create_string_buffer(WORKGROUP_STATE.size)
             size_x, size_y, size_z = command.grid

@@ -181,6 +181,10 @@ class CodeImage:
             )
         return ctypes.string_at(address, length)
 
+    def holds_code(self, address: int) -> bool:
+        """Whether an address may be called."""
+        return self._allows(address - self.base, 1, PROTECT_EXECUTE)
+
     def call_query(self, offset: int, version: int, environment_address: int) -> int:
         """Call the library query function at an offset."""
         if not self._allows(offset, 1, PROTECT_EXECUTE):

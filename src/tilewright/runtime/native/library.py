@@ -30,10 +30,14 @@ _PAGE_BYTES: Final = 4096  # of local memory, by definition of the interface
 
 
 class ImageMemory(Protocol):
-    """What knows its readable memory: `CodeImage`."""
+    """What knows its readable memory: `CodeImage`, `ProcessMemory`."""
 
     def read(self, address: int, length: int, /) -> bytes:
         """The bytes, or IndexError."""
+        ...
+
+    def holds_code(self, address: int, /) -> bool:
+        """Whether an address may be called."""
         ...
 
 
@@ -73,14 +77,26 @@ class Library:
 def read_library(memory: ImageMemory | Reader, library_address: int) -> Library:
     """Read the library whose address a query function returned.
 
+    Args:
+        memory: where it lies; of a plain function, which knows nothing of code, exports are not checked.
+        library_address: its address.
+
     Raises:
-        ArchiveError: a table or name lies outside the readable memory, or a count is absurd.
+        ArchiveError: a table or name lies outside the readable memory, an export is no code, or a
+            count is absurd.
     """
     read = memory if callable(memory) else memory.read
     try:
-        return _read_library(read, library_address)
+        library = _read_library(read, library_address)
     except IndexError as error:
         raise ArchiveError(f"executable library: {error}") from error
+    if not callable(memory):
+        for export in library.exports:
+            if not memory.holds_code(export.function):
+                raise ArchiveError(
+                    f"executable library: export '{export.name}' points to data, expected code"
+                )
+    return library
 
 
 def _read_library(read: Reader, address: int) -> Library:

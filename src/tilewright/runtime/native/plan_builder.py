@@ -39,6 +39,7 @@ class PlanBuilder:
         self._constants = array("I")
         self._host_calls: list[Callable[..., object]] = []
         self._owners: dict[int, object] = {}
+        self._names: dict[int, str] = {}
 
     @property
     def command_count(self) -> int:
@@ -67,11 +68,15 @@ class PlanBuilder:
         local_memory_bytes: int = 0,
         barrier: bool = True,
         flushes_denormals: bool = False,
+        name: str = "",
     ) -> int:
         """Record a kernel over a grid of workgroups; returns the command's ordinal.
 
         `flushes_denormals`: the kernel runs with denormal operands and results taken as zero.
+        `name`: what errors call it.
         """
+        if name:
+            self._names[self.command_count] = name
         first = len(self._constants)
         self._constants.extend(value & 0xFFFFFFFF for value in constants)
         return self._append(
@@ -135,6 +140,7 @@ class PlanBuilder:
             self._constants.tobytes(),
             tuple(self._host_calls),
             tuple(self._owners.values()),
+            tuple(self._names.get(i, "") for i in range(max(self._names, default=-1) + 1)),
         )
 
     def _append(

@@ -225,6 +225,10 @@ def _bind(
     def replay(*inputs: object) -> list[object]:
         try:
             memory: Any = invocation(*cast("Any", inputs))
+        except native.KernelError as error:
+            raise error.for_user from error
+        except RecursionError:  # of the caller's, not of the device
+            raise
         except RuntimeError as error:
             raise failure(StatusCode.ABORTED, str(error)) from error
         blocks = (memory,) if is_single else memory

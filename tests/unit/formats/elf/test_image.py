@@ -120,6 +120,18 @@ def test_dynamic_tables_that_cannot_be_honoured_are_refused(
         parse_image(changed(image, dynamic_entry(image, tag), "<Q", replacement))
 
 
+def test_initializers_are_code(image: bytes) -> None:
+    parsed = parse_image(image)
+    data = next(segment for segment in parsed.segments if not segment.executable)
+    code = next(segment for segment in parsed.segments if segment.executable)
+    # DT_INIT in the place of a tag that readers do without.
+    entry = dynamic_entry(image, 11)
+    with_init = changed(image, entry, "<Q", 12)
+    assert parse_image(changed(with_init, entry + 8, "<Q", code.address)).init_function
+    with pytest.raises(ArchiveError, match=r"DT_INIT at address 0x[0-9a-f]+ lies in data"):
+        parse_image(changed(with_init, entry + 8, "<Q", data.address + 8))
+
+
 def test_only_pages_of_the_segment_become_read_only(image: bytes) -> None:
     place = next(p for p in program_headers(image) if image[p : p + 4] == b"R\xe5td")
     relro = parse_image(image).relro

@@ -88,7 +88,11 @@ static int ready(const tw_environment_t* environment, const tw_dispatch_state_t*
 }
 
 static const header_t header = {VERSION, NAME, 0, SANITIZER};
+#ifdef EXPORT_IS_DATA
+static const tw_kernel_t functions[] = {(tw_kernel_t)&header, ready};
+#else
 static const tw_kernel_t functions[] = {apply, ready};
+#endif
 static const attributes_t attributes[] = {
     {.constant_count = 1, .binding_count = 2, .size_x = 1, .size_y = 1, .size_z = 1},
     {.binding_count = 1, .size_x = 1, .size_y = 1, .size_z = 1},
@@ -117,6 +121,9 @@ static const library_t library = {
     .constant_count = CONSTANTS,
 };
 
+#ifdef QUERY_IS_DATA
+__attribute__((visibility("default"))) const library_t* iree_hal_executable_library_query = &library;
+#else
 __attribute__((visibility("default"))) const void* iree_hal_executable_library_query(
     uint32_t max_version, const tw_environment_t* environment);
 
@@ -124,3 +131,4 @@ const void* iree_hal_executable_library_query(uint32_t max_version, const tw_env
   (void)environment;
   return max_version == VERSION ? &library : NULL;
 }
+#endif

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from tilewright.formats.elf import (
     parse_image,
     select_image,
 )
+from tilewright.formats.elf.dynamic import DYNAMIC
 from tilewright.runtime.drivers import registry
 from tilewright.runtime.hal.buffer import BufferUsage, MemoryType
 from tilewright.runtime.hal.command_buffer import BufferRef
@@ -305,3 +307,84 @@ def test_formats_are_told_apart(build) -> None:  # type: ignore[no-untyped-def]
     for form in formats:
         assert sum(loader.query_support(form) for loader in loaders) == 1
     assert parse_image(build("library.c", freestanding=True)).machine == ARCH
+
+
+# --- what is called must be code
+
+
+def table_pointer(data: bytes, addend: int) -> int:
+    """Where the image has the relocation that stores the address `addend`."""
+    parsed = parse_image(data)
+    for place in range(0, len(data) - 24, 8):
+        offset, info, value = struct.unpack_from("<QQq", data, place)
+        if value == addend and info == DYNAMIC[parsed.machine].relative and offset:
+            return place
+    raise AssertionError(hex(addend))
+
+
+def patched(data: bytes, place: int, value: int) -> bytes:
+    copy = bytearray(data)
+    struct.pack_into("<Q", copy, place, value)
+    return bytes(copy)
+
+
+SEPARATE = "-Wl,-z,separate-code"
+
+
+@pytest.mark.parametrize("is_fat_file", [False, True])
+def test_exports_of_an_image_that_point_to_data_are_refused(
+    device: Device, build, is_fat_file: bool
+) -> None:  # type: ignore[no-untyped-def]
+    data = build("library.c", SEPARATE, freestanding=True)
+    parsed = parse_image(data)
+    code = next(s for s in parsed.segments if s.executable)
+    targets = {
+        item.addend: item
+        for item in parsed.relocations
+        if code.address <= item.addend < code.address + code.memory_bytes
+    }
+    assert len(targets) == 2
+    rodata = next(s for s in parsed.segments if not s.executable)
+    broken = patched(data, table_pointer(data, min(targets)) + 16, rodata.address)
+    broken = join_images([broken]) if is_fat_file else broken
+    with pytest.raises(ArchiveError, match="points to data, expected code"):
+        prepare(device, EMBEDDED, broken)
+
+
+def test_initializers_of_an_image_that_point_to_data_are_refused(
+    device: Device, build
+) -> None:  # type: ignore[no-untyped-def]
+    data = build("library.c", SEPARATE, "-DINITIALIZERS", freestanding=True)
+    parsed = parse_image(data)
+    table, length = parsed.init_array
+    assert length == 16
+    pointers = [i.addend for i in parsed.relocations if table <= i.offset < table + length]
+    rodata = next(s for s in parsed.segments if not s.executable)
+    # The second: nothing runs before all of them are checked.
+    broken = patched(data, table_pointer(data, pointers[1]) + 16, rodata.address)
+    with pytest.raises(ArchiveError, match="an initializer points to data, expected code"):
+        prepare(device, EMBEDDED, broken)
+
+
+def test_a_query_function_that_is_data_is_refused(device: Device, build) -> None:  # type: ignore[no-untyped-def]
+    image = build("library.c", "-DQUERY_IS_DATA", SEPARATE, freestanding=True)
+    library = build("library.c", "-DQUERY_IS_DATA")
+    for form, data in ((EMBEDDED, image), (SYSTEM, library)):
+        with pytest.raises(ArchiveError, match="points to data, expected code"):
+            prepare(device, form, data)
+    text = ctypes.create_string_buffer(64)
+    with pytest.raises(ArchiveError, match="the query function points to data"):
+        register_static_library(ctypes.addressof(text), text)
+
+
+def test_exports_of_libraries_in_the_process_that_are_data_are_refused(
+    device: Device, build, tmp_path: Path
+) -> None:  # type: ignore[no-untyped-def]
+    data = build("library.c", "-DEXPORT_IS_DATA", '-DNAME="not code"')
+    with pytest.raises(ArchiveError, match="export 'apply' points to data, expected code"):
+        prepare(device, SYSTEM, data)
+    path = tmp_path / "data.so"
+    path.write_bytes(data)
+    library = ctypes.CDLL(str(path))
+    with pytest.raises(ArchiveError, match="export 'apply' points to data, expected code"):
+        register_static_library(library.iree_hal_executable_library_query, library)

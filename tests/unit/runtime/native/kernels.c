@@ -1,5 +1,6 @@
 // Kernels for the tests of the native core; compiled by conftest.py.
 
+#include <signal.h>
 #include <stddef.h>
 #include <string.h>
 #include <time.h>
@@ -74,6 +75,18 @@ KERNEL(linger) {
   (void)group;
   const struct timespec duration = {.tv_nsec = (long)dispatch->constants[0] * 1000000};
   nanosleep(&duration, NULL);
+  return 0;
+}
+
+// Dies of the signal of constant 0 on every thread of a pool but the caller's.
+KERNEL(crash_on_worker) {
+  (void)environment;
+  const struct timespec pause = {.tv_nsec = 1000000};
+  if (group->processor_id == 0) {
+    nanosleep(&pause, NULL);
+  } else {
+    raise((int)dispatch->constants[0]);
+  }
   return 0;
 }
 

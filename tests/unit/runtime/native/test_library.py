@@ -10,8 +10,10 @@ import pytest
 
 from tilewright.base.errors import ArchiveError
 from tilewright.runtime.native import (
+    PROTECT_EXECUTE,
     PROTECT_READ,
     Export,
+    ProcessMemory,
     read_library,
     read_process_memory,
 )
@@ -22,7 +24,9 @@ HEADER, NAME, FUNCTIONS, ATTRIBUTES, NAMES, IMPORTS, TEXT, CODE = range(
 )
 
 
-def image_of(core: ModuleType, attributes: bool = True) -> tuple[object, int, bytearray]:
+def image_of(
+    core: ModuleType, attributes: bool = True, access: int = PROTECT_READ | PROTECT_EXECUTE
+) -> tuple[object, int, bytearray]:
     """An image with a library at offset 0: two exports, one import, three constants."""
     data = bytearray(PAGE)
     relocations: list[tuple[int, int, bool]] = []
@@ -55,7 +59,7 @@ def image_of(core: ModuleType, attributes: bool = True) -> tuple[object, int, by
         point(FUNCTIONS + 8 * index, CODE + 16 * index)
         point(NAMES + 8 * index, TEXT + 20 * index)
     point(IMPORTS, PAGE - 5)
-    image = core.CodeImage(PAGE, [(0, bytes(data))], relocations, [(0, PAGE, PROTECT_READ)])
+    image = core.CodeImage(PAGE, [(0, bytes(data))], relocations, [(0, PAGE, access)])
     return image, image.base, data
 
 
@@ -87,6 +91,26 @@ def test_any_reader_will_do(core: ModuleType) -> None:
     image, base, _ = image_of(core)
     expected = read_library(image, base)  # pyright: ignore[reportArgumentType]
     assert read_library(read_process_memory, base) == expected
+
+
+def test_exports_are_code(core: ModuleType) -> None:
+    image, base, _ = image_of(core, access=PROTECT_READ)
+    for memory in (image, ProcessMemory()):
+        with pytest.raises(
+            ArchiveError, match="export 'first' points to data, expected code"
+        ):
+            read_library(memory, base)  # pyright: ignore[reportArgumentType]
+
+
+def test_memory_of_the_process_is_read_where_it_is_mapped(core: ModuleType) -> None:
+    image, base, _ = image_of(core)
+    memory = ProcessMemory()
+    assert read_library(memory, base) == read_library(image, base)  # pyright: ignore[reportArgumentType]
+    assert memory.holds_code(base)
+    assert not memory.holds_code(id(image))
+    for address in (0, 1 << 63, (1 << 64) - 4):
+        with pytest.raises(IndexError, match="not readable memory"):
+            memory.read(address, 8)
 
 
 @pytest.mark.parametrize(

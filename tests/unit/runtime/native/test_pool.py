@@ -498,3 +498,70 @@ time.sleep(0.15)
 print("end", flush=True)
 """
     assert finish(run_script(script)) == "end\n"
+
+
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT"])
+def test_a_crash_of_a_kernel_on_a_worker_reaches_the_faulthandler(
+    run_script: Start, name: str
+) -> None:
+    if not native.IS_NATIVE:
+        pytest.skip("the C core is not built")
+    script = f"""
+import faulthandler
+faulthandler.enable()
+number = int(signal.{name})
+builder = native.PlanBuilder()
+builder.dispatch(address("crash_on_worker"), [], (1000, 1, 1), constants=[number])
+builder.build().run(native.Pool(2), [])
+"""
+    process = run_script(script)
+    _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == -getattr(signal, name)
+    assert errors.startswith("Fatal Python error: "), errors
+    assert "in <module>" in errors  # the stack of the thread that called
+
+
+def test_workers_leave_signals_from_outside_to_python(run_script: Start) -> None:
+    if not native.IS_NATIVE or sys.platform != "linux":
+        pytest.skip("needs the C core, and /proc")
+    script = """
+builder = native.PlanBuilder()
+builder.dispatch(address("linger"), [], (8, 1, 1), constants=[1])
+builder.build().run(native.Pool(3), [])
+for task in os.listdir("/proc/self/task"):
+    if int(task) == os.getpid():
+        continue
+    with open(f"/proc/self/task/{task}/status") as file:
+        mask = next(int(row.split()[1], 16) for row in file if row.startswith("SigBlk"))
+    blocked = {s for s in signal.valid_signals() if mask >> (s - 1) & 1}
+    assert {signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGCHLD} <= blocked
+    assert not blocked & {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP}
+"""
+    finish(run_script(script))
+
+
+@pytest.mark.parametrize("module", ["native", "fallback"])
+@pytest.mark.parametrize("method", ["run", "run_timed"])
+def test_workgroup_memory_that_is_not_to_be_had_is_said_with_the_kernels_name(
+    run_script: Start, module: str, method: str
+) -> None:
+    if module == "native" and not native.IS_NATIVE:
+        pytest.skip("the C core is not built")
+    script = f"""
+import resource
+builder = native.PlanBuilder()
+builder.dispatch(address("linger"), [], (1, 1, 1), constants=[0], name="small")
+builder.dispatch(address("linger"), [], (8, 1, 1), constants=[0], local_memory_bytes=3 << 30, name="big")
+plan, pool = builder.build({module}.Plan), {module}.Pool(2)
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, resource.RLIM_INFINITY))
+try:
+    plan.{method}(pool, [])
+except native.KernelError as error:
+    assert (error.command, error.name, error.scratch_bytes) == (1, "big", 3 << 30)
+    text = str(error.for_user)
+    assert text.startswith("kernel 'big': no memory for 3221225472 bytes of workgroup memory ("), text
+    assert "RESOURCE_EXHAUSTED" in text and "hint: every thread" in text, text
+else:
+    raise AssertionError
+"""
+    finish(run_script(script))

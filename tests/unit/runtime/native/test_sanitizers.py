@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 NATIVE = Path(__file__).resolve().parents[4] / "native"
 STRICT = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
+WRAPS = ["-DTW_WRAPPED", "-Wl,--wrap=free,--wrap=posix_memalign"]
 INCLUDES = [f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}"]
 
 
@@ -22,6 +24,7 @@ def compile_core_test(compiler: list[str], target: Path, flags: list[str]) -> No
         *STRICT,
         *flags,
         *INCLUDES,
+        *(WRAPS if sys.platform == "linux" else ()),
         *map(str, sources),
         "-pthread",
         "-o",

@@ -89,5 +89,6 @@ class LocalExecutable(Executable):
             local_memory_bytes=export.local_memory_bytes,
             barrier=barrier,
             flushes_denormals=not keeps_denormals,
+            name=export.name,
         )
         builder.keep(self)

@@ -540,6 +540,10 @@ def _run(
             plan.run(pool, addresses)
             return
         times = plan.run_timed(pool, addresses)
+    except native.KernelError as error:
+        raise error.for_user from error
+    except RecursionError:  # of the caller's, not of the device
+        raise
     except RuntimeError as error:
         raise failure(StatusCode.ABORTED, str(error)) from error
     except ValueError as error:
