@@ -59,6 +59,8 @@ def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
         # Once more: a row that was split into two digits may itself be a digit of a workgroup.
         more = _joined_digits(pairs, pairs)
         pairs.extend(pair for pair in more if pair not in pairs)
+    facts = [fact for fact in first.facts if fact in second.facts]
+    pairs += _guarded_parts(pairs, facts, pending, plain, renamed)
     progress = first.lanes == second.lanes == 1
     while pending and progress:
         progress = False
@@ -66,6 +68,37 @@ def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
             for name in _determined(x, y, pending):
                 progress = pending.pop(name, None) is not None or progress
     return not pending
+
+
+def _guarded_parts(
+    pairs: Sequence[tuple[Dim, Dim]],
+    facts: Sequence[Fact],
+    pending: Mapping[str, Symbol],
+    plain: Mapping[str, Dim],
+    renamed: Mapping[str, Dim],
+) -> list[tuple[Dim, Dim]]:
+    """Sums within an index that a guard keeps below the factors of all other variables.
+
+    In `g * 68 + (p * 48 + lane)` with `p * 48 + lane < 68` the sum in brackets is a digit, though its
+    variables alone reach further.
+    """
+    found: list[tuple[Dim, Dim]] = []
+    for low, high in facts:
+        least = symbolic.bounds(low)[0]
+        if isinstance(low, int) or not isinstance(high, int) or least is None:
+            continue
+        left, right = _rebound(low, plain), substitute_dim(low, renamed)
+        inside = {s.name for s in symbolic.symbols(low)}
+        for x, y in pairs:
+            above = x - left
+            if inside & {s.name for s in symbolic.symbols(above)}:
+                continue
+            others = {name: var for name, var in pending.items() if name not in inside}
+            moving = {s.name for s in symbolic.symbols(above)} & others.keys()
+            known = _determined(above, y - right, others, high - least)
+            if moving <= set(known):
+                found.append((left, right))
+    return found
 
 
 def _digits_of_variables(
@@ -186,8 +219,8 @@ def _limits(*both: Access) -> Callable[[Symbol, Access], int | None]:
     return upper
 
 
-def _determined(x: Dim, y: Dim, pending: dict[str, Symbol]) -> list[str]:
-    """The pending variables that must agree when `x` equals `y` with its own copies."""
+def _determined(x: Dim, y: Dim, pending: Mapping[str, Symbol], apart: int = 0) -> list[str]:
+    """The pending variables that must agree when `x` is within `apart` of `y` with its own copies."""
     factors: list[tuple[int, str]] = []
     for name in pending:
         left, right = symbolic.linear(x, name), symbolic.linear(y, name)
@@ -201,11 +234,11 @@ def _determined(x: Dim, y: Dim, pending: dict[str, Symbol]) -> list[str]:
     lower, upper = symbolic.bounds(x - y)
     if lower is None or upper is None:
         return []
-    return _mixed_radix(sorted(factors), max(abs(lower), abs(upper)), pending)
+    return _mixed_radix(sorted(factors), max(abs(lower), abs(upper)) + apart, pending)
 
 
 def _mixed_radix(
-    factors: list[tuple[int, str]], reach: int, pending: dict[str, Symbol]
+    factors: list[tuple[int, str]], reach: int, pending: Mapping[str, Symbol]
 ) -> list[str]:
     """The top variables whose factor exceeds all that the lower terms can reach."""
     found: list[str] = []
