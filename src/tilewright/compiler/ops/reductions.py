@@ -243,7 +243,7 @@ def _running_oracle(accumulate: Callable[..., Any], start: int) -> Callable[...,
 
 
 def _running_body(op: str) -> Emit:
-    """Every element combines its own prefix: quadratic, but every element is independent."""
+    """One pass along the axis that carries what has been combined so far."""
 
     def emit(
         b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
@@ -252,26 +252,21 @@ def _running_body(op: str) -> Emit:
         axis = normal_axis(cast("int", attributes["axis"]), len(x.shape))
         reverse, exclusive = bool(attributes["reverse"]), bool(attributes["exclusive"])
         wide: DType = compute_dtype(x.dtype)
-        total = b.temporary(wide, x.shape, "running")
+        outer = (*x.shape[:axis], *x.shape[axis + 1 :])
+        carried = b.temporary(wide, outer, "running")
         size = x.shape[axis]
-        with b.nest(x.shape) as indices:
-            b.store(total, indices, numerics.identity(op, wide))
-            place = indices[axis]
-            count = (size - place if reverse else place + 1) - int(exclusive)
-            with b.reduce((count,), ("p",)) as (step,):
+        with b.nest(outer) as around:
+            b.store(carried, around, numerics.identity(op, wide))
+            with b.nest((size,), ("p",)) as (step,):
                 at = size - 1 - step if reverse else step
-                source = (*indices[:axis], at, *indices[axis + 1 :])
-                b.accumulate(op, total, indices, b.read(x, source))
-        with b.nest(x.shape) as indices:
-            b.write(result, indices, b.load(total, indices))
+                place = (*around[:axis], at, *around[axis:])
+                if exclusive:
+                    b.write(result, place, b.load(carried, around))
+                b.accumulate(op, carried, around, b.read(x, place))
+                if not exclusive:
+                    b.write(result, place, b.load(carried, around))
 
     return emit
-
-
-def _short_enough(types: Types, attributes: Attributes) -> bool:
-    x = first(types)
-    size = x.shape[normal_axis(cast("int", attributes["axis"]), x.rank)]
-    return not isinstance(size, int) or size <= 4096
 
 
 def _running(name: str, summary: str, op: str, oracle: Callable[..., Any]) -> OpDecl:
@@ -286,7 +281,7 @@ def _running(name: str, summary: str, op: str, oracle: Callable[..., Any]) -> Op
         ),
         infer=like_first,
         evaluate=oracle,
-        body=Body(_running_body(op), _short_enough),
+        body=_running_body(op),
         traits=_R,
         cases=(
             "[3,7]; axis=1",

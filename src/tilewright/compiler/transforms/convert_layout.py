@@ -47,7 +47,7 @@ from tilewright.compiler.transforms.matching import (
 from tilewright.compiler.transforms.movement_rules import VIEW_RULES
 
 _ALWAYS: Final = ("conv", "conv_transpose")
-_AXIS_OPS: Final = ("softmax", "log_softmax", "cumsum")
+_AXIS_OPS: Final = ("softmax", "log_softmax", "cumsum", "cumprod")
 _REDUCTIONS: Final = (
     "reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod",
 )  # fmt: skip

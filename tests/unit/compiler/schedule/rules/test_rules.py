@@ -110,6 +110,28 @@ def test_convolutions_read_the_image_in_place(
     assert_same(naive, changed)
 
 
+@pytest.mark.parametrize(("per_group", "panel"), [(25, 32), (34, 32), (68, 48), (20, 16)])
+def test_groups_that_fill_no_whole_panels_are_tiled_with_their_epilogue(
+    per_group: int, panel: int
+) -> None:
+    b = KernelBuilder("grouped")
+    groups, depth = 3, 5
+    columns = groups * per_group
+    x = b.parameter("x", f32, (1, 4, 7, groups * depth))
+    panels = -(-per_group // panel)
+    w = b.parameter("w", f32, (groups, panels, 1, 1, depth, panel))
+    bias = b.parameter("bias", f32, (columns,))
+    t = b.temporary(f32, (1, 4, 7, columns))
+    y = b.result("y", f32, (1, 4, 7, columns))
+    emit(b, "conv_packed", {"columns": (columns,), "groups": groups}, [x, w], t)
+    emit(b, "add", {}, [t, bias], y)
+    naive = b.build()
+    changed = schedule(naive, V4)
+    assert changed.notes[0].startswith("contraction")
+    assert t not in changed.locals
+    assert_same(naive, changed)
+
+
 def test_a_padded_result_and_its_borders_share_one_grid() -> None:
     naive = convolution((1, 30, 30, 64), 3, 64, 32, pad=1)
     (grid,) = grid_loops(schedule(naive, V4, threads=2))
@@ -197,6 +219,17 @@ def test_empty_and_single_results(shape: tuple[int, ...]) -> None:
 def test_a_serial_dependence_stays_serial() -> None:
     kernel = op_kernel("cumsum", [(5, 7)], (5, 7), {"axis": 1})
     assert_same(kernel, schedule(kernel, V4))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_a_running_sum_visits_every_element_once(axis: int, *, exclusive: bool) -> None:
+    attributes = {"axis": axis, "exclusive": exclusive, "reverse": axis == 1}
+    naive = op_kernel("cumsum", [(3, 5, 37)], (3, 5, 37), attributes)
+    assert all(isinstance(loop.extent, int) for loop in loops(naive.body))
+    changed = schedule(naive, V4)
+    assert (LoopKind.VECTOR in kinds(changed)) == (axis != 2)
+    assert_same(naive, changed)
 
 
 def test_notes_explain_the_choices() -> None:
