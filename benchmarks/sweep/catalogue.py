@@ -1,0 +1,67 @@
+"""All cases of the op sweep, and which operators of the front end have none.
+
+What it is: the tables put together; names are unique.
+What it is not: a table.
+Who calls it: ``op_sweep.py``, its worker and the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from sweep import contractions, convolutions, elementwise, heads, movement, rows
+from sweep.case import Case
+
+TABLES: Final = (
+    convolutions.cases,
+    contractions.cases,
+    elementwise.cases,
+    movement.cases,
+    rows.cases,
+    heads.cases,
+)
+FOLDED: Final = "computed while importing: no kernel, no time"
+FLOW: Final = "control flow: what it takes is its body"
+TWIN: Final = "the operator of this name in the default domain is timed"
+# operator → why no case times it; the tests hold this against the front end's table
+WITHOUT_CASE: Final = {
+    "ConcatFromSequence": FOLDED,
+    "Constant": FOLDED,
+    "DequantizeLinear (com.microsoft)": TWIN,
+    "Dropout": FOLDED,
+    "If": FLOW,
+    "LayerNormalization (com.microsoft)": TWIN,
+    "Loop": FLOW,
+    "Optional": FOLDED,
+    "OptionalGetElement": FOLDED,
+    "OptionalHasElement": FOLDED,
+    "QuantizeLinear (com.microsoft)": TWIN,
+    "Scan": FLOW,
+    "Scatter": "the old name of ScatterElements",
+    "SequenceAt": FOLDED,
+    "SequenceConstruct": FOLDED,
+    "SequenceEmpty": FOLDED,
+    "SequenceErase": FOLDED,
+    "SequenceInsert": FOLDED,
+    "SequenceLength": FOLDED,
+    "SequenceMap": FLOW,
+    "SimplifiedLayerNormalization (com.microsoft)": TWIN,
+    "SplitToSequence": FOLDED,
+}
+
+
+def all_cases() -> dict[str, Case]:
+    """Return the cases by name.  Raises: ValueError when two have one name."""
+    found: dict[str, Case] = {}
+    for case in generate():
+        if case.name in found:
+            raise ValueError(f"two cases are called {case.name!r}")
+        found[case.name] = case
+    return found
+
+
+def generate() -> Iterator[Case]:
+    """Yield the cases of all tables in order."""
+    for table in TABLES:
+        yield from table()

@@ -1,0 +1,136 @@
+"""Holds a list of cases in a worker process that may die or hang, and keeps every row.
+
+What it is: timeouts, restarts, and the file that lets a run go on where it ended.
+What it is not: a measurement (``contest.py``) or a table (``report.py``).
+Who calls it: ``op_sweep.py`` and ``block_sweep.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from figures.measure import HARNESS, pinned
+
+TIMEOUT_S: Final = 60.0
+Row = dict[str, Any]
+
+
+class Referee:
+    """The worker process, started when needed.
+
+    Args:
+        cases: Which set the names are of: "ops" or "blocks".
+        timeout_s: Time for one case, compilation included.
+        command: What is started instead of the worker; the tests start something short.
+    """
+
+    def __init__(
+        self,
+        cases: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        command: Sequence[str] | None = None,
+    ) -> None:
+        self.command = list(command or (sys.executable, "-m", "sweep.worker", cases))
+        self.timeout_s = timeout_s
+        self.core = sorted(os.sched_getaffinity(0))[:1]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def hold(self, name: str) -> Row:
+        """Return the row of a case; one that ends the worker or takes too long says so."""
+        process = self.process or self.start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(name.encode() + b"\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            return self.lost(name, "the worker ended")
+        ready, _, _ = select.select([process.stdout], [], [], self.timeout_s)
+        if not ready:
+            return self.lost(name, f"no answer in {self.timeout_s:.0f} s")
+        line = process.stdout.readline()
+        if not line:
+            return self.lost(name, f"the process ended with status {process.wait()}")
+        row: Row = json.loads(line)
+        return row
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the worker on one core."""
+        paths = [str(HARNESS), os.environ.get("PYTHONPATH", "")]
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "OMP_NUM_THREADS": "1",
+        }
+        with pinned(tuple(self.core)):
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+            )
+        return self.process
+
+    def lost(self, name: str, reason: str) -> Row:
+        """Return the row of a case that cost the worker, and forget the worker."""
+        self.close()
+        return {"name": name, "family": name.partition("/")[0], "failed": reason}
+
+    def close(self) -> None:
+        """End the worker."""
+        if self.process is None:
+            return
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+        self.process = None
+
+
+def read_rows(path: Path) -> dict[str, Row]:
+    """Return the rows of an earlier run by name; a line cut short is left out."""
+    if not path.exists():
+        return {}
+    rows: dict[str, Row] = {}
+    for line in path.read_text().splitlines():
+        try:
+            row: Row = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        rows[row["name"]] = row
+    return rows
+
+
+def run(referee: Referee, names: Sequence[str], path: Path) -> Iterator[Row]:
+    """Yield the rows of ``names``, each written to ``path`` as soon as it is there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torn = path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")
+    with path.open("a") as file:
+        if torn:  # by a run that was ended while it wrote
+            file.write("\n")
+        for name in names:
+            row = referee.hold(name)
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            yield row

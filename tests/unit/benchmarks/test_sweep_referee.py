@@ -1,0 +1,83 @@
+"""The referee keeps a row of every case, whatever becomes of the worker."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from sweep.command import choose, parse_arguments
+from sweep.referee import Referee, read_rows, run
+
+WORKER = """
+import json, os, sys, time
+for line in sys.stdin:
+    name = line.strip()
+    if name == "a/dies":
+        os._exit(7)
+    if name == "a/hangs":
+        time.sleep(60)
+    print(json.dumps({"name": name, "pid": os.getpid()}), flush=True)
+"""
+
+
+def referee(timeout_s: float = 20.0) -> Referee:
+    return Referee("ops", timeout_s=timeout_s, command=(sys.executable, "-c", WORKER))
+
+
+def test_one_worker_answers_for_all_cases() -> None:
+    with referee() as judge:
+        one, other = judge.hold("a/one"), judge.hold("a/other")
+    assert one["name"] == "a/one"
+    assert one["pid"] == other["pid"]
+
+
+def test_a_case_that_ends_the_worker_is_a_row_and_the_next_one_runs() -> None:
+    with referee() as judge:
+        lost, kept = judge.hold("a/dies"), judge.hold("a/one")
+    assert lost["failed"] == "the process ended with status 7"
+    assert lost["family"] == "a"
+    assert kept["name"] == "a/one"
+
+
+def test_a_case_without_an_answer_is_a_row_and_the_next_one_runs() -> None:
+    with referee() as judge:
+        judge.hold("a/one")  # the process has started
+        judge.timeout_s = 0.2
+        assert "no answer" in judge.hold("a/hangs")["failed"]
+        judge.timeout_s = 20.0
+        assert judge.hold("a/one")["name"] == "a/one"
+
+
+def test_rows_are_kept_as_they_come(tmp_path: Path) -> None:
+    journal = tmp_path / "folder" / "sweep.rows"
+    with referee() as judge:
+        rows = run(judge, ["a/one", "a/dies", "a/two"], journal)
+        assert next(rows)["name"] == "a/one"
+        assert list(read_rows(journal)) == ["a/one"]
+        assert len(list(rows)) == 2
+    assert list(read_rows(journal)) == ["a/one", "a/dies", "a/two"]
+
+
+def test_a_line_cut_short_is_run_again(tmp_path: Path) -> None:
+    journal = tmp_path / "sweep.rows"
+    journal.write_text('{"name": "a/one"}\n{"name": "a/tw')
+    assert list(read_rows(journal)) == ["a/one"]
+    with referee() as judge:
+        list(run(judge, ["a/two"], journal))
+    assert list(read_rows(journal)) == ["a/one", "a/two"]
+
+
+@pytest.mark.parametrize(
+    ("only", "expected"),
+    [((), ["x/a", "x/b", "y/a"]), (("x/",), ["x/a", "x/b"]), (("b", "y/"), ["x/b", "y/a"])],
+)
+def test_cases_are_chosen_by_a_part_of_their_name(
+    only: tuple[str, ...], expected: list[str]
+) -> None:
+    assert choose(["x/a", "x/b", "y/a"], only) == expected
+
+
+def test_results_go_to_the_build_folder_unless_told() -> None:
+    assert parse_arguments("text", "op_sweep", []).out == Path("build/op_sweep")
