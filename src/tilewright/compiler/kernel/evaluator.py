@@ -22,6 +22,7 @@ from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.independence import is_independent
 from tilewright.compiler.kernel.ir import (
     Binary,
+    Bitcast,
     Body,
     Buffer,
     Cast,
@@ -296,6 +297,8 @@ class _Run:
         if isinstance(e, Fma):
             a, b, c = self.value(e.a), self.value(e.b), self.value(e.c)
             return numerics.fma(a, b, c, e.dtype)
+        if isinstance(e, Bitcast):
+            return numerics.bitcast(self.value(e.operand), e.dtype)
         if isinstance(e, Splat):
             return _spread(self.value(e.operand), e.lanes)
         if isinstance(e, Horizontal):

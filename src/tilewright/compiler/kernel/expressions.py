@@ -17,6 +17,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.ir import (
     Binary,
+    Bitcast,
     Cast,
     Compare,
     Const,
@@ -215,6 +216,16 @@ def cast(x: Expression, dtype: DType) -> Expression:
     return Cast(x, dtype, x.lanes)
 
 
+def bitcast(x: Expression, dtype: DType) -> Expression:
+    """The bits of `x` as a value of `dtype`, which is as wide."""
+    if x.dtype is dtype:
+        return x
+    if isinstance(x, Const):
+        value = numerics.bitcast(numerics.array(x.value, x.dtype), dtype)
+        return Const(_plain(value, dtype), dtype, x.lanes)
+    return Bitcast(x, dtype, x.lanes)
+
+
 def fma(a: Operand, b: Operand, c: Expression) -> Expression:
     """`a * b + c` with one rounding."""
     left, right = _pair("fma", a, b)
@@ -234,6 +245,7 @@ class Expressions:
     const = staticmethod(const)
     splat = staticmethod(splat)
     cast = staticmethod(cast)
+    bitcast = staticmethod(bitcast)
     select = staticmethod(select)
     fma = staticmethod(fma)
     unary = staticmethod(unary)

@@ -190,6 +190,16 @@ class Cast(Expression):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class Bitcast(Expression):
+    """The same bits read as a type of the same width; neither of them bool."""
+
+    operand: Expression
+    dtype: DType
+    lanes: int = 1
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class Splat(Expression):
     """A scalar in every lane."""
 

@@ -78,6 +78,11 @@ def cast(x: Values, dtype: DType) -> Values:
         return _saturate(x.astype(np.float64), dtype)
 
 
+def bitcast(x: Values, dtype: DType) -> Values:
+    """The same bits as elements of another type of the same width."""
+    return np.asarray(np.ascontiguousarray(x).reshape(x.shape).view(dtype.numpy))
+
+
 def _saturate(x: Values, dtype: DType) -> Values:
     low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
     high = (1 << (dtype.bits - dtype.is_signed)) - 1

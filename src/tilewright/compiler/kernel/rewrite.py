@@ -17,6 +17,7 @@ from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim, Expr, Opaque, Symbol
 from tilewright.compiler.kernel.ir import (
     Binary,
+    Bitcast,
     Body,
     Buffer,
     Cast,
@@ -250,7 +251,7 @@ def children(value: Expression) -> tuple[Expression, ...]:
     """The direct operands of an expression (a load's mask, not its indices)."""
     if isinstance(value, Binary | Compare):
         return (value.left, value.right)
-    if isinstance(value, Unary | Cast | Splat | Horizontal):
+    if isinstance(value, Unary | Cast | Bitcast | Splat | Horizontal):
         return (value.operand,)
     if isinstance(value, Fma):
         return (value.a, value.b, value.c)
@@ -275,6 +276,8 @@ def with_children(  # noqa: PLR0911 - one line per kind of expression
         return Unary(value.op, parts[0], value.dtype, value.lanes)
     if isinstance(value, Cast):
         return Cast(parts[0], value.dtype, value.lanes)
+    if isinstance(value, Bitcast):
+        return Bitcast(parts[0], value.dtype, value.lanes)
     if isinstance(value, Splat):
         return Splat(parts[0], value.lanes, value.dtype)
     if isinstance(value, Horizontal):

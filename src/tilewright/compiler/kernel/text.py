@@ -13,6 +13,7 @@ from typing import Final
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel.ir import (
     Binary,
+    Bitcast,
     Buffer,
     Cast,
     Comment,
@@ -62,6 +63,8 @@ def expression_text(value: Expression) -> str:  # noqa: PLR0911 - one per kind
         return f"{value.op}({expression_text(value.operand)})"
     if isinstance(value, Cast):
         return f"{value.dtype}({expression_text(value.operand)})"
+    if isinstance(value, Bitcast):
+        return f"bits<{value.dtype}>({expression_text(value.operand)})"
     if isinstance(value, Splat):
         return f"splat<{value.lanes}>({expression_text(value.operand)})"
     if isinstance(value, Horizontal):

@@ -17,6 +17,7 @@ from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.ir import (
     Access,
     Binary,
+    Bitcast,
     Buffer,
     Cast,
     Comment,
@@ -242,8 +243,8 @@ def _other_problem(e: Expression) -> str | None:  # noqa: PLR0911 - one per kind
         if not e.condition.dtype.is_bool or e.condition.lanes != e.lanes:
             return f"condition of {e.condition.dtype} x {e.condition.lanes}"
         return _agree(e, (e.if_true, e.if_false))
-    if isinstance(e, Cast):
-        return _lanes(e, (e.operand,))
+    if isinstance(e, Cast | Bitcast):
+        return _conversion_problem(e)
     if isinstance(e, Splat):
         return None if e.operand.lanes == 1 and e.dtype is e.operand.dtype else "bad splat"
     if isinstance(e, Horizontal):
@@ -255,6 +256,15 @@ def _other_problem(e: Expression) -> str | None:  # noqa: PLR0911 - one per kind
     if isinstance(e, Index):
         return None if e.dtype.is_integer else f"an index of {e.dtype}"
     return None if isinstance(e, Const) else f"unknown expression {type(e).__name__}"
+
+
+def _conversion_problem(e: Cast | Bitcast) -> str | None:
+    source = e.operand.dtype
+    if isinstance(e, Bitcast) and (
+        e.dtype.bits != source.bits or e.dtype.is_bool or source.is_bool
+    ):
+        return f"bits of {source} as {e.dtype}"
+    return _lanes(e, (e.operand,))
 
 
 def _agree(e: Expression, parts: Sequence[Expression]) -> str | None:

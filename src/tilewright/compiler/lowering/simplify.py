@@ -15,6 +15,7 @@ from tilewright.compiler.kernel import expressions as e
 from tilewright.compiler.kernel.grid import GRID_KINDS
 from tilewright.compiler.kernel.ir import (
     Binary,
+    Bitcast,
     Body,
     Cast,
     Compare,
@@ -103,6 +104,8 @@ def _fold_constant(value: Expression) -> Expression:
     match value:
         case Cast(operand=Const()):
             return e.cast(value.operand, value.dtype)
+        case Bitcast(operand=Const()):
+            return e.bitcast(value.operand, value.dtype)
         case Unary(operand=Const()):
             return e.unary(value.op, value.operand)
         case Splat(operand=Const() as operand):

@@ -17,6 +17,7 @@ from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Expr, Symbol
 from tilewright.compiler.kernel.ir import (
     Binary,
+    Bitcast,
     Body,
     Cast,
     Comment,
@@ -258,5 +259,7 @@ class _Expander:
             a, b, c = self.value(value.a), self.value(value.b), self.value(value.c)
             return Fma(a, b, c, value.dtype, value.lanes)
         new = with_children(value, [self.value(part) for part in children(value)])
-        foldable = isinstance(new, Binary | Compare | Select | Cast | Splat | Unary)
+        foldable = isinstance(
+            new, Binary | Compare | Select | Cast | Bitcast | Splat | Unary
+        )
         return fold(new) if foldable else new

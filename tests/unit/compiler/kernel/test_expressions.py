@@ -8,7 +8,8 @@ from tilewright.base import symbolic
 from tilewright.base.dtypes import bool_, f16, f32, f64, i8, i32, i64, u8
 from tilewright.base.errors import InternalError
 from tilewright.compiler.kernel import expressions as e
-from tilewright.compiler.kernel.ir import Buffer, Compare, Const, Load, Splat
+from tilewright.compiler.kernel.ir import Bitcast, Buffer, Compare, Const, Load, Splat
+from tilewright.compiler.kernel.text import expression_text
 
 X = Load(Buffer("x", f32, (4,)), (0,))
 K = Load(Buffer("k", i32, (4,)), (0,))
@@ -38,6 +39,15 @@ def test_constants_fold_with_the_semantics_of_the_ir():
     assert e.cast(e.const(3e9, f32), i32).value == 2**31 - 1
     assert e.cast(e.const(math.nan, f64), i32).value == 0
     assert math.isnan(e.binary("max", e.const(math.nan, f32), e.const(1, f32)).value)
+
+
+def test_the_bits_of_a_value_read_as_another_type_of_its_width():
+    assert e.bitcast(e.const(1.0, f32), i32).value == 0x3F800000
+    assert e.bitcast(e.const(-(2**31), i32), f32).value == 0.0
+    assert e.bitcast(X, f32) is X
+    bits = e.bitcast(X, i32)
+    assert isinstance(bits, Bitcast)
+    assert expression_text(bits) == "bits<i32>(x[0])"
 
 
 def test_an_integer_division_by_a_constant_zero_is_not_folded():

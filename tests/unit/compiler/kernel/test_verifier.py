@@ -9,7 +9,9 @@ from tilewright.base.symbolic import Symbol
 from tilewright.compiler.kernel.ir import (
     Access,
     Binary,
+    Bitcast,
     Buffer,
+    Cast,
     Const,
     For,
     If,
@@ -151,3 +153,11 @@ def test_registers_are_not_fetched():
     register = Buffer("r", f32, (4,), Space.REGISTER)
     with pytest.raises(InternalError, match="registers are not cached"):
         verify(kernel(loop(Prefetch(register, (AT,)), GOOD), locals_=(register,)))
+
+
+@pytest.mark.parametrize("dtype", [i64, bool_])
+def test_bits_are_read_as_a_type_of_the_same_width(dtype):
+    bits = Bitcast(Load(X, (0,)), dtype)
+    with pytest.raises(InternalError, match="bits of f32"):
+        verify(kernel(Store(Y, (0,), Cast(bits, f32))))
+    verify(kernel(Store(Y, (0,), Cast(Bitcast(Load(X, (0,)), i32), f32))))

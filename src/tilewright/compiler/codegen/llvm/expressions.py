@@ -32,6 +32,7 @@ from tilewright.compiler.codegen.llvm.types import (
 from tilewright.compiler.codegen.llvm.writer import FunctionWriter
 from tilewright.compiler.kernel.ir import (
     Binary,
+    Bitcast,
     Cast,
     Compare,
     Const,
@@ -81,7 +82,7 @@ class Expressions:
             Unary: self._unary, Binary: self._binary, Fma: self._fma,
             Compare: self._compare, Select: self._select, Cast: self._cast,
             Splat: self._splat, Horizontal: self._horizontal,
-            Transposed: self._transposed,
+            Transposed: self._transposed, Bitcast: self._bitcast,
         }  # fmt: skip
         self._rules.update(rules)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
@@ -296,6 +297,10 @@ class Expressions:
     def _cast(self, node: Cast) -> Value:
         value = self._operand(node.operand, node.lanes)
         return self.conversions.cast(value, node.operand.dtype, node.dtype)
+
+    def _bitcast(self, node: Bitcast) -> Value:
+        value = self._operand(node.operand, node.lanes)
+        return self.a.convert("bitcast", value, value_type(node.dtype))
 
     def _splat(self, node: Splat) -> Value:
         return self.a.splat(self.value(node.operand), node.lanes)

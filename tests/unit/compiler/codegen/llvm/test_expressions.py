@@ -183,6 +183,22 @@ def test_casts_agree(source, lanes):
     check_all(outputs, [source], lanes)
 
 
+@pytest.mark.parametrize("lanes", [1, 4, 16])
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("f32", "i32"), ("f64", "u64"), ("f16", "i16"), ("bf16", "u16"), ("i8", "u8")],
+)
+def test_bits_read_as_another_type_agree(source, target, lanes):
+    source, target = dtypes.parse(source), dtypes.parse(target)
+    check(lambda x: e.bitcast(x, target), [source], target, lanes)
+    # Any bits but those of a NaN, which may lose its payload on the way.
+    numbers = [special(source, 3)]
+    plain = np.where(np.isnan(numbers[0].astype(np.float64)), 0, numbers[0])
+    arrays = [plain.astype(source.numpy).view(target.numpy)]
+    outputs = {"out": (lambda x: e.bitcast(x, source), source)}
+    check_all(outputs, [target], lanes, arrays=arrays)
+
+
 @pytest.mark.parametrize("level", targets_here(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("half", [dtypes.f16, dtypes.bf16], ids=str)
 def test_every_16_bit_float_converts_exactly_to_f32_and_back(half, level):
