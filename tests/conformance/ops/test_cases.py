@@ -73,6 +73,7 @@ def test_every_op_with_a_body_has_cases(row: OpDecl):
 # Ops whose structure needs numbers in some dimension, by the dimension.
 NEEDS_NUMBERS = {
     "gather_nd": "length of an index tuple",
+    "scatter_nd": "length of an index tuple",
     "matmul_packed": "panel",
     "conv_packed": "panel",
     "conv": "filters of a group",
@@ -128,6 +129,7 @@ def test_the_kernel_with_symbolic_dimensions_agrees_with_the_oracle(row: OpDecl)
         ("conv_packed", {0: (0, 1, 2)}),
         ("matmul_packed", {0: (0,)}),
         ("gather_nd", {0: (0,), 1: (0,)}),
+        ("scatter_nd", {0: (0,)}),
         ("quantize_linear", {0: (0,)}),
         ("dequantize_linear", {0: (0,)}),
     ],

@@ -28,6 +28,7 @@ from tilewright.compiler.ops import (
     reductions,
     resize,
     rows,
+    scatter,
     vision,
 )
 from tilewright.compiler.ops.declaration import OpDecl
@@ -44,6 +45,7 @@ _FAMILIES: Final[dict[str, tuple[OpDecl, ...]]] = {
     "movement": movement.OPS,
     "padding": padding.OPS,
     "indexing": indexing.OPS,
+    "scatter": scatter.OPS,
     "resize": resize.OPS,
     "quantization": quantization.OPS,
     "linear_transforms": linear_transforms.OPS,

@@ -1,7 +1,7 @@
-"""Ops whose places come from data: gather, scatter, one-hot, top-k, nonzero.
+"""Ops that read where data says: gather, one-hot, top-k, nonzero.
 
 Indices below zero count from the end; in kernels every index is clamped into its range, so a bad
-index reads a wrong element instead of foreign memory.  Scatters and searches run their oracle.
+index reads a wrong element instead of foreign memory.  What writes there: `scatter`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.ops.bodies import Operands, Results, given, wrapped_index
 from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
-from tilewright.compiler.ops.shapes import check_same, first, like_first, need, normal_axis
+from tilewright.compiler.ops.shapes import check_same, first, need, normal_axis
 
 _M: Final = Trait.PURE | Trait.MOVEMENT
 _INDEX: Final = (i64, i32)
 
 
-def _checked(indices: np.ndarray, extent: int) -> np.ndarray:
+def checked_indices(indices: np.ndarray, extent: int) -> np.ndarray:
     """Indices from the front; out of range is the caller's error, as in numpy."""
     if np.any((indices < -extent) | (indices >= extent)):
         raise InputError(f"an index lies outside -{extent} .. {extent - 1}")
@@ -58,7 +58,9 @@ gather: Final = declare(
     operands=(operand("x", ALL), operand("indices", _INDEX)),
     attributes=(attr("axis", "int", 0),),
     infer=_gather_infer,
-    evaluate=lambda x, indices, *, axis: np.take(x, _checked(indices, x.shape[axis]), axis),
+    evaluate=lambda x, indices, *, axis: np.take(
+        x, checked_indices(indices, x.shape[axis]), axis
+    ),
     body=_gather_body,
     traits=_M,
     cases=(
@@ -80,17 +82,15 @@ def _elements_infer(types: Types, attributes: Attributes) -> tuple[TensorType, .
     return (x.with_shape(indices.shape),)
 
 
-def _elements_places(
-    x: np.ndarray, indices: np.ndarray, axis: int
-) -> tuple[np.ndarray, ...]:
+def element_places(x: np.ndarray, indices: np.ndarray, axis: int) -> tuple[np.ndarray, ...]:
     """Where in x every element of an indices-shaped tensor lies."""
     grid: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
-    grid[axis] = _checked(indices, x.shape[axis])
+    grid[axis] = checked_indices(indices, x.shape[axis])
     return tuple(np.broadcast_arrays(*grid)) if grid else ()
 
 
 def _gather_elements_oracle(x: np.ndarray, indices: np.ndarray, *, axis: int) -> np.ndarray:
-    return x[_elements_places(x, indices, normal_axis(axis, x.ndim))]
+    return x[element_places(x, indices, normal_axis(axis, x.ndim))]
 
 
 def _gather_elements_body(
@@ -135,7 +135,9 @@ def _gather_nd_infer(types: Types, attributes: Attributes) -> tuple[TensorType, 
 def _gather_nd_oracle(x: np.ndarray, indices: np.ndarray, *, batch_dims: int) -> np.ndarray:
     depth = indices.shape[-1]
     lead = list(np.indices(indices.shape[:-1], sparse=True))[:batch_dims]
-    picks = [_checked(indices[..., i], x.shape[batch_dims + i]) for i in range(depth)]
+    picks = [
+        checked_indices(indices[..., i], x.shape[batch_dims + i]) for i in range(depth)
+    ]
     if not lead and not picks:
         return np.broadcast_to(x, (*indices.shape[:-1], *x.shape))
     spread = np.broadcast_arrays(*lead, *picks, np.zeros(indices.shape[:-1], np.int64))[:-1]
@@ -174,66 +176,6 @@ gather_nd: Final = declare(
         "[5] [1]:index(5)",
     ),
     source="ONNX GatherND, opset 13",
-)
-
-# --- scatter ---------------------------------------------------------------------------------
-
-_COMBINE: Final[dict[str, Any]] = {
-    "none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
-}  # fmt: skip
-
-
-def _combine(
-    result: np.ndarray, places: tuple[np.ndarray, ...], updates: np.ndarray, reduction: str
-) -> np.ndarray:
-    function = _COMBINE.get(reduction, ModelError)
-    if function is ModelError:
-        raise ModelError(f"scatter reduction '{reduction}' is unknown")
-    if function is None:
-        result[places] = updates
-        return result
-    if result.dtype.itemsize != 2 or result.dtype.kind not in "fV":
-        function.at(result, places, updates)
-        return result
-    wide = result.astype(np.float32)
-    function.at(wide, places, updates.astype(np.float32))
-    return wide.astype(result.dtype)
-
-
-def _scatter_elements_oracle(
-    x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, axis: int, reduction: str
-) -> np.ndarray:
-    places = _elements_places(x, indices, normal_axis(axis, x.ndim))
-    return _combine(x.copy(), places, updates, reduction)
-
-
-def _scatter_nd_oracle(
-    x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, reduction: str
-) -> np.ndarray:
-    places = tuple(_checked(indices[..., i], x.shape[i]) for i in range(indices.shape[-1]))
-    return _combine(x.copy(), places, updates, reduction)
-
-
-scatter_elements: Final = declare(
-    name="scatter_elements",
-    summary="x with every update at its own position along `axis`, combined by `reduction`",
-    operands=(operand("x"), operand("indices", _INDEX), operand("updates", like="x")),
-    attributes=(attr("axis", "int", 0), attr("reduction", "string", "none")),
-    infer=like_first,
-    evaluate=_scatter_elements_oracle,
-    cases=("f32[3,5] [2,5]:index(3) [2,5]; axis=0", "[3] [3]:=0,0,2 [3]; reduction=add"),
-    source="ONNX ScatterElements, opset 18",
-)
-
-scatter_nd: Final = declare(
-    name="scatter_nd",
-    summary="x with slices replaced at index tuples, combined by `reduction`",
-    operands=(operand("x"), operand("indices", _INDEX), operand("updates", like="x")),
-    attributes=(attr("reduction", "string", "none"),),
-    infer=like_first,
-    evaluate=_scatter_nd_oracle,
-    cases=("[4,3] [2,1]:=1,3 [2,3]", "[4] [3,1]:=0,0,2 [3]; reduction=add"),
-    source="ONNX ScatterND, opset 18",
 )
 
 # --- one-hot ---------------------------------------------------------------------------------
@@ -442,6 +384,6 @@ reverse_sequence: Final = declare(
 )
 
 OPS: Final[tuple[OpDecl, ...]] = (
-    gather, gather_elements, gather_nd, scatter_elements, scatter_nd, one_hot, top_k, nonzero,
+    gather, gather_elements, gather_nd, one_hot, top_k, nonzero,
     compress, reverse_sequence,
 )  # fmt: skip

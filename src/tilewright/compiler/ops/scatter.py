@@ -1,0 +1,226 @@
+"""Ops that write at places that come from data: scatter of elements and of slices.
+
+Updates are combined in the order in which they stand, as in the ONNX reference; the axes along
+which no two updates meet are loops of their own, so schedules may share them out or make lanes of
+them.  Indices below zero count from the end; kernels clamp every index into its range.  16-bit
+floats are combined in f32 and rounded once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+import numpy as np
+
+from tilewright.base.dtypes import i32, i64
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.schema import Attributes, TensorType
+from tilewright.compiler.kernel.builder import KernelBuilder, Source, compute_dtype
+from tilewright.compiler.kernel.ir import Buffer, Expression
+from tilewright.compiler.ops.bodies import (
+    Operands,
+    Results,
+    copy_nest,
+    given,
+    wrapped_index,
+)
+from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
+from tilewright.compiler.ops.indexing import checked_indices, element_places
+from tilewright.compiler.ops.shapes import check_same, need, normal_axis
+
+_INDEX: Final = (i64, i32)
+_COMBINE: Final[dict[str, Any]] = {
+    "none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
+}  # fmt: skip
+_LOGICAL: Final = {"add": "or", "mul": "and", "max": "or", "min": "and"}
+
+
+def _check_reduction(attributes: Attributes) -> None:
+    reduction = attributes["reduction"]
+    if reduction not in _COMBINE:
+        known = " ".join(_COMBINE)
+        raise ModelError(f"scatter reduction '{reduction}' is unknown (known: {known})")
+
+
+def _combine(
+    result: np.ndarray, places: tuple[np.ndarray, ...], updates: np.ndarray, reduction: str
+) -> np.ndarray:
+    function = _COMBINE[reduction]
+    if function is None:
+        result[places] = updates
+        return result
+    if result.dtype.itemsize != 2 or result.dtype.kind not in "fV":
+        function.at(result, places, updates)
+        return result
+    wide = result.astype(np.float32)
+    function.at(wide, places, updates.astype(np.float32))
+    return wide.astype(result.dtype)
+
+
+def _target(
+    b: KernelBuilder, x: Source, result: Buffer, reduction: str
+) -> tuple[Buffer, bool]:
+    """Where updates are combined, holding x; whether that is a wider copy of the result."""
+    wide = compute_dtype(x.dtype)
+    if reduction == "none" or wide is x.dtype:
+        copy_nest(b, x, result)
+        return result, False
+    total = b.temporary(wide, result.shape, "total")
+    copy_nest(b, x, total)
+    return total, True
+
+
+def _update(
+    b: KernelBuilder,
+    target: Buffer,
+    place: tuple[Dim, ...],
+    value: Expression,
+    reduction: str,
+) -> None:
+    value = b.cast(value, target.dtype)
+    if reduction == "none":
+        b.store(target, place, value)
+        return
+    op = _LOGICAL[reduction] if target.dtype.is_bool else reduction
+    b.accumulate(op, target, place, value)
+
+
+# --- elements --------------------------------------------------------------------------------
+
+
+def _elements_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, indices, updates = need(types, 0), need(types, 1), need(types, 2)
+    axis = normal_axis(cast("int", attributes["axis"]), x.rank)
+    _check_reduction(attributes)
+    if x.rank != indices.rank or x.rank != updates.rank:
+        raise ModelError(
+            f"scatter_elements into {x} with indices {indices} and updates {updates}: "
+            "all have one rank"
+        )
+    for left, right in zip(indices.shape, updates.shape, strict=True):
+        check_same("indices and updates of scatter_elements", left, right)
+    for position, (left, right) in enumerate(zip(indices.shape, x.shape, strict=True)):
+        apart = isinstance(left, int) and isinstance(right, int) and left > right
+        if position != axis and apart:
+            raise ModelError(f"indices {indices} reach over the end of {x}")
+    return (x,)
+
+
+def _elements_oracle(
+    x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, axis: int, reduction: str
+) -> np.ndarray:
+    places = element_places(x, indices, normal_axis(axis, x.ndim))
+    return _combine(x.copy(), places, updates, reduction)
+
+
+def _elements_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, indices, updates = (given(operands, i) for i in range(3))
+    (result,) = results
+    axis = normal_axis(cast("int", attributes["axis"]), len(x.shape))
+    reduction = cast("str", attributes["reduction"])
+    target, widened = _target(b, x, result, reduction)
+    with b.nest(indices.shape) as place:
+        at = wrapped_index(b, b.load(indices, place), x.shape[axis])
+        there = (*place[:axis], at, *place[axis + 1 :])
+        _update(b, target, there, b.load(updates, place), reduction)
+    if widened:
+        copy_nest(b, target, result)
+
+
+scatter_elements: Final = declare(
+    name="scatter_elements",
+    summary="x with every update at its own position along `axis`, combined by `reduction`",
+    operands=(operand("x"), operand("indices", _INDEX), operand("updates", like="x")),
+    attributes=(attr("axis", "int", 0), attr("reduction", "string", "none")),
+    infer=_elements_infer,
+    evaluate=_elements_oracle,
+    body=_elements_body,
+    cases=(
+        "[3,5] [2,5]:index(3) [2,5]; axis=0",
+        "[3] [3]:=0,0,2 [3]; reduction=add",
+        "f32[3,7] [3,9]:index(7) [3,9]; axis=1 reduction=add",
+        "f32[2,5,17] [2,6,17]:index(5) [2,6,17]; axis=1 reduction=mul",
+        "[4,19] [9,18]:index(4) [9,18]; axis=0 reduction=max",
+        "f32[4,19] [9,18]:index(4) [9,18]; axis=-2 reduction=min",
+        "f32[5,3] [0,3]:index(1) [0,3]; axis=0",
+        "f32[1,1] [1,1]:index(1) [1,1]; axis=1 reduction=add",
+        "f32[6,33] [6,33]:index(33) [6,33]; axis=1",
+    ),
+    source="ONNX ScatterElements, opset 18",
+)
+
+# --- slices ----------------------------------------------------------------------------------
+
+
+def _slices_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, indices, updates = need(types, 0), need(types, 1), need(types, 2)
+    _check_reduction(attributes)
+    depth = indices.shape[-1] if indices.rank else 0
+    if not isinstance(depth, int) or depth > x.rank or not indices.rank:
+        raise ModelError(f"scatter_nd into {x} with index tuples {indices}")
+    wanted = (*indices.shape[:-1], *x.shape[depth:])
+    if updates.rank != len(wanted):
+        raise ModelError(
+            f"scatter_nd into {x} with indices {indices}: updates {updates} have another "
+            f"rank than {len(wanted)}"
+        )
+    for left, right in zip(wanted, updates.shape, strict=True):
+        check_same("updates of scatter_nd", left, right)
+    return (x,)
+
+
+def _slices_oracle(
+    x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, reduction: str
+) -> np.ndarray:
+    places = tuple(
+        checked_indices(indices[..., i], x.shape[i]) for i in range(indices.shape[-1])
+    )
+    return _combine(x.copy(), places, updates, reduction)
+
+
+def _slices_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, indices, updates = (given(operands, i) for i in range(3))
+    (result,) = results
+    reduction = cast("str", attributes["reduction"])
+    depth, outer = cast("int", indices.shape[-1]), len(indices.shape) - 1
+    target, widened = _target(b, x, result, reduction)
+    with b.nest(updates.shape) as place:
+        picks = [
+            wrapped_index(b, b.load(indices, (*place[:outer], i)), x.shape[i])
+            for i in range(depth)
+        ]
+        there = (*picks, *place[outer:])
+        _update(b, target, there, b.load(updates, place), reduction)
+    if widened:
+        copy_nest(b, target, result)
+
+
+scatter_nd: Final = declare(
+    name="scatter_nd",
+    summary="x with slices replaced at index tuples, combined by `reduction`",
+    operands=(operand("x"), operand("indices", _INDEX), operand("updates", like="x")),
+    attributes=(attr("reduction", "string", "none"),),
+    infer=_slices_infer,
+    evaluate=_slices_oracle,
+    body=_slices_body,
+    cases=(
+        "f32[4,3] [2,1]:=1,3 [2,3]",
+        "[4] [3,1]:=0,0,2 [3]; reduction=add",
+        "f32[4,5] [3,2]:index(4) [3]",
+        "[4,37] [9,1]:index(4) [9,37]; reduction=add",
+        "f32[3,4,5] [2,3,2]:index(3) [2,3,5]; reduction=mul",
+        "f32[3,4,5] [7,3]:index(3) [7]; reduction=max",
+        "f32[4,19] [6,1]:index(4) [6,19]; reduction=min",
+        "[4,19] [6,1]:index(4) [6,19]",
+        "f32[4,3] [0,1]:index(1) [0,3]",
+        "f32[1] [1,1]:index(1) [1]",
+    ),
+    source="ONNX ScatterND, opset 18",
+)
+
+OPS: Final[tuple[OpDecl, ...]] = (scatter_elements, scatter_nd)
