@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.base import dtypes
+from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import symbol
 from tilewright.formats.plan import Dimension, Entry, HostCall, Plan, Step, Storage
 
@@ -35,8 +36,26 @@ def static_plan() -> Plan:
             Entry(4, dtypes.f32, (2, 2), 16),
         ),
         steps=(
-            Step("dispatch", "add", "add", (0, 1, 2), 1, (2, 1, 1), (), flops=4),
-            Step("dispatch", "widen", "widen", (4, 5), 1, (1, 3, 1), (), barrier=False),
+            Step(
+                "dispatch",
+                "add",
+                "add",
+                (0, 1, 2),
+                1,
+                (2, 1, 1),
+                flops=4,
+                outcome=Outcome.POINTWISE,
+            ),
+            Step(
+                "dispatch",
+                "widen",
+                "widen",
+                (4, 5),
+                1,
+                (1, 3, 1),
+                barrier=False,
+                outcome=Outcome.ROWS,
+            ),
             Step("copy", "copy", "", (6, 3), 1),
         ),
         arena_bytes=128,

@@ -16,6 +16,7 @@ from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.errors import UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.host import usable_cores
+from tilewright.base.outcome import Outcome
 from tilewright.base.target import LEVELS, Target
 from tilewright.base.text import format_bytes, plural
 from tilewright.compiler import pipeline
@@ -116,9 +117,34 @@ def resolve_targets(
     return tuple(Target.level(level, os=base.os) for level in levels)
 
 
-def coverage(model: onnx.Source) -> CoverageReport:
-    """What of a model is fast, runs on the host, or is not supported; before any work."""
-    return onnx.coverage(model)
+def coverage(
+    model: onnx.Source,
+    *,
+    target: str | Target | None = None,
+    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+    input_values: Mapping[str, Array] | None = None,
+    quick: bool = False,
+) -> CoverageReport:
+    """How each operator of a model will run: in lanes, slowly, on the host, or not at all.
+
+    Schedules the kernels without making code of them, so that `fast` and `slow` are facts.
+
+    Args:
+        model: as for `compile`; so are `target`, `input_shapes` and `input_values`.
+        target: the machine that it shall run on.
+        input_shapes: shapes by input name.
+        input_values: inputs that become constants.
+        quick: only import the model; what becomes machine code is then a `kernel`, no more.
+
+    Raises: ModelError if it is no ONNX model at all; TargetError for an unknown target.
+    """
+    options = pipeline.CompileOptions(
+        targets=resolve_targets(target, None),
+        cache=CompilationCache.default(),
+        input_shapes=input_shapes,
+        input_values=input_values,
+    )
+    return pipeline.coverage(model, options, quick=quick)
 
 
 @final
@@ -133,6 +159,11 @@ class KernelView:
     def name(self) -> str:
         """The name of the export."""
         return self._record.name
+
+    @property
+    def outcome(self) -> Outcome:
+        """How its loops run: `tiled`, `rows`, `columns`, `pointwise` or `generic` (no lanes)."""
+        return self._record.verdict.outcome
 
     @property
     def naive_ir(self) -> str:
@@ -165,7 +196,7 @@ class KernelView:
         return self._record.scheduled.notes
 
     def __repr__(self) -> str:
-        return f"<kernel '{self.name}'>"
+        return f"<kernel '{self.name}' {self.outcome}>"
 
     def _repr_html_(self) -> str:  # pyright: ignore[reportUnusedFunction] - notebooks call it
         levels = (("kernel IR", self.kernel_ir), ("naive loops", self.naive_ir))

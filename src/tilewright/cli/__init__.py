@@ -28,7 +28,7 @@ VERBS: Final = {
     "bench": "Measure latency, GFLOP/s and every kernel.",
     "profile": "Time every command of a call; write a trace for Perfetto.",
     "inspect": "Look into an artifact at any level.",
-    "coverage": "Say what of a model is supported, before any work.",
+    "coverage": "Say how a model will run, operator by operator, before compiling it.",
     "devices": "List the devices and what they can do.",
 }
 

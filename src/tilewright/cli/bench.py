@@ -158,6 +158,7 @@ def _as_dict(
     for row in rows:
         described: dict[str, object] = {
             "name": row.name,
+            "outcome": row.outcome,
             "calls": row.calls,
             "flops": row.flops,
             "bytes": row.size_bytes,

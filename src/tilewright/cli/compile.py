@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from tilewright.base.outcome import Outcome
 from tilewright.base.output_file import STANDARD_OUTPUT
 from tilewright.base.text import format_bytes, plural
 from tilewright.cli.display import err, example, out, phase_bar, table, thousands
@@ -19,6 +21,7 @@ from tilewright.cli.options import (
 
 if TYPE_CHECKING:
     from tilewright.api.model import Model
+    from tilewright.formats.plan import Plan
 
 
 @click.command(
@@ -105,6 +108,7 @@ def _print_summary(model: Model, path: Path, size_bytes: int) -> None:
         f"{len(model.kernels)} for {plural(dispatches, 'step')} per run"
         + (f", {plural(host, 'op')} on the host" if host else ""),
     )
+    rows.add_row("run as", _outcomes(plan))
     for part in model.compiled.parts:
         rows.add_row("code", f"{format_bytes(len(part.image))} for {part.target}")
     cached = sum(not r.compiled.seconds for r in model.compiled.kernels[0])
@@ -120,6 +124,12 @@ def _print_summary(model: Model, path: Path, size_bytes: int) -> None:
     seconds = model.compiled.seconds
     rows.add_row("time", ", ".join(f"{name} {s:.2f} s" for name, s in seconds.items()))
     out.print(rows, markup=False)
+
+
+def _outcomes(plan: Plan) -> str:
+    """How many kernels, and ops on the host, run in each way."""
+    found = Counter(plan.outcomes.values())
+    return ", ".join(f"{found[o]} {o}" for o in Outcome if found[o])
 
 
 def _print_memory(model: Model) -> None:

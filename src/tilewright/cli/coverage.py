@@ -1,4 +1,4 @@
-"""`tilewright coverage`: what of a model is fast, slow or not supported, before any work."""
+"""`tilewright coverage`: what of a model is fast, slow or not supported, before compiling it."""
 
 from __future__ import annotations
 
@@ -11,30 +11,63 @@ import click
 
 from tilewright.base.text import format_bytes, plural
 from tilewright.cli.display import example, out, table
+from tilewright.cli.options import coverage_options, parse_input_shapes, parse_input_values
 
 if TYPE_CHECKING:
     from tilewright.api.model import CoverageReport
 
-_COLOURS = {"fast": "green", "fallback": "yellow", "unsupported": "red"}
+_COLOURS = {
+    "fast": "green",
+    "kernel": "green",
+    "scalar": "green",
+    "fallback": "yellow",
+    "slow": "red",
+    "unsupported": "red",
+}
 _SHOWN_NODES = 3
 
 
 @click.command(
     "coverage",
-    short_help="Say what of a model is supported, before any work.",
-    epilog=example("tilewright coverage model.onnx"),
+    short_help="Say how a model will run, operator by operator, before compiling it.",
+    epilog=example(
+        "tilewright coverage model.onnx",
+        "tilewright coverage bert.onnx --target=v3 --input-shape=ids=batch,128",
+    ),
 )
 @click.argument("model", type=click.Path(path_type=Path))
+@coverage_options
+@click.option(
+    "--quick", is_flag=True, help="Only import the model; how its kernels run stays open."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
-def command(model: Path, as_json: bool) -> None:
-    """List every operator of MODEL with its status.
+def command(
+    model: Path,
+    target: str | None,
+    input_shape: tuple[str, ...],
+    input_value: tuple[str, ...],
+    quick: bool,
+    as_json: bool,
+) -> None:
+    """List every operator of MODEL with its status, found by scheduling its kernels.
 
-    fast: becomes machine code. fallback: runs its reference implementation on the host.
-    unsupported: compilation would fail; exit code 1.
-    """
+    \b
+    fast         its kernels run in lanes, or nothing of it is left to run
+    scalar       machine code without lanes, too little to matter
+    kernel       machine code; with --quick, nothing more is known
+    fallback     runs its reference implementation on the host
+    slow         without lanes or on the host, with what that costs
+    unsupported  compilation would fail; exit code 1
+    """  # noqa: D301 - click's mark for lines that stay as they are
     from tilewright.api import model as api
 
-    report = api.coverage(str(model))
+    report = api.coverage(
+        str(model),
+        target=target,
+        input_shapes=parse_input_shapes(input_shape),
+        input_values=parse_input_values(input_value),
+        quick=quick,
+    )
     if as_json:
         click.echo(json.dumps(_as_dict(report), indent=2))
     else:
@@ -61,13 +94,15 @@ def _print(report: CoverageReport) -> None:
         ("operator", "left"),
         ("count", "right"),
         ("status", "left"),
+        ("runs as", "left"),
         ("why", "left"),
     ]
     rows = table("", columns)
     for row in report.rows:
         why = "; ".join(_because(reason.text, reason.nodes) for reason in row.reasons)
         colour = _COLOURS[row.status.value]
-        rows.add_row(row.op_type, str(row.count), row.status.value, why, style=colour)
+        ways = " ".join(row.outcomes)
+        rows.add_row(row.op_type, str(row.count), row.status.value, ways, why, style=colour)
     out.print(rows, markup=False)
 
 

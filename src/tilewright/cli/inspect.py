@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import click
 from rich.table import Table
 
 from tilewright.base.errors import UserError
+from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean, format_bytes
 from tilewright.cli.display import example, out, table, thousands
@@ -144,13 +146,21 @@ def _add_artifact(rows: Table, artifact: Artifact) -> None:
     arena = "by call" if plan.arena_bytes < 0 else format_bytes(plan.arena_bytes)
     add("activations", arena)
     kinds = [step.kind for step in plan.steps]
+    found = Counter(plan.outcomes.values())
+    add("kernels run as", ", ".join(f"{found[o]} {o}" for o in Outcome if found[o]))
     add("steps", ", ".join(f"{kinds.count(k)} {k}" for k in dict.fromkeys(kinds)))
     levels = {re.sub(r"/.*", "", name) for name in artifact.sources}
     add("levels", " ".join(sorted(levels)) or "left out")
 
 
 def _print_plan(plan: Plan) -> None:
-    columns = [("step", "right"), ("name", "left"), ("grid", "left"), ("arguments", "left")]
+    columns = [
+        ("step", "right"),
+        ("name", "left"),
+        ("runs as", "left"),
+        ("grid", "left"),
+        ("arguments", "left"),
+    ]
     rows = table(f"plan of {plan.name}", columns)
     for index, step in enumerate(plan.steps):
         cells = []
@@ -162,7 +172,7 @@ def _print_plan(plan: Plan) -> None:
         count = len(cells) - step.result_count
         text = f"{', '.join(cells[:count])} → {', '.join(cells[count:])}"
         grid = "×".join(map(str, step.grid)) if step.kind == "dispatch" else step.kind
-        rows.add_row(str(index), step.name, grid, text)
+        rows.add_row(str(index), step.name, step.outcome or "", grid, text)
     out.print(rows, markup=False)
     if plan.arena_bytes >= 0:
         out.print(f"arena: {thousands(plan.arena_bytes)} bytes")

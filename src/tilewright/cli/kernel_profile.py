@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 
+from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim, evaluate
 from tilewright.formats.plan import Plan, Step, operands_of, results_of
 from tilewright.formats.tensor_text import Array
@@ -29,13 +30,14 @@ _START_NS: Final = 5_000
 @final
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """All calls of one kernel together.  Units: bytes, nanoseconds."""
+    """All calls of one kernel together; `outcome` None if unknown.  Units: bytes, nanoseconds."""
 
     name: str
     calls: int
     flops: int
     size_bytes: int
     time_ns: int
+    outcome: Outcome | None = None
 
     @property
     def flops_rate(self) -> float:
@@ -79,7 +81,11 @@ def rows_of(
         row[1] += _number(step.flops, env)
         row[2] += 0 if plan is None else bytes_moved(plan, step, env)
         row[3] += int(np.median([sample[position][1] for sample in samples]))
-    rows = [KernelRow(name, *numbers) for name, numbers in totals.items()]
+    known = {} if plan is None else plan.outcomes
+    rows = [
+        KernelRow(name, calls, flops, size_bytes, time_ns, known.get(name))
+        for name, (calls, flops, size_bytes, time_ns) in totals.items()
+    ]
     return tuple(sorted(rows, key=lambda row: -row.time_ns))
 
 
@@ -94,6 +100,7 @@ def command_cost(
     row = KernelRow(step.target, 1, flops, size_bytes, time_ns)
     grid = [_number(extent, env) for extent in step.grid]
     return {
+        "outcome": step.outcome,
         "grid": grid,
         "flops": flops,
         "bytes": size_bytes,

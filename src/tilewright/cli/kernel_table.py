@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from tilewright.base.outcome import Outcome
 from tilewright.base.text import format_duration
 from tilewright.cli.display import out, table
 from tilewright.cli.kernel_profile import KernelRow
@@ -28,7 +29,7 @@ def bar(share: float) -> str:
 def print_kernels(found: Sequence[KernelRow], limit: int, limits: Roofline | None) -> None:
     """Print at most `limit` rows (0 = all), slowest first, and what the rest takes together."""
     columns = [
-        ("kernel", "left"), ("calls", "right"), ("time", "right"), ("share", "right"),
+        ("kernel", "left"), ("runs as", "left"), ("calls", "right"), ("time", "right"), ("share", "right"),
         ("GFLOP/s", "right"), ("GB/s", "right"), ("limit", "bar"), ("of it", "right"),
         ("", "bar"),
     ]  # fmt: skip
@@ -38,6 +39,7 @@ def print_kernels(found: Sequence[KernelRow], limit: int, limits: Roofline | Non
         name, share = ("", "") if limits is None else _limit_cells(row, limits)
         rows.add_row(
             row.name,
+            outcome_cell(row.outcome),
             str(row.calls),
             format_duration(row.time_ns),
             f"{100 * row.time_ns / total:.1f} %",
@@ -53,10 +55,18 @@ def print_kernels(found: Sequence[KernelRow], limit: int, limits: Roofline | Non
         rows.add_row(
             f"… {len(hidden)} more",
             "",
+            "",
             format_duration(rest),
             f"{100 * rest / total:.1f} %",
         )
     out.print(rows)
+
+
+def outcome_cell(outcome: Outcome | None) -> str:
+    """How a kernel runs; what has no lanes stands out."""
+    if outcome in (Outcome.GENERIC, Outcome.HOST):
+        return f"[yellow]{outcome}[/yellow]"
+    return outcome or ""
 
 
 def _limit_cells(row: KernelRow, limits: Roofline) -> tuple[str, str]:

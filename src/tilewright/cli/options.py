@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 import numpy as np
@@ -20,6 +20,35 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
+_INPUT_SHAPE: Final = click.option(
+    "--input-shape",
+    "input_shape",
+    multiple=True,
+    metavar="NAME=D,D,…",
+    help="Fix or name the dimensions of an input, for example ids=batch,128.",
+)
+_INPUT_VALUE: Final = click.option(
+    "--input-value",
+    "input_value",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Make an input a constant, for example shape=2xi64=1 128 (see run --help).",
+)
+_TARGET: Final = click.option(
+    "--target",
+    show_default="host",
+    metavar="TEXT",
+    help="For example 'x86_64 -mcpu=znver4' or 'aarch64'.",
+)
+
+
+def coverage_options(command: Command) -> Command:
+    """--target, --input-shape, --input-value: what decides how a model will run."""
+    for option in (_INPUT_VALUE, _INPUT_SHAPE, _TARGET):
+        command = option(command)
+    return command
+
+
 def compile_options(command: Command) -> Command:
     """--target, --levels, --opt-level, --threads, --jobs, --input-shape, --input-value, --no-cache."""
     for option in (
@@ -28,20 +57,8 @@ def compile_options(command: Command) -> Command:
             is_flag=True,
             help="Do not reuse machine code of earlier compilations.",
         ),
-        click.option(
-            "--input-shape",
-            "input_shape",
-            multiple=True,
-            metavar="NAME=D,D,…",
-            help="Fix or name the dimensions of an input, for example ids=batch,128.",
-        ),
-        click.option(
-            "--input-value",
-            "input_value",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="Make an input a constant, for example shape=2xi64=1 128 (see run --help).",
-        ),
+        _INPUT_SHAPE,
+        _INPUT_VALUE,
         click.option(
             "--jobs", type=click.IntRange(1), help="Processes that generate code."
         ),
@@ -61,12 +78,7 @@ def compile_options(command: Command) -> Command:
             metavar="v2,v3,v4",
             help="Make code for several x86-64 levels; the best is picked at load.",
         ),
-        click.option(
-            "--target",
-            show_default="host",
-            metavar="TEXT",
-            help="For example 'x86_64 -mcpu=znver4' or 'aarch64'.",
-        ),
+        _TARGET,
     ):
         command = option(command)
     return command

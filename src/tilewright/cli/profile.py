@@ -118,6 +118,7 @@ def _print(rows: Sequence[KernelRow], format_: str) -> None:
     records = [
         {
             "kernel": row.name,
+            "outcome": row.outcome,
             "calls": row.calls,
             "ns": row.time_ns,
             "flops": row.flops,

@@ -11,6 +11,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, final
 
@@ -18,9 +19,10 @@ from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError, UserError
 from tilewright.base.host import usable_cores
+from tilewright.base.outcome import Verdict
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
-from tilewright.base.text import identifier, unique
+from tilewright.base.text import format_duration, identifier, unique
 from tilewright.compiler import transforms
 from tilewright.compiler.codegen import CompilationCache
 from tilewright.compiler.codegen.llvm import compile_kernels, link_executable
@@ -46,7 +48,7 @@ from tilewright.compiler.program.kernel_cache import (
     make_record,
     recall,
 )
-from tilewright.compiler.program.work import arithmetic_work
+from tilewright.compiler.program.work import arithmetic_work, host_verdict
 from tilewright.compiler.schedule import rules
 
 # Kernels are compared by their text under this name, then get names of their own.
@@ -195,6 +197,8 @@ def compile_model(
 
     diagnostics = Diagnostics()
     warn_about_host_calls(programs[0], diagnostics)
+    for target, records in zip(options.targets, kernels, strict=True):
+        warn_about_slow_kernels(groups, target, records, diagnostics)
     parts = tuple(
         Part(target, program, emit_plan(program), image)
         for target, program, image in zip(options.targets, programs, images, strict=True)
@@ -255,6 +259,12 @@ class Scheduled:
 
     request: KernelRequest
     kernel: Kernel
+
+    @property
+    def verdict(self) -> Verdict:
+        """What scheduling came to."""
+        assert self.kernel.verdict is not None, "rules leave a verdict"
+        return self.kernel.verdict
 
 
 def schedule_kernels(
@@ -346,6 +356,77 @@ def warn_about_host_calls(program: Program, diagnostics: Diagnostics) -> None:
                 location=step.location,
                 cost=f"moves {size} bytes through numpy on each run",
             )
+
+
+def coverage(
+    source: onnx.Source, options: CompileOptions, *, quick: bool = False
+) -> onnx.CoverageReport:
+    """How the first target will run each operator of a model; nothing is compiled.
+
+    `quick` stops after the import: what becomes a kernel is not scheduled, so how it runs stays
+    open.
+    """
+    return onnx.coverage(
+        source,
+        input_shapes=options.input_shapes,
+        input_values=options.input_values,
+        judge=None if quick else partial(judge, options=options),
+    )
+
+
+@rare_collections()
+def judge(graph: Graph, options: CompileOptions) -> tuple[onnx.Judged, ...]:
+    """How each step of a model will run; the graph is optimized in place."""
+    optimize(graph, options)
+    groups, target = find_kernels(graph), options.targets[0]
+    kernels = schedule_kernels(groups, target, options, SILENT)
+    judged = [
+        onnx.Judged(node.location.name, sources_of(node), "", kernel.verdict)
+        for group, kernel in zip(groups, kernels, strict=True)
+        for node in group.nodes
+    ]
+    return (
+        *judged,
+        *(
+            onnx.Judged(
+                node.location.name, sources_of(node), node.op, host_verdict(node, target)
+            )
+            for node in graph
+            if not node.schema.traits & (Trait.CONSTANT | Trait.VIEW)
+            and not can_build(node)
+        ),
+    )
+
+
+def sources_of(node: Node) -> frozenset[str]:
+    """The names of the model's nodes that a node does something of."""
+    inner = (sources_of(x) for region in node.regions for x in region)
+    return frozenset({node.location.name}).union(*inner)
+
+
+def warn_about_slow_kernels(
+    groups: Sequence[Group],
+    target: Target,
+    records: Sequence[KernelRecord],
+    diagnostics: Diagnostics,
+) -> None:
+    """Say which kernels no rule found lanes for, where that costs a time that can be noticed."""
+    for group, record in zip(groups, records, strict=True):
+        if record.verdict.is_slow:
+            diagnostics.warn(
+                f"kernel '{record.name}' runs one element after the other on {target.cpu}: "
+                "no rule found lanes for it",
+                location=group.nodes[0].location,
+                cost=_slow_cost(record.verdict, len(group.nodes)),
+                hint="the notes of the kernel say why: tilewright inspect --output=kernel "
+                f"--kernel={record.name}",
+            )
+
+
+def _slow_cost(verdict: Verdict, count: int) -> str:
+    each = f"about {format_duration(verdict.expected_ns)}"
+    times = f", {count} times" if count > 1 else ""
+    return f"{each} on one core{times}; in lanes {format_duration(verdict.lanes_ns)}"
 
 
 def _bytes_moved(step: HostCall) -> Dim:

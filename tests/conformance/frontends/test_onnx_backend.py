@@ -151,12 +151,12 @@ def test_a_light_model_gives_the_recorded_outputs(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", onnx_suite.light_models(), ids=lambda p: p.stem)
-def test_a_light_model_imports_and_is_fast_throughout(path: Path) -> None:
+def test_a_light_model_imports_and_has_kernels_throughout(path: Path) -> None:
     graph = load(path)
     verify(graph)
     report = coverage(path)
     assert report.supported
-    assert {row.status.value for row in report.rows} == {"fast"}
+    assert {row.status.value for row in report.rows} <= {"fast", "kernel"}
     assert all(v.type.is_static for v in graph.outputs)
     assert np.prod(graph.outputs[0].type.shape) == 1000
 

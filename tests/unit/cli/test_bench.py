@@ -23,7 +23,8 @@ def test_the_report_has_latency_histogram_and_kernels(mlp_vmfb: Path) -> None:
     assert done.row("FMA peak").endswith("GFLOP/s")
     assert done.row("streaming read").endswith("GB/s")
     table = done.out[done.out.index("\nkernels\n") :].splitlines()
-    assert table[2].split()[:6] == ["kernel", "calls", "time", "share", "GFLOP/s", "GB/s"]
+    assert table[2].split()[:5] == ["kernel", "runs", "as", "calls", "time"]
+    assert "tiled" in done.out
     limits = {word for line in table[3:] for word in line.split()}
     assert limits & {"compute", "memory", "cache", "start"}
     counts = done.out[done.out.index("calls by duration") : done.out.index("\nkernels\n")]
@@ -41,9 +42,21 @@ def test_json_has_the_same_numbers(scale_vmfb: Path) -> None:
     assert report["flops"] == sum(k["flops"] for k in report["kernels"]) > 0
     # x is read twice (scale and shift, transpose), y and z are written, scale is read.
     assert report["bytes"] == 4 * (4 * 30 + 3)
-    assert {"name", "calls", "flops", "bytes", "ns", "limit", "share"} == set(
+    assert {"name", "outcome", "calls", "flops", "bytes", "ns", "limit", "share"} == set(
         report["kernels"][0]
     )
+
+
+@pytest.mark.parametrize("engine", ["plan", "vm"])
+def test_outcomes_are_those_of_the_plan_in_both_engines(
+    scale_vmfb: Path, engine: str
+) -> None:
+    done = tilewright(
+        "bench", scale_vmfb, *QUICK, "--dim=batch=10", "--json", f"--engine={engine}"
+    )
+    rows = json.loads(done.out)["kernels"]
+    outcomes = {row["name"]: row["outcome"] for row in rows}
+    assert set(outcomes.values()) - {None} == {"pointwise"}
 
 
 def test_limits_and_kernels_may_be_left_out(scale_onnx: Path) -> None:

@@ -29,11 +29,26 @@ def write_model(path: Path, *op_types: str) -> str:
 
 
 def test_each_operator_has_a_line_with_its_status(tmp_path: Path) -> None:
-    model = write_model(tmp_path / "m.onnx", "Relu", "Relu", "Det")
+    model = write_model(tmp_path / "m.onnx", "Relu", "Relu", "Tanh")
     finished = CliRunner().invoke(root, ["coverage", model])
     lines = [line.split() for line in finished.output.splitlines()]
-    assert ["Relu", "2", "fast"] in lines
+    assert ["Relu", "2", "fast", "pointwise"] in lines
     assert ["input", "v0:", "f32[batch,", "3]"] in lines
+
+
+def test_a_quick_report_says_what_has_a_kernel_and_no_more(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m.onnx", "Relu", "Relu")
+    finished = CliRunner().invoke(root, ["coverage", "--quick", model])
+    lines = [line.split() for line in finished.output.splitlines()]
+    assert ["Relu", "2", "kernel"] in lines
+
+
+def test_shapes_decide_what_a_report_says(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m.onnx", "Relu")
+    options = ["--input-shape=v0=2,3", "--target=v3"]
+    finished = CliRunner().invoke(root, ["coverage", model, *options])
+    lines = [line.split() for line in finished.output.splitlines()]
+    assert ["input", "v0:", "f32[2,", "3]"] in lines
 
 
 def test_an_unsupported_operator_is_named_with_its_node_and_exits_with_1(

@@ -28,6 +28,7 @@ def test_the_table_names_every_kernel(mlp_vmfb: Path) -> None:
         assert row["kernel"] in done.out
         assert row["kernel"] in kernels or row["kernel"] in {"copy", "fill"}
         assert row["ns"] > 0
+        assert row["outcome"] in {"tiled", "rows"}
         assert row["calls"] >= 1
     assert sum(row["flops"] for row in rows) > 0
 
@@ -35,7 +36,7 @@ def test_the_table_names_every_kernel(mlp_vmfb: Path) -> None:
 def test_csv_has_the_columns_of_json(mlp_vmfb: Path) -> None:
     text = tilewright("profile", mlp_vmfb, "--calls=1", "--format=csv").out
     records = list(csv.DictReader(io.StringIO(text)))
-    assert {"kernel", "calls", "ns", "flops", "bytes"} == set(records[0])
+    assert {"kernel", "outcome", "calls", "ns", "flops", "bytes"} == set(records[0])
     assert all(int(record["ns"]) > 0 for record in records)
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fakes import onnx_models
 from fakes.small_models import mlp, scale_and_shift, with_host_op
 from tilewright.base import dtypes
+from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.compiler import pipeline
+from tilewright.compiler.frontends.onnx import CoverageReport, Status
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.schema import TensorType, Trait
 from tilewright.compiler.kernel.ir import Space
 from tilewright.compiler.kernel.verifier import verify
 from tilewright.compiler.ops.builder import GraphBuilder
+from tilewright.compiler.schedule import rules
 from tilewright.formats.plan import verify_plan
 
 OPTIONS = pipeline.CompileOptions(targets=(Target.level("v3"),), threads=2, jobs=1)
@@ -108,6 +112,100 @@ def test_code_for_avx2_among_several_levels_is_that_for_avx2_alone() -> None:
     assert parts[1].image == alone.image
     assert parts[1].plan == alone.plan
     assert parts[0].image != parts[2].image
+
+
+def product(size: int) -> Graph:
+    b = GraphBuilder()
+    x, y = (b.input(name, TensorType(dtypes.f32, (size, size))) for name in "xy")
+    b.output("z", b.relu(b.matmul(x, y)))
+    return b.graph
+
+
+@pytest.fixture
+def without_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No rule finds anything in a nest but the last one, which always applies."""
+    monkeypatch.setattr(rules, "_RULES", rules._RULES[-1:])
+
+
+@pytest.mark.usefixtures("without_lanes")
+def test_a_heavy_kernel_without_lanes_is_warned_of_with_its_cost() -> None:
+    compiled = pipeline.compile_model(product(128), OPTIONS)
+    (warning,) = compiled.diagnostics.warnings
+    assert "no rule found lanes for it" in warning.message
+    assert warning.cost.startswith("about ")
+    assert "in lanes" in warning.cost
+    assert compiled.kernels[0][-1].name in warning.hint
+    assert {step.outcome for step in compiled.parts[0].plan.steps} == {Outcome.GENERIC}
+
+
+@pytest.mark.usefixtures("without_lanes")
+def test_a_light_kernel_without_lanes_is_not_worth_a_warning() -> None:
+    compiled = pipeline.compile_model(product(8), OPTIONS)
+    assert not compiled.diagnostics.warnings
+    assert {record.verdict.outcome for record in compiled.kernels[0]} == {Outcome.GENERIC}
+
+
+def test_the_outcome_is_in_records_and_plan() -> None:
+    compiled = pipeline.compile_model(product(128), OPTIONS)
+    by_name = {r.name: r.verdict.outcome for r in compiled.kernels[0]}
+    assert Outcome.TILED in by_name.values()
+    assert compiled.parts[0].plan.outcomes == by_name
+    host = pipeline.compile_model(with_host_op(), OPTIONS).parts[0].plan
+    assert [s.outcome for s in host.steps if s.kind == "host"] == [Outcome.HOST]
+
+
+def statuses(report: CoverageReport) -> dict[str, Status]:
+    return {row.op_type: row.status for row in report.rows}
+
+
+WIDE = """graph (float[128, 128] x, float[128, 128] w) => (float[128, 128] y)
+    { a = MatMul(x, w) b = Relu(a) c = Identity(b) y = MatMul(c, c) }"""
+NARROW = "graph (float[4, 4] x, float[4, 4] w) => (float[4, 4] y) { y = MatMul(x, w) }"
+
+
+def test_coverage_knows_what_scheduling_came_to() -> None:
+    report = pipeline.coverage(onnx_models.parse(WIDE), OPTIONS)
+    fast = dict.fromkeys(("MatMul", "Relu", "Identity"), Status.FAST)
+    assert statuses(report) == fast
+    (row,) = [row for row in report.rows if row.op_type == "MatMul"]
+    assert Outcome.TILED in row.outcomes
+    quick = pipeline.coverage(onnx_models.parse(WIDE), OPTIONS, quick=True)
+    assert statuses(quick) == {
+        "MatMul": Status.KERNEL,
+        "Relu": Status.KERNEL,
+        "Identity": Status.FAST,
+    }
+
+
+@pytest.mark.usefixtures("without_lanes")
+def test_coverage_calls_only_heavy_work_without_lanes_slow() -> None:
+    report = pipeline.coverage(onnx_models.parse(WIDE), OPTIONS)
+    found = statuses(report)
+    assert (found["MatMul"], found["Identity"]) == (Status.SLOW, Status.FAST)
+    assert report.rows[0].op_type == "MatMul"
+    assert all("on one core, in lanes" in r.text for r in report.rows[0].reasons)
+    light = pipeline.coverage(onnx_models.parse(NARROW), OPTIONS)
+    assert statuses(light) == {"MatMul": Status.SCALAR}
+
+
+@pytest.mark.parametrize(("rows", "status"), [(2, Status.FALLBACK), (20000, Status.SLOW)])
+def test_coverage_weighs_what_runs_on_the_host(
+    rows: int, status: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "can_build", lambda node: node.op != "tanh")
+    body = f"graph (float[{rows}, 9] x) => (float[{rows}, 9] y) {{ y = Tanh(x) }}"
+    report = pipeline.coverage(onnx_models.parse(body), OPTIONS)
+    assert statuses(report) == {"Tanh": status}
+    assert "op 'tanh' has no kernel" in report.rows[0].reasons[0].text
+
+
+def test_coverage_of_an_unsupported_model_schedules_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(pipeline, "schedule_kernels")
+    body = "graph (float[3] x) => (float[3] y) { a = Magic(x) y = Relu(a) }"
+    report = pipeline.coverage(onnx_models.parse(body), OPTIONS)
+    assert statuses(report) == {"Magic": Status.UNSUPPORTED, "Relu": Status.KERNEL}
 
 
 def test_a_model_without_kernels_has_no_code() -> None:

@@ -25,6 +25,7 @@ from typing import final
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
+from tilewright.base.outcome import Verdict
 from tilewright.base.symbolic import Dim, Symbol
 
 
@@ -328,7 +329,10 @@ class Parameter:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
-    """One kernel.  `dims` are the push constants in order; `trace` is what schedules did."""
+    """One kernel.  `dims` are the push constants in order; `trace` is what schedules did.
+
+    `verdict` is what that came to: None before scheduling.
+    """
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -337,6 +341,7 @@ class Kernel:
     body: Body
     trace: tuple[object, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    verdict: Verdict | None = None
 
 
 def walk(body: Sequence[Statement]) -> list[Statement]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
+from tilewright.base.outcome import Outcome
 from tilewright.compiler.program.ir import (
     Copy,
     Dispatch,
@@ -83,6 +84,7 @@ def _step(program: Program, step: Step, table: _Entries) -> form.Step:
                 grid=step.grid,
                 dims=step.dims,
                 flops=step.flops,
+                outcome=program.kernels[step.kernel].verdict.outcome,
             )
         case Copy():
             return form.Step("copy", "copy", "", numbers((step.source, step.target)), 1)
@@ -95,4 +97,5 @@ def _step(program: Program, step: Step, table: _Entries) -> form.Step:
                 arguments=numbers((*operands_of(step), *step.results)),
                 result_count=len(step.results),
                 host=form.HostCall(len(step.operands), present, step.attributes),
+                outcome=Outcome.HOST,
             )

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import final
 
+from tilewright.base.outcome import Verdict
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.graph.schema import Array, TensorType
 from tilewright.formats.plan import Dimension
@@ -62,6 +63,7 @@ class KernelSignature:
         dims: the push constants, in order.
         grid: workgroups along x, y and z.
         overwrites: (operand, result) positions where the result may take the operand's place.
+        verdict: what scheduling the kernel came to.
     """
 
     name: str
@@ -69,6 +71,7 @@ class KernelSignature:
     dims: tuple[Symbol, ...]
     grid: tuple[Dim, Dim, Dim]
     overwrites: frozenset[tuple[int, int]]
+    verdict: Verdict
 
 
 @final

@@ -18,6 +18,7 @@ from typing import Any, Final, cast, final
 from tilewright.base import dtypes
 from tilewright.base.errors import TilewrightError
 from tilewright.base.lazy import lazy
+from tilewright.base.outcome import Outcome, Verdict
 from tilewright.base.symbolic import Dim, Symbol, parse, substitute, symbol, symbols
 from tilewright.base.target import Target
 from tilewright.compiler.codegen import CompilationCache
@@ -102,6 +103,11 @@ class KernelRecord:
     def naive(self) -> Kernel:
         """The loops as the op declarations state them."""
         return self.request.naive
+
+    @property
+    def verdict(self) -> Verdict:
+        """What scheduling came to, and its cost."""
+        return self.signature.verdict
 
     @lazy
     def scheduled(self) -> Kernel:
@@ -204,6 +210,7 @@ def _decode(
 
 
 def _signature_members(signature: KernelSignature) -> dict[str, Any]:
+    verdict = signature.verdict
     return {
         "parameters": [
             [name, type_.dtype.name, list(map(str, type_.shape))]
@@ -212,6 +219,7 @@ def _signature_members(signature: KernelSignature) -> dict[str, Any]:
         "dims": [[s.name, s.lower, s.upper] for s in signature.dims],
         "grid": list(map(str, signature.grid)),
         "overwrites": sorted(signature.overwrites),
+        "verdict": [verdict.outcome.value, verdict.expected_ns, verdict.lanes_ns],
     }
 
 
@@ -223,6 +231,7 @@ def _read_signature(members: Mapping[str, Any], name: str) -> KernelSignature:
         return int(text) if text.isdigit() else substitute(parse(text), bounded)
 
     x, y, z = map(read, members["grid"])
+    outcome, expected_ns, lanes_ns = members["verdict"]
     return KernelSignature(
         name=name,
         parameters=tuple(
@@ -232,4 +241,5 @@ def _read_signature(members: Mapping[str, Any], name: str) -> KernelSignature:
         dims=dims,
         grid=(x, y, z),
         overwrites=frozenset((i, j) for i, j in members["overwrites"]),
+        verdict=Verdict(Outcome(outcome), expected_ns, lanes_ns),
     )

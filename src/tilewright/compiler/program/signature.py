@@ -7,6 +7,7 @@ schedule.
 
 from __future__ import annotations
 
+from tilewright.base.outcome import Outcome, Verdict
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.kernel.grid import grid_extents
 from tilewright.compiler.kernel.ir import Access, Kernel
@@ -25,6 +26,8 @@ def signature_of(kernel: Kernel) -> KernelSignature:
         dims=kernel.dims,
         grid=grid_extents(kernel),
         overwrites=frozenset(_overwrites(kernel)),
+        # Loops that nobody scheduled run as they stand.
+        verdict=kernel.verdict or Verdict(Outcome.GENERIC),
     )
 
 

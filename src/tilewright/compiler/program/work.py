@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from tilewright.base.outcome import Outcome, Verdict
 from tilewright.base.symbolic import Dim
+from tilewright.base.target import Target
 from tilewright.compiler.graph.ir import Node
 from tilewright.compiler.graph.schema import TensorType, Trait
+from tilewright.compiler.schedule.rules import estimate, unscheduled
 
 
 def arithmetic_work(node: Node) -> Dim:
@@ -32,6 +35,19 @@ def arithmetic_work(node: Node) -> Dim:
     if Trait.REDUCTION in traits or Trait.ROWWISE in traits:
         return node.present_operands[0].type.element_count if node.present_operands else 0
     return node.results[0].type.element_count if Trait.ELEMENTWISE in traits else 0
+
+
+def host_verdict(node: Node, target: Target) -> Verdict:
+    """What running `node` on the host takes: each element alone, behind the one before it."""
+    values = (*node.present_operands, *node.results)
+    elements = max(
+        sum(estimate(value.type.element_count) for value in values),
+        estimate(arithmetic_work(node)),
+    )
+    lanes = min((target.vector_lanes(value.type.dtype) for value in values), default=1)
+    size_bytes = sum(estimate(value.type.size_bytes) for value in values)
+    cost = unscheduled(elements, lanes, size_bytes)
+    return Verdict(Outcome.HOST, cost.expected_ns, cost.lanes_ns)
 
 
 def _product(dims: tuple[Dim, ...]) -> Dim:

@@ -16,6 +16,7 @@ from typing import Final, cast, final
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ArchiveError, UserError
+from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim
 from tilewright.base.symbolic import parse as parse_dim
 from tilewright.formats.plan.attributes import decode_attribute, encode_attribute
@@ -31,7 +32,7 @@ from tilewright.formats.plan.steps import (
 )
 from tilewright.formats.plan.verifier import verify_plan
 
-VERSION: Final = (1, 0)
+VERSION: Final = (1, 1)
 _DIM_LIMIT: Final = 4096  # characters of one expression
 
 
@@ -163,6 +164,7 @@ def _extension(plan: Plan) -> dict[str, object]:
                 "host": None if s.host is None else _host(s.host),
                 "barrier": s.barrier,
                 "flops": _dim(s.flops),
+                "outcome": s.outcome,
             }
             for s in plan.steps
         ],
@@ -261,7 +263,12 @@ def _decode_step(row: Mapping[str, object]) -> Step:
         host=None if host is None else _decode_host(host),
         barrier=_flag(row["barrier"]),
         flops=_read_dim(row["flops"]),
+        outcome=_outcome(row.get("outcome")),
     )
+
+
+def _outcome(value: object) -> Outcome | None:
+    return None if value is None else Outcome(_text(value))
 
 
 def _decode_host(row: Mapping[str, object]) -> HostCall:

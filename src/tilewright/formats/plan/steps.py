@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final, final
 
 from tilewright.base.dtypes import DType
+from tilewright.base.outcome import Outcome
 from tilewright.base.record import field, record
 from tilewright.base.symbolic import Dim
 
@@ -91,6 +92,8 @@ class Step:
     dispatch: `target` names the executable's export; `grid` is the workgroup count and `dims` the
     u32 push constants.  copy: one operand, one result, `target` is empty.  host: `target` names an
     op whose reference implementation runs in Python, as `host` says.
+
+    `outcome` says how the step runs: None for copies, and where nobody knows (plans before 1.1).
     """
 
     kind: str
@@ -103,6 +106,7 @@ class Step:
     host: HostCall | None = None
     barrier: bool = True
     flops: Dim = 0
+    outcome: Outcome | None = None
 
 
 def operands_of(step: Step) -> tuple[int, ...]:
@@ -132,6 +136,11 @@ class Plan:
     steps: tuple[Step, ...]
     arena_bytes: int = -1
     equalities: tuple[tuple[Dim, Dim], ...] = ()
+
+    @property
+    def outcomes(self) -> dict[str, Outcome]:
+        """How each kernel, and each op on the host, runs: by the target of its steps."""
+        return {s.target: s.outcome for s in self.steps if s.outcome is not None}
 
     @property
     def is_static(self) -> bool:

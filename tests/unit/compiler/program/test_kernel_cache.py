@@ -86,6 +86,8 @@ def test_a_hit_makes_nothing_and_the_archive_has_the_same_bytes(
     forbid(monkeypatch)
     warm = compiled_with(cache, graph())
     assert all(record.compiled.seconds == 0 for record in warm.kernels[0])
+    verdicts = [[r.verdict for r in c.kernels[0]] for c in (cold, warm)]
+    assert verdicts[0] == verdicts[1]
     assert archive_of(cold, tmp_path / "cold.vmfb") == without
     assert archive_of(warm, tmp_path / "warm.vmfb") == without
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fakes.plans import dynamic_plan, static_plan
 from tilewright.base.errors import ArchiveError
+from tilewright.base.outcome import Outcome
 from tilewright.formats.plan import Plan, from_json, to_json
 
 PLANS = (static_plan(), dynamic_plan())
@@ -119,7 +120,7 @@ def test_other_files_are_no_plans(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "works"), [([1, 0], True), ([1, 1], False), ([2, 0], False)]
+    ("version", "works"), [([1, 0], True), ([1, 1], True), ([1, 2], False), ([2, 0], False)]
 )
 def test_newer_versions_are_refused_with_a_hint(version: list[int], works: bool) -> None:
     tree = members_of(static_plan())
@@ -129,10 +130,32 @@ def test_newer_versions_are_refused_with_a_hint(version: list[int], works: bool)
         assert from_json(data).name == "static"
         return
     with pytest.raises(
-        ArchiveError, match=r"plan version \d\.\d, this runtime reads up to 1\.0"
+        ArchiveError, match=r"plan version \d\.\d, this runtime reads up to 1\.1"
     ) as caught:
         from_json(data)
     assert "update Tilewright" in (caught.value.hint or "")
+
+
+def test_plans_from_before_there_were_outcomes_have_none() -> None:
+    tree = members_of(static_plan())
+    extension = tree["metadata"]["tilewright"]
+    extension["version"] = [1, 0]
+    assert [step.pop("outcome") for step in extension["steps"]] == [
+        "pointwise",
+        "rows",
+        None,
+    ]
+    old = from_json(json.dumps(tree).encode())
+    assert [step.outcome for step in old.steps] == [None, None, None]
+    assert old.outcomes == {}
+    assert static_plan().outcomes == {"add": Outcome.POINTWISE, "widen": Outcome.ROWS}
+
+
+def test_an_outcome_that_is_none_is_refused() -> None:
+    tree = members_of(static_plan())
+    tree["metadata"]["tilewright"]["steps"][0]["outcome"] = "quick"
+    with pytest.raises(ArchiveError, match="'quick' is not a valid Outcome"):
+        from_json(json.dumps(tree).encode())
 
 
 @pytest.mark.parametrize(

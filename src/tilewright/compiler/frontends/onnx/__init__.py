@@ -1,6 +1,6 @@
 """The ONNX front end: a model file in, graph IR out, or everything that stands in the way.
 
-`load` imports, `coverage` reports per op what is fast, falls back to the host or is unsupported.
+`load` imports, `coverage` reports per op how it runs, falls back to the host or is unsupported.
 """
 
 import importlib
@@ -12,6 +12,7 @@ with deferred():  # its extension module dies of an exception in the middle of i
 
 from tilewright.compiler.frontends.onnx.coverage import (
     CoverageReport,
+    Judged,
     OpCoverage,
     Reason,
     Status,
@@ -32,6 +33,7 @@ from tilewright.compiler.frontends.onnx.model import (
 __all__ = [
     "CoverageReport",
     "ImportedModel",
+    "Judged",
     "ModelMetadata",
     "OpCoverage",
     "Reason",

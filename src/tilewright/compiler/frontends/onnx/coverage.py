@@ -1,19 +1,20 @@
-"""What of a model is fast, what falls back to the host and what is unsupported, before any work.
+"""What of a model is fast, what is slow, what runs on the host and what is unsupported.
 
 Runs the importer (which copies no weights and computes nothing large) and asks the catalogue for
-each op it emitted whether a kernel body exists for those types.  Never raises on a model that
-parses.  Called by the CLI verb `coverage` and the API.
+each op it emitted whether a kernel body exists for those types.  How kernels run is a fact that
+only scheduling knows: who can schedule passes `judge`; without it a kernel is just a kernel.
+Never raises on a model that parses.  Called by `pipeline.coverage`.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from tilewright.base.text import format_bytes, plural
-from tilewright.compiler.frontends.onnx.importer import Importer
+from tilewright.base.outcome import Outcome, Verdict
+from tilewright.base.text import format_bytes, format_duration, plural
 from tilewright.compiler.frontends.onnx.load import import_model
 from tilewright.compiler.frontends.onnx.model import (
     ModelMetadata,
@@ -24,7 +25,7 @@ from tilewright.compiler.frontends.onnx.model import (
 from tilewright.compiler.frontends.onnx.problems import Problem
 from tilewright.compiler.frontends.onnx.scope import Record
 from tilewright.compiler.frontends.onnx.signature import InputShapes, InputValues
-from tilewright.compiler.graph.ir import Node
+from tilewright.compiler.graph.ir import Graph, Node
 from tilewright.compiler.ops import catalogue
 
 SHOWN_NODES: Final = 5
@@ -35,9 +36,34 @@ SHOWN_VALUES: Final = 8
 class Status(enum.Enum):
     """How an op will run."""
 
-    FAST = "fast"  # compiled, or gone after import
+    FAST = "fast"  # its kernels run in lanes, or nothing of it is left to run
+    KERNEL = "kernel"  # becomes machine code; how that runs was not looked at
+    SCALAR = "scalar"  # machine code without lanes that costs no time worth a word
     FALLBACK = "fallback"  # its numpy oracle runs on the host
+    SLOW = "slow"  # without lanes, in a kernel or on the host, and that can be noticed
     UNSUPPORTED = "unsupported"  # the model does not compile because of it
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One kernel or host call of the optimized model.
+
+    Attributes:
+        main: the ONNX node that its work comes from.
+        nodes: every ONNX node that it does something of, `main` included.
+        op: the op that runs on the host; empty for a kernel.
+        verdict: how it runs.
+    """
+
+    main: str
+    nodes: frozenset[str]
+    op: str
+    verdict: Verdict
+
+
+Judge = Callable[[Graph], Sequence[Judged]]
+"""Optimizes a graph, in place, and schedules its kernels."""
 
 
 @final
@@ -53,7 +79,10 @@ class Reason:
 @final
 @dataclass(frozen=True, slots=True)
 class OpCoverage:
-    """All nodes of one op type.  `status` is that of the worst node."""
+    """All nodes of one op type.  `status` is that of the worst node.
+
+    `outcomes` are the ways in which kernels run that do something of it.
+    """
 
     op_type: str
     count: int
@@ -61,6 +90,7 @@ class OpCoverage:
     reasons: tuple[Reason, ...]
     dtypes: tuple[str, ...]
     dynamic_dims: tuple[str, ...]
+    outcomes: tuple[Outcome, ...] = ()
 
 
 @final
@@ -99,7 +129,8 @@ class CoverageReport:
         if self.dynamic_dims:
             head.append(f"  dynamic dimensions: {' '.join(self.dynamic_dims)}")
         model = [f"  {p.reason}" for p in self.problems if not p.op_type]
-        totals = ", ".join(f"{self.count(s)} {s.value}" for s in Status)
+        counts = [(self.count(s), s.value) for s in Status]
+        totals = ", ".join(f"{count} {word}" for count, word in counts if count)
         return "\n".join([*head, *model, *self._table(), f"op types: {totals}"])
 
     def _table(self) -> list[str]:
@@ -108,7 +139,7 @@ class CoverageReport:
         for entry in self.rows:
             lines.append(
                 f"  {entry.op_type:<{width}}  {entry.count:>5}  {entry.status.value:<11}  "
-                f"{' '.join(entry.dtypes)}"
+                f"{' '.join(entry.dtypes)}  {' '.join(entry.outcomes)}".rstrip()
             )
             lines += [f"      {_reason_text(reason)}" for reason in entry.reasons]
         return lines
@@ -131,63 +162,128 @@ def coverage(
     *,
     input_shapes: InputShapes | None = None,
     input_values: InputValues | None = None,
+    judge: Judge | None = None,
 ) -> CoverageReport:
     """Everything about a model that is unsupported or slow, in one go.
+
+    `judge` is asked only about models that are supported.
 
     Raises: ModelError only when the source is no ONNX model at all.
     """
     model = open_model(source)
     importer = import_model(model, input_shapes, input_values)
+    # The judge rewrites the graph: what is to be said of it as imported comes first.
+    outputs = tuple(
+        f"{name}: {value.type}"
+        for name, value in zip(
+            importer.graph.output_names, importer.graph.outputs, strict=True
+        )
+    )
+    rows = _rows(
+        importer.records, [_unjudged(r, not importer.problems) for r in importer.records]
+    )
+    if judge is not None and not importer.problems:
+        steps = judge(importer.graph)
+        rows = _rows(importer.records, [_judged(r, steps) for r in importer.records])
     return CoverageReport(
         file=model.file,
         metadata=metadata_of(model),
         node_count=len(importer.records),
         weight_bytes=importer.weight_bytes,
         inputs=tuple(f"{v.name}: {v.type}" for v in importer.graph.inputs),
-        outputs=tuple(
-            f"{name}: {value.type}"
-            for name, value in zip(
-                importer.graph.output_names, importer.graph.outputs, strict=True
-            )
-        ),
+        outputs=outputs,
         dynamic_dims=tuple(dict.fromkeys(d for r in importer.records for d in r.dims)),
-        rows=_rows(importer),
+        rows=rows,
         problems=tuple(importer.problems),
     )
 
 
-def _rows(importer: Importer) -> tuple[OpCoverage, ...]:
-    groups: dict[str, list[Record]] = {}
-    for record in importer.records:
-        groups.setdefault(record.title, []).append(record)
-    found = [_row(title, records) for title, records in groups.items()]
-    order = [Status.UNSUPPORTED, Status.FALLBACK, Status.FAST]
-    return tuple(sorted(found, key=lambda r: (order.index(r.status), -r.count, r.op_type)))
+@final
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """What is to be said of one ONNX node."""
+
+    status: Status
+    reasons: tuple[tuple[Status, str], ...] = ()
+    outcomes: frozenset[Outcome] = frozenset()
 
 
-def _row(title: str, records: Sequence[Record]) -> OpCoverage:
+_WORST_FIRST: Final = tuple(reversed(Status))
+
+
+def _rows(
+    records: Sequence[Record], findings: Sequence[_Finding]
+) -> tuple[OpCoverage, ...]:
+    groups: dict[str, list[tuple[Record, _Finding]]] = {}
+    for record, finding in zip(records, findings, strict=True):
+        groups.setdefault(record.title, []).append((record, finding))
+    found = [_row(title, members) for title, members in groups.items()]
+    order = _WORST_FIRST.index
+    return tuple(sorted(found, key=lambda r: (order(r.status), -r.count, r.op_type)))
+
+
+def _row(title: str, members: Sequence[tuple[Record, _Finding]]) -> OpCoverage:
     nodes: dict[tuple[Status, str], list[str]] = {}
-    for record in records:
-        for status, text in _reasons(record):
-            nodes.setdefault((status, text), []).append(record.node)
-    statuses = {status for status, _ in nodes}
-    worst = next(
-        (s for s in (Status.UNSUPPORTED, Status.FALLBACK) if s in statuses), Status.FAST
-    )
+    for record, finding in members:
+        for reason in finding.reasons:
+            nodes.setdefault(reason, []).append(record.node)
+    ran = {outcome for _, finding in members for outcome in finding.outcomes}
     return OpCoverage(
         op_type=title,
-        count=len(records),
-        status=worst,
+        count=len(members),
+        status=min((f.status for _, f in members), key=_WORST_FIRST.index),
         reasons=tuple(Reason(s, t, tuple(names)) for (s, t), names in nodes.items()),
-        dtypes=tuple(sorted({d for r in records for d in r.dtypes})),
-        dynamic_dims=tuple(dict.fromkeys(d for r in records for d in r.dims)),
+        dtypes=tuple(sorted({d for r, _ in members for d in r.dtypes})),
+        dynamic_dims=tuple(dict.fromkeys(d for r, _ in members for d in r.dims)),
+        outcomes=tuple(outcome for outcome in Outcome if outcome in ran),
     )
 
 
-def _reasons(record: Record) -> list[tuple[Status, str]]:
-    found = [(Status.UNSUPPORTED, text) for text in dict.fromkeys(record.reasons)]
+def _unjudged(record: Record, is_complete: bool) -> _Finding:
+    """What the importer alone knows of a node: of all of the model, or up to what stopped it."""
+    reasons = [(Status.UNSUPPORTED, text) for text in dict.fromkeys(record.reasons)]
     slow = dict.fromkeys(text for node in record.emitted if (text := _fallback(node)))
-    return found + [(Status.FALLBACK, text) for text in slow]
+    reasons += [(Status.FALLBACK, text) for text in slow]
+    if reasons:
+        return _Finding(reasons[0][0], tuple(reasons))
+    runs = any(node.op != "constant" for node in record.emitted)
+    runs = runs or not (record.emitted or is_complete)
+    return _Finding(Status.KERNEL if runs else Status.FAST)
+
+
+def _judged(record: Record, steps: Sequence[Judged]) -> _Finding:
+    """What became of a node; none of its work is left if no step names it."""
+    mine = [step for step in steps if record.node in step.nodes]
+    found = [(_status(record, step), step) for step in mine]
+    reasons = [(status, text) for status, step in found if (text := _why(status, step))]
+    return _Finding(
+        min((status for status, _ in found), key=_WORST_FIRST.index, default=Status.FAST),
+        tuple(dict.fromkeys(reasons)),
+        frozenset(step.verdict.outcome for step in mine),
+    )
+
+
+def _status(record: Record, step: Judged) -> Status:
+    if step.verdict.is_slow and record.node == step.main:
+        return Status.SLOW
+    match step.verdict.outcome:
+        case Outcome.HOST:
+            return Status.FALLBACK
+        case Outcome.GENERIC:
+            return Status.SCALAR
+        case _:
+            return Status.FAST
+
+
+def _why(status: Status, step: Judged) -> str:
+    text = (
+        f"op '{step.op}' has no kernel" if step.op else "no rule found lanes for its kernel"
+    )
+    if status is Status.SLOW:
+        verdict = step.verdict
+        slow, fast = map(format_duration, (verdict.expected_ns, verdict.lanes_ns))
+        return f"{text}: about {slow} on one core, in lanes {fast}"
+    return text if status is Status.FALLBACK else ""
 
 
 def _fallback(node: Node) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import For, Load, Space, Store
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
@@ -47,12 +48,12 @@ _WORK_NS: Final = 20_000
 _WINDOW_LIMIT: Final = 50
 
 
-def schedule_columns(s: Schedule, nest: str, target: Target, grid: Grid) -> bool:
-    """Vectorize along a contiguous outer axis; False if there is none."""
+def schedule_columns(s: Schedule, nest: str, target: Target, grid: Grid) -> Outcome | None:
+    """Vectorize along a contiguous outer axis; None if there is none."""
     chain = parallel_chain(find(s.kernel, nest))
     lane = _lane(chain)
     if lane is None:
-        return False
+        return None
     lanes = target.vector_lanes(
         max(
             (a.buffer.dtype for a in _moving(chain[-1], lane.var.name)),
@@ -66,7 +67,7 @@ def schedule_columns(s: Schedule, nest: str, target: Target, grid: Grid) -> bool
         _simple(s, names, lanes, work, target, grid)
     else:
         _several_passes(s, names, lanes, work, grid)
-    return True
+    return Outcome.COLUMNS
 
 
 def _moving(inner: For, name: str) -> list[Load | Store]:

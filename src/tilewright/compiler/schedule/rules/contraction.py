@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base import symbolic
+from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import Body, For, If, LoopKind
@@ -35,6 +36,7 @@ from tilewright.compiler.schedule.rules.micro_kernel import (
     schedule_micro_kernel,
 )
 from tilewright.compiler.schedule.rules.structure import (
+    NS_PER_BYTE,
     Contraction,
     estimate,
     find_contraction,
@@ -50,7 +52,6 @@ from tilewright.compiler.schedule.tree import enclosing_loops, find
 _WORK_NS: Final = 40_000
 """A workgroup should run about this long."""
 _NS_PER_FLOP: Final = 0.01
-_NS_PER_BYTE: Final = 0.04
 _LEAST_LINES: Final = 128
 _MOST_HINTS: Final = 4
 _SHARED_ROWS: Final = 128
@@ -59,14 +60,14 @@ _MOST_STREAMS: Final = 4
 
 def schedule_contraction(
     s: Schedule, nest: str, target: Target, threads: int, grid: Grid
-) -> bool:
-    """Tile the contraction in `nest`; False if there is none."""
+) -> Outcome | None:
+    """Tile the contraction in `nest`; None if there is none."""
     chain = parallel_chain(find(s.kernel, nest))
     found = find_contraction(chain)
     if found is None or not found.contiguous:
-        return False
+        return None
     _Rule(s, found, target, threads).run(grid)
-    return True
+    return Outcome.TILED
 
 
 @final
@@ -283,7 +284,7 @@ class _Rule:
         flops = 2 * tile.rows * columns * found.depth
         panel_bytes = found.depth * columns * size
         rows_bytes = tile.rows * found.depth * size
-        unit = max(flops * _NS_PER_FLOP, panel_bytes * _NS_PER_BYTE / max(1, tiles))
+        unit = max(flops * _NS_PER_FLOP, panel_bytes * NS_PER_BYTE / max(1, tiles))
         whole = unit * panels * tiles * batches
         work = min(max(_WORK_NS, whole / (8 * self.threads)), 10 * _WORK_NS)
         units = max(1, round(work / max(unit, 1e-3)))

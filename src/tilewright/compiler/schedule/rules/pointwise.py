@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.base import symbolic
+from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import Body, For, If, Load, Statement, Store
@@ -46,11 +47,13 @@ _BLOCK: Final = 64
 first level cache."""
 
 
-def schedule_pointwise(s: Schedule, nest: str, target: Target, grid: Grid) -> bool:
-    """Vectorize a nest without inner loops; False if it has inner loops."""
+def schedule_pointwise(
+    s: Schedule, nest: str, target: Target, grid: Grid
+) -> Outcome | None:
+    """Vectorize a nest without inner loops; None if it has inner loops."""
     chain = parallel_chain(find(s.kernel, nest))
     if not chain or any(True for _ in loops(chain[-1].body)):
-        return False
+        return None
     names = _fuse_contiguous(s, [loop.var.name for loop in chain])
     body = find(s.kernel, names[-1]).body
     lanes = _lanes(target, body)
@@ -59,7 +62,7 @@ def schedule_pointwise(s: Schedule, nest: str, target: Target, grid: Grid) -> bo
     if lane is None:
         s.note("pointwise: no axis is contiguous, scalar code")
         grid.commit(_workgroups(s, names, effort, 1))
-        return True
+        return Outcome.GENERIC
     names = [*(n for n in names if n != lane), lane]
     s.apply(reorder, names)
     factor = 4 if effort <= _CHEAP else 2 if effort <= _MODERATE else 1
@@ -76,7 +79,7 @@ def schedule_pointwise(s: Schedule, nest: str, target: Target, grid: Grid) -> bo
     if row is not None:
         _write_out_blocks(s, row, lanes)
     s.note(f"pointwise: '{lane}' in {lanes} lanes x {factor}")
-    return True
+    return Outcome.POINTWISE
 
 
 def _lanes(target: Target, body: Body) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.base import symbolic
+from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import For, If, Statement
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
@@ -35,12 +36,12 @@ _WORK_NS: Final = 20_000
 _VECTORS: Final = 4
 
 
-def schedule_rows(s: Schedule, nest: str, target: Target, grid: Grid) -> bool:
-    """Vectorize the passes over rows; False if no pass is contiguous."""
+def schedule_rows(s: Schedule, nest: str, target: Target, grid: Grid) -> Outcome | None:
+    """Vectorize the passes over rows; None if no pass is contiguous."""
     chain = parallel_chain(find(s.kernel, nest))
     passes = _passes(chain[-1].body if chain else (find(s.kernel, nest),))
     if not passes or not any(_contiguous(p) for p in passes):
-        return False
+        return None
     work = sum(_pass_ns(p) for p in passes)
     if chain:
         name = fuse_all(s, [loop.var.name for loop in chain])
@@ -50,7 +51,7 @@ def schedule_rows(s: Schedule, nest: str, target: Target, grid: Grid) -> bool:
         if _contiguous(loop):
             _schedule_pass(s, loop.var.name, target)
     s.note(f"rows: {len(passes)} passes of about {estimate(passes[0].extent)} elements")
-    return True
+    return Outcome.ROWS
 
 
 def _passes(body: Sequence[Statement]) -> list[For]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base import symbolic
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.kernel.ir import (
     Binary,
     Buffer,
@@ -38,6 +38,8 @@ from tilewright.compiler.schedule.accesses import update_operator
 
 GUESS: Final = 128
 """What a dimension known only at run time is taken for."""
+NS_PER_BYTE: Final = 0.04
+"""What memory takes to bring a byte to one core."""
 _HEAVY: Final = frozenset({"exp", "log", "sin", "cos", "tanh", "erf", "sigmoid"})
 
 
@@ -45,15 +47,20 @@ def estimate(dim: Dim) -> int:
     """A likely value of `dim`; a product of open sizes (images times words) is no power of one."""
     if isinstance(dim, int):
         return dim
-    found = symbolic.symbols(dim)
-    open_sizes = sum(s.upper is None or s.upper > GUESS for s in found)
+    value = symbolic.substitute(dim, likely_sizes(symbolic.symbols(dim)))
+    return value if isinstance(value, int) else GUESS
+
+
+def likely_sizes(found: Iterable[Symbol]) -> dict[str, Dim]:
+    """A likely value of each size, for all that stand in one product."""
+    sizes = tuple(found)
+    open_sizes = sum(s.upper is None or s.upper > GUESS for s in sizes)
     each = GUESS if open_sizes < 2 else round((2 * GUESS) ** (1 / open_sizes))
     env: dict[str, Dim] = {}
-    for s in found:
+    for s in sizes:
         high = each if s.upper is None else min(each, s.upper)
         env[s.name] = max(high, s.lower or 0)
-    value = symbolic.substitute(dim, env)
-    return value if isinstance(value, int) else GUESS
+    return env
 
 
 def top_nests(kernel: Kernel) -> list[For]:

@@ -38,7 +38,7 @@ def test_every_op_type_has_one_row_worst_first() -> None:
         "TopK": 1,
         "Add": 1,
     }
-    order = [Status.UNSUPPORTED, Status.FALLBACK, Status.FAST]
+    order = [Status.UNSUPPORTED, Status.FALLBACK, Status.KERNEL]
     ranks = [order.index(r.status) for r in rows]
     assert ranks == sorted(ranks)
 
@@ -52,7 +52,7 @@ def test_status_and_reasons_name_the_nodes() -> None:
     assert "not constant" in nonzero.reasons[0].text
     assert topk.status is Status.FALLBACK
     assert topk.reasons[0].text == "op 'top_k' has no kernel"
-    assert (add.status, add.reasons) == (Status.FAST, ())
+    assert (add.status, add.reasons) == (Status.KERNEL, ())
 
 
 def test_types_and_dynamic_dimensions_are_listed() -> None:
@@ -75,7 +75,7 @@ def test_the_report_reads_as_a_table() -> None:
     assert text.startswith("<proto>: 7 nodes, opset 21, 8 B of weights")
     assert "dynamic dimensions: N" in text
     assert "op 'Magic' is not supported (at 'b')" in text
-    assert text.endswith("op types: 1 fast, 1 fallback, 3 unsupported")
+    assert text.endswith("op types: 1 kernel, 1 fallback, 3 unsupported")
 
 
 def test_nodes_behind_an_unsupported_one_are_still_checked() -> None:
@@ -86,7 +86,7 @@ def test_nodes_behind_an_unsupported_one_are_still_checked() -> None:
     assert statuses == {
         "Magic": Status.UNSUPPORTED,
         "Trick": Status.UNSUPPORTED,
-        "Relu": Status.FAST,
+        "Relu": Status.KERNEL,
     }
 
 
@@ -105,7 +105,11 @@ def test_an_expanded_op_counts_as_itself() -> None:
         "{ y, s, z = DynamicQuantizeLinear(x) }"
     )
     (row,) = coverage(model).rows
-    assert (row.op_type, row.count, row.status) == ("DynamicQuantizeLinear", 1, Status.FAST)
+    assert (row.op_type, row.count, row.status) == (
+        "DynamicQuantizeLinear",
+        1,
+        Status.KERNEL,
+    )
 
 
 @pytest.mark.parametrize("data", [b"", b"garbage"])

@@ -1,0 +1,211 @@
+"""What scheduling came to: how much of a kernel runs in lanes, and what the rest costs.
+
+Looks at the loops that a rule left, not at what the rule meant to do.  Sizes that are not known
+count as `structure.GUESS`; costs rank kernels, they do not predict times to better than a factor
+of two.  Called by `schedule`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from tilewright.base.outcome import Outcome, Verdict
+from tilewright.base.symbolic import Dim
+from tilewright.base.target import Target
+from tilewright.compiler.kernel.ir import (
+    Buffer,
+    For,
+    If,
+    Kernel,
+    LoopKind,
+    Space,
+    Statement,
+    Store,
+)
+from tilewright.compiler.kernel.rewrite import (
+    buffers_read,
+    buffers_written,
+    loads,
+    substitute_dim,
+)
+from tilewright.compiler.schedule.rules.structure import (
+    NS_PER_BYTE,
+    cost,
+    depends,
+    estimate,
+    likely_sizes,
+)
+
+_CYCLE_NS: Final = 1 / 3
+"""Of a usual core at work, 3 GHz: only the ratio to `NS_PER_BYTE` matters."""
+_LATENCY: Final = 4
+"""Cycles from one addition to the next of the same sum, or through any other loop-carried value."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Cycles of all elements of some code, one at a time.
+
+    Attributes:
+        single: of stores outside of lanes.
+        lanes: of stores in lanes, as if they were single.
+        waits: what stores outside of lanes wait for the one before them, beyond `single`.
+    """
+
+    single: float = 0.0
+    lanes: float = 0.0
+    waits: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(
+            self.single + other.single, self.lanes + other.lanes, self.waits + other.waits
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a statement stands: the loops around it, and two of their iterations as values.
+
+    A loop counts as long as the longer one of the first and the last iteration around it: so a tile
+    counts as whole though the last one may not be, and a triangle as its square.
+    """
+
+    around: tuple[For, ...]
+    times: float
+    first: Mapping[str, Dim]
+    last: Mapping[str, Dim]
+
+    def inside(self, loop: For) -> _Place:
+        """The place of what `loop` holds."""
+        first, last = (_count(loop.extent, end) for end in (self.first, self.last))
+        longest = max(first, last)
+        return _Place(
+            (*self.around, loop),
+            self.times * longest,
+            {**self.first, loop.var.name: 0},
+            {**self.last, loop.var.name: max(0, longest - 1)},
+        )
+
+
+def _count(dim: Dim, values: Mapping[str, Dim]) -> int:
+    return max(0, estimate(substitute_dim(dim, values)))
+
+
+def work_of(kernel: Kernel, body: Sequence[Statement]) -> Work:
+    """The work of one run of `body`, a part of `kernel`."""
+    sizes = likely_sizes(kernel.dims)  # one guess per size, wherever it stands
+    return _work(body, _Place((), 1.0, sizes, sizes))
+
+
+def _work(body: Sequence[Statement], place: _Place) -> Work:
+    total = Work()
+    for statement in body:
+        match statement:
+            case For():
+                total += _work(statement.body, place.inside(statement))
+            case If():
+                total += _work(statement.body, place)
+            case Store():
+                total += _store_work(statement, place)
+            case _:
+                pass
+    return total
+
+
+def _store_work(store: Store, place: _Place) -> Work:
+    around, cycles = place.around, place.times * (1 + cost(store.value))
+    if any(loop.kind is LoopKind.VECTOR for loop in around):
+        return Work(lanes=cycles)
+    waits = around != () and _follows_itself(store, around[-1].var.name)
+    return Work(single=cycles, waits=place.times * (_LATENCY - 1) if waits else 0.0)
+
+
+def _follows_itself(store: Store, loop: str) -> bool:
+    """Whether an iteration of `loop` reads what the one before it wrote: a sum, a recurrence."""
+    own = [load for load in loads(store.value) if load.buffer is store.buffer]
+    return any(x.indices != store.indices or not depends(store, loop) for x in own)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NestVerdict:
+    """One nest: what was to be done in it, and the part of it that came to run in lanes.
+
+    Attributes:
+        outcome: the word of the rule that took it.
+        work: before the rule, all of it outside of lanes.
+        share: of `work.single` that runs in lanes now, 0 to 1.
+        lanes: elements of its widest type in a vector.
+        size_bytes: of what it reads and writes, once each.
+    """
+
+    outcome: Outcome
+    work: Work
+    share: float
+    lanes: int
+    size_bytes: float
+
+    @property
+    def expected_ns(self) -> float:
+        """What the nest takes on one core."""
+        alone = (1 - self.share) * (self.work.single + self.work.waits)
+        cycles = alone + self.share * self.work.single / self.lanes
+        return max(cycles * _CYCLE_NS, self._memory_ns)
+
+    @property
+    def lanes_ns(self) -> float:
+        """What it would take if all of it ran in lanes."""
+        return max(self.work.single / self.lanes * _CYCLE_NS, self._memory_ns)
+
+    @property
+    def _memory_ns(self) -> float:
+        return self.size_bytes * NS_PER_BYTE
+
+
+def nest_verdict(
+    nest: For, outcome: Outcome, before: Kernel, after: Kernel, target: Target
+) -> NestVerdict:
+    """What became of `nest` of `before` when a rule made `after`; `generic` if mostly not lanes."""
+    work = work_of(before, (nest,))
+    gained = work_of(after, after.body).lanes - work_of(before, before.body).lanes
+    share = min(1.0, max(0.0, gained / work.single)) if work.single else 0.0
+    buffers = {*buffers_read((nest,)), *buffers_written((nest,))}
+    widest = max(buffers, key=lambda b: b.dtype.bits).dtype if buffers else None
+    return NestVerdict(
+        outcome=outcome if share > 0.5 else Outcome.GENERIC,
+        work=work,
+        share=share,
+        lanes=1 if widest is None else target.vector_lanes(widest),
+        size_bytes=sum(_size_bytes(before, buffer) for buffer in buffers),
+    )
+
+
+def unscheduled(elements: int, lanes: int, size_bytes: int) -> NestVerdict:
+    """Code that no rule will see: one operation per element, each behind the one before it."""
+    work = Work(single=elements, waits=elements * (_LATENCY - 1))
+    return NestVerdict(Outcome.GENERIC, work, 0.0, lanes, size_bytes)
+
+
+def _size_bytes(kernel: Kernel, buffer: Buffer) -> float:
+    """Of a buffer in memory; what lives in registers or in one workgroup is free."""
+    if buffer.space is not Space.DEVICE:
+        return 0.0
+    sizes, total = likely_sizes(kernel.dims), float(buffer.dtype.itemsize)
+    for extent in buffer.shape:
+        total *= _count(extent, sizes)
+    return total
+
+
+def kernel_verdict(nests: Sequence[NestVerdict]) -> Verdict:
+    """The outcome of the nest that takes longest, and the cost of all."""
+    if not nests:
+        return Verdict(Outcome.GENERIC)
+    return Verdict(
+        max(nests, key=lambda nest: nest.expected_ns).outcome,
+        sum(nest.expected_ns for nest in nests),
+        sum(nest.lanes_ns for nest in nests),
+    )

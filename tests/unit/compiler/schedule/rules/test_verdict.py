@@ -1,0 +1,110 @@
+"""Outcomes are what a schedule is, whatever the rule that made it calls itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.loop_nests import op_kernel
+from tilewright.base.dtypes import f32
+from tilewright.base.outcome import NOTICEABLE_NS, Outcome, Verdict
+from tilewright.base.symbolic import Dim, symbol
+from tilewright.base.target import Target
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.schedule import rules
+from tilewright.compiler.schedule.rules.verdict import work_of
+
+Shape = tuple[Dim, ...]
+V3 = Target.level("v3")
+B, S = symbol("B", 1), symbol("S", 1)
+
+
+def verdict(kernel: Kernel, target: Target = V3) -> Verdict:
+    found = rules.schedule(kernel, target).verdict
+    assert found is not None
+    return found
+
+
+def recurrence(length: int) -> Kernel:
+    """`y[i + 1] = y[i] x[i]`: every element waits for the one before it."""
+    b = KernelBuilder("recurrence")
+    x = b.parameter("x", f32, (length,))
+    y = b.result("y", f32, (length + 1,))
+    with b.nest((length,)) as (i,):
+        b.store(y, (i + 1,), b.mul(b.load(y, (i,)), b.load(x, (i,))))
+    return b.build()
+
+
+def test_a_heavy_nest_that_waits_for_itself_is_generic_and_slow() -> None:
+    found = verdict(recurrence(1 << 20))
+    assert found.outcome is Outcome.GENERIC
+    assert found.is_slow
+    assert found.expected_ns > 4 * found.lanes_ns
+
+
+def test_a_light_one_is_generic_and_not_slow() -> None:
+    found = verdict(recurrence(100))
+    assert found.outcome is Outcome.GENERIC
+    assert not found.is_slow
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "shapes", "result", "outcome"),
+    [
+        ("matmul_packed", {"columns": (64,)}, [(30, 40), (4, 40, 16)], (30, 64), "tiled"),
+        ("reduce_sum", {"axes": (1,), "keepdims": True}, [(300, 64)], (300, 1), "rows"),
+        ("reduce_sum", {"axes": (0,), "keepdims": True}, [(300, 64)], (1, 64), "columns"),
+        ("relu", {}, [(30, 64)], (30, 64), "pointwise"),
+        ("relu", {}, [(B, S, 64)], (B, S, 64), "pointwise"),
+        ("softmax", {"axis": -1}, [(B, S, S)], (B, S, S), "rows"),
+    ],
+)
+def test_each_class_of_nest_has_its_word(
+    op: str, attributes: dict[str, object], shapes: list[Shape], result: Shape, outcome: str
+) -> None:
+    found = verdict(op_kernel(op, shapes, result, attributes))
+    assert found.outcome == outcome
+    assert not found.is_slow
+    assert found.expected_ns == pytest.approx(found.lanes_ns, rel=0.5)
+
+
+def test_a_rule_that_made_no_lanes_is_not_taken_at_its_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rules, "_RULES", (lambda *_: Outcome.ROWS,))
+    kernel = op_kernel("reduce_sum", [(30, 64)], (30, 1), {"axes": (1,), "keepdims": True})
+    assert verdict(kernel).outcome is Outcome.GENERIC
+
+
+def test_the_nest_that_takes_longest_decides() -> None:
+    def two(length: int) -> Kernel:
+        b = KernelBuilder("two")
+        x, y = b.parameter("x", f32, (length,)), b.result("y", f32, (length + 1,))
+        u, v = b.parameter("u", f32, (4096,)), b.result("v", f32, (4096,))
+        with b.nest((length,)) as (i,):
+            b.store(y, (i + 1,), b.mul(b.load(y, (i,)), b.load(x, (i,))))
+        with b.nest((4096,)) as (i,):
+            b.store(v, (i,), b.mul(b.load(u, (i,)), 2))
+        return b.build()
+
+    # Fewer elements than the other nest has, but one after the other.
+    assert verdict(two(3000)).outcome is Outcome.GENERIC
+    assert verdict(two(20)).outcome is Outcome.POINTWISE
+
+
+def test_a_triangle_is_not_taken_for_its_first_row() -> None:
+    b = KernelBuilder("triangle")
+    x, y = b.parameter("x", f32, (100,)), b.result("y", f32, (100,))
+    with b.nest((100,)) as (i,):
+        b.store(y, (i,), b.const(0, f32))
+        with b.reduce((i + 1,)) as (k,):
+            b.store(y, (i,), b.add(b.load(y, (i,)), b.load(x, (k,))))
+    kernel = b.build()
+    assert work_of(kernel, kernel.body).single > 100 * 100
+
+
+def test_what_cannot_be_noticed_is_not_slow() -> None:
+    assert not Verdict(Outcome.GENERIC, NOTICEABLE_NS, 0.0).is_slow
+    assert Verdict(Outcome.GENERIC, NOTICEABLE_NS + 1.0, 0.0).is_slow
+    assert Verdict(Outcome.HOST, NOTICEABLE_NS + 1.0, 0.0).is_slow
+    assert not Verdict(Outcome.ROWS, 1e9, 0.0).is_slow
