@@ -8,6 +8,7 @@
     │   ├── ScheduleError    a schedule primitive does not apply here
     │   └── InputError       a call got the wrong number, type or shape of tensors
     ├── DeviceError          a device, driver or queue failed (carries a status code)
+    │   └── LimitError       a module that is not trusted wants more than its limits allow
     └── InternalError        a broken invariant of ours ("please report")
 
 A message reads `location: what, expected, got`, lower case, no full stop, values quoted; the
@@ -85,6 +86,31 @@ class DeviceError(TilewrightError):
     ) -> None:
         super().__init__(message, location=location, hint=hint)
         self.code: int = code
+
+
+class LimitError(DeviceError):
+    """A module that is not trusted wants more than its limits allow.
+
+    Args:
+        message: what it wants and what is allowed.
+        limit: `max_steps`, `max_bytes` or `timeout_s`.
+        allowed: the limit: steps, bytes or seconds.
+        code: RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        limit: str = "",
+        allowed: float = 0,
+        code: int = 8,
+        location: object | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code, location=location, hint=hint)
+        self.limit: str = limit
+        self.allowed: float = allowed
 
 
 class InternalError(TilewrightError):

@@ -26,7 +26,8 @@ class Rank(enum.IntEnum):
     BINDING = 3
     QUEUE = 4
     SEMAPHORE = 5
-    ALLOCATOR = 6  # the last one: destructors take it wherever the collector runs
+    BUDGET = 6
+    ALLOCATOR = 7  # the last one: destructors take it wherever the collector runs
 
 
 class Lock(Protocol):

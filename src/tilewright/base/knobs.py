@@ -41,7 +41,8 @@ def _parse_count(text: str) -> int:
     return int(text)
 
 
-def _parse_size(text: str) -> int:
+def parse_size(text: str) -> int:
+    """A size in bytes: `512M`.  Raises: ValueError that says what is expected."""
     match = re.fullmatch(r"\s*([0-9]+)\s*([KMG]?)(i?B)?\s*", text, re.IGNORECASE)
     if match is None:
         raise ValueError("a size like 4096, 512M or 2G")
@@ -118,7 +119,7 @@ CACHE_DIR: Final = Knob(
 )
 CACHE: Final = Knob("cache", _parse_bool, lambda: True, "keep compiled kernels on disk")
 CACHE_LIMIT: Final = Knob(
-    "cache_limit", _parse_size, lambda: 2 << 30, "size at which the oldest kernels go"
+    "cache_limit", parse_size, lambda: 2 << 30, "size at which the oldest kernels go"
 )
 JOBS: Final = Knob(
     "jobs", _parse_count, lambda: 0, "processes that compile kernels; 0 = one per core"

@@ -7,6 +7,7 @@ a terminal library; called by every room that writes text for a reader.
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Container, Iterable
 from typing import Final
@@ -15,13 +16,24 @@ from tilewright.base.errors import UserError
 
 _SIZE_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _DURATION_UNITS: Final = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
+_COMPARED_NAMES: Final = 4096
+_COMPARED_LENGTH: Final = 128
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 _UNESCAPED: Final = {v: "\\" + k for k, v in _ESCAPES.items()}
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """A hint `did you mean 'x' or 'y'?` when `known` has something close to `word`."""
-    close = difflib.get_close_matches(word, sorted(known), n=3, cutoff=0.6)
+    """A hint `did you mean 'x' or 'y'?` when `known` has something close to `word`.
+
+    Looks at a bounded number of names of a bounded length: files bring names, and comparing takes
+    time that grows with the square of their length.
+    """
+    if len(word) > _COMPARED_LENGTH:
+        return None
+    short = (name for name in known if len(name) <= _COMPARED_LENGTH)
+    close = difflib.get_close_matches(
+        word, sorted(itertools.islice(short, _COMPARED_NAMES)), n=3, cutoff=0.6
+    )
     if not close:
         return None
     return f"did you mean {' or '.join(repr(c) for c in close)}?"

@@ -28,6 +28,10 @@ LETTERS: Final[Mapping[str, str]] = {bank: letter for letter, bank in BANKS.item
 WIDE_BANKS: Final = frozenset({"i64", "f64"})
 """Banks whose values take an even-numbered pair of word registers."""
 
+_KEPT: Final = 4096
+_KEPT_LENGTH: Final = 256
+"""Conventions that are remembered; files may bring any number of any length."""
+
 
 @final
 @record
@@ -66,13 +70,16 @@ class CallingConvention:
                 words += width
 
 
-@functools.cache
 def parse_calling_convention(text: str) -> CallingConvention:
     """Read a calling-convention string; the empty string means no arguments, no results.
 
     Raises:
         ArchiveError: the string is not one of version 0.
     """
+    return _parse_kept(text) if len(text) <= _KEPT_LENGTH else _parse(text)
+
+
+def _parse(text: str) -> CallingConvention:
     if not text:
         return CallingConvention((), ())
     arguments, underscore, results = text[1:].partition("_")
@@ -87,6 +94,9 @@ def parse_calling_convention(text: str) -> CallingConvention:
     return CallingConvention(
         found, tuple(item for item in returned if isinstance(item, str))
     )
+
+
+_parse_kept: Final = functools.lru_cache(_KEPT)(_parse)
 
 
 def _items(letters: str, text: str) -> Iterator[str | tuple[str, ...]]:

@@ -278,7 +278,7 @@ def _unfold(
             banks.append(argument)
         elif segment == PLAIN_ARGUMENT:
             return (), "a list argument has no size"
-        elif segment * len(argument) > register_count:
+        elif len(banks) + segment * len(argument) > register_count:
             return (), f"a list of {segment} entries is longer than the operands"
         else:
             banks.extend(argument * segment)

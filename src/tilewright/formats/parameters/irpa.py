@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, final
 
 from tilewright.base.arena import align
+from tilewright.base.budget import pace
 from tilewright.base.errors import ArchiveError, UserError
 from tilewright.formats.byte_view import Buffer, ByteView, decode_text, view_bytes
 from tilewright.formats.parameters.entries import Entry, SplatEntry, StoredEntry
@@ -43,6 +44,7 @@ Range = tuple[int, int]  # offset, length
 def read_entries(view: ByteView) -> Iterator[Entry]:
     """The entries of all headers of a file.  Raises: ArchiveError."""
     base = 0
+    room = _Room(view)
     while True:
         magic, major, minor, size, following, _ = _unpack_prefix(view, base)
         if magic != MAGIC:
@@ -57,7 +59,7 @@ def read_entries(view: ByteView) -> Iterator[Entry]:
             raise ArchiveError(
                 f"header of {size} bytes, expected {_HEADER_BYTES}", location=view.location
             )
-        yield from _read_table(view, base)
+        yield from _read_table(view, base, room)
         if following == 0:
             return
         base += following  # always forward: chains end
@@ -68,7 +70,27 @@ def _unpack_prefix(view: ByteView, base: int) -> tuple[bytes, int, int, int, int
     return _PREFIX.unpack_from(view.data, base)
 
 
-def _read_table(view: ByteView, base: int) -> Iterator[Entry]:
+@final
+class _Room:
+    """What the entries of a file may take together: no more than they could without sharing bytes."""
+
+    __slots__ = ("_left", "_location")
+
+    def __init__(self, view: ByteView) -> None:
+        self._left: int = view.size
+        self._location: str = view.location
+
+    def take(self, length: int) -> None:
+        """Raises: ArchiveError when entries, names or metadata share bytes over and over."""
+        self._left -= length
+        pace(1)
+        if self._left < 0:
+            raise ArchiveError(
+                "entries refer to the same data over and over", location=self._location
+            )
+
+
+def _read_table(view: ByteView, base: int, room: _Room) -> Iterator[Entry]:
     count, *numbers = view.unpack(_HEADER, base + _PREFIX.size, "header")
     entries, metadata, storage = (
         _inside(view, (0, view.size), (base + numbers[i], numbers[i + 1]), what)
@@ -80,6 +102,7 @@ def _read_table(view: ByteView, base: int) -> Iterator[Entry]:
         if size < _ENTRY.size:
             raise ArchiveError(f"entry of {size} bytes", location=view.location)
         _inside(view, (0, entries[1]), (at - entries[0], size), "entry")
+        room.take(_ENTRY.size + ranges[1] + ranges[3])
         name = decode_text(
             _slice(view, metadata, (ranges[0], ranges[1]), "name"), view.location, "name"
         )

@@ -16,6 +16,7 @@ from tilewright.formats.parameters.entries import StoredEntry
 
 _PREFIX_BYTES: Final = 8
 _HEADER_LIMIT_BYTES: Final = 100_000_000
+_RANK_LIMIT: Final = 64
 _METADATA: Final = "__metadata__"
 # Bits per element; packed types are whole bytes per tensor.
 _BITS: Final[Mapping[str, int]] = {
@@ -82,6 +83,8 @@ def _naturals(value: object) -> tuple[int, ...] | None:
     if not isinstance(value, list):
         return None
     numbers = cast("list[object]", value)
-    if not all(type(number) is int and number >= 0 for number in numbers):
+    if len(numbers) > _RANK_LIMIT:
+        return None
+    if not all(type(number) is int and 0 <= number < 1 << 64 for number in numbers):
         return None
     return tuple(cast("list[int]", numbers))

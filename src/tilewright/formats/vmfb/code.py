@@ -6,6 +6,7 @@ the VM when it loads a module, by the builder on everything it emits, and by the
 
 from __future__ import annotations
 
+from tilewright.base.budget import pace
 from tilewright.formats.bytecode.encoding import Instruction, decode_function
 from tilewright.formats.bytecode.verifier import (
     FunctionLimits,
@@ -56,8 +57,9 @@ def decode_module(
     """
     limits = module_limits(module)
     decoded: list[tuple[Instruction, ...]] = []
-    for index in range(len(module.functions)):
-        where = f"{location}: @{module.function_name(index)}"
+    for index, name in enumerate(module.function_names()):
+        pace(1 + module.functions[index].length)
+        where = f"{location}: @{name}"
         instructions = decode_function(module.code(index), where)
         verify_function(instructions, function_limits(module, index), limits, where)
         decoded.append(instructions)

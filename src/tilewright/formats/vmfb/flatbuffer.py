@@ -11,23 +11,36 @@ from __future__ import annotations
 import struct
 from typing import Final, final
 
+from tilewright.base.budget import CURRENT, Account
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.byte_view import Buffer, ByteView, decode_text
 
 PREFIX_BYTES: Final = 4
+_TEXT_BYTES: Final = 16
+_VECTOR_BYTES: Final = 8
+"""How many bytes of a text or a vector cost as much as an entry of a table."""
+_BYTES_PER_SPENT: Final = 2
+"""Archives of compilers spend less than one per 7 bytes; what shares its tables spends more."""
+_LEAST: Final = 1 << 16
 
 
 @final
 class _Budget:
-    """How much a parse may still unfold; shared by all views of one buffer."""
+    """How much a parse may still unfold; shared by all views of one buffer.
 
-    __slots__ = ("left",)
+    Work stays in proportion to the size of the file; a call that has a budget is charged for it.
+    """
+
+    __slots__ = ("_account", "left")
 
     def __init__(self, left: int) -> None:
         self.left = left
+        self._account: Account | None = CURRENT.account
 
     def spend(self, amount: int, location: str) -> None:
         self.left -= amount
+        if self._account is not None:
+            self._account.pace(amount)
         if self.left < 0:
             raise ArchiveError(
                 "tables refer to the same data over and over", location=location
@@ -63,7 +76,7 @@ class TableView:
             raise ArchiveError(
                 f"file identifier is {found!r}, expected {identifier!r}", location=location
             )
-        budget = _Budget(16 * view.size + (1 << 16))
+        budget = _Budget(view.size // _BYTES_PER_SPENT + _LEAST)
         return cls(view, view.u32(0, "root offset"), budget)
 
     def _error(self, message: str) -> ArchiveError:
@@ -121,7 +134,7 @@ class TableView:
             return ""
         position = self._follow(place)
         length = self._view.u32(position, what)
-        self._budget.spend(1 + length // 16, self._view.location)
+        self._budget.spend(1 + length // _TEXT_BYTES, self._view.location)
         data = self._view.sub(position + 4, length, what)
         return decode_text(data, self._view.location, what)
 
@@ -136,8 +149,10 @@ class TableView:
         if not place:
             return None
         position = self._follow(place)
-        count = self._view.u32(position, what)
-        return self._view.sub(position + 4, count * element_bytes, what)
+        length = self._view.u32(position, what) * element_bytes
+        data = self._view.sub(position + 4, length, what)
+        self._budget.spend(1 + length // _VECTOR_BYTES, self._view.location)
+        return data
 
     def tables(self, slot: int, what: str) -> list[TableView]:
         """A vector of tables, empty when absent."""

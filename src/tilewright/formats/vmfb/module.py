@@ -131,11 +131,16 @@ class ModuleDef:
         descriptor = self.functions[function]
         return view_bytes(self.bytecode)[descriptor.offset :][: descriptor.length]
 
+    def function_names(self) -> list[str]:
+        """The best name there is for each function: exported, from debug data, or its ordinal."""
+        names = [f"function_{index}" for index in range(len(self.functions))]
+        if self.debug is not None and len(self.debug.functions) == len(names):
+            pairs = zip(self.debug.functions, names, strict=True)
+            names = [known.name or ordinal for known, ordinal in pairs]
+        for export in reversed(self.exports):  # of several exports the first one counts
+            names[export.function] = export.name
+        return names
+
     def function_name(self, function: int) -> str:
-        """The best name there is for a function: exported, from debug data, or its ordinal."""
-        for export in self.exports:
-            if export.function == function:
-                return export.name
-        if self.debug is not None and len(self.debug.functions) == len(self.functions):
-            return self.debug.functions[function].name or f"function_{function}"
-        return f"function_{function}"
+        """That of one function; whoever needs many asks for all."""
+        return self.function_names()[function]

@@ -7,7 +7,8 @@ by `writer` on everything written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 from tilewright.base.errors import ArchiveError
@@ -58,6 +59,17 @@ def _problems(module: ModuleDef) -> Iterator[str]:
     size = len(view_bytes(module.bytecode))
     for index, function in enumerate(module.functions):
         yield from _function(index, function, size)
+    yield from _shared_code(module.functions)
+
+
+def _shared_code(functions: Sequence[FunctionDescriptor]) -> Iterator[str]:
+    """Each byte is the code of one function: decoding takes time and memory as the file is long."""
+    order = sorted(range(len(functions)), key=lambda index: functions[index].offset)
+    for before, after in pairwise(order):
+        end = functions[before].offset + functions[before].length
+        if functions[after].offset < end:
+            first, second = sorted((before, after))
+            yield f"functions {first} and {second} share bytes of code"
 
 
 def _versions(module: ModuleDef) -> Iterator[str]:
