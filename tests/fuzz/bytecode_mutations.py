@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fakes.vm_modules import arithmetic_opcodes, opcode_function
 from fakes.vm_programs import PROGRAMS
 from fuzz.harness import FindingError, Outcome, add_options, report, run_range
+from tilewright.base.budget import Limits
 from tilewright.base.errors import DeviceError, InternalError, TilewrightError
 from tilewright.formats.vmfb import (
     ModuleBuilder,
@@ -38,7 +39,6 @@ from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.bytecode_module import BytecodeModule, Engine
 from tilewright.runtime.vm.context import Context
 from tilewright.runtime.vm.list import VmList
-from tilewright.runtime.vm.meter import Limits
 from tilewright.runtime.vm.ref import Instance
 
 _REPEATS = 24

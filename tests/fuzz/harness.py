@@ -1,6 +1,8 @@
 """What the fuzz harnesses share: findings, ranges of inputs, counting, limits on time and memory.
 
-What it is: the part around a function that says what became of input `number`.
+What it is: the part around a function that says what became of input `number`.  An input that takes
+more than `INPUT_S` of this process's time, or `INPUT_BYTES` beyond what the process had, is a finding
+like a wrong exception is.
 What it is not: mutations (`bytecode_mutations.py`, `format_mutations.py`).
 """
 
@@ -9,14 +11,18 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import resource
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+INPUT_S = 1.0
+INPUT_BYTES = 256 << 20
 HANG_S = 60
-MEMORY_BYTES = 6 << 30
 REPORT_EVERY = 10_000
+_STATM = Path("/proc/self/statm")
 
 
 @dataclass(frozen=True)
@@ -34,9 +40,33 @@ def run_range(run_one: Callable[[int], str], first: int, count: int) -> Iterator
     """What became of a range of inputs, one after the other."""
     for number in range(first, first + count):
         try:
-            yield run_one(number), None
+            yield _watched(run_one, number), None
         except FindingError as finding:
             yield "FOUND", finding
+
+
+def _watched(run_one: Callable[[int], str], number: int) -> str:
+    """Run an input.  Raises: FindingError, also for time and memory."""
+    peak, begin = _peak_bytes(), time.process_time()
+    what = run_one(number)
+    seconds, grown = time.process_time() - begin, _peak_bytes() - peak
+    if seconds > INPUT_S:
+        raise FindingError(number, f"{what} after {seconds:.1f} s, expected {INPUT_S} s")
+    if grown > INPUT_BYTES:
+        raise FindingError(number, f"{what} with {grown >> 20} MiB more than before")
+    return what
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def limit_memory() -> None:
+    """From now on the process gets `INPUT_BYTES` more, asked for or used; where the system says."""
+    if _STATM.exists():
+        pages = int(_STATM.read_text().split()[0])
+        room = pages * resource.getpagesize() + INPUT_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (room, resource.RLIM_INFINITY))
 
 
 def add_options(parser: argparse.ArgumentParser, seed: str) -> None:
@@ -48,10 +78,12 @@ def add_options(parser: argparse.ArgumentParser, seed: str) -> None:
 
 def report(outcomes: Iterator[Outcome]) -> int:
     """Print findings and counts; the exit code.  A hang ends the process with a traceback."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     faulthandler.enable()
     counts: Counter[str] = Counter()
+    begin = time.monotonic()
     for done, (what, finding) in enumerate(outcomes, 1):
+        if done == 1:
+            limit_memory()  # what all inputs begin with is there by now
         counts[what] += 1
         faulthandler.dump_traceback_later(HANG_S, exit=True)
         if finding is not None:
@@ -59,5 +91,9 @@ def report(outcomes: Iterator[Outcome]) -> int:
             traceback.print_exception(finding.__cause__)
         if done % REPORT_EVERY == 0:
             print(f"{done} inputs: {dict(counts)}", flush=True)  # noqa: T201
-    print(f"{counts.total()} inputs in all: {dict(counts)}", flush=True)  # noqa: T201
+    seconds, peak = time.monotonic() - begin, _peak_bytes() >> 20
+    print(  # noqa: T201
+        f"{counts.total()} inputs in all: {dict(counts)}, {seconds:.0f} s, peak {peak} MiB",
+        flush=True,
+    )
     return 1 if counts["FOUND"] else 0
