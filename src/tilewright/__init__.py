@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from tilewright.base.version import VERSION as __version__  # noqa: N811 - its usual name
 
 if TYPE_CHECKING:
-    from tilewright.api.compare import Comparison, compare
     from tilewright.api.inference import (
         ExecutionMode,
         GraphOptimizationLevel,
@@ -34,11 +33,13 @@ if TYPE_CHECKING:
     )
     from tilewright.api.load import load
     from tilewright.api.model import Model, compile, coverage  # noqa: A004 - the verb
+    from tilewright.base.budget import Limits
     from tilewright.base.errors import (
         ArchiveError,
         DeviceError,
         InputError,
         InternalError,
+        LimitError,
         ModelError,
         ScheduleError,
         TargetError,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from tilewright.runtime.session import Session
 
 _HOMES = {
-    "tilewright.api.compare": ("Comparison", "compare"),
     "tilewright.api.inference": (
         "ExecutionMode",
         "GraphOptimizationLevel",
@@ -66,11 +66,13 @@ _HOMES = {
     ),
     "tilewright.api.load": ("load",),
     "tilewright.api.model": ("Model", "compile", "coverage"),
+    "tilewright.base.budget": ("Limits",),
     "tilewright.base.errors": (
         "ArchiveError",
         "DeviceError",
         "InputError",
         "InternalError",
+        "LimitError",
         "ModelError",
         "ScheduleError",
         "TargetError",
@@ -84,7 +86,6 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ArchiveError",
-    "Comparison",
     "DeviceError",
     "ExecutionMode",
     "GraphOptimizationLevel",
@@ -92,6 +93,8 @@ __all__ = [
     "InferenceSession",
     "InputError",
     "InternalError",
+    "LimitError",
+    "Limits",
     "Model",
     "ModelError",
     "ModelMetadata",
@@ -106,7 +109,6 @@ __all__ = [
     "TilewrightError",
     "UserError",
     "__version__",
-    "compare",
     "compile",
     "coverage",
     "get_all_providers",

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tilewright.base.budget import Limits
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.runtime.graph_executor import Array
 from tilewright.runtime.session import Engine, Session
@@ -29,6 +30,7 @@ def load(  # noqa: PLR0913 - keyword-only options
     function: str | None = None,
     parameters: Sequence[str] = (),
     untrusted: bool = False,
+    limits: Limits | None = None,
 ) -> Session:
     """Load a `.vmfb` that `Model.save`, `tilewright compile` or a compiler of IREE wrote.
 
@@ -45,11 +47,13 @@ def load(  # noqa: PLR0913 - keyword-only options
         function: which function of the module, or `library.function`; default: the only one.
         parameters: files of weights that a module keeps outside: `path` or `scope=path` of .irpa,
             .safetensors or .gguf.
-        untrusted: run no machine code of the file, only kernels in bytecode (VMVX): for files of
-            strangers.
+        untrusted: run no machine code of the file, only kernels in bytecode (VMVX), and hold it to
+            `limits`: for files of strangers (see SECURITY.md).
+        limits: the steps, bytes and seconds that loading and each call may take; default: those of
+            `Limits()` for files that are not trusted, none for others.
 
     Raises: ArchiveError for a file that is corrupt or no artifact; TargetError if it has no code
-    for this CPU.
+    for this CPU; LimitError for one that takes more than its limits allow.
     """
     return Session.from_file(
         path,
@@ -62,6 +66,7 @@ def load(  # noqa: PLR0913 - keyword-only options
         function=function,
         parameters=parameters,
         untrusted=untrusted,
+        limits=limits,
     )
 
 

@@ -28,7 +28,6 @@ VERBS: Final = {
     "bench": "Measure latency, GFLOP/s and every kernel.",
     "profile": "Time every command of a call; write a trace for Perfetto.",
     "inspect": "Look into an artifact at any level.",
-    "compare": "Run a model in two ways; name the first node that differs.",
     "coverage": "Say how a model will run, operator by operator, before compiling it.",
     "devices": "List the devices and what they can do.",
 }

@@ -8,16 +8,34 @@ from __future__ import annotations
 import functools
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 import click
 
+from tilewright.base.budget import Limits
 from tilewright.base.errors import InputError, UserError
+from tilewright.base.knobs import parse_size
 
 if TYPE_CHECKING:
     from tilewright.runtime.session import LoadOptions, Session
+
+
+@final
+class _Size(click.ParamType[int]):
+    """A size in bytes: `512M`."""
+
+    name = "size"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        try:
+            return value if isinstance(value, int) else parse_size(str(value))
+        except ValueError as error:
+            return self.fail(f"got '{value}', expected {error}", param, ctx)
+
 
 ARTIFACT_SUFFIX: Final = ".vmfb"
 
@@ -36,6 +54,9 @@ class ModelChoice:
     parameters: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
     untrusted: bool = False
+    max_steps: int | None = None
+    max_bytes: int | None = None
+    timeout: float | None = None
     threads: int | None = None
 
     @property
@@ -90,7 +111,18 @@ class ModelChoice:
             "function": self.function,
             "parameters": self.parameters,
             "untrusted": self.untrusted,
+            "limits": self._limits(),
         }
+
+    def _limits(self) -> Limits | None:
+        """Those of the options, the others as they are by default; None without any."""
+        given = {
+            "max_steps": self.max_steps,
+            "max_bytes": self.max_bytes,
+            "timeout_s": self.timeout,
+        }
+        said = {name: value for name, value in given.items() if value is not None}
+        return replace(Limits(), **said) if said else None
 
     def _compile(self) -> Session:
         if self.parameters:
@@ -178,7 +210,24 @@ _OPTIONS: Final = (
     click.option(
         "--untrusted",
         is_flag=True,
-        help="Run no machine code of the module, only kernels in bytecode (VMVX).",
+        help="Run no machine code of the module, only kernels in bytecode (VMVX), within limits.",
+    ),
+    click.option(
+        "--max-steps",
+        type=click.IntRange(0),
+        help=f"Of each call of a module; {Limits().max_steps} where --untrusted is given.",
+    ),
+    click.option(
+        "--max-bytes",
+        type=_Size(),
+        metavar="SIZE",
+        help="Memory held for a module, as 512M; 1G where --untrusted is given.",
+    ),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(0),
+        metavar="SECONDS",
+        help=f"Of loading and of each call; {Limits().timeout_s:g} where --untrusted is given.",
     ),
     click.option(
         "--threads", type=click.IntRange(1), help="Default: the cores of this process."

@@ -101,15 +101,13 @@ class CompileOptions:
     context: PassContext | None = None
 
     def __post_init__(self) -> None:
-        """Raises: UserError for numbers out of range; TargetError."""
+        """Raises: UserError for numbers out of range."""
         if self.opt_level not in (0, 1, 2):
             raise UserError(f"opt_level is {self.opt_level}, expected 0, 1 or 2")
         if self.threads < 1 or self.jobs < 1:
             raise UserError(
                 f"threads is {self.threads}, jobs is {self.jobs}, expected 1 or more"
             )
-        for target in self.targets:
-            target.checked()  # of which LLVM knows every word from here on
 
     @property
     def packing_target(self) -> Target:

@@ -10,7 +10,8 @@ Thread-safety: calls from several threads are independent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -28,6 +29,7 @@ from typing import (
 import numpy as np
 
 from tilewright.base import dtypes
+from tilewright.base.budget import Budget, Limits, budget_of
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
@@ -71,6 +73,7 @@ class LoadOptions(TypedDict, total=False):
     function: str | None
     parameters: Sequence[str]
     untrusted: bool
+    limits: Limits | None
 
 
 class Executor(Protocol):
@@ -112,7 +115,10 @@ class Session:
             `library.function`.
         parameters: files of weights that a module keeps outside (`path` or `scope=path`; .irpa,
             .safetensors, .gguf).
-        untrusted: run no machine code of the file, only kernels in bytecode (VMVX).
+        untrusted: run no machine code of the file, only kernels in bytecode (VMVX), and hold it to
+            `limits`: for files of strangers.
+        limits: what loading and each call of a module may take (or the budget that loading began
+            with); default: those of `Limits()` for files that are not trusted, none for others.
 
     Raises:
         TargetError: no variant of the artifact runs on this CPU.
@@ -135,6 +141,7 @@ class Session:
         function: str | None = None,
         parameters: Sequence[str] = (),
         untrusted: bool = False,
+        limits: Limits | Budget | None = None,
     ) -> None:
         self.artifact: Artifact | None = artifact
         self.location: str = location
@@ -148,6 +155,7 @@ class Session:
         self._opened: Device | None = None
         self._begun: HostThreads | None = None
         self._machine: Target | None = machine
+        self._limits: Limits | Budget | None = limits
         if self.engine == "plan" and device == DEFAULT_DEVICE:
             self._pool = create_pool(threads or 0)
         else:
@@ -171,6 +179,7 @@ class Session:
             )
         else:
             _check_plan_options(location, parameters, libraries, bytecode, untrusted)
+            _check_plan_limits(location, limits)
             _check_plan_function(location, function, module)
             self.executor = self._open_plan(host_function, location)
 
@@ -294,6 +303,7 @@ class Session:
             modules=offered,
             engine=bytecode,
             untrusted=untrusted,
+            limits=self._limits,
         )
         for definition, name in loaded:
             virtual.load_module(definition, name)
@@ -313,14 +323,14 @@ class Session:
 
         Raises: ArchiveError if the file cannot be read or is corrupt.
         """
-        return _load(read_module_file(path), str(path), options)
+        return _load(lambda: read_module_file(path), str(path), options)
 
     @staticmethod
     def from_bytes(
         data: Buffer, *, location: str = "artifact", **options: Unpack[LoadOptions]
     ) -> Session:
         """Load an archive from memory, which must stay unchanged."""
-        return _load(read_archive(data, location), location, options)
+        return _load(lambda: read_archive(data, location), location, options)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -426,9 +436,17 @@ class Session:
             raise InputError(error.message, location=f"input {name}") from error
 
 
-def _load(module: ModuleDef, location: str, options: LoadOptions) -> Session:
-    artifact = extract(module, location) if is_artifact(module) else None
-    return Session(artifact, location=location, module=module, **options)
+def _load(read: Callable[[], ModuleDef], location: str, options: LoadOptions) -> Session:
+    """A session of what `read` gives; one budget pays for reading it and for all that follows."""
+    given = cast("dict[str, Any]", {**options})
+    limits = given.pop("limits", None)
+    if limits is None and given.get("untrusted"):
+        limits = Limits()
+    budget = budget_of(limits)
+    with nullcontext() if budget is None else budget.call():
+        module = read()
+        artifact = extract(module, location) if is_artifact(module) else None
+        return Session(artifact, location=location, module=module, limits=budget, **given)
 
 
 def _check_plan_options(
@@ -455,6 +473,16 @@ def _check_plan_options(
             "a plan runs no bytecode, its own or that of libraries",
             location=location,
             hint="use the engine 'vm'",
+        )
+
+
+def _check_plan_limits(location: str, limits: Limits | Budget | None) -> None:
+    """Raise for limits that nothing would watch."""
+    if limits is not None:
+        raise UserError(
+            "a plan is machine code, which no limits hold",
+            location=location,
+            hint="limits are for modules with kernels in bytecode (VMVX)",
         )
 
 

@@ -8,9 +8,11 @@ Source: IREE `hal/allocator.h`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
+from tilewright.base.budget import CURRENT, OBJECT_BYTES
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.runtime.hal.buffer import Buffer
 
@@ -42,6 +44,25 @@ class AllocatorStatistics:
     allocation_count: int = 0
     live_count: int = 0
     reuse_count: int = 0
+
+
+def held(size_bytes: int, make: Callable[[], Buffer]) -> Buffer:
+    """What `make` returns, its memory charged to the call that this thread works for.
+
+    Raises: LimitError before anything is allocated; what `make` raises.
+    """
+    account = CURRENT.account
+    if account is None:
+        return make()
+    budget, size = account.budget, max(0, size_bytes) + OBJECT_BYTES
+    budget.take(size)
+    try:
+        buffer = make()
+    except BaseException:
+        budget.release(size)
+        raise
+    budget.attach(buffer.storage, size)
+    return buffer
 
 
 class Allocator(ABC):

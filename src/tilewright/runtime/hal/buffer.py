@@ -86,7 +86,7 @@ class Storage(ABC):
     Ownership: whoever holds the storage, or a view of it, keeps the memory.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
 
     @property
     @abstractmethod

@@ -29,13 +29,19 @@ from tilewright.runtime.hal.element_type import (
 
 ENCODING_OPAQUE: Final = 0
 ENCODING_DENSE_ROW_MAJOR: Final = 1
+_RANK_LIMIT: Final = 128  # as IREE's
 
 
 def dense_byte_count(element_type: int, shape: Sequence[int]) -> int:
     """Bytes of a dense tensor; sub-byte elements are packed.
 
-    Raises: DeviceError for a negative dimension.
+    Raises: DeviceError for a negative dimension, or more of them than tensors have.
     """
+    if len(shape) > _RANK_LIMIT:
+        raise failure(
+            StatusCode.INVALID_ARGUMENT,
+            f"a shape of rank {len(shape)}, at most {_RANK_LIMIT}",
+        )
     count = 1
     for dim in shape:
         if dim < 0:
@@ -90,7 +96,7 @@ class BufferView:
 
         Args:
             dtype: how to see the elements; default: their own type.
-        Raises: DeviceError when the memory cannot be read.
+        Raises: DeviceError when the memory cannot be read, or numpy has no such shape.
         """
         wanted = numpy_type(self.element_type) if dtype is None else dtype
         size = dense_byte_count(self.element_type, self.shape)
@@ -99,19 +105,28 @@ class BufferView:
         if not self.buffer.storage.is_host_visible:
             copy = np.empty(size, np.uint8)
             self.buffer.read_into(view_bytes(copy))
-            return copy.view(wanted).reshape(self.shape)
+            return self._shaped(copy.view(wanted))
         access = self.buffer.allowed_access & (READ | WRITE)
         if self.buffer.storage.readonly:
             access &= ~WRITE
         view = self.buffer.map_range(access, 0, size)
         flat = np.frombuffer(view, np.uint8) if size else np.empty(0, np.uint8)
-        return flat.view(wanted).reshape(self.shape)
+        return self._shaped(flat.view(wanted))
+
+    def _shaped(self, flat: Array) -> Array:
+        """The elements in the view's shape.  Raises: DeviceError for one that numpy does not have."""
+        try:
+            return flat.reshape(self.shape)
+        except ValueError as error:
+            raise failure(
+                StatusCode.INVALID_ARGUMENT, f"no array can be {self.type_text}: {error}"
+            ) from error
 
     def _unpacked(self, dtype: np.dtype[np.generic], size: int) -> Array:
         """A copy with one element per byte, as numpy has none that share one."""
         data = np.frombuffer(self.buffer.read(0, size), np.uint8)
         bits = bit_count(self.element_type)
-        return unpack(data, math.prod(self.shape), dtype, bits).reshape(self.shape)
+        return self._shaped(unpack(data, math.prod(self.shape), dtype, bits))
 
     def __array__(
         self, dtype: np.dtype[np.generic] | None = None, copy: bool | None = None

@@ -107,7 +107,7 @@ class CommandBuffer(ABC):
     Thread-safety: recording on one thread; executing on any.
     """
 
-    __slots__ = ("binding_capacity", "categories", "log", "mode", "state")
+    __slots__ = ("__weakref__", "binding_capacity", "categories", "log", "mode", "state")
 
     def __init__(self, mode: int, categories: int, binding_capacity: int) -> None:
         self.mode: int = mode

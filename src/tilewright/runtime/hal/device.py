@@ -39,6 +39,7 @@ from tilewright.runtime.hal.semaphore import Semaphore
 HostWork = Callable[[], object]
 
 ANY_QUEUE: Final = -1
+_PARTICIPANTS_LIMIT: Final = 1 << 16
 
 
 class ProfilingFamily(enum.IntFlag):
@@ -128,7 +129,7 @@ class Device(ABC):
             default = self._channel_provider.query_default_rank_and_count()
             rank = default[0] if rank < 0 else rank
             count = default[1] if count < 0 else count
-        if not 0 <= rank < count:
+        if not 0 <= rank < count <= _PARTICIPANTS_LIMIT:
             raise failure(
                 StatusCode.INVALID_ARGUMENT,
                 f"rank {rank} of a channel with {count} participants",

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
+from tilewright.base.budget import Budget
 from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import Buffer as HostBytes
 
@@ -35,14 +36,14 @@ class ExecutableParams:
         format: for example `embedded-elf-x86_64`.
         constants: values of its specialisation constants, u32.
         caching: whether the device may keep `data` instead of copying it.
-        max_steps: what one dispatch may take where the host interprets kernels; None: any number.
-        deadline_s: seconds, likewise.
+        budget: what kernels that the host interprets are charged to; None where they are trusted.
     """
 
     format: str
     data: HostBytes
     constants: Sequence[int] = ()
     caching: bool = True
+    budget: Budget | None = None
 
     @property
     def packed_constants(self) -> bytes:
@@ -50,9 +51,6 @@ class ExecutableParams:
         return struct.pack(
             f"<{len(self.constants)}I", *(value & 0xFFFFFFFF for value in self.constants)
         )
-
-    max_steps: int | None = None
-    deadline_s: float | None = None
 
 
 class Executable(ABC):

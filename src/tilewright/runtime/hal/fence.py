@@ -36,25 +36,21 @@ class Fence:
     @staticmethod
     def join(fences: Iterable[Fence | None]) -> Fence:
         """A fence that is reached when all are; absent ones count as reached."""
-        joined = Fence()
-        for fence in fences:
-            if fence is not None:
-                joined.extend(fence)
-        return joined
+        present = [fence for fence in fences if fence is not None]
+        if len(present) == 1:
+            return Fence(present[0].timepoints)
+        return Fence(_merged(point for fence in present for point in fence.timepoints))
 
     def insert(self, semaphore: Semaphore, value: int) -> None:
         """Add a timepoint; of one semaphore the highest value counts."""
-        rest = [(s, v) for s, v in self.timepoints if s is not semaphore]
-        values = [v for s, v in self.timepoints if s is semaphore]
-        self.timepoints = (*rest, (semaphore, max([value, *values])))
+        self.timepoints = _merged((*self.timepoints, (semaphore, value)))
 
     def extend(self, other: Fence) -> None:
         """Add all timepoints of another fence."""
         if not self.timepoints:
             self.timepoints = other.timepoints
             return
-        for semaphore, value in other.timepoints:
-            self.insert(semaphore, value)
+        self.timepoints = _merged((*self.timepoints, *other.timepoints))
 
     def query(self) -> StatusCode:
         """OK when reached, DEFERRED when not yet, else the code of the failure."""
@@ -111,6 +107,16 @@ class Fence:
                 step()
 
         return take_back
+
+
+def _merged(timepoints: Iterable[Timepoint]) -> tuple[Timepoint, ...]:
+    """One timepoint per semaphore, of which the highest value counts."""
+    highest: dict[int, Timepoint] = {}
+    for semaphore, value in timepoints:
+        known = highest.get(id(semaphore))
+        if known is None or known[1] < value:
+            highest[id(semaphore)] = semaphore, value
+    return tuple(highest.values())
 
 
 def _nothing() -> None:

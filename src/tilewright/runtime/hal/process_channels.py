@@ -59,7 +59,7 @@ class ProcessGroup(HostGroup):
         super().__init__(name, count)
         self.ranks: set[int] = set()
         self._lock: threading.Lock = fork_lock(Rank.QUEUE)
-        self._turns: list[int] = [0] * count
+        self._turns: Counter[int] = Counter()  # of the ranks that have come
         self._meetings: dict[int, _Meeting] = {}
         self._senders: dict[tuple[int, int], deque[tuple[Contribution, Fence]]] = {}
         self._receivers: dict[tuple[int, int], deque[tuple[Contribution, Fence]]] = {}

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Final
 
+from tilewright.base.budget import CURRENT
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.hal.awaiting import Reached, future_of
@@ -30,7 +31,7 @@ class Semaphore:
     Thread-safety: may be used from any thread.
     """
 
-    __slots__ = ("_condition", "_failure", "_origin", "_timepoints", "value")
+    __slots__ = ("__weakref__", "_condition", "_failure", "_origin", "_timepoints", "value")
 
     def __init__(self, initial_value: int = 0) -> None:
         self.value: int = initial_value
@@ -126,12 +127,13 @@ class Semaphore:
         return future_of(lambda reached: self.watch(value, reached))
 
     def wait(self, value: int, timeout_ns: int = INFINITE) -> None:
-        """Block until `value` is reached.
+        """Block until `value` is reached, or the time of the call that waits is over.
 
-        Raises: the error of a failed semaphore; DeviceError (DEADLINE_EXCEEDED).
+        Raises: the error of a failed semaphore; DeviceError (DEADLINE_EXCEEDED); LimitError.
         """
         if self.value >= value:
             return
+        account = CURRENT.account
         deadline = None if timeout_ns < 0 else time.monotonic_ns() + timeout_ns
         with _LOCK:
             if self._condition is None:
@@ -145,6 +147,9 @@ class Semaphore:
                             StatusCode.DEADLINE_EXCEEDED,
                             f"the semaphore is at {self.value}, waiting for {value}",
                         )
+                if account is not None:
+                    account.check_clock()
+                    remaining = min(remaining, account.remaining_s)
                 self._condition.wait(min(remaining, _LONGEST_SLEEP_S))
         if self.value < value:
             self._raise_failure()

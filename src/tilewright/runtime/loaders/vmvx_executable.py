@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Final, final
 
+from tilewright.base.budget import Account
 from tilewright.base.errors import ArchiveError
 from tilewright.base.status import StatusCode, failure
 from tilewright.formats.vmfb import read_archive
@@ -24,11 +25,10 @@ from tilewright.runtime import native
 from tilewright.runtime.hal.executable import ExecutableParams, FunctionInfo
 from tilewright.runtime.hal.local.host_executable import Grid, HostExecutable
 from tilewright.runtime.modules.vmvx import create_vmvx_module
-from tilewright.runtime.vm.buffer import VmBuffer
+from tilewright.runtime.vm.buffer import VmBuffer, held_zeros
 from tilewright.runtime.vm.bytecode_module import BytecodeModule
 from tilewright.runtime.vm.context import Context
 from tilewright.runtime.vm.list import VmList
-from tilewright.runtime.vm.meter import Limits, Meter
 from tilewright.runtime.vm.module import Module, ModuleFunction
 from tilewright.runtime.vm.ref import Instance
 
@@ -45,14 +45,14 @@ def load_module(params: ExecutableParams, modules: Sequence[Module]) -> VmvxExec
     definition = read_archive(params.data, _LOCATION)
     if not definition.exports:
         raise ArchiveError("the module exports no kernels", location=_LOCATION)
-    limits = None
-    if params.max_steps is not None or params.deadline_s is not None:
-        limits = Limits(max_steps=params.max_steps, deadline_s=params.deadline_s)
-    module = BytecodeModule(definition, Instance(), location=_LOCATION, limits=limits)
-    return VmvxExecutable(module, (_VMVX, *modules), params.constants)
+    budget = params.budget
+    module = BytecodeModule(definition, Instance(), location=_LOCATION, limits=budget)
+    common = _VMVX if budget is None else _METERED_VMVX
+    return VmvxExecutable(module, (common, *modules), params.constants)
 
 
 _VMVX: Final = create_vmvx_module()
+_METERED_VMVX: Final = create_vmvx_module(is_metered=True)
 
 
 @final
@@ -118,22 +118,25 @@ class VmvxExecutable(HostExecutable):
         x, y, z = workgroup_count
         groups = _grid(x, y, z)
 
-        meter = None if self._module.limits is None else Meter(self._module.limits)
-        if meter is not None:
-            # A grid may have 2**96 workgroups: as a whole they cost a step each, at least.
-            meter.begin()
-            groups = _metered(groups, meter)
+        budget = self._module.budget
 
         def work(context: Context, mine: Iterable[Grid]) -> None:
             kernel = context.lookup(self._names[function])
-            local = VmBuffer.allocate(self._local_memory_bytes[function])
+            size = self._local_memory_bytes[function]
+            local = VmBuffer(
+                bytearray(size) if budget is None else held_zeros(budget, size)
+            )
             views = VmList("!vm.buffer", list(buffers))
             with nullcontext() if is_inline else native.denormals_flushed():
                 for id_z, id_y, id_x in mine:
                     kernel(local, packed, views, id_x, id_y, id_z, *_ONE, *workgroup_count)
 
-        # A budget is kept per thread, so a dispatch that has one stays on its own.
-        is_parallel = self._releases_lock and meter is None and thread_count > 1
+        if budget is not None:
+            # On this thread, whose call pays.  A grid may have 2**96 workgroups: each costs a step.
+            with budget.call() as account, self._context() as context:
+                work(context, _metered(groups, account))
+            return
+        is_parallel = self._releases_lock and thread_count > 1
         if is_parallel and x * y * z > 1:
             self._run_on_threads(work, groups, min(thread_count, x * y * z))
             return
@@ -217,9 +220,9 @@ def _grid(x: int, y: int, z: int) -> Iterator[Grid]:
                 yield id_z, id_y, id_x
 
 
-def _metered(groups: Iterable[Grid], meter: Meter) -> Iterator[Grid]:
+def _metered(groups: Iterable[Grid], account: Account) -> Iterator[Grid]:
     for group in groups:
-        meter.spend(1)
+        account.spend(1)
         yield group
 
 

@@ -1,4 +1,4 @@
-"""Which executables a program may bring, and what one dispatch of them may take.
+"""Which executables a program may bring, and whose budget they are charged to.
 
 Machine code can do anything, so a program that is not trusted gets none: only formats that the
 host interprets, where every access is checked.  Such a program is told that the device does not
@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, final
 
+from tilewright.base.budget import Budget
 from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import Buffer as HostBytes
+from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.executable import ExecutableParams
+from tilewright.runtime.hal.process_channels import PROCESS_CHANNELS
 
 FORMATS_WITHOUT_CODE: Final = frozenset({"vmvx-bytecode-fb"})
 FORMAT_CATEGORY: Final = "hal.executable.format"
@@ -27,15 +30,26 @@ class ExecutablePolicy:
 
     Attributes:
         is_trusted: whether machine code may run.
-        max_steps: of interpreted kernels, per dispatch; None for any number.
-        deadline_s: seconds, likewise.
+        budget: what interpreted kernels are charged to; None for any number of steps.
         refused: formats with machine code that the program asked for and did not get.
     """
 
     is_trusted: bool = True
-    max_steps: int | None = None
-    deadline_s: float | None = None
+    budget: Budget | None = None
     refused: set[str] = field(default_factory=set[str])
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """What stands before the names of channel groups: strangers meet nobody but themselves."""
+        return () if self.is_trusted else (f"untrusted-{id(self):x}",)
+
+    def check_provider(self, device: Device) -> None:
+        """Raises: DeviceError (PERMISSION_DENIED) for channels that leave this process."""
+        if not self.is_trusted and device.channel_provider is not PROCESS_CHANNELS:
+            raise failure(
+                StatusCode.PERMISSION_DENIED,
+                "the module wants to talk to other processes, which is not trusted",
+            )
 
     def allows(self, format_name: str) -> bool:
         """Whether executables of that format may run; remembers those that may not."""
@@ -57,8 +71,7 @@ class ExecutablePolicy:
             format=format_name,
             data=data,
             constants=constants,
-            max_steps=self.max_steps,
-            deadline_s=self.deadline_s,
+            budget=self.budget,
         )
 
     def refusal(self) -> Exception:

@@ -9,16 +9,19 @@ Source: IREE `modules/hal/inline/exports.inl`, the same 15 functions from 3.0 to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from tilewright.base.status import StatusCode, failure
+from tilewright.runtime.hal.allocator import held
 from tilewright.runtime.hal.buffer import READ, WRITE, Buffer, BufferUsage, MemoryType
 from tilewright.runtime.hal.buffer_view import BufferView
 from tilewright.runtime.hal.device import Device
+from tilewright.runtime.modules.executable_policy import TRUSTED, ExecutablePolicy
 from tilewright.runtime.modules.hal.buffers import ROWS as BUFFER_ROWS
 from tilewright.runtime.modules.hal.state import HalState, ViewTracer
 from tilewright.runtime.vm.buffer import VmBuffer
-from tilewright.runtime.vm.native_module import NativeFunction, NativeModule
+from tilewright.runtime.vm.native_module import NativeFunction, NativeModule, metered
 
 _ACCESS: Final = READ | WRITE
 _MEMORY_TYPE: Final = int(MemoryType.HOST_LOCAL | MemoryType.DEVICE_VISIBLE)
@@ -28,24 +31,30 @@ _SHARED_PREFIX: Final = "buffer_view."
 
 
 def create_hal_inline_module(
-    device: Device, tracer: ViewTracer | None = None
+    device: Device,
+    tracer: ViewTracer | None = None,
+    policy: ExecutablePolicy = TRUSTED,
 ) -> NativeModule:
     """The module for one device whose memory the host sees.
 
     Args:
         device: allocates, and answers queries.
         tracer: hears of `buffer_view.trace`; default: prints to the error stream.
+        policy: whose budget pays.
     """
     shared = [
         row
         for row in BUFFER_ROWS
         if row.name in _SHARED or row.name.startswith(_SHARED_PREFIX)
     ]
+    rows: Sequence[NativeFunction] = (*shared, *_ROWS)
+    if policy.budget is not None:
+        rows = [metered(row) for row in rows]
     return NativeModule(
         "hal_inline",
-        (*shared, *_ROWS),
+        rows,
         types={"buffer": Buffer, "bytes": VmBuffer, "view": BufferView},
-        create_state=lambda: HalState([device], tracer),
+        create_state=lambda: HalState([device], tracer, policy),
     )
 
 
@@ -53,7 +62,8 @@ def _allocate(
     state: HalState, minimum_alignment: int, size: int
 ) -> tuple[Buffer, VmBuffer]:
     del minimum_alignment  # devices align for any kernel
-    buffer = state.devices[0].allocator.allocate(_MEMORY_TYPE, _USAGE, size)
+    allocator = state.devices[0].allocator
+    buffer = held(size, lambda: allocator.allocate(_MEMORY_TYPE, _USAGE, size))
     return buffer, _storage(state, buffer)
 
 

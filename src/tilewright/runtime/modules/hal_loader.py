@@ -26,7 +26,7 @@ from tilewright.runtime.hal.local.heap_storage import ALIGNMENT_BYTES
 from tilewright.runtime.hal.local.host_executable import Grid, HostExecutable
 from tilewright.runtime.modules.executable_policy import TRUSTED, ExecutablePolicy
 from tilewright.runtime.vm.buffer import VmBuffer
-from tilewright.runtime.vm.native_module import NativeFunction, NativeModule
+from tilewright.runtime.vm.native_module import NativeFunction, NativeModule, metered
 
 HAL_LOADER_VERSION: Final = 1
 _U32: Final = 0xFFFF_FFFF
@@ -42,9 +42,12 @@ def create_hal_loader_module(
         device: a local one.
         policy: which executables programs may bring.
     """
+    rows: Sequence[NativeFunction] = _ROWS
+    if policy.budget is not None:
+        rows = [metered(row) for row in rows]
     return NativeModule(
         "hal_loader",
-        _ROWS,
+        rows,
         version=HAL_LOADER_VERSION,
         types={"bytes": VmBuffer, "executable": Executable},
         create_state=lambda: _LoaderState(device, policy),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
+from tilewright.base.budget import CURRENT, check_clock
 from tilewright.base.errors import ArchiveError, UserError
 from tilewright.base.status import StatusCode, failure
 from tilewright.base.text import did_you_mean
@@ -21,6 +22,7 @@ from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.parameters import SplatEntry, read_parameters
 from tilewright.runtime import native
+from tilewright.runtime.hal.allocator import held
 from tilewright.runtime.hal.buffer import READ, WRITE, Buffer, BufferUsage
 from tilewright.runtime.hal.command_buffer import BufferRef
 from tilewright.runtime.hal.device import Device
@@ -283,16 +285,21 @@ class _Queue:
         self._done: list[Fence] = []
 
     def allocate(self, memory_type: int, usage: int, length: int) -> Buffer:
-        return self._device.allocator.allocate(memory_type, usage, length)
+        allocator = self._device.allocator
+        return held(length, lambda: allocator.allocate(memory_type, usage, length))
 
     def read(self, span: _Span, target: Buffer, offset: int) -> None:
         """Parameter to buffer."""
         if span.length == 0:
             return
+        check_clock()
+        target.check_range(offset, span.length, f"parameter '{span.key}'")
         if span.can_fill:
             place = BufferRef(target, offset, span.length)
             self._submit(self._device.queue_fill, place, span.pattern())
             return
+        if isinstance(span.source, SplatEntry) and CURRENT.account is not None:
+            CURRENT.account.budget.keep(target.storage, span.length)  # the pattern laid out
         file = self._device.import_file(span.view(), READ)
         self._submit(self._device.queue_read, file, 0, target, offset, span.length)
 

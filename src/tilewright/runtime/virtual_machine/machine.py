@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final, cast, final
 
 import numpy as np
 
 from tilewright.base import dtypes
+from tilewright.base.budget import Budget, Limits, budget_of
 from tilewright.base.errors import DeviceError, InputError, UserError
 from tilewright.base.symbolic import symbol
 from tilewright.base.text import did_you_mean
@@ -48,7 +50,6 @@ from tilewright.runtime.vm.floats import round_f32
 from tilewright.runtime.vm.frame import Debugger, Tracer
 from tilewright.runtime.vm.integers import wrap_i32, wrap_i64
 from tilewright.runtime.vm.invocation import Invocation
-from tilewright.runtime.vm.meter import Limits
 from tilewright.runtime.vm.module import Callee, Module, ModuleFunction
 from tilewright.runtime.vm.ref import Instance
 
@@ -62,7 +63,7 @@ _COARSE_FENCES: Final = "coarse-fences"
 _ITEM: Final = re.compile(r"%([\w.$-]+):\s*(tensor<([^<>]*)>|\w+)")
 _ASYNC_SUFFIX: Final = "$async"
 _ON_DEMAND: Final[Mapping[str, Callable[[Device, ExecutablePolicy], Module]]] = {
-    "hal_inline": lambda device, _: create_hal_inline_module(device),
+    "hal_inline": lambda device, policy: create_hal_inline_module(device, policy=policy),
     "hal_loader": create_hal_loader_module,
 }
 """Native modules that are registered when the first module depends on them."""
@@ -80,9 +81,10 @@ class VirtualMachine:
         tracer: hears of `trace` and `print` instructions.
         engine: `translate` (the default) turns each function into a Python function when it is
             first called; `interpret` runs instruction by instruction.
-        untrusted: run no machine code of the modules, only kernels in bytecode (VMVX).
-        limits: how much one call may take, for modules that are not trusted; each dispatch of
-            kernels in bytecode counts for itself.
+        untrusted: run no machine code of the modules, only kernels in bytecode (VMVX), offer no
+            ops of the host, and hold them to `limits`.
+        limits: what loading and each call may take, or a budget that is under way; default: for
+            modules that are not trusted those of `Limits()`, for others none.
         debugger: called at `break` instructions, for example Python's `breakpoint`.
 
     Thread-safety: calls from several threads are independent as long as the modules' functions do
@@ -99,9 +101,12 @@ class VirtualMachine:
         tracer: Tracer | None = None,
         engine: Engine | None = None,
         untrusted: bool = False,
-        limits: Limits | None = None,
+        limits: Limits | Budget | None = None,
         debugger: Debugger | None = None,
     ) -> None:
+        self.budget: Budget | None = budget_of(
+            Limits() if untrusted and limits is None else limits
+        )
         self.device: Device = (
             registry.create_device(device, threads=threads)
             if isinstance(device, str)
@@ -110,19 +115,16 @@ class VirtualMachine:
         self.instance: Instance = Instance()
         register_hal_types(self.instance)
         self._policy: ExecutablePolicy = ExecutablePolicy(
-            is_trusted=not untrusted,
-            max_steps=None if limits is None else limits.max_steps,
-            deadline_s=None if limits is None else limits.deadline_s,
+            is_trusted=not untrusted, budget=self.budget
         )
         hal = create_hal_module([self.device], policy=self._policy)
         self.context: Context = Context([hal])
-        if host_function is not None:
+        if host_function is not None and not untrusted:
             self.context.register(create_tilewright_module(host_function))
         for module in modules:
             self.context.register(module)
         self._tracer: Tracer | None = tracer
         self._engine: Engine | None = engine
-        self._limits: Limits | None = limits
         self._debugger: Debugger | None = debugger
         self._loaded: list[BytecodeModule] = []
 
@@ -135,6 +137,7 @@ class VirtualMachine:
         host_function: HostFunction | None = None,
         engine: Engine | None = None,
         untrusted: bool = False,
+        limits: Limits | None = None,
     ) -> VirtualMachine:
         """A machine with one archive loaded; its constants stay in the file, mapped read-only.
 
@@ -146,8 +149,10 @@ class VirtualMachine:
             host_function=host_function,
             engine=engine,
             untrusted=untrusted,
+            limits=limits,
         )
-        machine.load_module(read_module_file(path), str(path))
+        with machine.charged():
+            machine.load_module(read_module_file(path), str(path))
         return machine
 
     def load(self, data: HostBytes, location: str = "module") -> BytecodeModule:
@@ -160,7 +165,12 @@ class VirtualMachine:
         Raises: ArchiveError for a module that does not verify; DeviceError (PERMISSION_DENIED) for
         one with machine code alone that is not trusted; whatever `__init` raises.
         """
-        return self.load_module(read_archive(data, location), location)
+        with self.charged():
+            return self.load_module(read_archive(data, location), location)
+
+    def charged(self) -> AbstractContextManager[object]:
+        """Around what one call, or loading, does: charged to the budget where there is one."""
+        return nullcontext() if self.budget is None else self.budget.call()
 
     def load_module(
         self, definition: ModuleDef, location: str = "module"
@@ -169,6 +179,10 @@ class VirtualMachine:
 
         Raises: also TargetError for an artifact without code for the device's CPU.
         """
+        with self.charged():
+            return self._load_module(definition, location)
+
+    def _load_module(self, definition: ModuleDef, location: str) -> BytecodeModule:
         if is_artifact(definition) and self.device.machine is not None:
             needs = read_needs(definition, location)
             choose_variant(needs, self.device.machine, location)
@@ -178,7 +192,7 @@ class VirtualMachine:
             location=location,
             tracer=self._tracer,
             engine=self._engine,
-            limits=self._limits,
+            limits=self.budget,
             debugger=self._debugger,
         )
         self._offer(module)
@@ -243,7 +257,7 @@ class VirtualMachine:
 
     def records(self, module: BytecodeModule, function: ModuleFunction) -> bool:
         """Whether calls of a function may be recorded and replayed instead of run again."""
-        is_watched = self._tracer or self._limits or self._debugger
+        is_watched = self._tracer or self.budget or self._debugger
         is_stepped = self._engine == "interpret"  # asked for, so every call does it
         if is_watched or is_stepped or not isinstance(self.device, LocalDevice):
             return False
@@ -366,10 +380,16 @@ class VmFunction:
         Raises: InputError for inputs that do not fit; DeviceError with the trace of the module's
         functions in its notes.
         """
+        if self._machine.budget is not None:
+            with self._machine.charged():
+                return self._arrays(inputs)
         if self.recorded is not None and len(inputs) == len(self._banks):
             replayed = self.recorded(inputs)
             if replayed is not None:
                 return replayed
+        return self._arrays(inputs)
+
+    def _arrays(self, inputs: Sequence[object]) -> list[object]:
         results = self._call(self._arguments(inputs))
         return [r.to_numpy() if isinstance(r, BufferView) else r for r in results]
 

@@ -9,11 +9,38 @@ Source: IREE `vm/buffer.h`.
 from __future__ import annotations
 
 from struct import Struct
-from typing import final
+from typing import Final, final
 
+from tilewright.base.budget import OBJECT_BYTES, Budget
 from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.formats.byte_view import view_bytes
+
+_FILL_BYTES: Final = 1 << 20
+_LARGEST_BYTES: Final = 1 << 40
+
+
+class _Held(bytearray):
+    """Memory that a budget counts until nothing refers to it, views included."""
+
+    __slots__ = ("__weakref__",)
+
+
+def held_zeros(budget: Budget, length: int) -> bytearray:
+    """Zeros that are taken from a budget before they are there.
+
+    Raises: DeviceError for a negative length; LimitError.
+    """
+    if length < 0:
+        raise failure(StatusCode.INVALID_ARGUMENT, f"buffer of {length} bytes")
+    budget.take(length + OBJECT_BYTES)
+    try:
+        memory = _Held(length)
+    except BaseException:
+        budget.release(length + OBJECT_BYTES)
+        raise
+    budget.attach(memory, length + OBJECT_BYTES)
+    return memory
 
 
 @final
@@ -32,7 +59,7 @@ class VmBuffer:
     @staticmethod
     def allocate(length: int) -> VmBuffer:
         """Zeros.  Raises: DeviceError for a length that is negative or absurd."""
-        if not 0 <= length < 1 << 40:
+        if not 0 <= length < _LARGEST_BYTES:
             raise failure(StatusCode.INVALID_ARGUMENT, f"buffer of {length} bytes")
         return VmBuffer(bytearray(length) or b"")
 
@@ -75,4 +102,7 @@ class VmBuffer:
         """Repeat one number over `length` bytes."""
         target = self.writable(offset, length)
         pattern = layout.pack(value)
-        target[:] = pattern * (length // len(pattern))
+        piece = pattern * min(length // len(pattern), _FILL_BYTES // len(pattern))
+        for begin in range(0, length, _FILL_BYTES):
+            part = target[begin : begin + _FILL_BYTES]
+            part[:] = piece[: len(part)]

@@ -9,8 +9,10 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Final, Literal, final, get_args
 
+from tilewright.base.budget import OBJECT_BYTES, Budget, Limits, budget_of
 from tilewright.base.errors import UserError
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.lazy import lazy
@@ -27,7 +29,6 @@ from tilewright.runtime.vm.frame import Debugger, Function, State, Tracer
 from tilewright.runtime.vm.handlers.operands import CodeContext
 from tilewright.runtime.vm.interpreter import bind_blocks, block_indices, run
 from tilewright.runtime.vm.invocation import Invocation
-from tilewright.runtime.vm.meter import Limits, Meter
 from tilewright.runtime.vm.module import (
     Callee,
     Module,
@@ -43,7 +44,13 @@ from tilewright.runtime.vm.translator import Translation, imports_of, translate
 Engine = Literal["translate", "interpret"]
 DEFAULT_ENGINE: Engine = "translate"
 
+_REFERENCE_BYTES: Final = 8
 _RUN_ONCE: Final = frozenset({"__init", "__deinit"})
+_DECODED_BYTES: Final = 32
+"""What a byte of code becomes in memory, at most: instructions, steps, Python functions."""
+_FUNCTION_BYTES: Final = 2048
+_TRANSLATED_LIMIT: Final = 20_000
+"""Instructions of a metered function that is translated: Python's compiler looks at no clock."""
 _MOVES_SINCE_MAJOR: Final = 16
 """Before, compilers set the move bit of plain operands without meaning it."""
 
@@ -59,12 +66,14 @@ class BytecodeModule(Module):
         tracer: hears of `trace` and `print` instructions.
         engine: `translate` (the default) makes a Python function of each function, `interpret`
             runs them step by step.
-        limits: how much one call may take; for modules that are not trusted.
+        limits: what calls may take, or the budget that it shares with others; for modules that are
+            not trusted.
         debugger: called at `break` and `cond_break` instructions, for example `breakpoint`.
 
     Raises:
         ArchiveError: the module does not verify, or is of another bytecode version.
         DeviceError: it names an unknown type.
+        LimitError: its code takes more memory or time than the limits allow.
     """
 
     def __init__(
@@ -75,10 +84,10 @@ class BytecodeModule(Module):
         location: str = "module",
         tracer: Tracer | None = None,
         engine: Engine | None = None,
-        limits: Limits | None = None,
+        limits: Limits | Budget | None = None,
         debugger: Debugger | None = None,
     ) -> None:
-        verify_module(definition, location)
+        self.budget: Budget | None = budget_of(limits)
         self.definition: ModuleDef = definition
         self.instance: Instance = instance
         self.tracer: Tracer | None = tracer
@@ -88,11 +97,13 @@ class BytecodeModule(Module):
                 hint=f"known: {' '.join(get_args(Engine))}",
             )
         self.engine: Engine = engine or DEFAULT_ENGINE
-        self.limits: Limits | None = limits
         self.debugger: Debugger | None = debugger
-        self._code: tuple[tuple[Instruction, ...], ...] = decode_module(
-            definition, location
-        )
+        with nullcontext() if self.budget is None else self.budget.call():
+            self._code: tuple[tuple[Instruction, ...], ...] = self._decode(location)
+        self._names: list[str] = definition.function_names()
+        self._exports: dict[str, int] = {}
+        for export in definition.exports:
+            self._exports.setdefault(export.name, export.function)
         self._types: tuple[type | None, ...] = tuple(
             instance.resolve(text) for text in definition.types
         )
@@ -103,9 +114,22 @@ class BytecodeModule(Module):
             parse_calling_convention(item.signature.calling_convention)
             for item in definition.imports
         )
+        self._import_names: tuple[str, ...] = tuple(
+            item.name for item in definition.imports
+        )
+        self._contexts: dict[int, CodeContext] = {}
         self._bound: dict[int, Function] = {}
         self._translated: dict[int, Translation] = {}
         self._lock: threading.Lock = fork_lock(Rank.MODULE)
+
+    def _decode(self, location: str) -> tuple[tuple[Instruction, ...], ...]:
+        """The verified code, its memory taken from the budget first."""
+        definition = self.definition
+        if self.budget is not None:
+            size = len(view_bytes(definition.bytecode)) * _DECODED_BYTES
+            self.budget.keep(self, size + len(definition.functions) * _FUNCTION_BYTES)
+        verify_module(definition, location)
+        return decode_module(definition, location)
 
     @property
     def name(self) -> str:
@@ -156,6 +180,20 @@ class BytecodeModule(Module):
     def functions(self) -> Sequence[ModuleFunction]:
         return self._functions
 
+    @lazy
+    def _function_of(self) -> dict[str, ModuleFunction]:
+        found: dict[str, ModuleFunction] = {}
+        for function in self._functions:
+            found.setdefault(function.name, function)
+        return found
+
+    def function(self, name: str) -> ModuleFunction | None:
+        return self._function_of.get(name)
+
+    def export(self, name: str) -> int | None:
+        """The ordinal of an exported function."""
+        return self._exports.get(name)
+
     def create_state(self) -> ModuleState:
         return _BytecodeState(self)
 
@@ -172,7 +210,7 @@ class BytecodeModule(Module):
             stack=Stack(),
             tracer=self.tracer,
             waits=[None] * len(definition.imports),
-            meter=None if self.limits is None else Meter(self.limits),
+            budget=self.budget,
             debugger=self.debugger,
         )
 
@@ -223,8 +261,13 @@ class BytecodeModule(Module):
             self._code[index],
             self.context(index),
             missing,
-            is_metered=self.limits is not None,
+            is_metered=self.budget is not None,
         )
+
+    def is_translated(self, index: int) -> bool:
+        """Whether a function becomes Python when it is called."""
+        is_long = self.budget is not None and len(self._code[index]) > _TRANSLATED_LIMIT
+        return self.engine == "translate" and not is_long
 
     def _bind(self, index: int) -> Function:
         function = self._function(index)
@@ -233,16 +276,19 @@ class BytecodeModule(Module):
 
     def context(self, index: int) -> CodeContext:
         """What handlers need to know around a function."""
-        definition = self.definition
-        return CodeContext(
-            self._types,
-            definition.types,
-            self._imports,
-            tuple(item.name for item in definition.imports),
-            block_indices(self._code[index]),
-            self._convention(index).results,
-            honours_moves=definition.bytecode_version >> 16 >= _MOVES_SINCE_MAJOR,
-        )
+        found = self._contexts.get(index)
+        if found is None:
+            definition = self.definition
+            found = self._contexts[index] = CodeContext(
+                self._types,
+                definition.types,
+                self._imports,
+                self._import_names,
+                block_indices(self._code[index]),
+                self._convention(index).results,
+                honours_moves=definition.bytecode_version >> 16 >= _MOVES_SINCE_MAJOR,
+            )
+        return found
 
     def _convention(self, index: int) -> CallingConvention:
         return parse_calling_convention(
@@ -254,6 +300,7 @@ class BytecodeModule(Module):
         convention = self._convention(index)
         return Function(
             index=index,
+            name=self._names[index],
             convention=convention,
             word_registers=descriptor.word_registers,
             ref_registers=descriptor.ref_registers,
@@ -269,24 +316,26 @@ class _BytecodeState(ModuleState):
 
     def __init__(self, module: BytecodeModule) -> None:
         self._module: BytecodeModule = module
+        if module.budget is not None:
+            state = module.definition.state
+            size = state.global_bytes + state.global_refs * _REFERENCE_BYTES
+            module.budget.keep(self, size + OBJECT_BYTES)
         self._state: State = module.state(self._call)
         self._translated: dict[int, Callee] = {}
-        make = self._translating if module.engine == "translate" else self._interpreting
         self._calls: list[Callee] = [
-            make(i) for i in range(len(module.definition.functions))
+            self._translating(i) if module.is_translated(i) else self._interpreting(i)
+            for i in range(len(module.definition.functions))
         ]
 
     def lookup(self, name: str, calling_convention: str | None) -> Callee | None:
-        for export in self._module.definition.exports:
-            if export.name == name:
-                break
-        else:
+        function = self._module.export(name)
+        if function is None:
             return None
-        signature = self._module.definition.signatures[export.function].calling_convention
+        signature = self._module.definition.signatures[function].calling_convention
         if calling_convention is not None and signature != calling_convention:
             return None
         # What runs once, `__init` first of all, is done before it would be translated.
-        return self._callee(export.function, runs_once=name in _RUN_ONCE)
+        return self._callee(function, runs_once=name in _RUN_ONCE)
 
     def resolve_import(
         self, index: int, callee: Callee | None, waits: Callee | None = None
@@ -296,10 +345,10 @@ class _BytecodeState(ModuleState):
 
     def begin(self, name: str, arguments: Sequence[Any]) -> Invocation | None:
         """A call that can be suspended, before its first instruction; None without the function."""
-        for export in self._module.definition.exports:
-            if export.name == name:
-                return Invocation(self._module, self._state, export.function, arguments)
-        return None
+        function = self._module.export(name)
+        if function is None:
+            return None
+        return Invocation(self._module, self._state, function, arguments)
 
     def notify(self, signal: str) -> None:
         callee = self.lookup("__notify", "0i_v")
@@ -307,14 +356,14 @@ class _BytecodeState(ModuleState):
             callee({"resume": 0, "suspend": 1, "low_memory": 2}.get(signal, 0))
 
     def _callee(self, index: int, *, runs_once: bool) -> Callee:
-        is_translated = self._module.engine == "translate" and not runs_once
+        is_translated = self._module.is_translated(index) and not runs_once
         function = self._translate(index) if is_translated else self._interpreting(index)
-        meter = self._state.meter
-        if meter is None:
+        budget = self._state.budget
+        if budget is None:
             return function
 
         def metered(*arguments: Any) -> object:
-            with meter.call():
+            with budget.call():
                 return function(*arguments)
 
         return metered
@@ -357,7 +406,8 @@ class _BytecodeState(ModuleState):
         registers = function.registers(arguments)
         return run(self._module.definition, function, registers, self._state)
 
-    def _enter(self, index: int, *arguments: Any) -> object:
+    def _enter(self, index: int, *arguments: Any, depth: int = 1) -> object:
+        del depth  # frames of the interpreter are counted by its stack
         return _returned(self._call(index, arguments))
 
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from tilewright.base.budget import CURRENT, Budget
 from tilewright.formats.bytecode.encoding import Instruction
 from tilewright.formats.calling_convention import CallingConvention
-from tilewright.runtime.vm.buffer import VmBuffer
-from tilewright.runtime.vm.meter import Meter
+from tilewright.runtime.vm.buffer import VmBuffer, held_zeros
 from tilewright.runtime.vm.module import Callee
 from tilewright.runtime.vm.ref import Instance
 from tilewright.runtime.vm.stack import Stack
@@ -42,9 +42,10 @@ class Block:
 @final
 @dataclass(slots=True)
 class Function:
-    """A function ready to be interpreted."""
+    """A function ready to be interpreted; `name` is for people."""
 
     index: int
+    name: str
     convention: CallingConvention
     word_registers: int
     ref_registers: int
@@ -80,10 +81,17 @@ class State:
     stack: Stack
     tracer: Tracer | None = None
     waits: list[Callee | None] = field(default_factory=list)  # see `ModuleState.waits`
-    meter: Meter | None = None
+    budget: Budget | None = None  # of modules that are not trusted
     debugger: Debugger | None = None
 
     def charge(self, length: int) -> None:
         """Account for work on so many bytes, where somebody counts."""
-        if self.meter is not None:
-            self.meter.spend_bytes(length)
+        if self.budget is not None and CURRENT.account is not None:
+            CURRENT.account.spend_bytes(length)
+
+    def zeros(self, length: int) -> VmBuffer:
+        """A new buffer, whose memory counts as long as anything refers to it."""
+        if self.budget is None:
+            return VmBuffer.allocate(length)
+        self.charge(length)
+        return VmBuffer(held_zeros(self.budget, length))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
+from tilewright.base.budget import CURRENT
 from tilewright.base.status import StatusCode, failure
 from tilewright.formats.bytecode.encoding import Instruction
 from tilewright.formats.bytecode.isa import BLOCK
@@ -64,11 +65,11 @@ def run(
         )
     stack.depth += 1
     steps = iter(block.steps)
-    meter = state.meter
+    account = None if state.budget is None else CURRENT.account
     try:
         while True:
-            if meter is not None:
-                meter.spend(len(block.code))
+            if account is not None:
+                account.spend(len(block.code))
             for step in steps:
                 step(w, r, state)
             following = block.leave(w, r, state)

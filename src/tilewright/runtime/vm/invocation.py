@@ -10,9 +10,11 @@ Source: IREE `vm/invocation.h` (begin, resume, end).
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Generator, Sequence
 from typing import Any, Final, Protocol, cast, final
 
+from tilewright.base.budget import CURRENT, Account, acting_for
 from tilewright.base.status import StatusCode, failure
 from tilewright.formats.bytecode.encoding import Instruction
 from tilewright.formats.bytecode.isa import (
@@ -58,6 +60,14 @@ class Library(Protocol):
     def context(self, index: int) -> CodeContext: ...
 
 
+def _account_of(state: State) -> Account | None:
+    """That of the call around it where there is one: a call inside of a call is part of it."""
+    if state.budget is None:
+        return None
+    outer = CURRENT.account
+    return outer if outer and outer.budget is state.budget else Account(state.budget)
+
+
 @final
 class Frame:
     """One function while it runs; registers may be looked at, and changed by who debugs.
@@ -92,7 +102,7 @@ class Frame:
     @property
     def name(self) -> str:
         """`module.function`."""
-        return f"{self.module.name}.{self.module.function_name(self.function.index)}"
+        return f"{self.module.name}.{self.function.name}"
 
     @property
     def source(self) -> str:
@@ -132,8 +142,7 @@ class Invocation:
         self._ready: bool = False
         self.waits_for: Waitable | None = None
         self.frames: list[Frame] = []
-        if state.meter is not None:
-            state.meter.begin()
+        self._account: Account | None = _account_of(state)
         self._push(index, arguments)
 
     @property
@@ -154,7 +163,8 @@ class Invocation:
         Blocks first if what it waits for is not reached.  Raises: what the call fails with.
         """
         if self.waits_for is not None:
-            self.waits_for.wait()
+            with acting_for(self._account or CURRENT.account):
+                self.waits_for.wait()
         while not self.is_done:
             if self.step():
                 break
@@ -172,8 +182,20 @@ class Invocation:
             if self.waits_for is None:
                 yield from asyncio.sleep(0).__await__()
             else:
-                yield from self.waits_for.__await__()
+                yield from self._reached(self.waits_for).__await__()
         return self.results
+
+    async def _reached(self, waits_for: Waitable) -> None:
+        """Wait without blocking the loop.  Raises: LimitError when the call's time is over."""
+        account = self._account
+        if account is None or math.isinf(account.remaining_s):
+            await waits_for
+            return
+        try:
+            async with asyncio.timeout(account.remaining_s):
+                await waits_for
+        except TimeoutError:
+            account.late()
 
     def step(self) -> bool:
         """Run one instruction of the innermost function; whether the call suspended there.
@@ -184,7 +206,12 @@ class Invocation:
             raise failure(StatusCode.FAILED_PRECONDITION, "the call is done")
         frame = self.frames[-1]
         try:
-            return self._step(frame)
+            if self._account is None:
+                return self._step(frame)
+            with acting_for(self._account):
+                if not self._ready:
+                    self._account.spend(1)
+                return self._step(frame)
         except Exception as error:
             self.waits_for = None
             raise self._unwound(error)  # noqa: B904 - often the same one
@@ -194,8 +221,6 @@ class Invocation:
     def _step(self, frame: Frame) -> bool:
         instruction = frame.instruction
         name = instruction.opcode.name
-        if self._state.meter is not None and not self._ready:
-            self._state.meter.spend(1)
         callee = cast("int", instruction.value("callee")) if "call" in name else IMPORT_BIT
         if name in _CALLS and not callee & IMPORT_BIT:
             operands = cast("tuple[int, ...]", instruction.value("operands"))

@@ -13,6 +13,8 @@ _NUMBERS: Final = frozenset({"i8", "i16", "i32", "i64", "f32", "f64"})
 _ANYTHING: Final = "?"
 _VARIANT: Final = "!vm.opaque"  # how type tables write the elements of `!vm.list<?>`
 _LIMIT: Final = 1 << 28
+_NUMBER_BYTES: Final = 40
+_REFERENCE_BYTES: Final = 512
 
 
 @final
@@ -24,19 +26,24 @@ class VmList:
     Thread-safety: callers synchronise.
     """
 
-    __slots__ = ("element_type", "items")
+    __slots__ = ("__weakref__", "counted", "element_type", "items")
 
     def __init__(
         self, element_type: str = _ANYTHING, items: list[object] | None = None
     ) -> None:
         self.element_type: str = _ANYTHING if element_type == _VARIANT else element_type
         self.items: list[object] = [] if items is None else items
+        self.counted: int = 0  # elements that a budget holds memory for
 
     def __len__(self) -> int:
         return len(self.items)
 
     def __repr__(self) -> str:
         return f"<vm.list<{self.element_type}> of {len(self.items)}>"
+
+    def element_bytes(self) -> int:
+        """What an element counts as in a budget: itself, and the small object behind a reference."""
+        return _NUMBER_BYTES if self.element_type in _NUMBERS else _REFERENCE_BYTES
 
     def resize(self, size: int) -> None:
         """Cut, or grow with zeros and null references."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, final
 
+from tilewright.base.budget import CURRENT, NATIVE_CALL_STEPS
 from tilewright.base.errors import InternalError
 from tilewright.base.status import StatusCode, failure
 from tilewright.formats.calling_convention import parse_calling_convention
@@ -41,6 +42,21 @@ class NativeFunction:
     function: Callable[..., object]
     refs: str = ""
     waits: Callable[..., object] | None = None
+
+
+def metered(row: NativeFunction) -> NativeFunction:
+    """A row whose calls are charged to the call that they are made in, and look at its clock."""
+    function = row.function
+
+    def call(*arguments: Any) -> object:
+        account = CURRENT.account
+        if account is not None:
+            lists = sum(len(a) for a in arguments if a.__class__ is list)
+            account.spend(NATIVE_CALL_STEPS + lists)
+            account.check_clock()
+        return function(*arguments)
+
+    return replace(row, function=call)
 
 
 @final

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Final, cast, final, overload
 
+from tilewright.base.budget import CURRENT
 from tilewright.base.status import StatusCode, failure
 from tilewright.formats.bytecode.encoding import Instruction, Moves
 from tilewright.formats.bytecode.forms import FieldKind
@@ -25,6 +26,7 @@ from tilewright.formats.bytecode.text import format_instruction
 from tilewright.formats.vmfb import ModuleDef
 from tilewright.formats.vmfb.text import module_names
 from tilewright.runtime.vm.frame import Function, State
+from tilewright.runtime.vm.handlers.calls import ABSENT_HINT
 from tilewright.runtime.vm.handlers.emission import INDENT, Emission, register_name
 from tilewright.runtime.vm.handlers.operands import CodeContext
 from tilewright.runtime.vm.handlers.table import NAMES, ROWS
@@ -85,7 +87,7 @@ class Translation:
             "rodata": state.rodata,
             "traced": locate,
             "missing": missing_import,
-            "spend": None if state.meter is None else state.meter.spend,
+            "current": CURRENT,
             "too_deep": too_deep,
             "resume": resume,
             **{f"i{index}": state.imports[index] for index in self.imports},
@@ -99,7 +101,7 @@ def missing_import(name: str) -> Callee:
     raise failure(
         StatusCode.NOT_FOUND,
         f"optional import '{name}' is not there",
-        hint="register the module that has it before this one",
+        hint=ABSENT_HINT,
     )
 
 
@@ -127,11 +129,11 @@ def translate(
         code: its verified instructions.
         context: the module around it.
         missing: imports that are not there.
-        is_metered: blocks charge their steps to the meter of the state.
+        is_metered: blocks charge their steps to the account of the call.
     """
     writer = _Writer(function, code, context, missing, is_metered=is_metered)
     lines, pcs = writer.write()
-    name = f"{module.name}.{module.function_name(function.index)}"
+    name = f"{module.name}.{function.name}"
     filename = f"<vm {name.encode('ascii', 'replace').decode()} #{next(_SERIAL)}>"
     filename = filename.replace("\0", "?").replace("\n", "?")
     source = "\n".join(lines) + "\n"
@@ -276,6 +278,8 @@ class _Writer:
             f"{INDENT * 2}if depth > {DEPTH_LIMIT}: raise too_deep()",
             f"{INDENT * 2}try:",
         ]
+        if self.is_metered:
+            lines.append(f"{INDENT * 3}A = current.account")
         if words:
             lines.append(f"{INDENT * 3}{' = '.join(words)} = 0")
         if refs:
@@ -302,7 +306,8 @@ class _Writer:
         nesting = self.nesting
         if self.is_metered:
             emission.pc = self.blocks[block][0].pc
-            emission.line(f"spend({len(self.blocks[block])})")
+            emission.line(f"A.left = left = A.left - {len(self.blocks[block])}")
+            emission.line("if left < 0: A.more()")
         for instruction in self.blocks[block]:
             emission.pc = instruction.pc
             source = ROWS[instruction.opcode.name].source

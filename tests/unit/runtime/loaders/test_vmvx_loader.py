@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fakes.vmvx_kernels import FORMAT, SCALE, executable
+from tilewright.base.budget import Budget, Limits
 from tilewright.base.errors import ArchiveError, DeviceError
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.vmfb import ModuleBuilder, archive_bytes
@@ -204,12 +205,9 @@ def test_damaged_executables_fail_cleanly() -> None:
         load(b"")
 
 
-def limited(
-    max_steps: int | None = None, deadline_s: float | None = None
-) -> HostExecutable:
-    params = ExecutableParams(
-        format=FORMAT, data=executable(), max_steps=max_steps, deadline_s=deadline_s
-    )
+def limited(max_steps: int | None = None, timeout_s: float | None = None) -> HostExecutable:
+    budget = Budget(Limits(max_steps=max_steps, timeout_s=timeout_s))
+    params = ExecutableParams(format=FORMAT, data=executable(), budget=budget)
     loaded = VmvxLoader().load(params)
     assert isinstance(loaded, HostExecutable)
     return loaded
@@ -219,7 +217,7 @@ def test_a_kernel_that_does_not_end_is_ended() -> None:
     with pytest.raises(DeviceError, match="takes more than 1000 steps"):
         run(limited(max_steps=1000), "forever")
     with pytest.raises(DeviceError, match=r"takes more than 0\.05 seconds"):
-        run(limited(deadline_s=0.05), "forever")
+        run(limited(timeout_s=0.05), "forever")
 
 
 def test_a_grid_without_end_is_ended() -> None:
@@ -228,7 +226,7 @@ def test_a_grid_without_end_is_ended() -> None:
     with pytest.raises(DeviceError, match="takes more than 100 steps"):
         run(limited(max_steps=100), "__copy_first", one, other, grid=grid)
     with pytest.raises(DeviceError, match=r"takes more than 0\.05 seconds"):
-        run(limited(deadline_s=0.05), "__copy_first", one, other, grid=grid)
+        run(limited(timeout_s=0.05), "__copy_first", one, other, grid=grid)
 
 
 def test_every_dispatch_has_the_whole_budget() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import tilewright as tw
 from fakes.placed_arrays import placed
+from tilewright.base.budget import Limits
 from tilewright.base.dtypes import f32, i32
 from tilewright.base.errors import ArchiveError, DeviceError, InputError, UserError
 from tilewright.base.host import describe
@@ -24,7 +25,6 @@ from tilewright.runtime.virtual_machine import (
     parse_declaration,
 )
 from tilewright.runtime.vm.bytecode_module import Engine
-from tilewright.runtime.vm.meter import Limits
 
 ARCHIVES = Path(__file__).resolve().parents[3] / "golden" / "archives"
 RELEASES = ("3.0.0", "3.4.0", "3.9.0", "3.10.0", "3.11.0", "3.13.0")

@@ -14,6 +14,7 @@ import pytest
 
 import tilewright as tw
 from fakes import small_models
+from tilewright.base.budget import Limits
 from tilewright.base.errors import DeviceError, InputError
 from tilewright.base.host import describe
 from tilewright.runtime.drivers import registry
@@ -24,7 +25,6 @@ from tilewright.runtime.virtual_machine.recorded_calls import (
     is_repeatable,
 )
 from tilewright.runtime.vm.effects import Effects
-from tilewright.runtime.vm.meter import Limits
 
 ARCHIVES = Path(__file__).resolve().parents[3] / "golden" / "archives"
 RNG = np.random.default_rng(5)

@@ -2,8 +2,8 @@
 
     kernels → IR text → (cache) → objects → + library tables → one ELF image
 
-LLVM works in worker processes, one for small work and several for large, while further kernels are
-written; what it cannot go on with ends a worker, never this process.  Called by the pipeline.
+Small work is done in this process, large work by worker processes while further kernels are
+written.  Called by the pipeline.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Final, final
 from tilewright.base.target import Target
 from tilewright.compiler.codegen.cache import CompilationCache
 from tilewright.compiler.codegen.llvm.function import TRIPLES, KernelModule, emit_kernel
-from tilewright.compiler.codegen.llvm.machine import Product, Settings, generate
+from tilewright.compiler.codegen.llvm.machine import object_code, timed_object_code
 from tilewright.compiler.codegen.llvm.options import Options
-from tilewright.compiler.codegen.llvm.pool import Task, shared_pool
+from tilewright.compiler.codegen.llvm.pool import Task, WorkerPool, shared_pool
 from tilewright.compiler.codegen.llvm.version import llvm_identity
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.formats.elf import link_shared
@@ -33,8 +33,8 @@ Progress = Callable[[int, int, str], None]
 
 SECONDS_PER_LINE: Final = 3e-5
 """What LLVM takes for one line of our IR, roughly."""
-ONE_WORKER_SECONDS: Final = 0.6
-"""Less work than this is not worth starting a second process."""
+INLINE_SECONDS: Final = 0.6
+"""Less work than this is not worth starting processes."""
 
 
 @final
@@ -69,11 +69,11 @@ def export_of(module: KernelModule) -> ExportDecl:
     )
 
 
-def settings_of(target: Target, options: Options) -> Settings:
+def settings_of(target: Target, options: Options) -> dict[str, str | int]:
     """What LLVM is told besides the text."""
     return {
         "triple": TRIPLES[target.arch],
-        "cpu": target.llvm_cpu,
+        "cpu": target.cpu,
         "features": feature_string(target),
         "opt": options.opt,
     }
@@ -91,16 +91,16 @@ def feature_string(target: Target) -> str:
 class _Run:
     """One call of `compile_kernels`: which objects are wanted, and those that are there."""
 
-    target: Target
-    settings: Settings
+    settings: dict[str, str | int]
     total: int
     jobs: int
     cache: CompilationCache | None
     progress: Progress | None
     objects: dict[str, tuple[bytes, float]] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
+    waiting: list[KernelModule] = field(default_factory=list)
     users: dict[str, list[str]] = field(default_factory=dict)
-    lines: int = 0
+    workers: WorkerPool | None = None
     results: queue.SimpleQueue[tuple[KernelModule, bytes | Exception, float]] = field(
         default_factory=queue.SimpleQueue
     )
@@ -122,11 +122,26 @@ class _Run:
         if known is not None:
             self._keep(module, known, 0.0)
             return
-        self.lines += module.text.count("\n")
-        is_large = self.lines * SECONDS_PER_LINE > ONE_WORKER_SECONDS
-        _submit(self._task(module), self.jobs if is_large else 1)
-        self.under_way += 1
+        self.waiting.append(module)
+        if self.workers is not None or self._is_large():
+            self._hand_out()
         self._collect(block=False)
+
+    def _is_large(self) -> bool:
+        lines = sum(module.text.count("\n") for module in self.waiting)
+        return self.jobs > 1 and lines * SECONDS_PER_LINE > INLINE_SECONDS
+
+    def _hand_out(self) -> None:
+        if self.workers is None:
+            try:
+                self.workers = shared_pool(self.jobs)
+            except OSError:  # no thread to be had: `finish` does it alone
+                self.jobs = 1
+                return
+        for module in self.waiting:
+            self.workers.submit(self._task(module))
+            self.under_way += 1
+        self.waiting.clear()
 
     def _task(self, module: KernelModule) -> Task:
         results = self.results
@@ -134,14 +149,7 @@ class _Run:
         def done(result: bytes | Exception, seconds: float) -> None:
             results.put((module, result, seconds))
 
-        return Task(
-            f"kernel '{module.name}'",
-            str(self.target),
-            self.settings,
-            module.text,
-            done,
-            lambda: self.is_wanted,
-        )
+        return Task(module.name, self.settings, module.text, done, lambda: self.is_wanted)
 
     def _collect(self, *, block: bool) -> None:
         while self.under_way:
@@ -171,42 +179,11 @@ class _Run:
 
     def finish(self) -> None:
         """Wait until every object is there."""
+        for module in self.waiting:
+            code, seconds = timed_object_code(module.text, **self.settings)
+            self._store(module, code, seconds)
+        self.waiting.clear()
         self._collect(block=True)
-
-
-def _submit(task: Task, count: int) -> None:
-    """Have a request answered by one of at least `count` workers."""
-    try:
-        workers = shared_pool(count)
-    except OSError:  # no thread to be had
-        task.done(generate(task.product, task.text, task.settings), 0.0)
-        return
-    workers.submit(task)
-
-
-def _answer(
-    name: str, target: Target, settings: Settings, text: str, product: Product
-) -> tuple[bytes, float]:
-    """What LLVM makes of a module, and the seconds it took; waits.  Raises: as `compile_kernels`."""
-    answers: queue.SimpleQueue[tuple[bytes | Exception, float]] = queue.SimpleQueue()
-    is_wanted = [True]
-    task = Task(
-        name,
-        str(target),
-        settings,
-        text,
-        lambda result, seconds: answers.put((result, seconds)),
-        lambda: bool(is_wanted),
-        product,
-    )
-    try:
-        _submit(task, 1)
-        result, seconds = answers.get()
-    finally:
-        is_wanted.clear()
-    if isinstance(result, Exception):
-        raise result
-    return result, seconds
 
 
 def compile_kernels(
@@ -223,17 +200,16 @@ def compile_kernels(
     Args:
         kernels: machine-lowered kernels (`lowering.machine.lower`).
         target: the CPU.
-        jobs: processes that may work at a time.
+        jobs: processes that may work at a time; 1 = this one only.
         cache: objects made before; new ones are put there, trimming it is the caller's.
         progress: told after every kernel, from this thread.
         options: how LLVM is asked.
 
     Raises:
-        InternalError: LLVM rejects the code of a kernel (with the text), or a worker died of it.
-        TargetError: LLVM has no such target.
+        InternalError: LLVM rejects the code of a kernel (`dump` has the text), or a worker died.
     """
     settings = settings_of(target, options or Options())
-    run = _Run(target, settings, len(kernels), jobs, cache, progress)
+    run = _Run(settings, len(kernels), jobs, cache, progress)
     modules: list[KernelModule] = []
     try:
         for kernel in kernels:
@@ -251,22 +227,13 @@ def compile_kernels(
 def compile_module(
     module: KernelModule, target: Target, options: Options | None = None
 ) -> CompiledKernel:
-    """Object code of one module."""
+    """Object code of one module, made here and now."""
     settings = settings_of(target, options or Options())
-    answer = _answer(f"kernel '{module.name}'", target, settings, module.text, "object")
-    return _compiled(module, settings, *answer)
-
-
-def assembly_text(
-    llvm_ir: str, target: Target, options: Options | None = None, *, name: str = "module"
-) -> str:
-    """The assembly of a module; `name` is what errors call it."""
-    settings = settings_of(target, options or Options())
-    return _answer(name, target, settings, llvm_ir, "assembly")[0].decode()
+    return _compiled(module, settings, *timed_object_code(module.text, **settings))
 
 
 def _compiled(
-    module: KernelModule, settings: Settings, code: bytes, seconds: float
+    module: KernelModule, settings: dict[str, str | int], code: bytes, seconds: float
 ) -> CompiledKernel:
     return CompiledKernel(
         name=module.name,
@@ -278,7 +245,7 @@ def _compiled(
     )
 
 
-def _object_key(text: str, settings: Settings) -> str:
+def _object_key(text: str, settings: dict[str, str | int]) -> str:
     return CompilationCache.key(text, llvm_identity(), *map(str, settings.values()))
 
 
@@ -291,8 +258,9 @@ def link_executable(
 ) -> bytes:
     """One embedded ELF image that exports `compiled` by ordinal, in their order."""
     exports = [kernel.export for kernel in compiled]
-    head = f'target triple = "{TRIPLES[target.arch]}"\n'
-    tables = _library_tables(head + library_tables_ir(name, exports), target, cache)
+    settings = settings_of(target, Options(opt=0))
+    head = f'target triple = "{settings["triple"]}"\n'
+    tables = _cached_object(head + library_tables_ir(name, exports), settings, cache)
     objects = {kernel.export.function: kernel.object_bytes for kernel in compiled}
     return link_shared(
         [*objects.values(), tables],
@@ -301,12 +269,14 @@ def link_executable(
     )
 
 
-def _library_tables(text: str, target: Target, cache: CompilationCache | None) -> bytes:
-    settings = settings_of(target, Options(opt=0))
+def _cached_object(
+    text: str, settings: dict[str, str | int], cache: CompilationCache | None
+) -> bytes:
+    if cache is None:
+        return object_code(text, **settings)
     key = _object_key(text, settings)
-    known = None if cache is None else cache.get(key)
+    known = cache.get(key)
     if known is None:
-        known, _ = _answer("library tables", target, settings, text, "object")
-        if cache is not None:
-            cache.put(key, known)
+        known = object_code(text, **settings)
+        cache.put(key, known)
     return known

@@ -18,7 +18,6 @@ from tilewright.compiler.frontends.onnx.coverage import (
     Status,
     coverage,
 )
-from tilewright.compiler.frontends.onnx.expose import expose, tensor_names
 from tilewright.compiler.frontends.onnx.load import (
     ImportedModel,
     load,
@@ -41,10 +40,8 @@ __all__ = [
     "Source",
     "Status",
     "coverage",
-    "expose",
     "load",
     "load_model",
     "read_metadata",
     "shapes_with",
-    "tensor_names",
 ]

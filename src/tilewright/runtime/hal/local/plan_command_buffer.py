@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, cast, final
 
+from tilewright.base.budget import BYTES_PER_STEP, CURRENT
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime import native
 from tilewright.runtime.hal.buffer import WRITE, Buffer
@@ -37,6 +38,8 @@ from tilewright.runtime.hal.local.later_commands import LaterCommands, Range, Sl
 _ONE_SHOT: Final = int(CommandBufferMode.ONE_SHOT)
 _GRID: Final = struct.Struct("<3I")
 _U32: Final = 0xFFFF_FFFF
+_PIECE_BYTES: Final = 64 << 20
+_PIECE_COMMANDS: Final = 4096
 
 Record = Callable[[native.PlanBuilder, "_Ranges"], object]
 Profile = Callable[[DispatchTime], None]
@@ -64,7 +67,7 @@ class _Command:
     interpreted, which `record` does not know; `collective` what is done with other devices.
     """
 
-    __slots__ = ("collective", "grid", "host", "name", "record", "workgroups")
+    __slots__ = ("collective", "grid", "host", "moved", "name", "record", "workgroups")
 
     def __init__(
         self,
@@ -73,7 +76,9 @@ class _Command:
         workgroups: tuple[int, int, int] = (1, 1, 1),
         grid: Range | None = None,
         host: HostDispatch | None = None,
+        moved: int = 0,
     ) -> None:
+        self.moved: int = moved
         self.name: str = name
         self.record: Callable[..., object] = record
         self.workgroups: tuple[int, int, int] = workgroups
@@ -142,7 +147,11 @@ class PlanCommandBuffer(CommandBuffer):
         place = self._range(target, self.begin_fill(target, pattern), writes=True)
         barrier = self._take_barrier()
         self._commands.append(
-            _Command("fill", lambda b, r: b.fill(r(place), pattern, barrier=barrier))
+            _Command(
+                "fill",
+                lambda b, r: b.fill(r(place), pattern, barrier=barrier),
+                moved=self._reach(place),
+            )
         )
 
     def update_buffer(self, source: bytes, target: BufferRef, flags: int = 0) -> None:
@@ -161,8 +170,16 @@ class PlanCommandBuffer(CommandBuffer):
     def _copy(self, name: str, origin: Range, place: Range) -> None:
         barrier = self._take_barrier()
         self._commands.append(
-            _Command(name, lambda b, r: b.copy(r(place), r(origin), barrier=barrier))
+            _Command(
+                name,
+                lambda b, r: b.copy(r(place), r(origin), barrier=barrier),
+                moved=self._reach(place),
+            )
         )
+
+    def _reach(self, place: Range) -> int:
+        """Bytes of a range; those that a binding table will tell count as a whole piece."""
+        return place[2] if place[2] >= 0 else _PIECE_BYTES
 
     def dispatch(
         self,
@@ -299,12 +316,23 @@ class PlanCommandBuffer(CommandBuffer):
     # --- building -------------------------------------------------------------------------------
 
     def _build(self, resolve: _Ranges) -> list[Part]:
-        """Plans between the dispatches whose grid is known late."""
+        """Plans between the dispatches whose grid is known late.
+
+        What a budget pays for is cut into pieces, between which the clock is looked at.
+        """
         parts: list[Part] = []
         pending: list[_Command] = []
+        is_metered, moved = CURRENT.account is not None, 0
         for command in self._commands:
             if command.is_plain:
                 pending.append(command)
+                moved += command.moved
+                if not is_metered or (
+                    moved < _PIECE_BYTES and len(pending) < _PIECE_COMMANDS
+                ):
+                    continue
+                parts.append((self._plan(pending, resolve), pending))
+                pending, moved = [], 0
                 continue
             if pending:
                 parts.append((self._plan(pending, resolve), pending))
@@ -473,9 +501,14 @@ class _Run(NamedTuple):
 
     def part(self, part: Part) -> None:
         """Run a plan, or a command that stands between plans."""
+        account = CURRENT.account
+        if account is not None:
+            account.check_clock()
         if isinstance(part, _Command):
             self.commands.run_alone(part, self)
         else:
+            if account is not None:
+                account.spend(sum(1 + c.moved // BYTES_PER_STEP for c in part[1]))
             _run(part[0], part[1], self.pool, self.addresses, self.profile)
 
 

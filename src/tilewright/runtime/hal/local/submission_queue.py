@@ -11,8 +11,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple, final
 
+from tilewright.base.budget import CURRENT, OBJECT_BYTES, Account, acting_for
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.host_threads import HostThreads, report
 
@@ -56,6 +58,10 @@ class SubmissionQueue:
 
     def _defer(self, wait: Fence, signal: Fence | None, work: Work) -> None:
         threads = self._threads
+        account = CURRENT.account
+        if account is not None:
+            account.budget.keep(wait.timepoints[0][0], OBJECT_BYTES)
+            work = partial(_run_for, account, work)
 
         def reached(error: BaseException | None) -> None:
             step = _Step(signal, work, error)
@@ -67,6 +73,12 @@ class SubmissionQueue:
                 _run_chain(step)
 
         wait.notify(reached)
+
+
+def _run_for(account: Account, work: Work) -> object:
+    """Run work of a call whose budget pays for it, on whichever thread."""
+    with acting_for(account):
+        return work()
 
 
 @final

@@ -8,7 +8,7 @@ from typing import Final
 
 from tilewright.base.errors import InputError
 from tilewright.base.status import StatusCode, failure
-from tilewright.runtime.hal.allocator import Allocator
+from tilewright.runtime.hal.allocator import Allocator, held
 from tilewright.runtime.hal.buffer import Buffer, MemoryAccess, MemoryType
 from tilewright.runtime.hal.buffer_view import BufferView
 from tilewright.runtime.hal.device import Device
@@ -43,7 +43,7 @@ def _allocate(
     size: int,
 ) -> Buffer:
     del state, queue_affinity
-    return allocator.allocate(memory_types, usage, size)
+    return held(size, lambda: allocator.allocate(memory_types, usage, size))
 
 
 def _import(

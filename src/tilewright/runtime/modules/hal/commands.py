@@ -9,6 +9,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
+from tilewright.base.budget import CURRENT, OBJECT_BYTES
 from tilewright.runtime.hal.buffer import Buffer
 from tilewright.runtime.hal.channel import Channel
 from tilewright.runtime.hal.collective import CollectiveKind, CollectiveOp
@@ -20,6 +21,7 @@ from tilewright.runtime.modules.hal.state import HalState
 from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.native_module import NativeFunction
 
+_CONSTANTS_BYTES: Final = 1 << 16
 Binding = tuple[
     int, int, "Buffer | None", int, int
 ]  # reserved, slot, buffer, offset, length
@@ -47,6 +49,9 @@ def _create(
     commands = device.create_command_buffer(
         modes, categories, queue_affinity, binding_capacity
     )
+    account = CURRENT.account
+    if account is not None:
+        account.budget.keep(commands, OBJECT_BYTES)
     commands.begin()
     return commands
 
@@ -127,6 +132,9 @@ def _update(
     flags: int = 0,
 ) -> None:
     del state
+    account = CURRENT.account
+    if account is not None:
+        account.budget.keep(commands, max(0, length))
     data = bytes(source.range(source_offset, length))
     commands.update_buffer(data, BufferRef(target, target_offset, length, slot), flags)
 
@@ -232,7 +240,7 @@ def _executable_create(
     constants: VmBuffer | None,
 ) -> Executable:
     del queue_affinity
-    words = b"" if constants is None else bytes(constants.data)
+    words = b"" if constants is None else bytes(constants.data[:_CONSTANTS_BYTES])
     values = struct.unpack(f"<{len(words) // 4}I", words[: len(words) // 4 * 4])
     return state.executable_cache(device).prepare_executable(
         state.policy.params(format_name.text, data.data, values)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tilewright.runtime.hal.allocator import Allocator
+from tilewright.runtime.hal.allocator import Allocator, held
 from tilewright.runtime.hal.buffer import Buffer
 from tilewright.runtime.hal.channel import Channel
 from tilewright.runtime.hal.command_buffer import BufferBinding, BufferRef, CommandBuffer
@@ -61,8 +61,11 @@ def _alloca(
     flags: int = 0,
 ) -> Buffer:
     del state, flags
-    return device.queue_alloca(
-        wait, signal, memory_types, usage, size, pool=pool, affinity=affinity
+    return held(
+        size,
+        lambda: device.queue_alloca(
+            wait, signal, memory_types, usage, size, pool=pool, affinity=affinity
+        ),
     )
 
 
@@ -254,9 +257,10 @@ def _channel_create(
     rank: int,
     count: int,
 ) -> Channel:
-    del state, affinity, flags
-    names = (item.text for item in (identifier, group) if item is not None)
-    return device.create_channel(rank, count, "/".join(names))
+    del affinity, flags
+    names = [item.text for item in (identifier, group) if item is not None]
+    state.policy.check_provider(device)
+    return device.create_channel(rank, count, "/".join([*state.policy.group, *names]))
 
 
 def _channel_split(

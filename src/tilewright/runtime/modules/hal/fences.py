@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tilewright.base.errors import DeviceError
+from tilewright.base.budget import CURRENT, OBJECT_BYTES
+from tilewright.base.errors import DeviceError, LimitError
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.fence import Fence
@@ -22,7 +23,11 @@ _NS_PER_MS: Final = 1_000_000
 
 def _create(state: HalState, device: Device, flags: int) -> Fence:
     del state, flags
-    return Fence(((device.create_semaphore(0), 1),))
+    semaphore = device.create_semaphore(0)
+    account = CURRENT.account
+    if account is not None:
+        account.budget.keep(semaphore, OBJECT_BYTES)
+    return Fence(((semaphore, 1),))
 
 
 def _join(state: HalState, flags: int, fences: Sequence[Fence | None]) -> Fence:
@@ -44,7 +49,8 @@ def _await(
             if fence is not None:
                 fence.wait(timeout_ns)
     except DeviceError as error:
-        if error.code == StatusCode.DEADLINE_EXCEEDED and timeout_ms >= 0:
+        is_own = error.code == StatusCode.DEADLINE_EXCEEDED and timeout_ms >= 0
+        if is_own and not isinstance(error, LimitError):
             return error.code
         raise
     return 0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
+from tilewright.base.budget import OBJECT_BYTES
 from tilewright.runtime.hal.allocator import Allocator
 from tilewright.runtime.hal.buffer import Buffer
 from tilewright.runtime.hal.buffer_view import BufferView
@@ -24,10 +26,13 @@ from tilewright.runtime.modules.hal.devices import ROWS as DEVICE_ROWS
 from tilewright.runtime.modules.hal.fences import ROWS as FENCE_ROWS
 from tilewright.runtime.modules.hal.state import HalState, ViewTracer
 from tilewright.runtime.vm.buffer import VmBuffer
-from tilewright.runtime.vm.native_module import NativeModule
+from tilewright.runtime.vm.native_module import NativeFunction, NativeModule, metered
 from tilewright.runtime.vm.ref import Instance
 
 HAL_VERSION: Final = 7
+_RECORDS: Final = "command_buffer."
+_RECORDS_NOTHING: Final = ("command_buffer.create", "command_buffer.finalize")
+_OPERAND_BYTES: Final = 256
 
 _INSTANCE_TYPES: Final[Mapping[str, type]] = {
     "hal.allocator": Allocator,
@@ -63,6 +68,22 @@ def register_hal_types(instance: Instance) -> None:
         instance.register_type(name, type_)
 
 
+def _recorded(row: NativeFunction) -> NativeFunction:
+    """A row that records a command: the command buffer pays for it as long as it lives."""
+    if not row.name.startswith(_RECORDS) or row.name in _RECORDS_NOTHING:
+        return row
+    function = row.function
+
+    def record(state: HalState, commands: CommandBuffer, *arguments: object) -> object:
+        budget = state.policy.budget
+        if budget is not None:
+            lists = sum(len(a) for a in arguments if isinstance(a, list))
+            budget.keep(commands, OBJECT_BYTES + _OPERAND_BYTES * lists)
+        return function(state, commands, *arguments)
+
+    return replace(row, function=record)
+
+
 def create_hal_module(
     devices_in_order: Sequence[Device],
     tracer: ViewTracer | None = None,
@@ -73,9 +94,16 @@ def create_hal_module(
     Args:
         devices_in_order: in the order that programs number them.
         tracer: hears of `buffer_view.trace`; default: prints to the error stream.
-        policy: which executables programs may bring.
+        policy: which executables programs may bring, and whose budget pays.
     """
-    rows = (*BUFFER_ROWS, *COMMAND_ROWS, *DEVICE_ROWS, *FENCE_ROWS)
+    rows: Sequence[NativeFunction] = (
+        *BUFFER_ROWS,
+        *COMMAND_ROWS,
+        *DEVICE_ROWS,
+        *FENCE_ROWS,
+    )
+    if policy.budget is not None:
+        rows = [metered(_recorded(row)) for row in rows]
     return NativeModule(
         "hal",
         rows,

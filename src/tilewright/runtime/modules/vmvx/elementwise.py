@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.status import StatusCode, failure
-from tilewright.runtime.modules.vmvx.spans import Array, read_span, write_span
+from tilewright.runtime.modules.vmvx.spans import Array, pieces, read_span, write_span
 from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.native_module import NativeFunction
 
@@ -132,7 +132,8 @@ def _binary(compute: Binary, dtype: np.dtype[Any]) -> Callable[..., None]:
         a = read_span(left, dtype, left_offset, sizes, (left_stride0, left_stride1))
         b = read_span(right, dtype, right_offset, sizes, (right_stride0, right_stride1))
         if target.size:
-            _store(target, compute(a, b))
+            for piece in pieces(*sizes):
+                _store(target[piece], compute(a[piece], b[piece]))
 
     return _quietly(function)
 
@@ -154,7 +155,8 @@ def _unary(compute: Unary, dtype: np.dtype[Any]) -> Callable[..., None]:
         target = write_span(out, dtype, out_offset, sizes, (out_stride0, out_stride1))
         value = read_span(source, dtype, offset, sizes, (stride0, stride1))
         if target.size:
-            _store(target, compute(value))
+            for piece in pieces(*sizes):
+                _store(target[piece], compute(value[piece]))
 
     return _quietly(function)
 
@@ -163,7 +165,8 @@ def _fill(
     value: int, out: VmBuffer, offset: int, row_stride: int, size0: int, size1: int
 ) -> None:
     target = write_span(out, _U32, offset, (size0, size1), (row_stride, 1))
-    target[...] = value & 0xFFFF_FFFF
+    for piece in pieces(size0, size1):
+        target[piece] = value & 0xFFFF_FFFF
 
 
 def _store(target: Array, value: Array) -> None:

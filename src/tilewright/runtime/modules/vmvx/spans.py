@@ -6,17 +6,21 @@ Offsets and strides count elements, as in the module's signatures.  Called by th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.base.budget import CURRENT
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.vm.buffer import VmBuffer
 
 Array = npt.NDArray[Any]
+_ELEMENTS_PER_STEP: Final = 16
+_PIECE_ELEMENTS: Final = 1 << 20
 
 
 def read_span(
@@ -76,6 +80,41 @@ def _bytes(
             f"sizes {tuple(sizes)} with strides {tuple(strides)} name elements twice",
         )
     return offset * dtype.itemsize, (last + 1) * dtype.itemsize
+
+
+def charge(elements: int) -> None:
+    """Work on so many elements, for kernels that are not trusted.  Raises: LimitError."""
+    account = CURRENT.account
+    if account is not None:
+        account.spend(1 + elements // _ELEMENTS_PER_STEP)
+        account.check_clock()
+
+
+def pieces(rows: int, columns: int) -> Iterator[tuple[slice, slice]]:
+    """A whole matrix; for kernels that are not trusted in pieces that are charged one by one.
+
+    Raises: LimitError.
+    """
+    if CURRENT.account is None:
+        yield slice(None), slice(None)
+        return
+    width = min(columns, _PIECE_ELEMENTS)
+    height = _PIECE_ELEMENTS // max(1, width)
+    for row in range(0, rows, height):
+        for column in range(0, columns, max(1, width)):
+            charge(min(height, rows - row) * min(width, columns - column))
+            yield slice(row, row + height), slice(column, column + width)
+
+
+@contextmanager
+def temporary(elements: int, dtype: np.dtype[Any]) -> Generator[None]:
+    """Memory for arrays on the way to a result, for the same.  Raises: LimitError."""
+    account = CURRENT.account
+    if account is None:
+        yield
+        return
+    with account.budget.transient(elements * dtype.itemsize):
+        yield
 
 
 def _view(

@@ -11,12 +11,19 @@ Source: IREE `builtins/ukernel/exported_bits.h` for the flags.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, cast, final
+from typing import Any, Final, NamedTuple, cast, final
 
 import numpy as np
 
+from tilewright.base.budget import CURRENT
 from tilewright.base.status import StatusCode, failure
-from tilewright.runtime.modules.vmvx.spans import Array, read_span, write_span
+from tilewright.runtime.modules.vmvx.spans import (
+    Array,
+    charge,
+    read_span,
+    temporary,
+    write_span,
+)
 from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.native_module import NativeFunction
 
@@ -55,6 +62,8 @@ _TILE_M: Final = 8
 _TILE_N: Final = 8
 _TILE_K: Final = 4
 _TILES: Final = {1: (_TILE_M, _TILE_K), 2: (_TILE_N, _TILE_K), 3: (_TILE_M, _TILE_N)}
+_PIECE: Final = 1 << 28
+"""Products of numbers between which the clock is looked at."""
 _MATMULS: Final = frozenset(range(1, 7))
 
 
@@ -106,9 +115,20 @@ def _multiply(
     )
     if not c.size:
         return
+    rows = m if CURRENT.account is None else max(1, _PIECE // max(1, m0 * k * k0 * n * n0))
+    with temporary(b.size + rows * (a.size + 2 * c.size) // m, product.wide):
+        wide = b.astype(product.wide)
+        for row in range(0, m, rows):
+            charge(a[row : row + rows].size * n * n0)
+            piece = slice(row, row + rows)
+            _multiply_rows(c[piece], a[piece], wide, product, flags)
+
+
+def _multiply_rows(c: Array, a: Array, wide: Array, product: _Product, flags: int) -> None:
+    """Rows of tiles of a product; those that are not trusted go piece by piece."""
     total = c.astype(product.wide) if flags & _ACCUMULATE else np.zeros((), product.wide)
-    if a.size and b.size:
-        total = total + _product(a.astype(product.wide), b.astype(product.wide))
+    if a.size and wide.size:
+        total = total + _product(a.astype(product.wide), wide)
     if product.wide != product.result:
         total = total.astype(np.int64)
     np.copyto(c, total, casting="unsafe")
@@ -155,11 +175,13 @@ def _pack(
         return
     upright = _upright(tiles, flags)
     rows, columns = _covered(upright, size0, size1, "pack")
-    padded = np.full((rows, columns), padding & (1 << 8 * dtype.itemsize) - 1, dtype)
-    if matrix.size:
-        padded[:size0, :size1] = matrix
-    outer0, outer1, tile0, tile1 = upright.shape
-    upright[...] = padded.reshape(outer0, tile0, outer1, tile1).transpose(0, 2, 1, 3)
+    charge(tiles.size)
+    with temporary(rows * columns, dtype):
+        padded = np.full((rows, columns), padding & (1 << 8 * dtype.itemsize) - 1, dtype)
+        if matrix.size:
+            padded[:size0, :size1] = matrix
+        outer0, outer1, tile0, tile1 = upright.shape
+        upright[...] = padded.reshape(outer0, tile0, outer1, tile1).transpose(0, 2, 1, 3)
 
 
 def _unpack(
@@ -193,9 +215,41 @@ def _unpack(
     if not matrix.size:
         return
     upright = _upright(tiles, flags)
-    rows, columns = _covered(upright, out_size0, out_size1, "unpack")
-    flat = upright.transpose(0, 2, 1, 3).reshape(rows, columns)
-    matrix[...] = flat[:out_size0, :out_size1]
+    _covered(upright, out_size0, out_size1, "unpack")
+    charge(matrix.size)
+    # Only what the matrix takes, in place: strides of zero make the tiles as many as they like.
+    tile0, tile1 = upright.shape[2:]
+    for rows in _whole_and_rest(out_size0, tile0):
+        for columns in _whole_and_rest(out_size1, tile1):
+            target = matrix[rows.begin : rows.end, columns.begin : columns.end]
+            target.reshape(rows.tiles, rows.length, columns.tiles, columns.length)[...] = (
+                upright[
+                    rows.first : rows.first + rows.tiles,
+                    columns.first : columns.first + columns.tiles,
+                    : rows.length,
+                    : columns.length,
+                ].transpose(0, 2, 1, 3)
+            )
+
+
+class _Part(NamedTuple):
+    """A range of rows or columns that is made of equal parts of tiles."""
+
+    begin: int
+    end: int
+    first: int  # tile
+    tiles: int
+    length: int  # of each tile's part
+
+
+def _whole_and_rest(size: int, tile: int) -> list[_Part]:
+    """The whole tiles of a dimension, and the part of one behind them."""
+    tiles, rest = divmod(size, tile)
+    parts = [
+        _Part(0, tiles * tile, 0, tiles, tile),
+        _Part(size - rest, size, tiles, 1, rest),
+    ]
+    return [part for part in parts if part.begin < part.end]
 
 
 def _upright(tiles: Array, flags: int) -> Array:

@@ -6,7 +6,6 @@ from typing import Final
 
 from tilewright.formats.bytecode.encoding import Instruction
 from tilewright.runtime.vm import integers
-from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.frame import Refs, State, Step, Words
 from tilewright.runtime.vm.handlers.global_values import LAYOUTS, STORE_MASKS
 from tilewright.runtime.vm.handlers.operands import (
@@ -27,8 +26,7 @@ def buffer_alloc(instruction: Instruction, context: CodeContext) -> Step:
     length, result = word(instruction, "length"), ref(instruction, "result")
 
     def step(w: Words, r: Refs, s: State) -> None:
-        s.charge(w[length])
-        r[result] = VmBuffer.allocate(w[length])
+        r[result] = s.zeros(w[length])
 
     return step
 
@@ -40,8 +38,10 @@ def buffer_clone(instruction: Instruction, context: CodeContext) -> Step:
     offset, length = word(instruction, "offset"), word(instruction, "length")
 
     def step(w: Words, r: Refs, s: State) -> None:
-        s.charge(w[length])
-        r[result] = VmBuffer(bytearray(as_buffer(r[source]).range(w[offset], w[length])))
+        data = as_buffer(r[source]).range(w[offset], w[length])
+        copy = s.zeros(w[length])
+        copy.data[:] = data
+        r[result] = copy
 
     return step
 
@@ -69,7 +69,7 @@ def buffer_copy(instruction: Instruction, context: CodeContext) -> Step:
     def step(w: Words, r: Refs, s: State) -> None:
         s.charge(w[length])
         data = as_buffer(r[source]).range(w[source_offset], w[length])
-        as_buffer(r[target]).writable(w[target_offset], w[length])[:] = bytes(data)
+        as_buffer(r[target]).writable(w[target_offset], w[length])[:] = data
 
     return step
 
@@ -161,6 +161,6 @@ def buffer_hash(instruction: Instruction, context: CodeContext) -> Step:
     def step(w: Words, r: Refs, s: State) -> None:
         s.charge(w[length] * _HASH_COST)
         data = as_buffer(r[buffer]).range(w[offset], w[length])
-        w[result] = integers.wrap_i64(sip_hash(bytes(data)))
+        w[result] = integers.wrap_i64(sip_hash(data))
 
     return step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from tilewright.base.status import StatusCode, failure
 from tilewright.formats.bytecode.encoding import Instruction
@@ -23,6 +23,11 @@ from tilewright.runtime.vm.handlers.operands import (
     gather_registers,
     scatter_registers,
     word,
+)
+
+ABSENT_HINT: Final = (
+    "register the module that has it before this one; "
+    "modules that are not trusted get no functions of the host"
 )
 
 
@@ -122,7 +127,7 @@ def _import_call(
             raise failure(
                 StatusCode.NOT_FOUND,
                 f"optional import '{name}' is not there",
-                hint="register the module that has it before this one",
+                hint=ABSENT_HINT,
             )
         return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, cast
 
+from tilewright.base.budget import OBJECT_BYTES
 from tilewright.formats.bytecode.encoding import Instruction
 from tilewright.runtime.vm import floats, integers
 from tilewright.runtime.vm.frame import Refs, State, Step, Words
@@ -30,8 +31,10 @@ def list_alloc(instruction: Instruction, context: CodeContext) -> Step:
     )
 
     def step(w: Words, r: Refs, s: State) -> None:
-        del w, s
-        r[result] = VmList(element)
+        del w
+        made = r[result] = VmList(element)
+        if s.budget is not None:
+            s.budget.keep(made, OBJECT_BYTES)
 
     return step
 
@@ -66,8 +69,13 @@ def list_resize(instruction: Instruction, context: CodeContext) -> Step:
     operand, size = ref(instruction, "list"), word(instruction, "size")
 
     def step(w: Words, r: Refs, s: State) -> None:
-        s.charge(w[size] * _ELEMENT_BYTES)
-        as_list(r[operand]).resize(w[size])
+        found, length = as_list(r[operand]), w[size]
+        s.charge(length * _ELEMENT_BYTES)
+        grown = length - found.counted
+        if s.budget is not None and grown > 0:
+            s.budget.keep(found, grown * found.element_bytes())
+            found.counted = length
+        found.resize(length)
 
     return step
 

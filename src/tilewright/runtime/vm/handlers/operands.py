@@ -5,6 +5,7 @@ Called by the handlers while they bind an instruction; what they return runs wit
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -51,14 +52,17 @@ class CodeContext:
         self.imports: Sequence[CallingConvention] = imports
         self.import_names: Sequence[str] = import_names
         self.block_index: Mapping[int, int] = block_index
+        self.block_pcs: tuple[int, ...] = tuple(
+            block_index
+        )  # blocks are counted as they stand
         self.results: Sequence[str] = results
         self.honours_moves: bool = honours_moves
 
 
 def block_behind(instruction: Instruction, context: CodeContext) -> int | None:
     """The block that stands behind a terminator; None behind the last one."""
-    behind = [index for pc, index in context.block_index.items() if pc > instruction.pc]
-    return min(behind, default=None)
+    index = bisect.bisect_right(context.block_pcs, instruction.pc)
+    return index if index < len(context.block_pcs) else None
 
 
 Handler = Callable[[Instruction, CodeContext], "Step | Leave"]

@@ -8,11 +8,11 @@ import threading
 
 import pytest
 
+from tilewright.base.budget import Limits
 from tilewright.base.errors import DeviceError
 from tilewright.formats.vmfb import ModuleBuilder
 from tilewright.runtime.vm.bytecode_module import BytecodeModule
 from tilewright.runtime.vm.context import Context
-from tilewright.runtime.vm.meter import Limits
 from tilewright.runtime.vm.ref import Instance
 
 
@@ -53,7 +53,7 @@ def test_each_call_has_the_whole_budget() -> None:
 
 
 def test_endless_loops_end_at_the_deadline() -> None:
-    f = load(counting(), Limits(deadline_s=0.05)).lookup("m.f")
+    f = load(counting(), Limits(timeout_s=0.05)).lookup("m.f")
     with pytest.raises(DeviceError, match="DEADLINE_EXCEEDED"):
         f(-1)
     assert f(5) == 0
@@ -86,7 +86,7 @@ def test_ctrl_c_ends_a_loop_and_leaves_the_module_usable() -> None:
     before = signal.signal(
         signal.SIGINT, signal.default_int_handler
     )  # background jobs ignore it
-    f = load(counting(), Limits(deadline_s=30.0)).lookup("m.f")
+    f = load(counting(), Limits(timeout_s=30.0)).lookup("m.f")
     timer = threading.Timer(0.1, _thread.interrupt_main)
     timer.start()
     try:
