@@ -29,6 +29,7 @@ from tilewright.compiler.ops import (
     resize,
     rows,
     scatter,
+    selection,
     vision,
 )
 from tilewright.compiler.ops.declaration import OpDecl
@@ -46,6 +47,7 @@ _FAMILIES: Final[dict[str, tuple[OpDecl, ...]]] = {
     "padding": padding.OPS,
     "indexing": indexing.OPS,
     "scatter": scatter.OPS,
+    "selection": selection.OPS,
     "resize": resize.OPS,
     "quantization": quantization.OPS,
     "linear_transforms": linear_transforms.OPS,

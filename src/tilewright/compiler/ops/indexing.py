@@ -1,4 +1,4 @@
-"""Ops that read where data says: gather, one-hot, top-k, nonzero.
+"""Ops that read where data says: gather, one-hot, nonzero.
 
 Indices below zero count from the end; in kernels every index is clamped into its range, so a bad
 index reads a wrong element instead of foreign memory.  What writes there: `scatter`.
@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from tilewright.base.dtypes import ALL, ANY, NUMERIC, bool_, i32, i64
+from tilewright.base.dtypes import ALL, ANY, bool_, i32, i64
 from tilewright.base.errors import InputError, ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
@@ -233,48 +233,6 @@ one_hot: Final = declare(
 # --- searches --------------------------------------------------------------------------------
 
 
-def _top_k_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
-    x = first(types)
-    axis = normal_axis(cast("int", attributes["axis"]), x.rank)
-    (count,) = cast("tuple[Dim, ...]", attributes["k"])
-    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-    return (x.with_shape(shape), TensorType(i64, shape))
-
-
-def _top_k_oracle(
-    x: np.ndarray,
-    *,
-    k: tuple[int],
-    axis: int,
-    largest: bool,
-    sorted: bool,  # noqa: A002
-) -> tuple[np.ndarray, np.ndarray]:
-    del sorted  # always sorted, which is allowed
-    # Equal elements keep their order; NaN counts as the largest.
-    keys = np.flip(x, axis) if largest else x
-    order = np.argsort(keys, axis, kind="stable")
-    if largest:
-        order = x.shape[axis] - 1 - np.flip(order, axis)
-    picks = np.take(order, np.arange(k[0]), axis)
-    return np.take_along_axis(x, picks, axis), picks
-
-
-top_k: Final = declare(
-    name="top_k",
-    summary="The k largest (smallest) elements along `axis` and where they are, sorted",
-    operands=(operand("x", NUMERIC),),
-    attributes=(
-        attr("k", "dims"), attr("axis", "int", -1), attr("largest", "bool", default=True),
-        attr("sorted", "bool", default=True),
-    ),
-    results=("values", "indices"),
-    infer=_top_k_infer,
-    evaluate=_top_k_oracle,
-    cases=("[3,7]; k=(2,)", "[5,3]; k=(3,) axis=0 largest=False"),
-    source="ONNX TopK, opset 11",
-)  # fmt: skip
-
-
 def _counted(rank: int, position: int) -> Any:
     """Result of `count` (a fresh symbol) elements; rank 2 puts it at `position`."""
 
@@ -384,6 +342,6 @@ reverse_sequence: Final = declare(
 )
 
 OPS: Final[tuple[OpDecl, ...]] = (
-    gather, gather_elements, gather_nd, one_hot, top_k, nonzero,
+    gather, gather_elements, gather_nd, one_hot, nonzero,
     compress, reverse_sequence,
 )  # fmt: skip
