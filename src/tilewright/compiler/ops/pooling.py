@@ -202,12 +202,11 @@ def _max_body(
 ) -> None:
     x, (result,) = given(operands, 0), results
     window = _Window(x.shape, attributes)
-    wide = compute_dtype(x.dtype)
-    into = result if wide is result.dtype else b.temporary(wide, result.shape, "acc")
-    _accumulate(b, x, window, "max", into)
-    if into is not result:
-        with b.nest(result.shape) as indices:
-            b.write(result, indices, b.load(into, indices))
+    # Of its own, so that schedules can keep it in registers.
+    best = b.temporary(compute_dtype(x.dtype), result.shape, "acc")
+    _accumulate(b, x, window, "max", best)
+    with b.nest(result.shape) as indices:
+        b.write(result, indices, b.load(best, indices))
 
 
 def _divisor(window: _Window, indices: Sequence[Dim], *, include_pad: bool) -> Dim:

@@ -13,6 +13,7 @@ from tilewright.compiler.transforms.legalize_convolution import (
     ChoosePanel,
     LegalizeConvolution,
 )
+from tilewright.compiler.transforms.legalize_pooling import LegalizePooling
 from tilewright.compiler.transforms.pack_matmul import PackMatmul
 from tilewright.compiler.transforms.recognize_activations import RecognizeActivations
 from tilewright.compiler.transforms.recognize_norms import RecognizeNorms
@@ -29,6 +30,7 @@ __all__ = [
     "FoldScales",
     "FuseKernels",
     "LegalizeConvolution",
+    "LegalizePooling",
     "PackMatmul",
     "RecognizeActivations",
     "RecognizeNorms",

@@ -16,6 +16,7 @@ from tilewright.compiler.transforms.legalize_convolution import (
     ChoosePanel,
     LegalizeConvolution,
 )
+from tilewright.compiler.transforms.legalize_pooling import LegalizePooling
 from tilewright.compiler.transforms.pack_matmul import PackMatmul
 from tilewright.compiler.transforms.recognize_activations import RecognizeActivations
 from tilewright.compiler.transforms.recognize_norms import RecognizeNorms
@@ -49,6 +50,7 @@ def standard_passes(*, choose_panel: ChoosePanel) -> tuple[GraphPass, ...]:
         ConvertLayout(),
         # From here every contraction has a form that kernels are written for.
         LegalizeConvolution(choose_panel=choose_panel),
+        LegalizePooling(),
         PackMatmul(choose_panel=choose_panel),
         SinkReshapes(),
         Simplify(),

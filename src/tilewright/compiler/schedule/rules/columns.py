@@ -8,7 +8,7 @@ together, so that what their windows share is loaded once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
@@ -46,6 +46,8 @@ from tilewright.compiler.schedule.tree import find
 
 _WORK_NS: Final = 20_000
 _WINDOW_LIMIT: Final = 50
+_WIDEST_STRIDE: Final = 4
+_Access = TypeVar("_Access", Load, Store)
 
 
 def schedule_columns(s: Schedule, nest: str, target: Target, grid: Grid) -> Outcome | None:
@@ -75,18 +77,28 @@ def _moving(inner: For, name: str) -> list[Load | Store]:
 
 
 def _lane(chain: Sequence[For]) -> For | None:
-    """The loop along which memory is contiguous in all accesses that move with it."""
+    """The loop along which memory is contiguous in all accesses that move with it.
+
+    Else one along which the stores are, and the loads take one element of every few: vectors are
+    read whole and shuffled.
+    """
     if not chain or not any(True for _ in loops(chain[-1].body)):
         return None
-    for loop in reversed(chain):
-        moving = [
-            a
-            for a in (*stores(chain[-1].body), *loads(chain[-1].body))
-            if depends(a, loop.var.name) and a.buffer.space is Space.DEVICE
-        ]
-        if moving and all(stride(a, loop.var.name) == 1 for a in moving):
-            return loop
+    body = chain[-1].body
+    for reach in (1, _WIDEST_STRIDE):
+        for loop in reversed(chain):
+            name = loop.var.name
+            far = [stride(a, name) for a in _of_device(stores(body)) if depends(a, name)]
+            near = [stride(a, name) for a in _of_device(loads(body)) if depends(a, name)]
+            if not (far or near) or any(n != 1 for n in far):
+                continue
+            if all(isinstance(n, int) and 1 <= n <= reach for n in near):
+                return loop
     return None
+
+
+def _of_device(found: Sequence[_Access]) -> list[_Access]:
+    return [a for a in found if a.buffer.space is Space.DEVICE]
 
 
 def _work_ns(chain: Sequence[For]) -> float:

@@ -344,3 +344,29 @@ def test_only_blocks_of_transpositions_are_written_out_row_by_row() -> None:
     assert_same(kernel, done)
     (row,) = [x for x in loops(done.body) if x.var.name == "i1"]
     assert row.kind is LoopKind.SERIAL
+
+
+@pytest.mark.parametrize("op", ["max_pool", "average_pool"])
+@pytest.mark.parametrize(
+    ("shape", "kernel", "step", "pad"),
+    [
+        ((1, 3, 9, 37), (2, 2), 2, 0),
+        ((2, 2, 70), (3,), 3, 1),
+        ((1, 2, 4, 6, 34), (2, 2, 2), 2, 0),
+    ],
+)
+def test_strided_windows_run_in_lanes_of_the_innermost_axis(
+    op: str, shape: tuple[int, ...], kernel: tuple[int, ...], step: int, pad: int
+) -> None:
+    rank = len(kernel)
+    spatial = [
+        (n + 2 * pad - k) // step + 1 for n, k in zip(shape[2:], kernel, strict=True)
+    ]
+    attributes = {
+        "kernel": kernel, "strides": (step,) * rank, "pads": (pad,) * (2 * rank),
+        "layout": "NCHW",
+    }  # fmt: skip
+    naive = op_kernel(op, [shape], (*shape[:2], *spatial), attributes)
+    changed = schedule(naive, V4)
+    assert LoopKind.VECTOR in kinds(changed)
+    assert_same(naive, changed, exact=False)

@@ -1,0 +1,206 @@
+"""Poolings in the forms that kernels are written for.
+
+Taps that never meet the input go, so a window larger than the image costs what the image holds; a
+window that holds the whole image is a reduction; a large window slides along one axis after the
+other, which takes the sum of its sides instead of their product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final, Self, final
+
+import numpy as np
+
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.ops import catalogue
+from tilewright.compiler.ops.shapes import ints_or, spatial_axes, window_count
+from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.transforms.matching import flag, ints, operand, word
+
+_POOLS: Final = ("max_pool", "average_pool", "lp_pool")
+_WHOLE: Final = {"max_pool": "reduce_max", "average_pool": "reduce_mean"}
+_PASS: Final = 4
+"""Writing and reading a result in between takes the time of about so many taps."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegalizePooling(RewritePass):
+    """Write poolings with no tap outside the input for good, and one axis at a time if that pays.
+
+    Requires: nothing.  Ensures: along axes of known size every tap meets the input in some window;
+    a pooling of the whole image is a reduction.
+    """
+
+    lookup: ClassVar = staticmethod(catalogue.schema)
+
+    def rules(self) -> Mapping[str, Sequence[Rule]]:
+        """The same three for every kind of pooling."""
+        return dict.fromkeys(_POOLS, (clip_window, whole_image, one_axis_at_a_time))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The window along one spatial axis.  `begin`, `end`: padding; `count`: windows."""
+
+    size: Dim
+    kernel: int
+    stride: int
+    dilation: int
+    begin: int
+    end: int
+    count: Dim
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether pooling along this axis changes nothing."""
+        return (self.kernel, self.stride, self.begin, self.end) == (1, 1, 0, 0)
+
+    @property
+    def holds_all(self) -> bool:
+        """Whether there is one window, of exactly the elements of the axis."""
+        exact = self.size == self.kernel and not self.begin and not self.end
+        return self.count == 1 and exact and (self.dilation == 1 or self.kernel == 1)
+
+    def clipped(self) -> Self | None:
+        """The same windows without the taps that meet the input in none, and without rounding up.
+
+        None where padding cannot say so.
+        """
+        assert isinstance(self.size, int)
+        assert isinstance(self.count, int)
+        met = [t for t in range(self.kernel) if self._meets(t)]
+        if not met:
+            return None
+        # Windows do not begin inside the input: padding is never negative.
+        low = min(met[0], self.begin // self.dilation)
+        kernel, begin = met[-1] - low + 1, self.begin - low * self.dilation
+        last = (self.count - 1) * self.stride + (kernel - 1) * self.dilation
+        end = max(0, last + 1 - self.size - begin)
+        side = replace(self, kernel=kernel, begin=begin, end=end)
+        return side if side.counted() == self.count else None
+
+    def _meets(self, tap: int) -> bool:
+        assert isinstance(self.size, int)
+        assert isinstance(self.count, int)
+        first = tap * self.dilation - self.begin
+        # The first window that is not in front of the input.
+        window = max(0, -(first // self.stride))
+        return window < self.count and first + window * self.stride < self.size
+
+    def counted(self) -> Dim:
+        """The windows that fit, without rounding up."""
+        return window_count(
+            self.size, self.kernel, self.stride, self.dilation,
+            ceil_mode=False, pads=(self.begin, self.end),
+        )  # fmt: skip
+
+    def averaged(self, *, include_pad: bool) -> np.ndarray:
+        """For every window the number of its taps that a mean divides by."""
+        assert isinstance(self.size, int)
+        assert isinstance(self.count, int)
+        starts = np.arange(self.count) * self.stride - self.begin
+        places = starts[:, None] + np.arange(self.kernel) * self.dilation
+        low, high = (-self.begin, self.size + self.end) if include_pad else (0, self.size)
+        return ((places >= low) & (places < high)).sum(1)
+
+
+def _sides(node: Node) -> tuple[_Side, ...]:
+    x = operand(node).type
+    axes = spatial_axes(x.rank, word(node, "layout"))
+    rank, shape = len(axes), node.result.type.shape
+    strides = ints_or(ints(node, "strides"), (1,) * rank)
+    dilations = ints_or(ints(node, "dilations"), (1,) * rank)
+    pads = ints_or(ints(node, "pads"), (0,) * (2 * rank))
+    return tuple(
+        _Side(
+            x.shape[axis], ints(node, "kernel")[i], strides[i], dilations[i],
+            pads[i], pads[rank + i], shape[axis],
+        )
+        for i, axis in enumerate(axes)
+    )  # fmt: skip
+
+
+def clip_window(node: Node, emit: Emitter) -> Value | None:
+    """Taps that meet the input in no window take no part; a mean may still count them."""
+    sides = _sides(node)
+    if not all(isinstance(n, int) for side in sides for n in (side.size, side.count)):
+        return None
+    clipped = [side for old in sides if (side := old.clipped()) is not None]
+    if len(clipped) < len(sides):
+        return None
+    if all(new.kernel == old.kernel for new, old in zip(clipped, sides, strict=True)):
+        return None
+    attributes = {**_pooled_attributes(node, clipped), "ceil_mode": False}
+    if not (node.op == "average_pool" and flag(node, "count_include_pad")):
+        return emit.op(node.op, [operand(node)], attributes)
+    if any((side.averaged(include_pad=False) == 0).any() for side in sides):
+        return None  # the mean of padding is 0, of nothing it is none
+    # From here the mean is over elements of the input; the ratio of the counts is a constant.
+    attributes["count_include_pad"] = False
+    inside = emit.op(node.op, [operand(node)], attributes)
+    return emit.op("mul", [inside, _ratio(node, sides, emit)])
+
+
+def _pooled_attributes(node: Node, sides: Sequence[_Side]) -> dict[str, object]:
+    return {
+        **node.attributes,
+        "kernel": tuple(s.kernel for s in sides),
+        "strides": tuple(s.stride for s in sides),
+        "dilations": tuple(s.dilation for s in sides),
+        "pads": (*(s.begin for s in sides), *(s.end for s in sides)),
+    }
+
+
+def _ratio(node: Node, sides: Sequence[_Side], emit: Emitter) -> Value:
+    """For every window the share of what its mean counts that lies inside the input."""
+    rank = operand(node).type.rank
+    axes = spatial_axes(rank, word(node, "layout"))
+    ratio = np.ones((1,) * rank)
+    for axis, side in zip(axes, sides, strict=True):
+        shares = side.averaged(include_pad=False) / side.averaged(include_pad=True)
+        ratio = ratio * shares.reshape([-1 if a == axis else 1 for a in range(rank)])
+    return emit.constant(ratio.astype(operand(node).type.dtype.numpy))
+
+
+def whole_image(node: Node, emit: Emitter) -> Value | None:
+    """A window that holds every element is a reduction over the spatial axes."""
+    op = _WHOLE.get(node.op)
+    if op is None or not all(side.holds_all for side in _sides(node)):
+        return None
+    axes = spatial_axes(operand(node).type.rank, word(node, "layout"))
+    return emit.op(op, [operand(node)], {"axes": axes, "keepdims": True})
+
+
+def one_axis_at_a_time(node: Node, emit: Emitter) -> Value | None:
+    """A large window slides along one axis, then along the next.
+
+    The largest of the largest is the largest, the norm of norms is the norm; the mean of means is
+    the mean since the number of elements in a window is a product of one number per axis.
+    """
+    sides = _sides(node)
+    busy = [i for i, side in enumerate(sides) if not side.is_idle]
+    if len(busy) < 2:
+        return None
+    together = math.prod(side.kernel for side in sides)
+    apart = 0
+    for i in busy:
+        # The first axes run at all places of those that follow.
+        places = math.prod(min(sides[j].stride, sides[j].kernel) for j in busy if j > i)
+        apart += (sides[i].kernel + (_PASS if i != busy[-1] else 0)) * places
+    if together <= apart:
+        return None
+    value = operand(node)
+    for i in busy:
+        alone = tuple(s if j == i else _idle(s) for j, s in enumerate(sides))
+        value = emit.op(node.op, [value], _pooled_attributes(node, alone))
+    return value
+
+
+def _idle(side: _Side) -> _Side:
+    return _Side(side.size, 1, 1, 1, 0, 0, side.size)

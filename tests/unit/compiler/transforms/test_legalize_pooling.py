@@ -1,0 +1,88 @@
+"""`run` compares the results before and after the pass: what is asserted here is the form."""
+
+import itertools
+
+import pytest
+
+from fakes.graphs import only, ops, run
+from tilewright.compiler.transforms import LegalizePooling
+
+G = [LegalizePooling()]
+
+
+def pooling(op, x, y, attributes):
+    return (
+        f"graph @g<N: 1.., H: 2..>(%x: f32[{x}]) {{ %y: f32[{y}] = {op}(%x)"
+        f" {{{attributes}}} return %y }}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "reduction"), [("max_pool", "reduce_max"), ("average_pool", "reduce_mean")]
+)
+def test_a_window_larger_than_the_image_is_a_reduction(op, reduction):
+    attributes = "kernel = [50, 40], strides = [50, 40], ceil_mode = true"
+    graph = run(G, pooling(op, "2, 3, 7, 5", "2, 3, 1, 1", attributes))
+    assert ops(graph) == [reduction]
+    assert graph.nodes[0].attributes["axes"] == (2, 3)
+
+
+def test_taps_that_meet_only_padding_go():
+    attributes = "kernel = [20, 3], pads = [9, 1, 9, 1]"
+    graph = run(G, pooling("max_pool", "1, 2, 4, 9", "1, 2, 3, 9", attributes))
+    kernels = [n.attributes["kernel"] for n in graph.nodes]
+    assert kernels in ([(6, 3)], [(6, 1), (1, 3)])
+
+
+def test_a_mean_that_counts_padding_still_does():
+    attributes = "kernel = [9, 9], pads = [4, 4, 4, 4], count_include_pad = true"
+    graph = run(G, pooling("average_pool", "1, 2, 3, 3", "1, 2, 3, 3", attributes))
+    assert ops(graph)[-1] == "mul"
+
+
+@pytest.mark.parametrize("op", ["max_pool", "average_pool", "lp_pool"])
+def test_a_large_window_slides_along_one_axis_after_the_other(op):
+    attributes = "kernel = [5, 6], pads = [2, 2, 2, 3], dilations = [1, 1]"
+    graph = run(G, pooling(op, "N, 3, 9, 11", "N, 3, 9, 11", attributes))
+    assert [n.attributes["kernel"] for n in graph.nodes] == [(5, 1), (1, 6)]
+
+
+def test_a_small_window_stays_whole():
+    attributes = "kernel = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]"
+    graph = run(G, pooling("max_pool", "N, 3, 9, 11", "N, 3, 5, 6", attributes))
+    assert only(graph, "max_pool").attributes["kernel"] == (3, 3)
+
+
+def test_an_axis_of_open_size_keeps_its_window():
+    attributes = 'kernel = [2, 2], layout = "NHWC"'
+    graph = run(G, pooling("max_pool", "N, H, 7, 2", "N, H - 1, 6, 2", attributes))
+    assert ops(graph) == ["max_pool"]
+
+
+ODD = [
+    (size, kernel, stride, dilation, begin, end, ceil)
+    for size, kernel, stride, dilation, (begin, end), ceil in itertools.product(
+        (1, 2, 5, 8), (1, 3, 8), (1, 3), (1, 2, 3), ((0, 0), (1, 0), (3, 5)), (False, True)
+    )
+    if begin < kernel * dilation
+    and end < kernel * dilation
+    and size + begin + end >= (kernel - 1) * dilation + 1
+]
+
+
+@pytest.mark.parametrize("op", ["max_pool", "average_pool", "lp_pool"])
+@pytest.mark.parametrize("include", [False, True])
+def test_results_stay_the_same_for_every_window(op, include):
+    if include and op != "average_pool":
+        pytest.skip("counts no padding")
+    for size, kernel, stride, dilation, begin, end, ceil in ODD:
+        span = size + begin + end - (kernel - 1) * dilation - 1
+        count = span // stride + 1
+        if ceil:
+            count = min(-(-span // stride) + 1, -(-(size + begin) // stride))
+        attributes = (
+            f"kernel = [{kernel}], strides = [{stride}], dilations = [{dilation}],"
+            f" pads = [{begin}, {end}], ceil_mode = {str(ceil).lower()}"
+            + (", count_include_pad = true" if include else "")
+        )
+        run(G, pooling(op, f"1, 2, {size}", f"1, 2, {count}", attributes))
