@@ -1,30 +1,54 @@
 """What earlier compilations made, on disk, found again by what it was made of.
 
-One folder holds entries of all kinds: object code by its IR (`llvm.compile`), kernels by their naive
-loops (`program.kernel_cache`).  An entry is a file named by the digest of everything that decides its
-content; it carries a checksum, appears by an atomic rename and is touched when used, so the oldest go
-first when the folder grows beyond its limit.  Safe with several processes.  Nothing here ever fails
-a compilation: a corrupt or unreadable entry is a miss.
+One folder per user holds entries of all kinds: object code by its IR (`llvm.compile`), kernels by their
+naive loops (`program.kernel_cache`).  An entry is a file named by the digest of everything that decides
+its content; it carries a checksum, appears by an atomic rename and is touched when used, so the oldest
+go first when the folder grows beyond its limit.  Safe with several processes.
+
+Entries are code that will run, so only what this user wrote is read: the folder has mode 0700, one that
+belongs to somebody else or that others may write to is left alone, and so are links and entries of
+other owners.  Keys are digests; nothing else is a name here.
+
+Nothing here ever fails a compilation: a corrupt or unreadable entry is a miss, and a folder that cannot
+be used is said once.  `tilewright.cli` shows and empties it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import multiprocessing
 import os
+import re
+import stat
 import tempfile
 import time
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from tilewright.base import knobs
+from tilewright.base.diagnostics import TilewrightWarning
 
 _MAGIC: Final = b"TWOBJ\x02\x00\x00"
 _DIGEST_BYTES: Final = 32
+_KEY: Final = re.compile("[0-9a-f]{64}")
+_MODE: Final = 0o700
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _KEPT: Final = 0.8
 """Trimming goes down to this share of the limit, so that it is rare."""
 _STALE_SECONDS: Final = 3600.0
+_SAID: Final[set[Path]] = set()
+"""Folders of which this process has said that they cannot be used."""
+
+
+class CacheUsage(NamedTuple):
+    """How much a cache holds."""
+
+    entry_count: int
+    size_bytes: int
 
 
 @final
@@ -38,10 +62,15 @@ class CompilationCache:
     @staticmethod
     def default() -> CompilationCache | None:
         """The cache that the knobs describe; None when it is switched off."""
-        if not knobs.CACHE.get():
-            return None
+        return CompilationCache.of_user() if knobs.CACHE.get() else None
+
+    @staticmethod
+    def of_user() -> CompilationCache:
+        """The cache of this user, switched on or not: each user has a folder, also in a shared one."""
+        owner = f"-{os.geteuid()}" if hasattr(os, "geteuid") else ""
         return CompilationCache(
-            folder=knobs.CACHE_DIR.get() / "objects", limit_bytes=knobs.CACHE_LIMIT.get()
+            folder=knobs.CACHE_DIR.get() / f"objects{owner}",
+            limit_bytes=knobs.CACHE_LIMIT.get(),
         )
 
     @staticmethod
@@ -54,14 +83,17 @@ class CompilationCache:
             digest.update(data)
         return digest.hexdigest()
 
-    def _path(self, key: str) -> Path:
-        return self.folder / key[:2] / key
+    def _path(self, key: str) -> Path | None:
+        """Where an entry lies; None for what is no key, which an entry may have told us."""
+        return self.folder / key[:2] / key if _KEY.fullmatch(key) else None
 
     def get(self, key: str) -> bytes | None:
         """The bytes under `key`, or None."""
         path = self._path(key)
+        if path is None or not self._is_ours():
+            return None
         try:
-            data = path.read_bytes()
+            data = _read_own(path)
         except OSError:
             return None
         head = len(_MAGIC) + _DIGEST_BYTES
@@ -78,27 +110,79 @@ class CompilationCache:
     def put(self, key: str, payload: bytes) -> None:
         """Keep an entry."""
         path = self._path(key)
+        if path is None:
+            return
+        try:
+            self.folder.mkdir(mode=_MODE, parents=True, exist_ok=True)
+            if self._is_ours():
+                _write(path, payload)
+        except OSError as error:
+            self._say(f"cannot be written: {error.strerror or error}")
+
+    def _is_ours(self) -> bool:
+        """Whether the folder is there, is this user's, and nobody else can write to it."""
+        try:
+            found = self.folder.lstat()
+        except OSError:
+            return False
+        if not hasattr(os, "geteuid"):
+            return True
+        if not stat.S_ISDIR(found.st_mode):
+            return self._say("is no folder")
+        if found.st_uid != os.geteuid():
+            return self._say(f"belongs to the user {found.st_uid}, not to {os.geteuid()}")
+        if found.st_mode & _OTHERS_WRITE:
+            return self._say("can be written by other users, who could put code there")
+        if stat.S_IMODE(found.st_mode) != _MODE:
+            with contextlib.suppress(OSError):
+                self.folder.chmod(_MODE)
+        return True
+
+    def _say(self, what: str) -> bool:
+        """Warn of a folder that cannot be used, once, and not from every process that compiles."""
+        if self.folder not in _SAID and multiprocessing.parent_process() is None:
+            _SAID.add(self.folder)
+            warnings.warn(
+                f"{self.folder}: the cache {what}; kernels are compiled again each time\n"
+                "hint: set TILEWRIGHT_CACHE_DIR to a folder of your own, or TILEWRIGHT_CACHE=0",
+                TilewrightWarning,
+                stacklevel=2,
+            )
+        return False
+
+    def _entries(self) -> Iterator[tuple[Path, os.stat_result]]:
+        """Everything that this class has put there, half-written entries among it."""
+        if not self._is_ours():
+            return
         with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(_MAGIC + hashlib.sha256(payload).digest() + payload)
-                Path(name).replace(path)
-            except OSError:
-                Path(name).unlink(missing_ok=True)
-                raise
+            for path in self.folder.glob("*/*"):
+                if _KEY.fullmatch(path.name) or path.name.startswith(".new-"):
+                    with contextlib.suppress(OSError):
+                        yield path, path.lstat()
+
+    def usage(self) -> CacheUsage:
+        """How many entries there are and what they take."""
+        sizes = [status.st_size for _, status in self._entries()]
+        return CacheUsage(len(sizes), sum(sizes))
+
+    def clear(self) -> CacheUsage:
+        """Delete every entry, and nothing else that somebody put there.  Returns: what went."""
+        count = freed = 0
+        for path, status in list(self._entries()):
+            with contextlib.suppress(OSError):
+                path.unlink()
+                count, freed = count + 1, freed + status.st_size
+        for folder in self.folder.glob("??"):
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # where it is empty
+        return CacheUsage(count, freed)
 
     def trim(self) -> int:
         """Delete the entries unused for longest until the limit holds.  Returns: bytes freed."""
-        entries: list[tuple[float, int, Path]] = []
-        total = 0
-        with contextlib.suppress(OSError):
-            for path in self.folder.glob("*/*"):
-                with contextlib.suppress(OSError):
-                    status = path.stat()
-                    total += status.st_size
-                    entries.append((status.st_mtime, status.st_size, path))
+        entries = [
+            (status.st_mtime, status.st_size, path) for path, status in self._entries()
+        ]
+        total = sum(size for _, size, _ in entries)
         freed = self._delete_abandoned(entries)
         if total - freed <= self.limit_bytes:
             return freed
@@ -124,3 +208,25 @@ class CompilationCache:
                         path.unlink()
                         freed += size
         return freed
+
+
+def _read_own(path: Path) -> bytes:
+    """A file of this user.  Raises: OSError for one of another owner, and for links."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    with os.fdopen(handle, "rb") as file:
+        if hasattr(os, "geteuid") and os.fstat(handle).st_uid != os.geteuid():
+            raise PermissionError(f"{path} belongs to somebody else")
+        return file.read()
+
+
+def _write(path: Path, payload: bytes) -> None:
+    """Write an entry, whole or not at all.  Raises: OSError."""
+    path.parent.mkdir(mode=_MODE, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(_MAGIC + hashlib.sha256(payload).digest() + payload)
+        Path(name).replace(path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.base import knobs
+from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.compiler.codegen import CompilationCache
 
 
@@ -98,9 +99,81 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
     blocked.write_text("not a folder")
     cache = CompilationCache(folder=blocked / "objects", limit_bytes=100)
     key = CompilationCache.key("x")
-    cache.put(key, b"object")
+    with pytest.warns(TilewrightWarning, match="the cache cannot be written"):
+        cache.put(key, b"object")
+    cache.put(key, b"object")  # and not a second time: warnings are errors here
     assert cache.get(key) is None
     assert cache.trim() == 0
+
+
+def test_the_folder_is_for_its_owner_alone(cache):
+    cache.put(CompilationCache.key("x"), b"object")
+    assert cache.folder.stat().st_mode & 0o777 == 0o700
+    cache.folder.chmod(0o755)
+    assert cache.get(CompilationCache.key("x")) == b"object"
+    assert cache.folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_others_can_write_to_is_not_used(cache):
+    key = CompilationCache.key("x")
+    cache.put(key, b"object")
+    cache.folder.chmod(0o777)
+    with pytest.warns(TilewrightWarning, match="can be written by other users"):
+        assert cache.get(key) is None
+    cache.put(CompilationCache.key("y"), b"object")
+    assert [path.name for path in entries(cache)] == [key]
+    assert cache.usage() == (0, 0)
+
+
+def test_a_folder_of_another_user_is_not_used(cache, monkeypatch):
+    key = CompilationCache.key("x")
+    cache.put(key, b"object")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.warns(TilewrightWarning, match="belongs to the user"):
+        assert cache.get(key) is None
+
+
+def test_entries_of_another_user_and_links_are_misses(cache, tmp_path, monkeypatch):
+    key, other = CompilationCache.key("x"), CompilationCache.key("y")
+    cache.put(key, b"object")
+    link = cache._path(other)
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(cache._path(key))
+    assert cache.get(other) is None
+    monkeypatch.setattr(CompilationCache, "_is_ours", lambda self: True)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert cache.get(key) is None
+
+
+@pytest.mark.parametrize("key", ["", "..", "A" * 64, "a" * 63, "a" * 64 + "\n"])
+def test_what_is_no_digest_is_no_key(cache, key):
+    cache.put(key, b"object")
+    assert cache.get(key) is None
+    assert not cache.folder.exists()
+
+
+def test_a_key_that_is_a_path_deletes_no_file(cache, tmp_path):
+    """An entry tells the key of another one; one that was made to harm told a path."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"somebody's file")
+    cache.put(CompilationCache.key("x"), b"object")
+    assert cache.get(f"../{tmp_path.name}/victim") is None
+    assert victim.read_bytes() == b"somebody's file"
+
+
+def test_usage_and_clear_see_entries_and_nothing_else(cache):
+    keys = [CompilationCache.key(str(n)) for n in range(3)]
+    for key in keys:
+        cache.put(key, b"object")
+    note = cache.folder / "aa" / "note.txt"
+    note.parent.mkdir(exist_ok=True)
+    note.write_text("mine")
+    count, size = cache.usage()
+    assert count == 3
+    assert size == sum(cache._path(key).stat().st_size for key in keys)
+    assert cache.clear() == (3, size)
+    assert cache.usage() == (0, 0)
+    assert note.read_text() == "mine"
 
 
 def test_two_processes_may_write_the_same_entry(cache):
@@ -126,7 +199,7 @@ def test_the_knobs_place_and_switch_the_default_cache(tmp_path):
     with knobs.override(cache_dir=tmp_path, cache_limit="7K"):
         cache = CompilationCache.default()
         assert cache is not None
-        assert cache.folder == tmp_path / "objects"
+        assert cache.folder == tmp_path / f"objects-{os.geteuid()}"
         assert cache.limit_bytes == 7 << 10
     with knobs.override(cache="off"):
         assert CompilationCache.default() is None
