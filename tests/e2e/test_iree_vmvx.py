@@ -89,7 +89,7 @@ def test_machine_code_of_an_untrusted_module_is_refused_in_words(name: str) -> N
         DeviceError, match=r"wants to run machine code \(embedded-elf-x86_64\)"
     ) as caught:
         opened(name, "local-sync", untrusted=True)
-    assert "compile it for vmvx" in (caught.value.hint or "")
+    assert "target-backends=vmvx" in (caught.value.hint or "")
 
 
 KINDS = ["inline_static", "inline_dynamic_vmvx", "inline_dynamic_cpu"]

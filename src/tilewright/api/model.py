@@ -68,7 +68,8 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
             else the host.
         levels: make code for several x86-64 levels (`("v2", "v3", "v4")`) instead; the best one
             the machine has is picked at load.
-        opt_level: 0 = every op its own kernel, 1 = fusion, 2 = everything.
+        opt_level: 0 = the model's ops as they are, each its own kernel; 1 = the graph rewritten for
+            the kernels (layouts, packed weights, one op for several); 2 = and ops fused into kernels.
         threads: threads a call may use; default: `TILEWRIGHT_THREADS`, else the cores this
             process may use.
         jobs: processes that generate code; default: `TILEWRIGHT_JOBS`, else those cores.

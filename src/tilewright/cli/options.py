@@ -71,7 +71,8 @@ def compile_options(command: Command) -> Command:
             type=click.IntRange(0, 2),
             default=2,
             show_default=True,
-            help="0 = every op alone, 1 = fusion, 2 = everything.",
+            help="0 = the model's ops as they are, 1 = rewritten for kernels (layouts, packed "
+            "weights, one op for several), 2 = and fused into few kernels.",
         ),
         click.option(
             "--levels",

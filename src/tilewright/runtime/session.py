@@ -466,7 +466,8 @@ def _check_plan_options(
         raise UserError(
             "the artifact has machine code only, which is not trusted",
             location=location,
-            hint="have it compiled for VMVX, or load it without untrusted",
+            hint="load it without untrusted (--untrusted) if you trust where it comes from; kernels "
+            "in bytecode come from iree-compile --iree-hal-target-backends=vmvx",
         )
     if libraries or bytecode:
         raise UserError(

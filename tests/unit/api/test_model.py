@@ -19,6 +19,7 @@ from fakes.small_models import (
     scale_and_shift_reference,
     with_host_op,
 )
+from fakes.small_networks import NETWORKS, inputs_of
 from tilewright.api.model import resolve_targets
 from tilewright.base import dtypes
 from tilewright.base.diagnostics import Diagnostics, TilewrightWarning
@@ -77,6 +78,30 @@ def test_other_objects_are_no_models() -> None:
 @pytest.mark.parametrize("opt_level", [0, 1, 2])
 def test_every_optimization_level_computes_the_same(opt_level: int) -> None:
     check(tw.compile(scale_and_shift(), opt_level=opt_level)(X, SCALE))
+
+
+def test_each_level_of_optimization_makes_another_program_of_the_same_results() -> None:
+    proto = NETWORKS["convolutions"](dtypes.f32)
+    feeds = inputs_of(proto, {"batch": 2, "length": 7, "n": 3})
+    models = [tw.compile(proto, opt_level=level, threads=1) for level in (0, 1, 2)]
+    ops = [[node.op for node in model.compiled.graph] for model in models]
+    assert ("conv" in ops[0], "conv_packed" in ops[0], "fused" in ops[0]) == (
+        True,
+        False,
+        False,
+    )
+    assert ("conv" in ops[1], "conv_packed" in ops[1], "fused" in ops[1]) == (
+        False,
+        True,
+        False,
+    )
+    assert "fused" in ops[2]
+    counts = [len(model.kernels) for model in models]
+    assert counts[2] < counts[1]
+    expected = models[0].run(feeds)
+    for model in models[1:]:
+        for name, got in model.run(feeds).items():
+            np.testing.assert_allclose(got, expected[name], rtol=2e-5, atol=2e-5)
 
 
 def test_without_optimization_every_op_has_a_kernel_of_its_own() -> None:

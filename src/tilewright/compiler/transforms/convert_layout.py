@@ -66,6 +66,7 @@ class ConvertLayout(GraphPass):
     requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
     ensures: ClassVar[frozenset[str]] = frozenset({"channels-last"})
     lookup: ClassVar = staticmethod(catalogue.schema)
+    level: ClassVar[int] = 1
 
     def run(self, graph: Graph, context: PassContext) -> PassResult:
         """Nothing to do without a convolution or pooling."""

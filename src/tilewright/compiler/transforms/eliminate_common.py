@@ -7,7 +7,7 @@ equal.  Constants are merged by content.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from tilewright.compiler.graph.compare import attribute_key
 from tilewright.compiler.graph.editor import Editor
@@ -29,6 +29,7 @@ class EliminateCommon(GraphPass):
     constants above `compare_bytes` are compared by identity only.
     """
 
+    level: ClassVar[int] = 1
     compare_bytes: int = 1 << 16
 
     def run(self, graph: Graph, context: PassContext) -> PassResult:

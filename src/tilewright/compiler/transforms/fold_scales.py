@@ -41,6 +41,7 @@ class FoldScales(RewritePass):
     requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
     ensures: ClassVar[frozenset[str]] = frozenset({"bias-apart"})
     lookup: ClassVar = staticmethod(catalogue.schema)
+    level: ClassVar[int] = 1
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """Bias apart, additions merged, factors moved in."""

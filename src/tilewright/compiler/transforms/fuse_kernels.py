@@ -53,7 +53,7 @@ class FuseKernels(GraphPass):
     """
 
     ensures: ClassVar[frozenset[str]] = frozenset({"fused"})
-    level: ClassVar[int] = 1
+    level: ClassVar[int] = 2
     border_epilogue: bool = True
     border_through_view: bool = True
     right_moves: bool = True

@@ -41,6 +41,7 @@ class LegalizeConvolution(RewritePass):
     requires: ClassVar[frozenset[str]] = frozenset({"channels-last"})
     ensures: ClassVar[frozenset[str]] = frozenset({"convolutions-legal"})
     lookup: ClassVar = staticmethod(catalogue.schema)
+    level: ClassVar[int] = 1
     choose_panel: ChoosePanel
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:

@@ -32,6 +32,7 @@ class PackMatmul(RewritePass):
 
     ensures: ClassVar[frozenset[str]] = frozenset({"packed"})
     lookup: ClassVar = staticmethod(catalogue.schema)
+    level: ClassVar[int] = 1
     choose_panel: ChoosePanel
     least_rows: int = 2
 

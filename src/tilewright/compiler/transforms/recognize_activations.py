@@ -43,6 +43,7 @@ class RecognizeActivations(RewritePass):
 
     requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
     lookup: ClassVar = staticmethod(catalogue.schema)
+    level: ClassVar[int] = 1
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """Products, and quotients that end one."""

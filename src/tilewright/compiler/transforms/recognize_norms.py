@@ -36,6 +36,7 @@ class RecognizeNorms(RewritePass):
 
     requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
     lookup: ClassVar = staticmethod(catalogue.schema)
+    level: ClassVar[int] = 1
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """The quotient by the deviation, then scale, then bias."""

@@ -26,6 +26,7 @@ class Simplify(RewritePass):
     """
 
     lookup: ClassVar = staticmethod(catalogue.schema)
+    level: ClassVar[int] = 1
     ensures: ClassVar[frozenset[str]] = frozenset({"simplified"})
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:

@@ -39,6 +39,7 @@ class SinkReshapes(RewritePass):
 
     requires: ClassVar[frozenset[str]] = frozenset({"packed"})
     lookup: ClassVar = staticmethod(catalogue.schema)
+    level: ClassVar[int] = 1
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """One rule, and the cleanup of what it leaves."""

@@ -27,6 +27,9 @@ from tilewright.compiler.transforms.sink_reshapes import SinkReshapes
 def standard_passes(*, choose_panel: ChoosePanel) -> tuple[GraphPass, ...]:
     """Every graph pass, in order.
 
+    Each has the lowest level of optimization it belongs to: at 0 values are folded and what nobody
+    asked for goes, 1 rewrites the graph for the kernels, 2 puts ops together in kernels.
+
     Args:
         choose_panel: (rows, columns, depth, dtype) of a contraction to the columns per panel of
             its packed right operand; 0 leaves a matmul unpacked.

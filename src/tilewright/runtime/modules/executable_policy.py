@@ -80,8 +80,8 @@ class ExecutablePolicy:
             StatusCode.PERMISSION_DENIED,
             f"the module wants to run machine code ({', '.join(sorted(self.refused))}), "
             "expected kernels in bytecode because it is not trusted",
-            hint="compile it for vmvx, or leave out --untrusted (untrusted=True) if you trust "
-            "where it comes from",
+            hint="load it without untrusted (--untrusted) if you trust where it comes from; kernels "
+            "in bytecode come from iree-compile --iree-hal-target-backends=vmvx",
         )
 
 
