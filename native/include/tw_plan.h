@@ -19,7 +19,11 @@ enum { TW_COMMAND_DISPATCH = 0, TW_COMMAND_COPY = 1, TW_COMMAND_FILL = 2, TW_COM
 enum {
   TW_COMMAND_BARRIER = 1,          // waits for all earlier commands
   TW_COMMAND_FLUSH_DENORMALS = 2,  // the kernel runs with denormal operands and results taken as zero
+  TW_COMMAND_ON_FINDING = 4,       // the host is called only if a record of the binding holds a finding
 };
+// A record of findings: an int64 at the start of a cache line, TW_NO_FINDING where all was well.
+enum { TW_FINDING_BYTES = 64 };
+#define TW_NO_FINDING INT64_MIN
 enum { TW_BINDING_WRITABLE = 1 };
 enum { TW_SLOT_WRITABLE = 1 };
 
@@ -42,7 +46,8 @@ typedef struct tw_plan_binding_t {
 //   dispatch   function, environment (0: default), constants, bindings, workgroup counts and sizes
 //   copy       two bindings of equal length: target, source
 //   fill       one binding; `function` holds the pattern, `constant_count` its length 1, 2, 4 or 8
-//   host call  any bindings; `function` is the index handed to the callback
+//   host call  any bindings; `function` is the index handed to the callback; with ON_FINDING one binding of whole
+//              records
 typedef struct tw_plan_command_t {
   uint32_t kind;
   uint32_t flags;

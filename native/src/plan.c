@@ -102,6 +102,18 @@ static tw_status_t check_fill(const tw_plan_layout_t* layout, uint32_t ordinal, 
   return TW_STATUS_OK;
 }
 
+static tw_status_t check_host_call(const tw_plan_layout_t* layout, uint32_t ordinal, tw_message_t* message) {
+  const tw_plan_command_t* command = &layout->commands[ordinal];
+  if (command->function >= layout->host_call_count) {
+    return tw_message_write(message, TW_STATUS_INVALID, "command %u: host call %llu, expected less than %u", ordinal,
+                            (unsigned long long)command->function, layout->host_call_count);
+  }
+  if ((command->flags & TW_COMMAND_ON_FINDING) == 0) return TW_STATUS_OK;
+  const tw_plan_binding_t* findings = &layout->bindings[command->binding_first];
+  if (command->binding_count == 1 && findings->length % TW_FINDING_BYTES == 0) return TW_STATUS_OK;
+  return tw_message_write(message, TW_STATUS_INVALID, "command %u: findings are one binding of whole records", ordinal);
+}
+
 static tw_status_t check_command(const tw_plan_layout_t* layout, uint32_t ordinal, tw_message_t* message) {
   const tw_plan_command_t* command = &layout->commands[ordinal];
   if (!range_fits(command->binding_first, command->binding_count, layout->binding_count)) {
@@ -115,9 +127,7 @@ static tw_status_t check_command(const tw_plan_layout_t* layout, uint32_t ordina
     case TW_COMMAND_FILL:
       return check_fill(layout, ordinal, message);
     case TW_COMMAND_HOST_CALL:
-      if (command->function < layout->host_call_count) return TW_STATUS_OK;
-      return tw_message_write(message, TW_STATUS_INVALID, "command %u: host call %llu, expected less than %u",
-                              ordinal, (unsigned long long)command->function, layout->host_call_count);
+      return check_host_call(layout, ordinal, message);
     default:
       return tw_message_write(message, TW_STATUS_INVALID, "command %u: unknown kind %u", ordinal, command->kind);
   }

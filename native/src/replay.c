@@ -281,9 +281,26 @@ static tw_status_t job_status(const run_t* run, tw_status_t status) {
   return atomic_load(&run->frame->lacks_scratch) ? TW_STATUS_NO_SCRATCH : TW_STATUS_KERNEL_FAILED;
 }
 
+// Whether some record of the command's binding is not TW_NO_FINDING.
+static int has_finding(const tw_frame_t* frame, const tw_plan_command_t* command) {
+  const tw_plan_binding_t* binding = &frame->plan->bindings[command->binding_first];
+  const char* record = tw_frame_slot_base(frame, binding->slot);
+  if (record == NULL) return 0;
+  record += binding->offset;
+  for (uint64_t left = binding->length; left >= TW_FINDING_BYTES; left -= TW_FINDING_BYTES) {
+    int64_t found;
+    memcpy(&found, record, sizeof(found));  // a caller's buffer may lie anywhere
+    if (found != TW_NO_FINDING) return 1;
+    record += TW_FINDING_BYTES;
+  }
+  return 0;
+}
+
 static tw_status_t run_batch(run_t* run, const tw_batch_t* batch) {
   tw_frame_t* frame = run->frame;
-  if (frame->plan->commands[batch->first].kind == TW_COMMAND_HOST_CALL) {
+  const tw_plan_command_t* command = &frame->plan->commands[batch->first];
+  if (command->kind == TW_COMMAND_HOST_CALL) {
+    if ((command->flags & TW_COMMAND_ON_FINDING) && !has_finding(frame, command)) return TW_STATUS_OK;
     if (run->options->host_call == NULL) return TW_STATUS_HOST_FAILED;
     const int failed = run->options->host_call(run->options->context, batch->first);
     return failed ? TW_STATUS_HOST_FAILED : TW_STATUS_OK;

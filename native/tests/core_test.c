@@ -123,6 +123,48 @@ static void run_marks(fixture_t* fixture, tw_pool_t* pool, uint32_t rounds) {
 
 // ---- tests ------------------------------------------------------------------------------------------
 
+static int count_host_calls(void* context, uint32_t command) {
+  (void)command;
+  ++*(uint32_t*)context;
+  return 0;
+}
+
+static void test_findings_call_the_host_only_where_there_is_one(void) {
+  enum { RECORDS = 3, WORDS = TW_FINDING_BYTES / sizeof(int64_t) };
+  int64_t records[RECORDS * WORDS] = {0};
+  const tw_plan_slot_t slot = {.size_bytes = sizeof(records)};
+  tw_plan_binding_t binding = {.length = sizeof(records)};
+  const tw_plan_command_t command = {
+      .kind = TW_COMMAND_HOST_CALL, .flags = TW_COMMAND_BARRIER | TW_COMMAND_ON_FINDING, .binding_count = 1};
+  const tw_plan_layout_t layout = {.slots = &slot,
+                                   .bindings = &binding,
+                                   .commands = &command,
+                                   .slot_count = 1,
+                                   .binding_count = 1,
+                                   .command_count = 1,
+                                   .host_call_count = 1};
+  tw_message_t message;
+  tw_plan_t* plan = NULL;
+  tw_frame_t* frame = NULL;
+  CHECK(tw_plan_create(&layout, &message, &plan) == TW_STATUS_OK);
+  CHECK(tw_frame_create(plan, &frame) == TW_STATUS_OK);
+  tw_frame_bind(frame, 0, records);
+  uint32_t calls = 0;
+  const tw_run_options_t options = {.host_call = count_host_calls, .context = &calls};
+  tw_failure_t failure;
+  for (int found = -1; found < RECORDS; ++found) {
+    for (int record = 0; record < RECORDS; ++record) records[record * WORDS] = TW_NO_FINDING;
+    if (found >= 0) records[found * WORDS] = found;
+    calls = 0;
+    CHECK(tw_frame_run(frame, &options, &failure) == TW_STATUS_OK);
+    CHECK(calls == (found >= 0));
+  }
+  tw_frame_destroy(frame);
+  tw_plan_destroy(plan);
+  binding.length = TW_FINDING_BYTES - 8;
+  CHECK(tw_plan_create(&layout, &message, &plan) == TW_STATUS_INVALID);
+}
+
 static void test_every_workgroup_runs_once(void) {
   const uint32_t grids[][3] = {{1, 1, 1}, {7, 1, 1}, {3, 5, 2}, {1, 1, 9}, {257, 3, 1}, {0, 4, 1}};
   for (uint32_t threads = 1; threads <= 8; ++threads) {
@@ -389,6 +431,7 @@ int main(int argument_count, char** arguments) {
   test_blocks_are_aligned_and_zeroed();
   test_images_refuse_what_is_outside();
   test_every_workgroup_runs_once();
+  test_findings_call_the_host_only_where_there_is_one();
   test_barriers_order_commands();
   test_local_memory_belongs_to_one_thread();
   test_copies_and_fills_split_into_units();

@@ -54,6 +54,8 @@ Plan
     copy(target, source, barrier=True); fill(target, pattern: bytes of 1, 2, 4 or 8, barrier=True)
     host_call(function, bindings, writable=(bool per binding), barrier=True): calls
              `function(*memoryviews)` with the GIL held, one byte view per binding
+    on_finding(function, findings): calls `function(memoryview)` if some record of 64 bytes in the range
+             `findings` does not begin with the least i64; nothing of Python runs otherwise
     keep(obj): the plan holds a reference (code images, environments)
   A binding is (slot, offset, length) in bytes. `barrier=True`: the command waits for all earlier ones;
   commands without a barrier between them may run at the same time.

@@ -30,7 +30,10 @@ from tilewright.runtime.native.records import (
     BINDING_WRITABLE,
     COMMAND,
     COMMAND_FLUSH_DENORMALS,
+    COMMAND_ON_FINDING,
     DISPATCH_STATE,
+    FINDING_BYTES,
+    NO_FINDING,
     SLOT,
     SLOT_WRITABLE,
     WORKGROUP_STATE,
@@ -150,6 +153,10 @@ class _Command:
                     self.function < host_call_count,
                     f"{at}: host call {self.function}, expected less than {host_call_count}",
                 )
+                if self.flags & COMMAND_ON_FINDING:
+                    fits = self.binding_count == 1
+                    fits = fits and self.bindings[0][3] % FINDING_BYTES == 0
+                    _check(fits, f"{at}: findings are one binding of whole records")
             case _:
                 raise ValueError(f"{at}: unknown kind {self.kind}")
 
@@ -236,6 +243,14 @@ class _Slots:
         if held is not None and held.nbytes:
             view = view[offset : offset + length]
         return view if flags == BINDING_WRITABLE else view.toreadonly()
+
+
+def _has_finding(records: memoryview) -> bool:
+    firsts = range(0, len(records), FINDING_BYTES)
+    return any(
+        int.from_bytes(records[i : i + 8], "little", signed=True) != NO_FINDING
+        for i in firsts
+    )
 
 
 class Plan:
@@ -338,6 +353,8 @@ class Plan:
                 ctypes.memmove(pointers[0], pattern * (length // width), length)
             case _:
                 views = [run.range_view(binding) for binding in command.bindings]
+                if command.flags & COMMAND_ON_FINDING and not _has_finding(views[0]):
+                    return
                 self._host_calls[command.function](*views)
 
     def _error(self, ordinal: int, code: int, scratch_bytes: int = 0) -> KernelError:

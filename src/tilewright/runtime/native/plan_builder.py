@@ -18,6 +18,7 @@ from tilewright.runtime.native.records import (
     COMMAND,
     COMMAND_BARRIER,
     COMMAND_FLUSH_DENORMALS,
+    COMMAND_ON_FINDING,
     SLOT,
     SLOT_WRITABLE,
     Kind,
@@ -120,6 +121,20 @@ class PlanBuilder:
             bindings,
             barrier=barrier,
             writable=tuple(writable) if writable is not None else (False,) * len(bindings),
+            payload=(len(self._host_calls) - 1, 0),
+        )
+
+    def on_finding(self, function: Callable[..., object], findings: Range) -> int:
+        """Record a call of `function` with the findings, made if there is one among them.
+
+        `findings` are records of 64 bytes with an i64 at their start, the least one for none.
+        """
+        self._host_calls.append(function)
+        return self._append(
+            Kind.HOST_CALL,
+            (findings,),
+            barrier=True,
+            flags=COMMAND_ON_FINDING,
             payload=(len(self._host_calls) - 1, 0),
         )
 

@@ -209,6 +209,30 @@ def test_host_calls_see_buffers_given_by_address(core: ModuleType) -> None:
     assert seen == [b"cde"]
 
 
+def test_findings_call_the_host_only_where_there_is_one(core: ModuleType) -> None:
+    seen: list[np.ndarray] = []
+    builder = PlanBuilder()
+    slot = builder.slot(24 + 3 * 64)
+    builder.on_finding(
+        lambda view: seen.append(np.frombuffer(view, np.int64)[::8].copy()), (slot, 24, 192)
+    )
+    plan = builder.build(core.Plan)
+    records = np.zeros(27, np.int64)
+    found = records[3::8]
+    found[:] = nothing = np.iinfo(np.int64).min
+    plan.run(None, [records])
+    assert seen == []
+    for place, value in ((0, 7), (2, 0), (1, -1), (2, nothing + 1)):
+        found[:] = nothing
+        found[place] = value
+        plan.run(None, [records])
+        assert seen.pop()[place] == value
+    builder = PlanBuilder()
+    builder.on_finding(seen.append, (builder.slot(100), 0, 100))
+    with pytest.raises(ValueError, match="findings are one binding of whole records"):
+        builder.build(core.Plan)
+
+
 def test_a_view_kept_by_a_host_call_stays_valid(core: ModuleType) -> None:
     kept: list[memoryview] = []
     builder = PlanBuilder()
