@@ -57,6 +57,7 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
     jobs: int | None = None,
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     input_values: Mapping[str, Array] | None = None,
+    check_indices: bool | None = None,
     cache: bool = True,
     progress: pipeline.Progress | None = None,
 ) -> Model:
@@ -75,6 +76,9 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
         jobs: processes that generate code; default: `TILEWRIGHT_JOBS`, else those cores.
         input_shapes: shapes by input name; strings name dynamic dimensions.
         input_values: inputs that become constants, such as a shape that a model takes as data.
+        check_indices: let a call fail (InputError) for an index in its data that is out of range,
+            as onnxruntime does; without, the index is clamped. Default: `TILEWRIGHT_CHECK_INDICES`,
+            else yes.
         cache: reuse kernels of earlier compilations (`TILEWRIGHT_CACHE_DIR`).
         progress: watches the phases.
 
@@ -89,6 +93,7 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
         cache=CompilationCache.default() if cache else None,
         input_shapes=input_shapes,
         input_values=input_values,
+        check_indices=knobs.CHECK_INDICES.get() if check_indices is None else check_indices,
     )
     compiled = pipeline.compile_model(model, options, progress or pipeline.SILENT)
     compiled.diagnostics.show(stacklevel=2)

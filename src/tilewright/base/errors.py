@@ -68,6 +68,23 @@ class InputError(UserError):
     """A call got the wrong number, type or shape of tensors."""
 
 
+def index_error(
+    index: int,
+    low: int,
+    high: int,
+    *,
+    axis: int,
+    size: int,
+    location: object | None = None,
+) -> InputError:
+    """The error for an index (a length) of the data that lies outside `low .. high`."""
+    expected = "which has no element" if high < low else f"expected {low} .. {high}"
+    return InputError(
+        f"index {index} is out of range on axis {axis} of size {size}, {expected}",
+        location=location,
+    )
+
+
 class DeviceError(TilewrightError):
     """A device, driver or queue failed.
 

@@ -151,6 +151,12 @@ COLLECTIVES: Final = Knob(
     _collectives_of_launcher,
     "where devices meet for collectives: process or mpi; mpi where mpiexec started several",
 )
+CHECK_INDICES: Final = Knob(
+    "check_indices",
+    _parse_bool,
+    lambda: True,
+    "compile models whose calls fail for an index that is out of range; else it is clamped",
+)
 NATIVE: Final = Knob("native", _parse_bool, lambda: True, "use the native core where built")
 DEBUG: Final = Knob("debug", _parse_bool, lambda: False, "show tracebacks of user errors")
 
@@ -159,7 +165,7 @@ TABLE: Final[Mapping[str, Knob[object]]] = MappingProxyType(
         knob.name: knob
         for knob in (
             CACHE_DIR, CACHE, CACHE_LIMIT, JOBS, THREADS, SPIN_US, TARGET, VERIFY, DUMP_DIR,
-            TIMING, CUDA_LIBRARY, NCCL_LIBRARY, COLLECTIVES, NATIVE, DEBUG,
+            TIMING, CUDA_LIBRARY, NCCL_LIBRARY, COLLECTIVES, CHECK_INDICES, NATIVE, DEBUG,
         )
     }
 )  # fmt: skip

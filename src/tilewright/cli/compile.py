@@ -57,6 +57,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     jobs: int | None,
     input_shape: tuple[str, ...],
     input_value: tuple[str, ...],
+    no_index_checks: bool,
     no_cache: bool,
     no_sources: bool,
     memory: bool,
@@ -82,6 +83,7 @@ def command(  # noqa: PLR0913 - one parameter per option
             jobs=jobs,
             input_shapes=parse_input_shapes(input_shape),
             input_values=parse_input_values(input_value),
+            check_indices=False if no_index_checks else None,
             cache=not no_cache,
             progress=progress,
         )

@@ -50,12 +50,21 @@ def coverage_options(command: Command) -> Command:
 
 
 def compile_options(command: Command) -> Command:
-    """--target, --levels, --opt-level, --threads, --jobs, --input-shape, --input-value, --no-cache."""
+    """What a compilation is told.
+
+    --target, --levels, --opt-level, --threads, --jobs, --input-shape, --input-value,
+    --no-index-checks, --no-cache.
+    """
     for option in (
         click.option(
             "--no-cache",
             is_flag=True,
             help="Do not reuse machine code of earlier compilations.",
+        ),
+        click.option(
+            "--no-index-checks",
+            is_flag=True,
+            help="Clamp indices of the data that are out of range, without a word.",
         ),
         _INPUT_SHAPE,
         _INPUT_VALUE,

@@ -88,6 +88,7 @@ class CompileOptions:
     opt_level: the passes of that level and below run (`transforms.standard`).
     threads: cores that kernels may count on (schedules only, results do not depend on it).
     jobs: processes that generate code.
+    check_indices: let calls check the indices in their data (see `docs/errors.md`).
     input_shapes, input_values: what is known of inputs (see `frontends.onnx.load`).
     """
 
@@ -99,6 +100,7 @@ class CompileOptions:
     input_shapes: Mapping[str, Sequence[int | str]] | None = None
     input_values: Mapping[str, Array] | None = None
     context: PassContext | None = None
+    check_indices: bool = True
 
     def __post_init__(self) -> None:
         """Raises: UserError for numbers out of range."""
@@ -219,7 +221,10 @@ def optimize(graph: Graph, options: CompileOptions) -> None:
     def panel(m: Dim, n: Dim, k: Dim, dtype: DType) -> int:
         return rules.contraction_panel(target, m, n, k, dtype)
 
-    run_passes(graph, transforms.standard_passes(choose_panel=panel), context)
+    passes = transforms.standard_passes(
+        choose_panel=panel, check_indices=options.check_indices
+    )
+    run_passes(graph, passes, context)
 
 
 @final

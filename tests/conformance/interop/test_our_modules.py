@@ -140,3 +140,13 @@ def test_iree_takes_the_best_code_for_the_cpu(sizes: str, tmp_path: Path) -> Non
         (result,) = answer.results
         assert isinstance(result, np.ndarray)
         assert result.tobytes() == bits[best]
+
+
+def test_an_index_out_of_range_fails_there_too(tmp_path: Path) -> None:
+    text = "f (float[n,3] t, int64[k] i) => (float[k,3] y) { [embed] y = Gather (t, i) }"
+    table = floats(5, 3)
+    check(text, [[table, np.array([4, -5])], [table[:2], np.array([1, -2, 0])]], tmp_path)
+    bad = [table, np.array([1, 5])]
+    for device in DEVICES:
+        answer = run_module(tmp_path / "ours.vmfb", bad, ["ref"], tmp_path, device=device)
+        assert "node 'embed': an index is out of range on axis 0" in answer.error

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, cast, final
 
 import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import InternalError, ModelError
-from tilewright.base.symbolic import Expr
+from tilewright.base.errors import InternalError, ModelError, index_error
+from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.graph.schema import (
     Array,
     Attributes,
@@ -63,13 +63,40 @@ class Body:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class IndexRange:
+    """Where the elements of an operand must lie: `low .. high`, both included.
+
+    Attributes:
+        operand: the position of the operand.
+        axis: the axis of x that the elements are places on, of size `size`.
+        column: which place of the operand's last axis is meant; None: all elements.
+    """
+
+    operand: int
+    axis: int
+    size: Dim
+    low: Dim
+    high: Dim
+    column: int | None = None
+
+
+IndexRanges = Callable[[Types, Attributes], "tuple[IndexRange, ...]"]
+
+
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class OpDecl:
-    """One op: its schema, its kernel body (None: only the oracle) and its test cases."""
+    """One op: its schema, its kernel body (None: only the oracle) and its test cases.
+
+    `indices` says which operands hold places and in what range; the oracle raises outside of it,
+    the kernel body clamps.
+    """
 
     schema: OpSchema
     body: Body | None
     cases: tuple[str, ...]
+    indices: IndexRanges | None = None
 
     @property
     def name(self) -> str:
@@ -133,12 +160,13 @@ def declare(  # noqa: PLR0913 - a row has that many columns
     cases: tuple[str, ...] = (),
     regions: int = 0,
     source: str = "",
+    indices: IndexRanges | None = None,
 ) -> OpDecl:
     """One row.
 
     `infer` gets operand types (absent ones as None, checked) and complete attributes.
     `evaluate(*arrays, **attributes)` returns an array or a tuple; its results are converted to
-    the inferred dtypes.
+    the inferred dtypes.  It is not called when an index lies outside its range.
     """
     specs = tuple(operands)
 
@@ -153,6 +181,9 @@ def declare(  # noqa: PLR0913 - a row has that many columns
         padded = _padded(specs, arrays)
         types = [None if a is None else type_of(a) for a in padded]
         expected = infer(check_operands(name, specs, types), full)
+        if indices is not None:
+            for place in indices(types, full):
+                check_range(padded[place.operand], place)
         with np.errstate(all="ignore"):
             values = evaluate(*padded, **full)
             listed = values if isinstance(values, tuple) else (values,)
@@ -166,7 +197,10 @@ def declare(  # noqa: PLR0913 - a row has that many columns
         regions, source,
     )  # fmt: skip
     return OpDecl(
-        schema, body if body is None or isinstance(body, Body) else Body(body), cases
+        schema,
+        body if body is None or isinstance(body, Body) else Body(body),
+        cases,
+        indices,
     )
 
 
@@ -179,6 +213,21 @@ def _not_negative(results: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
                 hint="a window, a filter or a crop is larger than what it is taken from",
             )
     return results
+
+
+def check_range(array: Array | None, place: IndexRange) -> None:
+    """Raise InputError, naming the worst index, where an element is out of its range.
+
+    The sizes in `place` are numbers.
+    """
+    if array is None:
+        return
+    low, high = cast("int", place.low), cast("int", place.high)
+    picked: Any = array if place.column is None else array[..., place.column]
+    bad = picked[(picked < low) | (picked > high)]
+    if bad.size:
+        size = cast("int", place.size)
+        raise index_error(int(bad.max()), low, high, axis=place.axis, size=size)
 
 
 def type_of(array: Array) -> TensorType:

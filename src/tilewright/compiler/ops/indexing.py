@@ -1,7 +1,8 @@
 """Ops that read where data says: gather, one-hot, nonzero.
 
-Indices below zero count from the end; in kernels every index is clamped into its range, so a bad
-index reads a wrong element instead of foreign memory.  What writes there: `scatter`.
+Indices below zero count from the end; in kernels every index is clamped into its range, so that
+none reads foreign memory.  The rows say what that range is (`indices`): oracles raise outside of
+it, and a run reports what its kernels clamped (`out_of_range`).  What writes there: `scatter`.
 """
 
 from __future__ import annotations
@@ -11,24 +12,106 @@ from typing import Any, Final, cast
 import numpy as np
 
 from tilewright.base.dtypes import ALL, ANY, bool_, i32, i64
-from tilewright.base.errors import InputError, ModelError
+from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.ops.bodies import Operands, Results, given, wrapped_index
-from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
+from tilewright.compiler.kernel.ir import Expression
+from tilewright.compiler.ops.bodies import (
+    Operands,
+    Results,
+    given,
+    reduce_rows,
+    wrapped_index,
+)
+from tilewright.compiler.ops.declaration import (
+    IndexRange,
+    OpDecl,
+    Types,
+    attr,
+    declare,
+    operand,
+)
 from tilewright.compiler.ops.shapes import check_same, first, need, normal_axis
 
 _M: Final = Trait.PURE | Trait.MOVEMENT
 _INDEX: Final = (i64, i32)
 
+_NOTHING: Final = int(np.iinfo(np.int64).min)
 
-def checked_indices(indices: np.ndarray, extent: int) -> np.ndarray:
-    """Indices from the front; out of range is the caller's error, as in numpy."""
-    if np.any((indices < -extent) | (indices >= extent)):
-        raise InputError(f"an index lies outside -{extent} .. {extent - 1}")
+
+def from_front(indices: np.ndarray, extent: int) -> np.ndarray:
+    """Indices counted from the front."""
     return np.where(indices < 0, indices + extent, indices)
 
+
+def _place_on(x: TensorType, axis: int, column: int | None = None) -> IndexRange:
+    """Operand 1 holds places on one axis of x, as ONNX counts them: from either end."""
+    size = x.shape[axis]
+    return IndexRange(1, axis, size, -size, size - 1, column)
+
+
+def along_axis(types: Types, attributes: Attributes) -> tuple[IndexRange, ...]:
+    """Operand 1 holds places on the axis that the attribute `axis` says."""
+    x = need(types, 0)
+    return (_place_on(x, normal_axis(cast("int", attributes["axis"]), x.rank)),)
+
+
+def index_tuples(types: Types, attributes: Attributes) -> tuple[IndexRange, ...]:
+    """The last axis of operand 1 holds one place per axis of x, behind those of batches."""
+    x, indices = need(types, 0), need(types, 1)
+    batch = cast("int", attributes.get("batch_dims", 0))
+    depth = cast("int", indices.shape[-1])
+    return tuple(_place_on(x, batch + column, column) for column in range(depth))
+
+
+# --- out of range ----------------------------------------------------------------------------
+
+
+def _out_of_range_oracle(
+    x: np.ndarray, *, low: tuple[int], high: tuple[int], axis: int, size: tuple[int]
+) -> np.ndarray:
+    del axis, size
+    wide = x.astype(np.int64)
+    bad = wide[(wide < low[0]) | (wide > high[0])]
+    # The least i64 of all is reported as the one above, for it says that all is well.
+    return np.asarray(np.max(bad, initial=_NOTHING + 1) if bad.size else _NOTHING)
+
+
+def _out_of_range_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, (result,) = given(operands, 0), results
+    (low,), (high,) = (cast("tuple[Dim]", attributes[n]) for n in ("low", "high"))
+
+    def element(indices: tuple[Dim, ...], _: tuple[Dim, ...]) -> Expression:
+        value = b.cast(b.load(x, indices), i64)
+        bad = b.or_(b.lt(value, b.index(low)), b.gt(value, b.index(high)))
+        return b.select(bad, b.max(value, _NOTHING + 1), _NOTHING)
+
+    reduce_rows(b, "max", x, range(len(x.shape)), element, into=result)
+
+
+out_of_range: Final = declare(
+    name="out_of_range",
+    summary="The largest element outside low .. high; the smallest i64 when none is",
+    operands=(operand("x", _INDEX),),
+    attributes=(
+        attr("low", "dims"), attr("high", "dims"), attr("axis", "int"), attr("size", "dims"),
+    ),
+    infer=lambda _types, _attributes: (TensorType(i64, ()),),
+    evaluate=_out_of_range_oracle,
+    body=_out_of_range_body,
+    traits=Trait.REDUCTION | Trait.GUARD,
+    cases=(
+        "[5,3]:index(4); low=(-4,) high=(3,) axis=0 size=(4,)",
+        "[2,37]:index(9); low=(-4,) high=(3,) axis=1 size=(4,)",
+        "[3]:=-7,2,-5; low=(-4,) high=(3,) axis=0 size=(4,)",
+        "[]:=0; low=(0,) high=(-1,) axis=0 size=(0,)",
+        "[0,3]:index(1); low=(-4,) high=(3,) axis=0 size=(4,)",
+    ),
+    source="what onnxruntime refuses at run time; `axis` and `size` are for the message",
+)  # fmt: skip
 
 # --- gather ----------------------------------------------------------------------------------
 
@@ -59,9 +142,10 @@ gather: Final = declare(
     attributes=(attr("axis", "int", 0),),
     infer=_gather_infer,
     evaluate=lambda x, indices, *, axis: np.take(
-        x, checked_indices(indices, x.shape[axis]), axis
+        x, from_front(indices, x.shape[axis]), axis
     ),
     body=_gather_body,
+    indices=along_axis,
     traits=_M,
     cases=(
         "[5,3] [2,4]:index(5); axis=0",
@@ -85,7 +169,7 @@ def _elements_infer(types: Types, attributes: Attributes) -> tuple[TensorType, .
 def element_places(x: np.ndarray, indices: np.ndarray, axis: int) -> tuple[np.ndarray, ...]:
     """Where in x every element of an indices-shaped tensor lies."""
     grid: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
-    grid[axis] = checked_indices(indices, x.shape[axis])
+    grid[axis] = from_front(indices, x.shape[axis])
     return tuple(np.broadcast_arrays(*grid)) if grid else ()
 
 
@@ -111,6 +195,7 @@ gather_elements: Final = declare(
     infer=_elements_infer,
     evaluate=_gather_elements_oracle,
     body=_gather_elements_body,
+    indices=along_axis,
     traits=_M,
     cases=(
         "[3,5] [3,4]:index(5); axis=1",
@@ -135,9 +220,7 @@ def _gather_nd_infer(types: Types, attributes: Attributes) -> tuple[TensorType, 
 def _gather_nd_oracle(x: np.ndarray, indices: np.ndarray, *, batch_dims: int) -> np.ndarray:
     depth = indices.shape[-1]
     lead = list(np.indices(indices.shape[:-1], sparse=True))[:batch_dims]
-    picks = [
-        checked_indices(indices[..., i], x.shape[batch_dims + i]) for i in range(depth)
-    ]
+    picks = [from_front(indices[..., i], x.shape[batch_dims + i]) for i in range(depth)]
     if not lead and not picks:
         return np.broadcast_to(x, (*indices.shape[:-1], *x.shape))
     spread = np.broadcast_arrays(*lead, *picks, np.zeros(indices.shape[:-1], np.int64))[:-1]
@@ -167,6 +250,7 @@ gather_nd: Final = declare(
     infer=_gather_nd_infer,
     evaluate=_gather_nd_oracle,
     body=_gather_nd_body,
+    indices=index_tuples,
     traits=_M,
     cases=(
         "[3,4] [5,2]:index(3)",
@@ -295,6 +379,12 @@ def _reverse_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ..
     return (x,)
 
 
+def _lengths(types: Types, attributes: Attributes) -> tuple[IndexRange, ...]:
+    axis = cast("int", attributes["time_axis"])
+    size = need(types, 0).shape[axis]
+    return (IndexRange(1, axis, size, 0, size),)
+
+
 def _reverse_oracle(
     x: np.ndarray, lengths: np.ndarray, *, batch_axis: int, time_axis: int
 ) -> np.ndarray:
@@ -336,12 +426,13 @@ reverse_sequence: Final = declare(
     infer=_reverse_infer,
     evaluate=_reverse_oracle,
     body=_reverse_body,
+    indices=_lengths,
     traits=_M,
     cases=("[5,3,2] [3]:count(6)", "[3,5] [3]:count(6); batch_axis=0 time_axis=1"),
     source="ONNX ReverseSequence, opset 10",
 )
 
 OPS: Final[tuple[OpDecl, ...]] = (
-    gather, gather_elements, gather_nd, one_hot, nonzero,
+    out_of_range, gather, gather_elements, gather_nd, one_hot, nonzero,
     compress, reverse_sequence,
 )  # fmt: skip

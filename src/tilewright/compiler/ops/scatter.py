@@ -26,7 +26,12 @@ from tilewright.compiler.ops.bodies import (
     wrapped_index,
 )
 from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
-from tilewright.compiler.ops.indexing import checked_indices, element_places
+from tilewright.compiler.ops.indexing import (
+    along_axis,
+    element_places,
+    from_front,
+    index_tuples,
+)
 from tilewright.compiler.ops.shapes import check_same, need, normal_axis
 
 _INDEX: Final = (i64, i32)
@@ -138,6 +143,7 @@ scatter_elements: Final = declare(
     infer=_elements_infer,
     evaluate=_elements_oracle,
     body=_elements_body,
+    indices=along_axis,
     cases=(
         "[3,5] [2,5]:index(3) [2,5]; axis=0",
         "[3] [3]:=0,0,2 [3]; reduction=add",
@@ -176,7 +182,7 @@ def _slices_oracle(
     x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, reduction: str
 ) -> np.ndarray:
     places = tuple(
-        checked_indices(indices[..., i], x.shape[i]) for i in range(indices.shape[-1])
+        from_front(indices[..., i], x.shape[i]) for i in range(indices.shape[-1])
     )
     return _combine(x.copy(), places, updates, reduction)
 
@@ -208,6 +214,7 @@ scatter_nd: Final = declare(
     infer=_slices_infer,
     evaluate=_slices_oracle,
     body=_slices_body,
+    indices=index_tuples,
     cases=(
         "f32[4,3] [2,1]:=1,3 [2,3]",
         "[4] [3,1]:=0,0,2 [3]; reduction=add",

@@ -16,6 +16,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, TensorType
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.ops.declaration import (
+    IndexRange,
     OpDecl,
     Types,
     attr,
@@ -90,6 +91,11 @@ def _roi_oracle(
     return numerics.cast(result, dtypes.from_numpy(x.dtype))
 
 
+def _images(types: Types, _: Attributes) -> tuple[IndexRange, ...]:
+    size = need(types, 0).shape[0]
+    return (IndexRange(2, 0, size, 0, size - 1),)
+
+
 roi_align: Final = declare(
     name="roi_align",
     summary="Each region of interest pooled from bilinear samples to a fixed size",
@@ -103,6 +109,7 @@ roi_align: Final = declare(
     ),
     infer=_roi_infer,
     evaluate=_roi_oracle,
+    indices=_images,
     cases=("f32[1,2,6,6] f32[2,4]:=1,1,4,5,0,2,3,3 [2]:=0,0; output=(2,3) sampling_ratio=2",),
     source="ONNX RoiAlign, opset 22",
 )  # fmt: skip

@@ -24,7 +24,7 @@ from tilewright.compiler.program.ir import (
     Step,
     Storage,
 )
-from tilewright.formats.plan import Dimension
+from tilewright.formats.plan import CHECK_BYTES, Dimension, IndexCheck
 
 
 @final
@@ -63,6 +63,8 @@ class _Builder:
         self.names: dict[str, int] = {}
         self.outputs: dict[Value, Entry] = {}
         self.finished: list[Storage] = []
+        self.checks: list[IndexCheck] = []
+        self.check_storage: Storage = Storage("transient", 0, "index_checks")
 
     def build(self) -> Program:
         inputs = tuple(self._input(value) for value in self.graph.inputs)
@@ -78,6 +80,8 @@ class _Builder:
             kernels=tuple(self.kernels),
             steps=tuple(self.steps),
             equalities=self.graph.equalities,
+            checks=tuple(self.checks),
+            check_storage=self.check_storage if self.checks else None,
         )
 
     def _input(self, value: Value) -> tuple[str, Entry]:
@@ -134,6 +138,9 @@ class _Builder:
         return self.entries[value]
 
     def _result(self, value: Value, step: str) -> Entry:
+        guard = _guard_of(value)
+        if guard is not None:
+            return self._check(guard, value)
         entry = self.outputs.get(value)
         if entry is None:
             storage = Storage("transient", value.type.size_bytes, value.name or step)
@@ -164,6 +171,17 @@ class _Builder:
             )
         )
 
+    def _check(self, guard: Node, value: Value) -> Entry:
+        """The record that a check of indices writes, and what the host is to say of it."""
+        place = len(self.checks) * CHECK_BYTES
+        (size,), (low,), (high,) = (
+            cast("tuple[Dim]", guard.attributes[name]) for name in ("size", "low", "high")
+        )
+        axis = cast("int", guard.attributes["axis"])
+        self.checks.append(IndexCheck(str(guard.location), axis, size, low, high))
+        self.check_storage.size_bytes = place + CHECK_BYTES
+        return Entry(self.check_storage, value.type, place)
+
     def _scratch(self, kernel: KernelSignature, index: int) -> Entry:
         name, type_ = kernel.parameters[index]
         return Entry(Storage("transient", type_.size_bytes, name), type_)
@@ -180,6 +198,14 @@ class _Builder:
         count = self.names.get(name, 0)
         self.names[name] = count + 1
         return name if count == 0 else f"{name}.{count}"
+
+
+def _guard_of(value: Value) -> Node | None:
+    """The check whose finding `value` is, alone or as what a kernel yields."""
+    node = value.node
+    if node is not None and node.op == "fused":
+        node = node.regions[0].outputs[value.index].node
+    return node if node is not None and Trait.GUARD in node.schema.traits else None
 
 
 def _origin(value: Value) -> Value:

@@ -36,6 +36,10 @@ def emit_plan(program: Program) -> form.Plan:
         steps=steps,
         arena_bytes=program.arena_bytes,
         equalities=program.equalities,
+        checks=program.checks,
+        check_storage=-1
+        if program.check_storage is None
+        else storages[program.check_storage],
     )
 
 
@@ -85,6 +89,7 @@ def _step(program: Program, step: Step, table: _Entries) -> form.Step:
                 dims=step.dims,
                 flops=step.flops,
                 outcome=program.kernels[step.kernel].verdict.outcome,
+                barrier=step.barrier,
             )
         case Copy():
             return form.Step("copy", "copy", "", numbers((step.source, step.target)), 1)
@@ -96,6 +101,8 @@ def _step(program: Program, step: Step, table: _Entries) -> form.Step:
                 target=step.op,
                 arguments=numbers((*operands_of(step), *step.results)),
                 result_count=len(step.results),
-                host=form.HostCall(len(step.operands), present, step.attributes),
+                host=form.HostCall(
+                    len(step.operands), present, step.attributes, str(step.location)
+                ),
                 outcome=Outcome.HOST,
             )

@@ -15,7 +15,7 @@ from typing import final
 from tilewright.base.outcome import Verdict
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.graph.schema import Array, TensorType
-from tilewright.formats.plan import Dimension
+from tilewright.formats.plan import Dimension, IndexCheck
 
 
 @final
@@ -77,7 +77,10 @@ class KernelSignature:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Dispatch:
-    """Run `kernels[kernel]`; `arguments` follow the kernel's parameters, operands first."""
+    """Run `kernels[kernel]`; `arguments` follow the kernel's parameters, operands first.
+
+    Without `barrier` it may run at the same time as the steps before, back to the last barrier.
+    """
 
     name: str
     kernel: int
@@ -87,6 +90,7 @@ class Dispatch:
     dims: tuple[Dim, ...]
     location: object = ""
     flops: Dim = 0
+    barrier: bool = True
 
 
 @final
@@ -119,7 +123,8 @@ Step = Dispatch | Copy | HostCall
 class Program:
     """A whole model; `dims` says where a call finds the value of each symbol.
 
-    `equalities` are pairs of sizes that the kernels take to be equal without proof.
+    `equalities` are pairs of sizes that the kernels take to be equal without proof.  What the
+    kernels of `checks` find lies in `check_storage`, one record each, for the host to read.
     """
 
     name: str
@@ -132,6 +137,8 @@ class Program:
     weights_bytes: int = 0
     storages: tuple[Storage, ...] = field(default=())
     equalities: tuple[tuple[Dim, Dim], ...] = ()
+    checks: tuple[IndexCheck, ...] = ()
+    check_storage: Storage | None = None
 
 
 def operands_of(step: Step) -> tuple[Entry, ...]:

@@ -12,6 +12,7 @@ from typing import final
 
 from tilewright.base.arena import Block, align, pack, peak_bytes
 from tilewright.base.symbolic import Dim, proves_equal
+from tilewright.compiler.program.index_checks import overlap_checks
 from tilewright.compiler.program.ir import (
     Copy,
     Dispatch,
@@ -28,6 +29,7 @@ from tilewright.compiler.program.ir import (
 def assign(program: Program) -> Program:
     """Give every storage its lifetime and place."""
     _set_lifetimes(program)
+    overlap_checks(program)
     merged = _reuse_in_place(program)
     steps = tuple(_redirect(step, merged) for step in program.steps)
     program = Program(
@@ -39,6 +41,8 @@ def assign(program: Program) -> Program:
         steps=steps,
         storages=_collect(program, steps),
         equalities=program.equalities,
+        checks=program.checks,
+        check_storage=program.check_storage,
     )
     program.weights_bytes = _place_constants(program.storages)
     transients = [s for s in program.storages if s.kind == "transient"]
@@ -62,6 +66,9 @@ def _set_lifetimes(program: Program) -> None:
             storage = entry.storage
             storage.first = index if storage.first < 0 else storage.first
             storage.last = index
+    if program.check_storage is not None:  # the host reads it behind the last step
+        program.check_storage.first = 0
+        program.check_storage.last = len(program.steps) - 1
 
 
 def _reuse_in_place(program: Program) -> dict[Storage, Storage]:
@@ -88,6 +95,8 @@ class _InPlace:
         for position in range(len(operands_of(step)), len(step.arguments)):
             result = step.arguments[position].storage
             if result.kind != "transient" or result.first != index:
+                continue
+            if result is self.program.check_storage:
                 continue
             donor = self._find_donor(index, step, position)
             if donor is not None:

@@ -9,6 +9,7 @@ from tilewright.compiler.transforms.eliminate_dead import EliminateDead
 from tilewright.compiler.transforms.fold_constants import FoldConstants
 from tilewright.compiler.transforms.fold_scales import FoldScales
 from tilewright.compiler.transforms.fuse_kernels import FuseKernels
+from tilewright.compiler.transforms.guard_indices import GuardIndices
 from tilewright.compiler.transforms.legalize_convolution import (
     ChoosePanel,
     LegalizeConvolution,
@@ -29,6 +30,7 @@ __all__ = [
     "FoldConstants",
     "FoldScales",
     "FuseKernels",
+    "GuardIndices",
     "LegalizeConvolution",
     "LegalizePooling",
     "PackMatmul",

@@ -13,6 +13,7 @@ from typing import ClassVar, Final, final
 
 import numpy as np
 
+from tilewright.base.errors import InputError, ModelError
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.evaluator import evaluate_node
 from tilewright.compiler.graph.ir import Graph, Node, Value
@@ -102,7 +103,12 @@ def _attributes_are_numbers(node: Node) -> bool:
 
 def _fold(node: Node, edit: Editor) -> None:
     arrays = [None if v is None else constant_of(v) for v in node.operands]
-    results = evaluate_node(node, arrays)
+    try:
+        results = evaluate_node(node, arrays)
+    except (
+        InputError
+    ) as error:  # what a call would be told of its data is the model's fault here
+        raise ModelError(error.message, location=error.location) from error
     emit = Emitter(edit, catalogue.schema, node)
     operands = node.present_operands
     values = [emit.constant(_settled(a)) for a in results]

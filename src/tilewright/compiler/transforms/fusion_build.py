@@ -80,7 +80,10 @@ def _replace(
     edit = groups.edit
     edit.insert_before(group.root, node)
     edit.replace_uses(output, node.result)
-    edit.erase_dead(group.root)
+    makers = [v.node for v in group.root.present_operands]
+    edit.erase(group.root)
+    for maker in makers:
+        edit.erase_dead(maker)
 
 
 def _region(group: Group, groups: Groups, inputs: list[Value]) -> Graph:

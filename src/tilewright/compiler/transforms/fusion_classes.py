@@ -89,6 +89,8 @@ def _kernel_role(node: Node) -> Role:
         return Role.POINTWISE
     if has(node, Trait.CONTRACTION):
         return Role.CONTRACTION
+    if has(node, Trait.GUARD):
+        return Role.REDUCTION
     named = {
         **dict.fromkeys(_MAPS, Role.MAP),
         **dict.fromkeys(_SUMS, Role.REDUCTION),

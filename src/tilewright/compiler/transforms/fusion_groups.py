@@ -12,6 +12,7 @@ from typing import final
 
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node, Value
+from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.transforms.fusion_classes import Role, is_repeatable, role_of
 
 
@@ -117,6 +118,8 @@ class Groups:
 
     def is_needed(self, node: Node) -> bool:
         """Whether somebody reads a result of `node` from memory, now that users have groups."""
+        if Trait.GUARD in node.schema.traits:
+            return True
         return any(
             self.is_output(value)
             or any(self._reads(u, node) for u in self.edit.users(value))

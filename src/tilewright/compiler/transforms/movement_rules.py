@@ -24,6 +24,7 @@ from tilewright.compiler.transforms.matching import (
     splat_of,
     word,
 )
+from tilewright.compiler.transforms.value_ranges import is_at_least
 
 
 def drop_same_type(node: Node, emit: Emitter) -> Value | None:
@@ -269,7 +270,7 @@ def _pad_value(node: Node) -> float | None:
 
 
 def gather_of_one(node: Node, emit: Emitter) -> Value | None:
-    """A gather at one known place is a slice."""
+    """A gather at one known place is a slice, where the place is there for every size."""
     x, index = operand(node, 0), constant_of(operand(node, 1))
     if index is None or index.size != 1:
         return None
@@ -277,6 +278,8 @@ def gather_of_one(node: Node, emit: Emitter) -> Value | None:
     place: Dim = int(index.reshape(())[()])
     if isinstance(place, int) and place < 0:
         place = x.type.shape[axis] + place
+    if not (is_at_least(place, 0) and is_at_least(x.type.shape[axis] - 1, place)):
+        return None  # a slice looks at nothing; a gather is checked
     cut = emit_slice(emit, x, {axis: (place, 1, 1)})
     return emit.op("reshape", [cut], {"shape": node.result.type.shape})
 

@@ -12,6 +12,7 @@ from tilewright.compiler.transforms.eliminate_dead import EliminateDead
 from tilewright.compiler.transforms.fold_constants import FoldConstants
 from tilewright.compiler.transforms.fold_scales import FoldScales
 from tilewright.compiler.transforms.fuse_kernels import FuseKernels
+from tilewright.compiler.transforms.guard_indices import GuardIndices
 from tilewright.compiler.transforms.legalize_convolution import (
     ChoosePanel,
     LegalizeConvolution,
@@ -24,13 +25,16 @@ from tilewright.compiler.transforms.simplify import Simplify
 from tilewright.compiler.transforms.sink_reshapes import SinkReshapes
 
 
-def standard_passes(*, choose_panel: ChoosePanel) -> tuple[GraphPass, ...]:
+def standard_passes(
+    *, choose_panel: ChoosePanel, check_indices: bool = True
+) -> tuple[GraphPass, ...]:
     """Every graph pass, in order.
 
     Each has the lowest level of optimization it belongs to: at 0 values are folded and what nobody
     asked for goes, 1 rewrites the graph for the kernels, 2 puts ops together in kernels.
 
     Args:
+        check_indices: let calls check the indices in their data.
         choose_panel: (rows, columns, depth, dtype) of a contraction to the columns per panel of
             its packed right operand; 0 leaves a matmul unpacked.
     """
@@ -61,6 +65,8 @@ def standard_passes(*, choose_panel: ChoosePanel) -> tuple[GraphPass, ...]:
         FoldConstants(),
         EliminateCommon(),
         EliminateDead(),
+        # From here an index that may be out of range is looked at.
+        GuardIndices(run_time=check_indices),
         # From here every top-level node is a constant, a view, one kernel, or runs on the host.
         FuseKernels(),
     )

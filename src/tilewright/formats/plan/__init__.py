@@ -12,11 +12,14 @@ from tilewright.formats.plan.attributes import (
 )
 from tilewright.formats.plan.json_form import VERSION, from_json, to_json
 from tilewright.formats.plan.steps import (
+    CHECK_BYTES,
+    CHECK_PASSED,
     STEP_KINDS,
     STORAGE_KINDS,
     Dimension,
     Entry,
     HostCall,
+    IndexCheck,
     Plan,
     Step,
     Storage,
@@ -26,12 +29,15 @@ from tilewright.formats.plan.steps import (
 from tilewright.formats.plan.verifier import verify_plan
 
 __all__ = [
+    "CHECK_BYTES",
+    "CHECK_PASSED",
     "STEP_KINDS",
     "STORAGE_KINDS",
     "VERSION",
     "Dimension",
     "Entry",
     "HostCall",
+    "IndexCheck",
     "Plan",
     "Step",
     "Storage",

@@ -24,6 +24,7 @@ from tilewright.formats.plan.steps import (
     Dimension,
     Entry,
     HostCall,
+    IndexCheck,
     Plan,
     Step,
     Storage,
@@ -144,6 +145,11 @@ def _extension(plan: Plan) -> dict[str, object]:
         "dims": [[d.name, d.input, d.axis, d.minimum, d.maximum] for d in plan.dims],
         "equalities": [[_dim(a), _dim(b)] for a, b in plan.equalities],
         "arena_bytes": plan.arena_bytes,
+        "checks": [
+            [c.location, c.axis, _dim(c.size), _dim(c.low), _dim(c.high)]
+            for c in plan.checks
+        ],
+        "check_storage": plan.check_storage,
         "storages": [
             [s.kind, _dim(s.size_bytes), s.first, s.last, s.offset_bytes, s.name]
             for s in plan.storages
@@ -176,6 +182,7 @@ def _host(call: HostCall) -> dict[str, object]:
         "operand_count": call.operand_count,
         "present": list(call.present),
         "attributes": {k: encode_attribute(v) for k, v in call.attributes.items()},
+        "location": call.location,
     }
 
 
@@ -246,6 +253,12 @@ def _decode(members: Mapping[str, object]) -> Plan:
             (_read_dim(a), _read_dim(b))
             for a, b in cast("list[list[object]]", members["equalities"])
         ),
+        # Since 1.1.
+        checks=tuple(
+            IndexCheck(_text(p), _number(a), _read_dim(s), _read_dim(low), _read_dim(high))
+            for p, a, s, low, high in cast("list[list[object]]", members.get("checks", []))
+        ),
+        check_storage=_number(members.get("check_storage", -1)),
     )
 
 
@@ -277,6 +290,7 @@ def _decode_host(row: Mapping[str, object]) -> HostCall:
         operand_count=_number(row["operand_count"]),
         present=_numbers(row["present"]),
         attributes={k: decode_attribute(v) for k, v in attributes.items()},
+        location=_text(row.get("location", "")),  # since 1.1
     )
 
 

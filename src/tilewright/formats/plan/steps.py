@@ -16,6 +16,8 @@ from tilewright.base.symbolic import Dim
 
 STORAGE_KINDS: Final = ("input", "output", "constant", "transient")
 STEP_KINDS: Final = ("dispatch", "copy", "host")
+CHECK_BYTES: Final = 64  # a record is an i64 at the start of a cache line
+CHECK_PASSED: Final = -(1 << 63)
 
 
 @final
@@ -76,12 +78,13 @@ class HostCall:
     """What a `host` step passes besides its tensors.
 
     The op has `operand_count` operands, of which `present` (in order) are the step's; `attributes`
-    may hold symbolic dimensions.
+    may hold symbolic dimensions.  `location` is the node in the model's terms, for errors.
     """
 
     operand_count: int
     present: tuple[int, ...]
     attributes: Mapping[str, object] = field(default_factory=dict)
+    location: str = ""
 
 
 @final
@@ -121,10 +124,28 @@ def results_of(step: Step) -> tuple[int, ...]:
 
 @final
 @record
+class IndexCheck:
+    """What one index of a call must obey: `low .. high`, on an axis of `size` elements.
+
+    A kernel writes the largest index outside, or `CHECK_PASSED`, to the record of the check in
+    the storage of all checks; `location` names the node that indexes.
+    """
+
+    location: str
+    axis: int
+    size: Dim
+    low: Dim
+    high: Dim
+
+
+@final
+@record
 class Plan:
     """A whole program.  `inputs` and `outputs` are (name, entry) in order.
 
     `equalities` are pairs of sizes that must agree in a call, though no input's type says so.
+    `checks` have one record of `CHECK_BYTES` each, in order, in storage `check_storage`, which
+    lives to the end.
     """
 
     name: str
@@ -136,6 +157,8 @@ class Plan:
     steps: tuple[Step, ...]
     arena_bytes: int = -1
     equalities: tuple[tuple[Dim, Dim], ...] = ()
+    checks: tuple[IndexCheck, ...] = ()
+    check_storage: int = -1
 
     @property
     def outcomes(self) -> dict[str, Outcome]:

@@ -14,6 +14,7 @@ from typing import Final, cast
 from tilewright.base.errors import ArchiveError
 from tilewright.base.symbolic import Dim, symbols
 from tilewright.formats.plan.steps import (
+    CHECK_BYTES,
     STEP_KINDS,
     STORAGE_KINDS,
     Plan,
@@ -104,6 +105,8 @@ def _check_dims(plan: Plan) -> None:
         sizes += (*step.grid, *step.dims, step.flops)
     for pair in plan.equalities:
         sizes += pair
+    for check in plan.checks:
+        sizes += (check.size, check.low, check.high)
     used = {symbol.name for size in sizes for symbol in symbols(size)}
     _require(used <= known, f"dimensions {sorted(used - known)} have no value")
 
@@ -155,6 +158,17 @@ def _check_host(step: Step, what: str) -> None:
     )
 
 
+def _check_index_checks(plan: Plan) -> None:
+    if not plan.checks:
+        return
+    _require_indices([plan.check_storage], len(plan.storages), "storage of the checks")
+    storage = plan.storages[plan.check_storage]
+    wanted = CHECK_BYTES * len(plan.checks)
+    fits = storage.kind == "transient" and storage.size_bytes == wanted
+    _require(fits, f"storage of the checks: not {wanted} bytes of kind 'transient'")
+    _require(storage.last >= len(plan.steps) - 1, "storage of the checks: ends too early")
+
+
 def _check_arena(plan: Plan) -> None:
     """In a static plan every transient lies in the arena, apart from those it lives with."""
     if plan.arena_bytes < 0:
@@ -195,5 +209,6 @@ _CHECKS: Final[tuple[Callable[[Plan], None], ...]] = (
     _check_signature,
     _check_dims,
     _check_steps,
+    _check_index_checks,
     _check_arena,
 )

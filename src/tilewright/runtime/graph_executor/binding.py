@@ -18,7 +18,8 @@ from tilewright.base.errors import ArchiveError, InputError, UserError
 from tilewright.base.record import record
 from tilewright.base.symbolic import Dim, bounds, evaluate
 from tilewright.formats.byte_view import Buffer
-from tilewright.formats.plan import Entry, Plan, Step
+from tilewright.formats.plan import CHECK_BYTES, Entry, Plan, Step
+from tilewright.formats.plan.findings import IndexReport
 from tilewright.runtime import native
 from tilewright.runtime.graph_executor.host_call import BoundHostCall, HostFunction
 from tilewright.runtime.graph_executor.tensors import (
@@ -98,6 +99,7 @@ class _Binder:
         arena_bytes = self._place_storages()
         for index, step in enumerate(plan.steps):
             self._record(index, step)
+        self._check_indices()
         native_plan = self.builder.build()
         names = (name for name, _ in plan.inputs)
         invocation = native.Invocation(
@@ -170,6 +172,15 @@ class _Binder:
         for (index, _), offset in zip(rows, offsets, strict=True):
             self.places[index] = (slot, offset)
         return size
+
+    def _check_indices(self) -> None:
+        """Read what the kernels found once, behind the last step."""
+        plan = self.plan
+        if not plan.checks:
+            return
+        report = IndexReport.bound(plan.checks, self._number)
+        slot, start = self.places[plan.check_storage]
+        self.builder.on_finding(report, (slot, start, CHECK_BYTES * len(plan.checks)))
 
     def _range(self, entry: Entry) -> Range:
         slot, start = self.places[entry.storage]

@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, TilewrightError
 from tilewright.formats.plan import HostCall, Step, resolve_attribute
 from tilewright.runtime.graph_executor.tensors import (
     Array,
@@ -58,8 +58,16 @@ class BoundHostCall:
         for place, array in zip(self._call.present, arrays[:count], strict=True):
             array.flags.writeable = False  # operands may share bytes with other tensors
             operands[place] = array
-        results = self._function(self._step.target, self._attributes, operands)
+        try:
+            results = self._function(self._step.target, self._attributes, operands)
+        except TilewrightError as error:
+            error.location = error.location or self._call.location or self._where
+            raise
         self._store(results, arrays[count:], self._types[count:])
+
+    @property
+    def _where(self) -> str:
+        return f"step '{self._step.name}'"
 
     def _store(
         self,
@@ -67,7 +75,7 @@ class BoundHostCall:
         targets: Sequence[Array],
         types: Sequence[TensorType],
     ) -> None:
-        where = f"step '{self._step.name}'"
+        where = self._where
         if len(results) != len(targets):
             raise InputError(
                 f"got {len(results)} results, expected {len(targets)}", location=where

@@ -113,6 +113,9 @@ class Device(ABC):
         """Give back what is only kept for reuse."""
         self.allocator.trim()
 
+    def note_load(self) -> None:  # noqa: B027 - most devices have nobody who wants to know
+        """This thread reads what is in a buffer: what it does next may depend on that."""
+
     # --- things made for the device --------------------------------------------------------------
 
     def create_channel(self, rank: int = -1, count: int = -1, group: str = "") -> Channel:

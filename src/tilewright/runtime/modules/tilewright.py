@@ -1,12 +1,18 @@
-"""The `tilewright` module: lets emitted bytecode run ops that have no kernel on the host.
+"""The `tilewright` module: what emitted bytecode asks of this runtime alone.
 
-Modules import it as optional; without it IREE's runtime can still load them.  The reference
-implementations are the caller's, the runtime has none.
+Modules import it as optional; without it IREE's runtime can still load them.
 
     host_call(text, operands..., results..., dims...)
 
+runs an op that has no kernel; the reference implementations are the caller's, the runtime has none.
 The text is JSON: `op`, `attributes`, which operands are `present`, `operand_count`, the names of
-`dims` whose values follow, and `types` of the present operands and the results.
+`dims` whose values follow, `types` of the present operands and the results, and the `location` of the
+node for errors.
+
+    check_indices(text, buffer, offset, length, dims...)
+
+fails for an index of the data that the kernels found out of range.  The text is JSON: `dims` as
+above, and for each record in the buffer, in order, one of `checks`: location, axis, size, low, high.
 """
 
 from __future__ import annotations
@@ -17,10 +23,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from tilewright.base import dtypes
-from tilewright.base.errors import ArchiveError, InputError
+from tilewright.base.errors import ArchiveError, InputError, TilewrightError, UserError
 from tilewright.base.symbolic import evaluate
 from tilewright.base.symbolic import parse as parse_dim
-from tilewright.formats.plan import decode_attribute
+from tilewright.formats.plan import CHECK_BYTES, decode_attribute
+from tilewright.formats.plan.findings import IndexReport
 from tilewright.runtime.hal.buffer import Buffer
 from tilewright.runtime.hal.buffer_view import BufferView
 from tilewright.runtime.hal.element_type import Array
@@ -35,8 +42,27 @@ HostFunction = Callable[
 Span = tuple[Buffer, int, int]
 
 
-def create_tilewright_module(host_function: HostFunction) -> NativeModule:
-    """The module for one provider of reference implementations."""
+# (buffer, byte offset, bytes, what to call with the records)
+Listener = Callable[[Buffer, int, int, IndexReport], None]
+
+
+def create_tilewright_module(
+    host_function: HostFunction | None, listener: Listener | None = None
+) -> NativeModule:
+    """The module for one provider of reference implementations (none: `host_call` is absent).
+
+    `listener` hears of every check of indices, before it is made.
+    """
+
+    def check_indices(
+        text: VmBuffer, buffer: Buffer, offset: int, length: int, dims: Sequence[int]
+    ) -> None:
+        report = _report(bytes(text.data), tuple(dims))
+        if listener is not None:
+            listener(buffer, offset, length, report)
+        if length < CHECK_BYTES * len(report.rows):
+            raise ArchiveError("malformed check of indices: records are missing")
+        report(memoryview(buffer.read(offset, length)))
 
     def host_call(
         text: VmBuffer,
@@ -44,16 +70,41 @@ def create_tilewright_module(host_function: HostFunction) -> NativeModule:
         results: Sequence[Span],
         dims: Sequence[int],
     ) -> None:
+        assert host_function is not None, "not exported without one"
         _host_call(host_function, bytes(text.data), operands, results, dims)
 
-    row = NativeFunction(
-        "host_call", ("0rCrIIDCrIIDCID_v",), host_call, "bytes buffer buffer"
-    )
+    rows = [NativeFunction("check_indices", ("0rrIICID_v",), check_indices, "bytes buffer")]
+    if host_function is not None:
+        rows.append(
+            NativeFunction(
+                "host_call", ("0rCrIIDCrIIDCID_v",), host_call, "bytes buffer buffer"
+            )
+        )
     types: dict[str, type] = {"bytes": VmBuffer, "buffer": Buffer}
-    return NativeModule("tilewright", (row,), types=types)
+    return NativeModule("tilewright", tuple(rows), types=types)
 
 
 _CACHED_DESCRIPTIONS: Final = 4096
+
+
+@functools.lru_cache(_CACHED_DESCRIPTIONS)
+def _report(text: bytes, dims: tuple[int, ...]) -> IndexReport:
+    try:
+        described = json.loads(text)
+        env = dict(zip(described["dims"], dims, strict=True))
+        rows = tuple(
+            (
+                str(place),
+                int(axis),
+                _number(size, env),
+                _number(low, env),
+                _number(high, env),
+            )
+            for place, axis, size, low, high in described["checks"]
+        )
+    except (ValueError, KeyError, TypeError, UserError) as error:
+        raise ArchiveError(f"malformed check of indices: {error!r}") from error
+    return IndexReport(rows)
 
 
 @functools.lru_cache(_CACHED_DESCRIPTIONS)
@@ -92,7 +143,11 @@ def _host_call(
         name: decode_attribute(value, env)
         for name, value in described["attributes"].items()
     }
-    computed = host_function(described["op"], attributes, passed)
+    try:
+        computed = host_function(described["op"], attributes, passed)
+    except TilewrightError as error:
+        error.location = error.location or described.get("location") or None
+        raise
     for target, result in zip(arrays[len(operands) :], computed, strict=True):
         if target.shape != result.shape:
             raise InputError(

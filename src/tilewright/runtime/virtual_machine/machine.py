@@ -119,8 +119,9 @@ class VirtualMachine:
         )
         hal = create_hal_module([self.device], policy=self._policy)
         self.context: Context = Context([hal])
-        if host_function is not None and not untrusted:
-            self.context.register(create_tilewright_module(host_function))
+        if not untrusted:
+            checked = self.device.checked if isinstance(self.device, LocalDevice) else None
+            self.context.register(create_tilewright_module(host_function, checked))
         for module in modules:
             self.context.register(module)
         self._tracer: Tracer | None = tracer

@@ -30,12 +30,12 @@ Replay = Callable[..., list[object]]
 
 RECORDED_LIMIT: Final = 16
 # What depends on nothing but shapes and on what does not change after `__init`; and what a device
-# is told, which is listened to.
+# is told, which is listened to: a call that loads from a buffer is not replayed.
 _REPEATABLE_IMPORTS: Final = frozenset(
     {
         "hal.allocator.allocate", "hal.buffer.allocation.discard", "hal.buffer.allocation.is_terminal",
         "hal.buffer.allocation.preserve", "hal.buffer.assert", "hal.buffer.length",
-        "hal.buffer.subspan", "hal.buffer_view.assert", "hal.buffer_view.buffer",
+        "hal.buffer.load", "hal.buffer.subspan", "hal.buffer_view.assert", "hal.buffer_view.buffer",
         "hal.buffer_view.create", "hal.buffer_view.dim", "hal.buffer_view.element_type",
         "hal.buffer_view.encoding_type", "hal.buffer_view.rank",
         "hal.command_buffer.begin_debug_group", "hal.command_buffer.copy_buffer",
@@ -48,7 +48,7 @@ _REPEATABLE_IMPORTS: Final = frozenset(
         "hal.device.queue.execute.indirect", "hal.device.queue.fill", "hal.device.queue.flush",
         "hal.device.queue.update", "hal.devices.count", "hal.devices.get",
         "hal.executable.lookup.function", "hal.fence.await", "hal.fence.create",
-        "hal.fence.join", "hal.fence.signal",
+        "hal.fence.join", "hal.fence.signal", "tilewright.check_indices",
     }
 )  # fmt: skip
 _CHANGING_OPCODES: Final = (

@@ -72,3 +72,62 @@ def test_malformed_descriptions_are_refused(text: bytes) -> None:
     call = Context([create_tilewright_module(lambda *_: [])]).lookup("tilewright.host_call")
     with pytest.raises(ArchiveError, match="malformed host call"):
         call(VmBuffer(text), [], [], [])
+
+
+def checks(*rows: list[object]) -> VmBuffer:
+    return VmBuffer(json.dumps({"dims": ["N"], "checks": rows}).encode())
+
+
+ROWS = (["node 'a'", 0, "N", "-N", "N - 1"], ["node 'b'", 1, "7", "0", "7"])
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ((-(1 << 63), -(1 << 63)), None),
+        ((-(1 << 63), 8), "node 'b': index 8 is out of range on axis 1 of size 7, expected 0 .. 7"),
+        ((3, 9), "node 'a': index 3 is out of range on axis 0 of size 3, expected -3 .. 2"),
+    ],
+)  # fmt: skip
+def test_the_first_check_that_failed_is_named(
+    found: tuple[int, int], message: str | None
+) -> None:
+    heard: list[object] = []
+    module = create_tilewright_module(None, lambda *what: heard.append(what))
+    call = Context([module]).lookup("tilewright.check_indices")
+    records = np.zeros(16, np.int64)
+    records[::8] = found
+    held = buffer(records)
+    if message is None:
+        call(checks(*ROWS), held, 8, 128, [3])
+    else:
+        with pytest.raises(InputError) as caught:
+            call(checks(*ROWS), held, 8, 128, [3])
+        assert str(caught.value) == message
+    assert [what[:3] for what in heard] == [(held, 8, 128)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"[]", b"{}", b'{"dims": [], "checks": []}', b'{"dims": ["N"], "checks": [[1]]}'],
+)
+def test_malformed_checks_are_refused(text: bytes) -> None:
+    call = Context([create_tilewright_module(None)]).lookup("tilewright.check_indices")
+    with pytest.raises(ArchiveError, match="malformed check of indices"):
+        call(VmBuffer(text), buffer(np.zeros(16, np.int64)), 8, 128, [3])
+
+
+def test_checks_without_records_are_refused() -> None:
+    call = Context([create_tilewright_module(None)]).lookup("tilewright.check_indices")
+    with pytest.raises(ArchiveError, match="records are missing"):
+        call(checks(*ROWS), buffer(np.zeros(16, np.int64)), 8, 64, [3])
+
+
+def test_an_error_of_a_host_call_names_the_node() -> None:
+    def run(*_: object) -> Sequence[np.ndarray]:
+        raise InputError("no")
+
+    call = Context([create_tilewright_module(run)]).lookup("tilewright.host_call")
+    span = (buffer(np.zeros(6, np.float32)), 8, 24)
+    with pytest.raises(InputError, match="m: node 'n': no"):
+        call(described(location="m: node 'n'"), [span], [span], [3])

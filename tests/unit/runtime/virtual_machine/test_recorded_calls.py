@@ -18,6 +18,7 @@ from tilewright.base.budget import Limits
 from tilewright.base.errors import DeviceError, InputError
 from tilewright.base.host import describe
 from tilewright.runtime.drivers import registry
+from tilewright.runtime.hal.local.local_device import LocalDevice
 from tilewright.runtime.virtual_machine import VirtualMachine, VmFunction, recorded_calls
 from tilewright.runtime.virtual_machine.recorded_calls import (
     RECORDED_LIMIT,
@@ -174,7 +175,7 @@ def test_state_is_not_recorded() -> None:
         ({"buffer.store.i8"}, set(), False),
         ({"buffer.load.i32"}, {"hal.device.queue.execute.indirect"}, True),
         ({"trace"}, set(), False),
-        ({"call"}, {"hal.buffer.load"}, False),
+        ({"call"}, {"hal.buffer.load"}, True),  # one that happens is heard of
         ({"call"}, {"tilewright.host_call"}, False),
         ({"call"}, {"hal.device.queue.read"}, False),
         ({"call"}, {"io_parameters.load"}, False),
@@ -219,6 +220,31 @@ def test_profiles_see_every_command_of_recorded_calls(tmp_path: Path) -> None:
     for _ in range(3):
         session(x)
     assert len(session.profile(x)) >= 2
+
+
+def test_a_call_that_loads_from_a_buffer_is_not_replayed() -> None:
+    device = registry.create_device("local-sync")
+    assert isinstance(device, LocalDevice)
+    with device.record_call() as recorder:
+        assert recorder is not None
+        device.note_load()
+    assert "reads" in recorder.refusal
+
+
+def test_checks_of_indices_are_part_of_what_is_replayed(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 18]>'
+        "f (float[5,3] t, int64[2] i) => (float[2,3] y) { y = Gather (t, i) }"
+    )
+    function = VirtualMachine.from_file(save(model, tmp_path), "local-sync").function(
+        "main"
+    )
+    table = np.arange(15, dtype=np.float32).reshape(5, 3)
+    for _ in range(4):
+        np.testing.assert_array_equal(function(table, np.array([4, -5]))[0], table[[4, 0]])
+    assert replays(function) == 1
+    with pytest.raises(InputError, match="index 5 is out of range on axis 0 of size 5"):
+        function(table, np.array([5, 0]))
 
 
 @needs_x86

@@ -46,7 +46,7 @@ from tilewright.formats.bytecode.assembler import (
     FunctionBuilder,
 )
 from tilewright.formats.bytecode.drafts import Register
-from tilewright.formats.plan import encode_attribute
+from tilewright.formats.plan import CHECK_BYTES, IndexCheck, encode_attribute
 
 
 def emit_main(module: ModuleTables, program: Program) -> AssembledFunction:
@@ -108,6 +108,7 @@ class _Main:
         for step in self.program.steps:
             self._step(step)
         self._submit()
+        self._check_indices()
         self.build.return_(*(self._view(entry) for _, entry in self.program.outputs))
         return self.build.finish()
 
@@ -184,7 +185,7 @@ class _Main:
             return
         if self.commands is None:
             self._begin()
-        else:
+        elif not isinstance(step, Dispatch) or step.barrier:
             self._barrier()
         if isinstance(step, Dispatch):
             self._dispatch(step)
@@ -287,6 +288,7 @@ class _Main:
         present = operands_of(step)
         described = {
             "op": step.op,
+            "location": str(step.location),
             "attributes": {k: encode_attribute(v) for k, v in step.attributes.items()},
             "present": [i for i, e in enumerate(step.operands) if e is not None],
             "operand_count": len(step.operands),
@@ -306,6 +308,70 @@ class _Main:
                 [self.function.dims[symbol_of(dim.name)] for dim in self.program.dims],
             ],
         )
+
+    def _check_indices(self) -> None:
+        """Fail for what the kernels found: this runtime says which index, others which node."""
+        storage = self.program.check_storage
+        if storage is None:
+            return
+        build, place = self.build, self.places[storage]
+        # Here, for what is computed behind the branch is not there behind its end.
+        records = [
+            [self.function.size(place.offset + CHECK_BYTES * i + half) for half in (0, 4)]
+            for i in range(len(self.program.checks))
+        ]
+        ordinal = self.function.module.import_("tilewright.check_indices")
+        ask, look, done = build.block(), build.block(), build.block()
+        build.branch_if(build.emit("import.resolved", ordinal), ask, look)
+        build.place(look)
+        for check, halves in zip(self.program.checks, records, strict=True):
+            self._refuse_finding(place.buffer, halves, check)
+        build.branch(done)
+        build.place(ask)
+        self._ask_for_findings(place, storage.size_bytes)
+        build.branch(done)
+        build.place(done)
+
+    def _ask_for_findings(self, place: _Place, size_bytes: Dim) -> None:
+        function = self.function
+        described = {
+            "dims": [dim.name for dim in self.program.dims],
+            "checks": [
+                [c.location, c.axis, str(c.size), str(c.low), str(c.high)]
+                for c in self.program.checks
+            ],
+        }
+        function.call(
+            "tilewright.check_indices",
+            [
+                function.text(json.dumps(described, separators=(",", ":"))),
+                place.buffer,
+                function.size(place.offset),
+                function.size(size_bytes),
+                [function.dims[symbol_of(dim.name)] for dim in self.program.dims],
+            ],
+        )
+
+    def _refuse_finding(
+        self, buffer: Register, halves: Sequence[Register], check: IndexCheck
+    ) -> None:
+        """Fail unless the record holds the least i64, which is loaded in halves."""
+        function, build = self.function, self.build
+        low, high = (
+            function.call(
+                "hal.buffer.load",
+                [buffer, half, function.i32(4)],
+                "i32",
+            )
+            for half in halves
+        )
+        sign = build.emit("xor.i32", high, function.i32(-(1 << 31)))
+        finding = build.emit("or.i32", low, sign)
+        message = (
+            f"{check.location}: an index is out of range on axis {check.axis} of size "
+            f"{check.size}, expected {check.low} .. {check.high}"
+        )
+        self._refuse(finding, message)
 
     def _view(self, entry: Entry) -> Register:
         buffer, offset, length = self._span(entry)

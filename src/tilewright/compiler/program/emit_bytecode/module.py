@@ -34,6 +34,7 @@ HAL_VERSION: Final = 6
 IMPORTS: Final = {
     "hal.allocator.allocate": "0rIiiI_r",
     "hal.allocator.import": "0riIiirII_r",
+    "hal.buffer.load": "0rIi_i",
     "hal.buffer_view.assert": "0rriiCID_v",
     "hal.buffer_view.buffer": "0r_r",
     "hal.buffer_view.create": "0rIIiiCID_r",
@@ -52,6 +53,7 @@ IMPORTS: Final = {
     "hal.executable.create": "0rIrrr_r",
     "hal.fence.await": "0iICrD_i",
     "hal.fence.create": "0rI_r",
+    "tilewright.check_indices": "0rrIICID_v",
     "tilewright.host_call": "0rCrIIDCrIIDCID_v",
 }
 BUFFER_TYPE: Final = "!hal.buffer"

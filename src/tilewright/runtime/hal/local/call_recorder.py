@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -49,6 +49,7 @@ class CallRecorder:
         self.refusal: str = ""
         self._thread: Final[tuple[int, int]] = _this_thread()
         self._allocated: dict[int, HeapStorage] = {}
+        self._checked: list[tuple[HeapStorage, int, int, Callable[..., object]]] = []
         self._executed: list[tuple[PlanCommandBuffer, Sequence[SlotRange]]] = []
 
     @property
@@ -69,6 +70,17 @@ class CallRecorder:
         """A buffer was made, on any thread."""
         if self.is_mine and isinstance(buffer.storage, HeapStorage):
             self._allocated[id(buffer.storage)] = buffer.storage
+
+    def checked(
+        self, buffer: Buffer, offset: int, length: int, report: Callable[..., object]
+    ) -> None:
+        """What kernels found was read; a replay reads it behind its last command."""
+        storage = buffer.storage
+        if isinstance(storage, HeapStorage) and self.owns(storage):
+            start = buffer.byte_offset + offset
+            self._checked.append((storage, start, length, report))
+        else:
+            self.refuse("findings lie in memory that outlives the call")
 
     def executed(
         self, wait: Fence | None, commands: PlanCommandBuffer, table: BindingTable
@@ -124,6 +136,8 @@ class CallRecorder:
         for commands, found in self._executed:
             places = [(slots[id(r.storage)], r.offset, r.length) for r in found]
             commands.record_again(builder, places)
+        for storage, offset, length, report in self._checked:
+            builder.on_finding(report, (slots[id(storage)], offset, length))
         plan = builder.build()
         return CallPlan(plan, tuple(s.size_bytes for s in outputs), tuple(kept))
 

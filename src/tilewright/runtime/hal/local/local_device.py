@@ -258,6 +258,17 @@ class LocalDevice(Device):
             if heap is not None:
                 self._recorder = heap.listener = None
 
+    def note_load(self) -> None:
+        if self._recorder is not None and self._recorder.is_mine:
+            self._recorder.refuse("the call reads what is in a buffer")
+
+    def checked(
+        self, buffer: Buffer, offset: int, length: int, report: Callable[..., object]
+    ) -> None:
+        """This thread reads in a buffer what kernels found; `report` fails for a finding."""
+        if self._recorder is not None and self._recorder.is_mine:
+            self._recorder.checked(buffer, offset, length, report)
+
     @property
     def is_profiled(self) -> bool:
         """Whether somebody asked for the times of commands."""

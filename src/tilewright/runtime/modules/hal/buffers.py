@@ -113,7 +113,8 @@ def _length(state: HalState, buffer: Buffer) -> int:
 
 
 def _load(state: HalState, buffer: Buffer, offset: int, length: int) -> int:
-    del state
+    for device in state.devices:
+        device.note_load()
     if length not in (1, 2, 4):
         raise failure(StatusCode.INVALID_ARGUMENT, f"load of {length} bytes")
     data = buffer.read(offset, length)

@@ -1,0 +1,117 @@
+"""Index checks: what data says is a place is looked at, once per tensor of indices.
+
+Kernels clamp an index that is out of range, so that it reads no foreign memory; that alone would
+be a wrong result without a word.  Here an `out_of_range` node is put beside each op that indexes;
+the run's host side reads what the nodes found when everything else is done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+
+from tilewright.base.errors import InputError, ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.editor import Editor
+from tilewright.compiler.graph.ir import Graph, Node, Value
+from tilewright.compiler.ops import catalogue
+from tilewright.compiler.ops.declaration import IndexRange, check_range
+from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
+from tilewright.compiler.transforms.matching import constant_of
+from tilewright.compiler.transforms.movement_rules import emit_slice
+from tilewright.compiler.transforms.value_ranges import ValueRanges, is_at_least
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardIndices(GraphPass):
+    """Put a check beside every op that indexes by data and clamps.
+
+    Requires: nothing.  Ensures: an index that may be out of its range is checked; one that is
+    known is in range.  What the graph shows to be in range (constants, positions, clamped values)
+    costs nothing; equal checks are one.  Ops that run on the host check for themselves.
+
+    Args:
+        run_time: check what only a call can tell; constants are always checked.
+
+    Raises: ModelError for a constant index that is out of range, naming the node.
+    """
+
+    ensures: ClassVar[frozenset[str]] = frozenset({"guarded"})
+    run_time: bool = True
+
+    def run(self, graph: Graph, context: PassContext) -> PassResult:
+        """One walk in order, so that the first check of a run is of the first node."""
+        del context
+        with Editor(graph) as edit:
+            guards = _Guards(edit)
+            for node in edit.nodes():
+                for place in _places(node):
+                    if not guards.is_known(node, place) and self.run_time:
+                        guards.insert(node, place)
+            counts = {"checks": len(guards.made)} if guards.made else {}
+            return PassResult(edit.modified, counts)
+
+
+def _places(node: Node) -> tuple[IndexRange, ...]:
+    """The operands of a node that hold places, and in what range they must lie."""
+    row = catalogue.find(node.op)
+    if row is None or row.indices is None:
+        return ()
+    types = [None if v is None else v.type for v in node.operands]
+    return row.indices(types, row.complete(node.attributes))
+
+
+@final
+class _Guards:
+    """The checks of one graph; `made` has what each is about."""
+
+    def __init__(self, edit: Editor) -> None:
+        self.edit: Editor = edit
+        self.made: set[tuple[Value, int | None, Dim, Dim]] = set()
+        self._ranges: ValueRanges = ValueRanges()
+
+    def is_known(self, node: Node, place: IndexRange) -> bool:
+        """Whether no run needs to look.  Raises: ModelError for a constant out of range."""
+        value = node.operands[place.operand]
+        if value is None or value.type.element_count == 0:
+            return True
+        array = constant_of(value)
+        is_number = isinstance(place.low, int) and isinstance(place.high, int)
+        if array is not None and is_number:
+            try:
+                check_range(np.asarray(array), place)
+            except InputError as error:
+                raise ModelError(error.message, location=node.location) from error
+            return True
+        types = [None if v is None else v.type for v in node.operands]
+        if not catalogue.lookup(node.op).supports(types, node.attributes):
+            return True
+        found = (
+            self._ranges.of(value)
+            if place.column is None
+            else self._ranges.of_column(value, place.column)
+        )
+        return is_at_least(found.low, place.low) and is_at_least(place.high, found.high)
+
+    def insert(self, node: Node, place: IndexRange) -> None:
+        """Check the operand of `node`, unless an earlier check is the same."""
+        value = node.operands[place.operand]
+        assert value is not None
+        key = (value, place.column, place.low, place.high)
+        if key in self.made:
+            return
+        self.made.add(key)
+        emit = Emitter(self.edit, catalogue.schema, node)
+        if place.column is not None:
+            axis = value.type.rank - 1
+            value = emit_slice(emit, value, {axis: (place.column, 1, 1)})
+        attributes = {
+            "low": (place.low,),
+            "high": (place.high,),
+            "axis": place.axis,
+            "size": (place.size,),
+        }
+        emit.node("out_of_range", [value], attributes)
