@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tw_fault.h"
+
 enum { HUGE_PAGE_BYTES = 2 << 20 };
 
 static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
@@ -82,11 +84,17 @@ tw_status_t tw_file_mapping_create(const char* path, uint64_t offset, size_t siz
   const int saved = errno;
   close(descriptor);
   errno = saved;
+  if (status == TW_STATUS_OK && out_mapping->map_base != NULL) {
+    tw_fault_guard(out_mapping->map_base, out_mapping->map_size_bytes, path);
+  }
   return status;
 }
 
 void tw_file_mapping_destroy(tw_file_mapping_t* mapping) {
-  if (mapping->map_base != NULL) munmap(mapping->map_base, mapping->map_size_bytes);
+  if (mapping->map_base != NULL) {
+    tw_fault_release(mapping->map_base);
+    munmap(mapping->map_base, mapping->map_size_bytes);
+  }
   *mapping = (tw_file_mapping_t){0};
 }
 

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tw_fault.h"
 #include "tw_image.h"
 #include "tw_memory.h"
 #include "tw_plan.h"
@@ -365,6 +366,32 @@ static void test_images_refuse_what_is_outside(void) {
   tw_image_destroy(image);
 }
 
+static void test_a_mapping_that_is_cut_reads_as_zeros_and_is_lost(void) {
+  char path[] = "/tmp/tw_core_test_XXXXXX";
+  const int file = mkstemp(path);
+  CHECK(file >= 0);
+  uint8_t* content = malloc(5 << 20);
+  memset(content, 7, 5 << 20);
+  CHECK(write(file, content, 5 << 20) == 5 << 20);
+  free(content);
+  tw_file_mapping_t mapping, other;
+  CHECK(tw_file_mapping_create(path, 100, SIZE_MAX, NULL, &mapping) == TW_STATUS_OK);
+  CHECK(tw_file_mapping_create(path, 0, 4096, NULL, &other) == TW_STATUS_OK);
+  tw_message_t name;
+  CHECK(!tw_fault_any() && !tw_fault_find(mapping.data, mapping.size_bytes, &name));
+  CHECK(ftruncate(file, 8192) == 0);
+  const volatile uint8_t* bytes = mapping.data;
+  CHECK(bytes[0] == 7 && bytes[mapping.size_bytes - 1] == 0 && bytes[1 << 20] == 0 && bytes[4000] == 7);
+  CHECK(tw_fault_any() && tw_fault_find(mapping.data, 9, &name) && strcmp(name.text, path) == 0);
+  CHECK(!tw_fault_find(other.data, other.size_bytes, &name) && !tw_fault_find(&mapping, sizeof(mapping), &name));
+  const void* data = mapping.data;
+  tw_file_mapping_destroy(&mapping);
+  tw_file_mapping_destroy(&other);
+  CHECK(!tw_fault_find(data, 1, &name));
+  close(file);
+  unlink(path);
+}
+
 static void test_blocks_are_aligned_and_zeroed(void) {
   const size_t sizes[] = {0, 1, 63, 4097, (2 << 20) - 1, 2 << 20, (5 << 20) + 1};
   for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); ++i) {
@@ -429,6 +456,7 @@ static void test_a_kernel_without_working_memory_is_named(void) {
 int main(int argument_count, char** arguments) {
   const int may_fork = argument_count < 2 || strcmp(arguments[1], "--no-fork") != 0;
   test_blocks_are_aligned_and_zeroed();
+  test_a_mapping_that_is_cut_reads_as_zeros_and_is_lost();
   test_images_refuse_what_is_outside();
   test_every_workgroup_runs_once();
   test_findings_call_the_host_only_where_there_is_one();

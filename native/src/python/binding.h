@@ -7,6 +7,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "tw_fault.h"
 #include "tw_image.h"
 #include "tw_memory.h"
 #include "tw_plan.h"
@@ -64,6 +65,9 @@ int tw_thread_is_main(void);
 
 // Sets `KernelError`, the Python class that says what became of a run; `names` is a tuple, by command.
 void tw_failure_raise(const tw_failure_t* failure, PyObject* names);
+
+// Sets the error about a mapped file that was cut, or whose disk fails.
+void tw_lost_file_raise(const char* path);
 
 // ---- memory ----
 

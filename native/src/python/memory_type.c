@@ -88,6 +88,17 @@ static PyObject* memory_size_bytes(PyObject* object, void* unused) {
   return PyLong_FromSize_t(((tw_memory_object_t*)object)->size_bytes);
 }
 
+static PyObject* memory_check(PyObject* object, PyObject* unused) {
+  (void)unused;
+  const tw_memory_object_t* self = (tw_memory_object_t*)object;
+  tw_message_t name;
+  if (tw_fault_any() && tw_fault_find(self->data, self->size_bytes, &name)) {
+    tw_lost_file_raise(name.text);
+    return NULL;
+  }
+  Py_RETURN_NONE;
+}
+
 static PyObject* memory_readonly(PyObject* object, void* unused) {
   (void)unused;
   return PyBool_FromLong(((tw_memory_object_t*)object)->readonly);
@@ -136,10 +147,16 @@ static PyGetSetDef memory_properties[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
+static PyMethodDef memory_methods[] = {
+    {"check", memory_check, METH_NOARGS, "check(): ArchiveError if part of the mapped file is no longer there."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyType_Slot memory_slots[] = {
     {Py_tp_new, (void*)memory_construct},
     {Py_tp_dealloc, (void*)memory_dealloc},
     {Py_tp_getset, memory_properties},
+    {Py_tp_methods, memory_methods},
     {Py_bf_getbuffer, (void*)memory_get_buffer},
     {Py_sq_length, (void*)memory_length},
     {Py_tp_doc, "Memory(size_bytes): a zeroed block of 64-byte aligned memory."},

@@ -92,6 +92,15 @@ void tw_failure_raise(const tw_failure_t* failure, PyObject* names) {
   Py_XDECREF(name);
 }
 
+void tw_lost_file_raise(const char* path) {
+  PyObject* module = PyImport_ImportModule("tilewright.runtime.native.lost_file");
+  PyObject* name = module == NULL ? NULL : PyUnicode_DecodeFSDefault(path);
+  PyObject* result = name == NULL ? NULL : PyObject_CallMethod(module, "raise_lost_file", "O", name);
+  Py_XDECREF(result);
+  Py_XDECREF(name);
+  Py_XDECREF(module);
+}
+
 static PyObject* processor_data(PyObject* module, PyObject* unused) {
   (void)module;
   (void)unused;

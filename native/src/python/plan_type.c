@@ -149,6 +149,20 @@ static int on_poll(void* context) {
   return result;
 }
 
+// Whether the run read of a file what is no longer there; sets the exception.
+static int has_lost_files(const tw_call_t* call, const tw_plan_t* plan) {
+  if (!tw_fault_any()) return 0;
+  const uint32_t slot_count = tw_plan_slot_count(plan);
+  for (uint32_t slot = 0; slot < slot_count; ++slot) {
+    tw_message_t name;
+    const size_t size_bytes = (size_t)tw_plan_slot(plan, slot)->size_bytes;
+    if (!tw_fault_find(tw_frame_slot_base(call->frame, slot), size_bytes, &name)) continue;
+    tw_lost_file_raise(name.text);
+    return 1;
+  }
+  return 0;
+}
+
 int tw_call_run(tw_plan_object_t* plan, tw_call_t* call, PyObject* pool, uint64_t* command_ns) {
   run_context_t context = {.plan = plan, .call = call};
   const tw_run_options_t options = {
@@ -162,7 +176,7 @@ int tw_call_run(tw_plan_object_t* plan, tw_call_t* call, PyObject* pool, uint64_
   context.thread = PyEval_SaveThread();
   const tw_status_t status = tw_frame_run(call->frame, &options, &failure);
   PyEval_RestoreThread(context.thread);
-  if (status == TW_STATUS_OK) return 0;
+  if (status == TW_STATUS_OK) return has_lost_files(call, plan->plan) ? -1 : 0;
   if (status == TW_STATUS_KERNEL_FAILED || status == TW_STATUS_NO_SCRATCH) {
     tw_failure_raise(&failure, plan->names);
   } else {

@@ -31,11 +31,13 @@ def load(  # noqa: PLR0913 - keyword-only options
     parameters: Sequence[str] = (),
     untrusted: bool = False,
     limits: Limits | None = None,
+    copy: bool = False,
+    verify: bool = False,
 ) -> Session:
     """Load a `.vmfb` that `Model.save`, `tilewright compile` or a compiler of IREE wrote.
 
     Args:
-        path: the file; its weights stay there, mapped read-only.
+        path: the file; its weights stay there, mapped read-only, unless `copy` is asked for.
         threads: threads that a call may use; default: the cores this process may use.
         device: a device or its URI: `local-task`, `local-sync`.
         engine: `plan` replays the artifact's plan natively, `vm` runs its bytecode; default: the
@@ -51,6 +53,9 @@ def load(  # noqa: PLR0913 - keyword-only options
             `limits`: for files of strangers (see SECURITY.md).
         limits: the steps, bytes and seconds that loading and each call may take; default: those of
             `Limits()` for files that are not trusted, none for others.
+        copy: read the file into memory and verify it, instead of mapping it: it may be cut, replaced or
+            written over while the session is in use.
+        verify: compare the whole file with its checksum; by default everything but the weights.
 
     Raises: ArchiveError for a file that is corrupt or no artifact; TargetError if it has no code
     for this CPU; LimitError for one that takes more than its limits allow.
@@ -67,6 +72,8 @@ def load(  # noqa: PLR0913 - keyword-only options
         parameters=parameters,
         untrusted=untrusted,
         limits=limits,
+        copy=copy,
+        verify=verify,
     )
 
 

@@ -45,7 +45,8 @@ LEVELS = ("metadata", "graph", "naive", "kernel", "llvm", "asm", "bytecode", "pl
 @click.option(
     "--kernel", metavar="NAME", help="Only this kernel (naive, kernel, llvm, asm)."
 )
-def command(module: Path, output: str, kernel: str | None) -> None:
+@click.option("--verify", is_flag=True, help="Compare the whole file with its checksum.")
+def command(module: Path, output: str, kernel: str | None, verify: bool) -> None:
     """Print MODULE (.vmfb; also those of IREE's compilers) at one level.
 
     \b
@@ -58,7 +59,7 @@ def command(module: Path, output: str, kernel: str | None) -> None:
     bytecode  the virtual machine's functions
     plan      the steps that a session replays
     """  # noqa: D301 - click's mark for lines that stay as they are
-    archive = read_module_file(module)
+    archive = read_module_file(module, verify=verify)
     if output == "bytecode":
         click.echo(disassemble_module(archive, rodata_limit=256))
         return

@@ -57,6 +57,7 @@ class ModelChoice:
     max_steps: int | None = None
     max_bytes: int | None = None
     timeout: float | None = None
+    copy: bool = False
     threads: int | None = None
 
     @property
@@ -96,7 +97,7 @@ class ModelChoice:
             return self._compile()
         from tilewright.runtime.session import Session
 
-        return Session.from_file(self.path, **self._load_options())
+        return Session.from_file(self.path, copy=self.copy, **self._load_options())
 
     def _load_options(self) -> LoadOptions:
         from tilewright.api.load import run_reference
@@ -228,6 +229,11 @@ _OPTIONS: Final = (
         type=click.FloatRange(0),
         metavar="SECONDS",
         help=f"Of loading and of each call; {Limits().timeout_s:g} where --untrusted is given.",
+    ),
+    click.option(
+        "--copy",
+        is_flag=True,
+        help="Read a .vmfb into memory and verify it, instead of mapping the file.",
     ),
     click.option(
         "--threads", type=click.IntRange(1), help="Default: the cores of this process."

@@ -22,6 +22,7 @@ from tilewright.base.version import VERSION as PRODUCER_VERSION
 from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.plan import Plan, from_json, to_json
 from tilewright.formats.vmfb import ModuleDef, Rodata
+from tilewright.formats.vmfb.seal import SEAL_ATTRIBUTE, SEAL_KIND
 
 MANIFEST_ATTRIBUTE: Final = "tilewright.manifest"
 MANIFEST_VERSION: Final = (1, 0)
@@ -81,7 +82,8 @@ def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
         raise ArchiveError("module lacks the artifact's rodata", location=module.name)
     rodata = [*module.rodata]
     plan_index = len(rodata)
-    rodata.extend(Rodata(data=to_json(v.plan)) for v in artifact.variants)
+    plans = [to_json(v.plan) for v in artifact.variants]
+    rodata.extend(Rodata(data=plan) for plan in plans)
     sources_index = -1
     if artifact.sources:
         sources_index = len(rodata)
@@ -102,12 +104,17 @@ def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
                 "rodata": index,
                 "crc32": zlib.crc32(view_bytes(v.image)),
                 "plan": plan_index + index,
+                "plan_crc32": zlib.crc32(view_bytes(plan)),
             }
-            for index, v in enumerate(artifact.variants)
+            for index, (v, plan) in enumerate(zip(artifact.variants, plans, strict=True))
         ],
     }
     text = json.dumps(manifest, separators=(",", ":"), sort_keys=True)
-    attributes = {**module.attributes, MANIFEST_ATTRIBUTE: text}
+    attributes = {
+        **module.attributes,
+        MANIFEST_ATTRIBUTE: text,
+        SEAL_ATTRIBUTE: SEAL_KIND,
+    }
     return replace(module, rodata=tuple(rodata), attributes=attributes)
 
 
@@ -148,13 +155,24 @@ def _check_code(row: dict[str, object], image: Buffer, location: str) -> None:
 
     Says nothing about who wrote it.  Archives made before there was a checksum have none.
     """
-    wanted = row.get("crc32")
-    if wanted is not None and zlib.crc32(view_bytes(image)) != wanted:
+    _check_sum(row, "crc32", image, "code", location)
+
+
+def _check_sum(
+    row: dict[str, object], key: str, data: Buffer, what: str, location: str
+) -> None:
+    wanted = row.get(key)
+    if wanted is not None and zlib.crc32(view_bytes(data)) != wanted:
         raise ArchiveError(
-            f"the code for '{row['target']}' is damaged",
+            f"the {what} for '{row['target']}' is damaged",
             location=location,
             hint="copy the file again, or compile the model again",
         )
+
+
+def _read_plan(row: dict[str, object], data: Buffer, location: str) -> Plan:
+    _check_sum(row, "plan_crc32", data, "plan", location)
+    return from_json(view_bytes(data))
 
 
 def _segment(module: ModuleDef, index: object, location: str) -> Buffer:
@@ -218,7 +236,7 @@ def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> A
             features=needs.features,
             format=str(row["format"]),
             image=segment(row["rodata"]),
-            plan=from_json(view_bytes(segment(row["plan"]))),
+            plan=_read_plan(row, segment(row["plan"]), location),
         )
         for row, needs in zip(rows, map(_needs, rows), strict=True)
     )

@@ -318,12 +318,26 @@ class Session:
         )
 
     @staticmethod
-    def from_file(path: str | Path, **options: Unpack[LoadOptions]) -> Session:
+    def from_file(
+        path: str | Path,
+        *,
+        copy: bool = False,
+        verify: bool = False,
+        **options: Unpack[LoadOptions],
+    ) -> Session:
         """Load an archive; weights stay in the file, mapped read-only.
+
+        Args:
+            path: the file.
+            copy: read all of it into memory, and verify it, so that it may change afterwards.
+            verify: compare all of it with its checksum, weights included.
+            **options: as of the class.
 
         Raises: ArchiveError if the file cannot be read or is corrupt.
         """
-        return _load(lambda: read_module_file(path), str(path), options)
+        return _load(
+            lambda: read_module_file(path, copy=copy, verify=verify), str(path), options
+        )
 
     @staticmethod
     def from_bytes(

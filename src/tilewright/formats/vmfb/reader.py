@@ -32,6 +32,7 @@ from tilewright.formats.vmfb.schema import (
     Root,
     Segment,
 )
+from tilewright.formats.vmfb.seal import SEAL_ATTRIBUTE, check_seal
 from tilewright.formats.vmfb.verifier import verify_module
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ def read_archive(buffer: Buffer, location: str = "module") -> ModuleDef:
         bytecode=root.vector(Root.BYTECODE, 1, "bytecode") or b"",
         debug=_debug(root),
     )
+    if start == 0:  # in a ZIP file the seal is not at the end
+        check_seal(view.data, end, SEAL_ATTRIBUTE in module.attributes, location)
     verify_module(module, location)
     return module
 

@@ -8,7 +8,7 @@ runtime accepts.  Called by `compiler.packaging`.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -45,6 +45,7 @@ from tilewright.formats.vmfb.schema import (
     Root,
     Segment,
 )
+from tilewright.formats.vmfb.seal import SEAL_ATTRIBUTE, SealWriter
 from tilewright.formats.vmfb.verifier import verify_module
 
 _CHUNK_BYTES: Final = 1 << 24
@@ -82,15 +83,23 @@ def _stream(module: ModuleDef, file: BinaryIO) -> int:
     external = [segment for segment in module.rodata if _is_external(segment)]
     tables = write_flatbuffer(_root(module), IDENTIFIER)
     file.write(tables)
+    seal = SealWriter(tables)
     size = len(tables)
     for segment in external:
-        padding = -size % RODATA_ALIGNMENT
-        file.write(bytes(padding))
-        data = view_bytes(segment.data)
-        starts = range(0, len(data), _CHUNK_BYTES)
-        file.writelines(data[start : start + _CHUNK_BYTES] for start in starts)
-        size += padding + len(data)
-    return size
+        for piece in _pieces(segment, -size % RODATA_ALIGNMENT):
+            file.write(piece)
+            seal.add(piece)
+            size += len(piece)
+    if SEAL_ATTRIBUTE not in module.attributes:
+        return size
+    return size + file.write(seal.finish())
+
+
+def _pieces(segment: Rodata, padding: int) -> Iterator[bytes | memoryview]:
+    yield bytes(padding)
+    data = view_bytes(segment.data)
+    for start in range(0, len(data), _CHUNK_BYTES):
+        yield data[start : start + _CHUNK_BYTES]
 
 
 def _is_external(segment: Rodata) -> bool:

@@ -5,20 +5,31 @@ Called by sessions and the virtual machine's front end.
 
 from __future__ import annotations
 
+import errno
+import io
 from pathlib import Path
 
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.vmfb import ModuleDef, read_archive
+from tilewright.formats.vmfb.seal import verify_archive
 from tilewright.runtime import native
 
 
-def read_module_file(path: str | Path) -> ModuleDef:
+def read_module_file(
+    path: str | Path, *, copy: bool = False, verify: bool = False
+) -> ModuleDef:
     """The module of a `.vmfb`, whose parts are views of the mapped file.
+
+    Args:
+        path: the file.
+        copy: read it into memory and verify it, instead of mapping it: what becomes of the file later
+            does not matter.
+        verify: compare all of it with its checksum.
 
     Raises: ArchiveError if the file cannot be read or is corrupt.
     """
     try:
-        data = native.map_file(str(path))
+        data = _read(path) if copy else native.map_file(str(path))
     except OSError as error:
         reason = "Is a directory" if Path(path).is_dir() else error.strerror or error
         raise ArchiveError(f"cannot read the file: {reason}", location=str(path)) from error
@@ -28,4 +39,18 @@ def read_module_file(path: str | Path) -> ModuleDef:
             location=str(path),
             hint="compile it first: tilewright.compile or tilewright compile",
         )
-    return read_archive(memoryview(data), str(path))
+    view = memoryview(data)[: data.size_bytes]
+    module = read_archive(view, str(path))
+    if copy or verify:
+        verify_archive(view, str(path), optional=not verify)
+    data.check()  # sound up to here, whatever happened to the file meanwhile
+    return module
+
+
+def _read(path: str | Path) -> native.Memory:
+    with Path(path).open("rb") as file:
+        data = native.Memory(file.seek(0, io.SEEK_END))
+        file.seek(0)
+        if file.readinto(memoryview(data)[: data.size_bytes]) != data.size_bytes:
+            raise OSError(errno.EIO, "the file became shorter while it was read")
+    return data

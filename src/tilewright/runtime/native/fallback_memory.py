@@ -1,7 +1,7 @@
 """Memory and code images in Python over ctypes and mmap: the lower half of the fallback.
 
 Not here: running anything (`fallback`).  Two differences from the C core show: a `Memory` of 0 bytes has
-a 1-byte buffer, and `map_file` copies ranges that do not start at a page.
+a 1-byte buffer, and `map_file` copies.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
@@ -26,6 +27,7 @@ _SYSTEM_PROTECTION: Final = (
     (PROTECT_WRITE, mmap.PROT_WRITE),
     (PROTECT_EXECUTE, mmap.PROT_EXEC),
 )
+_PIECE_BYTES: Final = 1 << 24
 _WRITE_AND_EXECUTE: Final = PROTECT_WRITE | PROTECT_EXECUTE
 
 
@@ -77,28 +79,34 @@ class Memory(mmap.mmap):
         return self
 
     @classmethod
-    def map(cls, descriptor: int, offset: int, length: int) -> Self:
-        """Map part of a file for reading."""
-        self = super().__new__(cls, descriptor, length, prot=mmap.PROT_READ, offset=offset)
+    def map(cls, descriptor: int, length: int) -> Self:
+        """Map the beginning of a file for reading."""
+        self = super().__new__(cls, descriptor, max(length, 1), prot=mmap.PROT_READ)
         return self._describe(length, readonly=True)
+
+    def check(self) -> None:
+        """For the C core, whose mappings can be lost; these are copies."""
 
 
 def map_file(path: str | Path, offset: int = 0, length: int | None = None) -> Memory:
-    """Map a file range for reading, or copy it if it does not start at a page."""
-    with Path(path).open("rb") as file:
+    """A read-only copy of a file range: Python cannot catch the signal that cut mappings raise."""
+    with Path(path).open("rb") as file, tempfile.TemporaryFile(buffering=0) as copy:
         file_bytes = file.seek(0, 2)
         wanted = file_bytes - offset if length is None else length
         if offset > file_bytes or wanted > file_bytes - offset:
             raise ValueError(
                 f"range of {wanted} bytes at offset {offset} ends after the file's {file_bytes} bytes"
             )
-        if wanted and offset % mmap.ALLOCATIONGRANULARITY == 0:
-            return Memory.map(file.fileno(), offset, wanted)
-        memory = Memory(wanted)
         file.seek(offset)
-        memoryview(memory)[:wanted] = file.read(wanted)
-        memory.readonly = True
-        return memory
+        left = wanted
+        while left:
+            piece = file.read(min(left, _PIECE_BYTES))
+            if not piece:
+                raise ValueError(f"the file became shorter than {offset + wanted} bytes")
+            left -= copy.write(piece)
+        if wanted == 0:
+            copy.write(b"\0")
+        return Memory.map(copy.fileno(), wanted)
 
 
 def processor_data() -> tuple[int, ...]:
