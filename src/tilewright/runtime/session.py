@@ -152,6 +152,7 @@ class Session:
         needs_vm = artifact is None or bytecode is not None or bool(libraries)
         self.engine: Engine = engine or ("vm" if needs_vm else "plan")
         self._pool: native.Pool | None = None
+        self._capacity_bytes: int | None = None
         self._opened: Device | None = None
         self._begun: HostThreads | None = None
         self._machine: Target | None = machine
@@ -237,7 +238,9 @@ class Session:
                 hint="use the device 'local-task', or the engine 'vm'",
             )
         self._opened = device
-        self._pool = device.pool if isinstance(device, LocalDevice) else None
+        if isinstance(device, LocalDevice):
+            self._pool = device.pool
+            self._capacity_bytes = device.capacity_bytes
 
     def _open_plan(self, host_function: HostFunction | None, location: str) -> Executor:
         if self.artifact is None or self.variant is None:
@@ -256,6 +259,7 @@ class Session:
             self.artifact.constants,
             pool=self._pool,
             host_function=host_function,
+            capacity_bytes=self._capacity_bytes,
         )
 
     def _open_module(

@@ -93,6 +93,25 @@ def test_engines_and_devices_agree_for_every_size(
         check(session(*inputs(n)), *inputs(n))
 
 
+@pytest.mark.parametrize("kind", ["local-task", "local-sync"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_memory_of_a_device_bounds_calls(path: Path, engine: str, kind: str) -> None:
+    session = opened(path, engine, device=f"{kind}://?memory=64K")
+    for n in (1, 7, 40, 2, 60):
+        check(session(*inputs(n)), *inputs(n))
+    with pytest.raises(DeviceError, match=r"65536.*\(RESOURCE_EXHAUSTED\)\n.*\?memory="):
+        session(*inputs(100_000))
+    check(session(*inputs(7)), *inputs(7))
+
+
+def test_a_plan_of_one_size_that_needs_more_than_the_device_may_use_is_not_loaded(
+    tmp_path: Path,
+) -> None:
+    tw.compile(mlp()).save(tmp_path / "m.vmfb")
+    with pytest.raises(DeviceError, match=r"a call needs \d+ bytes .* may use 128"):
+        opened(tmp_path / "m.vmfb", "plan", device="local-task://?memory=128")
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_arrays_come_by_place_by_name_or_in_a_mapping(path: Path, engine: str) -> None:
     session = opened(path, engine)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast, final
 
 import numpy as np
@@ -30,6 +30,7 @@ from tilewright.runtime.graph_executor.tensors import (
 from tilewright.runtime.loaders.executable_library import LoadedExecutable
 
 Range = tuple[int, int, int]  # slot, byte offset, bytes
+Reserve = Callable[[int, int], object]  # bytes of the arena, bytes of the outputs
 
 
 @final
@@ -58,13 +59,17 @@ class BoundPlan:
     output_bits: bool  # whether some output arrives as a bit pattern of its type
 
 
-def bind_plan(resources: Resources, dims: Sequence[int]) -> BoundPlan:
+def bind_plan(
+    resources: Resources, dims: Sequence[int], reserve: Reserve | None = None
+) -> BoundPlan:
     """Record the plan for these values of `plan.dims`.
+
+    `reserve` is told what a call needs before any of it is taken; it may refuse.
 
     Raises: ArchiveError when the plan does not fit its executable or its own storages.
     """
     try:
-        return _Binder(resources, dims).bind()
+        return _Binder(resources, dims, reserve).bind()
     except (ValueError, OverflowError, struct.error, UserError) as error:
         if isinstance(error, ArchiveError | InputError):
             raise
@@ -75,8 +80,11 @@ def bind_plan(resources: Resources, dims: Sequence[int]) -> BoundPlan:
 class _Binder:
     """Evaluates every symbolic size of a plan and records its commands."""
 
-    def __init__(self, resources: Resources, dims: Sequence[int]) -> None:
+    def __init__(
+        self, resources: Resources, dims: Sequence[int], reserve: Reserve | None
+    ) -> None:
         self.resources: Resources = resources
+        self.reserve: Reserve | None = reserve
         self.plan: Plan = resources.plan
         self.env: dict[str, int] = {
             dim.name: value for dim, value in zip(self.plan.dims, dims, strict=True)
@@ -97,6 +105,9 @@ class _Binder:
         input_types = tuple(self._type(plan.entries[e]) for _, e in plan.inputs)
         output_types = tuple(self._type(plan.entries[e]) for _, e in plan.outputs)
         arena_bytes = self._place_storages()
+        if self.reserve is not None:
+            outputs = (s.size_bytes for s in plan.storages if s.kind == "output")
+            self.reserve(arena_bytes, sum(map(self._number, outputs)))
         for index, step in enumerate(plan.steps):
             self._record(index, step)
         self._check_indices()

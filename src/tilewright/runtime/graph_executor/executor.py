@@ -17,6 +17,7 @@ import numpy as np
 
 from tilewright.base.errors import InputError
 from tilewright.base.fork_locks import Rank, fork_lock
+from tilewright.base.status import StatusCode, failure
 from tilewright.base.symbolic import symbols
 from tilewright.formats.byte_view import Buffer
 from tilewright.formats.plan import Dimension, Plan, Step
@@ -45,8 +46,11 @@ class GraphExecutor:
         constants: one buffer per constant storage of the plan, in order; never copied.
         pool: the workers, or None for the calling thread alone.
         host_function: runs reference implementations; needed if the plan has `host` steps.
+        capacity_bytes: what one call may take for intermediate tensors and outputs, and what is
+            kept for the next calls; None: no bound.  Calls at the same time take as much each.
 
-    Raises: ArchiveError when the plan does not fit the executable or the constants.
+    Raises: ArchiveError when the plan does not fit the executable or the constants; DeviceError
+    (RESOURCE_EXHAUSTED) for more than the capacity, from here or from a call with larger inputs.
     """
 
     def __init__(
@@ -57,7 +61,9 @@ class GraphExecutor:
         *,
         pool: native.Pool | None = None,
         host_function: HostFunction | None = None,
+        capacity_bytes: int | None = None,
     ) -> None:
+        self.capacity_bytes: int | None = capacity_bytes
         self.plan: Plan = plan
         self.input_names: tuple[str, ...] = tuple(name for name, _ in plan.inputs)
         self.output_names: tuple[str, ...] = tuple(name for name, _ in plan.outputs)
@@ -110,13 +116,31 @@ class GraphExecutor:
         with self._lock:
             bound = self._bound.get(dims)
             if bound is None:
-                bound = bind_plan(self._resources, dims)
+                bound = bind_plan(self._resources, dims, self._reserve)
                 self._bound[dims] = bound
                 if len(self._bound) > BOUND_PLAN_LIMIT:
                     self._bound.popitem(last=False)
             else:
                 self._bound.move_to_end(dims)
             return bound
+
+    def _reserve(self, arena_bytes: int, output_bytes: int) -> None:
+        """Let go of what is kept for other sizes until a call fits; the lock is held."""
+        capacity, needed = self.capacity_bytes, arena_bytes + output_bytes
+        if capacity is None:
+            return
+        if needed > capacity:
+            raise failure(
+                StatusCode.RESOURCE_EXHAUSTED,
+                f"a call needs {needed} bytes ({arena_bytes} for intermediate tensors, "
+                f"{output_bytes} for outputs), the device may use {capacity}",
+                location=self.plan.name,
+                hint="give the device more with ?memory=, or call with smaller inputs",
+            )
+        kept = sum(bound.arena_bytes for bound in self._bound.values())
+        while self._bound and kept + needed > capacity:
+            _, dropped = self._bound.popitem(last=False)
+            kept -= dropped.arena_bytes
 
     def profile(self, arrays: Sequence[Array]) -> list[tuple[Step, int]]:
         """Run one command at a time: (step, nanoseconds) in order.

@@ -258,6 +258,12 @@ class LocalDevice(Device):
             if heap is not None:
                 self._recorder = heap.listener = None
 
+    @property
+    def capacity_bytes(self) -> int | None:
+        """What the device may use of the host's memory; None: no bound."""
+        heap = self._allocator
+        return heap.capacity_bytes if isinstance(heap, HeapAllocator) else None
+
     def note_load(self) -> None:
         if self._recorder is not None and self._recorder.is_mine:
             self._recorder.refuse("the call reads what is in a buffer")
