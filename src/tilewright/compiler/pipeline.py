@@ -346,11 +346,29 @@ def import_model(
             raise ModelError(
                 "graph is not valid:\n" + "\n".join(found), location=source.name
             )
+        refuse_control_flow(source)
         return copy_graph(source), ()
     model = onnx.load_model(
         source, input_shapes=options.input_shapes, input_values=options.input_values
     )
     return model.graph, model.files
+
+
+def refuse_control_flow(graph: Graph) -> None:
+    """Raise ModelError for ops whose regions neither a kernel nor a host call can run."""
+    found = [n for n in graph if n.regions and n.op != "fused"]
+    if not found:
+        return
+    listed = "\n".join(
+        f"  op '{node.op}' of {', '.join(f'%{v.name}' for v in node.results)}"
+        for node in found
+    )
+    raise ModelError(
+        f"control flow is not compiled:\n{listed}",
+        location=graph.name,
+        hint="compute both sides of an 'if' and choose with 'where', write the trips of a 'loop' "
+        "out; or run the graph with compiler.graph.evaluator",
+    )
 
 
 def warn_about_host_calls(program: Program, diagnostics: Diagnostics) -> None:
