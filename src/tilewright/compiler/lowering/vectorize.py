@@ -253,11 +253,23 @@ class _Lanes:
         """The index of lane 0 and the stride; a stride of 0 with a new index is per lane."""
         if not self._depends(dim):
             return dim, 0
-        if not symbolic.opaques(dim):
+        if self._same_in_lanes(dim):
             linear = symbolic.linear(dim, self.name)
             if linear is not None and isinstance(linear[0], int):
                 return linear[1], linear[0]
         return self._per_lane(dim), 0
+
+    def _same_in_lanes(self, dim: Dim) -> bool:
+        """Whether what `dim` takes from memory is one scalar for all lanes.
+
+        Under a mask it is not: where no lane is active, nothing may be loaded.
+        """
+        return all(
+            self.mask is None
+            and isinstance(atom.payload, Expression)
+            and self.value(atom.payload) is atom.payload
+            for atom in symbolic.opaques(dim)
+        )
 
     def _per_lane(self, dim: Dim) -> Dim:
         wide = symbolic.map_opaque(dim, self._opaque)

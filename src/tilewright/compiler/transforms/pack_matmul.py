@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+from tilewright.base.dtypes import f32, f64
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.shapes import element_count
@@ -27,7 +28,8 @@ class PackMatmul(RewritePass):
 
     Requires: nothing.  Ensures: the left operand of a product with a single right matrix has
     rank 2; `matmul` remains for integers, where `choose_panel` gives 0, and where a computed
-    right operand is used for fewer than `least_rows` rows.
+    right operand is used for fewer than `least_rows` rows; a product with one column is the sum of
+    each row times that column.
     """
 
     ensures: ClassVar[frozenset[str]] = frozenset({"packed"})
@@ -37,8 +39,8 @@ class PackMatmul(RewritePass):
     least_rows: int = 2
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
-        """Flatten, then pack."""
-        return merge_rules(VIEW_RULES, {"matmul": (flatten_rows, self.packed)})
+        """Sums for one column, else flatten, then pack."""
+        return merge_rules(VIEW_RULES, {"matmul": (one_column, flatten_rows, self.packed)})
 
     def packed(self, node: Node, emit: Emitter) -> Value | None:
         """`a @ b` is matmul_packed(a, pack_panels(b))."""
@@ -62,6 +64,19 @@ def _is_known(value: Value) -> bool:
         return True
     node = maker(value, "transpose", "reshape", "mul", "cast", "slice")
     return node is not None and all(_is_known(v) for v in node.present_operands)
+
+
+def one_column(node: Node, emit: Emitter) -> Value | None:
+    """`a @ column` sums the rows of `a * column`, along which memory is contiguous.
+
+    A panel would be all padding but for one column.  16-bit floats would be rounded before the sum.
+    """
+    a, b = operand(node, 0), operand(node, 1)
+    if b.type.shape[-1] != 1 or a.type.shape[-2] == 1 or a.type.dtype not in (f32, f64):
+        return None
+    row = emit.op("reshape", [b], {"shape": (*b.type.shape[:-2], 1, b.type.shape[-2])})
+    product = emit.op("mul", [a, row])
+    return emit.op("reduce_sum", [product], {"axes": (-1,), "keepdims": True})
 
 
 def flatten_rows(node: Node, emit: Emitter) -> Value | None:

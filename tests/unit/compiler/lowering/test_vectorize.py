@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.base import dtypes, symbolic
+from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Symbol, symbol
 from tilewright.compiler.kernel import expressions as e
 from tilewright.compiler.kernel.evaluator import evaluate
@@ -192,6 +193,27 @@ def test_indices_from_memory_are_loaded_as_a_vector():
     )
     widths = {load.buffer.name: load.lanes for load in loads(result.body)}
     assert widths == {"x": 16, "at": 16}
+
+
+def test_rows_picked_by_memory_are_still_contiguous_along_the_lanes():
+    row = as_index(Load(AT, (i,))) * 16
+    moved = Store(OUT, (i * 16 + v,), Load(X, (row + v,)))
+    result = with_lanes(serial("i", 4, lanes(16, moved)))
+    load = next(found for found in loads(result.body) if found.buffer is X)
+    assert (load.lanes, load.stride) == (16, 1)
+    scattered = Store(OUT, (row + v,), Load(X, (i * 16 + v,)))
+    (store,) = stores(with_lanes(serial("i", 4, lanes(16, scattered))).body)
+    assert (store.value.lanes, store.stride) == (16, 1)
+
+
+def test_rows_picked_by_memory_under_a_mask_are_not_loaded_where_no_lane_is():
+    row = as_index(Load(AT, (i,))) * 16
+    moved = Store(OUT, (i * 16 + v,), Load(X, (row + v,)))
+    # From the sixteenth row on, where `at` ends, no lane is active.
+    inside = e.compare("lt", e.from_index(v + i * 4), e.from_index(60))
+    with_lanes(serial("i", 20, lanes(4, If(inside, (moved,)))))
+    with pytest.raises(InternalError, match="index 16 of 16"):
+        with_lanes(serial("i", 20, lanes(4, moved)))
 
 
 def test_scattered_stores_have_an_index_per_lane():

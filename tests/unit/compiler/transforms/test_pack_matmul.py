@@ -23,6 +23,14 @@ def test_constant_right_operands_are_packed_at_compile_time():
     assert graph.nodes[-1].operands[1].type.shape == (2, 4, 4)
 
 
+def test_a_product_with_one_column_sums_the_rows():
+    graph = run(P, matmul("2, N, 4", "2, 4, 1", "2, N, 1", constant=False))
+    assert ops(graph) == ["reshape", "mul", "reduce_sum"]
+    assert str(graph.nodes[0].result.type) == "f32[2, 1, 4]"
+    narrow = run(P, matmul("2, N, 4", "2, 4, 1", "2, N, 1", constant=False, dtype="f16"))
+    assert "reduce_sum" not in ops(narrow)
+
+
 def test_a_batch_of_rows_becomes_one_product():
     graph = run(P, matmul("N, 3, 4", "4, 6", "N, 3, 6"))
     assert ops(graph) == ["reshape", "matmul_packed", "reshape"]

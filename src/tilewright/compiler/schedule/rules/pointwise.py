@@ -63,6 +63,7 @@ def schedule_pointwise(
         s.note("pointwise: no axis is contiguous, scalar code")
         grid.commit(_workgroups(s, names, effort, 1))
         return Outcome.GENERIC
+    lanes = _lanes(target, body, lane)
     names = [*(n for n in names if n != lane), lane]
     s.apply(reorder, names)
     factor = 4 if effort <= _CHEAP else 2 if effort <= _MODERATE else 1
@@ -82,9 +83,10 @@ def schedule_pointwise(
     return Outcome.POINTWISE
 
 
-def _lanes(target: Target, body: Body) -> int:
-    """Lanes of the widest type stored or loaded."""
-    types = [w.buffer.dtype for w in stores(body)] + [v.buffer.dtype for v in loads(body)]
+def _lanes(target: Target, body: Body, lane: str | None = None) -> int:
+    """Lanes of the widest type stored, or loaded (anew in every iteration of `lane`)."""
+    types = [w.buffer.dtype for w in stores(body)]
+    types += [v.buffer.dtype for v in loads(body) if lane is None or depends(v, lane)]
     widest = max(types, key=lambda t: t.bits)
     return target.vector_lanes(widest)
 

@@ -12,7 +12,7 @@ from typing import Final
 from tilewright.base import symbolic
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
-from tilewright.compiler.kernel.ir import For, If, Statement
+from tilewright.compiler.kernel.ir import For, If, Statement, Store
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.schedule.accesses import accesses
 from tilewright.compiler.schedule.dependence import live_outside, private_buffers
@@ -82,7 +82,11 @@ def _schedule_pass(s: Schedule, name: str, target: Target) -> None:
     loop = find(s.kernel, name)
     lanes = target.vector_lanes(
         max(
-            (a.buffer.dtype for a in (*stores(loop.body), *loads(loop.body))),
+            (
+                a.buffer.dtype
+                for a in (*stores(loop.body), *loads(loop.body))
+                if isinstance(a, Store) or depends(a, name)
+            ),
             key=lambda t: t.bits,
         )
     )
