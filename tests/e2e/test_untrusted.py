@@ -227,7 +227,7 @@ def test_memory_of_globals_counts() -> None:
     build.return_()
     module.global_word("i32")
     made = module.finish()
-    large = replace(made, state=replace(made.state, global_bytes=1 << 27))
+    large = replace(made, state=replace(made.state, global_bytes=1 << 26))
     with pytest.raises(tw.LimitError, match="more than 67108864 are not allowed"):
         session_of(large)
 

@@ -42,7 +42,7 @@ from tilewright.runtime.vm.list import VmList
 from tilewright.runtime.vm.ref import Instance
 
 _REPEATS = 24
-LIMITS = Limits(max_steps=20_000)
+LIMITS = Limits(max_steps=20_000, max_bytes=96 << 20)
 ENGINES: tuple[Engine, ...] = ("translate", "interpret")
 
 

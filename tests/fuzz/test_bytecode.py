@@ -35,8 +35,9 @@ def test_an_input_is_the_same_each_time() -> None:
 @pytest.mark.parametrize(
     "number",
     [
-        596_708
-    ],  # an integer raised to the power of one as if it were a float: it grew for ever
+        596_708,  # an integer raised to the power of one as if it were a float: it grew for ever
+        505_763,  # 257 million bytes of globals in a file of 200 bytes
+    ],
 )
 def test_what_was_found_before(number: int) -> None:
-    assert run_one("bytecode", number) in ("answered", "failed")
+    assert run_one("bytecode", number) in ("answered", "failed", "refused")

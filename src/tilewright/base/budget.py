@@ -81,8 +81,18 @@ def exceeded(limit: str, allowed: float, message: str) -> LimitError:
 
 
 def budget_of(limits: Limits | Budget | None) -> Budget | None:
-    """A budget of these limits, or the one that is there already."""
-    return Budget(limits) if isinstance(limits, Limits) else limits
+    """A budget of these limits, or the one that is there already.
+
+    Raises: UserError for what is neither.
+    """
+    if isinstance(limits, Limits):
+        return Budget(limits)
+    if limits is None or isinstance(limits, Budget):
+        return limits
+    raise UserError(
+        f"limits are {limits!r}, expected tilewright.Limits",
+        hint="limits=tilewright.Limits(timeout_s=5.0)",
+    )
 
 
 @final

@@ -1,3 +1,7 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,3 +68,17 @@ def test_unquote_refuses_what_is_not_quoted(bad):
 
 def test_indent_leaves_blank_lines_alone():
     assert text.indent("a\n\nb") == "  a\n\n  b"
+
+
+def test_suggestions_look_at_a_bounded_number_of_names_of_a_bounded_length() -> None:
+    looked_at = 0
+
+    def names() -> Iterator[str]:
+        nonlocal looked_at
+        for number in range(10**9):
+            looked_at += 1
+            yield f"name{number}"
+
+    text.did_you_mean("nam", names())
+    assert looked_at < 10_000
+    assert text.did_you_mean("x" * 10_000, ["x" * 10_001]) is None

@@ -24,7 +24,7 @@ from tilewright.formats.bytecode.limits import (
 from tilewright.formats.calling_convention import parse_calling_convention
 from tilewright.formats.vmfb.module import FunctionDescriptor, ModuleDef, Signature
 
-MAX_STATE_BYTES: Final = 1 << 28
+MAX_STATE_BYTES: Final = 1 << 26
 MAX_STATE_REFS: Final = 1 << 20
 
 

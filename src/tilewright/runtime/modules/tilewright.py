@@ -85,6 +85,7 @@ def create_tilewright_module(
 
 
 _CACHED_DESCRIPTIONS: Final = 4096
+_OPERANDS_LIMIT: Final = 1 << 16
 
 
 @functools.lru_cache(_CACHED_DESCRIPTIONS)
@@ -113,8 +114,11 @@ def _describe(text: bytes) -> Mapping[str, Any]:
         described = json.loads(text)
         for member in ("op", "attributes", "present", "operand_count", "dims", "types"):
             described[member]
-    except (ValueError, KeyError, TypeError) as error:
+        count = described["operand_count"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ArchiveError(f"malformed host call: {error!r}") from error
+    if type(count) is not int or not 0 <= count <= _OPERANDS_LIMIT:
+        raise ArchiveError(f"malformed host call: operand_count is {count!r}")
     return cast("Mapping[str, Any]", described)
 
 
@@ -126,6 +130,30 @@ def _host_call(
     dims: Sequence[int],
 ) -> None:
     described = _describe(text)
+    try:
+        arrays, passed, attributes = _prepare(described, operands, results, dims)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ArchiveError(f"malformed host call: {error!r}") from error
+    try:
+        computed = host_function(described["op"], attributes, passed)
+    except TilewrightError as error:
+        error.location = error.location or described.get("location") or None
+        raise
+    for target, result in zip(arrays[len(operands) :], computed, strict=True):
+        if target.shape != result.shape:
+            raise InputError(
+                f"'{described['op']}' gave shape {result.shape}, expected {target.shape}"
+            )
+        target[...] = result
+
+
+def _prepare(
+    described: Mapping[str, Any],
+    operands: Sequence[Span],
+    results: Sequence[Span],
+    dims: Sequence[int],
+) -> tuple[list[Array], list[Array | None], dict[str, object]]:
+    """Arrays over all spans, the operands with absent ones among them, the attributes."""
     env = dict(zip(described["dims"], dims, strict=True))
     types = [
         (dtypes.parse(name), [_number(extent, env) for extent in shape])
@@ -143,17 +171,7 @@ def _host_call(
         name: decode_attribute(value, env)
         for name, value in described["attributes"].items()
     }
-    try:
-        computed = host_function(described["op"], attributes, passed)
-    except TilewrightError as error:
-        error.location = error.location or described.get("location") or None
-        raise
-    for target, result in zip(arrays[len(operands) :], computed, strict=True):
-        if target.shape != result.shape:
-            raise InputError(
-                f"'{described['op']}' gave shape {result.shape}, expected {target.shape}"
-            )
-        target[...] = result
+    return arrays, passed, attributes
 
 
 def _number(extent: str | int, env: Mapping[str, int]) -> int:

@@ -16,6 +16,7 @@ from tilewright.base.budget import OBJECT_BYTES, Budget, Limits, budget_of
 from tilewright.base.errors import UserError
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.lazy import lazy
+from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.bytecode.encoding import Instruction
 from tilewright.formats.calling_convention import (
@@ -320,7 +321,15 @@ class _BytecodeState(ModuleState):
             state = module.definition.state
             size = state.global_bytes + state.global_refs * _REFERENCE_BYTES
             module.budget.keep(self, size + OBJECT_BYTES)
-        self._state: State = module.state(self._call)
+        try:
+            self._state: State = module.state(self._call)
+        except MemoryError as error:
+            state = module.definition.state
+            raise failure(
+                StatusCode.RESOURCE_EXHAUSTED,
+                f"no memory for {state.global_bytes} bytes of globals",
+                location=f"module '{module.name}'",
+            ) from error
         self._translated: dict[int, Callee] = {}
         self._calls: list[Callee] = [
             self._translating(i) if module.is_translated(i) else self._interpreting(i)

@@ -14,6 +14,7 @@ from tilewright.formats.bytecode.isa import (
 from tilewright.formats.bytecode.verifier import (
     FunctionLimits,
     ModuleLimits,
+    _unfold,
     verify_function,
 )
 from tilewright.formats.calling_convention import parse_calling_convention
@@ -156,3 +157,11 @@ def test_arguments_must_fit_into_the_frame() -> None:
     for convention in ("0iiI_v", "0rrr_v"):
         with pytest.raises(ArchiveError, match="arguments do not fit"):
             check(convention=parse_calling_convention(convention), word_registers=3)
+
+
+def test_lists_of_a_call_are_together_no_longer_than_its_operands() -> None:
+    """A thousand lists of all operands each: as many banks as their product."""
+    convention = parse_calling_convention(f"0{'CiD' * 1000}_v")
+    banks, problem = _unfold(convention, (30_000,) * 1000, 30_000)
+    assert not banks
+    assert problem == "a list of 30000 entries is longer than the operands"

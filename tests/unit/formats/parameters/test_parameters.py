@@ -189,3 +189,28 @@ def test_mutated_files_never_do_worse_than_an_error(name: str) -> None:
         for entry in index.entries.values():
             if isinstance(entry, StoredEntry):
                 assert len(index.bytes_of(entry)) == entry.length
+
+
+def test_entries_that_share_a_long_name_are_refused() -> None:
+    """Each name begins a byte later in the same text: together as long as the square of the file."""
+    prefix, ranges = struct.Struct("<4sHHQQQ"), struct.Struct("<Q6Q")
+    entry = struct.Struct("<QIQQQQQQQQ")
+    count, size = 2_000, -(-entry.size // 16) * 16
+    header = prefix.size + ranges.size
+    table, texts = -(-header // 16) * 16, -(-header // 16) * 16 + count * size
+    data = prefix.pack(b"IRPA", 0, 0, header, 0, 0)
+    data += ranges.pack(count, table, count * size, texts, count * 8, 0, 0)
+    data = data.ljust(table, b"\0")
+    for n in range(count):
+        row = entry.pack(entry.size, 2, 0, n, count * 8 - n, 0, 0, 0, 0, 0)
+        data += row.ljust(size, b"\0")
+    with pytest.raises(ArchiveError, match="refer to the same data over and over"):
+        read_parameters(data + b"a" * count * 8)
+
+
+def test_shapes_without_end_are_refused() -> None:
+    text = json.dumps(
+        {"a": {"dtype": "F32", "shape": [10**400] * 100, "data_offsets": [0, 0]}}
+    ).encode()
+    with pytest.raises(ArchiveError, match="expected dtype, shape and data_offsets"):
+        read_parameters(struct.pack("<Q", len(text)) + text)

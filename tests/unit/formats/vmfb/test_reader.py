@@ -19,6 +19,8 @@ from tilewright.formats.vmfb import (
     archive_bytes,
     read_archive,
 )
+from tilewright.formats.vmfb.flatbuffer import TableView
+from tilewright.formats.vmfb.schema import Root, Segment
 from unit.formats.conftest import ARCHIVES
 
 
@@ -131,3 +133,21 @@ def test_tables_that_unfold_without_end_are_refused() -> None:
     struct.pack_into("<I", out, 0, root)
     with pytest.raises(ArchiveError):
         read_archive(struct.pack("<I", len(out)) + bytes(out))
+
+
+def test_a_vector_that_is_unfolded_over_and_over_is_refused() -> None:
+    data = bytes(
+        archive_bytes(
+            ModuleDef(name="m", rodata=(Rodata(data=b"x" * 250_000, external=False),))
+        )
+    )
+    size = struct.unpack_from("<I", data)[0]
+    root = TableView.root(data[4 : 4 + size], b"IREE", "module")
+
+    def unfold() -> None:
+        for _ in range(100):
+            (segment,) = root.tables(Root.RODATA, "read-only data")
+            segment.vector(Segment.EMBEDDED, 1, "bytes")
+
+    with pytest.raises(ArchiveError, match="refer to the same data over and over"):
+        unfold()

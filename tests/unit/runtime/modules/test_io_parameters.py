@@ -214,3 +214,20 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
         open_parameters([str(tmp_path / "empty")])
     with pytest.raises(UserError, match="contiguous"):
         parameters_of({"a": np.zeros((4, 4))[:, ::2]})
+
+
+def test_a_pattern_of_a_petabyte_is_refused_before_it_is_laid_out(device: Device) -> None:
+    scopes = {"": {"s": SplatEntry("s", 1 << 50, bytes(range(16)))}}
+    target = device.allocator.allocate(TYPE, USAGE, 64)
+    with pytest.raises(DeviceError, match="parameter 's' at byte 0 of length"):
+        call(
+            scopes,
+            "gather",
+            device,
+            -1,
+            None,
+            None,
+            None,
+            target,
+            *tables(("s", 0, 0, 1 << 50)),
+        )

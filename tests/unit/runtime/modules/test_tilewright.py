@@ -131,3 +131,24 @@ def test_an_error_of_a_host_call_names_the_node() -> None:
     span = (buffer(np.zeros(6, np.float32)), 8, 24)
     with pytest.raises(InputError, match="m: node 'n': no"):
         call(described(location="m: node 'n'"), [span], [span], [3])
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"operand_count": 400_000_000},
+        {"operand_count": "2"},
+        {"dims": ["N", "M"]},
+        {"present": [7]},
+        {"types": [["f32", ["N", "2"]]]},
+        {"types": [["f32"], ["f32", 5]]},
+        {"attributes": [1]},
+    ],
+)
+def test_descriptions_that_do_not_fit_the_call_are_refused(
+    members: dict[str, object],
+) -> None:
+    call = Context([create_tilewright_module(lambda *_: [])]).lookup("tilewright.host_call")
+    span = (buffer(np.zeros(6, np.float32)), 8, 24)
+    with pytest.raises(ArchiveError, match="malformed host call"):
+        call(described(**members), [span], [span], [3])

@@ -7,7 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tilewright.base.errors import DeviceError
+from tilewright.base.budget import Budget, Limits
+from tilewright.base.errors import DeviceError, LimitError
 from tilewright.runtime.modules.vmvx import create_vmvx_module
 from tilewright.runtime.vm.buffer import VmBuffer
 
@@ -187,3 +188,35 @@ def test_tile_sizes_fit_each_other(role: int, tile: tuple[int, int]) -> None:
 def test_tile_sizes_of_something_else_are_refused(flags: int) -> None:
     with pytest.raises(DeviceError, match="query_tile_sizes: flags"):
         call("query_tile_sizes.2d", 1, 1, flags)
+
+
+def test_unpacking_takes_what_the_matrix_takes_of_tiles_without_end() -> None:
+    """Strides of zero make 2**60 tiles of one number; two of them are wanted."""
+    out = np.zeros((2, 3), np.float32)
+    source = np.array([7], np.float32)
+    call(
+        "unpack", VmBuffer(source), 0, 0, 0, VmBuffer(out), 0, 3, 1,
+        1 << 30, 1 << 30, 1, 1, 2, 3, F32,
+    )  # fmt: skip
+    assert (out == 7).all()
+
+
+def test_pieces_of_a_product_are_the_whole_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    a, b = (
+        rng.integers(-128, 128, shape).astype(np.int8) for shape in ((37, 20), (18, 20))
+    )
+    c = rng.integers(-1000, 1000, (37, 18)).astype(np.int32)
+    whole = multiply(a, b, c, (8, 8, 4), S8 | ACCUMULATE)
+    monkeypatch.setattr("tilewright.runtime.modules.vmvx.tiles._PIECE", 1)
+    with Budget(Limits()).call():
+        np.testing.assert_array_equal(multiply(a, b, c, (8, 8, 4), S8 | ACCUMULATE), whole)
+
+
+def test_a_product_of_a_stranger_is_charged_before_and_while_it_is_made() -> None:
+    a = np.ones((512, 512), np.float32)
+    with (
+        Budget(Limits(max_steps=1000)).call(),
+        pytest.raises(LimitError, match="more than 1000 steps"),
+    ):
+        multiply(a, a, a.copy(), (8, 8, 4), F32)
