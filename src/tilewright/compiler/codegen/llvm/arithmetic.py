@@ -37,6 +37,7 @@ class Abilities:
         f16c: conversion of f16.
         scalef: multiplication by powers of two (AVX-512).
         masks: loads and stores of some lanes.
+        saturation: conversions of floats to integers that saturate.
     """
 
     fma: bool
@@ -44,6 +45,7 @@ class Abilities:
     f16c: bool
     scalef: bool
     masks: bool
+    saturation: bool
 
     @staticmethod
     def of(target: Target) -> Abilities:
@@ -56,6 +58,7 @@ class Abilities:
             f16c=target.has(half),
             scalef=x86 and target.has("avx512f"),
             masks=x86 and target.has("avx512vl") and target.has("avx512bw"),
+            saturation=not x86,
         )
 
 

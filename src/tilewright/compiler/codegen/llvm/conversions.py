@@ -69,12 +69,41 @@ class Conversions:
         return self.a.compare(verb, value, constant(0, source, lanes))
 
     def _to_integer(self, value: Value, target: DType) -> Value:
+        """The whole part, saturated; NaN gives 0.
+
+        LLVM's saturating conversion is one instruction where the target has such; elsewhere it
+        takes a vector apart into lanes, so vectors are brought into range first.
+        """
         scalar, lanes = split_type(value.type)
+        if lanes > 1 and not self.a.can.saturation:
+            return self._to_integer_in_range(value, target)
         result = value_type(target)
         verb = "fptosi" if target.is_signed else "fptoui"
         type_ = vector(result, lanes)
         function = f"llvm.{verb}.sat.{mangle(result, lanes)}.{mangle(scalar, lanes)}"
         return self.a.writer.call(type_, function, value, speculate=False)
+
+    def _to_integer_in_range(self, value: Value, target: DType) -> Value:
+        a = self.a
+        scalar, _ = split_type(value.type)
+        fraction = 24 if scalar == "float" else 53
+        bits = target.bits - 1 if target.is_signed else target.bits
+        low = -(2.0**bits) if target.is_signed else 0.0
+        high = 2.0**bits - 1 if bits <= fraction else 2.0**bits - 2.0 ** (bits - fraction)
+        ordered = a.select(a.is_nan(value), a.float(value, 0.0), value)
+        above = a.compare("fcmp ogt", ordered, a.float(value, low))
+        raised = a.select(above, ordered, a.float(value, low))
+        below = a.compare("fcmp olt", raised, a.float(value, high))
+        inside = a.select(below, raised, a.float(value, high))
+        if target.bits < 32:  # conversions to 32 bits are what processors have
+            return a.convert("trunc", a.convert("fptosi", inside, "i32"), value_type(target))
+        verb = "fptosi" if target.is_signed else "fptoui"
+        whole = a.convert(verb, inside, value_type(target))
+        if bits <= fraction:
+            return whole
+        # The greatest integer lies between two floats: what is above the lower one has it.
+        beyond = a.compare("fcmp oge", ordered, a.float(value, 2.0**bits))
+        return a.select(beyond, a.integer(whole, 2**bits - 1), whole)
 
     # --- 16-bit floats ---------------------------------------------------------------------
 

@@ -1,0 +1,48 @@
+"""Concatenations of more operands than a kernel may have become trees of smaller ones.
+
+Steps of a recurrence and experts of a mixture put hundreds of results together.  A kernel binds
+at most so many buffers as the executable format has room for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.ops import catalogue
+from tilewright.compiler.passes import Emitter, RewritePass, Rule
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitConcat(RewritePass):
+    """Write a long `concat` as a `concat` of shorter ones.
+
+    Requires: simplified, and no simplification after it, which would join them again.
+    Ensures: no `concat` has more than `most_operands` operands.
+    """
+
+    lookup: ClassVar = staticmethod(catalogue.schema)
+    most_operands: int = 32
+
+    def rules(self) -> Mapping[str, Sequence[Rule]]:
+        """One rule."""
+        return {"concat": (self.split,)}
+
+    def split(self, node: Node, emit: Emitter) -> Value | None:
+        """concat(a, b, c, d) is concat(concat(a, b), concat(c, d))."""
+        parts = node.present_operands
+        if len(parts) <= self.most_operands:
+            return None
+        while len(parts) > self.most_operands:
+            count = -(-len(parts) // self.most_operands)
+            size = -(-len(parts) // max(2, min(count, self.most_operands)))
+            size = min(size, self.most_operands)
+            runs = [parts[at : at + size] for at in range(0, len(parts), size)]
+            parts = [
+                run[0] if len(run) == 1 else emit.op("concat", run, node.attributes)
+                for run in runs
+            ]
+        return emit.op("concat", parts, node.attributes)
