@@ -142,7 +142,9 @@ class UNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         time = 4 * WIDTHS[0]
-        self.time = nn.Sequential(nn.Linear(WIDTHS[0], time), nn.SiLU(), nn.Linear(time, time))
+        self.time = nn.Sequential(
+            nn.Linear(WIDTHS[0], time), nn.SiLU(), nn.Linear(time, time)
+        )
         self.enter = nn.Conv2d(LATENT_CHANNELS, WIDTHS[0], 3, padding=1)
         self.down, self.shrink = nn.ModuleList(), nn.ModuleList()
         channels, kept = WIDTHS[0], [WIDTHS[0]]

@@ -93,14 +93,7 @@ def _pad_body(
     rank = len(x.shape)
     low, high = pads[:rank], pads[rank:]
     if mode != "constant":
-        with b.nest(result.shape) as indices:
-            source = [
-                _folded_index(indices[i] - low[i], x.shape[i], mode)
-                if low[i] != 0 or high[i] != 0
-                else indices[i]
-                for i in range(rank)
-            ]
-            b.store(result, indices, b.load(x, source))
+        _copy_folded(b, x, result, low, high, mode)
         return
     value = maybe(operands, 1)
     fill = b.const(0, x.dtype) if value is None else b.load(value, (0,) * len(value.shape))
@@ -111,6 +104,35 @@ def _pad_body(
             b.store(result, target, b.load(x, indices))
         return
     _pad_by_selection(b, x, result, low, fill)
+
+
+def _copy_folded(
+    b: KernelBuilder,
+    x: Source,
+    result: Buffer,
+    low: Sequence[Dim],
+    high: Sequence[Dim],
+    mode: str,
+) -> None:
+    """Copy with folded indices: both borders of the last axis, and its inside as it lies."""
+    last = len(x.shape) - 1
+    begin, end, size = low[last], high[last], x.shape[last]
+    parts: list[tuple[Dim, Dim, bool]] = [(0, result.shape[last], begin != 0 or end != 0)]
+    if _nonnegative(begin) and _nonnegative(end):
+        parts = [(0, begin, True), (begin, size, False), (begin + size, end, True)]
+    for start, extent, folds in parts:
+        if extent == 0:
+            continue
+        with b.nest((*result.shape[:last], extent)) as indices:
+            target = (*indices[:last], indices[last] + start)
+            places = [at - before for at, before in zip(target, low, strict=True)]
+            source = [
+                _folded_index(place, d, mode) if before != 0 or after != 0 else place
+                for place, d, before, after in zip(places, x.shape, low, high, strict=True)
+            ]
+            if not folds:
+                source[last] = places[last]
+            b.store(result, target, b.load(x, source))
 
 
 def _nonnegative(pad: Dim) -> bool:
@@ -167,6 +189,10 @@ pad: Final = declare(
         "[5]; pads=(2,3) mode=edge",
         "[2,5]; pads=(1,3,0,4) mode=reflect",
         "[2,4]; pads=(1,3,2,4) mode=wrap",
+        "[5,40]; pads=(1,3,2,17) mode=reflect",
+        "[3,20]; pads=(0,-3,1,5) mode=edge",
+        "[2,33,17]; pads=(0,2,0,1,0,0) mode=edge",
+        "[2,17,3]; pads=(0,2,0,0,1,4) mode=reflect",
         "[1]; pads=(2,1) mode=edge",
         "[3] []; pads=(0,0)",
     ),

@@ -1,7 +1,6 @@
-import numpy as np
 import pytest
 
-from fakes.graphs import assert_becomes, assert_stays, run
+from fakes.graphs import assert_stays, run
 from tilewright.compiler.transforms import SplitConcat
 
 

@@ -96,7 +96,9 @@ class Conversions:
         below = a.compare("fcmp olt", raised, a.float(value, high))
         inside = a.select(below, raised, a.float(value, high))
         if target.bits < 32:  # conversions to 32 bits are what processors have
-            return a.convert("trunc", a.convert("fptosi", inside, "i32"), value_type(target))
+            return a.convert(
+                "trunc", a.convert("fptosi", inside, "i32"), value_type(target)
+            )
         verb = "fptosi" if target.is_signed else "fptoui"
         whole = a.convert(verb, inside, value_type(target))
         if bits <= fraction:

@@ -15,8 +15,8 @@ from tilewright.base import symbolic
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
-from tilewright.compiler.kernel.ir import Body, For, If, Load, Statement, Store
-from tilewright.compiler.kernel.rewrite import loads, loops, stores
+from tilewright.compiler.kernel.ir import Body, For, If, Index, Load, Statement, Store
+from tilewright.compiler.kernel.rewrite import expressions, loads, loops, stores
 from tilewright.compiler.schedule.primitives import (
     expand,
     fuse,
@@ -116,7 +116,16 @@ def _joint(s: Schedule, outer: str, inner: str) -> bool:
         far, near = stride(access, outer), stride(access, inner)
         if far is None or near is None or far != near * loop.extent:
             return False
-    return True
+    return not any(
+        isinstance(value, Index) and not _is_joint_number(value.dim, outer, loop)
+        for value in expressions(loop.body)
+    )
+
+
+def _is_joint_number(number: Dim, outer: str, inner: For) -> bool:
+    """Whether a number made of loop variables needs no division when both loops are one."""
+    far, near = (symbolic.linear(number, name) for name in (outer, inner.var.name))
+    return far is not None and near is not None and far[0] == near[0] * inner.extent
 
 
 def _statements(body: Body) -> list[Statement]:

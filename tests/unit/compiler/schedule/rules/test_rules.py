@@ -370,3 +370,13 @@ def test_strided_windows_run_in_lanes_of_the_innermost_axis(
     changed = schedule(naive, V4)
     assert LoopKind.VECTOR in kinds(changed)
     assert_same(naive, changed, exact=False)
+
+
+def test_axes_whose_numbers_decide_a_value_stay_two_loops() -> None:
+    b = KernelBuilder("trilu")
+    x, y = b.parameter("x", f32, (19, 37)), b.result("y", f32, (19, 37))
+    emit(b, "trilu", {"upper": True}, [x], y)
+    kernel = b.build()
+    done = schedule(kernel, V4)
+    assert "//" not in body_text(done)
+    assert_same(kernel, done)
