@@ -48,7 +48,8 @@ def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
     pending = {
         var.name: Symbol(var.name, var.lower, _most(upper(var, first), upper(var, second)))
         for var in shared
-        if var.upper != 0 and not (_pinned(var, first) and _pinned(var, second))
+        if _most(upper(var, first), upper(var, second)) != 0
+        and not (_pinned(var, first) and _pinned(var, second))
     }
     pairs, pending = _digits_of_variables(pairs, pending)
     if len(pairs) > 1:
@@ -205,10 +206,9 @@ def _limits(*both: Access) -> Callable[[Symbol, Access], int | None]:
     known: dict[tuple[int, str], int] = {}
     for access in both:
         for low, high in access.facts:
-            var = as_symbol(low)
-            if var is not None and isinstance(high, int):
-                key = (id(access), var.name)
-                known[key] = min(high, known.get(key, high))
+            for name, most in _most_of_each(low, high):
+                key = (id(access), name)
+                known[key] = min(most, known.get(key, most))
 
     def upper(var: Symbol, access: Access) -> int | None:
         limit = known.get((id(access), var.name))
@@ -217,6 +217,19 @@ def _limits(*both: Access) -> Callable[[Symbol, Access], int | None]:
         return min(limit, var.upper)
 
     return upper
+
+
+def _most_of_each(low: Dim, high: Dim) -> list[tuple[str, int]]:
+    """The highest value of every variable in a sum that is at most `high`."""
+    found: list[tuple[str, int]] = []
+    for symbol in () if isinstance(low, int) else symbolic.symbols(low):
+        part = symbolic.linear(low, symbol.name)
+        least = None if part is None else symbolic.bounds(part[1])[0]
+        if part is None or least is None or not isinstance(high, int):
+            continue
+        if isinstance(part[0], int) and part[0] > 0:
+            found.append((symbol.name, (high - least) // part[0]))
+    return found
 
 
 def _determined(x: Dim, y: Dim, pending: Mapping[str, Symbol], apart: int = 0) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Final, final
 
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
@@ -26,6 +26,8 @@ from tilewright.compiler.transforms.split_phases import split_phases
 # (rows, columns, depth, dtype) -> columns per panel; 0 leaves the right operand as it is
 ChoosePanel = Callable[[Dim, Dim, Dim, DType], int]
 _SMALLEST_PANEL = 4
+_MOST_REPEATS: Final = 4
+"""Filters for every channel up to which repeating the channels costs less than narrow panels."""
 
 
 @final
@@ -112,11 +114,19 @@ def as_matmul(node: Node, emit: Emitter) -> Value | None:
 
 
 def as_depthwise(node: Node, emit: Emitter) -> Value | None:
-    """A convolution with one filter for every channel."""
+    """A convolution whose filters see one channel each; channels with several are repeated."""
     groups, filters, depth, kernel = _weight_shape(node)
-    if not _is_legal(node) or depth != 1 or filters != groups or groups == 1:
+    if not _is_legal(node) or depth != 1 or groups == 1 or not isinstance(filters, int):
         return None
     x, w = operand(node, 0), operand(node, 1)
+    times = filters // groups
+    if times > _MOST_REPEATS:
+        return None
+    if times > 1:
+        *places, _ = x.type.shape
+        single = emit.op("reshape", [x], {"shape": (*places, groups, 1)})
+        several = emit.op("broadcast_to", [single], {"shape": (*places, groups, times)})
+        x = emit.op("reshape", [several], {"shape": (*places, filters)})
     plain = emit.op("reshape", [w], {"shape": (filters, *kernel)})
     last = emit.op("transpose", [plain], {"perm": (*range(1, len(kernel) + 1), 0)})
     attributes = {"strides": ints(node, "strides"), "dilations": ints(node, "dilations")}

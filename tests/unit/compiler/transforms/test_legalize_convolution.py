@@ -68,11 +68,6 @@ def test_one_filter_per_channel_is_depthwise():
     assert graph.nodes[-1].operands[1].type.shape == (3, 2, 3)
 
 
-def test_several_filters_per_channel_are_groups():
-    graph = run(G, conv("N, 5, 6, 3", "6, 1, 3, 2", "N, 3, 5, 6", ", groups = 3"))
-    assert ops(graph) == ["conv_packed"]
-
-
 def test_a_single_channel_is_no_depthwise_convolution():
     graph = run(G, conv("N, 5, 6, 1", "1, 1, 3, 2", "N, 3, 5, 1"))
     assert ops(graph) == ["conv_packed"]
@@ -133,3 +128,13 @@ def test_the_panel_is_asked_for_rows_columns_and_depth():
     assert asked == [("15*N", 3, 12, "f32")]
     assert ops(graph)[-1] == "conv_packed"
     run_passes(graph, [])
+
+
+def test_filters_that_see_one_channel_each_are_depthwise_over_repeated_channels():
+    graph = run(G, conv("N, 5, 6, 4", "12, 1, 3, 3", "N, 3, 4, 12", ", groups = 4"))
+    assert ops(graph) == ["reshape", "broadcast_to", "reshape", "depthwise_conv"]
+
+
+def test_many_filters_for_each_channel_stay_panels():
+    graph = run(G, conv("N, 5, 6, 2", "16, 1, 3, 3", "N, 3, 4, 16", ", groups = 2"))
+    assert ops(graph) == ["conv_packed"]

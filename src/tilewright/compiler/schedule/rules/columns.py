@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import For, Load, Space, Store
-from tilewright.compiler.kernel.rewrite import loads, loops, stores
+from tilewright.compiler.kernel.rewrite import dim_symbols, loads, loops, stores
 from tilewright.compiler.schedule.primitives import (
     expand,
     reorder,
@@ -131,11 +131,14 @@ def _simple(
     window = 1
     for loop in loops(inner.body):
         window *= loop.extent if isinstance(loop.extent, int) else _WINDOW_LIMIT + 1
-    rows, vectors = (4, 2) if window <= _WINDOW_LIMIT else (1, 4)
+    around = names[-2] if len(names) > 1 else None
+    slides = around is not None and _slides(inner, around)
+    near = window <= _WINDOW_LIMIT or slides
+    rows, vectors = (4, 2) if near else (1, 4)
     if isinstance(inner.extent, int):
         vectors = max(1, min(vectors, inner.extent // lanes))
     row_stem, lane_stem = fresh_stem(s, "window"), fresh_stem(s, "channel")
-    row = names[-2] if len(names) > 1 and window <= _WINDOW_LIMIT else None
+    row = around if near else None
     tile: list[str] = []
     outer = names[:-1]
     if row is not None:
@@ -164,6 +167,19 @@ def _simple(
     s.note(
         f"columns: window of {window}, {rows if row else 1} x {lanes * vectors} at a time"
     )
+
+
+def _slides(inner: For, row: str) -> bool:
+    """Whether what neighbouring iterations of `row` read overlaps: a window of known size slides."""
+    taps = {x.var.name for x in loops(inner.body) if isinstance(x.extent, int)}
+    if len(taps) < sum(1 for _ in loops(inner.body)):
+        return False
+    for load in loads(inner.body):
+        for index in load.indices:
+            names = {v.name for v in dim_symbols(index)}
+            if row in names and names & taps:
+                return True
+    return False
 
 
 def _blocks(s: Schedule, names: Sequence[str], work: float) -> list[str]:

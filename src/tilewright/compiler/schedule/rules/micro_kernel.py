@@ -137,6 +137,12 @@ def _split_sum(s: Schedule, lane: str, accumulators: int, micro: MicroKernel) ->
     extent = last.extent
     if isinstance(extent, int) and extent < 4 * ways:
         return
+    while len(inner) > 1 and ways > 1 and not symbolic.is_multiple(extent, ways):
+        ways //= (
+            2  # a rest beside the steps would stand between the loops around and the tile
+        )
+    if ways == 1:
+        return
     name = last.var.name
     _divide(s, name, ways)
     steps = s.fresh("step")

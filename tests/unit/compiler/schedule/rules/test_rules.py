@@ -132,6 +132,19 @@ def test_groups_that_fill_no_whole_panels_are_tiled_with_their_epilogue(
     assert_same(naive, changed)
 
 
+def test_one_filter_is_tiled_and_shared_out() -> None:
+    b = KernelBuilder("single")
+    x, w = b.parameter("x", f32, (1, 12, 11, 5)), b.parameter("w", f32, (1, 1, 3, 3, 5, 16))
+    bias, t = b.parameter("bias", f32, (1,)), b.temporary(f32, (1, 10, 9, 1))
+    y = b.result("y", f32, (1, 10, 9, 1))
+    emit(b, "conv_packed", {"columns": (1,)}, [x, w], t)
+    emit(b, "add", {}, [t, bias], y)
+    naive = b.build()
+    changed = schedule(naive, V4)
+    assert changed.notes[0].startswith("contraction")
+    assert_same(naive, changed)
+
+
 def test_a_padded_result_and_its_borders_share_one_grid() -> None:
     naive = convolution((1, 30, 30, 64), 3, 64, 32, pad=1)
     (grid,) = grid_loops(schedule(naive, V4, threads=2))
@@ -344,6 +357,15 @@ def test_only_blocks_of_transpositions_are_written_out_row_by_row() -> None:
     assert_same(kernel, done)
     (row,) = [x for x in loops(done.body) if x.var.name == "i1"]
     assert row.kind is LoopKind.SERIAL
+
+
+def test_a_large_window_of_an_odd_size_stays_in_lanes() -> None:
+    shapes = [(1, 3, 60, 16), (2, 53, 16)]
+    naive = op_kernel("depthwise_conv", shapes, (1, 2, 8, 16))
+    changed = schedule(naive, V4)
+    innermost = [x for x in loops(changed.body) if not any(True for _ in loops(x.body))]
+    assert all(x.kind is LoopKind.VECTOR for x in innermost)
+    assert_same(naive, changed, exact=False)
 
 
 @pytest.mark.parametrize("op", ["max_pool", "average_pool"])
