@@ -1,10 +1,12 @@
 """What a file that is no artifact says."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 import tilewright as tw
+from fakes.small_models import mlp
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.vmfb import ModuleBuilder, write_archive
 
@@ -56,3 +58,20 @@ def test_a_truncated_artifact_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(ArchiveError, match=r"half\.vmfb: "):
         tw.load(path)
+
+
+@pytest.mark.parametrize("part", [0.02, 0.5, 0.999])
+def test_a_file_that_was_not_copied_whole_is_called_cut(
+    part: float, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.vmfb"
+    tw.compile(mlp()).save(path)
+    data = path.read_bytes()
+    cut = data[: int(part * len(data))]
+    path.write_bytes(cut)
+    with pytest.raises(ArchiveError) as caught:
+        tw.load(path)
+    has, whole = re.findall(r"it has (\d+) of at least (\d+) bytes", str(caught.value))[0]
+    assert int(has) == len(cut)
+    assert int(has) < int(whole) <= len(data)
+    assert caught.value.hint == "get the file again, whole"

@@ -6,6 +6,7 @@ import onnx
 import pytest
 
 import tilewright as tw
+from fakes.small_models import mlp
 from tilewright.base.errors import ModelError
 
 
@@ -71,3 +72,21 @@ def test_an_artifact_says_how_it_is_run(tmp_path: Path) -> None:
         "m.vmfb: is not an ONNX model: its bytes are not a valid protobuf\n"
         "hint: it is compiled already: tilewright.load or tilewright run"
     )
+
+
+def test_a_model_that_was_not_copied_whole_is_called_cut(tmp_path: Path) -> None:
+    proto = mlp()
+    data = proto.SerializeToString()
+    with pytest.raises(ModelError) as caught:
+        tw.compile(data[: len(data) // 2])
+    text = f"<bytes>: the file is cut: it has {len(data) // 2} of at least "
+    assert str(caught.value).startswith(text)
+    assert caught.value.hint == "get the file again, whole"
+    path = tmp_path / "m.onnx"
+    onnx.save(proto, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    weights = (tmp_path / "w.bin").read_bytes()
+    (tmp_path / "w.bin").write_bytes(weights[:-8])
+    with pytest.raises(
+        ModelError, match=r"external data 'w\.bin' is cut: it has \d+ of at"
+    ):
+        tw.compile(path)

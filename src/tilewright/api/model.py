@@ -16,6 +16,14 @@ from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.errors import UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.host import usable_cores
+from tilewright.base.options import (
+    count_option,
+    flag_option,
+    methods_option,
+    path_option,
+    text_option,
+    wrong,
+)
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import LEVELS, Target
 from tilewright.base.text import format_bytes, plural
@@ -85,12 +93,18 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
     Returns: a callable `Model`.
     Raises: ModelError listing everything unsupported; TargetError for an unknown target.
     """
+    if threads is not None:
+        threads = count_option("threads", threads, least=0)
+    if jobs is not None:
+        jobs = count_option("jobs", jobs, least=0)
+    if progress is not None:
+        methods_option("progress", progress, ("phase", "advance"))
     options = pipeline.CompileOptions(
         targets=resolve_targets(target, levels),
         opt_level=opt_level,
         threads=threads or knobs.THREADS.get() or usable_cores(),
         jobs=jobs or knobs.JOBS.get() or usable_cores(),
-        cache=CompilationCache.default() if cache else None,
+        cache=CompilationCache.default() if flag_option("cache", cache) else None,
         input_shapes=input_shapes,
         input_values=input_values,
         check_indices=knobs.CHECK_INDICES.get() if check_indices is None else check_indices,
@@ -107,14 +121,17 @@ def resolve_targets(
     if isinstance(target, Target):
         base = target
     else:
-        base = Target.parse(knobs.TARGET.get() if target is None else target)
+        expected = "a text such as 'x86_64 -mcpu=znver4', or a Target"
+        text = (
+            knobs.TARGET.get()
+            if target is None
+            else text_option("target", target, expected)
+        )
+        base = Target.parse(text)
     if not levels:
         return (base,)
-    if isinstance(levels, str):
-        raise UserError(
-            f"levels is the text '{levels}', expected a sequence",
-            hint="levels=('v2', 'v3', 'v4')",
-        )
+    if isinstance(levels, str) or not isinstance(levels, Sequence):
+        raise wrong("levels", levels, "a sequence of levels", "levels=('v2', 'v3', 'v4')")
     if base.arch != "x86_64":
         raise UserError(f"levels are for x86_64, the target is '{base.arch}'")
     unknown = [level for level in levels if level not in LEVELS]
@@ -332,7 +349,8 @@ class Model:
         Raises: UserError for another suffix, for a file of the model itself, and when the system
             refuses; what was there stays as it was.
         """
+        path = path_option("path", path)
         check_artifact_path(path, inputs=self.compiled.files)
-        texts = self.sources() if sources else {}
+        texts = self.sources() if flag_option("sources", sources) else {}
         parts = self.compiled.parts
         return save_archive(parts, make_artifact(parts, texts), path)

@@ -12,6 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from os import PathLike, fspath
 from typing import Any, TypeVar, cast
 
+import numpy as np
+
 from tilewright.base.errors import UserError
 from tilewright.base.text import did_you_mean
 
@@ -93,6 +95,18 @@ def mapping_option(name: str, value: object, example: str) -> Mapping[str, objec
                 f"a key of {name}", key, "the name of an input", f"{name}={example}"
             )
     return cast("Mapping[str, object]", members)
+
+
+def values_option(name: str, value: object) -> Mapping[str, object]:
+    """Values by input.  Raises: UserError naming the one that is no array."""
+    given = mapping_option(name, value, "{'shape': [1, 128]}")
+    for key, item in given.items():
+        is_array = hasattr(item, "__array__") or hasattr(item, "__dlpack__")
+        if not is_array and (
+            isinstance(item, str) or np.asarray(item).dtype.kind not in "biufc"
+        ):
+            raise wrong(f"{name}['{key}']", item, "an array of numbers")
+    return given
 
 
 def shapes_option(name: str, value: object) -> Mapping[str, tuple[int | str, ...]]:

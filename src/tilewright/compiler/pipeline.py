@@ -17,8 +17,9 @@ from typing import Final, Protocol, final
 
 from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import ModelError, UserError
+from tilewright.base.errors import ModelError
 from tilewright.base.host import usable_cores
+from tilewright.base.options import count_option, shapes_option, values_option, wrong
 from tilewright.base.outcome import Verdict
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
@@ -104,12 +105,14 @@ class CompileOptions:
 
     def __post_init__(self) -> None:
         """Raises: UserError for numbers out of range."""
-        if self.opt_level not in (0, 1, 2):
-            raise UserError(f"opt_level is {self.opt_level}, expected 0, 1 or 2")
-        if self.threads < 1 or self.jobs < 1:
-            raise UserError(
-                f"threads is {self.threads}, jobs is {self.jobs}, expected 1 or more"
-            )
+        if isinstance(self.opt_level, bool) or self.opt_level not in (0, 1, 2):
+            raise wrong("opt_level", self.opt_level, "0, 1 or 2")
+        count_option("threads", self.threads)
+        count_option("jobs", self.jobs)
+        if self.input_shapes is not None:
+            shapes_option("input_shapes", self.input_shapes)
+        if self.input_values is not None:
+            values_option("input_values", self.input_values)
 
     @property
     def packing_target(self) -> Target:

@@ -33,6 +33,14 @@ from tilewright.base.budget import Budget, Limits, budget_of
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
+from tilewright.base.options import (
+    choice_option,
+    count_option,
+    flag_option,
+    paths_option,
+    text_option,
+    wrong,
+)
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean
 from tilewright.formats.artifact import Artifact, Variant, extract, is_artifact
@@ -145,10 +153,12 @@ class Session:
     ) -> None:
         self.artifact: Artifact | None = artifact
         self.location: str = location
-        if engine not in (None, *get_args(Engine)):
-            raise UserError(
-                f"unknown engine '{engine}'", hint=f"known: {' '.join(get_args(Engine))}"
-            )
+        if threads is not None:
+            threads = count_option("threads", threads, least=0)
+        _check_words(device, engine, bytecode, function)
+        libraries = paths_option("libraries", libraries)
+        parameters = paths_option("parameters", parameters)
+        untrusted = flag_option("untrusted", untrusted)
         needs_vm = artifact is None or bytecode is not None or bool(libraries)
         self.engine: Engine = engine or ("vm" if needs_vm else "plan")
         self._pool: native.Pool | None = None
@@ -465,6 +475,20 @@ def _load(read: Callable[[], ModuleDef], location: str, options: LoadOptions) ->
         module = read()
         artifact = extract(module, location) if is_artifact(module) else None
         return Session(artifact, location=location, module=module, limits=budget, **given)
+
+
+def _check_words(
+    device: object, engine: object, bytecode: object, function: object
+) -> None:
+    """Raise for options that are of another kind than they can be."""
+    if engine is not None:
+        choice_option("engine", engine, get_args(Engine))
+    if bytecode is not None:
+        choice_option("bytecode", bytecode, ("translate", "interpret"))
+    if function is not None:
+        text_option("function", function, "the name of a function")
+    if not isinstance(device, str) and not hasattr(device, "allocator"):
+        raise wrong("device", device, "the URI of a device, or a Device")
 
 
 def _check_plan_options(

@@ -417,12 +417,10 @@ def test_libraries_come_before_those_that_import_from_them() -> None:
 
 
 def test_choices_that_do_not_exist_are_refused(path: Path) -> None:
-    with pytest.raises(UserError, match="unknown engine 'soup'") as caught:
+    with pytest.raises(UserError, match="engine is 'soup', expected 'plan' or 'vm'"):
         opened(path, "soup")
-    assert caught.value.hint == "known: plan vm"
-    with pytest.raises(UserError, match="unknown engine of bytecode 'soup'") as caught:
+    with pytest.raises(UserError, match="bytecode is 'soup', expected 'translate' or"):
         opened(path, bytecode="soup")
-    assert caught.value.hint == "known: translate interpret"
 
 
 @pytest.mark.parametrize("engine", ENGINES)

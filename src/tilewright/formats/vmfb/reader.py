@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tilewright.formats.vmfb.debug import DebugDatabase
 
 _ZIP_LOCAL_HEADER: Final = struct.Struct("<4sHHHHHIIIHH")
+_LARGEST_FILE: Final = 1 << 42  # beyond that, a size is damaged
 _ZIP_MAGIC: Final = b"PK\x03\x04"
 
 
@@ -57,6 +58,7 @@ def read_archive(buffer: Buffer, location: str = "module") -> ModuleDef:
     start = _flatbuffer_start(view)
     _check_identifier(view, start)
     size = view.u32(start, "size of the tables")
+    _check_end(view, start + PREFIX_BYTES + size)
     tables = view.sub(start + PREFIX_BYTES, size, "tables")
     root = TableView.root(tables, IDENTIFIER, location)
     end = start + PREFIX_BYTES + size
@@ -95,6 +97,16 @@ def _check_identifier(view: ByteView, start: int) -> None:
         raise ArchiveError(
             f"is no .vmfb archive: file identifier is {found!r}, expected {IDENTIFIER!r}",
             location=view.location,
+        )
+
+
+def _check_end(view: ByteView, end: int) -> None:
+    """Say of a file that was not copied whole that it was not."""
+    if view.size < end < _LARGEST_FILE:
+        raise ArchiveError(
+            f"the file is cut: it has {view.size} of at least {end} bytes",
+            location=view.location,
+            hint="get the file again, whole",
         )
 
 
@@ -167,7 +179,10 @@ def _exports(root: TableView) -> tuple[Export, ...]:
 
 
 def _rodata(root: TableView, view: ByteView, data_start: int) -> Iterator[Rodata]:
-    for index, table in enumerate(root.tables(Root.RODATA, "read-only data")):
+    segments = root.tables(Root.RODATA, "read-only data")
+    places = [(t.u64(Segment.OFFSET), t.u64(Segment.LENGTH)) for t in segments]
+    _check_end(view, max((data_start + o + n for o, n in places if n), default=0))
+    for index, table in enumerate(segments):
         what = f"read-only data {index}"
         if table.u8(Segment.COMPRESSION) > 1:
             raise ArchiveError(f"{what} is compressed", location=view.location)

@@ -10,6 +10,7 @@ import io
 from pathlib import Path
 
 from tilewright.base.errors import ArchiveError
+from tilewright.base.options import path_option
 from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.formats.vmfb.seal import verify_archive
 from tilewright.runtime import native
@@ -28,8 +29,9 @@ def read_module_file(
 
     Raises: ArchiveError if the file cannot be read or is corrupt.
     """
+    path = path_option("path", path)
     try:
-        data = _read(path) if copy else native.map_file(str(path))
+        data = _read(path) if copy else native.map_file(path)
     except OSError as error:
         reason = "Is a directory" if Path(path).is_dir() else error.strerror or error
         raise ArchiveError(f"cannot read the file: {reason}", location=str(path)) from error

@@ -19,7 +19,7 @@ from onnx import ModelProto, defs
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.onnx.attributes import text_of
 from tilewright.compiler.frontends.onnx.tensors import Storage, map_file
-from tilewright.compiler.frontends.onnx.wire import MalformedError, detach
+from tilewright.compiler.frontends.onnx.wire import CutError, MalformedError, detach
 
 Source = str | PathLike[str] | bytes | bytearray | memoryview | ModelProto
 
@@ -89,6 +89,12 @@ def _parse(data: memoryview, folder: Path | None, file: str) -> OpenModel:
     try:
         detached = detach(data, token)
         proto = ModelProto.FromString(detached.skeleton)
+    except CutError as error:
+        raise ModelError(
+            f"the file is cut: it has {len(data)} of at least {error.expected} bytes",
+            location=file,
+            hint="get the file again, whole",
+        ) from error
     except (MalformedError, DecodeError) as error:
         raise ModelError(
             "is not an ONNX model: its bytes are not a valid protobuf",

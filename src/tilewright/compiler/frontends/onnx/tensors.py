@@ -112,8 +112,9 @@ class Storage:
         length = _number(entries.get("length", str(len(data) - offset)), "length")
         if offset + length > len(data):
             raise ModelError(
-                f"external data ends at byte {offset + length}, but "
-                f"'{location}' has {len(data)} bytes"
+                f"external data '{location}' is cut: it has {len(data)} of at least "
+                f"{offset + length} bytes",
+                hint="get the file again, whole",
             )
         return data[offset : offset + length]
 

@@ -26,6 +26,8 @@ _PATHS: Final[dict[str, dict[int, str]]] = {
     "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph"},
     "sparse": {1: "tensor", 2: "tensor"},
 }
+_GRAPH_TAG: Final = 7 << 3 | 2  # the field of a model that nearly all of it is in
+_LARGEST_FILE: Final = 1 << 42
 _RAW_DATA: Final = 9
 _EXTERNAL_DATA: Final = 13
 _DATA_LOCATION: Final = 14
@@ -33,6 +35,15 @@ _DATA_LOCATION: Final = 14
 
 class MalformedError(ValueError):
     """The bytes are not a sequence of protobuf fields."""
+
+
+@final
+class CutError(MalformedError):
+    """The bytes end within the graph: the file has `expected` of them at least."""
+
+    def __init__(self, expected: int) -> None:
+        super().__init__(f"{expected} bytes expected")
+        self.expected: int = expected
 
 
 @final
@@ -67,7 +78,8 @@ class _Field:
 def detach(data: memoryview, token: str) -> Detached:
     """Replace every `raw_data` of at least `DETACH_BYTES` by a reference into `data`.
 
-    Raises: MalformedError when `data` is not protobuf at all.
+    Raises: CutError when `data` is the beginning of a model; MalformedError when it is not
+    protobuf at all.
     """
     result = Detached(token)
     result.pieces = _message(data, 0, len(data), "model", result, 0)
@@ -91,6 +103,9 @@ def _fields(data: memoryview, start: int, end: int) -> Iterator[_Field]:
         else:
             raise MalformedError(f"wire type {wire_type}")
         if stop > end:
+            is_graph = start == 0 and tag == _GRAPH_TAG and position > 0
+            if is_graph and stop < _LARGEST_FILE:
+                raise CutError(stop)
             raise MalformedError("field runs past its message")
         yield _Field(tag >> 3, wire_type, position, body, stop)
         position = stop
