@@ -25,7 +25,7 @@ import onnx
 
 import tilewright as tw
 
-SECONDS: Final = 60
+SECONDS: Final = 120  # on a busy machine a call takes its time
 ENGINES: Final = ("plan", "vm")
 _LOAD: Final = """
 import os; os.environ["OPENBLAS_NUM_THREADS"] = "1"
@@ -34,6 +34,7 @@ import numpy as np
 import tilewright as tw
 
 faulthandler.enable()
+faulthandler.dump_traceback_later(float(sys.argv[4]), exit=False)  # says where it hangs
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs inherit "ignored"
 path, engine, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
 session = tw.load(path, engine=engine, threads=2)
@@ -153,7 +154,15 @@ def run(model: Path, number: int) -> End:
     engine = ENGINES[number // len(WAYS) % len(ENGINES)]
     pause = choose.uniform(0.0, 0.25)
     process = subprocess.Popen(
-        [sys.executable, "-c", _LOAD + WAYS[way][0], str(model), engine, str(pause)],
+        [
+            sys.executable,
+            "-c",
+            _LOAD + WAYS[way][0],
+            str(model),
+            engine,
+            str(pause),
+            str(SECONDS - 10),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -150,6 +150,26 @@ assert np.array_equal(call.result(60), expected)
 """
 )
 
+HANDLER = (
+    PREAMBLE
+    + """
+from tilewright.base import fork_locks
+session = open_session()
+expected = [session(x) for x in inputs]
+heard = []
+def hear(*_):
+    heard.append(all(np.array_equal(session(x), e) for x, e in zip(inputs, expected)))
+    heard.append(session(np.ones((5 + len(heard), 20), np.float32)).shape[0] > 4)
+signal.signal(signal.SIGALRM, hear)
+locks = [row() for rows in fork_locks._LOCKS for row in rows]
+assert len(locks) > 1, locks
+for lock in locks:  # wherever the main thread is when the signal comes
+    with lock:
+        signal.raise_signal(signal.SIGALRM)
+assert len(heard) == 2 * len(locks) and all(heard)
+"""
+)
+
 CHURN = (
     PREAMBLE
     + """
@@ -329,6 +349,14 @@ def test_ctrl_c_ends_a_call_and_the_session_goes_on(
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "interrupted\n", finish(process)
     finish(process)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_signal_handler_may_call_a_session_whatever_it_interrupts(
+    tmp_path: Path, engine: str
+) -> None:
+    tw.compile(mlp("n"), threads=2, jobs=1).save(tmp_path / "dynamic.vmfb")
+    finish(start(HANDLER, tmp_path / "dynamic.vmfb", engine), 60)
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ class Budget:
         self.limits: Limits = limits
         self._held: int = 0
         self._released: deque[int] = deque()  # by destructors, which may not take a lock
-        self._lock: threading.Lock = fork_lock(Rank.BUDGET)
+        self._lock: threading.RLock = fork_lock(Rank.BUDGET)
 
     @property
     def held_bytes(self) -> int:

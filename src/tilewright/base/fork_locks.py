@@ -43,15 +43,12 @@ _LOCKS: Final[tuple[list[weakref.ref[Lock]], ...]] = tuple([] for _ in Rank)
 _HELD: Final[list[Lock]] = []
 
 
-def fork_lock(rank: Rank) -> threading.Lock:
-    """A new lock that no child inherits in use."""
-    lock = threading.Lock()
-    _register(lock, rank)
-    return lock
+def fork_lock(rank: Rank) -> threading.RLock:
+    """A new lock that no child inherits in use.
 
-
-def reentrant_fork_lock(rank: Rank) -> threading.RLock:
-    """The same, for sections that may be entered again by their own thread."""
+    Reentrant: handlers of signals and destructors run wherever they interrupt a thread, and may do
+    what it was doing.  So what a section guards is consistent between any two of its statements.
+    """
     lock = threading.RLock()
     _register(lock, rank)
     return lock
@@ -83,7 +80,7 @@ def _after() -> None:
 
 # Around imports that calls make when something is first needed.  Python's own locks of modules stay
 # locked for ever in a child that is forked while another thread imports.
-LATE_IMPORTS: Final = reentrant_fork_lock(Rank.IMPORT)
+LATE_IMPORTS: Final = fork_lock(Rank.IMPORT)
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after)

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.base.fork_locks import Rank, fork_lock, lock_count, reentrant_fork_lock
+from tilewright.base.fork_locks import Rank, fork_lock, lock_count
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
 BUSY = """
 import os, threading, time
-from tilewright.base.fork_locks import Rank, fork_lock, reentrant_fork_lock
+from tilewright.base.fork_locks import Rank, fork_lock
 
-locks = [fork_lock(Rank.QUEUE), fork_lock(Rank.SEMAPHORE), reentrant_fork_lock(Rank.ALLOCATOR)]
+locks = [fork_lock(Rank.QUEUE), fork_lock(Rank.SEMAPHORE), fork_lock(Rank.ALLOCATOR)]
 pairs = [[0] * len(locks), [0] * len(locks)]
 stop = False
 
@@ -52,7 +52,7 @@ def test_a_child_finds_them_free_and_their_data_whole() -> None:
 def test_locks_go_with_their_owners() -> None:
     gc.collect()  # what earlier tests left
     before = [lock_count(rank) for rank in Rank]
-    locks = [fork_lock(Rank.QUEUE), reentrant_fork_lock(Rank.QUEUE)]
+    locks = [fork_lock(Rank.QUEUE), fork_lock(Rank.QUEUE)]
     assert lock_count(Rank.QUEUE) == before[Rank.QUEUE] + 2
     locks.clear()
     gc.collect()
@@ -92,8 +92,8 @@ def test_a_fork_waits_for_an_import_of_another_thread(tmp_path: Path) -> None:
 def test_one_that_the_forking_thread_holds_itself_may_be_reentered() -> None:
     script = (
         "import os\n"
-        "from tilewright.base.fork_locks import Rank, reentrant_fork_lock\n"
-        "lock = reentrant_fork_lock(Rank.ALLOCATOR)\n"
+        "from tilewright.base.fork_locks import Rank, fork_lock\n"
+        "lock = fork_lock(Rank.ALLOCATOR)\n"
         "with lock:\n"
         "    child = os.fork()\n"
         "    if child == 0: os._exit(0)\n"

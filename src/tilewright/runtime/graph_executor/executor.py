@@ -71,7 +71,7 @@ class GraphExecutor:
             plan, executable, tuple(constants), pool, host_function
         )
         self._bound: OrderedDict[tuple[int, ...], BoundPlan] = OrderedDict()
-        self._lock: threading.Lock = fork_lock(Rank.BINDING)
+        self._lock: threading.RLock = fork_lock(Rank.BINDING)
         self._static: BoundPlan | None = self.bind(()) if plan.is_static else None
 
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:

@@ -32,7 +32,7 @@ class DriverRegistry:
     def __init__(self) -> None:
         self._factories: Registry[DriverFactory] = Registry("driver", error=UserError)
         self._drivers: dict[str, Driver] = {}
-        self._lock: threading.Lock = fork_lock(Rank.DRIVERS)
+        self._lock: threading.RLock = fork_lock(Rank.DRIVERS)
 
     def register(self, name: str, factory: DriverFactory, *, owner: str) -> None:
         """Enter a driver.  Raises: InternalError when the name is taken."""

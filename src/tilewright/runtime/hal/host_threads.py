@@ -75,7 +75,7 @@ class _Crew:
         self.thread_count: int = 0
         self._name: str = name
         self._limit: int = limit
-        self._lock: threading.Lock = fork_lock(Rank.QUEUE)
+        self._lock: threading.RLock = fork_lock(Rank.QUEUE)
         self._wake: threading.Condition = threading.Condition(self._lock)
         self._idle: int = 0
         self._is_dismissed: bool = False

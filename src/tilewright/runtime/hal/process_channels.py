@@ -58,7 +58,7 @@ class ProcessGroup(HostGroup):
     def __init__(self, name: str, count: int) -> None:
         super().__init__(name, count)
         self.ranks: set[int] = set()
-        self._lock: threading.Lock = fork_lock(Rank.QUEUE)
+        self._lock: threading.RLock = fork_lock(Rank.QUEUE)
         self._turns: Counter[int] = Counter()  # of the ranks that have come
         self._meetings: dict[int, _Meeting] = {}
         self._senders: dict[tuple[int, int], deque[tuple[Contribution, Fence]]] = {}

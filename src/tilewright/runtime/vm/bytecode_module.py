@@ -121,7 +121,7 @@ class BytecodeModule(Module):
         self._contexts: dict[int, CodeContext] = {}
         self._bound: dict[int, Function] = {}
         self._translated: dict[int, Translation] = {}
-        self._lock: threading.Lock = fork_lock(Rank.MODULE)
+        self._lock: threading.RLock = fork_lock(Rank.MODULE)
 
     def _decode(self, location: str) -> tuple[tuple[Instruction, ...], ...]:
         """The verified code, its memory taken from the budget first."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, final
 
-from tilewright.base.fork_locks import Rank, reentrant_fork_lock
+from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.runtime import native
@@ -28,7 +28,7 @@ POOL_LIMIT_BYTES: Final = 256 << 20
 _LISTED: Final = 4  # sizes that an error names
 # One lock for all heaps: blocks return from destructors, which run wherever the collector does, also
 # while this thread holds the lock for another heap; several locks would have no order.
-_LOCK: Final = reentrant_fork_lock(Rank.ALLOCATOR)
+_LOCK: Final = fork_lock(Rank.ALLOCATOR)
 _HEAP_TYPE: Final = int(
     MemoryType.HOST_LOCAL
     | MemoryType.HOST_COHERENT
