@@ -72,7 +72,7 @@ def one_column(node: Node, emit: Emitter) -> Value | None:
     A panel would be all padding but for one column.  16-bit floats would be rounded before the sum.
     """
     a, b = operand(node, 0), operand(node, 1)
-    if b.type.shape[-1] != 1 or a.type.shape[-2] == 1 or a.type.dtype not in (f32, f64):
+    if b.type.shape[-1] != 1 or a.type.dtype not in (f32, f64):
         return None
     row = emit.op("reshape", [b], {"shape": (*b.type.shape[:-2], 1, b.type.shape[-2])})
     product = emit.op("mul", [a, row])

@@ -66,7 +66,7 @@ def schedule_columns(s: Schedule, nest: str, target: Target, grid: Grid) -> Outc
     s.apply(reorder, names)
     work = _work_ns(chain)
     if _is_simple(chain[-1]):
-        _simple(s, names, lanes, work, target, grid)
+        _simple(s, names, lanes, work, grid)
     else:
         _several_passes(s, names, lanes, work, grid)
     return Outcome.COLUMNS
@@ -122,9 +122,7 @@ def _is_simple(inner: For) -> bool:
     )
 
 
-def _simple(
-    s: Schedule, names: list[str], lanes: int, work: float, target: Target, grid: Grid
-) -> None:
+def _simple(s: Schedule, names: list[str], lanes: int, work: float, grid: Grid) -> None:
     """One sum or extreme per element: accumulators for a few neighbours and vectors."""
     lane = names[-1]
     inner = find(s.kernel, lane)
@@ -158,9 +156,8 @@ def _simple(
     s.attempt(specialize, pair[1], tile[0], tail)
     for loop in copies(s, row_stem) if row is not None else []:
         s.attempt(specialize, loop.var.name)
-    micro = MicroKernel(
-        total="", left="", right="", lanes=lanes, vectors=vectors, target=target
-    )
+    ways = 1 if window <= _WINDOW_LIMIT else 2
+    micro = MicroKernel(total="", left="", right="", lanes=lanes, ways=ways)
     for loop in copies(s, row_stem if row is not None else lane_stem):
         if isinstance(loop.extent, int):
             schedule_micro_kernel(s, loop.var.name, len(tile), micro)

@@ -118,9 +118,7 @@ class _Rule:
             left=self.found.left.buffer.name,
             right=self.found.right.buffer.name,
             lanes=self.lanes,
-            vectors=-(-width // self.lanes),
             streams=self.streams,
-            target=self.target,
         )
         for top, depth in self._leaves():
             schedule_micro_kernel(self.s, top, depth, micro)

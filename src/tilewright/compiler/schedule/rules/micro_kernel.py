@@ -13,7 +13,6 @@ from typing import Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
-from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import For, If, LoopKind, Space, Statement
 from tilewright.compiler.kernel.rewrite import buffers_read, loads, loops
 from tilewright.compiler.schedule.primitives import (
@@ -30,7 +29,6 @@ from tilewright.compiler.schedule.primitives import (
 )
 from tilewright.compiler.schedule.primitives.nests import siblings
 from tilewright.compiler.schedule.rules.structure import body_cost, stride
-from tilewright.compiler.schedule.rules.tiles import fma_per_cycle
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import chain, find
 
@@ -46,18 +44,17 @@ _HEAVY_EPILOGUE: Final = 24
 class MicroKernel:
     """Names and sizes all micro-kernels of one contraction share.
 
-    `vectors` is the width of a whole panel, and `streams` of them stand side by side (1 for tiles of
-    several rows): what they decide holds for partial panels too, so that equal columns have equal
-    sums wherever they stand.
+    `streams` panels stand side by side (1 for tiles of several rows).  `ways` steps of the sum run side
+    by side: it must follow from the extent of the sum alone, never from the tile, for else a row
+    would have other bits in another batch, or at its end.
     """
 
     total: str
     left: str
     right: str
     lanes: int
-    vectors: int
-    target: Target
     streams: int = 1
+    ways: int = 1
 
 
 def schedule_micro_kernel(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None:
@@ -67,11 +64,7 @@ def schedule_micro_kernel(s: Schedule, top: str, depth: int, micro: MicroKernel)
     vector, inner = s.fresh("v"), s.fresh("lane")
     s.apply(split, lane, micro.lanes, into=(vector, inner))
     names = [*tile[:-1], vector, inner]
-    accumulators = micro.vectors * micro.streams
-    for name in tile[:-1] if micro.streams == 1 else ():
-        extent = find(s.kernel, name).extent
-        accumulators *= extent if isinstance(extent, int) else 1
-    _split_sum(s, names[-1], accumulators, micro)
+    _split_sum(s, names[-1], micro.ways)
     for part in _fissioned(s, names[0], depth + 1):
         s.apply(drop_guards, part)
         found = find(s.kernel, part)
@@ -122,14 +115,8 @@ def _body_of(s: Schedule, trail: tuple[int, ...]) -> tuple[Statement, ...]:
 # --- the sum -----------------------------------------------------------------------------------
 
 
-def _split_sum(s: Schedule, lane: str, accumulators: int, micro: MicroKernel) -> None:
-    """With few accumulators, let several steps of the sum run side by side."""
-    needed = 4 * fma_per_cycle(micro.target)
-    if accumulators == 1:
-        needed = max(needed, 8)
-    ways = 1
-    while ways < 4 and accumulators * ways < needed:
-        ways *= 2
+def _split_sum(s: Schedule, lane: str, ways: int) -> None:
+    """Let `ways` steps of the sum run side by side."""
     inner = [x for x in loops(find(s.kernel, lane).body) if x.reduction]
     if ways == 1 or not inner:
         return

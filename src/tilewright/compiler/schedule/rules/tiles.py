@@ -50,9 +50,9 @@ def step_cycles(target: Target, rows: int, vectors: int) -> float:
     rate = fma_per_cycle(target)
     work = rows * vectors / rate
     loads = (rows + vectors) / _LOADS_PER_CYCLE
-    # Few accumulators wait for each other; the rule splits the sum, which helps by half.
+    # Few accumulators wait for each other: sums are not split, that their order be one.
     chain = _LATENCY if rows * vectors < _LATENCY * rate else 0
-    return max(work, loads, chain * 0.75) + _LOAD_COST * (rows + vectors)
+    return max(work, loads, chain) + _LOAD_COST * (rows + vectors)
 
 
 def aliasing(target: Target, rows: int, row_bytes: int) -> bool:

@@ -1,0 +1,83 @@
+"""A row of a batch is the row computed alone, bit for bit: `docs/numerics.md` promises it.
+
+Random networks, batches known when compiling and open ones, one thread and two, at every level that
+this machine runs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fakes.native_kernel import needs_x86, targets_apart, targets_here
+from fakes.small_models import mlp
+from fuzz.batched_networks import make_network, samples_for
+from fuzz.comparison import compiled, run
+from tilewright.api.model import Model
+from tilewright.base.symbolic import symbol
+from tilewright.base.target import Target
+from tilewright.compiler import pipeline
+
+pytestmark = needs_x86
+BATCHES = (1, 2, 3, 4, 14, 27)
+OPEN = symbol("N", 1)
+FEW, MANY = 3, 40
+
+
+def bits(model: Model, x: np.ndarray) -> np.ndarray:
+    return run(model, [x])[0].view(np.uint32)
+
+
+def alone(model: Model, x: np.ndarray) -> np.ndarray:
+    return np.concatenate([bits(model, row[None]) for row in x])
+
+
+def check_network(seed: int, target: Target) -> None:
+    graph = make_network(seed, OPEN)
+    x = samples_for(graph, max(BATCHES))
+    open_ = [compiled(graph, target, threads=threads) for threads in (1, 2)]
+    wanted = alone(open_[0], x)
+    for count in BATCHES:
+        fixed = compiled(make_network(seed, count), target, threads=1 + count % 2)
+        for name, model in (("one thread", open_[0]), ("two", open_[1]), ("known", fixed)):
+            found = bits(model, x[:count])
+            np.testing.assert_array_equal(
+                found, wanted[:count], err_msg=f"seed {seed}, batch {count}, {name}"
+            )
+
+
+@pytest.mark.parametrize("seed", range(FEW))
+def test_a_row_of_a_batch_is_the_row_alone(seed: int) -> None:
+    check_network(seed, Target.host())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("seed", range(FEW, MANY))
+def test_a_row_of_a_batch_is_the_row_alone_at_every_level(
+    seed: int, target: Target
+) -> None:
+    check_network(seed, target)
+
+
+@pytest.mark.skipif(
+    all(t.cpu != "x86-64-v4" for t in targets_here()), reason="needs AVX-512"
+)
+def test_a_product_with_one_column_is_the_same_sum_in_any_batch() -> None:
+    check_network(10, Target.level("v4"))
+
+
+@pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
+def test_rows_of_a_perceptron_keep_their_bits_in_any_batch(target: Target) -> None:
+    options = pipeline.CompileOptions(targets=(target,), threads=1, jobs=1)
+
+    def made(batch: int | str) -> Model:
+        return Model(pipeline.compile_model(mlp(batch), options), threads=1)
+
+    open_ = made("batch")
+    (_, _, (_, *sample)) = open_.inputs[0]
+    x = np.random.default_rng(2).standard_normal((100, *sample)).astype(np.float32)
+    wanted = alone(open_, x)
+    for count in (1, 2, 3, 4, 14, 27, 100):
+        np.testing.assert_array_equal(bits(open_, x[:count]), wanted[:count])
+        np.testing.assert_array_equal(bits(made(count), x[:count]), wanted[:count])
