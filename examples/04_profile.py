@@ -46,7 +46,9 @@ def main() -> None:
     work: dict[str, float] = defaultdict(float)
     for position, (step, _) in enumerate(runs[0]):
         name = step.target or step.kind
-        times[name] += float(np.median([run[position][1] for run in runs])) / 1e3
+        times[name] += (
+            float(np.median([run[position][1].duration_ns for run in runs])) / 1e3
+        )
         work[name] += evaluate(step.flops, sizes)
 
     table = Table(title=f"{sum(times.values()):.0f} µs in {len(times)} kernels")

@@ -101,12 +101,19 @@ void tw_frame_destroy(tw_frame_t* frame);
 void tw_frame_bind(tw_frame_t* frame, uint32_t slot, void* base);
 void* tw_frame_slot_base(const tw_frame_t* frame, uint32_t slot);
 
+// When something ran, on the monotonic clock; both 0: it did not.
+typedef struct tw_span_t {
+  uint64_t begin_ns;
+  uint64_t end_ns;
+} tw_span_t;
+
 typedef struct tw_run_options_t {
   tw_pool_t* pool;                                    // NULL: the caller works alone
   int (*host_call)(void* context, uint32_t command);  // non-zero stops with TW_STATUS_HOST_FAILED
   int (*poll)(void* context);  // called between workgroups about every 50 ms; non-zero: TW_STATUS_INTERRUPTED
   void* context;
-  uint64_t* command_ns;        // NULL, or one entry per command; then commands run one at a time
+  tw_span_t* spans;            // NULL, or per command its own span and one per thread of the pool, from its first
+                               // to its last unit of the command; then commands run one at a time
 } tw_run_options_t;
 
 typedef struct tw_failure_t {

@@ -251,6 +251,7 @@ static void run_units(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index
 typedef struct batch_job_t {
   tw_frame_t* frame;
   uint32_t first;
+  tw_span_t* spans;  // of a timed command: one per thread, each written by that thread alone
 } batch_job_t;
 
 // Runs a range of a batch's units: finds the command each part belongs to.
@@ -330,27 +331,32 @@ static void work_on_command(void* context, uint32_t worker_index, tw_scratch_t* 
   const batch_job_t* job = context;
   if (!reserve_scratch(job->frame, scratch)) return;
   if (atomic_load_explicit(&job->frame->failure, memory_order_relaxed) != 0) return;
+  tw_span_t* span = &job->spans[worker_index];
+  if (span->begin_ns == 0) span->begin_ns = tw_clock_ns();
   run_units(job->frame, job->first, worker_index, scratch, begin, end);
+  span->end_ns = tw_clock_ns();
 }
 
-static tw_status_t run_command(run_t* run, uint32_t ordinal) {
+static tw_status_t run_command(run_t* run, uint32_t ordinal, tw_span_t* spans) {
   const tw_plan_t* plan = run->frame->plan;
   const tw_plan_command_t* command = &plan->commands[ordinal];
   if (command->kind == TW_COMMAND_HOST_CALL) {
     return run_batch(run, &(tw_batch_t){.first = ordinal, .end = ordinal + 1});
   }
-  batch_job_t job = {.frame = run->frame, .first = ordinal};
+  batch_job_t job = {.frame = run->frame, .first = ordinal, .spans = spans};
   const uint64_t unit_count = tw_plan_unit_count(plan, command);
   return job_status(run, tw_pool_run(run->seat, unit_count, work_on_command, &job, &run->frame->scratch));
 }
 
 static tw_status_t run_timed(run_t* run) {
+  const uint32_t thread_count = run->options->pool == NULL ? 1 : tw_pool_thread_count(run->options->pool);
   for (uint32_t i = 0; i < run->frame->plan->command_count; ++i) {
+    tw_span_t* spans = run->options->spans + (size_t)i * (thread_count + 1);
     tw_status_t status = poll_between_commands(run);
-    const uint64_t begin = tw_clock_ns();
-    if (status == TW_STATUS_OK) status = run_command(run, i);
+    spans[0].begin_ns = tw_clock_ns();
+    if (status == TW_STATUS_OK) status = run_command(run, i, spans + 1);
     if (status != TW_STATUS_OK) return status;
-    run->options->command_ns[i] = tw_clock_ns() - begin;
+    spans[0].end_ns = tw_clock_ns();
   }
   return TW_STATUS_OK;
 }
@@ -363,7 +369,7 @@ tw_status_t tw_frame_run(tw_frame_t* frame, const tw_run_options_t* options, tw_
   frame->run = &run;
   if (options->pool != NULL) run.seat = tw_pool_enter(options->pool);
   tw_seat_watch(run.seat, watch_run, &run);
-  const tw_status_t status = options->command_ns == NULL ? run_batches(&run) : run_timed(&run);
+  const tw_status_t status = options->spans == NULL ? run_batches(&run) : run_timed(&run);
   tw_pool_leave(run.seat);
   frame->run = NULL;
   if (status == TW_STATUS_KERNEL_FAILED || status == TW_STATUS_NO_SCRATCH) {

@@ -94,7 +94,7 @@ int tw_call_bind_object(tw_plan_object_t* plan, tw_call_t* call, uint32_t slot, 
 void tw_call_bind_address(tw_call_t* call, uint32_t slot, void* base, PyObject* owner);
 
 // Runs with the GIL released. `pool` is a Pool object or None. Returns -1 with an exception set.
-int tw_call_run(tw_plan_object_t* plan, tw_call_t* call, PyObject* pool, uint64_t* command_ns);
+int tw_call_run(tw_plan_object_t* plan, tw_call_t* call, PyObject* pool, tw_span_t* spans);
 
 // True for None or an open Pool; otherwise sets an exception.
 int tw_pool_check(PyObject* pool);

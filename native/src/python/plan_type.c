@@ -163,14 +163,14 @@ static int has_lost_files(const tw_call_t* call, const tw_plan_t* plan) {
   return 0;
 }
 
-int tw_call_run(tw_plan_object_t* plan, tw_call_t* call, PyObject* pool, uint64_t* command_ns) {
+int tw_call_run(tw_plan_object_t* plan, tw_call_t* call, PyObject* pool, tw_span_t* spans) {
   run_context_t context = {.plan = plan, .call = call};
   const tw_run_options_t options = {
       .pool = pool == Py_None ? NULL : ((tw_pool_object_t*)pool)->pool,
       .host_call = on_host_call,
       .poll = tw_thread_is_main() ? on_poll : NULL,
       .context = &context,
-      .command_ns = command_ns,
+      .spans = spans,
   };
   tw_failure_t failure;
   context.thread = PyEval_SaveThread();
@@ -185,7 +185,7 @@ int tw_call_run(tw_plan_object_t* plan, tw_call_t* call, PyObject* pool, uint64_
   return -1;
 }
 
-static int run_buffers(tw_plan_object_t* plan, PyObject* pool, PyObject* buffers, uint64_t* command_ns) {
+static int run_buffers(tw_plan_object_t* plan, PyObject* pool, PyObject* buffers, tw_span_t* spans) {
   const uint32_t slot_count = tw_plan_slot_count(plan->plan);
   if (PyTuple_Size(buffers) != (Py_ssize_t)slot_count) {
     PyErr_Format(PyExc_ValueError, "got %zd buffers, expected one per slot (%u)", PyTuple_Size(buffers), slot_count);
@@ -197,12 +197,12 @@ static int run_buffers(tw_plan_object_t* plan, PyObject* pool, PyObject* buffers
   for (uint32_t slot = 0; result == 0 && slot < slot_count; ++slot) {
     result = tw_call_bind_object(plan, call, slot, PyTuple_GetItem(buffers, (Py_ssize_t)slot));
   }
-  if (result == 0) result = tw_call_run(plan, call, pool, command_ns);
+  if (result == 0) result = tw_call_run(plan, call, pool, spans);
   tw_call_release(plan, call);
   return result;
 }
 
-static int run_arguments(PyObject* self, PyObject* const* arguments, Py_ssize_t count, uint64_t* command_ns) {
+static int run_arguments(PyObject* self, PyObject* const* arguments, Py_ssize_t count, tw_span_t* spans) {
   if (count != 2) {
     PyErr_Format(PyExc_TypeError, "got %zd arguments, expected (pool, buffers)", count);
     return -1;
@@ -211,7 +211,7 @@ static int run_arguments(PyObject* self, PyObject* const* arguments, Py_ssize_t 
   // A tuple of our own: nobody can drop a buffer while the run uses it.
   PyObject* buffers = PySequence_Tuple(arguments[1]);
   if (buffers == NULL) return -1;
-  const int result = run_buffers((tw_plan_object_t*)self, arguments[0], buffers, command_ns);
+  const int result = run_buffers((tw_plan_object_t*)self, arguments[0], buffers, spans);
   Py_DECREF(buffers);
   return result;
 }
@@ -221,17 +221,39 @@ static PyObject* plan_run(PyObject* self, PyObject* const* arguments, Py_ssize_t
   Py_RETURN_NONE;
 }
 
-static PyObject* plan_run_timed(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
-  const uint32_t command_count = tw_plan_command_count(((tw_plan_object_t*)self)->plan);
-  uint64_t* command_ns = calloc((size_t)command_count + 1, sizeof(*command_ns));
-  if (command_ns == NULL) return PyErr_NoMemory();
-  PyObject* result = NULL;
-  if (run_arguments(self, arguments, count, command_ns) == 0) result = PyList_New((Py_ssize_t)command_count);
-  for (uint32_t i = 0; result != NULL && i < command_count; ++i) {
-    PyObject* value = PyLong_FromUnsignedLongLong(command_ns[i]);
-    if (value == NULL || PyList_SetItem(result, (Py_ssize_t)i, value) < 0) Py_CLEAR(result);
+// (begin, end, ((thread, begin, end), ...)) of one command; threads that ran none of it are left out.
+static PyObject* command_times(const tw_span_t* spans, uint32_t thread_count) {
+  PyObject* threads = PyList_New(0);
+  for (uint32_t i = 0; threads != NULL && i < thread_count; ++i) {
+    const tw_span_t* span = &spans[i + 1];
+    if (span->begin_ns == 0) continue;
+    PyObject* row = Py_BuildValue("(IKK)", i, (unsigned long long)span->begin_ns, (unsigned long long)span->end_ns);
+    if (row == NULL || PyList_Append(threads, row) < 0) Py_CLEAR(threads);
+    Py_XDECREF(row);
   }
-  free(command_ns);
+  PyObject* rows = threads == NULL ? NULL : PyList_AsTuple(threads);
+  Py_XDECREF(threads);
+  if (rows == NULL) return NULL;
+  return Py_BuildValue("(KKN)", (unsigned long long)spans->begin_ns, (unsigned long long)spans->end_ns, rows);
+}
+
+static uint32_t thread_count_of(PyObject* pool) {
+  return pool == Py_None ? 1 : tw_pool_thread_count(((tw_pool_object_t*)pool)->pool);
+}
+
+static PyObject* plan_run_timed(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  if (count != 0 && !tw_pool_check(arguments[0])) return NULL;
+  const uint32_t command_count = tw_plan_command_count(((tw_plan_object_t*)self)->plan);
+  const size_t stride = (count == 0 ? 1 : thread_count_of(arguments[0])) + (size_t)1;
+  tw_span_t* spans = calloc(command_count * stride + 1, sizeof(*spans));
+  if (spans == NULL) return PyErr_NoMemory();
+  PyObject* result = NULL;
+  if (run_arguments(self, arguments, count, spans) == 0) result = PyList_New((Py_ssize_t)command_count);
+  for (uint32_t i = 0; result != NULL && i < command_count; ++i) {
+    PyObject* times = command_times(spans + i * stride, (uint32_t)stride - 1);
+    if (times == NULL || PyList_SetItem(result, (Py_ssize_t)i, times) < 0) Py_CLEAR(result);
+  }
+  free(spans);
   return result;
 }
 
@@ -355,7 +377,7 @@ static PyGetSetDef plan_properties[] = {
 static PyMethodDef plan_methods[] = {
     {"run", (PyCFunction)(void (*)(void))plan_run, METH_FASTCALL, "run(pool, buffers) -> None"},
     {"run_timed", (PyCFunction)(void (*)(void))plan_run_timed, METH_FASTCALL,
-     "run_timed(pool, buffers) -> list of nanoseconds per command"},
+     "run_timed(pool, buffers) -> list of (begin_ns, end_ns, ((thread, begin_ns, end_ns), ...)) per command"},
     {NULL, NULL, 0, NULL},
 };
 

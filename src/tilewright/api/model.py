@@ -45,6 +45,7 @@ from tilewright.compiler.program.memory import MemoryReport
 from tilewright.formats.plan import Step
 from tilewright.formats.tensor_spec import TensorSpec, signature_html, signature_text
 from tilewright.runtime.graph_executor import Array
+from tilewright.runtime.native import Timing
 from tilewright.runtime.session import Session, signature
 
 if TYPE_CHECKING:
@@ -294,8 +295,8 @@ class Model:
         """Call without blocking the event loop: `y = await model.async_call(x)`."""
         return await self.begin(*arguments, **named)
 
-    def profile(self, *arguments: object, **named: object) -> list[tuple[Step, int]]:
-        """Run once, step after step: (step, nanoseconds)."""
+    def profile(self, *arguments: object, **named: object) -> list[tuple[Step, Timing]]:
+        """Run once, step after step: each step with its times, and the threads that ran it."""
         return self.session.profile(*arguments, **named)
 
     @property

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tilewright.api.profiling import KernelRow, profile
 from tilewright.base.text import format_bytes, format_duration, plural
 from tilewright.cli.display import err, example, out, table
-from tilewright.cli.kernel_profile import KernelRow, profile
 from tilewright.cli.kernel_table import bar, print_kernels
 from tilewright.cli.latency import Latency, measure
 from tilewright.cli.model_options import ModelChoice, model_options
 from tilewright.cli.options import call_inputs, call_options
 
 if TYPE_CHECKING:
-    from tilewright.cli.roofline import Roofline
+    from tilewright.api.profiling.roofline import Roofline
     from tilewright.runtime.session import Session
 
 
@@ -70,15 +70,15 @@ def command(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Call MODEL (.vmfb or .onnx) over and over and report.
 
-    Every kernel is put beside the limit it runs into: compute is the FMA peak and memory the
-    streaming read bandwidth that this run measured on this machine with as many threads; cache
-    means that data came from a cache, start that the kernel is too short to matter.
+    Every kernel is put beside the limit it runs into, measured in this run with as many threads:
+    compute is the FMA peak; memory, L3, L2 and L1 are the farthest level that delivers as fast as the
+    kernel reads and writes; start means that it is too short to matter.
     """
     model, session = choice.path, choice.open()
     arrays = call_inputs(session, inputs, dims)
     limits = None
     if not no_limits:
-        from tilewright.cli.roofline import measure as measure_limits
+        from tilewright.api.profiling.roofline import measure as measure_limits
 
         limits = measure_limits(session.threads)
     latency = measure(

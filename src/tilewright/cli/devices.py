@@ -53,16 +53,21 @@ def _print_drivers() -> None:
 
 
 def _print_limits() -> None:
-    from tilewright.cli.roofline import measure as measure_limits
+    from tilewright.api.profiling.roofline import measure as measure_limits
 
-    rows = table(
-        "limits", [("threads", "right"), ("FMA peak", "right"), ("streaming read", "right")]
-    )
+    columns = ("threads", "FMA peak", "streaming read", "L3", "L2", "L1")
+    rows = table("limits", [(column, "right") for column in columns])
     for threads in sorted({1, usable_cores()}):
         limits = measure_limits(threads)
+        caches = dict(limits.caches)
         rows.add_row(
             str(threads),
             f"{limits.flops / 1e9:.1f} GFLOP/s",
             f"{limits.read_bytes / 1e9:.1f} GB/s",
+            *(_rate(caches.get(level)) for level in columns[3:]),
         )
     out.print(rows, markup=False)
+
+
+def _rate(bytes_rate: float | None) -> str:
+    return "–" if bytes_rate is None else f"{bytes_rate / 1e9:.1f} GB/s"

@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from rich.markup import escape
+
+from tilewright.api.profiling import KernelRow
 from tilewright.base.outcome import Outcome
 from tilewright.base.text import format_duration
 from tilewright.cli.display import out, table
-from tilewright.cli.kernel_profile import KernelRow
 
 if TYPE_CHECKING:
-    from tilewright.cli.roofline import Roofline
+    from tilewright.api.profiling.roofline import Roofline
 
 _BAR: Final = 24
+_SHOWN_NODES: Final = 2
 
 
 def bar(share: float) -> str:
@@ -26,10 +29,16 @@ def bar(share: float) -> str:
     return "█" * (eighths // 8) + (rest if eighths % 8 else "")
 
 
-def print_kernels(found: Sequence[KernelRow], limit: int, limits: Roofline | None) -> None:
+def print_kernels(
+    found: Sequence[KernelRow],
+    limit: int,
+    limits: Roofline | None,
+    *,
+    with_nodes: bool = False,
+) -> None:
     """Print at most `limit` rows (0 = all), slowest first, and what the rest takes together."""
     columns = [
-        ("kernel", "left"), ("runs as", "left"), ("calls", "right"), ("time", "right"), ("share", "right"),
+        ("kernel", "left"), *([("nodes of the model", "left")] if with_nodes else []), ("runs as", "left"), ("calls", "right"), ("time", "right"), ("share", "right"),
         ("GFLOP/s", "right"), ("GB/s", "right"), ("limit", "bar"), ("of it", "right"),
         ("", "bar"),
     ]  # fmt: skip
@@ -39,6 +48,7 @@ def print_kernels(found: Sequence[KernelRow], limit: int, limits: Roofline | Non
         name, share = ("", "") if limits is None else _limit_cells(row, limits)
         rows.add_row(
             row.name,
+            *([_nodes_cell(row)] if with_nodes else []),
             outcome_cell(row.outcome),
             str(row.calls),
             format_duration(row.time_ns),
@@ -54,12 +64,20 @@ def print_kernels(found: Sequence[KernelRow], limit: int, limits: Roofline | Non
         rest = sum(row.time_ns for row in hidden)
         rows.add_row(
             f"… {len(hidden)} more",
+            *([""] if with_nodes else []),
             "",
             "",
             format_duration(rest),
             f"{100 * rest / total:.1f} %",
         )
     out.print(rows)
+
+
+def _nodes_cell(row: KernelRow) -> str:
+    """The first nodes that a kernel computes, and how many more there are."""
+    shown = ", ".join(row.nodes[:_SHOWN_NODES])
+    more = len(row.nodes) - _SHOWN_NODES
+    return escape(f"{shown} +{more}" if more > 0 else shown)
 
 
 def outcome_cell(outcome: Outcome | None) -> str:

@@ -7,22 +7,21 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilewright.api.profiling import Call, KernelRow, Sample, rows_of, timeline
 from tilewright.base.output_file import STANDARD_OUTPUT, check_output, write_text_output
 from tilewright.base.text import format_duration, plural
 from tilewright.cli.display import err, example, out
-from tilewright.cli.kernel_profile import KernelRow, command_cost, rows_of
 from tilewright.cli.kernel_table import print_kernels
 from tilewright.cli.model_options import ModelChoice, model_options
 from tilewright.cli.options import call_inputs, call_options
-from tilewright.cli.trace_events import Command, trace_events
 from tilewright.formats.tensor_text import Array
 
 if TYPE_CHECKING:
-    from tilewright.formats.plan import Step
+    from tilewright.api.profiling.roofline import Roofline
     from tilewright.runtime.session import Session
 
 
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="How the kernels are printed.",
 )
+@click.option("--no-limits", is_flag=True, help="Do not measure the machine's limits.")
 def command(
     choice: ModelChoice,
     inputs: tuple[str, ...],
@@ -64,24 +64,32 @@ def command(
     calls: int,
     trace: Path | None,
     format_: str,
+    no_limits: bool,
 ) -> None:
     """Call MODEL (.vmfb or .onnx) a few times, one command at a time, and say what each took.
 
-    Commands that could overlap run after each other here, so that each has a time of its own.
+    Commands that could overlap run after each other here, so that each has a time of its own.  The
+    limit of a kernel is compute (the FMA peak), a level of memory (the farthest one that delivers as
+    fast as the kernel reads and writes), or start (too short to matter); all are measured in this run.
     """
     if trace is not None:
         check_output(trace, inputs=choice.files)
     session = choice.open()
     arrays = call_inputs(session, inputs, dims)
     session(*arrays)  # first calls allocate
-    samples = [session.profile(*arrays) for _ in range(calls)]
+    samples = [[Sample(*row) for row in session.profile(*arrays)] for _ in range(calls)]
     if trace is not None:
         _write_trace(trace, choice, session, arrays, samples)
         if str(trace) == STANDARD_OUTPUT:  # a table behind it would make it no JSON
             return
-    _print(rows_of(session, arrays, samples), format_)
+    limits = None
+    if not no_limits:
+        from tilewright.api.profiling.roofline import measure
+
+        limits = measure(session.threads)
+    _print(rows_of(session, arrays, samples), format_, limits)
     if format_ == "table":
-        total = sum(ns for _, ns in samples[-1])
+        total = sum(sample.timing.duration_ns for sample in samples[-1])
         count = plural(len(samples[-1]), "command")
         out.print(f"\n{count}, {format_duration(total)} in the last call")
     if trace is not None:
@@ -93,42 +101,38 @@ def _write_trace(
     choice: ModelChoice,
     session: Session,
     arrays: Sequence[Array],
-    samples: Sequence[Sequence[tuple[Step, int]]],
+    samples: Sequence[Sequence[Sample]],
 ) -> None:
-    calls = [
-        [
-            Command(
-                step.target or step.kind,
-                step.kind,
-                ns,
-                command_cost(session, arrays, step, ns),
-            )
-            for step, ns in sample
-        ]
-        for sample in samples
-    ]
-    text = json.dumps(trace_events(Path(choice.path).name, choice.device, calls))
+    plan = None if session.variant is None else session.variant.plan
+    dims = session.executor.dimensions_of(arrays)
+    calls = [Call(sample, dims) for sample in samples]
+    text = json.dumps(timeline(Path(choice.path).name, choice.device, plan, calls))
     write_text_output(path, text, inputs=choice.files)
 
 
-def _print(rows: Sequence[KernelRow], format_: str) -> None:
+def _print(rows: Sequence[KernelRow], format_: str, limits: Roofline | None) -> None:
     if format_ == "table":
-        print_kernels(rows, 0, None)
+        print_kernels(rows, 0, limits, with_nodes=True)
         return
-    records = [
-        {
-            "kernel": row.name,
-            "outcome": row.outcome,
-            "calls": row.calls,
-            "ns": row.time_ns,
-            "flops": row.flops,
-            "bytes": row.size_bytes,
-        }
-        for row in rows
-    ]
+    records = [_record(row, limits) for row in rows]
     if format_ == "json":
         click.echo(json.dumps(records))
         return
     writer = csv.DictWriter(sys.stdout, list(records[0]) if records else ["kernel"])
     writer.writeheader()
-    writer.writerows(records)
+    writer.writerows(record | {"nodes": " ".join(record["nodes"])} for record in records)
+
+
+def _record(row: KernelRow, limits: Roofline | None) -> dict[str, Any]:
+    limit, share = ("", None) if limits is None else row.limit(limits)
+    return {
+        "kernel": row.name,
+        "outcome": row.outcome,
+        "calls": row.calls,
+        "ns": row.time_ns,
+        "flops": row.flops,
+        "bytes": row.size_bytes,
+        "limit": limit,
+        "of_limit": share,
+        "nodes": list(row.nodes),
+    }

@@ -49,7 +49,7 @@ from tilewright.compiler.program.kernel_cache import (
     make_record,
     recall,
 )
-from tilewright.compiler.program.work import arithmetic_work, host_verdict
+from tilewright.compiler.program.work import arithmetic_work, bytes_moved, host_verdict
 from tilewright.compiler.schedule import rules
 
 # Kernels are compared by their text under this name, then get names of their own.
@@ -328,7 +328,7 @@ def make_program(
 ) -> Program:
     """The host side of the graph for one target's kernels."""
     lowered = {
-        node: Lowered(index, arithmetic_work(node))
+        node: Lowered(index, arithmetic_work(node), bytes_moved(node))
         for index, group in enumerate(groups)
         for node in group.nodes
     }

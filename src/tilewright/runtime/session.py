@@ -95,7 +95,7 @@ class Executor(Protocol):
 
     def __call__(self, *arrays: Array) -> tuple[Array, ...]: ...
 
-    def profile(self, arrays: Sequence[Array]) -> list[tuple[Step, int]]: ...
+    def profile(self, arrays: Sequence[Array]) -> list[tuple[Step, native.Timing]]: ...
 
     def dimensions_of(self, arrays: Sequence[Array]) -> Mapping[str, int]: ...
 
@@ -419,8 +419,10 @@ class Session:
         results = self.executor(*self._arrange((inputs,), {}))
         return dict(zip(self.executor.output_names, results, strict=True))
 
-    def profile(self, *arguments: object, **named: object) -> list[tuple[Step, int]]:
-        """Run once, step after step: (step, nanoseconds)."""
+    def profile(
+        self, *arguments: object, **named: object
+    ) -> list[tuple[Step, native.Timing]]:
+        """Run once, step after step: each step with its times, and the threads that ran it."""
         return self.executor.profile(self._arrange(arguments, named))
 
     def _arrange(

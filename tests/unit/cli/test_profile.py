@@ -12,7 +12,6 @@ import pytest
 
 from fakes.command_line import tilewright
 from tilewright.base.host import describe
-from tilewright.cli.trace_events import Command, trace_events
 
 ARCHIVES = Path(__file__).resolve().parents[2] / "golden" / "archives"
 
@@ -30,17 +29,24 @@ def test_the_table_names_every_kernel(mlp_vmfb: Path) -> None:
         assert row["ns"] > 0
         assert row["outcome"] in {"tiled", "rows"}
         assert row["calls"] >= 1
+        assert row["limit"] in {"compute", "memory", "L3", "L2", "L1", "start"}
+        assert row["nodes"]
     assert sum(row["flops"] for row in rows) > 0
 
 
 def test_csv_has_the_columns_of_json(mlp_vmfb: Path) -> None:
     text = tilewright("profile", mlp_vmfb, "--calls=1", "--format=csv").out
     records = list(csv.DictReader(io.StringIO(text)))
-    assert {"kernel", "outcome", "calls", "ns", "flops", "bytes"} == set(records[0])
+    assert list(records[0]) == [
+        "kernel", "outcome", "calls", "ns", "flops", "bytes", "limit", "of_limit", "nodes",
+    ]  # fmt: skip
+    assert all(0 <= float(record["of_limit"]) <= 1 for record in records)
     assert all(int(record["ns"]) > 0 for record in records)
 
 
-def test_the_trace_is_a_timeline_without_gaps(dynamic_onnx: Path, tmp_path: Path) -> None:
+def test_the_trace_is_a_timeline_of_when_things_ran(
+    dynamic_onnx: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "trace.json"
     done = tilewright(
         "profile", dynamic_onnx, "--dim=batch=3", "--calls=3", f"--trace={path}"
@@ -48,27 +54,26 @@ def test_the_trace_is_a_timeline_without_gaps(dynamic_onnx: Path, tmp_path: Path
     assert done.code == 0, done.err
     assert str(path) in done.err
     events = json.loads(path.read_text())["traceEvents"]
-    calls = [e for e in events if e.get("cat") == "call"]
-    commands = [e for e in events if e["ph"] == "X" and e.get("cat") != "call"]
+    timed = [e for e in events if e["ph"] == "X"]
+    calls = [e for e in timed if e["cat"] == "call"]
+    commands = [e for e in timed if e["cat"] != "call" and "flops" in e["args"]]
+    threads = [e for e in timed if e not in calls and e not in commands]
     assert len(calls) == 3
     assert len(commands) == 3 * calls[0]["args"]["commands"]
+    assert min(e["ts"] for e in timed) == 0
     end = 0.0
-    for event in commands:
-        assert event["ts"] == pytest.approx(end, abs=1e-6)
+    for event in commands:  # one after the other, with what lies between them
+        assert event["ts"] >= end - 1e-6
         end = event["ts"] + event["dur"]
-    assert calls[-1]["ts"] + calls[-1]["dur"] == pytest.approx(end)
+    assert threads
+    for event in threads:  # within the command that they ran some of
+        (whole,) = [c for c in commands if 0 <= event["ts"] - c["ts"] <= c["dur"]]
+        assert whole["name"] == event["name"]
+        assert event["ts"] + event["dur"] <= whole["ts"] + whole["dur"] + 1e-3
     dispatches = [e for e in commands if e["cat"] == "dispatch"]
     assert all(len(e["args"]["grid"]) == 3 for e in dispatches)
     assert any(e["args"]["flops"] > 0 for e in dispatches)
-
-
-def test_tracks_have_names() -> None:
-    trace = trace_events(
-        "m", "local", [[Command("k", "dispatch", 1500, {"grid": [1, 1, 1]})]]
-    )
-    names = [e["args"]["name"] for e in trace["traceEvents"] if e["ph"] == "M"]  # type: ignore[index]
-    assert names == ["tilewright m", "calls", "local"]
-    assert trace["traceEvents"][3]["dur"] == 1.5  # type: ignore[index]
+    assert all(e["args"]["nodes"] for e in dispatches)
 
 
 @pytest.mark.skipif(describe().arch != "x86_64", reason="x86-64 code")

@@ -6,6 +6,8 @@ written for onnxruntime.
 
 from __future__ import annotations
 
+import json
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
@@ -23,13 +25,15 @@ from tilewright.api.inference.options import (
 from tilewright.api.inference.ort_value import OrtValue
 from tilewright.api.inference.providers import CPU, Provider, check_providers
 from tilewright.api.load import run_reference
+from tilewright.api.profiling import Call, Sample, timeline
 from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
+from tilewright.base.output_file import write_text_output
 from tilewright.base.text import did_you_mean
 from tilewright.formats.vmfb import is_archive
 from tilewright.runtime.graph_executor import Array
-from tilewright.runtime.session import Session
+from tilewright.runtime.session import Session, as_array
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -81,6 +85,8 @@ class InferenceSession:
             self._session, self._metadata = _open(path_or_bytes, self._options)
         self._input_names: tuple[str, ...] = self._session.executor.input_names
         self._output_names: tuple[str, ...] = self._session.executor.output_names
+        self._profiled: list[Call] | None = [] if self._options.enable_profiling else None
+        self._profiling_start_ns: int = time.perf_counter_ns()
 
     def __repr__(self) -> str:
         return f"<InferenceSession of {self._session!r}>"
@@ -213,7 +219,38 @@ class InferenceSession:
             raise self._wrong_feed(feed) from error
         if len(feed) != len(arrays):
             raise self._wrong_feed(feed)
-        return _as_tuple(self._session(*arrays))
+        results = _as_tuple(self._session(*arrays))
+        if self._profiled is not None:
+            self._profile(self._profiled, arrays)
+        return results
+
+    # --- profiling -----------------------------------------------------------------------
+
+    def _profile(self, calls: list[Call], values: Sequence[object]) -> None:
+        """Make the call once more, command by command."""
+        arrays = [as_array(value) for value in values]
+        dims = self._session.executor.dimensions_of(arrays)
+        calls.append(Call([Sample(*row) for row in self._session.profile(*arrays)], dims))
+
+    def get_profiling_start_time_ns(self) -> int:
+        """When profiling began, on the clock of `time.perf_counter_ns`."""
+        return self._profiling_start_ns
+
+    def end_profiling(self) -> str:
+        """Write a timeline of the runs since the session was made, for Perfetto.
+
+        Each of them was made once more, command by command, for it.
+        Returns: the file; empty if the options did not ask for profiling.
+        """
+        if self._profiled is None:
+            return ""
+        session, calls = self._session, self._profiled
+        plan = None if session.variant is None else session.variant.plan
+        moment = time.strftime("%Y-%m-%d_%H-%M-%S")
+        path = f"{self._options.profile_file_prefix}_{moment}.json"
+        write_text_output(path, json.dumps(timeline(session.location, CPU, plan, calls)))
+        self._profiled = None
+        return path
 
     def _wrong_feed(self, feed: object) -> InputError:
         if not isinstance(feed, Mapping):

@@ -36,6 +36,7 @@ class SessionOptions:
     Attributes:
         intra_op_num_threads: threads of a call; 0 = the cores this process may use.
         graph_optimization_level: how much the compiler does.
+        enable_profiling, profile_file_prefix: keep times of every command, for `end_profiling`.
         optimized_model_filepath: where to keep the compiled artifact (`.vmfb`).
         use_deterministic_compute: the same bits whatever the batch.
         log_severity_level: 0 (verbose) to 4 (fatal); warnings are not shown from 3 on.

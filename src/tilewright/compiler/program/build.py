@@ -24,16 +24,18 @@ from tilewright.compiler.program.ir import (
     Step,
     Storage,
 )
+from tilewright.compiler.program.work import nodes_of
 from tilewright.formats.plan import CHECK_BYTES, Dimension, IndexCheck
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """The kernel of a node: its index in the program and its arithmetic work."""
+    """The kernel of a node: its index in the program, its arithmetic work and its traffic."""
 
     kernel: int
     flops: Dim = 0
+    bytes_moved: Dim | None = None
 
 
 def build_program(
@@ -168,6 +170,8 @@ class _Builder:
                 dims=tuple(Expr.of_atom(s) for s in kernel.dims),
                 location=node.location,
                 flops=lowered.flops,
+                bytes_moved=lowered.bytes_moved,
+                nodes=nodes_of(node),
             )
         )
 
@@ -191,7 +195,15 @@ class _Builder:
         name = self._unique(node.op)
         results = tuple(self._result(v, name) for v in node.results)
         self.steps.append(
-            HostCall(name, node.op, dict(node.attributes), operands, results, node.location)
+            HostCall(
+                name,
+                node.op,
+                dict(node.attributes),
+                operands,
+                results,
+                node.location,
+                nodes_of(node),
+            )
         )
 
     def _unique(self, name: str) -> str:

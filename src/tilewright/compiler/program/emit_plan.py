@@ -88,6 +88,8 @@ def _step(program: Program, step: Step, table: _Entries) -> form.Step:
                 grid=step.grid,
                 dims=step.dims,
                 flops=step.flops,
+                bytes_moved=step.bytes_moved,
+                nodes=step.nodes,
                 outcome=program.kernels[step.kernel].verdict.outcome,
                 barrier=step.barrier,
             )
@@ -104,5 +106,6 @@ def _step(program: Program, step: Step, table: _Entries) -> form.Step:
                 host=form.HostCall(
                     len(step.operands), present, step.attributes, str(step.location)
                 ),
+                nodes=step.nodes,
                 outcome=Outcome.HOST,
             )

@@ -80,6 +80,10 @@ class Dispatch:
     """Run `kernels[kernel]`; `arguments` follow the kernel's parameters, operands first.
 
     Without `barrier` it may run at the same time as the steps before, back to the last barrier.
+
+    Attributes:
+        nodes: those of the model that it computes.
+        flops, bytes_moved: what it stands for, for reports.
     """
 
     name: str
@@ -91,6 +95,8 @@ class Dispatch:
     location: object = ""
     flops: Dim = 0
     barrier: bool = True
+    bytes_moved: Dim | None = None
+    nodes: tuple[str, ...] = ()
 
 
 @final
@@ -113,6 +119,7 @@ class HostCall:
     operands: tuple[Entry | None, ...]
     results: tuple[Entry, ...]
     location: object = ""
+    nodes: tuple[str, ...] = ()
 
 
 Step = Dispatch | Copy | HostCall

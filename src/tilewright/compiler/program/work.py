@@ -1,4 +1,4 @@
-"""How much arithmetic a node stands for, for reports (GFLOP/s, share of the peak).
+"""How much arithmetic and traffic a node stands for, for reports (GFLOP/s, GB/s, shares of the peak).
 
 Counts what the model asks for, not what a kernel executes: padding, recomputation and index
 arithmetic are free.  A multiply-add counts as two.
@@ -6,13 +6,13 @@ arithmetic are free.  A multiply-add counts as two.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from tilewright.base.outcome import Outcome, Verdict
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, minimum
 from tilewright.base.target import Target
-from tilewright.compiler.graph.ir import Node
+from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import TensorType, Trait
 from tilewright.compiler.schedule.rules import estimate, unscheduled
 
@@ -35,6 +35,61 @@ def arithmetic_work(node: Node) -> Dim:
     if Trait.REDUCTION in traits or Trait.ROWWISE in traits:
         return node.present_operands[0].type.element_count if node.present_operands else 0
     return node.results[0].type.element_count if Trait.ELEMENTWISE in traits else 0
+
+
+def bytes_moved(node: Node) -> Dim:
+    """What a kernel reads and writes at least, every tensor once.
+
+    Of an operand that is only moved, no more is read than what is made of it: a gather takes rows, not the
+    table.
+    """
+    total: Dim = 0
+    for value in dict.fromkeys(node.present_operands):
+        total = total + _bytes_read(node, value)
+    for value in node.results:
+        total = total + value.type.size_bytes
+    return total
+
+
+def _bytes_read(node: Node, value: Value) -> Dim:
+    """The bytes of `value`, an operand of `node`, that the node reads."""
+    whole = value.type.size_bytes
+    taken: Dim = 0
+    for user, read in _readers(node, value):
+        if Trait.MOVEMENT not in user.schema.traits:
+            return whole
+        made: Dim = 0
+        for result in user.results:
+            made = made + result.type.element_count
+        if read is user.operands[0]:
+            taken = taken + made * value.type.dtype.itemsize
+        else:
+            return whole  # indices and the like, read one by one
+    return minimum(whole, taken)
+
+
+def _readers(node: Node, value: Value) -> Iterator[tuple[Node, Value]]:
+    """Who reads an operand, and as which value: the node itself, or the nodes of its region."""
+    if not node.regions:
+        yield node, value
+        return
+    (region,) = node.regions
+    inner = {
+        argument
+        for argument, operand in zip(region.inputs, node.operands, strict=True)
+        if operand is value
+    }
+    for user in region:
+        for operand in user.present_operands:
+            if operand in inner:
+                yield user, operand
+
+
+def nodes_of(node: Node) -> tuple[str, ...]:
+    """The nodes of the model that a node computes, by name, in order."""
+    inner = [n for region in node.regions for n in region if n.op != "constant"]
+    names = [n.location.name for n in inner or [node]]
+    return tuple(dict.fromkeys(name for name in names if name))
 
 
 def host_verdict(node: Node, target: Target) -> Verdict:

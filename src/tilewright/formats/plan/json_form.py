@@ -33,7 +33,7 @@ from tilewright.formats.plan.steps import (
 )
 from tilewright.formats.plan.verifier import verify_plan
 
-VERSION: Final = (1, 1)
+VERSION: Final = (1, 2)
 _DIM_LIMIT: Final = 4096  # characters of one expression
 
 
@@ -171,6 +171,8 @@ def _extension(plan: Plan) -> dict[str, object]:
                 "barrier": s.barrier,
                 "flops": _dim(s.flops),
                 "outcome": s.outcome,
+                "bytes": None if s.bytes_moved is None else _dim(s.bytes_moved),
+                "nodes": list(s.nodes),
             }
             for s in plan.steps
         ],
@@ -277,6 +279,8 @@ def _decode_step(row: Mapping[str, object]) -> Step:
         barrier=_flag(row["barrier"]),
         flops=_read_dim(row["flops"]),
         outcome=_outcome(row.get("outcome")),
+        bytes_moved=_optional_dim(row.get("bytes")),
+        nodes=tuple(_text(name) for name in _list(row.get("nodes", []))),
     )
 
 
@@ -330,6 +334,10 @@ def _read_dim(value: object) -> Dim:
             raise ArchiveError("dimension expression is too long", location="plan")
         return parse_dim(value)
     return _number(value)
+
+
+def _optional_dim(value: object) -> Dim | None:
+    return None if value is None else _read_dim(value)
 
 
 def _dims(values: object) -> tuple[Dim, ...]:

@@ -97,6 +97,8 @@ class Step:
     op whose reference implementation runs in Python, as `host` says.
 
     `outcome` says how the step runs: None for copies, and where nobody knows (plans before 1.1).
+    `nodes` are those of the model that it computes, `bytes_moved` what it reads and writes at least
+    (plans before 1.2 say neither).
     """
 
     kind: str
@@ -110,6 +112,8 @@ class Step:
     barrier: bool = True
     flops: Dim = 0
     outcome: Outcome | None = None
+    bytes_moved: Dim | None = None
+    nodes: tuple[str, ...] = ()
 
 
 def operands_of(step: Step) -> tuple[int, ...]:

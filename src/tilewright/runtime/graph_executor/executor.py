@@ -142,8 +142,8 @@ class GraphExecutor:
             _, dropped = self._bound.popitem(last=False)
             kept -= dropped.arena_bytes
 
-    def profile(self, arrays: Sequence[Array]) -> list[tuple[Step, int]]:
-        """Run one command at a time: (step, nanoseconds) in order.
+    def profile(self, arrays: Sequence[Array]) -> list[tuple[Step, native.Timing]]:
+        """Run one command at a time: each step with its times, in order.
 
         The first of two runs is not counted: it is the one that touches fresh memory.
 
@@ -165,7 +165,7 @@ class GraphExecutor:
         except native.KernelError as error:
             raise error.for_user from error
         return [
-            (self.plan.steps[step], time)
+            (self.plan.steps[step], native.Timing.of(time))
             # The look at the checks behind the last step is nobody's.
             for step, time in zip(bound.command_steps, times, strict=False)
         ]

@@ -18,6 +18,7 @@ from typing import Final, final
 from tilewright.base.status import StatusCode, failure
 from tilewright.base.target import Target
 from tilewright.formats.byte_view import Buffer as HostBytes
+from tilewright.runtime import native
 from tilewright.runtime.hal.allocator import Allocator
 from tilewright.runtime.hal.buffer import READ, WRITE, Buffer
 from tilewright.runtime.hal.channel import Channel, ChannelProvider
@@ -55,6 +56,7 @@ class DispatchTime:
     """How long a command or a queue operation took, as profiling saw it.
 
     Units: nanoseconds; `begin_ns` on the clock of `time.perf_counter_ns`, 0 where nobody looked.
+    `threads` are those that ran some of a command, where that is known.
     """
 
     name: str
@@ -63,6 +65,7 @@ class DispatchTime:
     family: ProfilingFamily = ProfilingFamily.DISPATCHES
     queue: int = 0
     begin_ns: int = 0
+    threads: tuple[native.ThreadSpan, ...] = ()
 
 
 class Device(ABC):

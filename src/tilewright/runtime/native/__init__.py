@@ -66,7 +66,9 @@ Plan
         an int address (unchecked). ValueError names the slot. KernelError (a RuntimeError) with the
         command's ordinal and name when a kernel returns non-zero or a thread gets no workgroup memory
         for it. On the main thread KeyboardInterrupt is noticed between commands and workgroups.
-    `.run_timed(pool, buffers) -> list[int]`: nanoseconds per command, run one command at a time.
+    `.run_timed(pool, buffers)`: run one command at a time; per command (begin, end, threads) on the clock of
+        `time.perf_counter_ns`, where threads are (index, begin of its first, end of its last workgroup) of
+        those that ran some of it, 0 being the caller.
     `.command_count`, `.slot_count`.
 
 Invocation
@@ -104,6 +106,7 @@ from tilewright.runtime.native.library import Export, Library, read_library
 from tilewright.runtime.native.plan_builder import PlanBuilder
 from tilewright.runtime.native.process_memory import ProcessMemory, read_process_memory
 from tilewright.runtime.native.records import PROTECT_EXECUTE, PROTECT_READ, PROTECT_WRITE
+from tilewright.runtime.native.timing import ThreadSpan, Timing
 
 __all__ = [
     "EXTENSION",
@@ -121,6 +124,8 @@ __all__ = [
     "PlanBuilder",
     "Pool",
     "ProcessMemory",
+    "ThreadSpan",
+    "Timing",
     "create_environment",
     "denormals_flushed",
     "import_thunk",

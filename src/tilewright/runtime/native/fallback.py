@@ -39,6 +39,7 @@ from tilewright.runtime.native.records import (
     WORKGROUP_STATE,
     Kind,
 )
+from tilewright.runtime.native.timing import CommandTimes
 
 __all__ = [
     "CodeImage",
@@ -298,16 +299,18 @@ class Plan:
         """Replay the commands."""
         self.run_timed(pool, buffers)
 
-    def run_timed(self, pool: Pool | None, buffers: Sequence[object]) -> list[int]:
-        """Replay the commands, timing each in nanoseconds."""
+    def run_timed(self, pool: Pool | None, buffers: Sequence[object]) -> list[CommandTimes]:
+        """Replay the commands, timing each in nanoseconds; the caller runs all."""
         _check_pool(pool)
         run = _Slots(self.slots, tuple(buffers))
-        times: list[int] = []
+        times: list[CommandTimes] = []
         concurrency = 1 if pool is None else min(pool.thread_count, 255)
         for ordinal, command in enumerate(self._commands):
             begin = time.perf_counter_ns()
             self._run_command(ordinal, command, run, concurrency)
-            times.append(time.perf_counter_ns() - begin)
+            end = time.perf_counter_ns()
+            by_caller = ((0, begin, end),) if command.kind != Kind.HOST_CALL else ()
+            times.append((begin, end, by_caller))
         return times
 
     def _check_slots(self) -> None:

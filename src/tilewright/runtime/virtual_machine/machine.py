@@ -26,6 +26,7 @@ from tilewright.formats.plan import Step
 from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.formats.variant_choice import choose_variant
 from tilewright.formats.vmfb import ModuleDef, read_archive
+from tilewright.runtime import native
 from tilewright.runtime.drivers import DEFAULT_DEVICE, registry
 from tilewright.runtime.hal.buffer import BufferUsage, MemoryType
 from tilewright.runtime.hal.buffer_view import BufferView
@@ -491,8 +492,8 @@ class VmExecutor:
         """Run on arrays in order; outputs are fresh arrays."""
         return tuple(np.asarray(result) for result in self.function(*arrays))
 
-    def profile(self, arrays: Sequence[Array]) -> list[tuple[Step, int]]:
-        """Run once, one command at a time: (step, nanoseconds) in order."""
+    def profile(self, arrays: Sequence[Array]) -> list[tuple[Step, native.Timing]]:
+        """Run once, one command at a time: each with its times, in order."""
         device = self.machine.device
         device.profiling_begin()
         try:
@@ -502,7 +503,7 @@ class VmExecutor:
         return [
             (
                 Step("dispatch", t.name, t.name, (), 0, grid=t.workgroup_count),
-                t.duration_ns,
+                native.Timing(t.begin_ns, t.duration_ns, t.threads),
             )
             for t in times
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import warnings
 from collections.abc import Callable
@@ -148,6 +149,23 @@ def test_a_run_that_ends_later_calls_back(ort: ModuleType) -> None:
     (results, data, error) = seen[0]
     np.testing.assert_array_equal(results[0], X * Y)
     assert (data, error) == ("mine", "")
+
+
+@BOTH
+def test_profiling_writes_a_timeline(
+    ort: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ort.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "mine")
+    opened = session(ort, sess_options=options)
+    for _ in range(2):
+        np.testing.assert_array_equal(opened.run(["sum"], {"x": X, "y": Y})[0], X + Y)
+    assert opened.get_profiling_start_time_ns() > 0
+    path = Path(opened.end_profiling())
+    assert path.parent == tmp_path
+    assert path.name.startswith("mine_")
+    assert json.loads(path.read_text())
 
 
 @BOTH

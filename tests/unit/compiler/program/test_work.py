@@ -1,18 +1,21 @@
-"""How much arithmetic nodes stand for."""
+"""How much arithmetic and traffic nodes stand for, and which nodes of the model they are."""
 
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
+import tilewright as tw
 from tilewright.base import dtypes
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.compiler.graph.ir import Value
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.builder import GraphBuilder
-from tilewright.compiler.program.work import arithmetic_work
+from tilewright.compiler.program.work import arithmetic_work, bytes_moved, nodes_of
 
 n = symbol("n", 1)
+I64 = TensorType(dtypes.i64, (3,))
 
 
 def f32(*shape: Dim) -> TensorType:
@@ -56,3 +59,41 @@ def test_constants_are_free() -> None:
     node = b.constant(np.ones(100, np.float32)).node
     assert node is not None
     assert arithmetic_work(node) == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [
+        (build("add", f32(4, 5), f32(5)), 4 * (20 + 5 + 20)),
+        (build("matmul", f32(4, 5), f32(5, n)), 4 * (20 + 5 * n + 4 * n)),
+        (build("transpose", f32(4, 5), perm=(1, 0)), 4 * 40),
+        (build("gather", f32(1000, 8), I64, axis=0), 3 * 8 + 2 * 4 * 24),
+        (build("gather", f32(2, 8), I64, axis=0), 3 * 8 + 4 * (16 + 24)),
+        (build("slice", f32(100, 8), axes=(0,), starts=(3,), sizes=(2,)), 2 * 4 * 16),
+    ],
+)  # fmt: skip
+def test_traffic_is_what_is_read_and_written_at_least(value: Value, count: Dim) -> None:
+    assert value.node is not None
+    assert bytes_moved(value.node) == count
+
+
+def test_an_operand_that_is_read_twice_counts_once() -> None:
+    b = GraphBuilder()
+    x = b.input("x", f32(4, 5))
+    node = b.add(x, x).node
+    assert node is not None
+    assert bytes_moved(node) == 4 * 40
+
+
+def test_a_fused_lookup_reads_rows_and_names_its_nodes() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+    g (float[1000, 8] table, int64[3] ids) => (float[3, 8] y) {
+        [lookup] rows = Gather(table, ids)
+        [scaled] y = Mul(rows, rows)
+    }""")
+    compiled = tw.compile(model, threads=1, jobs=1).compiled
+    step = compiled.parts[0].plan.steps[-1]
+    assert step.nodes == ("lookup", "scaled")
+    assert step.bytes_moved == 3 * 8 + 2 * 4 * 24
+    node = [node for node in compiled.graph if node.regions][-1]
+    assert nodes_of(node) == step.nodes

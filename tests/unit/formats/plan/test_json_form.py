@@ -120,7 +120,8 @@ def test_other_files_are_no_plans(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "works"), [([1, 0], True), ([1, 1], True), ([1, 2], False), ([2, 0], False)]
+    ("version", "works"),
+    [([1, 0], True), ([1, 1], True), ([1, 2], True), ([1, 3], False), ([2, 0], False)],
 )
 def test_newer_versions_are_refused_with_a_hint(version: list[int], works: bool) -> None:
     tree = members_of(static_plan())
@@ -130,7 +131,7 @@ def test_newer_versions_are_refused_with_a_hint(version: list[int], works: bool)
         assert from_json(data).name == "static"
         return
     with pytest.raises(
-        ArchiveError, match=r"plan version \d\.\d, this runtime reads up to 1\.1"
+        ArchiveError, match=r"plan version \d\.\d, this runtime reads up to 1\.2"
     ) as caught:
         from_json(data)
     assert "update Tilewright" in (caught.value.hint or "")

@@ -293,9 +293,11 @@ def test_calls_from_several_threads_do_not_mix() -> None:
 def test_a_profile_has_a_time_for_every_step() -> None:
     executor = executor_of(DYNAMIC)
     x = np.zeros((5, 3), np.float32)
-    ((step, duration_ns),) = executor.profile([x, x[::-1]])
+    ((step, timing),) = executor.profile([x, x[::-1]])
     assert step is executor.plan.steps[0]
-    assert duration_ns > 0
+    assert timing.duration_ns > 0
+    assert timing.begin_ns > 0
+    assert timing.threads == ()  # the host's, which is no command of the pool
     with pytest.raises(InputError, match="input 'x1'"):
         executor.profile([x, x[:4]])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -287,13 +288,37 @@ def test_run_timed_measures_each_command(core: ModuleType, kernels: Kernels) -> 
         )
     plan = builder.build(core.Plan)
     # The least of several runs: another process may take the processor during any one of them.
-    times = [
-        min(column)
-        for column in zip(*(plan.run_timed(None, []) for _ in range(5)), strict=True)
-    ]
+    runs = [plan.run_timed(None, []) for _ in range(5)]
+    times = [min(end - begin for begin, end, _ in c) for c in zip(*runs, strict=True)]
     assert len(times) == 3
     assert times[1] >= 30_000_000 > times[0]
     assert times[2] < 30_000_000
+
+
+@pytest.mark.parametrize("threads", [None, 1, 3])
+def test_run_timed_says_which_thread_ran_when(
+    core: ModuleType, kernels: Kernels, threads: int | None
+) -> None:
+    builder = PlanBuilder()
+    for count in (1, 12):
+        builder.dispatch(kernels["linger"], [], (count, 1, 1), constants=[3])
+    builder.host_call(lambda: None, [], ())
+    plan = builder.build(core.Plan)
+    pool = None if threads is None else core.Pool(threads)
+    before = time.perf_counter_ns()
+    timed = plan.run_timed(pool, [])
+    assert before <= timed[0][0]
+    end = before
+    for begin, finish, spans in timed:
+        assert end <= begin <= finish
+        end = finish
+        assert all(begin <= first <= last <= finish for _, first, last in spans)
+        indices = [index for index, _, _ in spans]
+        assert indices == sorted(set(indices))
+        assert set(indices) <= set(range(threads or 1))
+    assert len(timed[0][2]) == 1
+    assert timed[1][2]
+    assert timed[2][2] == ()
 
 
 def test_an_empty_plan_runs(core: ModuleType) -> None:

@@ -287,7 +287,8 @@ def test_the_executor_profiles_kernels_by_name() -> None:
         "mlp_dispatch_0_matmul_1x256x784_f32",
         "mlp_dispatch_1_matmul_1x10x256_f32",
     ]
-    assert all(nanoseconds >= 0 for _, nanoseconds in steps)
+    assert all(timing.duration_ns > 0 and timing.begin_ns > 0 for _, timing in steps)
+    assert all(timing.threads for _, timing in steps)
     assert steps[0][0].grid == (4, 1, 1)
 
 

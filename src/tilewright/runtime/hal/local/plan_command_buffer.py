@@ -539,7 +539,11 @@ def _run_host(
     host.run(grid, table, 1 if pool is None else pool.thread_count)
     if profile is not None:
         took = time.perf_counter_ns() - begin
-        profile(DispatchTime(name=command.name, workgroup_count=grid, duration_ns=took))
+        profile(
+            DispatchTime(
+                name=command.name, workgroup_count=grid, duration_ns=took, begin_ns=begin
+            )
+        )
 
 
 def _binding_range(binding: BufferBinding, entry: int) -> tuple[int, int]:
@@ -581,9 +585,13 @@ def _run(
         raise failure(StatusCode.ABORTED, str(error)) from error
     except ValueError as error:
         raise failure(StatusCode.INVALID_ARGUMENT, str(error)) from error
-    for command, time_ns in zip(commands, times, strict=True):
+    for command, timing in zip(commands, map(native.Timing.of, times), strict=True):
         profile(
             DispatchTime(
-                name=command.name, workgroup_count=command.workgroups, duration_ns=time_ns
+                name=command.name,
+                workgroup_count=command.workgroups,
+                duration_ns=timing.duration_ns,
+                begin_ns=timing.begin_ns,
+                threads=timing.threads,
             )
         )

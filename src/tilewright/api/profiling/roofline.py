@@ -1,11 +1,13 @@
-"""The limits of this machine, measured: FMA peak and streaming read, through our own kernels.
+"""The limits of this machine, measured: FMA peak and reading from every level of memory.
 
-Called by `bench`, so that every figure has its limit from the same run and the same code generator.
+Called by `bench`, `profile` and reports, so that every figure has its limit from the same run and the
+same code generator.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -38,32 +40,64 @@ from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
 
 _CHAINS: Final = 12  # independent accumulators: latency 4 x 2 units, with room
 _STEPS: Final = 1 << 16
-_STREAM_FLOATS: Final = 1 << 25  # 128 MiB: past every cache
+_STREAM_BYTES: Final = 128 << 20  # past every cache
+_CACHE_FLOATS: Final = 1 << 20  # read from a cache in one run, over and over
+_SUMS: Final = 8  # vectors that are summed side by side
+
+
+MEMORY: Final = "memory"
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Units: FLOP/s and byte/s of `threads` threads together."""
+    """Units: FLOP/s and byte/s of `threads` threads together.
+
+    Attributes:
+        read_bytes: streaming from memory.
+        caches: the same from each cache, nearest last: (`L3`, …), (`L2`, …), (`L1`, …).
+    """
 
     threads: int
     flops: float
     read_bytes: float
+    caches: tuple[tuple[str, float], ...] = ()
+
+    def level_of(self, bytes_rate: float) -> tuple[str, float]:
+        """The farthest level that delivers this fast, and how close to it that is (1 = as fast)."""
+        name, rate = MEMORY, self.read_bytes
+        for level, faster in self.caches:
+            if bytes_rate <= rate:
+                break
+            name, rate = level, max(rate, faster)
+        return name, bytes_rate / rate
 
 
 def measure(threads: int, *, seconds: float = 0.3) -> Roofline:
-    """Run both kernels for about `seconds` each and take the best run."""
+    """Run the kernels for about `seconds` each, the caches for half of that, and take the best runs."""
     target = Target.host()
     lanes = target.vector_lanes(dtypes.f32)
-    kernels = (_fma_kernel(lanes, threads), _read_kernel(lanes, threads))
+    levels = {
+        name: _floats(size // 2, lanes) for name, size in _cache_shares(target, threads)
+    }
+    kernels = (
+        _fma_kernel(lanes, threads),
+        _read_kernel(
+            "stream_read", lanes, threads, _floats(_STREAM_BYTES // threads, lanes), 1
+        ),
+        *(
+            _read_kernel(name, lanes, threads, floats, _CACHE_FLOATS // floats or 1)
+            for name, floats in levels.items()
+        ),
+    )
     compiled = compile_kernels([machine.lower(k, target) for k in kernels], target)
     library = load_embedded_elf(link_executable(compiled, "roofline", target))
     pool = native.Pool(threads)
     sink = native.Memory(4 * lanes * _CHAINS * threads)
-    data = native.Memory(4 * _STREAM_FLOATS)
+    data = native.Memory(_STREAM_BYTES)
     np.frombuffer(memoryview(data), np.float32)[:] = 0.0
 
-    def run(name: str, buffers: list[native.Memory]) -> float:
+    def run(name: str, buffers: list[native.Memory], seconds: float = seconds) -> float:
         export = library.exports[name]
         builder = native.PlanBuilder()
         slots = [builder.slot(b.size_bytes, writable=True) for b in buffers]
@@ -78,9 +112,31 @@ def measure(threads: int, *, seconds: float = 0.3) -> Roofline:
         return best
 
     flops = 2 * lanes * _CHAINS * _STEPS * threads / run("fma_peak", [sink])
-    read_bytes = 4 * _STREAM_FLOATS / run("stream_read", [data, sink])
+    share = _floats(_STREAM_BYTES // threads, lanes)
+    read_bytes = 4 * share * threads / run("stream_read", [data, sink])
+    caches: list[tuple[str, float]] = []
+    for name, floats in levels.items():
+        total = 4 * floats * (_CACHE_FLOATS // floats or 1) * threads
+        caches.append((name, total / run(name, [data, sink], seconds / 2)))
     pool.close()
-    return Roofline(threads, flops, read_bytes)
+    return Roofline(threads, flops, read_bytes, tuple(caches))
+
+
+def _cache_shares(target: Target, threads: int) -> Iterator[tuple[str, int]]:
+    """What of each cache one of `threads` threads has to itself, farthest first."""
+    caches = target.caches
+    for name, size in (
+        ("L3", caches.l3_bytes // threads),
+        ("L2", caches.l2_bytes),
+        ("L1", caches.l1d_bytes),
+    ):
+        if size and size * threads <= _STREAM_BYTES:
+            yield name, size
+
+
+def _floats(size_bytes: int, lanes: int) -> int:
+    """Floats of so many bytes, in whole steps of the reading loop."""
+    return size_bytes // 4 // (_SUMS * lanes) * (_SUMS * lanes)
 
 
 def _loop(name: str, extent: int, body: Body, kind: LoopKind = LoopKind.SERIAL) -> For:
@@ -113,27 +169,26 @@ def _fma_kernel(lanes: int, threads: int) -> Kernel:
     return Kernel("fma_peak", (Parameter(sink, Access.WRITE),), (), (chains,), (grid,))
 
 
-def _read_kernel(lanes: int, threads: int) -> Kernel:
-    """Each workgroup sums its share of the data in `_CHAINS` vector accumulators."""
-    share = _STREAM_FLOATS // threads // (8 * lanes) * (8 * lanes)
-    data = Buffer("data", dtypes.f32, (_STREAM_FLOATS,))
+def _read_kernel(name: str, lanes: int, threads: int, share: int, repeats: int) -> Kernel:
+    """Each workgroup sums its `share` floats `repeats` times in `_SUMS` vector accumulators."""
+    data = Buffer("data", dtypes.f32, (_STREAM_BYTES // 4,))
     sink = Buffer("sink", dtypes.f32, (threads * _CHAINS * lanes,))
-    sums = Buffer("sums", dtypes.f32, (8 * lanes,), Space.REGISTER)
+    sums = Buffer("sums", dtypes.f32, (_SUMS * lanes,), Space.REGISTER)
     c, v, w, t = symbol("c"), symbol("v"), symbol("w"), symbol("t")
     place = (c * lanes + v,)
 
     def all_sums(statement: Statement) -> Statement:
-        return _loop(
-            "c", 8, (_loop("v", lanes, (statement,), LoopKind.VECTOR),), LoopKind.UNROLL
-        )
+        lane_loop = _loop("v", lanes, (statement,), LoopKind.VECTOR)
+        return _loop("c", _SUMS, (lane_loop,), LoopKind.UNROLL)
 
-    item = Load(data, (w * share + t * (8 * lanes) + c * lanes + v,))
+    item = Load(data, (w * share + t * (_SUMS * lanes) + c * lanes + v,))
     add = Binary("add", Load(sums, place), item, dtypes.f32)
+    once = _loop("t", share // (_SUMS * lanes), (all_sums(Store(sums, place, add)),))
     body = (
         all_sums(Store(sums, place, Const(0.0, dtypes.f32))),
-        _loop("t", share // (8 * lanes), (all_sums(Store(sums, place, add)),)),
+        once if repeats == 1 else _loop("r", repeats, (once,)),
         all_sums(Store(sink, (w * (_CHAINS * lanes) + c * lanes + v,), Load(sums, place))),
     )
     parameters = (Parameter(data, Access.READ), Parameter(sink, Access.WRITE))
     grid = _loop("w", threads, body, LoopKind.GRID_X)
-    return Kernel("stream_read", parameters, (), (sums,), (grid,))
+    return Kernel(name, parameters, (), (sums,), (grid,))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fakes.plans import dynamic_plan, static_plan
-from tilewright.cli.kernel_profile import KernelRow, bytes_moved
-from tilewright.cli.roofline import Roofline
+from tilewright.api.profiling import KernelRow, bytes_moved
+from tilewright.api.profiling.roofline import Roofline
 
-LIMITS = Roofline(threads=1, flops=100e9, read_bytes=10e9)
+LIMITS = Roofline(1, 100e9, 10e9, (("L3", 25e9), ("L2", 50e9), ("L1", 100e9)))
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,9 @@ LIMITS = Roofline(threads=1, flops=100e9, read_bytes=10e9)
     [
         (KernelRow("matmul", 1, 90_000_000, 1000, 1_000_000), "compute", 0.9),
         (KernelRow("copy", 1, 0, 5_000_000, 1_000_000), "memory", 0.5),
-        (KernelRow("warm", 1, 0, 30_000_000, 1_000_000), "cache", 3.0),
+        (KernelRow("far", 1, 0, 20_000_000, 1_000_000), "L3", 0.8),
+        (KernelRow("warm", 1, 0, 30_000_000, 1_000_000), "L2", 0.6),
+        (KernelRow("hot", 1, 0, 500_000_000, 1_000_000), "L1", 1.0),
         (KernelRow("slow", 1, 1000, 1000, 1_000_000), "memory", 0.0001),
         (KernelRow("tiny", 2, 100, 100, 3_000), "start", 0.00333),
         (KernelRow("short", 1, 90_000, 100, 1_000), "compute", 0.9),

@@ -1,15 +1,14 @@
 """Where the time goes: every kernel with its arithmetic, its bytes and the limit it runs into.
 
-Bytes are those of every operand and result, once each: what a kernel moves at least when nothing
-is in a cache.  A kernel that moves more than memory can deliver got its data from a cache.
-Called by `bench` and `profile`.
+Bytes are what a kernel reads and writes at least, once each: of an operand that it only looks things
+up in, the rows it takes.  Called by `bench`, `profile` and reports.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import numpy as np
 
@@ -17,9 +16,10 @@ from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim, evaluate
 from tilewright.formats.plan import Plan, Step, operands_of, results_of
 from tilewright.formats.tensor_text import Array
+from tilewright.runtime.native import Timing
 
 if TYPE_CHECKING:
-    from tilewright.cli.roofline import Roofline
+    from tilewright.api.profiling.roofline import Roofline
     from tilewright.runtime.session import Session
 
 _RUNS: Final = 7
@@ -27,10 +27,20 @@ _RUNS: Final = 7
 _START_NS: Final = 5_000
 
 
+class Sample(NamedTuple):
+    """A step and its times in one call."""
+
+    step: Step
+    timing: Timing
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """All calls of one kernel together; `outcome` None if unknown.  Units: bytes, nanoseconds."""
+    """All calls of one kernel together; `outcome` None if unknown.  Units: bytes, nanoseconds.
+
+    `nodes` are those of the model that it computes, over all its calls.
+    """
 
     name: str
     calls: int
@@ -38,6 +48,7 @@ class KernelRow:
     size_bytes: int
     time_ns: int
     outcome: Outcome | None = None
+    nodes: tuple[str, ...] = ()
 
     @property
     def flops_rate(self) -> float:
@@ -50,63 +61,63 @@ class KernelRow:
         return 1e9 * self.size_bytes / self.time_ns if self.time_ns else 0.0
 
     def limit(self, limits: Roofline) -> tuple[str, float]:
-        """What bounds it (`compute`, `memory`, `cache`, `start`) and how close it comes (1 = there)."""
+        """What bounds it and how close it comes (1 = there).
+
+        Returns: `compute`; the level of memory (`memory`, `L3`, `L2`, `L1`) that its bytes came from
+        at the least, which is the farthest one that delivers that fast; or `start`.
+        """
         compute = self.flops_rate / limits.flops
-        memory = self.bytes_rate / limits.read_bytes
-        share = max(compute, memory)
+        level, rate = limits.level_of(self.bytes_rate)
+        share = max(compute, rate)
         if share < 0.5 and self.time_ns < _START_NS * self.calls:
-            return "start", share
-        if compute >= memory:
-            return "compute", compute
-        return ("cache" if memory > 1 else "memory"), memory
+            return "start", min(share, 1.0)
+        name, share = ("compute", compute) if compute >= rate else (level, rate)
+        return name, min(share, 1.0)
 
 
 def profile(
     session: Session, arrays: Sequence[Array], runs: int = _RUNS
 ) -> tuple[KernelRow, ...]:
     """The kernels of a call, slowest first; medians of several runs."""
-    return rows_of(session, arrays, [session.profile(*arrays) for _ in range(runs)])
+    return rows_of(session, arrays, [sample(session, arrays) for _ in range(runs)])
+
+
+def sample(session: Session, arrays: Sequence[Array]) -> list[Sample]:
+    """One call, step after step."""
+    return [Sample(*row) for row in session.profile(*arrays)]
 
 
 def rows_of(
-    session: Session, arrays: Sequence[Array], samples: Sequence[Sequence[tuple[Step, int]]]
+    session: Session, arrays: Sequence[Array], samples: Sequence[Sequence[Sample]]
 ) -> tuple[KernelRow, ...]:
     """The kernels of calls that were profiled, slowest first, by the medians of the calls."""
     env = session.executor.dimensions_of(arrays)
     plan = None if session.variant is None else session.variant.plan
     totals: dict[str, list[int]] = {}
+    nodes: dict[str, dict[str, None]] = {}
     for position, (step, _) in enumerate(samples[0]):
-        row = totals.setdefault(step.target or step.kind, [0, 0, 0, 0])
+        name = step.target or step.kind
+        row = totals.setdefault(name, [0, 0, 0, 0])
         row[0] += 1
         row[1] += _number(step.flops, env)
-        row[2] += 0 if plan is None else bytes_moved(plan, step, env)
-        row[3] += int(np.median([sample[position][1] for sample in samples]))
+        row[2] += bytes_of(plan, step, env)
+        row[3] += int(np.median([calls[position].timing.duration_ns for calls in samples]))
+        nodes.setdefault(name, {}).update(dict.fromkeys(step.nodes))
     known = {} if plan is None else plan.outcomes
     rows = [
-        KernelRow(name, calls, flops, size_bytes, time_ns, known.get(name))
+        KernelRow(
+            name, calls, flops, size_bytes, time_ns, known.get(name), tuple(nodes[name])
+        )
         for name, (calls, flops, size_bytes, time_ns) in totals.items()
     ]
     return tuple(sorted(rows, key=lambda row: -row.time_ns))
 
 
-def command_cost(
-    session: Session, arrays: Sequence[Array], step: Step, time_ns: int
-) -> dict[str, object]:
-    """What a timeline says about a command: its grid, arithmetic, bytes and rates."""
-    env = session.executor.dimensions_of(arrays)
-    plan = None if session.variant is None else session.variant.plan
-    flops = _number(step.flops, env)
-    size_bytes = 0 if plan is None else bytes_moved(plan, step, env)
-    row = KernelRow(step.target, 1, flops, size_bytes, time_ns)
-    grid = [_number(extent, env) for extent in step.grid]
-    return {
-        "outcome": step.outcome,
-        "grid": grid,
-        "flops": flops,
-        "bytes": size_bytes,
-        "GFLOP/s": round(row.flops_rate / 1e9, 3),
-        "GB/s": round(row.bytes_rate / 1e9, 3),
-    }
+def bytes_of(plan: Plan | None, step: Step, env: Mapping[str, int]) -> int:
+    """What a step reads and writes; 0 where there is no plan to tell."""
+    if step.bytes_moved is not None:
+        return _number(step.bytes_moved, env)
+    return 0 if plan is None else bytes_moved(plan, step, env)
 
 
 def bytes_moved(plan: Plan, step: Step, env: Mapping[str, int]) -> int:

@@ -1,0 +1,16 @@
+"""Where the time of a call goes: kernels beside the limits of the machine, and commands on a timeline.
+
+`kernels` counts and rates, `roofline` measures the limits, `timeline` writes traces.  Not here: how
+times are taken (`runtime.native`) and how they are printed (`cli`).
+"""
+
+from tilewright.api.profiling.kernels import (
+    KernelRow,
+    Sample,
+    bytes_moved,
+    profile,
+    rows_of,
+)
+from tilewright.api.profiling.timeline import Call, timeline
+
+__all__ = ["Call", "KernelRow", "Sample", "bytes_moved", "profile", "rows_of", "timeline"]
