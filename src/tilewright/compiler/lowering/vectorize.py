@@ -45,7 +45,9 @@ from tilewright.compiler.kernel.rewrite import (
     as_index,
     children,
     expression_symbols,
+    loads,
     payloads,
+    stores,
     subexpressions,
     with_body,
     with_children,
@@ -154,6 +156,8 @@ class _Lanes:
         condition = self.value(statement.condition)
         if condition.lanes == 1 and self.mask is None:
             return (If(condition, self.body(statement.body)),)
+        if _changes_its_mask(statement):
+            raise _NoLanesError
         saved = self.mask
         wide = e.splat(condition, self.lanes)
         self.mask = wide if saved is None else fold(self._and(saved, wide))
@@ -338,6 +342,16 @@ class _Lanes:
         if low is None or high is None:
             return False
         return low + min(reach, 0) >= 0 and high + max(reach, 0) < size
+
+
+def _changes_its_mask(statement: If) -> bool:
+    """Whether a store after which more follows changes what the condition reads.
+
+    The condition is taken once, but as a mask it is computed anew for every access.
+    """
+    read = {load.buffer for load in loads(statement.condition)}
+    last = statement.body[-1] if statement.body else None
+    return any(s.buffer in read for s in stores(statement.body) if s is not last)
 
 
 def _with_lanes(value: Expression, parts: Sequence[Expression], lanes: int) -> Expression:

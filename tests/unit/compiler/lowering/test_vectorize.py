@@ -123,6 +123,15 @@ def test_conditions_that_all_lanes_share_stay_conditions():
     assert stores(result.body)[0].mask is None
 
 
+def test_a_condition_holds_for_all_it_guards_also_where_that_changes_what_it_reads():
+    larger = e.compare("gt", Load(X, (v,)), Load(OUT, (v,)))
+    first = Store(OUT, (v,), Load(X, (v,)))
+    second = Store(OUT, (v + 16,), Load(X, (v + 16,)))
+    with_lanes(lanes(16, If(larger, (first, second))))
+    alone = with_lanes(lanes(16, If(larger, (first,))))
+    assert stores(alone.body)[0].value.lanes == 16
+
+
 def test_nested_conditions_combine_their_masks():
     inner = If(
         Compare("gt", Load(X, (v,)), Const(0.0, f32)), (Store(OUT, (v,), Load(X, (v,))),)
