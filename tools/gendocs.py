@@ -127,8 +127,21 @@ oracle, with a warning; *data* costs nothing at run time. `b.<op>(…)` of
 
 {sets}
 
+## Ops without a kernel
+
+{_host_table()}
+
 {PARAGRAPHS.join(parts)}
 """
+
+
+def _host_table() -> str:
+    """Every op that always runs its oracle, and why."""
+    found = [op for op in catalogue.all_ops() if op.on_host]
+    intro = "Their oracle runs in numpy; so do element types of which kernels know nothing (4-bit, 8-bit floats)."
+    return f"{intro}\n\n" + rows(
+        ("op", "why it has no kernel"), [(f"`{op.name}`", op.on_host) for op in found]
+    )
 
 
 def _types(allowed: tuple[DType, ...]) -> str:

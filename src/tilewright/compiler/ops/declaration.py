@@ -90,13 +90,14 @@ class OpDecl:
     """One op: its schema, its kernel body (None: only the oracle) and its test cases.
 
     `indices` says which operands hold places and in what range; the oracle raises outside of it,
-    the kernel body clamps.
+    the kernel body clamps.  `on_host` is the reason why an op has no body.
     """
 
     schema: OpSchema
     body: Body | None
     cases: tuple[str, ...]
     indices: IndexRanges | None = None
+    on_host: str = ""
 
     @property
     def name(self) -> str:
@@ -161,6 +162,7 @@ def declare(  # noqa: PLR0913 - a row has that many columns
     regions: int = 0,
     source: str = "",
     indices: IndexRanges | None = None,
+    on_host: str = "",
 ) -> OpDecl:
     """One row.
 
@@ -201,6 +203,7 @@ def declare(  # noqa: PLR0913 - a row has that many columns
         body if body is None or isinstance(body, Body) else Body(body),
         cases,
         indices,
+        on_host,
     )
 
 

@@ -341,6 +341,7 @@ nonzero: Final = declare(
     infer=_counted(2, 1),
     evaluate=_nonzero_oracle,
     cases=(),
+    on_host="its size follows from the data, and a program has all sizes before its first step",
     source="ONNX NonZero, opset 13; `count` names the unknown size",
 )
 
@@ -368,6 +369,7 @@ compress: Final = declare(
     attributes=(attr("count", "dims"), attr("axis", "int", None)),
     infer=_compress_infer,
     evaluate=_compress_oracle,
+    on_host="its size follows from the data, and a program has all sizes before its first step",
     source="ONNX Compress, opset 11; `count` names the unknown size",
 )
 

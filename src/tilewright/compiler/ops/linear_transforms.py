@@ -36,6 +36,7 @@ det: Final = declare(
     infer=_det_infer,
     evaluate=_det_oracle,
     cases=("[3,3]", "[2,4,4]"),
+    on_host="elimination picks its rows by value; models are imported as products of minors",
     source="ONNX Det, opset 22",
 )
 
@@ -91,6 +92,7 @@ dft: Final = declare(
         "f32[2,5,2]; axis=1 length=(8,) onesided=True inverse=True",
         "f32[2,5,2]; axis=1 onesided=True inverse=True",
     ),
+    on_host="numpy's fast transform; models are imported as a product with the transform's matrix",
     source="ONNX DFT, opset 20",
 )  # fmt: skip
 
@@ -134,6 +136,7 @@ unique: Final = declare(
     results=("values", "indices", "inverse", "counts"),
     infer=_unique_infer,
     evaluate=_unique_oracle,
+    on_host="its size follows from the data, and a program has all sizes before its first step",
     source="ONNX Unique, opset 11; `count` names the unknown size",
 )  # fmt: skip
 

@@ -21,7 +21,13 @@ from tilewright.compiler.kernel.builder import KernelBuilder, Source, compute_dt
 from tilewright.compiler.kernel.ir import Buffer, Expression
 from tilewright.compiler.ops.bodies import Operands, Results, given
 from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
-from tilewright.compiler.ops.shapes import first, ints_or, spatial_axes, window_count
+from tilewright.compiler.ops.shapes import (
+    element_count,
+    first,
+    ints_or,
+    spatial_axes,
+    window_count,
+)
 
 Ints = tuple[int, ...]
 _WINDOW: Final[tuple[AttributeSpec, ...]] = (
@@ -347,6 +353,46 @@ def _indices_oracle(
     return numerics.cast(best, dtype), where
 
 
+def _indices_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    """Taps in order; one inside the input always beats the start, later ones only when larger."""
+    x, (values, places) = given(operands, 0), results
+    window = _Window(x.shape, attributes)
+    best = b.temporary(compute_dtype(x.dtype), values.shape, "best")
+    wins = b.temporary(dtypes.bool_, values.shape, "wins")
+    with b.nest(values.shape) as indices:
+        b.store(places, indices, -1)
+        b.store(best, indices, 0)
+        with b.nest(window.kernel, tuple(f"k{i}" for i in range(len(window.axes)))) as taps:
+            source, inside = list(indices), b.const(True, dtypes.bool_)
+            for i, axis in enumerate(window.axes):
+                source[axis] = window.place(i, indices[axis], taps[i])
+                inside = b.and_(inside, b.within(source[axis], 0, window.sizes[i]))
+            value = b.read(x, source, inside)
+            first_ = b.lt(b.load(places, indices), 0)
+            better = b.and_(inside, b.or_(first_, b.gt(value, b.load(best, indices))))
+            order = _flat(x.shape, source, column_major=bool(attributes["storage_order"]))
+            # As a value of its own it stays a mask where `best` changes.
+            b.store(wins, indices, better)
+            with b.when(b.load(wins, indices)):
+                b.store(best, indices, value)
+                b.store(places, indices, b.index(order))
+    with b.nest(values.shape) as indices:
+        b.write(values, indices, b.load(best, indices))
+
+
+def _flat(shape: Sequence[Dim], indices: Sequence[Dim], *, column_major: bool) -> Dim:
+    """The position of an element, with the last two axes exchanged in column-major order."""
+    sizes, places = list(shape), list(indices)
+    if column_major:
+        sizes[-2:], places[-2:] = sizes[:-3:-1], places[:-3:-1]
+    position: Dim = 0
+    for size, place in zip(sizes, places, strict=True):
+        position = position * size + place
+    return position
+
+
 max_pool_indices: Final = declare(
     name="max_pool_indices",
     summary="The largest element of every window and its position in the flattened input",
@@ -355,8 +401,9 @@ max_pool_indices: Final = declare(
     results=("values", "indices"),
     infer=_indices_infer,
     evaluate=_indices_oracle,
+    body=_indices_body,
     traits=_POOL,
-    cases=(_CASES[0],),
+    cases=(_CASES[0], *(f"f32{case} storage_order=1" for case in _CASES[2:5])),
     source="ONNX MaxPool, opset 22, second result",
 )
 
@@ -375,6 +422,24 @@ def _unpool_oracle(
     return result
 
 
+def _unpool_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, indices, (result,) = given(operands, 0), given(operands, 1), results
+    source = cast("tuple[Dim, ...]", attributes["source"]) or result.shape
+    with b.nest(result.shape) as place:
+        b.store(result, place, 0)
+    with b.nest(x.shape) as place:
+        count = b.index(element_count(source))
+        rest = b.min(b.max(b.load(indices, place), 0), b.sub(count, 1))
+        there: list[Dim] = []
+        for size, most in zip(reversed(source), reversed(result.shape), strict=True):
+            at = b.min(b.mod(rest, b.index(size)), b.sub(b.index(most), 1))
+            there.insert(0, b.as_index(at))
+            rest = b.div(rest, b.index(size))
+        b.store(result, there, b.load(x, place))
+
+
 max_unpool: Final = declare(
     name="max_unpool",
     summary="Zeros of `shape` with x at the flat positions `indices` (counted in shape `source`)",
@@ -382,7 +447,12 @@ max_unpool: Final = declare(
     attributes=(attr("shape", "dims"), attr("source", "dims", ())),
     infer=_unpool_infer,
     evaluate=_unpool_oracle,
-    cases=("[1,1,2] [1,1,2]:=1,3; shape=(1,1,5)",),
+    body=_unpool_body,
+    cases=(
+        "[1,1,2] [1,1,2]:=1,3; shape=(1,1,5)",
+        "f32[1,2,2,2] [1,2,2,2]:=1,6,8,15,17,18,25,30; shape=(1,2,4,4)",
+        "f32[1,1,2,2] [1,1,2,2]:=1,6,8,15; shape=(1,1,5,6) source=(1,1,4,4)",
+    ),
     source="ONNX MaxUnpool, opset 22",
 )
 

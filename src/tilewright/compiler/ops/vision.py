@@ -9,12 +9,14 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from tilewright.base import dtypes
+from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import FLOATS, NUMERIC, f32, i64
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, TensorType
 from tilewright.compiler.kernel import numerics
+from tilewright.compiler.kernel.builder import KernelBuilder, compute_dtype
+from tilewright.compiler.ops.bodies import Operands, Results, copy_nest, given
 from tilewright.compiler.ops.declaration import (
     IndexRange,
     OpDecl,
@@ -111,6 +113,7 @@ roi_align: Final = declare(
     evaluate=_roi_oracle,
     indices=_images,
     cases=("f32[1,2,6,6] f32[2,4]:=1,1,4,5,0,2,3,3 [2]:=0,0; output=(2,3) sampling_ratio=2",),
+    on_host="the oracle of what models are imported as: gathers of the samples",
     source="ONNX RoiAlign, opset 22",
 )  # fmt: skip
 
@@ -182,6 +185,7 @@ non_max_suppression: Final = declare(
     attributes=(attr("count", "dims"), attr("center_point_box", "bool", default=False)),
     infer=_suppress_infer,
     evaluate=_suppress_oracle,
+    on_host="its size follows from the data, and a program has all sizes before its first step",
     source="ONNX NonMaxSuppression, opset 11; `count` names the unknown size",
 )  # fmt: skip
 
@@ -240,6 +244,37 @@ def _fold_oracle(x: np.ndarray, *, image: Ints, **attributes: Any) -> np.ndarray
     )
 
 
+def _fold_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    """Every element of the image sums the columns of the blocks that cover it."""
+    x, (result,) = given(operands, 0), results
+    block, strides, pads, dilations = _fold_window(attributes)
+    rank = len(block)
+    counts = [
+        window_count(
+            result.shape[2 + i], block[i], strides[i], dilations[i], ceil_mode=False,
+            pads=(pads[i], pads[rank + i]),
+        )
+        for i in range(rank)
+    ]  # fmt: skip
+    total = b.temporary(compute_dtype(x.dtype), result.shape, "total")
+    with b.nest(result.shape) as place:
+        b.store(total, place, 0)
+        with b.reduce(block, tuple(f"k{i}" for i in range(rank))) as taps:
+            row, column, inside = place[1], cast("Dim", 0), b.const(True, dtypes.bool_)
+            for i in range(rank):
+                reach = place[2 + i] + pads[i] - taps[i] * dilations[i]
+                start = symbolic.floordiv(reach, strides[i])
+                row, column = row * block[i] + taps[i], column * counts[i] + start
+                inside = b.and_(inside, b.within(start, 0, counts[i]))
+                rest = b.index(symbolic.mod(reach, strides[i]))
+                inside = b.and_(inside, b.eq(rest, 0))
+            value = b.read(x, (place[0], row, column), inside)
+            b.accumulate("add", total, place, value)
+    copy_nest(b, total, result)
+
+
 col2im: Final = declare(
     name="col2im",
     summary="Columns of blocks added into images: the adjoint of taking the blocks",
@@ -250,7 +285,13 @@ col2im: Final = declare(
     ),
     infer=_fold_infer,
     evaluate=_fold_oracle,
-    cases=("f32[1,4,9]; image=(4,4) block=(2,2)", "f32[1,6,4]; image=(5,) block=(2,)"),
+    body=_fold_body,
+    cases=(
+        "f32[1,4,9]; image=(4,4) block=(2,2)",
+        "[1,6,4]; image=(5,) block=(2,)",
+        "f32[2,18,20]; image=(7,9) block=(3,3) strides=(2,2) pads=(1,1,1,1)",
+        "f32[1,12,20]; image=(5,6) block=(2,3) dilations=(2,1) pads=(1,0,0,1)",
+    ),
     source="ONNX Col2Im, opset 18",
 )  # fmt: skip
 
@@ -318,6 +359,7 @@ deform_conv: Final = declare(
     infer=_deform_infer,
     evaluate=_deform_oracle,
     cases=("f32[1,2,4,4] f32[3,2,2,2] f32[1,8,3,3]:unit f32[3]",),
+    on_host="the oracle of what models are imported as: gathers of the taps and a product",
     source="ONNX DeformConv, opset 22",
 )  # fmt: skip
 

@@ -36,6 +36,12 @@ def test_elementwise_ops_are_pure_and_have_bodies():
             assert row.body is not None, row.name
 
 
+def test_an_op_without_a_kernel_says_why():
+    for row in catalogue.all_ops():
+        has_none = row.body is None and not row.schema.region_count
+        assert bool(row.on_host) == (has_none and row.name != "constant"), row.name
+
+
 @pytest.mark.parametrize(
     ("name", "types", "attributes", "message"),
     [

@@ -260,29 +260,15 @@ def _col2im(call: Call) -> Tensor:
     dilations = call.integers("dilations", (1,) * rank)
     strides = call.integers("strides", (1,) * rank)
     pads = call.integers("pads", (0,) * (2 * rank))
-    sizes = [image[i] + pads[i] + pads[rank + i] for i in range(rank)]
-    spans = [(block[i] - 1) * dilations[i] + 1 for i in range(rank)]
-    counts = [(sizes[i] - spans[i]) // strides[i] + 1 for i in range(rank)]
-    places = np.zeros((*block, *counts), np.int64)
-    for axis in range(rank):
-        line = np.arange(block[axis]) * dilations[axis]
-        column = np.arange(counts[axis]) * strides[axis]
-        both = line[:, None] + column
-        shape = [1] * (2 * rank)
-        shape[axis], shape[rank + axis] = both.shape
-        places = places * sizes[axis] + both.reshape(shape)
-    per_block, total = int(np.prod(block)), int(np.prod(counts))
-    channels = x.shape[1] // per_block
-    spread = e.broadcast_to(
-        e.constant(places.reshape(1, 1, -1)), (x.shape[0], channels, per_block * total)
+    return e.op(
+        "col2im",
+        x,
+        image=image,
+        block=block,
+        strides=strides,
+        pads=pads,
+        dilations=dilations,
     )
-    values = e.reshape(x, (x.shape[0], channels, per_block * total))
-    ground = e.full(0, x.dtype, (x.shape[0], channels, int(np.prod(sizes))))
-    summed = e.op("scatter_elements", ground, spread, values, axis=2, reduction="add")
-    result = e.reshape(summed, (x.shape[0], channels, *sizes))
-    for axis in range(rank):
-        result = e.slice(result, 2 + axis, pads[axis], image[axis])
-    return result
 
 
 # --- deformable convolution
