@@ -131,6 +131,25 @@ def test_a_begun_call_that_waits_for_ever_ends_on_the_event_loop() -> None:
         asyncio.run(run())
 
 
+def test_a_begun_call_that_awaits_a_fence_for_ever_ends_on_the_event_loop() -> None:
+    module = ModuleBuilder("stranger")
+    build = module.function("0v_v", export="f")
+    create = module.import_("hal.fence.create", "0rI_r")
+    await_ = module.import_("hal.fence.await", "0iICrD_i")
+    zero = build.constant("i64", 0)
+    (fence,) = build.call(create, [device(module, build), zero], ["ref"])
+    build.call_yieldable(await_, [build.constant("i32", -1), zero, [(fence,)]], ["i32"])
+    build.return_()
+    machine = VirtualMachine(untrusted=True, limits=LIMITS)
+    machine.load_module(module.finish())
+
+    async def run() -> object:
+        return await machine.context.begin("stranger.f")
+
+    with pytest.raises(tw.LimitError, match=r"more than 0\.5 seconds"):
+        asyncio.run(run())
+
+
 def test_a_channel_that_nobody_else_splits_is_waited_for_until_the_time_is_over() -> None:
     def fill(module: ModuleBuilder, build: FunctionBuilder) -> None:
         create = module.import_("hal.channel.create", "0rIIrrii_r")

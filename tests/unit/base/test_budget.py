@@ -5,12 +5,17 @@ from __future__ import annotations
 import _thread
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tilewright.base.budget import Limits
-from tilewright.base.errors import DeviceError
+from tilewright.base.budget import CURRENT, OBJECT_BYTES, Budget, Limits
+from tilewright.base.errors import DeviceError, LimitError, UserError
 from tilewright.formats.vmfb import ModuleBuilder
+from tilewright.runtime.hal.fence import Fence
+from tilewright.runtime.hal.local.submission_queue import SubmissionQueue
+from tilewright.runtime.hal.semaphore import Semaphore
+from tilewright.runtime.vm.buffer import held_zeros
 from tilewright.runtime.vm.bytecode_module import BytecodeModule
 from tilewright.runtime.vm.context import Context
 from tilewright.runtime.vm.ref import Instance
@@ -96,3 +101,79 @@ def test_ctrl_c_ends_a_loop_and_leaves_the_module_usable() -> None:
         timer.join()
         signal.signal(signal.SIGINT, before)
     assert f(7) == 0
+
+
+def test_trusted_code_counts_nothing() -> None:
+    plain = BytecodeModule(counting().finish(), Instance(), engine="translate")
+    metered = BytecodeModule(
+        counting().finish(), Instance(), engine="translate", limits=Limits()
+    )
+    assert "A.left" not in plain.translated(0, frozenset()).source
+    assert "A.left" in metered.translated(0, frozenset()).source
+    assert CURRENT.account is None
+
+
+def test_calls_at_the_same_time_have_their_own_steps() -> None:
+    f = load(counting(), Limits(max_steps=100_000)).lookup("m.f")
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(f, [20_000] * 12)) == [0] * 12
+        late = threads.submit(f, 30_000)
+        with pytest.raises(LimitError, match="more than 100000 steps"):
+            late.result()
+
+
+def test_memory_is_held_until_the_last_view_of_it_dies() -> None:
+    budget = Budget(Limits(max_bytes=10_000))
+    memory = memoryview(held_zeros(budget, 5_000))
+    assert budget.held_bytes == 5_000 + OBJECT_BYTES
+    with pytest.raises(LimitError, match="wants 6024 bytes and holds 6024"):
+        held_zeros(budget, 5_000)
+    part = memory[10:20]
+    del memory
+    assert budget.held_bytes > 5_000
+    del part
+    assert budget.held_bytes == 0
+
+
+def test_memory_of_an_operation_is_held_for_its_time() -> None:
+    budget = Budget(Limits(max_bytes=100))
+    with budget.transient(90), pytest.raises(LimitError):
+        budget.take(20)
+    assert budget.held_bytes == 0
+
+
+def test_a_wait_ends_with_the_time_of_the_call_that_waits() -> None:
+    semaphore = Semaphore()
+    with (
+        Budget(Limits(timeout_s=0.05)).call(),
+        pytest.raises(LimitError, match=r"more than 0\.05 seconds"),
+    ):
+        semaphore.wait(1)
+
+
+def test_work_that_is_deferred_is_charged_to_the_call_that_submitted_it() -> None:
+    seen: list[object] = []
+    semaphore, done = Semaphore(), Semaphore()
+    queue = SubmissionQueue(has_thread=True)
+    with Budget(Limits()).call() as account:
+        queue.submit(
+            Fence.at(semaphore, 1),
+            Fence.at(done, 1),
+            lambda: seen.append((threading.get_ident(), CURRENT.account)),
+        )
+    semaphore.signal(1)
+    done.wait(1)
+    ((thread, charged),) = seen
+    assert thread != threading.get_ident()
+    assert charged is account
+
+
+@pytest.mark.parametrize("value", [-1, "many", float("nan")])
+def test_limits_that_are_none_are_refused(value: object) -> None:
+    with pytest.raises(UserError, match=r"max_steps is .*, expected a number from 0 on"):
+        Limits(max_steps=value)  # type: ignore[arg-type]
+
+
+def test_what_is_no_limits_is_refused() -> None:
+    with pytest.raises(UserError, match=r"limits are 5, expected tilewright\.Limits"):
+        BytecodeModule(counting().finish(), Instance(), limits=5)  # type: ignore[arg-type]

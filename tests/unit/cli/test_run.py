@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from fakes import parameter_files
 from tilewright.base import knobs
-from tilewright.base.errors import TilewrightError
+from tilewright.base.errors import LimitError, TilewrightError
 from tilewright.base.host import describe
 from tilewright.cli.devices import command as devices
 from tilewright.cli.run import command as run
@@ -159,6 +159,23 @@ def test_strangers_files_run_in_bytecode_alone(module: Path, mlp_vmfb: Path) -> 
         assert "trusted" in str(refused.exception)
         # The compiler that the hint names can make such kernels; ours cannot.
         assert "iree-compile --iree-hal-target-backends=vmvx" in str(refused.exception)
+
+
+def test_limits_of_the_command_line_hold_a_strangers_file() -> None:
+    vmvx = ARCHIVES / "iree-3.13.0-add_vmvx.vmfb"
+    run = (f"--module={vmvx}", "--untrusted", "--input=1024xf32=1", "--input=1024xf32=1")
+    assert (
+        invoke(*run, "--max-steps=1000000", "--max-bytes=64M", "--timeout=60").exit_code
+        == 0
+    )
+    steps = invoke(*run, "--max-steps=10").exception
+    assert isinstance(steps, LimitError)
+    assert "more than 10 steps" in str(steps)
+    assert "--max-steps" in str(steps)
+    assert "more than 1024 are not allowed" in str(invoke(*run, "--max-bytes=1K").exception)
+    wrong = invoke(*run, "--max-bytes=lots")
+    assert wrong.exit_code == 2
+    assert "got 'lots', expected a size like 4096, 512M or 2G" in wrong.output
 
 
 def test_a_plugin_that_is_none_is_named(module: Path, tmp_path: Path) -> None:
