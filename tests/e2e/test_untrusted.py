@@ -8,6 +8,8 @@ What it is not: how steps are counted (`unit/base/test_budget.py`), damaged file
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +23,7 @@ from fakes import vmvx_kernels
 from tilewright.formats.bytecode.assembler import FunctionBuilder
 from tilewright.formats.bytecode.drafts import Edge, Register
 from tilewright.formats.vmfb import Export, ModuleBuilder, ModuleDef, archive_bytes
+from tilewright.runtime.drivers import registry
 from tilewright.runtime.session import Session
 from tilewright.runtime.virtual_machine import VirtualMachine
 
@@ -150,7 +153,9 @@ def test_a_begun_call_that_awaits_a_fence_for_ever_ends_on_the_event_loop() -> N
         asyncio.run(run())
 
 
-def test_a_channel_that_nobody_else_splits_is_waited_for_until_the_time_is_over() -> None:
+def splitting() -> ModuleDef:
+    """Opens the default group as the first of two, and splits it."""
+
     def fill(module: ModuleBuilder, build: FunctionBuilder) -> None:
         create = module.import_("hal.channel.create", "0rIIrrii_r")
         split = module.import_("hal.channel.split", "0riiI_r")
@@ -160,7 +165,28 @@ def test_a_channel_that_nobody_else_splits_is_waited_for_until_the_time_is_over(
         (channel,) = build.call(create, arguments, ["ref"])
         build.call(split, [channel, one, one, zero], ["ref"])
 
-    refused(module_of(fill), "timeout_s")
+    return module_of(fill)
+
+
+def test_a_channel_that_nobody_else_splits_is_waited_for_until_the_time_is_over() -> None:
+    refused(splitting(), "timeout_s")
+
+
+def test_a_channel_of_a_stranger_meets_nobody_of_other_sessions() -> None:
+    partner = registry.create_device("local-sync").create_channel(1, 2)
+    waiting = threading.Thread(target=swallow, args=(lambda: partner.split(0, 0),))
+    waiting.start()
+    try:
+        refused(splitting(), "timeout_s")
+        assert waiting.is_alive()
+    finally:
+        partner.fail(RuntimeError("the test is over"))
+        waiting.join(SLACK_S)
+
+
+def swallow(work: Callable[[], object]) -> None:
+    with contextlib.suppress(tw.DeviceError):
+        work()
 
 
 def test_a_channel_of_two_billion_participants_is_refused() -> None:
