@@ -22,6 +22,7 @@ from tilewright.base.dtypes import NUMERIC, DType, i32, i64
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, TensorType
+from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, Source
 from tilewright.compiler.kernel.ir import Buffer, Expression
 from tilewright.compiler.ops.bodies import Operands, Results, given
@@ -35,7 +36,7 @@ _SHORT_ROW: Final = 512
 _BLOCK: Final = 64
 """Elements that are passed over together when none of them is taken."""
 _RUN: Final = 32
-"""Entries that are put in order by counting before runs are merged."""
+"""Entries (or twice as many) that are put in order by counting before runs are merged."""
 _LONGEST: Final = 1 << 31
 """No line is longer: places are i32."""
 _RANKED: Final = 256
@@ -164,7 +165,7 @@ def _entries(line: _Line, size: Dim, room: Dim) -> _Entries:
 
 def _select(line: _Line, count: Dim) -> None:
     """Find the key of the last element taken, take what is not below it, and put it in order."""
-    taken = _entries(line, count, _rounded(count, _RUN))
+    taken = _entries(line, count, _rounded(count, 2 * _RUN))
     if count == line.size:
         _take_all(line, taken)
     else:
@@ -246,17 +247,33 @@ def _bound(line: _Line, keys: Buffer, count: Dim) -> Buffer:
     bound = b.temporary(dtype, shape, "bound")
     reached = b.temporary(i32, shape, "reached")
     b.store(bound, outer, _lowest(dtype))
+    # Bits in which all keys agree need no count.
+    ends = [_extreme(line, keys, op) for op in ("min", "max")]
     with b.loop(dtype.bits, "bit") as bit:
         last = b.const(dtype.bits - 1, dtype)
         step = b.shl(b.const(1, dtype), b.sub(last, b.index(bit, dtype)))
         tried = b.xor(b.load(bound, outer), step)
-        b.store(reached, outer, 0)
-        with b.reduce((keys.shape[-1],), ("n",)) as (n,):
-            reaches = b.ge(b.load(keys, (*outer, n)), tried)
-            b.accumulate("add", reached, outer, b.cast(reaches, i32))
+        all_reach = b.le(tried, b.load(ends[0], outer))
+        b.store(reached, outer, b.select(all_reach, b.index(line.size, i32), 0))
+        undecided = b.and_(b.not_(all_reach), b.le(tried, b.load(ends[1], outer)))
+        with b.when(undecided):
+            b.store(reached, outer, 0)
+            with b.reduce((keys.shape[-1],), ("n",)) as (n,):
+                reaches = b.ge(b.load(keys, (*outer, n)), tried)
+                b.accumulate("add", reached, outer, b.cast(reaches, i32))
         enough = b.ge(b.load(reached, outer), b.index(count, i32))
         b.store(bound, outer, b.select(enough, tried, b.load(bound, outer)))
     return bound
+
+
+def _extreme(line: _Line, keys: Buffer, op: str) -> Buffer:
+    """The smallest or largest key."""
+    b, outer = line.b, line.outer
+    end = b.temporary(keys.dtype, _outer_shape(line), op)
+    b.store(end, outer, numerics.identity(op, keys.dtype))
+    with b.reduce((line.size,), ("n",)) as (n,):
+        b.accumulate(op, end, outer, b.load(keys, (*outer, n)))
+    return end
 
 
 # --- putting entries in order ----------------------------------------------------------------
@@ -293,14 +310,19 @@ def _sort(line: _Line, entries: _Entries) -> None:
         b.store(entries.keys, (*outer, entries.size + i), _lowest(entries.keys.dtype))
         b.store(entries.places, (*outer, entries.size + i), 0)
     first_, second = _entries(line, room, room), _entries(line, room, room)
-    with b.loop(symbolic.floordiv(room, _RUN), "run") as run, b.loop(_RUN, "s") as s:
-        rank, _ = _rank(line, entries, run * _RUN, _RUN, s)
-        there = run * _RUN + b.as_index(rank)
-        _move(line, entries, run * _RUN + s, first_, there)
-    width = b.temporary(i64, _outer_shape(line), "width")
-    b.store(width, outer, _RUN)
     most = symbolic.bounds(room)[1] or _LONGEST
-    with b.loop((max(1, (most - 1) // _RUN).bit_length() + 1) // 2, "pass"):
+    doublings = ((most - 1) // _RUN).bit_length()
+    # Every two passes bring the entries back to where they were.
+    size = _RUN << doublings % 2
+    with b.loop(symbolic.floordiv(room, size), "run") as run, b.loop(size, "s") as s:
+        rank, _ = _rank(line, entries, run * size, size, s)
+        _move(line, entries, run * size + s, first_, run * size + b.as_index(rank))
+    width = b.temporary(i64, _outer_shape(line), "width")
+    b.store(width, outer, size)
+    with (
+        b.loop(doublings // 2, "pass"),
+        b.when(b.lt(b.load(width, outer), b.index(room))),
+    ):
         for source, target in ((first_, second), (second, first_)):
             _merge_runs(line, source, target, b.load(width, outer))
             b.store(width, outer, b.mul(b.load(width, outer), 2))
