@@ -11,7 +11,6 @@ Who calls it: a developer after changing a table, `make check` with ``--check``,
 from __future__ import annotations
 
 import argparse
-import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -198,7 +197,8 @@ def commands_page() -> str:
     """The arguments and options of every verb."""
     parts: list[str] = []
     for verb in cli.VERBS:
-        command: click.Command = importlib.import_module(f"tilewright.cli.{verb}").command
+        command = cli.root.get_command(click.Context(cli.root), verb)
+        assert command is not None
         shown = [p for p in command.params if not getattr(p, "hidden", False)]
         arguments = " ".join(_argument(p) for p in shown if isinstance(p, click.Argument))
         options = [_option(p) for p in shown if isinstance(p, click.Option)]

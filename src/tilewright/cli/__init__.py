@@ -19,6 +19,7 @@ from tilewright.base import knobs
 from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import TilewrightError
 from tilewright.base.interrupts import keep_interrupts
+from tilewright.base.text import did_you_mean
 from tilewright.base.version import VERSION
 
 # verb -> what `--help` says about it; the function of the same name lives in `cli/<verb>.py`.
@@ -30,7 +31,38 @@ VERBS: Final = {
     "inspect": "Look into an artifact at any level.",
     "coverage": "Say how a model will run, operator by operator, before compiling it.",
     "devices": "List the devices and what they can do.",
+    "cache": "Show or clear the kernels kept from earlier compilations.",
 }
+
+
+def _log_to_stderr(ctx: click.Context, parameter: click.Parameter, value: int) -> None:
+    """Show what the logger `tilewright` is told: steps with -v, all with -vv."""
+    del parameter
+    if not value or ctx.resilient_parsing:
+        return
+    import logging
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    logger = logging.getLogger("tilewright")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if value == 1 else logging.DEBUG)
+
+    def stop() -> None:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+    ctx.call_on_close(stop)
+
+
+_VERBOSE: Final = click.Option(
+    ["-v", "--verbose"],
+    count=True,
+    expose_value=False,
+    callback=_log_to_stderr,
+    help="Say what is done, step by step; -vv says more.",
+)
 
 
 @final
@@ -46,7 +78,18 @@ class _Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         module = importlib.import_module(f"tilewright.cli.{cmd_name}")
-        return cast("click.Command", module.command)
+        command = cast("click.Command", module.command)
+        if not any(parameter.name == _VERBOSE.name for parameter in command.params):
+            command.params.append(_VERBOSE)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        hint = None if args[0] in VERBS else did_you_mean(args[0], VERBS)
+        if hint is not None:
+            ctx.fail(f"no verb is called '{args[0]}', {hint}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx

@@ -10,7 +10,7 @@ import click
 
 from tilewright.api.profiling import KernelRow, profile
 from tilewright.base.text import format_bytes, format_duration, plural
-from tilewright.cli.display import err, example, out, table
+from tilewright.cli.display import err, example, measuring_bar, out, table
 from tilewright.cli.kernel_table import bar, print_kernels
 from tilewright.cli.latency import Latency, measure
 from tilewright.cli.model_options import ModelChoice, model_options
@@ -81,15 +81,25 @@ def command(  # noqa: PLR0913 - one parameter per option
         from tilewright.api.profiling.roofline import measure as measure_limits
 
         limits = measure_limits(session.threads)
-    latency = measure(
-        lambda: session(*arrays), seconds=seconds, warmup=warmup, repeat=repeat
-    )
-    rows = profile(session, arrays)
+    with measuring_bar() as progress:
+        latency = measure(
+            lambda: session(*arrays),
+            seconds=seconds,
+            warmup=warmup,
+            repeat=repeat,
+            progress=progress,
+        )
+    rows = () if latency.is_interrupted else profile(session, arrays)
     if as_json:
         click.echo(json.dumps(_as_dict(model, session, latency, rows, limits)))
+    else:
+        _print_latency(model, session, latency, rows, limits)
+        _print_histogram(latency)
+    if latency.is_interrupted:
+        err.print("[yellow]interrupted:[/yellow] kernels were not measured")
+        raise click.exceptions.Exit(130)
+    if as_json:
         return
-    _print_latency(model, session, latency, rows, limits)
-    _print_histogram(latency)
     print_kernels(rows, kernels, limits)
     if latency.is_noisy:
         err.print(
@@ -112,6 +122,9 @@ def _print_latency(
     rows.show_header = False
     for name, value in latency.quantiles.items():
         rows.add_row(name, format_duration(value))
+    if not kernels:
+        out.print(rows)
+        return
     whole = _total(kernels, latency)
     rows.add_row("arithmetic", f"{whole.flops / 1e9:.3f} GFLOP")
     rows.add_row("rate", f"{whole.flops_rate / 1e9:.1f} GFLOP/s")

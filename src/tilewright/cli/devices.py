@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
 from tilewright.base.errors import DeviceError
@@ -17,9 +19,13 @@ from tilewright.cli.display import example, out, table
     epilog=example("tilewright devices --measure"),
 )
 @click.option("--measure", is_flag=True, help="Also measure FMA peak and streaming read.")
-def command(measure: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+def command(measure: bool, as_json: bool) -> None:
     """List every device that artifacts can run on, and the CPU behind them."""
     target = Target.host()
+    if as_json:
+        click.echo(json.dumps(_as_dict(target, measure=measure)))
+        return
     rows = table("this machine", [("", "left"), ("", "left")])
     rows.show_header = False
     rows.add_row("target", str(target))
@@ -35,6 +41,52 @@ def command(measure: bool) -> None:
     _print_drivers()
     if measure:
         _print_limits()
+
+
+def _as_dict(target: Target, *, measure: bool) -> dict[str, object]:
+    from tilewright.runtime.drivers import registry
+
+    devices: list[dict[str, str]] = []
+    unavailable: dict[str, str] = {}
+    for driver in registry.drivers():
+        try:
+            found = driver.query_available_devices()
+        except DeviceError as error:
+            unavailable[driver.name] = str(error)
+            continue
+        devices += [
+            {"uri": d.uri, "name": d.name, "driver": driver.name, "summary": d.summary}
+            for d in found
+        ]
+    return {
+        "target": str(target),
+        "arch": target.arch,
+        "cpu": target.cpu,
+        "features": sorted(target.features),
+        "vector_bits": target.vector_bits,
+        "vector_registers": target.vector_registers,
+        "caches": {"l1d": target.l1d_bytes, "l2": target.l2_bytes, "l3": target.l3_bytes},
+        "usable_cores": usable_cores(),
+        "devices": devices,
+        "unavailable": unavailable,
+        "limits": _limits_as_list() if measure else [],
+    }
+
+
+def _limits_as_list() -> list[dict[str, float]]:
+    from tilewright.api.profiling.roofline import measure as measure_limits
+
+    found: list[dict[str, float]] = []
+    for threads in sorted({1, usable_cores()}):
+        limits = measure_limits(threads)
+        found.append(
+            {
+                "threads": threads,
+                "flops": limits.flops,
+                "read_bytes_per_s": limits.read_bytes,
+            }
+        )
+    return found
 
 
 def _print_drivers() -> None:

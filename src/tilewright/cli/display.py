@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, final
 
@@ -16,10 +17,11 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 _UNLIMITED: Final = 4096
+_REDRAW_SECONDS: Final = 0.2
 
 
 @final
@@ -74,6 +76,30 @@ def phase_bar(*, quiet: bool = False) -> Generator[PhaseBar]:
         yield PhaseBar(progress)
 
 
+@contextmanager
+def measuring_bar() -> Generator[Callable[[float], None]]:
+    """A line on standard error while something is measured; drawn between calls, never in one."""
+    columns = (TextColumn("measure"), BarColumn(), TimeElapsedColumn())
+    with Progress(
+        *columns,
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+        auto_refresh=False,  # a thread that draws would take time from calls
+    ) as progress:
+        task = progress.add_task("measure", total=1.0)
+        drawn = time.monotonic()
+
+        def advance(part: float) -> None:
+            nonlocal drawn
+            if progress.disable or time.monotonic() - drawn < _REDRAW_SECONDS:
+                return
+            progress.update(task, completed=part, refresh=True)
+            drawn = time.monotonic()
+
+        yield advance
+
+
 @final
 class _TitledTable(Table):
     """A table below its title, which may be wider."""
@@ -85,14 +111,37 @@ class _TitledTable(Table):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self._heading:
             yield Text(self._heading, style="bold", overflow="fold")
+        whole = self.columns
+        self.columns = self._that_fit(options.max_width)
         yield from super().__rich_console__(console, options)
+        self.columns = whole
+
+    def _that_fit(self, width: int) -> list[Column]:
+        """The columns without those at the right that would take the room of the names."""
+        fitting = list(self.columns)
+        text = max(12, 2 * width // 5)  # cells of a text that folds
+        while len(fitting) > 2:
+            if sum(_least_width(c, text) for c in fitting) + 2 * len(fitting) <= width:
+                break
+            last = next((c for c in reversed(fitting) if c.no_wrap), None)
+            if last is None:
+                break
+            fitting.remove(last)
+        return fitting
+
+
+def _least_width(column: Column, text: int) -> int:
+    """What a column needs to be read: all of a number or a bar, the beginning of a text."""
+    cells = (cell for cell in (column.header, *column.cells) if isinstance(cell, str))
+    widest = max((Text.from_markup(cell).cell_len for cell in cells), default=0)
+    return widest if column.no_wrap else min(widest, text)
 
 
 def table(title: str, columns: Sequence[tuple[str, str]]) -> Table:
     """An empty table; each column is (heading, kind): `left`, `right` or `bar`.
 
     Where the terminal is too narrow, `left` columns fold over several lines; numbers and bars
-    stay whole.
+    stay whole, and those at the right are left out where names would have no room.
     """
     made = _TitledTable(title)
     for heading, kind in columns:

@@ -30,9 +30,10 @@ class Bin:
 @final
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Durations of calls in nanoseconds, in the order they ran."""
+    """Durations of calls in nanoseconds, in the order they ran; all that were wanted, or some."""
 
     times_ns: tuple[int, ...]
+    is_interrupted: bool = False
 
     def quantile(self, part: float) -> float:
         """The duration that `part` of the calls did not exceed."""
@@ -79,16 +80,30 @@ def measure(
     warmup: int,
     repeat: int | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
+    progress: Callable[[float], None] | None = None,
 ) -> Latency:
-    """Call over and over: `repeat` times, else for about `seconds` and at least three times."""
+    """Call over and over: `repeat` times, else for about `seconds` and at least three times.
+
+    `progress` is told what part is done, between calls.  Ctrl-C ends it early; what was measured
+    until then is kept, and raised is only what comes before the first call has ended.
+    """
     for _ in range(warmup):
         call()
     times: list[int] = []
-    stop = clock() + int(seconds * 1e9)
-    while _goes_on(times, repeat, clock() < stop):
-        start = clock()
-        call()
-        times.append(clock() - start)
+    begin = clock()
+    stop = begin + int(seconds * 1e9)
+    try:
+        while _goes_on(times, repeat, clock() < stop):
+            start = clock()
+            call()
+            times.append(clock() - start)
+            if progress is not None:
+                spent = (clock() - begin) / max(stop - begin, 1)
+                progress(min(1.0, len(times) / repeat if repeat else spent))
+    except KeyboardInterrupt:
+        if not times:
+            raise
+        return Latency(tuple(times), is_interrupted=True)
     return Latency(tuple(times))
 
 

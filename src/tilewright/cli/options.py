@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.base.errors import UserError
 from tilewright.base.symbolic import Dim, evaluate, symbols
 from tilewright.base.text import did_you_mean
+from tilewright.cli.tensor_arguments import read_inputs
 from tilewright.formats.tensor_text import Array, TensorReader
 
 if TYPE_CHECKING:
@@ -104,8 +105,8 @@ def call_options(command: Command) -> Command:
             "--input",
             "inputs",
             multiple=True,
-            metavar="VALUE",
-            help="Default: random values.",
+            metavar="[NAME=]VALUE",
+            help="As for run; default: random values.",
         ),
     ):
         command = option(command)
@@ -191,4 +192,8 @@ def call_inputs(
     if inputs and dims:
         raise UserError(f"--dim '{dims[0]}': goes with random inputs, not with --input")
     sizes = parse_dims(dims)
-    return TensorReader().read(inputs) if inputs else random_inputs(session.inputs, sizes)
+    if not inputs:
+        return random_inputs(session.inputs, sizes)
+    names = session.executor.input_names
+    plain, named = read_inputs(inputs, names)
+    return [*plain, *(named[name] for name in names[len(plain) :] if name in named)]

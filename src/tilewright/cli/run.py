@@ -11,13 +11,18 @@ from tilewright.base.errors import DeviceError, InputError, UserError
 from tilewright.cli.display import err, example, out
 from tilewright.cli.model_options import ModelChoice, model_options
 from tilewright.cli.options import Command, parse_dims, random_inputs
+from tilewright.cli.tensor_arguments import (
+    check_output_names,
+    places_of,
+    read_inputs,
+    write_results,
+)
 from tilewright.formats.tensor_text import (
     Array,
     TensorReader,
     check_outputs,
     compare,
     files_of,
-    write_outputs,
 )
 
 if TYPE_CHECKING:
@@ -72,6 +77,7 @@ def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
     epilog=example(
         "tilewright run model.vmfb --input=@x.npy --output=@y.npy",
         "tilewright run model.vmfb --input='2x3xf32=1 2 3 4 5 6'",
+        "tilewright run bert.vmfb --input=ids=@ids.npy --input=mask=1x8xi64=1 --output=@all.npz",
         "tilewright run model.onnx --random --dim batch=4",
         "tilewright run --module=lib.vmfb --module=app.vmfb --function=main --input=4xf32=1",
     ),
@@ -81,14 +87,18 @@ def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
 @_listing("list_devices", "devices", "Print the URIs of all devices.")
 @_listing("dump_devices", "details", "Print what is known about all devices.")
 @click.option(
-    "--input", "inputs", multiple=True, metavar="VALUE", help="One per input, in order."
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="[NAME=]VALUE",
+    help="One per input, in order or by name; @file.npz gives all that it holds.",
 )
 @click.option(
     "--output",
     "outputs",
     multiple=True,
-    metavar="WHERE",
-    help="-, @file.npy, +file.npy, @file.bin.",
+    metavar="[NAME=]WHERE",
+    help="-, @file.npy, +file.npy, @file.bin, in order or by name; @file.npz takes all, by name.",
 )
 @click.option(
     "--expected_output",
@@ -135,22 +145,26 @@ def command(  # noqa: PLR0913 - one parameter per option
         raise UserError(f"--dim '{dims[0]}': goes with --random only")
     if inputs and use_random:
         raise UserError("--random makes up every input, --input gives them: choose one")
-    check_outputs(outputs, [*choice.files, *files_of(inputs), *files_of(expected)])
-    session = choice.open()
-    arrays = (
-        random_inputs(session.inputs, parse_dims(dims))
-        if use_random
-        else TensorReader().read(inputs)
+    check_outputs(
+        places_of(outputs), [*choice.files, *files_of(inputs), *files_of(expected)]
     )
+    session = choice.open()
+    check_output_names(outputs, session.executor.output_names)
+    named: dict[str, Array] = {}
+    if use_random:
+        arrays = random_inputs(session.inputs, parse_dims(dims))
+    else:
+        arrays, named = read_inputs(inputs, session.executor.input_names)
     try:
-        result = session(*arrays)
+        result = session(*arrays, **named)
     except InputError as error:
-        if arrays:
+        if inputs or use_random:
             raise
         hint = "give one --input for each, or --random"
         raise InputError(error.message, location=error.location, hint=hint) from error
     results = result if isinstance(result, tuple) else (result,)
-    for line in write_outputs(results, outputs, limit=limit):
+    names = session.executor.output_names
+    for line in write_results(results, names, outputs, limit=limit):
         out.print(line, markup=False, soft_wrap=True)
     _check(results, expected, rtol=expected_rtol, atol=expected_atol)
 

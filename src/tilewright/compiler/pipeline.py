@@ -7,6 +7,7 @@ what holds from there on.  No pass, schedule or encoding is implemented here.
 from __future__ import annotations
 
 import gc
+import logging
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -52,6 +53,7 @@ from tilewright.compiler.program.kernel_cache import (
 from tilewright.compiler.program.work import arithmetic_work, bytes_moved, host_verdict
 from tilewright.compiler.schedule import rules
 
+_LOG: Final = logging.getLogger("tilewright.compiler")
 # Kernels are compared by their text under this name, then get names of their own.
 _KEY_NAME: Final = "kernel"
 
@@ -478,3 +480,4 @@ class _Clock:
         start = time.perf_counter()
         yield
         self.seconds[phase] = time.perf_counter() - start
+        _LOG.info("%s: %.3f s", phase, self.seconds[phase])

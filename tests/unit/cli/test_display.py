@@ -38,3 +38,22 @@ def test_a_title_wider_than_the_table_stays_on_one_line() -> None:
     stream = io.StringIO()
     Console(file=stream, width=80).print(rows)
     assert stream.getvalue().splitlines()[0] == "/a/long/path/of/some/model.vmfb"
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_names_keep_their_room_and_numbers_at_the_right_go(width: int) -> None:
+    columns = [
+        ("kernel", "left"),
+        ("runs as", "left"),
+        *[(f"number {n}", "right") for n in range(8)],
+    ]
+    rows = table("kernels", columns)
+    name = "fused_conv_add_relu_17"
+    rows.add_row(name, "tiled", *["123.4 GB/s"] * 8)
+    stream = io.StringIO()
+    Console(file=stream, width=width).print(rows)
+    _, head, line = stream.getvalue().splitlines()
+    assert line.split()[:2] == [name, "tiled"]
+    assert "number 0" in head
+    assert "number 7" not in head
+    assert len(line) <= width

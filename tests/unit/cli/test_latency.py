@@ -85,3 +85,18 @@ def test_calls_are_repeated_for_a_time_or_a_number_of_times() -> None:
     assert set(measure(clock.work, seconds=0, warmup=0, clock=clock).times_ns) == {
         1_000_000
     }
+
+
+def test_ctrl_c_keeps_what_was_measured() -> None:
+    calls: list[int] = []
+
+    def call() -> None:
+        calls.append(1)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+
+    kept = measure(call, seconds=60, warmup=0)
+    assert (len(kept.times_ns), kept.is_interrupted) == (4, True)
+    calls[:] = [1] * 4  # before the first call has ended, there is nothing to keep
+    with pytest.raises(KeyboardInterrupt):
+        measure(call, seconds=60, warmup=0)

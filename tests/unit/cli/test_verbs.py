@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -69,7 +70,8 @@ def test_the_version() -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["bensh"], "No such command 'bensh'"),
+        (["bensh"], "no verb is called 'bensh', did you mean 'bench'?"),
+        (["soup"], "No such command 'soup'"),
         (["compile"], "Missing argument 'MODEL'"),
         (["bench", "m.vmfb", "--threads", "0"], "0 is not in the range x>=1"),
         (["inspect", __file__, "--output", "soup"], "'soup' is not one of"),
@@ -184,3 +186,19 @@ def test_a_closed_pipe_ends_quietly(mlp_vmfb: Path) -> None:
     )
     assert done.stderr == ""
     assert len(done.stdout.splitlines()) == 1
+
+
+def test_the_steps_of_a_compilation_are_said_on_request(
+    mlp_onnx: Path, tmp_path: Path
+) -> None:
+    silent = tilewright("compile", mlp_onnx, "-q", "-o", tmp_path / "m.vmfb")
+    assert silent.err == ""
+    done = tilewright("compile", mlp_onnx, "-q", "-v", "-o", tmp_path / "m.vmfb")
+    assert "tilewright.compiler: generate code: " in done.err
+    assert tilewright("compile", mlp_onnx, "-q", "-o", tmp_path / "m.vmfb").err == ""
+
+
+def test_devices_are_listed_as_json() -> None:
+    found = json.loads(tilewright("devices", "--json").out)
+    assert {device["driver"] for device in found["devices"]} >= {"local-task", "local-sync"}
+    assert found["target"].startswith(found["arch"])

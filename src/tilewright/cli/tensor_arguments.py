@@ -1,0 +1,169 @@
+"""Inputs and outputs of `run` by name, and archives of numpy (`.npz`), beside IREE's grammar.
+
+    --input=VALUE  --input=NAME=VALUE  --input=@all.npz      (VALUE as in `formats.tensor_text`)
+    --output=WHERE --output=NAME=WHERE --output=@all.npz     (WHERE: -, @y.npy, +y.npy, @y.bin)
+
+Names are those of the session; an input is given once.  Called by the verbs that call a model.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+import numpy as np
+
+from tilewright.base.errors import InputError, UserError
+from tilewright.base.output_file import open_output
+from tilewright.base.text import did_you_mean
+from tilewright.formats.tensor_text import Array, TensorReader, write_outputs
+
+_ARCHIVE: Final = ".npz"
+_PLAIN_KEYS: Final = "arr_"  # what numpy calls arrays that were saved without names
+
+
+def read_inputs(
+    values: Sequence[str], names: Sequence[str]
+) -> tuple[list[Array], dict[str, Array]]:
+    """The arrays that `--input` gives by position and by name.
+
+    Args:
+        values: what was given, in order.
+        names: of the inputs.
+
+    Raises: InputError naming the value and what is wrong with it.
+    """
+    plain: list[str] = []
+    named: dict[str, Array] = {}
+    for value in values:
+        if _is_archive(value):
+            found = _read_archive(value, names)
+        else:
+            name = _name_of(value, names)
+            if name is None:
+                plain.append(value)
+                continue
+            found = {name: _read_one(value[len(name) + 1 :], name)}
+        twice = sorted(named.keys() & found.keys())
+        if twice:
+            raise InputError(f"input '{twice[0]}' is given twice", location=f"'{value}'")
+        named |= found
+    try:
+        return TensorReader().read(plain), named
+    except InputError:
+        for value in plain:
+            head, equals, _ = value.partition("=")
+            hint = did_you_mean(head, names)
+            if equals and hint:
+                raise InputError(f"there is no input '{head}'", hint=hint) from None
+        raise
+
+
+def _is_archive(value: str) -> bool:
+    return value.startswith("@") and value.endswith(_ARCHIVE)
+
+
+def _name_of(value: str, names: Sequence[str]) -> str | None:
+    """The longest name that `value` begins with, before an equals sign."""
+    fitting = [name for name in names if value.startswith(f"{name}=")]
+    return max(fitting, key=len, default=None)
+
+
+def _read_one(value: str, name: str) -> Array:
+    if _is_archive(value):
+        arrays = _load(value)
+        if name not in arrays:
+            raise _missing(name, arrays, value)
+        return arrays[name]
+    arrays = TensorReader().read([value])
+    if len(arrays) != 1:
+        raise InputError(f"has {len(arrays)} arrays, expected one", location=f"'{value}'")
+    return arrays[0]
+
+
+def _read_archive(value: str, names: Sequence[str]) -> dict[str, Array]:
+    arrays = _load(value)
+    if arrays and all(key.startswith(_PLAIN_KEYS) and key not in names for key in arrays):
+        return dict(zip(names, arrays.values(), strict=False))
+    unknown = [key for key in arrays if key not in names]
+    if unknown:
+        raise InputError(
+            f"there is no input '{unknown[0]}'",
+            location=f"'{value}'",
+            hint=did_you_mean(unknown[0], names) or f"inputs: {', '.join(names)}",
+        )
+    return arrays
+
+
+def _load(value: str) -> dict[str, Array]:
+    path = value[1:]
+    try:
+        with cast("np.lib.npyio.NpzFile", np.load(path, allow_pickle=False)) as archive:
+            return {key: archive[key] for key in archive.files}
+    except OSError as error:
+        raise InputError(
+            f"cannot read '{path}': {error.strerror or error}", location=f"'{value}'"
+        ) from error
+    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        raise InputError(f"not a .npz file: {error}", location=f"'{value}'") from error
+
+
+def _missing(name: str, arrays: Mapping[str, Array], value: str) -> InputError:
+    known = f"arrays: {', '.join(arrays)}"
+    return InputError(
+        f"has no array '{name}'",
+        location=f"'{value}'",
+        hint=did_you_mean(name, arrays) or known,
+    )
+
+
+def check_output_names(outputs: Sequence[str], names: Sequence[str]) -> None:
+    """Say before the work which `--output` names nothing.  Raises: UserError."""
+    for output in outputs:
+        head, equals, _ = output.partition("=")
+        is_place = output[:1] in ("@", "+", "-", "")
+        if equals and not is_place and _name_of(output, names) is None:
+            hint = did_you_mean(head, names) or f"outputs: {', '.join(names)}"
+            raise UserError(f"there is no output '{head}'", hint=hint)
+
+
+def places_of(outputs: Sequence[str]) -> list[str]:
+    """Where the outputs go, without their names."""
+    return [
+        o if o[:1] in ("@", "+", "-", "") else o.partition("=")[2] or o for o in outputs
+    ]
+
+
+def write_results(
+    results: Sequence[Array], names: Sequence[str], outputs: Sequence[str], *, limit: int
+) -> list[str]:
+    """Do with the results what every `--output` says; without any, print all.
+
+    Returns: the lines to print.  Raises: UserError when a file cannot be written.
+    """
+    by_name = dict(zip(names, results, strict=True))
+    plain: list[str] = []
+    lines: list[str] = []
+    for output in outputs:
+        name = _name_of(output, names)
+        if _is_archive(output):
+            _write_archive(output[1:], by_name)
+        elif name is None:
+            plain.append(output)
+        elif _is_archive(output[len(name) + 1 :]):
+            _write_archive(output[len(name) + 2 :], {name: by_name[name]})
+        else:
+            found = write_outputs([by_name[name]], [output[len(name) + 1 :]], limit=limit)
+            lines += [f"{name}:", *found[1:]] if found else []
+    if plain or not outputs:
+        lines += write_outputs(results, plain, limit=limit)
+    return lines
+
+
+def _write_archive(path: str, arrays: Mapping[str, Array]) -> None:
+    # Not numpy's savez: a result may be called as one of its parameters.
+    with open_output(path) as file, zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, np.asarray(array), allow_pickle=False)

@@ -1,0 +1,89 @@
+"""Inputs and outputs by name, and archives of numpy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fakes.command_line import tilewright
+from tilewright.base.errors import InputError
+from tilewright.cli.tensor_arguments import read_inputs
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+SCALE = np.array([1, 2, 3], np.float32)
+
+
+def test_inputs_come_by_name_in_any_order_and_beside_others() -> None:
+    plain, named = read_inputs(["b=3xf32=1 2 3", "2xf32=5 6"], ["a", "b"])
+    assert [a.tolist() for a in plain] == [[5, 6]]
+    assert {name: a.tolist() for name, a in named.items()} == {"b": [1, 2, 3]}
+
+
+def test_a_name_may_hold_anything_also_what_looks_like_a_type() -> None:
+    names = ["f32", "a=b", "a", "x:0"]
+    plain, named = read_inputs(["f32=1.5", "a=b=2", "x:0=2xf32=3"], names)
+    assert plain == []
+    assert {name: a.tolist() for name, a in named.items()} == {
+        "f32": 1.5, "a=b": 2, "x:0": [3, 3],
+    }  # fmt: skip
+
+
+def test_an_archive_gives_every_array_its_input(tmp_path: Path) -> None:
+    path = tmp_path / "all.npz"
+    np.savez(path, scale=SCALE, x=X)
+    assert read_inputs([f"@{path}"], ["x", "scale"])[1].keys() == {"x", "scale"}
+    assert read_inputs([f"x=@{path}"], ["x", "scale"])[1].keys() == {"x"}
+    np.savez(path, X, SCALE)  # without names: in order
+    named = read_inputs([f"@{path}"], ["x", "scale"])[1]
+    np.testing.assert_array_equal(named["scale"], SCALE)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (["x=1", "x=2"], "input 'x' is given twice"),
+        (["@{npz}"], "there is no input 'scael'"),
+        (["scale=@{npz}"], "has no array 'scale'"),
+        (["@{npy}"], "not a .npz file"),
+        (["@/none.npz"], "cannot read '/none.npz': No such file or directory"),
+    ],
+)
+def test_what_is_wrong_is_said(values: list[str], text: str, tmp_path: Path) -> None:
+    npz, npy = tmp_path / "a.npz", tmp_path / "b.npz"
+    np.savez(npz, scael=SCALE)
+    with npy.open("wb") as file:
+        np.save(file, X)
+    with pytest.raises(InputError) as caught:
+        read_inputs([v.format(npz=npz, npy=npy) for v in values], ["x", "scale"])
+    assert text in str(caught.value)
+
+
+def test_a_model_runs_by_names(scale_vmfb: Path, tmp_path: Path) -> None:
+    x, inputs, outputs = tmp_path / "x.npy", tmp_path / "in.npz", tmp_path / "out.npz"
+    np.save(x, X)
+    np.savez(inputs, x=X, scale=SCALE)
+    done = tilewright(
+        "run", scale_vmfb, "--input=scale=3xf32=1 2 3", f"--input=x=@{x}",
+        f"--output=@{outputs}",
+    )  # fmt: skip
+    assert (done.code, done.out, done.err) == (0, "", "")
+    with np.load(outputs) as found:
+        expected = {name: found[name] for name in found.files}
+    assert set(expected) == {"y", "z"}
+    z = tmp_path / "z.npy"
+    done = tilewright(
+        "run", scale_vmfb, f"--input=@{inputs}", f"--output=z=@{z}", "--output=y=-"
+    )
+    assert done.code == 0, done.err
+    np.testing.assert_array_equal(np.load(z), expected["z"])
+    assert done.out.startswith("y:\n2x3xf32=")
+
+
+def test_an_output_that_there_is_not_is_said_before_the_work(scale_vmfb: Path) -> None:
+    done = tilewright("run", scale_vmfb, "--random", "--output=zz=@z.npy")
+    assert (done.code, done.err) == (
+        1,
+        "error: there is no output 'zz'\nhint: did you mean 'z'?\n",
+    )
