@@ -48,7 +48,9 @@ class LegalizeConvolution(RewritePass):
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """Bias and padding apart, then the form."""
-        form = (bias_apart, pad_apart, as_matmul, as_depthwise, self.as_packed)
+        form = (
+            bias_apart, pad_apart, as_matmul, as_depthwise, single_filter, self.as_packed,
+        )  # fmt: skip
         return merge_rules(VIEW_RULES, {"conv": form, "conv_transpose": (split_phases,)})
 
     def as_packed(self, node: Node, emit: Emitter) -> Value | None:
@@ -131,6 +133,24 @@ def as_depthwise(node: Node, emit: Emitter) -> Value | None:
     last = emit.op("transpose", [plain], {"perm": (*range(1, len(kernel) + 1), 0)})
     attributes = {"strides": ints(node, "strides"), "dilations": ints(node, "dilations")}
     return emit.op("depthwise_conv", [x, last], attributes)
+
+
+def single_filter(node: Node, emit: Emitter) -> Value | None:
+    """A convolution with one filter is a sum over the channels of a depthwise one.
+
+    Lanes run along the channels; a panel of one column would leave all lanes but one empty.
+    """
+    groups, filters, depth, kernel = _weight_shape(node)
+    if not _is_legal(node) or groups != 1 or filters != 1:
+        return None
+    if not isinstance(depth, int) or depth < _SMALLEST_PANEL:
+        return None
+    x, w = operand(node, 0), operand(node, 1)
+    plain = emit.op("reshape", [w], {"shape": (depth, *kernel)})
+    last = emit.op("transpose", [plain], {"perm": (*range(1, len(kernel) + 1), 0)})
+    attributes = {"strides": ints(node, "strides"), "dilations": ints(node, "dilations")}
+    each = emit.op("depthwise_conv", [x, last], attributes)
+    return emit.op("reduce_sum", [each], {"axes": (x.type.rank - 1,), "keepdims": True})
 
 
 def _pack(w: Value, groups: int, count: int, panel: int, emit: Emitter) -> Value:

@@ -25,6 +25,8 @@ _POOLS: Final = ("max_pool", "average_pool", "lp_pool")
 _WHOLE: Final = {"max_pool": "reduce_max", "average_pool": "reduce_mean"}
 _PASS: Final = 4
 """Writing and reading a result in between takes the time of about so many taps."""
+_PICKED: Final = 3
+"""A tap along an innermost axis with a stride takes the time of about so many."""
 
 
 @final
@@ -187,12 +189,15 @@ def one_axis_at_a_time(node: Node, emit: Emitter) -> Value | None:
     busy = [i for i, side in enumerate(sides) if not side.is_idle]
     if len(busy) < 2:
         return None
-    together = math.prod(side.kernel for side in sides)
+    # What lies a stride apart in memory is picked out of vectors, element by element of a tap.
+    picked = word(node, "layout") == "NCHW" and sides[-1].stride > 1
+    together = math.prod(side.kernel for side in sides) * (_PICKED if picked else 1)
     apart = 0
     for i in busy:
         # The first axes run at all places of those that follow.
         places = math.prod(min(sides[j].stride, sides[j].kernel) for j in busy if j > i)
-        apart += (sides[i].kernel + (_PASS if i != busy[-1] else 0)) * places
+        taps = sides[i].kernel * (_PICKED if picked and i == len(sides) - 1 else 1)
+        apart += (taps + (_PASS if i != busy[-1] else 0)) * places
     if together <= apart:
         return None
     value = operand(node)

@@ -138,3 +138,8 @@ def test_filters_that_see_one_channel_each_are_depthwise_over_repeated_channels(
 def test_many_filters_for_each_channel_stay_panels():
     graph = run(G, conv("N, 5, 6, 2", "16, 1, 3, 3", "N, 3, 4, 16", ", groups = 2"))
     assert ops(graph) == ["conv_packed"]
+
+
+def test_one_filter_is_a_sum_over_the_channels_of_a_depthwise_convolution():
+    graph = run(G, conv("N, 5, 6, 8", "1, 8, 3, 2", "N, 3, 5, 1"))
+    assert ops(graph) == ["depthwise_conv", "reduce_sum"]

@@ -48,9 +48,15 @@ def test_a_large_window_slides_along_one_axis_after_the_other(op):
 
 
 def test_a_small_window_stays_whole():
+    attributes = 'kernel = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1], layout = "NHWC"'
+    graph = run(G, pooling("max_pool", "N, 9, 11, 3", "N, 5, 6, 3", attributes))
+    assert only(graph, "max_pool").attributes["kernel"] == (3, 3)
+
+
+def test_elements_are_picked_out_of_vectors_in_a_pass_of_their_own():
     attributes = "kernel = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]"
     graph = run(G, pooling("max_pool", "N, 3, 9, 11", "N, 3, 5, 6", attributes))
-    assert only(graph, "max_pool").attributes["kernel"] == (3, 3)
+    assert [n.attributes["kernel"] for n in graph.nodes] == [(3, 1), (1, 3)]
 
 
 def test_an_axis_of_open_size_keeps_its_window():
