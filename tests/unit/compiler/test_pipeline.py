@@ -153,7 +153,7 @@ def test_the_outcome_is_in_records_and_plan() -> None:
     assert Outcome.TILED in by_name.values()
     assert compiled.parts[0].plan.outcomes == by_name
     host = pipeline.compile_model(with_host_op(), OPTIONS).parts[0].plan
-    assert [s.outcome for s in host.steps if s.kind == "host"] == [Outcome.HOST]
+    assert {s.outcome for s in host.steps if s.kind == "host"} == {Outcome.HOST}
 
 
 def statuses(report: CoverageReport) -> dict[str, Status]:

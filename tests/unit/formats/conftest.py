@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,7 +63,8 @@ def iree_tool() -> Callable[..., str]:
     """Runs a tool of the IREE packages; skips where they are not installed."""
 
     def run(name: str, *arguments: str) -> str:
-        tool = shutil.which(name)
+        beside = Path(sys.executable).parent  # of an environment that was not activated
+        tool = shutil.which(name) or shutil.which(name, path=str(beside))
         if tool is None:
             pytest.skip(f"{name} is not installed (extra 'interop')")
         done = subprocess.run(
