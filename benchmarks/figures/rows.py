@@ -180,6 +180,13 @@ MODEL_ROWS: Final = (
         bar=None,
     ),
     ModelRow(
+        subset="models",
+        model="unet_diffusion",
+        title="U-Net of a diffusion model",
+        measure="peer",
+        bar=1.0,
+    ),
+    ModelRow(
         subset="decode",
         model="gpt2_decode",
         title="GPT-2 decode",

@@ -17,6 +17,7 @@ NETWORKS = (
     "llama_decode",
     "whisper_tiny_encoder",
     "yolo_detector",
+    "unet_diffusion",
     "mlp_b1",
     "mlp_b64",
 )

@@ -221,7 +221,7 @@ def _packed_body(
 matmul_packed: Final = declare(
     name="matmul_packed",
     summary="Matrix product with a right operand in panels (`pack_panels`); `columns` = N",
-    operands=(operand("a", FLOATS), operand("w", FLOATS, like="a")),
+    operands=(operand("a", FLOATS), operand("w", FLOATS)),
     attributes=(attr("columns", "dims"),),
     infer=_packed_infer,
     evaluate=_packed_oracle,
@@ -234,6 +234,7 @@ matmul_packed: Final = declare(
         "[1,5] [3,5,1]; columns=(3,)",
         "[2,3,4] [2,2,4,4]; columns=(6,)",
         "[0,5] [2,5,4]; columns=(7,)",
+        "f32[3,5] f16[2,5,4]; columns=(7,)",
     ),
 )
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Final, final
 
+from tilewright.base import dtypes
 from tilewright.base.dtypes import f32, f64
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
@@ -20,11 +21,17 @@ from tilewright.compiler.transforms.legalize_convolution import ChoosePanel
 from tilewright.compiler.transforms.matching import is_constant, maker, operand
 from tilewright.compiler.transforms.movement_rules import VIEW_RULES
 
+HALVES: Final = (dtypes.f16, dtypes.bf16)
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackMatmul(RewritePass):
     """Write float `matmul` as `pack_panels` and `matmul_packed`.
+
+    A left operand of 16-bit floats becomes f32 once, since a tile reads each of its elements
+    once per panel; the panels stay as they are, a conversion of theirs serves a tile of rows.
+    Sums are f32 in either form.
 
     Requires: nothing.  Ensures: the left operand of a product with a single right matrix has
     rank 2; `matmul` remains for integers, where `choose_panel` gives 0, and where a computed
@@ -51,11 +58,15 @@ class PackMatmul(RewritePass):
             return None
         if isinstance(rows, int) and rows < self.least_rows and not _is_known(b):
             return None  # packing would read and write all that is read once
-        panel = self.choose_panel(rows, columns, depth, a.type.dtype)
+        many = not isinstance(rows, int) or rows >= self.least_rows
+        widens = a.type.dtype in HALVES and many
+        left = emit.op("cast", [a], {"dtype": dtypes.f32}) if widens else a
+        panel = self.choose_panel(rows, columns, depth, left.type.dtype)
         if not panel:
             return None
         panels = emit.op("pack_panels", [b], {"panel": panel})
-        return emit.op("matmul_packed", [a, panels], {"columns": (columns,)})
+        result = emit.op("matmul_packed", [left, panels], {"columns": (columns,)})
+        return emit.op("cast", [result], {"dtype": a.type.dtype}) if widens else result
 
 
 def _is_known(value: Value) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tilewright.compiler.passes import GraphPass
 from tilewright.compiler.transforms.convert_layout import ConvertLayout
+from tilewright.compiler.transforms.decompose_norms import DecomposeNorms
 from tilewright.compiler.transforms.eliminate_common import EliminateCommon
 from tilewright.compiler.transforms.eliminate_dead import EliminateDead
 from tilewright.compiler.transforms.fold_constants import FoldConstants
@@ -50,6 +51,8 @@ def standard_passes(
         # From here normalizations and activations have one name each.
         RecognizeNorms(),
         RecognizeActivations(),
+        # From here every normalization goes over whole rows.
+        DecomposeNorms(),
         # From here batch normalizations are part of the weights.
         FoldScales(),
         FoldConstants(),

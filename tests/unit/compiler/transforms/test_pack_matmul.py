@@ -74,3 +74,15 @@ def test_integers_and_a_panel_of_zero_stay():
     assert ops(run(P, text.replace("f32", "i32"))) == ["matmul"]
     none = [PackMatmul(choose_panel=lambda *_: 0)]
     assert_stays(none, matmul("3, 4", "4, 6", "3, 6"))
+
+
+def test_rows_of_sixteen_bit_floats_are_widened_once_and_the_panels_stay():
+    graph = run(P, matmul("5, 4", "4, 6", "5, 6", dtype="f16"))
+    assert ops(graph) == ["cast", "matmul_packed", "cast"]
+    product = graph.nodes[-2]
+    assert [v.type.dtype.name for v in product.operands] == ["f32", "f16"]
+
+
+def test_a_single_row_of_sixteen_bit_floats_is_read_as_it_is():
+    graph = run(P, matmul("1, 4", "4, 6", "1, 6", dtype="bf16"))
+    assert ops(graph) == ["matmul_packed"]
