@@ -138,18 +138,21 @@ def as_depthwise(node: Node, emit: Emitter) -> Value | None:
 def single_filter(node: Node, emit: Emitter) -> Value | None:
     """A convolution with one filter is a sum over the channels of a depthwise one.
 
-    Lanes run along the channels; a panel of one column would leave all lanes but one empty.
+    Lanes run along the channels, or along the image where there is one channel; a panel of one
+    column would leave all lanes but one empty.
     """
     groups, filters, depth, kernel = _weight_shape(node)
     if not _is_legal(node) or groups != 1 or filters != 1:
         return None
-    if not isinstance(depth, int) or depth < _SMALLEST_PANEL:
+    if not isinstance(depth, int) or 1 < depth < _SMALLEST_PANEL:
         return None
     x, w = operand(node, 0), operand(node, 1)
     plain = emit.op("reshape", [w], {"shape": (depth, *kernel)})
     last = emit.op("transpose", [plain], {"perm": (*range(1, len(kernel) + 1), 0)})
     attributes = {"strides": ints(node, "strides"), "dilations": ints(node, "dilations")}
     each = emit.op("depthwise_conv", [x, last], attributes)
+    if depth == 1:
+        return each
     return emit.op("reduce_sum", [each], {"axes": (x.type.rank - 1,), "keepdims": True})
 
 

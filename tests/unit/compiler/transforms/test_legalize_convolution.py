@@ -68,8 +68,10 @@ def test_one_filter_per_channel_is_depthwise():
     assert graph.nodes[-1].operands[1].type.shape == (3, 2, 3)
 
 
-def test_a_single_channel_is_no_depthwise_convolution():
+def test_one_filter_over_a_single_channel_is_depthwise_and_several_are_not():
     graph = run(G, conv("N, 5, 6, 1", "1, 1, 3, 2", "N, 3, 5, 1"))
+    assert ops(graph) == ["depthwise_conv"]
+    graph = run(G, conv("N, 5, 6, 1", "2, 1, 3, 2", "N, 3, 5, 2"))
     assert ops(graph) == ["conv_packed"]
 
 
