@@ -151,6 +151,7 @@ scatter_elements: Final = declare(
         "f32[2,5,17] [2,6,17]:index(5) [2,6,17]; axis=1 reduction=mul",
         "[4,19] [9,18]:index(4) [9,18]; axis=0 reduction=max",
         "f32[4,19] [9,18]:index(4) [9,18]; axis=-2 reduction=min",
+        "i32[4,3,1] [3,3,10]:index(1) [3,3,10]; axis=-1 reduction=max",
         "f32[5,3] [0,3]:index(1) [0,3]; axis=0",
         "f32[1,1] [1,1]:index(1) [1,1]; axis=1 reduction=add",
         "f32[6,33] [6,33]:index(33) [6,33]; axis=1",

@@ -175,6 +175,8 @@ def reverse_inline(kernel: Kernel, consumer: str, buffer: str) -> Kernel:
             f"'{consumer}' reads {len(found)} elements of '{buffer}' at a time"
         )
     indices = next(iter(found))
+    if any(symbolic.opaques(index) for index in indices):
+        raise ScheduleError(f"'{consumer}' reads '{buffer}' where memory says")
     depth = _loops_used(nest, indices)
     if any(s.var.name not in _names(indices) for s in nest[:depth]):
         raise ScheduleError(f"'{consumer}' reads elements of '{buffer}' more than once")
