@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import click
 from rich.table import Table
@@ -14,14 +16,17 @@ from tilewright.base.errors import UserError
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean, format_bytes
-from tilewright.cli.display import example, out, table, thousands
+from tilewright.cli.display import example, out, phase_bar, table, thousands
 from tilewright.formats.artifact import Artifact, extract, is_artifact
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.plan import Plan
-from tilewright.formats.vmfb import ModuleDef
+from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.formats.vmfb.text import disassemble_module
 from tilewright.runtime.loaders.module_file import read_module_file
 
+MODEL_SUFFIX: Final = ".onnx"
+# What the colours of a level come from: our own texts read like one of these.
+_LEXERS: Final = {"llvm": "llvm", "asm": "gas"}
 LEVELS = ("metadata", "graph", "naive", "kernel", "llvm", "asm", "bytecode", "plan")
 
 
@@ -47,7 +52,7 @@ LEVELS = ("metadata", "graph", "naive", "kernel", "llvm", "asm", "bytecode", "pl
 )
 @click.option("--verify", is_flag=True, help="Compare the whole file with its checksum.")
 def command(module: Path, output: str, kernel: str | None, verify: bool) -> None:
-    """Print MODULE (.vmfb; also those of IREE's compilers) at one level.
+    """Print MODULE (.vmfb, also of IREE's compilers; .onnx is compiled first) at one level.
 
     \b
     metadata  functions, imports, dispatches, sizes
@@ -59,9 +64,12 @@ def command(module: Path, output: str, kernel: str | None, verify: bool) -> None
     bytecode  the virtual machine's functions
     plan      the steps that a session replays
     """  # noqa: D301 - click's mark for lines that stay as they are
-    archive = read_module_file(module, verify=verify)
+    if module.suffix == MODEL_SUFFIX:
+        archive = _compiled(module)
+    else:
+        archive = read_module_file(module, verify=verify)
     if output == "bytecode":
-        click.echo(disassemble_module(archive, rodata_limit=256))
+        _show(disassemble_module(archive, rodata_limit=256), output)
         return
     if output == "metadata":
         _print_metadata(module, archive)
@@ -70,9 +78,33 @@ def command(module: Path, output: str, kernel: str | None, verify: bool) -> None
     if output == "plan":
         _print_plan(artifact.variants[0].plan)
     elif output == "graph":
-        click.echo(_source(artifact.sources, "graph"))
+        _show(_source(artifact.sources, "graph"), output)
     else:
         _print_kernels(artifact, output, kernel)
+
+
+def _compiled(path: Path) -> ModuleDef:
+    """The module that a model becomes on this machine."""
+    from tilewright.api import model as api
+
+    with phase_bar() as progress:
+        compiled = api.compile(str(path), progress=progress)
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder, "model.vmfb")
+        compiled.save(archive)
+        return read_archive(archive.read_bytes(), str(path))
+
+
+def _show(text: str, level: str) -> None:
+    """Print a level: in colours on a terminal (none with NO_COLOR), as it is elsewhere."""
+    if not out.is_terminal:
+        click.echo(text)
+        return
+    from rich.syntax import Syntax
+
+    lexer = _LEXERS.get(level, "python")
+    painter = Syntax("", lexer, theme="ansi_dark", background_color="default")
+    out.print(painter.highlight(text), soft_wrap=True)
 
 
 def _source(sources: Mapping[str, str], name: str) -> str:
@@ -99,13 +131,15 @@ def _print_kernels(artifact: Artifact, level: str, only: str | None) -> None:
         _source(artifact.sources, prefix + "…")
     for name in names:
         text = artifact.sources[prefix + name]
-        click.echo(_assemble(text, artifact.variants[0].target) if level == "asm" else text)
+        if level == "asm":
+            text = _assemble(text, artifact.variants[0].target, name)
+        _show(text, level)
 
 
-def _assemble(llvm_ir: str, target: str) -> str:
+def _assemble(llvm_ir: str, target: str, kernel: str) -> str:
     from tilewright.compiler.codegen.llvm import assembly_text
 
-    return assembly_text(llvm_ir, Target.parse(target))
+    return assembly_text(llvm_ir, Target.parse(target), name=f"kernel '{kernel}'")
 
 
 def _print_metadata(path: Path, module: ModuleDef) -> None:

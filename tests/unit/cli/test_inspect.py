@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import io
 import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from fakes.command_line import tilewright
 from tilewright.base.target import Target
@@ -115,3 +118,28 @@ def test_files_that_are_no_archives_are_refused(tmp_path: Path) -> None:
         done = tilewright("inspect", path)
         assert done.code == 1
         assert done.err.startswith(f"error: {path}: ")
+
+
+def test_a_model_is_compiled_and_looked_into(mlp_onnx: Path, mlp_vmfb: Path) -> None:
+    done = tilewright("inspect", mlp_onnx, "--output=graph")
+    assert done.code == 0, done.err
+    assert done.out == tilewright("inspect", mlp_vmfb, "--output=graph").out
+
+
+@pytest.mark.parametrize("level", ["graph", "kernel", "llvm", "asm", "bytecode"])
+def test_a_terminal_gets_colours_and_the_same_text(
+    level: str, mlp_vmfb: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = tilewright("inspect", mlp_vmfb, f"--output={level}").out
+    module = importlib.import_module("tilewright.cli.inspect")
+    for no_color in (False, True):
+        stream = io.StringIO()
+        terminal = Console(
+            file=stream, force_terminal=True, no_color=no_color, width=80, highlight=False,
+            color_system="standard",
+        )  # fmt: skip
+        monkeypatch.setattr(module, "out", terminal)
+        assert tilewright("inspect", mlp_vmfb, f"--output={level}").code == 0
+        shown = stream.getvalue()
+        assert bool(re.search(r"\x1b\[(?:\d+;)*[39][0-7][;m]", shown)) is not no_color
+        assert re.sub(r"\x1b\[[0-9;]*m", "", shown).split() == plain.split()
