@@ -11,6 +11,8 @@ an x86-64 level (`v3`, `x86_64-v3`).  `str(target)` reads back as an equal targe
 
 from __future__ import annotations
 
+import difflib
+import functools
 from dataclasses import replace
 from typing import Final, final
 
@@ -18,6 +20,7 @@ from tilewright.base import host
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import TargetError
 from tilewright.base.host import Caches
+from tilewright.base.llvm_features import NEEDED, llvm_features, needed_by
 from tilewright.base.record import record
 from tilewright.base.text import did_you_mean
 
@@ -48,10 +51,11 @@ _N1: Final = _NEON | frozenset({"crc", "lse", "dotprod", "fullfp16"})
 @final
 @record
 class _Cpu:
-    """One row: the features and caches that come with a CPU name."""
+    """One row: the features and caches that come with a CPU name, and LLVM's name where it differs."""
 
     features: frozenset[str]
     caches: Caches = _DEFAULT_CACHES
+    llvm: str = ""
 
 
 def _caches(l1d_kib: int, l2_kib: int, l3_kib: int, ways: int = 8) -> Caches:
@@ -97,7 +101,7 @@ _ARM_CPUS: Final[dict[str, _Cpu]] = {
 }
 _RISCV_CPUS: Final[dict[str, _Cpu]] = {
     "generic-rv64": _Cpu(frozenset("imafdc")),
-    "generic-rv64v": _Cpu(frozenset("imafdcv")),
+    "generic-rv64v": _Cpu(frozenset("imafdcv"), llvm="generic-rv64"),
 }
 _CPUS: Final = {"x86_64": _X86_CPUS, "aarch64": _ARM_CPUS, "riscv64": _RISCV_CPUS}
 _GENERIC: Final = {"x86_64": "x86-64-v2", "aarch64": "generic", "riscv64": "generic-rv64"}
@@ -130,8 +134,12 @@ class Target:
         cpu = seen.cpu if seen.cpu in rows else _closest(seen.arch, seen.features)
         baseline = baseline_features(seen.arch)
         features = seen.features | baseline if seen.features else rows[cpu].features
+        # A virtual machine may hide what others rest on: LLVM would take those away, too.
+        whole = frozenset(
+            name for name in features if not _lacking(seen.arch, name, features)
+        )
         return Target(
-            arch=seen.arch, os=seen.os, cpu=cpu, features=features, caches=seen.caches
+            arch=seen.arch, os=seen.os, cpu=cpu, features=whole, caches=seen.caches
         )
 
     @staticmethod
@@ -157,6 +165,28 @@ class Target:
         for word in words[1:]:
             target = _parse_option(target, word)
         return target
+
+    def checked(self) -> Target:
+        """This target, of which LLVM knows every word; what it does not know ends its process.
+
+        Raises: TargetError naming the architecture, CPU or feature that there is not.
+        """
+        if self.os not in _SYSTEMS.values():
+            known = " ".join(sorted(set(_SYSTEMS.values())))
+            raise TargetError(f"unknown system '{self.os}'", hint=f"known: {known}")
+        rows = _rows(self.arch)
+        if self.cpu not in rows:
+            hint = did_you_mean(self.cpu, rows) or f"known: {' '.join(sorted(rows))}"
+            raise TargetError(f"unknown CPU '{self.cpu}' of {self.arch}", hint=hint)
+        for name in sorted(self.features - rows[self.cpu].features):
+            _check_feature(self.arch, name)
+        for name in sorted(self.features):
+            lacking = _lacking(self.arch, name, self.features)
+            if lacking:
+                raise TargetError(f"feature '{name}' needs '{min(lacking)}', too")
+        for name in sorted(rows[self.cpu].features - self.features):
+            _check_needed(self.arch, name)
+        return self
 
     # --- questions -------------------------------------------------------------------------
 
@@ -215,6 +245,11 @@ class Target:
         return self.caches.line_bytes
 
     @property
+    def llvm_cpu(self) -> str:
+        """The name that LLVM knows the CPU by."""
+        return _rows(self.arch)[self.cpu].llvm or self.cpu
+
+    @property
     def llvm_features(self) -> str:
         """What this target adds to and takes from its CPU row, as LLVM's feature string."""
         known = _rows(self.arch)[self.cpu].features
@@ -251,10 +286,40 @@ def known_features(arch: str) -> frozenset[str]:
 def _rows(arch: str) -> dict[str, _Cpu]:
     rows = _CPUS.get(arch)
     if rows is None:
-        raise TargetError(
-            f"unknown architecture '{arch}'", hint="known: " + " ".join(sorted(_CPUS))
-        )
+        raise _unknown_architecture(arch, arch)
     return rows
+
+
+def _unknown_architecture(name: str, word: str) -> TargetError:
+    known = f"known: {' '.join(sorted(_CPUS))}"
+    hint = _closest_targets(word) or known
+    return TargetError(f"unknown architecture '{name}'", hint=hint)
+
+
+def _closest_targets(word: str) -> str | None:
+    """Whole targets for what somebody may have meant by one word: `znver4`, `-mcpu=znver4`."""
+    name = word.lower().removeprefix("-mcpu=")
+    texts = {cpu: f"{arch} -mcpu={cpu}" for arch, rows in _CPUS.items() for cpu in rows}
+    texts |= {name: name for name in (*_CPUS, *_ARCHITECTURES, *LEVELS, "host", "native")}
+    if name in texts:
+        return f"did you mean '{texts[name]}'?"
+    close = difflib.get_close_matches(name, sorted(texts), n=3, cutoff=0.6)
+    found = dict.fromkeys(texts[match] for match in close)
+    return f"did you mean {' or '.join(map(repr, found))}?" if found else None
+
+
+def _check_feature(arch: str, name: str) -> None:
+    known = llvm_features(arch)
+    if name not in known:
+        raise TargetError(
+            f"unknown feature '{name}' of {arch}",
+            hint=did_you_mean(name, known) or "features have LLVM's names: -mattr=+avx2",
+        )
+
+
+def _check_needed(arch: str, name: str) -> None:
+    if name in NEEDED[arch]:
+        raise TargetError(f"code for {arch} cannot be without '{name}'")
 
 
 def _closest(arch: str, features: frozenset[str]) -> str:
@@ -281,17 +346,21 @@ def _parse_head(word: str) -> Target:
         return Target.level(word)
     parts = word.replace("x86-64", "x86_64").split("-")
     arch = _ARCHITECTURES.get(parts[0], parts[0])
-    cpu, system = _GENERIC.get(arch, ""), "linux"
-    _rows(arch)
+    if arch not in _CPUS:
+        raise _unknown_architecture(parts[0] or word, word)
+    cpu, system = _GENERIC[arch], "linux"
     for part in parts[1:]:
         if arch == "x86_64" and part in LEVELS:
             cpu = "x86-64" if part == "v1" else f"x86-64-{part}"
         elif part in _SYSTEMS:
             system = _SYSTEMS[part]
         elif part not in _TRIPLE_NOISE:
+            rest = word.partition("-")[2]
+            is_cpu = rest in _CPUS[arch]
+            known = f"known: {' '.join(sorted(set(_SYSTEMS.values())))}"
             raise TargetError(
                 f"target '{word}': unknown system '{part}'",
-                hint="known: " + " ".join(sorted(set(_SYSTEMS.values()))),
+                hint=f"did you mean '{arch} -mcpu={rest}'?" if is_cpu else known,
             )
     return _with_cpu(Target(arch=arch, os=system), cpu)
 
@@ -327,13 +396,30 @@ def _parse_option(target: Target, word: str) -> Target:
 def _with_features(target: Target, text: str) -> Target:
     features = set(target.features)
     for item in filter(None, text.split(",")):
-        if item[0] not in "+-" or len(item) == 1:
-            raise TargetError(f"feature '{item}' needs a leading '+' or '-'")
-        if item[0] == "+":
-            features.add(item[1:])
+        sign, name = item[0], item[1:]
+        if sign not in "+-" or not name:
+            raise TargetError(
+                f"feature '{item}' needs a leading '+' or '-'", hint=f"write -mattr=+{item}"
+            )
+        _check_feature(target.arch, name)
+        # As LLVM does: a feature comes with what it rests on, and goes with what rests on it.
+        if sign == "+":
+            features |= needed_by(name) - _implied(target.arch)
         else:
-            features.discard(item[1:])
+            _check_needed(target.arch, name)
+            features = {other for other in features if name not in needed_by(other)}
     return replace(target, features=frozenset(features))
+
+
+def _lacking(arch: str, name: str, features: frozenset[str]) -> frozenset[str]:
+    """What a feature rests on and `features` do not have."""
+    return needed_by(name) - _implied(arch) - features
+
+
+@functools.cache
+def _implied(arch: str) -> frozenset[str]:
+    """What no row of an architecture lists, because every CPU has it."""
+    return NEEDED[arch] - known_features(arch)
 
 
 def _size(word: str, text: str) -> int:

@@ -115,6 +115,8 @@ class CompileOptions:
             shapes_option("input_shapes", self.input_shapes)
         if self.input_values is not None:
             values_option("input_values", self.input_values)
+        for target in self.targets:
+            target.checked()  # of which LLVM knows every word from here on
 
     @property
     def packing_target(self) -> Target:

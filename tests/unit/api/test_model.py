@@ -202,6 +202,14 @@ def test_the_files_of_a_model_are_never_written_over(
         assert target.read_bytes() == before
 
 
+@pytest.mark.parametrize("lacking", ["-avx", "-f16c", "-sse4.2"])
+def test_a_processor_without_a_feature_gets_code_without_what_rests_on_it(
+    lacking: str,
+) -> None:
+    model = tw.compile(mlp(), target=f"x86_64 -mcpu=znver4 -mattr={lacking}", cache=False)
+    assert model.kernels
+
+
 def test_an_artifact_is_not_written_as_something_else(
     model: tw.Model, tmp_path: Path
 ) -> None:

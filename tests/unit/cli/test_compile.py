@@ -119,6 +119,22 @@ def test_the_model_is_never_written_over(mlp_onnx: Path, tmp_path: Path) -> None
     assert model.read_bytes() == named.read_bytes() == mlp_onnx.read_bytes()
 
 
+@pytest.mark.parametrize("target", ["riscv64 -mcpu=generic-rv64v", "aarch64", "riscv64"])
+def test_code_for_other_processors_is_made_without_a_word_of_llvm(
+    mlp_onnx: Path, tmp_path: Path, target: str
+) -> None:
+    path = tmp_path / "m.vmfb"
+    done = subprocess.run(
+        [sys.executable, "-m", "tilewright", "compile", mlp_onnx, "-o", path,
+         "--target", target, "--no-cache"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert artifact_of(path).variants[0].target == str(Target.parse(target))
+
+
 @pytest.mark.parametrize("name", ["out.so", "out", "out.vmfb.o"])
 def test_the_suffix_decides_the_format(mlp_onnx: Path, tmp_path: Path, name: str) -> None:
     done = tilewright("compile", mlp_onnx, "-o", tmp_path / name)

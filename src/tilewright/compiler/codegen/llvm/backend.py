@@ -8,12 +8,11 @@ from typing import final
 from tilewright.base.target import Target
 from tilewright.compiler.codegen.backend import Stage
 from tilewright.compiler.codegen.llvm.compile import (
+    assembly_text,
     compile_module,
     link_executable,
-    settings_of,
 )
 from tilewright.compiler.codegen.llvm.function import emit_kernel
-from tilewright.compiler.codegen.llvm.machine import assembly
 from tilewright.compiler.codegen.llvm.options import Options
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.lowering import machine
@@ -60,8 +59,3 @@ class LlvmBackend:
                 lambda image: f"{len(image)} bytes of ELF\n",
             ),
         )
-
-
-def assembly_text(llvm_ir: str, target: Target, options: Options | None = None) -> str:
-    """The assembly of a module."""
-    return assembly(llvm_ir, **settings_of(target, options or Options()))

@@ -2,8 +2,8 @@
 
     kernels → IR text → (cache) → objects → + library tables → one ELF image
 
-Small work is done in this process, large work by worker processes while further kernels are
-written.  Called by the pipeline.
+LLVM works in worker processes, one for small work and several for large, while further kernels are
+written; what it cannot go on with ends a worker, never this process.  Called by the pipeline.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Final, final
 from tilewright.base.target import Target
 from tilewright.compiler.codegen.cache import CompilationCache
 from tilewright.compiler.codegen.llvm.function import TRIPLES, KernelModule, emit_kernel
-from tilewright.compiler.codegen.llvm.machine import object_code, timed_object_code
+from tilewright.compiler.codegen.llvm.machine import Product, Settings, generate
 from tilewright.compiler.codegen.llvm.options import Options
-from tilewright.compiler.codegen.llvm.pool import Task, WorkerPool, shared_pool
+from tilewright.compiler.codegen.llvm.pool import Task, shared_pool
 from tilewright.compiler.codegen.llvm.version import llvm_identity
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.formats.elf import link_shared
@@ -33,8 +33,8 @@ Progress = Callable[[int, int, str], None]
 
 SECONDS_PER_LINE: Final = 3e-5
 """What LLVM takes for one line of our IR, roughly."""
-INLINE_SECONDS: Final = 0.6
-"""Less work than this is not worth starting processes."""
+ONE_WORKER_SECONDS: Final = 0.6
+"""Less work than this is not worth starting a second process."""
 
 
 @final
@@ -69,11 +69,11 @@ def export_of(module: KernelModule) -> ExportDecl:
     )
 
 
-def settings_of(target: Target, options: Options) -> dict[str, str | int]:
+def settings_of(target: Target, options: Options) -> Settings:
     """What LLVM is told besides the text."""
     return {
         "triple": TRIPLES[target.arch],
-        "cpu": target.cpu,
+        "cpu": target.llvm_cpu,
         "features": feature_string(target),
         "opt": options.opt,
     }
@@ -91,16 +91,16 @@ def feature_string(target: Target) -> str:
 class _Run:
     """One call of `compile_kernels`: which objects are wanted, and those that are there."""
 
-    settings: dict[str, str | int]
+    target: Target
+    settings: Settings
     total: int
     jobs: int
     cache: CompilationCache | None
     progress: Progress | None
     objects: dict[str, tuple[bytes, float]] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
-    waiting: list[KernelModule] = field(default_factory=list)
     users: dict[str, list[str]] = field(default_factory=dict)
-    workers: WorkerPool | None = None
+    lines: int = 0
     results: queue.SimpleQueue[tuple[KernelModule, bytes | Exception, float]] = field(
         default_factory=queue.SimpleQueue
     )
@@ -122,26 +122,11 @@ class _Run:
         if known is not None:
             self._keep(module, known, 0.0)
             return
-        self.waiting.append(module)
-        if self.workers is not None or self._is_large():
-            self._hand_out()
+        self.lines += module.text.count("\n")
+        is_large = self.lines * SECONDS_PER_LINE > ONE_WORKER_SECONDS
+        _submit(self._task(module), self.jobs if is_large else 1)
+        self.under_way += 1
         self._collect(block=False)
-
-    def _is_large(self) -> bool:
-        lines = sum(module.text.count("\n") for module in self.waiting)
-        return self.jobs > 1 and lines * SECONDS_PER_LINE > INLINE_SECONDS
-
-    def _hand_out(self) -> None:
-        if self.workers is None:
-            try:
-                self.workers = shared_pool(self.jobs)
-            except OSError:  # no thread to be had: `finish` does it alone
-                self.jobs = 1
-                return
-        for module in self.waiting:
-            self.workers.submit(self._task(module))
-            self.under_way += 1
-        self.waiting.clear()
 
     def _task(self, module: KernelModule) -> Task:
         results = self.results
@@ -149,7 +134,14 @@ class _Run:
         def done(result: bytes | Exception, seconds: float) -> None:
             results.put((module, result, seconds))
 
-        return Task(module.name, self.settings, module.text, done, lambda: self.is_wanted)
+        return Task(
+            f"kernel '{module.name}'",
+            str(self.target),
+            self.settings,
+            module.text,
+            done,
+            lambda: self.is_wanted,
+        )
 
     def _collect(self, *, block: bool) -> None:
         while self.under_way:
@@ -179,11 +171,42 @@ class _Run:
 
     def finish(self) -> None:
         """Wait until every object is there."""
-        for module in self.waiting:
-            code, seconds = timed_object_code(module.text, **self.settings)
-            self._store(module, code, seconds)
-        self.waiting.clear()
         self._collect(block=True)
+
+
+def _submit(task: Task, count: int) -> None:
+    """Have a request answered by one of at least `count` workers."""
+    try:
+        workers = shared_pool(count)
+    except OSError:  # no thread to be had
+        task.done(generate(task.product, task.text, task.settings), 0.0)
+        return
+    workers.submit(task)
+
+
+def _answer(
+    name: str, target: Target, settings: Settings, text: str, product: Product
+) -> tuple[bytes, float]:
+    """What LLVM makes of a module, and the seconds it took; waits.  Raises: as `compile_kernels`."""
+    answers: queue.SimpleQueue[tuple[bytes | Exception, float]] = queue.SimpleQueue()
+    is_wanted = [True]
+    task = Task(
+        name,
+        str(target),
+        settings,
+        text,
+        lambda result, seconds: answers.put((result, seconds)),
+        lambda: bool(is_wanted),
+        product,
+    )
+    try:
+        _submit(task, 1)
+        result, seconds = answers.get()
+    finally:
+        is_wanted.clear()
+    if isinstance(result, Exception):
+        raise result
+    return result, seconds
 
 
 def compile_kernels(
@@ -200,16 +223,17 @@ def compile_kernels(
     Args:
         kernels: machine-lowered kernels (`lowering.machine.lower`).
         target: the CPU.
-        jobs: processes that may work at a time; 1 = this one only.
+        jobs: processes that may work at a time.
         cache: objects made before; new ones are put there, trimming it is the caller's.
         progress: told after every kernel, from this thread.
         options: how LLVM is asked.
 
     Raises:
-        InternalError: LLVM rejects the code of a kernel (`dump` has the text), or a worker died.
+        InternalError: LLVM rejects the code of a kernel (with the text), or a worker died of it.
+        TargetError: LLVM has no such target.
     """
     settings = settings_of(target, options or Options())
-    run = _Run(settings, len(kernels), jobs, cache, progress)
+    run = _Run(target, settings, len(kernels), jobs, cache, progress)
     modules: list[KernelModule] = []
     try:
         for kernel in kernels:
@@ -227,13 +251,22 @@ def compile_kernels(
 def compile_module(
     module: KernelModule, target: Target, options: Options | None = None
 ) -> CompiledKernel:
-    """Object code of one module, made here and now."""
+    """Object code of one module."""
     settings = settings_of(target, options or Options())
-    return _compiled(module, settings, *timed_object_code(module.text, **settings))
+    answer = _answer(f"kernel '{module.name}'", target, settings, module.text, "object")
+    return _compiled(module, settings, *answer)
+
+
+def assembly_text(
+    llvm_ir: str, target: Target, options: Options | None = None, *, name: str = "module"
+) -> str:
+    """The assembly of a module; `name` is what errors call it."""
+    settings = settings_of(target, options or Options())
+    return _answer(name, target, settings, llvm_ir, "assembly")[0].decode()
 
 
 def _compiled(
-    module: KernelModule, settings: dict[str, str | int], code: bytes, seconds: float
+    module: KernelModule, settings: Settings, code: bytes, seconds: float
 ) -> CompiledKernel:
     return CompiledKernel(
         name=module.name,
@@ -245,7 +278,7 @@ def _compiled(
     )
 
 
-def _object_key(text: str, settings: dict[str, str | int]) -> str:
+def _object_key(text: str, settings: Settings) -> str:
     return CompilationCache.key(text, llvm_identity(), *map(str, settings.values()))
 
 
@@ -258,9 +291,8 @@ def link_executable(
 ) -> bytes:
     """One embedded ELF image that exports `compiled` by ordinal, in their order."""
     exports = [kernel.export for kernel in compiled]
-    settings = settings_of(target, Options(opt=0))
-    head = f'target triple = "{settings["triple"]}"\n'
-    tables = _cached_object(head + library_tables_ir(name, exports), settings, cache)
+    head = f'target triple = "{TRIPLES[target.arch]}"\n'
+    tables = _library_tables(head + library_tables_ir(name, exports), target, cache)
     objects = {kernel.export.function: kernel.object_bytes for kernel in compiled}
     return link_shared(
         [*objects.values(), tables],
@@ -269,14 +301,12 @@ def link_executable(
     )
 
 
-def _cached_object(
-    text: str, settings: dict[str, str | int], cache: CompilationCache | None
-) -> bytes:
-    if cache is None:
-        return object_code(text, **settings)
+def _library_tables(text: str, target: Target, cache: CompilationCache | None) -> bytes:
+    settings = settings_of(target, Options(opt=0))
     key = _object_key(text, settings)
-    known = cache.get(key)
+    known = None if cache is None else cache.get(key)
     if known is None:
-        known = object_code(text, **settings)
-        cache.put(key, known)
+        known, _ = _answer("library tables", target, settings, text, "object")
+        if cache is not None:
+            cache.put(key, known)
     return known

@@ -1,27 +1,30 @@
 """LLVM's side: target machines, object code and assembly from IR text.
 
-The only file that calls llvmlite, loaded at the first call: a compilation whose kernels are all in
-the cache makes none.  The IR is written in the form the instruction selector wants, so
-no optimisation pass runs before it.  Called by `worker` processes and by `compile` inline.
+The only file that calls llvmlite, in `worker` processes: what LLVM cannot go on with ends the process
+it is in.  The IR is written in the form the instruction selector wants, so no optimisation pass runs
+before it.  Called by `worker`, and by `pool` where the system grants no process.
 """
 
 from __future__ import annotations
 
 import functools
-import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal
 
 from tilewright.base.errors import InternalError, TargetError
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
+Settings = Mapping[str, str | int]
+Product = Literal["object", "assembly"]
+
 _ABI_NAMES: Final = {"riscv64": "lp64d"}
 
 
 @functools.cache
 def _binding():
-    """LLVM's binding with every target.  Imported here, see the module's first lines."""
+    """LLVM's binding with every target.  Imported here: the process of a user needs none."""
     import llvmlite.binding as llvm  # noqa: PLC0415
 
     llvm.initialize_all_targets()
@@ -30,7 +33,7 @@ def _binding():
 
 
 @functools.cache
-def target_machine(*, triple: str, cpu: str, features: str, opt: int) -> llvm.TargetMachine:
+def _target_machine(triple: str, cpu: str, features: str, opt: int) -> llvm.TargetMachine:
     """The machine that code is made for.  Raises: TargetError when LLVM lacks it."""
     try:
         target = _binding().Target.from_triple(triple)
@@ -60,27 +63,19 @@ def _parse(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     return module
 
 
-def object_code(text: str, **settings: str | int) -> bytes:
-    """The relocatable object of a module.
+def generate(product: Product, text: str, settings: Settings) -> bytes:
+    """The relocatable object of a module, or its assembly for people.
 
     Args:
+        product: which of them.
         text: the module.
-        settings: the arguments of `target_machine`.
+        settings: triple, cpu, features, and opt, the effort.
 
-    Raises: InternalError with the text in `dump`.
+    Raises: InternalError with the text in `dump`; TargetError.
     """
-    machine = target_machine(**settings)
-    return bytes(machine.emit_object(_parse(text, machine)))
-
-
-def timed_object_code(text: str, **settings: str | int) -> tuple[bytes, float]:
-    """The object and the seconds it took."""
-    started = time.perf_counter()
-    code = object_code(text, **settings)
-    return code, time.perf_counter() - started
-
-
-def assembly(text: str, **settings: str | int) -> str:
-    """The assembly of a module, for people."""
-    machine = target_machine(**settings)
-    return str(machine.emit_assembly(_parse(text, machine)))
+    triple, cpu, features = (str(settings[key]) for key in ("triple", "cpu", "features"))
+    machine = _target_machine(triple, cpu, features, int(settings["opt"]))
+    module = _parse(text, machine)
+    if product == "assembly":
+        return str(machine.emit_assembly(module)).encode()
+    return bytes(machine.emit_object(module))

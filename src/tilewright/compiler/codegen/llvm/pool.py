@@ -1,11 +1,13 @@
-"""Worker processes that generate code in parallel.
+"""Worker processes that generate code.
 
-Processes, not threads: LLVM's binding holds one lock.  Plain pipes, not `multiprocessing`: nothing is
+Processes, not threads: LLVM's binding holds one lock, and what LLVM cannot go on with ends the process
+it is in, which must not be the user's.  Plain pipes, not `multiprocessing`: nothing is
 forked, no `__main__` guard is needed, and a worker ends when its input does, so none outlives us.
 One pool per process, started at the first need and kept.  Called by `compile`.
 
-Every request is answered, whatever happens to processes: one that dies is replaced, and where none
-can be started (no processes or files left), code is generated in this process.
+Every request is answered, whatever happens to processes: one that dies is replaced, one that dies
+twice of a request is an error with LLVM's last words, and where none can be started (no processes or
+files left), code is generated in this process.
 """
 
 from __future__ import annotations
@@ -17,22 +19,49 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import BinaryIO, Final, final
 
-from tilewright.base.errors import InternalError
+from tilewright.base.errors import InternalError, TargetError
 from tilewright.base.fork_locks import Rank, fork_lock
-from tilewright.compiler.codegen.llvm.machine import timed_object_code
-from tilewright.compiler.codegen.llvm.worker import REPLY, read_exactly, request
+from tilewright.compiler.codegen.llvm.machine import Product, Settings, generate
+from tilewright.compiler.codegen.llvm.worker import (
+    REPLY,
+    TARGET_ERROR,
+    read_exactly,
+    request,
+)
 
 Outcome = tuple[bytes | Exception, float]
-Process = subprocess.Popen[bytes]
 
 _RETRIES: Final = 1
 _MODULE: Final = "tilewright.compiler.codegen.llvm.worker"
+_LAST_BYTES: Final = 4096  # of what a process that died wrote to its standard error
+_LAST_WORDS: Final = "LLVM ERROR:"
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Process:
+    """A worker, and the file that takes its standard error; None where it is ours."""
+
+    popen: subprocess.Popen[bytes]
+    errors: BinaryIO | None
+
+    def last_words(self) -> str:
+        """The line that says why it died, as far as there is one."""
+        if self.errors is None:
+            return ""
+        self.errors.seek(max(0, self.errors.seek(0, os.SEEK_END) - _LAST_BYTES))
+        text = self.errors.read().decode(errors="replace")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        ours = [line for line in lines if line.startswith(_LAST_WORDS)]
+        return (ours or lines or [""])[-1]
 
 
 @final
@@ -41,15 +70,19 @@ class Task:
     """One request.
 
     Attributes:
+        name: what errors call it (`kernel 'add'`).
+        target: what for, as people write it.
         done: called once from a thread of the pool, with the object or an error, and the seconds.
         is_wanted: asked before the work begins; requests that nobody wants any more are dropped.
     """
 
     name: str
-    settings: dict[str, str | int]
+    target: str
+    settings: Settings
     text: str
     done: Callable[[bytes | Exception, float], None]
     is_wanted: Callable[[], bool] = lambda: True
+    product: Product = "object"
 
 
 @final
@@ -110,7 +143,7 @@ class WorkerPool:
                 self._tasks.put(None)
         for process in processes:
             with contextlib.suppress(OSError):
-                process.kill()
+                process.popen.kill()
         for slot in list(self.processes):
             self._discard(slot)
 
@@ -129,17 +162,18 @@ class WorkerPool:
 
     def _answer(self, slot: int, task: Task) -> Outcome:
         deaths: list[Exception] = []
+        words = ""
         while len(deaths) <= _RETRIES and (process := self._process(slot)) is not None:
             try:
                 return _exchange(process, task)
             except (OSError, EOFError, ValueError, KeyError) as error:
                 deaths.append(error)
-                self._discard(slot)
+                words = self._discard(slot) or words
         if self._closed:
             return _stopped(), 0.0
         if deaths:  # what ended a process could end this one
-            return _death(task, deaths), 0.0
-        return timed_object_code(task.text, **task.settings)
+            return _death(task, deaths, words), 0.0
+        return _generate_here(task)
 
     def _process(self, slot: int) -> Process | None:
         """The process of a slot, started if there is none; None where that cannot be."""
@@ -151,54 +185,79 @@ class WorkerPool:
                     self.processes[slot] = _start()
             return self.processes.get(slot)
 
-    def _discard(self, slot: int) -> None:
-        """End a process and close its pipes."""
+    def _discard(self, slot: int) -> str:
+        """End a process and close its pipes; what it said at its end."""
         with self._lock:
             process = self.processes.pop(slot, None)
         if process is None:
-            return
+            return ""
+        popen, words = process.popen, ""
         with contextlib.suppress(OSError):
-            process.kill()
+            popen.kill()
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            process.wait(timeout=5)
-        for stream in (process.stdin, process.stdout):
+            popen.wait(timeout=5)
+        with contextlib.suppress(OSError, ValueError):  # closed by somebody else
+            words = process.last_words()
+        for stream in (popen.stdin, popen.stdout, process.errors):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
+        return words
 
 
 def _start() -> Process:
     roots = [str(Path(__file__).resolve().parents[4])]  # not the façade: it stands above
     code = f"import sys; sys.path[:0] = {roots!r}; from {_MODULE} import main; main()"
-    return subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        close_fds=True,
-    )
+    errors: BinaryIO | None = None
+    with contextlib.suppress(OSError):  # no room for it: then LLVM speaks for itself
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+    try:
+        popen = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            close_fds=True,
+        )
+    except BaseException:
+        if errors is not None:
+            errors.close()
+        raise
+    return Process(popen, errors)
 
 
 def _exchange(process: Process, task: Task) -> Outcome:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(request(task.settings, task.text))
-    process.stdin.flush()
-    status, seconds, length = REPLY.unpack(read_exactly(process.stdout, REPLY.size))
-    payload = read_exactly(process.stdout, length)
+    source, sink = process.popen.stdin, process.popen.stdout
+    assert source is not None
+    assert sink is not None
+    source.write(request(task.product, task.settings, task.text))
+    source.flush()
+    status, seconds, length = REPLY.unpack(read_exactly(sink, REPLY.size))
+    payload = read_exactly(sink, length)
     if status == 0:
         return payload, seconds
     message = payload.decode(errors="replace")
-    return InternalError(message, location=f"kernel '{task.name}'"), seconds
+    if status == TARGET_ERROR:
+        return TargetError(message, location=task.target), seconds
+    return InternalError(message, location=task.name), seconds
+
+
+def _generate_here(task: Task) -> Outcome:
+    started = time.perf_counter()
+    code = generate(task.product, task.text, task.settings)
+    return code, time.perf_counter() - started
 
 
 def _stopped() -> InternalError:
     return InternalError("the code generator was stopped")
 
 
-def _death(task: Task, deaths: list[Exception]) -> InternalError:
+def _death(task: Task, deaths: list[Exception], words: str) -> InternalError:
     what = "died twice" if len(deaths) > _RETRIES else "died and cannot be replaced"
     dead = InternalError(
-        f"the process that generates code {what}", location=f"kernel '{task.name}'"
+        f"the process that generates code for '{task.target}' {what}"
+        + (f": {words}" if words else ""),
+        location=task.name,
     )
     dead.__cause__ = deaths[0]
     return dead

@@ -1,7 +1,8 @@
 """A process that turns IR text into object code, one request after the other, until its input ends.
 
-    request: u32 length, JSON {triple, cpu, features, opt}, u32 length, IR text
-    reply:   u8 status (0 = object, 1 = error text), f64 seconds, u32 length, bytes
+    request: u32 length, JSON [product, {triple, cpu, features, opt}], u32 length, IR text
+    reply:   u8 status, f64 seconds, u32 length, bytes
+    status:  0 = the product, 1 = text of an InternalError, 2 = text of a TargetError
 
 Started by `pool`; talks over its standard input and output and to nobody else.
 """
@@ -17,16 +18,18 @@ import sys
 import time
 from typing import IO, BinaryIO, Final
 
-from tilewright.base.errors import TilewrightError
-from tilewright.compiler.codegen.llvm.machine import object_code
+from tilewright.base.errors import TargetError, TilewrightError
+from tilewright.compiler.codegen.llvm.machine import Product, Settings, generate
 
 LENGTH: Final = struct.Struct("<I")
 REPLY: Final = struct.Struct("<BdI")
+INTERNAL_ERROR: Final = 1
+TARGET_ERROR: Final = 2
 
 
-def request(settings: dict[str, str | int], text: str) -> bytes:
-    """The bytes that ask for one object."""
-    head, body = json.dumps(settings).encode(), text.encode()
+def request(product: Product, settings: Settings, text: str) -> bytes:
+    """The bytes that ask for one product."""
+    head, body = json.dumps([product, dict(settings)]).encode(), text.encode()
     return LENGTH.pack(len(head)) + head + LENGTH.pack(len(body)) + body
 
 
@@ -41,14 +44,15 @@ def read_exactly(stream: IO[bytes], count: int) -> bytes:
 def _serve(source: BinaryIO, sink: BinaryIO) -> None:
     while True:
         (length,) = LENGTH.unpack(read_exactly(source, LENGTH.size))
-        settings = json.loads(read_exactly(source, length))
+        product, settings = json.loads(read_exactly(source, length))
         (length,) = LENGTH.unpack(read_exactly(source, LENGTH.size))
         text = read_exactly(source, length).decode()
         started = time.perf_counter()
         try:
-            status, payload = 0, object_code(text, **settings)
+            status, payload = 0, generate(product, text, settings)
         except TilewrightError as error:
-            status, payload = 1, str(error).encode()
+            status = TARGET_ERROR if isinstance(error, TargetError) else INTERNAL_ERROR
+            payload = error.message.encode()
         seconds = time.perf_counter() - started
         sink.write(REPLY.pack(status, seconds, len(payload)) + payload)
         sink.flush()

@@ -102,7 +102,7 @@ def test_the_cache_spares_the_second_compilation(tmp_path, monkeypatch):
     def never(*args: object, **settings: object) -> bytes:
         raise AssertionError("compiled again")
 
-    monkeypatch.setattr(compile_module, "timed_object_code", never)
+    monkeypatch.setattr(compile_module, "shared_pool", never)
     warm = compile_kernels(kernels, HOST, cache=cache)
     assert [k.object_bytes for k in warm] == [k.object_bytes for k in cold]
     assert all(k.seconds == 0 for k in warm)
@@ -117,7 +117,7 @@ def test_the_cache_tells_targets_apart(tmp_path):
 
 
 def test_worker_processes_give_the_same_objects(monkeypatch):
-    monkeypatch.setattr(compile_module, "INLINE_SECONDS", 0.0)
+    monkeypatch.setattr(compile_module, "ONE_WORKER_SECONDS", 0.0)
     kernels = [scaled(f"k{n}", n) for n in range(12)]
     try:
         parallel = compile_kernels(kernels, HOST, jobs=2)
@@ -134,7 +134,7 @@ def test_a_script_without_a_main_guard_may_compile_in_parallel(tmp_path):
         "import sys, importlib.util\n"
         f"spec = importlib.util.spec_from_file_location('kernels', {str(here)!r})\n"
         "kernels = importlib.util.module_from_spec(spec); spec.loader.exec_module(kernels)\n"
-        "kernels.compile_module.INLINE_SECONDS = 0.0\n"
+        "kernels.compile_module.ONE_WORKER_SECONDS = 0.0\n"
         "made = kernels.compile_kernels([kernels.scaled(f'k{n}', n) for n in range(6)],\n"
         "                               kernels.HOST, jobs=2)\n"
         "print('compiled', len(made))\n"
@@ -149,13 +149,13 @@ def test_a_script_without_a_main_guard_may_compile_in_parallel(tmp_path):
 
 
 def test_a_worker_that_dies_is_replaced(monkeypatch):
-    monkeypatch.setattr(compile_module, "INLINE_SECONDS", 0.0)
+    monkeypatch.setattr(compile_module, "ONE_WORKER_SECONDS", 0.0)
     try:
         compile_kernels([scaled("a", 1)], HOST, jobs=2)
         workers = pool.shared_pool(2)
         for process in workers.processes.values():
-            process.kill()
-            process.wait()
+            process.popen.kill()
+            process.popen.wait()
         (again,) = compile_kernels([scaled("a", 11)], HOST, jobs=2)
         assert again.object_bytes
     finally:
@@ -166,7 +166,7 @@ def test_without_threads_for_workers_the_work_is_done_here(monkeypatch):
     def none_left(count: int) -> pool.WorkerPool:
         raise OSError("can't start new thread")
 
-    monkeypatch.setattr(compile_module, "INLINE_SECONDS", 0.0)
+    monkeypatch.setattr(compile_module, "ONE_WORKER_SECONDS", 0.0)
     monkeypatch.setattr(compile_module, "shared_pool", none_left)
     kernels = [scaled(f"k{n}", n) for n in range(3)]
     made = compile_kernels(kernels, HOST, jobs=2)
@@ -174,7 +174,7 @@ def test_without_threads_for_workers_the_work_is_done_here(monkeypatch):
 
 
 def test_a_compilation_that_fails_leaves_the_workers_to_others(monkeypatch):
-    monkeypatch.setattr(compile_module, "INLINE_SECONDS", 0.0)
+    monkeypatch.setattr(compile_module, "ONE_WORKER_SECONDS", 0.0)
     emit = compile_module.emit_kernel
 
     def failing(kernel: Kernel, target: Target) -> KernelModule:
@@ -209,7 +209,9 @@ def test_an_error_in_a_worker_arrives_with_the_kernel_name(monkeypatch):
             finished.set()
 
         settings = compile_module.settings_of(HOST, compile_module.Options())
-        workers.submit(pool.Task("broken", settings, "this is no LLVM IR", done))
+        workers.submit(
+            pool.Task("kernel 'broken'", "host", settings, "this is no LLVM IR", done)
+        )
         assert finished.wait(60)
     finally:
         pool.stop()
@@ -217,6 +219,51 @@ def test_an_error_in_a_worker_arrives_with_the_kernel_name(monkeypatch):
     assert isinstance(error, InternalError)
     assert "broken" in str(error)
     assert "LLVM rejects our code" in str(error)
+
+
+# An instruction that the processor does not have: LLVM ends its process.
+FATAL_IR = """
+declare <16 x float> @llvm.x86.avx512.rcp14.ps.512(<16 x float>, <16 x float>, i16)
+define void @f(ptr %p) {
+  %x = load <16 x float>, ptr %p
+  %y = call <16 x float> @llvm.x86.avx512.rcp14.ps.512(<16 x float> %x, <16 x float> %x, i16 -1)
+  store <16 x float> %y, ptr %p
+  ret void
+}
+"""
+
+
+def test_what_llvm_cannot_go_on_with_is_an_error_that_names_kernel_and_target():
+    v2 = Target.parse("x86_64-v2")
+    try:
+        with pytest.raises(InternalError) as caught:
+            assembly_text(FATAL_IR, v2, name="kernel 'rcp'")
+        assert caught.value.location == "kernel 'rcp'"
+        assert caught.value.message.startswith(
+            "the process that generates code for 'x86_64 -mcpu=x86-64-v2' died twice: LLVM ERROR: "
+        )
+        # the next request finds a worker
+        assert "ret" in assembly_text("define void @g() { ret void }", v2)
+    finally:
+        pool.stop()
+
+
+def test_this_process_never_loads_llvm(tmp_path):
+    script = (
+        "import importlib.util, sys\n"
+        f"spec = importlib.util.spec_from_file_location('kernels', {str(Path(__file__))!r})\n"
+        "k = importlib.util.module_from_spec(spec); spec.loader.exec_module(k)\n"
+        "made = k.compile_kernels([k.scaled('k', 2)], k.HOST)\n"
+        "k.link_executable(made, 'x', k.HOST)\n"
+        "k.assembly_text(made[0].llvm_ir, k.HOST)\n"
+        "print('llvmlite' in sys.modules)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert done.stdout == "False\n", done.stderr
 
 
 def test_local_memory_is_declared_in_pages():

@@ -17,10 +17,10 @@ from tilewright.base.target import Target
 from tilewright.compiler.codegen.llvm import compile as compile_module
 from tilewright.compiler.codegen.llvm import pool
 from tilewright.compiler.codegen.llvm.options import Options
-from tilewright.compiler.codegen.llvm.pool import Outcome, Task, WorkerPool
+from tilewright.compiler.codegen.llvm.pool import Outcome, Process, Task, WorkerPool
 
 WAIT_SECONDS = 60
-SETTINGS = compile_module.settings_of(Target.host(), Options())
+SETTINGS = dict(compile_module.settings_of(Target.host(), Options()))
 
 
 def text(n: int) -> str:
@@ -37,6 +37,7 @@ class Answers:
         name = f"k{n}"
         return Task(
             name,
+            "x86_64",
             SETTINGS,
             text(n) if code is None else code,
             lambda result, seconds: self.queue.put((name, (result, seconds))),
@@ -63,7 +64,7 @@ def workers() -> Iterator[WorkerPool]:
     made.close()
 
 
-def no_processes_left() -> subprocess.Popen[bytes]:
+def no_processes_left() -> Process:
     raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
 
@@ -117,13 +118,13 @@ def test_a_process_that_cannot_be_replaced_is_an_error_and_the_next_request_work
     assert is_object(answers.next()[1])
     monkeypatch.setattr(pool, "_start", no_processes_left)
     for process in workers.processes.values():
-        process.kill()
-        process.wait()
+        process.popen.kill()
+        process.popen.wait()
     workers.submit(answers.task(1))
     name, result = answers.next()
     assert isinstance(result, InternalError)
     assert str(result).startswith(
-        f"kernel '{name}': the process that generates code died and cannot be replaced"
+        f"{name}: the process that generates code for 'x86_64' died and cannot be replaced"
     )
     assert isinstance(result.__cause__, (OSError, EOFError))
     workers.submit(answers.task(2))
@@ -134,9 +135,10 @@ def test_a_process_that_cannot_be_replaced_is_an_error_and_the_next_request_work
 def test_processes_that_die_at_once_are_an_error(
     monkeypatch: pytest.MonkeyPatch, answers: Answers
 ) -> None:
-    def dead() -> subprocess.Popen[bytes]:
+    def dead() -> Process:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        return subprocess.Popen([sys.executable, "-c", ""], **pipes)  # type: ignore[call-overload]
+        popen = subprocess.Popen([sys.executable, "-c", ""], **pipes)  # type: ignore[call-overload]
+        return Process(popen, None)
 
     monkeypatch.setattr(pool, "_start", dead)
     workers = WorkerPool(1)
@@ -168,7 +170,7 @@ def test_closing_answers_what_is_under_way_queued_and_submitted_later(
     started, go_on = threading.Event(), threading.Event()
     exchange = pool._exchange
 
-    def slow(process: subprocess.Popen[bytes], task: Task) -> Outcome:
+    def slow(process: Process, task: Task) -> Outcome:
         started.set()
         assert go_on.wait(WAIT_SECONDS)
         return exchange(process, task)
@@ -205,7 +207,7 @@ def test_a_larger_pool_keeps_the_workers_it_has(answers: Answers) -> None:
         second = pool.shared_pool(3)
         assert second is first
         assert first.count == 3
-        assert process.poll() is None
+        assert process.popen.poll() is None
         assert pool.shared_pool(1).count == 3
     finally:
         pool.stop()
@@ -239,7 +241,7 @@ def test_a_compilation_ends_when_no_files_are_left_for_pipes() -> None:
 import os, resource
 from tilewright.compiler.codegen.llvm import machine, pool
 settings = {SETTINGS!r}
-machine.object_code({text(0)!r}, **settings)  # from here on LLVM needs no file
+machine.generate('object', {text(0)!r}, settings)  # from here on LLVM needs no file
 lowest = os.dup(0); os.close(lowest)
 resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, lowest))
 import queue
@@ -247,7 +249,7 @@ results = queue.SimpleQueue()
 workers = pool.shared_pool(2)
 for _ in range(6):
     done = lambda result, seconds: results.put(result)
-    workers.submit(pool.Task('k', settings, {text(1)!r}, done))
+    workers.submit(pool.Task('k', 'host', settings, {text(1)!r}, done))
 print([type(results.get(timeout=60)).__name__ for _ in range(6)])
 """
     done = subprocess.run(
