@@ -46,6 +46,10 @@ class Ours:
         self.model = tilewright.compile(model, threads=1, jobs=1)
         self.inputs = tuple(feeds.values())
 
+    def runs_as(self) -> str:
+        """Return how its kernels were scheduled, each way once; "" where nothing is left to do."""
+        return " ".join(sorted(set(self.model.compiled.parts[0].plan.outcomes.values())))
+
     def call(self) -> object:
         """Run once."""
         return self.model(*self.inputs)
@@ -186,6 +190,9 @@ def hold(case: Case) -> Answer:
         except RefusalError as refusal:
             row["refused"] = {**row.get("refused", {}), kind.name: str(refusal)}
         row[f"{kind.name}_load_s"] = time.perf_counter() - start
+    for contender in contenders.values():
+        if isinstance(contender, Ours):
+            row["runs_as"] = contender.runs_as()
     if len(contenders) == 2:
         row["wrong"] = disagreement(case, results[Ours.name], results[Peer.name])
     row.update(compare(list(contenders.values())))

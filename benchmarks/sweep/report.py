@@ -91,7 +91,7 @@ def summarize(rows: Sequence[Row], bar: float) -> Summary:
 
 
 def line_of(row: Row) -> str:
-    """Return one line of the table: ratios of least and middle times, both times, the name."""
+    """Return one line of the table: ratios of least and middle times, both times, how it ran, the name."""
     least, middle = ratio_of(row), ratio_of(row, "median_s")
     cells = [f"{'-' if least is None else f'{least:.2f}':>7}"]
     cells.append(f"{'-' if middle is None else f'{middle:.2f}':>7}")
@@ -99,6 +99,7 @@ def line_of(row: Row) -> str:
         f"{format_duration(row[who]['min_s']) if who in row else '-':>10}"
         for who in (OURS, PEER)
     ]
+    cells.append(f"{row.get('runs_as', ''):18}")
     cells.append(row["name"])
     if note := complaint(row):
         cells.append(f"[{note[:160]}]")
@@ -115,7 +116,9 @@ def table(rows: Sequence[Row]) -> list[str]:
             return (0 if refused_here else 3, 0.0)
         return (1 if is_weighty(row) else 2, -ratio)
 
-    heading = f"{'least':>7}  {'median':>7}  {'ours':>10}  {'peer':>10}  case"
+    heading = (
+        f"{'least':>7}  {'median':>7}  {'ours':>10}  {'peer':>10}  {'runs as':18}  case"
+    )
     titles = (
         "refused or failed here",
         "cases of more than 20 µs",

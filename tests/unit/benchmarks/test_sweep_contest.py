@@ -18,6 +18,7 @@ PLAIN = single("a/plain", "Add", x(3, 5), x(5))
 def test_both_are_timed_and_agree() -> None:
     row = hold(PLAIN)
     assert row["wrong"] == ""
+    assert row["runs_as"] == "pointwise"
     for who in ("tilewright", "onnxruntime"):
         assert 0 < row[who]["min_s"] <= row[who]["median_s"]
 
