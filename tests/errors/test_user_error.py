@@ -59,8 +59,8 @@ def test_a_setting_that_does_not_parse_names_its_variable(
         ),
         ({"cache": "no"}, "cache is 'no', expected True or False"),
         (
-            {"progress": True},
-            "progress is True, expected an object with phase() and advance()",
+            {"progress": "bar"},
+            "progress is 'bar', expected True, or an object with phase() and advance()",
         ),
         (
             {"input_shapes": {"x": (None, 784)}},

@@ -6,6 +6,7 @@ Joins the two roofs.  Loading an artifact without the compiler is `api.load`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
@@ -68,7 +69,7 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
     input_values: Mapping[str, Array] | None = None,
     check_indices: bool | None = None,
     cache: bool = True,
-    progress: pipeline.Progress | None = None,
+    progress: pipeline.Progress | bool | None = None,
 ) -> Model:
     """Compile a model to machine code and load it.
 
@@ -89,7 +90,8 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
             as onnxruntime does; without, the index is clamped. Default: `TILEWRIGHT_CHECK_INDICES`,
             else yes.
         cache: reuse kernels of earlier compilations (`TILEWRIGHT_CACHE_DIR`).
-        progress: watches the phases.
+        progress: True shows a line on a terminal and in notebooks that is gone when the model is
+            compiled; or an object whose `phase(name)` and `advance(done, total)` are called.
 
     Returns: a callable `Model`.
     Raises: ModelError listing everything unsupported; TargetError for an unknown target.
@@ -98,8 +100,7 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
         threads = count_option("threads", threads, least=0)
     if jobs is not None:
         jobs = count_option("jobs", jobs, least=0)
-    if progress is not None:
-        methods_option("progress", progress, ("phase", "advance"))
+    watcher = _watcher(progress)
     options = pipeline.CompileOptions(
         targets=resolve_targets(target, levels),
         opt_level=opt_level,
@@ -110,9 +111,26 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
         input_values=input_values,
         check_indices=knobs.CHECK_INDICES.get() if check_indices is None else check_indices,
     )
-    compiled = pipeline.compile_model(model, options, progress or pipeline.SILENT)
+    with watcher as watching:
+        compiled = pipeline.compile_model(model, options, watching)
     compiled.diagnostics.show(stacklevel=2)
     return Model(compiled, threads=threads)
+
+
+def _watcher(
+    progress: pipeline.Progress | bool | None,
+) -> AbstractContextManager[pipeline.Progress]:
+    """Who watches while a block runs.  Raises: UserError for what cannot."""
+    if progress is None or progress is False:
+        return nullcontext(pipeline.SILENT)
+    if progress is not True:
+        methods = ("phase", "advance")
+        return nullcontext(methods_option("progress", progress, methods, "True, or "))
+    # Imported here: rich takes longer than loading all the rest that a silent call needs.
+    with LATE_IMPORTS:
+        from tilewright.api.progress import phase_bar  # noqa: PLC0415
+
+    return phase_bar()
 
 
 def resolve_targets(

@@ -134,9 +134,11 @@ def _shape(name: str, value: object) -> tuple[int | str, ...]:
     return tuple(dims)
 
 
-def methods_option(name: str, value: Value, methods: Sequence[str]) -> Value:
-    """An object with some methods.  Raises: UserError naming them."""
+def methods_option(
+    name: str, value: Value, methods: Sequence[str], otherwise: str = ""
+) -> Value:
+    """An object with some methods.  Raises: UserError naming them, after what else goes."""
     if all(callable(getattr(value, method, None)) for method in methods):
         return value
     names = " and ".join(f"{method}()" for method in methods)
-    raise wrong(name, value, f"an object with {names}")
+    raise wrong(name, value, f"{otherwise}an object with {names}")

@@ -5,20 +5,21 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from typing import Any, Final, final
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Final, final
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
-    SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
 )
 from rich.table import Column, Table
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from tilewright.compiler import pipeline
 
 _UNLIMITED: Final = 4096
 _REDRAW_SECONDS: Final = 0.2
@@ -44,36 +45,11 @@ err: Final = Console(
 )
 
 
-@final
-class PhaseBar:
-    """Shows the phases of a compilation; a `pipeline.Progress`."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress: Progress = progress
-        self._task = progress.add_task("start", total=None)
-
-    def phase(self, name: str) -> None:
-        """A phase begins."""
-        self._progress.update(self._task, description=name, completed=0, total=None)
-
-    def advance(self, done: int, total: int) -> None:
-        """`done` of `total` units of the phase are finished."""
-        self._progress.update(self._task, completed=done, total=total)
-
-
-@contextmanager
-def phase_bar(*, quiet: bool = False) -> Generator[PhaseBar]:
+def phase_bar(*, quiet: bool = False) -> AbstractContextManager[pipeline.Progress]:
     """A progress line on standard error while a model compiles; gone when done."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    disable = quiet or not err.is_terminal
-    with Progress(*columns, console=err, transient=True, disable=disable) as progress:
-        yield PhaseBar(progress)
+    from tilewright.api import progress
+
+    return progress.phase_bar(err, quiet=quiet)
 
 
 @contextmanager
