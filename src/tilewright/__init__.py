@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tilewright.base.version import VERSION as __version__  # noqa: N811 - its usual name
 
 if TYPE_CHECKING:
+    from tilewright.api.compare import Comparison, compare
     from tilewright.api.inference import (
         ExecutionMode,
         GraphOptimizationLevel,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.session import Session
 
 _HOMES = {
+    "tilewright.api.compare": ("Comparison", "compare"),
     "tilewright.api.inference": (
         "ExecutionMode",
         "GraphOptimizationLevel",
@@ -86,6 +88,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ArchiveError",
+    "Comparison",
     "DeviceError",
     "ExecutionMode",
     "GraphOptimizationLevel",
@@ -109,6 +112,7 @@ __all__ = [
     "TilewrightError",
     "UserError",
     "__version__",
+    "compare",
     "compile",
     "coverage",
     "get_all_providers",

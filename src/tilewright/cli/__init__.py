@@ -29,6 +29,7 @@ VERBS: Final = {
     "bench": "Measure latency, GFLOP/s and every kernel.",
     "profile": "Time every command of a call; write a trace for Perfetto.",
     "inspect": "Look into an artifact at any level.",
+    "compare": "Run a model in two ways; name the first node that differs.",
     "coverage": "Say how a model will run, operator by operator, before compiling it.",
     "devices": "List the devices and what they can do.",
     "cache": "Show or clear the kernels kept from earlier compilations.",

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tilewright.api.random_inputs import random_inputs
 from tilewright.base.errors import DeviceError, InputError, UserError
 from tilewright.cli.display import err, example, out
 from tilewright.cli.model_options import ModelChoice, model_options
-from tilewright.cli.options import Command, parse_dims, random_inputs
+from tilewright.cli.options import Command, parse_dims
 from tilewright.cli.tensor_arguments import (
     check_output_names,
     places_of,

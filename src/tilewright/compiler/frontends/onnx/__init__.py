@@ -18,6 +18,7 @@ from tilewright.compiler.frontends.onnx.coverage import (
     Status,
     coverage,
 )
+from tilewright.compiler.frontends.onnx.expose import expose, tensor_names
 from tilewright.compiler.frontends.onnx.load import (
     ImportedModel,
     load,
@@ -40,8 +41,10 @@ __all__ = [
     "Source",
     "Status",
     "coverage",
+    "expose",
     "load",
     "load_model",
     "read_metadata",
     "shapes_with",
+    "tensor_names",
 ]

@@ -1,0 +1,10 @@
+"""Compare two ways to run a model, and find the first node where they part.
+
+`compare` is the front door; `sides` are the ways, `search` finds the node, `difference` measures.
+"""
+
+from tilewright.api.compare.compare import Comparison, compare
+from tilewright.api.compare.difference import Difference
+from tilewright.api.compare.search import Finding
+
+__all__ = ["Comparison", "Difference", "Finding", "compare"]

@@ -1,0 +1,228 @@
+"""`compare`: does this model compute what that one does, and if not, where does it begin to differ?
+
+Called by users and by `tilewright compare`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, Final, Protocol, final
+
+from tilewright.api.compare.difference import Difference, measure
+from tilewright.api.compare.search import Finding, Search
+from tilewright.api.compare.sides import (
+    ArtifactSide,
+    CompiledSide,
+    OnnxRuntimeSide,
+    OracleSide,
+    Side,
+)
+from tilewright.api.load import load
+from tilewright.api.random_inputs import random_inputs
+from tilewright.base.errors import InputError, TilewrightError, UserError
+from tilewright.base.record import record
+from tilewright.base.target import Target
+from tilewright.compiler.frontends import onnx
+from tilewright.compiler.graph.evaluator import bind_dims
+from tilewright.compiler.graph.ir import Graph
+from tilewright.runtime.graph_executor import Array
+from tilewright.runtime.session import as_array
+
+MEMORY_LIMIT_BYTES: Final = 256 << 20
+ORACLE: Final = "oracle"
+ONNXRUNTIME: Final = "onnxruntime"
+ARTIFACT_SUFFIX: Final = ".vmfb"
+_SHAPING: Final = ("input_shapes", "input_values")  # options that decide the graph
+
+Source = onnx.Source | Graph
+
+
+class Watcher(Protocol):
+    """Who watches a comparison."""
+
+    def phase(self, name: str) -> None:
+        """Something begins."""
+        ...
+
+
+class _Silent:
+    def phase(self, name: str) -> None:
+        del name
+
+
+SILENT: Final[Watcher] = _Silent()
+
+
+@final
+@record(kw_only=True)
+class Comparison:
+    """What was found.
+
+    Attributes:
+        titles: of the two sides.
+        outputs: one difference per output of the model.
+        finding: the first node that differs, if one of the outputs does and the inside is known.
+        path: tensors that were measured on the way, in the order of the model.
+    """
+
+    titles: tuple[str, str]
+    outputs: tuple[Difference, ...]
+    finding: Finding | None
+    path: tuple[Difference, ...] = ()
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all outputs agree within their tolerance."""
+        return not any(output.is_beyond for output in self.outputs)
+
+    def __bool__(self) -> bool:
+        return self.is_equal
+
+    def __str__(self) -> str:
+        verdict = "equal within tolerance" if self.is_equal else "different"
+        lines = [f"{self.titles[0]} against {self.titles[1]}: {verdict}"]
+        lines += [f"  output {output}" for output in self.outputs]
+        if self.finding is not None:
+            lines.append(f"first node that differs: {self.finding.location}")
+            lines.append(f"  op '{self.finding.op}', result {self.finding.difference}")
+            if not self.finding.is_confirmed:
+                lines.append(
+                    "  only together with its neighbours: it arises where nodes are fused"
+                )
+        return "\n".join(lines)
+
+
+def compare(
+    model: Source,
+    against: str | PathLike[str] | Graph = ORACLE,
+    *,
+    inputs: Sequence[object] | Mapping[str, object] | None = None,
+    dims: Mapping[str, int] | None = None,
+    seed: int = 0,
+    tolerance: float | None = None,
+    limit_bytes: int = MEMORY_LIMIT_BYTES,
+    watcher: Watcher | None = None,
+    **options: Any,
+) -> Comparison:
+    """Run a model in two ways and say whether, and from which node on, they differ.
+
+    Args:
+        model: an ONNX model or a `Graph`, which is compiled; or the path of an artifact.
+        against: `"oracle"` (numpy), `"onnxruntime"`, `"O0"` (another optimization level), a target
+            (`"x86_64-v2"`), or the path of a model or artifact.
+        inputs: arrays by position or name; default: random ones.
+        dims: sizes of dynamic dimensions for random inputs; others are 1.
+        seed: of random inputs.
+        tolerance: the largest error that passes, relative to the largest magnitude of a tensor;
+            default: 1e-4 for f32, and by type.
+        limit_bytes: memory for inner tensors of one run and side.
+        watcher: told what begins.
+        options: of `compile`, for `model`.
+
+    Returns: what was found; true if all outputs agree.
+    Raises: UserError for what cannot be compared; what compiling and loading raise.
+    """
+    watch = watcher or SILENT
+    watch.phase("import")
+    first = _open(model, options)
+    second = _other(first, against)
+    names = _common_outputs(first, second)
+    arrays = _arrays(first, inputs, dims or {}, seed)
+
+    def ask(wanted: Sequence[str]) -> list[Difference]:
+        watch.phase(f"run {first.title}")
+        mine = first.run(wanted, arrays)
+        watch.phase(f"run {second.title}")
+        theirs = second.run(wanted, arrays)
+        return [measure(name, mine[name], theirs[name], tolerance) for name in wanted]
+
+    outputs = tuple(ask(names))
+    titles = (first.title, second.title)
+    wrong = next((output for output in outputs if output.is_beyond), None)
+    if wrong is None or first.graph is None or second.graph is not first.graph:
+        return Comparison(titles=titles, outputs=outputs, finding=None)
+    graph = first.graph
+    shapes = [arrays[value.name].shape for value in graph.inputs]
+    sizes = bind_dims(graph.inputs, shapes)
+    search = Search(graph, ask, sizes, second.inner_names, limit_bytes)
+    finding = search.find(wrong)
+    return Comparison(titles=titles, outputs=outputs, finding=finding, path=search.seen)
+
+
+def _open(model: Source, options: Mapping[str, Any]) -> Side:
+    """The side of a model that is compiled, or of an artifact."""
+    if isinstance(model, str | PathLike) and fspath(model).endswith(ARTIFACT_SUFFIX):
+        if options:
+            raise UserError(
+                f"an artifact is compiled already, '{next(iter(options))}' has no effect on it",
+                location=fspath(model),
+            )
+        return ArtifactSide(load(fspath(model)))
+    graph = model if isinstance(model, Graph) else None
+    shaping = {key: options[key] for key in _SHAPING if key in options}
+    graph = graph or onnx.load(model, **shaping)  # pyright: ignore[reportArgumentType]
+    rest = {key: value for key, value in options.items() if key not in _SHAPING}
+    return CompiledSide(graph, model, graph.name, rest)
+
+
+def _other(first: Side, against: str | PathLike[str] | Graph) -> Side:
+    """The side that the user names; words and targets are about the first side's model."""
+    if isinstance(against, Graph | PathLike) or Path(against).is_file():
+        return _open(against, {})
+    if Path(against).suffix in (ARTIFACT_SUFFIX, ".onnx"):
+        raise UserError("no such file", location=against)
+    if not isinstance(first, CompiledSide):
+        raise UserError(
+            f"the inside of an artifact is not known, so there is no '{against}' of it",
+            location=first.title,
+            hint="compare it with the model, or the model with that",
+        )
+    if against == ORACLE:
+        return OracleSide(first.graph)
+    if against == ONNXRUNTIME:
+        return OnnxRuntimeSide(first.source, first.graph)
+    return first.changed(against, _change(against))
+
+
+def _change(word: str) -> dict[str, Any]:
+    """The option of `compile` that `O0` or a target stands for."""
+    if word[:1] == "O" and word[1:].isdigit():
+        return {"opt_level": int(word[1:])}
+    try:
+        return {"target": Target.parse(word)}
+    except TilewrightError as error:
+        raise UserError(
+            f"do not know what to compare with: '{word}' is no file, level or target ({error.message})",
+            hint="known: oracle, onnxruntime, O0, a target such as x86_64-v2, or a file",
+        ) from error
+
+
+def _common_outputs(first: Side, second: Side) -> tuple[str, ...]:
+    """The outputs of both.  Raises: UserError if the sides have different ones."""
+    if set(first.output_names) != set(second.output_names):
+        raise UserError(
+            f"outputs {list(first.output_names)} and {list(second.output_names)} are not the same",
+            location=f"{first.title}, {second.title}",
+        )
+    return tuple(first.output_names)
+
+
+def _arrays(
+    side: Side,
+    inputs: Sequence[object] | Mapping[str, object] | None,
+    dims: Mapping[str, int],
+    seed: int,
+) -> dict[str, Array]:
+    """One array per input, by name.  Raises: InputError for too many, too few or unknown ones."""
+    names = [spec.name for spec in side.inputs]
+    if inputs is None:
+        return dict(zip(names, random_inputs(side.inputs, dims, seed), strict=True))
+    given = (
+        inputs if isinstance(inputs, Mapping) else dict(zip(names, inputs, strict=False))
+    )
+    count = len(inputs)
+    if count != len(names) or set(given) != set(names):
+        raise InputError(f"got {count} inputs, expected {len(names)}: {', '.join(names)}")
+    return {name: as_array(given[name]) for name in names}

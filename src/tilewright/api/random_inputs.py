@@ -1,0 +1,46 @@
+"""Plausible inputs for a model nobody gave inputs for.  Called by `compare` and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tilewright.base.errors import UserError
+from tilewright.base.symbolic import Dim, evaluate, symbols
+from tilewright.base.text import did_you_mean
+from tilewright.formats.tensor_spec import TensorSpec
+from tilewright.formats.tensor_text import Array
+
+
+def random_inputs(
+    specs: Sequence[TensorSpec], dims: Mapping[str, int], seed: int = 0
+) -> list[Array]:
+    """Normal floats, small integers; dynamic dims from `dims`, else 1.
+
+    Raises: UserError when `dims` names something else.
+    """
+    random = np.random.default_rng(seed)
+    wanted = sorted({s.name for _, _, shape in specs for d in shape for s in symbols(d)})
+    unknown = sorted(set(dims) - set(wanted))
+    if unknown:
+        known = ", ".join(wanted) or "none"
+        raise UserError(
+            f"no input has a dimension '{unknown[0]}'",
+            hint=did_you_mean(unknown[0], wanted) or f"dynamic dimensions: {known}",
+        )
+    env = {name: dims.get(name, 1) for name in wanted}
+    arrays: list[Array] = []
+    for _, dtype, shape in specs:
+        extents = tuple(_extent(d, env) for d in shape)
+        if dtype.is_float:
+            arrays.append(random.standard_normal(extents).astype(dtype.numpy))
+        elif dtype.is_bool:
+            arrays.append(random.random(extents) < 0.5)
+        else:
+            arrays.append(random.integers(0, 2, extents).astype(dtype.numpy))
+    return arrays
+
+
+def _extent(dim: Dim, env: Mapping[str, int]) -> int:
+    return dim if isinstance(dim, int) else evaluate(dim, env)

@@ -1,0 +1,160 @@
+"""`tilewright compare`: do two ways to run a model agree, and if not, from which node on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tilewright.cli.display import example, out, phase_bar, table
+from tilewright.cli.options import (
+    compile_options,
+    parse_dims,
+    parse_input_shapes,
+    parse_input_values,
+    parse_levels,
+)
+
+if TYPE_CHECKING:
+    from tilewright.api.compare import Comparison, Difference
+
+
+@click.command(
+    "compare",
+    short_help="Run a model in two ways; name the first node that differs.",
+    epilog=example(
+        "tilewright compare model.onnx",
+        "tilewright compare model.onnx onnxruntime --dim batch=4",
+        "tilewright compare model.onnx O0 --tolerance 1e-6",
+        "tilewright compare model.vmfb other.vmfb --input @x.npy",
+    ),
+)
+@click.argument("model")
+@click.argument("against", default="oracle")
+@compile_options
+@click.option("--dim", "dims", multiple=True, metavar="NAME=N", help="A dynamic size.")
+@click.option(
+    "--input", "inputs", multiple=True, metavar="VALUE", help="Default: random values."
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Of the random values."
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0),
+    help="The largest error that passes, relative to a tensor's largest magnitude; "
+    "default: 1e-4 for f32, and by type.",
+)
+@click.option(
+    "--memory",
+    type=click.IntRange(1),
+    default=256,
+    show_default=True,
+    metavar="MB",
+    help="For inner tensors of one run.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+@click.pass_context
+def command(  # noqa: PLR0913 - one parameter per option
+    context: click.Context,
+    model: str,
+    against: str,
+    dims: tuple[str, ...],
+    inputs: tuple[str, ...],
+    seed: int,
+    tolerance: float | None,
+    memory: int,
+    as_json: bool,
+    **compiling: Any,
+) -> None:
+    """Run MODEL (.onnx or .vmfb) and AGAINST on the same inputs and compare the outputs.
+
+    AGAINST is oracle (numpy, the default), onnxruntime, another optimization level (O0), a target
+    (x86_64-v2), or another model or artifact.  Where both know the inside of the model, the first
+    node that differs is looked for.  Exits with 1 if the outputs differ.
+    """
+    from tilewright.api.compare import compare
+    from tilewright.formats.tensor_text import TensorReader
+
+    arrays = TensorReader().read(inputs) if inputs else None
+    with phase_bar() as progress:
+        found = compare(
+            model,
+            against,
+            inputs=arrays,
+            dims=parse_dims(dims),
+            seed=seed,
+            tolerance=tolerance,
+            limit_bytes=memory << 20,
+            watcher=progress,
+            **_options(context, compiling),
+        )
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(found) | {"equal": found.is_equal}))
+    else:
+        _print(found)
+    if not found:
+        raise click.exceptions.Exit(1)
+
+
+def _options(context: click.Context, given: dict[str, Any]) -> dict[str, Any]:
+    """Those options of `compile` that stand on the command line, as its arguments."""
+    told = {
+        name: value
+        for name, value in given.items()
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+    }
+    readers = {
+        "input_shape": ("input_shapes", parse_input_shapes),
+        "input_value": ("input_values", parse_input_values),
+        "levels": ("levels", parse_levels),
+        "no_cache": ("cache", lambda no: not no),
+        "no_index_checks": ("check_indices", lambda no: not no),
+    }
+    options: dict[str, Any] = {}
+    for name, value in told.items():
+        argument, read = readers.get(name, (name, lambda same: same))
+        options[argument] = read(value)
+    return options
+
+
+def _print(found: Comparison) -> None:
+    first, second = found.titles
+    colour, verdict = ("green", "equal within tolerance") if found else ("red", "different")
+    out.print(f"{first} against {second}: {verdict}", style=colour, markup=False)
+    _print_differences("", found.outputs)
+    finding = found.finding
+    if finding is None:
+        return
+    out.print(f"\nfirst node that differs: {finding.location}", style="red", markup=False)
+    out.print(f"op {finding.op}, result {finding.difference}", markup=False)
+    if not finding.is_confirmed:
+        out.print("only together with its neighbours: it arises where nodes are fused")
+    _print_differences("\non the way there", found.path)
+
+
+def _print_differences(title: str, differences: Sequence[Difference]) -> None:
+    columns = [
+        ("tensor", "left"),
+        ("error", "right"),
+        ("tolerance", "right"),
+        ("beyond", "right"),
+        ("worst at", "left"),
+        ("values", "left"),
+    ]
+    rows = table(title, columns)
+    for d in differences:
+        place = "" if d.index is None else f"[{', '.join(map(str, d.index))}]"
+        rows.add_row(
+            d.name,
+            f"{d.error:.2g}",
+            f"{d.tolerance:.2g}",
+            f"{d.count} of {d.size}",
+            place,
+            " and ".join(d.values),
+            style="red" if d.is_beyond else "",
+        )
+    out.print(rows, markup=False)

@@ -1,0 +1,64 @@
+"""A model whose inner tensors are outputs, for whoever runs it elsewhere and wants to see them.
+
+Not the importer: the model stays ONNX.  Called by comparisons with other runtimes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+
+from google.protobuf.message import DecodeError, EncodeError
+from onnx import ModelProto, ValueInfoProto
+
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.onnx.attributes import text_of
+from tilewright.compiler.frontends.onnx.model import Source, open_model
+
+
+def expose(source: Source, names: Sequence[str]) -> tuple[bytes, Path | None]:
+    """The model with the tensors of these names as further outputs.
+
+    Returns: its bytes, and the folder in which files of weights are looked for (None: it has none).
+    Raises: ModelError when it cannot be read, or is too large for one piece.
+    """
+    proto, folder = _read(source)
+    known = {output.name for output in proto.graph.output}
+    proto.graph.output.extend(
+        ValueInfoProto(name=name) for name in names if name not in known
+    )
+    try:
+        return proto.SerializeToString(), folder
+    except (EncodeError, ValueError) as error:
+        raise ModelError(
+            "cannot be handed over in one piece: it has 2 GB or more",
+            location=folder or "<proto>",
+            hint="keep its weights in a file of their own",
+        ) from error
+
+
+def tensor_names(source: Source) -> frozenset[str]:
+    """The tensors that nodes of the main graph make.
+
+    Raises: ModelError when the model cannot be read.
+    """
+    nodes = open_model(source).proto.graph.node
+    return frozenset(text_of(name) for node in nodes for name in node.output if name)
+
+
+def _read(source: Source) -> tuple[ModelProto, Path | None]:
+    if isinstance(source, ModelProto):
+        proto = ModelProto()
+        proto.CopyFrom(source)
+        return proto, None
+    is_path = isinstance(source, str | PathLike)
+    try:
+        data = Path(source).read_bytes() if is_path else bytes(source)
+        return ModelProto.FromString(data), Path(source).parent if is_path else None
+    except OSError as error:
+        raise ModelError(
+            f"cannot be read: {error.strerror}", location=str(source)
+        ) from error
+    except DecodeError as error:
+        raise ModelError("is not an ONNX model") from error

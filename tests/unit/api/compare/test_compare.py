@@ -1,0 +1,138 @@
+"""Comparisons: equal ones are equal, and a fault is found where it was put."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import tilewright as tw
+from fakes.small_models import save
+from tilewright.api.compare import sides
+from tilewright.base.errors import InputError, UserError
+from tilewright.compiler.graph import evaluator
+from tilewright.compiler.graph.ir import Graph, Node
+
+MODEL = """<ir_version: 10, opset_import: ["": 21]>
+g (float[N, 6] x, float[6] b) => (float[N, 6] y, float[N] rows) {
+    [first] a = Add(x, b)
+    [left] l = Relu(a)
+    [right] r = Sigmoid(a)
+    [deep] d = Tanh(l)
+    [deeper] e = Exp(d)
+    [joined] j = Mul(e, r)
+    [last] y = Sub(j, x)
+    [sums] rows = ReduceSum <keepdims = 0> (y, axes)
+}"""
+
+
+def model() -> onnx.ModelProto:
+    proto = onnx.parser.parse_model(MODEL)
+    axes = onnx.numpy_helper.from_array(np.array([1]), "axes")
+    proto.graph.initializer.append(axes)
+    return proto
+
+
+def break_node(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let the oracles of these nodes give something else."""
+
+    def evaluate(graph: Graph, inputs: object) -> list[np.ndarray]:
+        whole = evaluator.evaluate_node
+
+        def wrong(node: Node, operands: Sequence[object], dims: object) -> list[np.ndarray]:
+            results = whole(node, operands, dims)
+            is_broken = node.location.name in names and node.op != "constant"
+            return [r + np.float32(0.5) for r in results] if is_broken else results
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(evaluator, "evaluate_node", wrong)
+            return evaluator.evaluate(graph, inputs)
+
+    monkeypatch.setattr(sides, "evaluate", evaluate)
+
+
+@pytest.mark.parametrize("against", ["oracle", "onnxruntime", "O0", "x86_64-v2"])
+def test_ways_that_agree_are_equal(against: str) -> None:
+    found = tw.compare(model(), against, dims={"N": 5})
+    assert found
+    assert [output.name for output in found.outputs] == ["y", "rows"]
+    assert found.outputs[0].size == 30
+    assert found.finding is None
+    assert "equal within tolerance" in str(found)
+
+
+@pytest.mark.parametrize("name", ["first", "left", "right", "deeper", "joined", "last"])
+def test_the_first_node_that_differs_is_found(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_node(monkeypatch, name)
+    found = tw.compare(model(), dims={"N": 3})
+    assert not found
+    assert found.finding is not None
+    assert found.finding.location.endswith(f"node '{name}'")
+    assert found.finding.is_confirmed
+    assert f"node '{name}'" in str(found)
+
+
+def test_of_two_faults_one_behind_the_other_the_first_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    break_node(monkeypatch, "deep", "last")
+    finding = tw.compare(model()).finding
+    assert finding is not None
+    assert finding.location.endswith("'deep'")
+    assert finding.op == "tanh"
+
+
+def test_little_memory_takes_more_rounds_and_finds_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    break_node(monkeypatch, "left")
+    rounds = []
+    for limit in (1, 1 << 20):
+        finding = tw.compare(model(), dims={"N": 7}, limit_bytes=limit).finding
+        assert finding is not None
+        assert finding.location.endswith("'left'")
+        rounds.append(finding.rounds)
+    assert rounds[0] > rounds[1]
+
+
+def test_inputs_may_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, b = np.ones((2, 6), np.float32), np.zeros(6, np.float32)
+    for inputs in ([x, b], {"b": b, "x": x}):
+        assert tw.compare(model(), inputs=inputs).outputs[0].size == 12
+    for inputs in ([x], [x, b, b], {"x": x, "c": b}):
+        with pytest.raises(InputError, match="expected 2: x, b"):
+            tw.compare(model(), inputs=inputs)
+
+
+def test_artifacts_are_compared_by_their_outputs(tmp_path: Path) -> None:
+    path = save(model(), tmp_path / "m.onnx")
+    tw.compile(path).save(tmp_path / "m.vmfb")
+    tw.compile(path, opt_level=0).save(tmp_path / "o.vmfb")
+    for a, b in (("m.vmfb", "o.vmfb"), ("m.vmfb", "m.onnx"), ("m.onnx", "m.vmfb")):
+        assert tw.compare(tmp_path / a, tmp_path / b, dims={})
+
+
+def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+    path = save(model(), tmp_path / "m.onnx")
+    tw.compile(path).save(tmp_path / "m.vmfb")
+    other = onnx.parser.parse_model(MODEL.replace("rows", "sums2"))
+    other.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1]), "axes"))
+    save(other, tmp_path / "other.onnx")
+    for a, b, message in (
+        (path, "nonsense", "no file, level or target"),
+        (path, "none.vmfb", "no such file"),
+        (tmp_path / "m.vmfb", "oracle", "the inside of an artifact is not known"),
+        (path, tmp_path / "other.onnx", "are not the same"),
+    ):
+        with pytest.raises(UserError, match=message):
+            tw.compare(a, b)
+    with pytest.raises(UserError, match="'opt_level' has no effect"):
+        tw.compare(tmp_path / "m.vmfb", path, opt_level=0)
+    graph = tw.compile(path).compiled.graph
+    with pytest.raises(UserError, match="not graphs"):
+        tw.compare(graph, "onnxruntime")

@@ -1,0 +1,41 @@
+"""`tilewright compare` prints what it found and tells by its exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fakes.command_line import tilewright
+from fakes.small_models import mlp, save
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return save(mlp(), tmp_path / "m.onnx")
+
+
+def test_equal_outputs_are_a_table_and_success(model: Path) -> None:
+    done = tilewright("compare", model)
+    assert done.code == 0, done.err
+    assert "against oracle: equal within tolerance" in done.out
+    assert "tolerance" in done.out
+
+
+def test_a_difference_is_located_and_fails(model: Path) -> None:
+    done = tilewright("compare", model, "x86_64-v2", "--tolerance", "1e-12", "--seed", 3)
+    assert done.code == 1, done.out
+    assert "first node that differs:" in done.out
+    done = tilewright("compare", model, "O0", "--tolerance", "0", "--json")
+    found = json.loads(done.out)
+    assert found["equal"] is (done.code == 0)
+    assert found["titles"][1] == "O0"
+
+
+def test_options_of_the_compilation_are_for_the_model(model: Path) -> None:
+    assert tilewright("compare", model, "--target", "x86_64-v2", "--no-cache").code == 0
+    assert tilewright("compare", model, "O0", "--no-index-checks").code == 0
+    done = tilewright("compare", model, "nonsense")
+    assert done.code == 1
+    assert "known: oracle, onnxruntime, O0" in done.err
