@@ -17,9 +17,11 @@ from tilewright.cli.options import (
     parse_input_values,
     parse_levels,
 )
+from tilewright.cli.tensor_arguments import read_inputs
 
 if TYPE_CHECKING:
     from tilewright.api.compare import Comparison, Difference
+    from tilewright.formats.tensor_text import Array
 
 
 @click.command(
@@ -37,7 +39,11 @@ if TYPE_CHECKING:
 @compile_options
 @click.option("--dim", "dims", multiple=True, metavar="NAME=N", help="A dynamic size.")
 @click.option(
-    "--input", "inputs", multiple=True, metavar="VALUE", help="Default: random values."
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="[NAME=]VALUE",
+    help="Default: random values.",
 )
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Of the random values."
@@ -77,14 +83,16 @@ def command(  # noqa: PLR0913 - one parameter per option
     node that differs is looked for.  Exits with 1 if the outputs differ.
     """
     from tilewright.api.compare import compare
-    from tilewright.formats.tensor_text import TensorReader
 
-    arrays = TensorReader().read(inputs) if inputs else None
+    def read(names: Sequence[str]) -> dict[str, Array]:
+        plain, named = read_inputs(inputs, names)
+        return dict(zip(names, plain, strict=False)) | named
+
     with phase_bar() as progress:
         found = compare(
             model,
             against,
-            inputs=arrays,
+            inputs=read if inputs else None,
             dims=parse_dims(dims),
             seed=seed,
             tolerance=tolerance,
@@ -112,7 +120,6 @@ def _options(context: click.Context, given: dict[str, Any]) -> dict[str, Any]:
         "input_value": ("input_values", parse_input_values),
         "levels": ("levels", parse_levels),
         "no_cache": ("cache", lambda no: not no),
-        "no_index_checks": ("check_indices", lambda no: not no),
     }
     options: dict[str, Any] = {}
     for name, value in told.items():

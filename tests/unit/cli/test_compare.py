@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import tilewright as tw
 from fakes.command_line import tilewright
 from fakes.small_models import mlp, save
 
@@ -35,7 +37,15 @@ def test_a_difference_is_located_and_fails(model: Path) -> None:
 
 def test_options_of_the_compilation_are_for_the_model(model: Path) -> None:
     assert tilewright("compare", model, "--target", "x86_64-v2", "--no-cache").code == 0
-    assert tilewright("compare", model, "O0", "--no-index-checks").code == 0
     done = tilewright("compare", model, "nonsense")
     assert done.code == 1
     assert "known: oracle, onnxruntime, O0" in done.err
+
+
+def test_inputs_come_by_name_too(tmp_path: Path, model: Path) -> None:
+    (name,) = [spec.name for spec in tw.compile(model).inputs]
+    x = np.ones([d if isinstance(d, int) else 2 for d in tw.compile(model).inputs[0].shape])
+    np.save(tmp_path / "x.npy", x.astype(np.float32))
+    for value in (f"@{tmp_path}/x.npy", f"{name}=@{tmp_path}/x.npy"):
+        done = tilewright("compare", model, f"--input={value}")
+        assert done.code == 0, done.err

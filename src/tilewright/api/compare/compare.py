@@ -5,7 +5,7 @@ Called by users and by `tilewright compare`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final, Protocol, final
@@ -37,6 +37,8 @@ ARTIFACT_SUFFIX: Final = ".vmfb"
 _SHAPING: Final = ("input_shapes", "input_values")  # options that decide the graph
 
 Source = onnx.Source | Graph
+Arrays = Sequence[object] | Mapping[str, object]
+Inputs = Arrays | Callable[[Sequence[str]], Arrays]
 
 
 class Watcher(Protocol):
@@ -98,7 +100,7 @@ def compare(
     model: Source,
     against: str | PathLike[str] | Graph = ORACLE,
     *,
-    inputs: Sequence[object] | Mapping[str, object] | None = None,
+    inputs: Inputs | None = None,
     dims: Mapping[str, int] | None = None,
     seed: int = 0,
     tolerance: float | None = None,
@@ -112,7 +114,8 @@ def compare(
         model: an ONNX model or a `Graph`, which is compiled; or the path of an artifact.
         against: `"oracle"` (numpy), `"onnxruntime"`, `"O0"` (another optimization level), a target
             (`"x86_64-v2"`), or the path of a model or artifact.
-        inputs: arrays by position or name; default: random ones.
+        inputs: arrays by position or name, or a function that makes them of the names; default:
+            random ones.
         dims: sizes of dynamic dimensions for random inputs; others are 1.
         seed: of random inputs.
         tolerance: the largest error that passes, relative to the largest magnitude of a tensor;
@@ -211,7 +214,7 @@ def _common_outputs(first: Side, second: Side) -> tuple[str, ...]:
 
 def _arrays(
     side: Side,
-    inputs: Sequence[object] | Mapping[str, object] | None,
+    inputs: Inputs | None,
     dims: Mapping[str, int],
     seed: int,
 ) -> dict[str, Array]:
@@ -219,10 +222,9 @@ def _arrays(
     names = [spec.name for spec in side.inputs]
     if inputs is None:
         return dict(zip(names, random_inputs(side.inputs, dims, seed), strict=True))
-    given = (
-        inputs if isinstance(inputs, Mapping) else dict(zip(names, inputs, strict=False))
-    )
-    count = len(inputs)
+    told = inputs(names) if callable(inputs) else inputs
+    given = told if isinstance(told, Mapping) else dict(zip(names, told, strict=False))
+    count = len(told)
     if count != len(names) or set(given) != set(names):
         raise InputError(f"got {count} inputs, expected {len(names)}: {', '.join(names)}")
     return {name: as_array(given[name]) for name in names}
