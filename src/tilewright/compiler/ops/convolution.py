@@ -317,7 +317,7 @@ def _conv_packed_body(
 conv_packed: Final = declare(
     name="conv_packed",
     summary="NHWC convolution, input padded, weights [G, P, kernel…, C/G, panel]",
-    operands=(operand("x", FLOATS), operand("w", FLOATS, like="x")),
+    operands=(operand("x", FLOATS), operand("w", FLOATS)),
     attributes=(*_PADDED_ATTRIBUTES, attr("groups", "int", 1), attr("columns", "dims")),
     infer=_conv_packed_infer,
     evaluate=_conv_packed_oracle,
@@ -325,6 +325,7 @@ conv_packed: Final = declare(
     traits=CONTRACTION,
     cases=(
         "[1,5,6,3] [1,2,3,3,3,4]; columns=(7,)",
+        "f32[1,5,6,3] f16[1,2,3,3,3,4]; columns=(7,)",
         "[2,7,6,3] [1,1,3,2,3,8]; columns=(8,) strides=(2,1)",
         "[1,7,7,2] [1,1,3,3,2,4]; columns=(3,) dilations=(2,2)",
         "[1,5,5,6] [2,2,3,3,3,4]; columns=(12,) groups=2",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
+from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
@@ -25,6 +26,8 @@ from tilewright.compiler.transforms.split_phases import split_phases
 
 # (rows, columns, depth, dtype) -> columns per panel; 0 leaves the right operand as it is
 ChoosePanel = Callable[[Dim, Dim, Dim, DType], int]
+HALVES: Final = (dtypes.f16, dtypes.bf16)
+"""What a contraction multiplies as f32 anyway."""
 _SMALLEST_PANEL = 4
 _MOST_REPEATS: Final = 4
 """Filters for every channel up to which repeating the channels costs less than narrow panels."""
@@ -64,6 +67,9 @@ class LegalizeConvolution(RewritePass):
         rows = element_count(node.result.type.shape[:-1])
         count = filters // groups
         taps = element_count(kernel) * depth
+        halves = x.type.dtype in HALVES
+        if halves:  # once: a tile reads each element once per panel and tap
+            x = emit.op("cast", [x], {"dtype": dtypes.f32})
         panel = self.choose_panel(rows, count, taps, x.type.dtype) or _SMALLEST_PANEL
         attributes = {
             "strides": ints(node, "strides"),
@@ -72,7 +78,9 @@ class LegalizeConvolution(RewritePass):
             "columns": (filters,),
         }
         packed = _pack(w, groups, count, panel, emit)
-        return emit.op("conv_packed", [x, packed], attributes)
+        result = emit.op("conv_packed", [x, packed], attributes)
+        narrow = {"dtype": w.type.dtype}
+        return emit.op("cast", [result], narrow) if halves else result
 
 
 def _is_legal(node: Node) -> bool:

@@ -145,3 +145,11 @@ def test_many_filters_for_each_channel_stay_panels():
 def test_one_filter_is_a_sum_over_the_channels_of_a_depthwise_convolution():
     graph = run(G, conv("N, 5, 6, 8", "1, 8, 3, 2", "N, 3, 5, 1"))
     assert ops(graph) == ["depthwise_conv", "reduce_sum"]
+
+
+def test_images_of_sixteen_bit_floats_are_widened_once_and_the_panels_stay():
+    text = conv("N, 5, 6, 3", "7, 3, 3, 3", "N, 3, 4, 7").replace("f32", "f16")
+    graph = run(G, text)
+    assert ops(graph) == ["cast", "conv_packed", "cast"]
+    product = only(graph, "conv_packed")
+    assert [v.type.dtype.name for v in product.operands] == ["f32", "f16"]
