@@ -1,8 +1,8 @@
-"""Write the reference pages that are derived from tables: knobs, ops, ONNX operators, commands.
+"""Write the reference pages that are derived from the source: knobs, ops, ONNX operators, commands, the API.
 
 What it is: one function per page, from a table of the source to Markdown.
 What it is not: a documentation generator; everything that explains is written by hand.
-Who calls it: a developer after changing a table, `make check` with ``--check``, the tests::
+Who calls it: a developer after changing a table or a public docstring, `make check` with ``--check``, the tests::
 
     python tools/gendocs.py
     python tools/gendocs.py --check
@@ -19,6 +19,7 @@ from typing import Final
 
 import click
 
+import api_reference
 import compatibility
 from tilewright import cli
 from tilewright.base import dtypes, knobs
@@ -244,6 +245,7 @@ def _value(kind: click.ParamType[object]) -> str:
 
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
+    "api.md": lambda: api_reference.page(NOTE),
     "knobs.md": knobs_page,
     "ops.md": ops_page,
     "onnx-operators.md": onnx_page,

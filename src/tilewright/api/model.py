@@ -94,7 +94,8 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
             compiled; or an object whose `phase(name)` and `advance(done, total)` are called.
 
     Returns: a callable `Model`.
-    Raises: ModelError listing everything unsupported; TargetError for an unknown target.
+    Raises: ModelError listing everything in the model that is not supported; TargetError for an unknown
+    target; UserError for an option that makes no sense.
     """
     if threads is not None:
         threads = count_option("threads", threads, least=0)
@@ -178,6 +179,7 @@ def coverage(
         input_values: inputs that become constants.
         quick: only import the model; what becomes machine code is then a `kernel`, no more.
 
+    Returns: a report that prints as a table; one row per operator, worst first.
     Raises: ModelError if it is no ONNX model at all; TargetError for an unknown target.
     """
     options = pipeline.CompileOptions(
@@ -291,14 +293,20 @@ class Model:
         return f"{kernels}, {format_bytes(self.memory.weights_bytes)} of weights, {targets}"
 
     def __call__(self, *arguments: object, **named: object) -> Array | tuple[Array, ...]:
-        """Run on arrays by position, by name, or on one mapping from name to array.
+        """Run on arrays by position, by name, or on one mapping from name to array (see `Session`).
 
-        Raises: InputError naming the input that is missing or does not fit.
+        Returns: the output, or a tuple when there are several (or none), as new numpy arrays.
+        Raises: InputError naming the input that is missing or does not fit; TargetError if the code is
+        for another machine.
         """
         return self.session(*arguments, **named)
 
     def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:
-        """Run by names; outputs by name."""
+        """Run on arrays by name.
+
+        Returns: the outputs by name, in order.
+        Raises: as a call by position does.
+        """
         return self.session.run(inputs)
 
     def begin(
@@ -314,7 +322,11 @@ class Model:
         return await self.begin(*arguments, **named)
 
     def profile(self, *arguments: object, **named: object) -> list[tuple[Step, Timing]]:
-        """Run once, step after step: each step with its times, and the threads that ran it."""
+        """Run once, step after step, and measure every step.
+
+        Returns: each step of the plan with its times in nanoseconds, and the threads that ran it.
+        Raises: as a call does.
+        """
         return self.session.profile(*arguments, **named)
 
     @property
@@ -335,12 +347,12 @@ class Model:
 
     @property
     def graph_ir(self) -> str:
-        """The graph after every pass."""
+        """The graph after every pass, as text."""
         return to_text(self.compiled.graph)
 
     @property
     def memory(self) -> MemoryReport:
-        """What a run needs."""
+        """What a call needs, in bytes: weights, arena, every tensor."""
         return self.compiled.memory
 
     @property

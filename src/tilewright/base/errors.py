@@ -26,7 +26,7 @@ class TilewrightError(Exception):
     """Base of the tree; catches everything Tilewright raises on purpose.
 
     Args:
-        message: what happened, in the wording of the module docstring.
+        message: *what, expected, got* in lower case, without full stop.
         location: where, in the terms of the input (`model.onnx: node 'add_3'`).
         hint: the call or flag that helps.
     """
@@ -131,7 +131,13 @@ class LimitError(DeviceError):
 
 
 class InternalError(TilewrightError):
-    """An invariant of Tilewright itself broke; the text asks for a report."""
+    """An invariant of Tilewright itself broke; the text asks for a report.
+
+    Args:
+        message: which one.
+        location: where.
+        dump: what helps to find out, printed after the message.
+    """
 
     def __init__(
         self, message: str, *, location: object | None = None, dump: str | None = None

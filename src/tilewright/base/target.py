@@ -116,7 +116,15 @@ _TRIPLE_NOISE: Final = frozenset({"unknown", "pc", "apple", "none", "elf", "eabi
 @final
 @record(kw_only=True)
 class Target:
-    """One CPU to make code for.  Features use LLVM's names, without sign."""
+    """One CPU to make code for.
+
+    Attributes:
+        arch: `x86_64`, `aarch64` or `riscv64`.
+        os: `linux`, `macos` or `windows`.
+        cpu: LLVM's name of the CPU.
+        features: LLVM's names, without sign.
+        caches: sizes in bytes.
+    """
 
     arch: str = "x86_64"
     os: str = "linux"
@@ -154,7 +162,9 @@ class Target:
 
     @staticmethod
     def parse(text: str) -> Target:
-        """Read the text form of the module docstring.
+        """Read `host`, a level (`x86_64-v3`), or `ARCH[-OS] [-mcpu=NAME] [-mattr=+a,-b]`.
+
+        Sizes of caches may follow: `-l1d=32K -l2=1M -l3=32M`.
 
         Raises: TargetError naming the word that is not understood.
         """

@@ -17,7 +17,10 @@ from tilewright.base.symbolic import Dim
 class TensorSpec(NamedTuple):
     """Name, element type and shape of an input or output; unpacks in that order.
 
-    Shapes: dimensions that are known only in a call are symbols, `str` gives their names.
+    Attributes:
+        name: of the tensor.
+        dtype: its element type; `dtype.numpy` is numpy's.
+        shape: sizes; what is known only in a call is a symbol, `str` gives its name.
     """
 
     name: str

@@ -102,11 +102,11 @@ class Executor(Protocol):
 
 @final
 class Session:
-    """A loaded model.
+    """A loaded model: call it with arrays.  Made by `tilewright.load`.
 
     Args:
         artifact: what to run; None for a module of another compiler.
-        threads: workers including the caller; None = the cores this process may use.
+        threads: that a call may use, the caller's included; None = the cores this process may use.
         host_function: runs ops that have no kernel (see `tilewright.load`).
         location: how errors call the artifact.
         machine: choose code for this machine instead of the host (it must run here); a device
@@ -128,9 +128,10 @@ class Session:
         limits: what loading and each call of a module may take (or the budget that loading began
             with); default: those of `Limits()` for files that are not trusted, none for others.
 
-    Raises:
-        TargetError: no variant of the artifact runs on this CPU.
-        UserError: the engine or the device does not fit the artifact.
+    Raises: TargetError if the artifact has no code for this CPU; UserError if the engine or the device
+    does not fit the artifact.
+    Ownership: keeps the artifact and its mapped file.
+    Thread-safety: calls from several threads are independent.
     """
 
     def __init__(  # noqa: PLR0913 - keyword-only options
@@ -362,7 +363,7 @@ class Session:
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """Name, type and shape of each input, in order."""
+        """Name, element type and shape of each input, in order."""
         if self.variant is None or self.engine == "vm":
             return cast("VmExecutor", self.executor).inputs
         return signature(self.variant.plan, "inputs")
@@ -385,8 +386,11 @@ class Session:
     def __call__(self, *arguments: object, **named: object) -> Array | tuple[Array, ...]:
         """Run on arrays by position, by name, or on one mapping from name to array.
 
-        Returns: the output, or a tuple when there are several (or none).
-        Raises: InputError naming the input that is missing or does not fit.
+        An element type that does not fit is an error, not a conversion.  Dynamic dimensions may differ
+        from call to call.
+        Returns: the output, or a tuple when there are several (or none), as new numpy arrays.
+        Raises: InputError naming the input that is missing or does not fit, or the index of the data
+        that is out of range; DeviceError; LimitError.
         """
         arrays = self._arrange(arguments, named)
         results = self.executor(*arrays)
@@ -415,14 +419,14 @@ class Session:
         return await self.begin(*arguments, **named)
 
     def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:
-        """Run by names; outputs by name."""
+        """Run on arrays by name; the outputs by name, in order.  Raises: as a call by position."""
         results = self.executor(*self._arrange((inputs,), {}))
         return dict(zip(self.executor.output_names, results, strict=True))
 
     def profile(
         self, *arguments: object, **named: object
     ) -> list[tuple[Step, native.Timing]]:
-        """Run once, step after step: each step with its times, and the threads that ran it."""
+        """Run once: each step with its times in nanoseconds and the threads that ran it."""
         return self.executor.profile(self._arrange(arguments, named))
 
     def _arrange(

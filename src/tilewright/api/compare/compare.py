@@ -60,10 +60,10 @@ SILENT: Final[Watcher] = _Silent()
 @final
 @record(kw_only=True)
 class Comparison:
-    """What was found.
+    """What `compare` found; true if all outputs agree, and prints as a report.
 
     Attributes:
-        titles: of the two sides.
+        titles: what the two sides are called.
         outputs: one difference per output of the model.
         finding: the first node that differs, if one of the outputs does and the inside is known.
         path: tensors that were measured on the way, in the order of the model.
@@ -117,12 +117,12 @@ def compare(
         inputs: arrays by position or name, or a function that makes them of the names; default:
             random ones.
         dims: sizes of dynamic dimensions for random inputs; others are 1.
-        seed: of random inputs.
+        seed: of the random inputs.
         tolerance: the largest error that passes, relative to the largest magnitude of a tensor;
             default: 1e-4 for f32, and by type.
         limit_bytes: memory for inner tensors of one run and side.
-        watcher: told what begins.
-        options: of `compile`, for `model`.
+        watcher: its method `phase(name)` is told what begins.
+        options: those of `compile`, for `model`.
 
     Returns: what was found; true if all outputs agree.
     Raises: UserError for what cannot be compared; what compiling and loading raise.

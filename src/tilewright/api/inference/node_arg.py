@@ -94,7 +94,7 @@ class NodeArg:
 @final
 @record(kw_only=True)
 class ModelMetadata:
-    """What a model says about itself; empty for an artifact, which keeps nothing of it."""
+    """What a model says about itself: its fields in ONNX; empty for an artifact, which keeps none of it."""
 
     producer_name: str = ""
     graph_name: str = ""

@@ -38,10 +38,11 @@ class SessionOptions:
         graph_optimization_level: how much the compiler does.
         enable_profiling, profile_file_prefix: keep times of every command, for `end_profiling`.
         optimized_model_filepath: where to keep the compiled artifact (`.vmfb`).
-        use_deterministic_compute: the same bits whatever the batch.
         log_severity_level: 0 (verbose) to 4 (fatal); warnings are not shown from 3 on.
-        execution_mode, execution_order, inter_op_num_threads, enable_cpu_mem_arena, enable_mem_pattern,
-        enable_mem_reuse, use_per_session_threads, logid, log_verbosity_level: kept and of no effect.
+        use_deterministic_compute: kept; results have the same bits whatever the threads, always.
+        execution_mode, execution_order, inter_op_num_threads: kept and of no effect.
+        enable_cpu_mem_arena, enable_mem_pattern, enable_mem_reuse: kept and of no effect.
+        use_per_session_threads, logid, log_verbosity_level: kept and of no effect.
     """
 
     __slots__ = (
@@ -147,8 +148,8 @@ class RunOptions:
 
     Attributes:
         terminate: refuse to run; a call that has begun is not ended.
-        only_execute_path_to_fetches, log_severity_level, log_verbosity_level, logid: kept and of no
-        effect.
+        only_execute_path_to_fetches, log_severity_level: kept and of no effect.
+        log_verbosity_level, logid: kept and of no effect.
     """
 
     __slots__ = (

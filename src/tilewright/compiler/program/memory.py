@@ -162,15 +162,21 @@ def _place_constants(storages: tuple[Storage, ...]) -> int:
 @final
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """What a run needs, in bytes; None where it depends on the dimensions of a call."""
+    """What a run needs, in bytes; None where it depends on the dimensions of a call.
+
+    Attributes:
+        weights_bytes: constants of the artifact.
+        arena_bytes: the one block in which all tensors of a call lie.
+        lower_bound_bytes: no plan needs less.
+        unshared_bytes: what the tensors would take if none shared memory with another.
+        rows: every tensor, largest first: name, kind, size, first and last step, offset.
+    """
 
     weights_bytes: int
     arena_bytes: int | None
     lower_bound_bytes: int | None
     unshared_bytes: int | None
-    rows: tuple[
-        tuple[str, str, Dim, int, int, int], ...
-    ]  # name kind size first last offset
+    rows: tuple[tuple[str, str, Dim, int, int, int], ...]
 
 
 def report(program: Program) -> MemoryReport:

@@ -96,7 +96,18 @@ class OpCoverage:
 @final
 @dataclass(frozen=True, slots=True)
 class CoverageReport:
-    """The whole model: one row per op type, worst first, and what concerns the model itself."""
+    """The whole model: one row per op type, worst first, and what concerns the model itself.
+
+    Attributes:
+        file: where the model came from.
+        metadata: what it says about itself.
+        node_count: nodes, those of subgraphs included.
+        weight_bytes: size of its weights.
+        inputs, outputs: each as text, with type and shape.
+        dynamic_dims: names of the dimensions that a call decides.
+        rows: one per op type.
+        problems: everything that is not supported; none if the model compiles.
+    """
 
     file: str
     metadata: ModelMetadata
@@ -110,7 +121,7 @@ class CoverageReport:
 
     @property
     def supported(self) -> bool:
-        """Whether `load` accepts the model."""
+        """Whether the model compiles."""
         return not self.problems
 
     def count(self, status: Status) -> int:
