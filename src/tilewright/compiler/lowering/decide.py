@@ -29,7 +29,7 @@ from tilewright.compiler.kernel.ir import (
     Kernel,
     Statement,
 )
-from tilewright.compiler.kernel.rewrite import with_body
+from tilewright.compiler.kernel.rewrite import buffers_written, loads, payloads, with_body
 
 
 @final
@@ -58,13 +58,24 @@ def _statement(statement: Statement, known: _Known) -> Sequence[Statement]:
     condition = _condition(statement.condition, known)
     if isinstance(condition, Const):
         return _body(statement.body, known) if condition.value else ()
-    inside = _Known(known.loops, (*known.facts, *_facts(condition)))
+    found = tuple(fact for fact in _facts(condition) if _is_fixed(fact, statement.body))
+    inside = _Known(known.loops, (*known.facts, *found))
     return (If(condition, _body(statement.body, inside)),)
 
 
 def _loop(loop: For, known: _Known) -> For:
-    inside = _Known((*known.loops, (loop.var.name, loop.extent)), known.facts)
+    runs = ((loop.var.name, loop.extent),) if _is_fixed(loop.extent, loop.body) else ()
+    inside = _Known((*known.loops, *runs), known.facts)
     return For(loop.var, loop.extent, _body(loop.body, inside), loop.kind, loop.reduction)
+
+
+def _is_fixed(dim: Dim, body: Sequence[Statement]) -> bool:
+    """Whether `dim` is the same all through `body`: it may stand in memory."""
+    parts = tuple(payloads(dim))
+    if not parts:
+        return True
+    written = buffers_written(body)
+    return not any(load.buffer in written for part in parts for load in loads(part))
 
 
 # --- conditions --------------------------------------------------------------------------------

@@ -124,7 +124,9 @@ class _Lanes:
         if isinstance(statement, Store):
             return (self._store(statement),)
         if isinstance(statement, For):
-            if self._depends(statement.extent):
+            # Where no lane is active, nothing may be loaded: not the count either.
+            masked = self.mask is not None and any(payloads(statement.extent))
+            if masked or self._depends(statement.extent):
                 raise _NoLanesError
             saved, self.reduction = self.reduction, self.reduction
             inside = self.body(statement.body)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tilewright.base import symbolic
+from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.kernel.ir import (
     Buffer,
+    Expression,
     For,
     If,
     Space,
@@ -19,6 +21,8 @@ from tilewright.compiler.kernel.ir import (
     Store,
 )
 from tilewright.compiler.kernel.rewrite import (
+    buffers_written,
+    loads,
     payloads,
 )
 from tilewright.compiler.schedule.accesses import Access, accesses, loads_of
@@ -86,6 +90,36 @@ def carried(
             if not distinct(a, b, shared) and not disjoint(a, b, shared):
                 return (a, b)
     return None
+
+
+def check_fixed(loops: Iterable[For], body: Sequence[Statement]) -> None:
+    """Check that `body` may run between two looks at how often `loops` run.
+
+    A loop runs as often as its extent said at first; code that looks again must find the same.
+    Raises: ScheduleError if `body` changes memory that decides an extent.
+    """
+    for loop in loops:
+        found = _written(payloads(loop.extent), body)
+        if found is not None:
+            raise ScheduleError(
+                f"'{found.name}' decides how often '{loop.var.name}' runs and changes in it"
+            )
+
+
+def check_guard_fixed(guard: If, body: Sequence[Statement]) -> None:
+    """Check that `body` may run between two tests of a guard.
+
+    Raises: ScheduleError if `body` changes memory that the condition reads.
+    """
+    found = _written((guard.condition,), body)
+    if found is not None:
+        raise ScheduleError(f"'{found.name}' decides whether code runs that changes it")
+
+
+def _written(values: Iterable[Expression], body: Sequence[Statement]) -> Buffer | None:
+    """A buffer that `values` read and `body` writes."""
+    read = {load.buffer for value in values for load in loads(value)}
+    return next((b for b in buffers_written(body) if b in read), None) if read else None
 
 
 def private_buffers(body: Sequence[Statement]) -> list[Buffer]:

@@ -11,6 +11,7 @@ from tilewright.compiler.kernel.ir import (
     Access,
     Binary,
     Buffer,
+    Cast,
     Compare,
     Const,
     Expression,
@@ -24,6 +25,7 @@ from tilewright.compiler.kernel.ir import (
     Store,
     walk,
 )
+from tilewright.compiler.kernel.rewrite import as_index
 from tilewright.compiler.lowering.decide import decide
 from tilewright.compiler.lowering.flatten import flatten
 
@@ -108,3 +110,13 @@ def test_equalities_and_data_are_left_alone():
     assert conditions_left(loop("i", n, body)) == 1
     data = Compare("gt", Load(OUT, (i,)), Const(-1.0, f32))
     assert conditions_left(loop("i", n, where(data, count(i)))) == 1
+
+
+def test_what_a_condition_found_in_memory_does_not_outlive_a_store_there():
+    at = Load(OUT, (0,))
+    place = as_index(Cast(at, dtypes.i64))
+    below = Compare("lt", Index(place), Const(3, dtypes.i64))
+    added = Binary("add", at, Const(3.0, f32), f32)
+    change = Store(OUT, (0,), added)
+    again = where(below, change)
+    assert conditions_left(where(below, change, again)) == 2

@@ -19,6 +19,7 @@ from tilewright.base.symbolic import Dim, Expr, Monomial, Opaque, Operation, Sym
 from tilewright.compiler.codegen.llvm.types import Value, number
 from tilewright.compiler.codegen.llvm.writer import FunctionWriter, Scope
 from tilewright.compiler.kernel.ir import Expression
+from tilewright.compiler.kernel.rewrite import payloads
 
 SHARED_FROM = 3
 """From so many pointers with one step on, they share an integer induction variable."""
@@ -67,6 +68,7 @@ class Indices:
         self.symbols: dict[str, Value] = {}
         self.bounds: dict[str, symbolic.Bounds] = {}
         self.frames: list[LoopFrame] = []
+        self._payloads: dict[object, tuple[Expression, ...]] = {}
 
     # --- values ----------------------------------------------------------------------------
 
@@ -204,13 +206,25 @@ class Indices:
         frame.steps[key] = value
         return value
 
+    def from_memory(self, dim: Dim) -> tuple[str, ...]:
+        """The operands that `dim` takes from memory.
+
+        A store may change them: equal indices are the same place only while these agree.
+        """
+        if isinstance(dim, int):
+            return ()
+        found = self._payloads.get(dim.terms)
+        if found is None:
+            found = self._payloads[dim.terms] = tuple(payloads(dim))
+        return tuple(self.opaque(payload).text for payload in found)
+
     # --- pointers --------------------------------------------------------------------------
 
     def pointer(self, base: Value, unit: str, dim: Dim) -> Value:
         """The address of element `dim` of an array of `unit`s at `base`."""
         if isinstance(dim, int):
             return self._displace(base, unit, dim)
-        key = ("address", base.text, unit, dim.terms)
+        key = ("address", base.text, unit, dim.terms, self.from_memory(dim))
         for scope in reversed(self.writer.scopes):
             known = scope.values.get(key)
             if known is not None:

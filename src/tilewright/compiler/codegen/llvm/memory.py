@@ -69,7 +69,8 @@ class Memory:
             return self._load_slot(node, *place)
         (dim,) = node.indices
         mask = None if node.mask is None else self.evaluate(node.mask)
-        key = (node.buffer, dim, node.lanes, node.stride, mask)
+        place_in_memory = self.indices.from_memory(dim)
+        key = (node.buffer, dim, place_in_memory, node.lanes, node.stride, mask)
         for scope in self.writer.scopes:
             known = scope.loads.get(key)
             if known is not None:

@@ -21,6 +21,7 @@ from tilewright.compiler.kernel.rewrite import (
 from tilewright.compiler.schedule.accesses import accesses
 from tilewright.compiler.schedule.dependence import (
     carried,
+    check_fixed,
     overlap,
 )
 from tilewright.compiler.schedule.trace import names_of, primitive
@@ -102,6 +103,7 @@ def join(kernel: Kernel, loop: str, into: str) -> Kernel:
     rest = tuple(s for s in kernel.body if s is not old)
     if not rest:
         return kernel
+    check_fixed((old,), old.body)
     parts = [accesses((s,)) for s in rest]
     pair = overlap(accesses((old,)), [a for part in parts for a in part])
     if pair is not None:

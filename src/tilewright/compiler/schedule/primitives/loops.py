@@ -30,6 +30,7 @@ from tilewright.compiler.kernel.rewrite import (
 from tilewright.compiler.schedule.accesses import accesses
 from tilewright.compiler.schedule.dependence import (
     carried,
+    check_fixed,
     conflict,
 )
 from tilewright.compiler.schedule.trace import names_of, primitive
@@ -104,6 +105,7 @@ def split(
         raise ScheduleError(f"cannot split '{loop}' by {factor}", location=kernel.name)
     if tail not in ("guard", "tight"):
         raise ScheduleError(f"tail is 'guard' or 'tight', got '{tail}'")
+    check_fixed((old,), old.body)
     outer, inner = _two_names(kernel, loop, into)
     divides = symbolic.is_multiple(old.extent, factor)
     count = symbolic.ceildiv(old.extent, factor)
@@ -158,6 +160,7 @@ def fuse(kernel: Kernel, outer: str, inner: str, into: str | None = None) -> Ker
         raise ScheduleError(f"'{outer}' and '{inner}' are loops of different kinds")
     if second.extent == 0:
         raise ScheduleError(f"'{inner}' never runs", location=kernel.name)
+    check_fixed((first, second), second.body)
     name = into or outer
     if name not in (outer, inner) and names_of(kernel).fresh(name) != name:
         raise ScheduleError(f"the name '{name}' is taken", location=kernel.name)
@@ -204,6 +207,7 @@ def reorder(kernel: Kernel, order: Sequence[str]) -> Kernel:
     if all(a is b for a, b in zip(wanted, nest, strict=False)):
         return kernel
     _check_extents(wanted)
+    check_fixed(nest, nest[-1].body)
     _check_permutable(kernel, nest[: positions[-1] + 1])
     body = nest[positions[-1]].body
     for statement in reversed(wanted):

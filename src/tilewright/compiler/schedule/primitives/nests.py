@@ -34,6 +34,8 @@ from tilewright.compiler.kernel.rewrite import (
 )
 from tilewright.compiler.schedule.accesses import accesses
 from tilewright.compiler.schedule.dependence import (
+    check_fixed,
+    check_guard_fixed,
     conflict,
     live_outside,
     overlap,
@@ -94,6 +96,7 @@ def fuse_nests(kernel: Kernel, first: str, second: str) -> Kernel:
         raise ScheduleError(
             f"'{second}' cannot pass code that touches '{up[0].buffer.name}'"
         )
+    check_fixed((b,), a.body)
     body = substitute(b.body, {second: reference(a.var)})
     pair = conflict(accesses(a.body), accesses(body), (a.var,))
     if pair is not None:
@@ -129,6 +132,7 @@ def fission(kernel: Kernel, loop: str, depth: int = 1, scope: str = "register") 
     parts = _guarded_parts(body)
     if len(parts) < 2:
         return kernel
+    check_fixed(nest, body)
     variables = tuple(s.var for s in nest)
     private = [b for b in private_buffers(body) if not live_outside(kernel.body, outer, b)]
     expanded = [b for b in private if _crosses(parts, b)]
@@ -163,7 +167,10 @@ def _guarded_parts(body: Body) -> list[Body]:
     real = [s for s in body if not isinstance(s, Comment)]
     if len(real) == 1 and isinstance(real[0], If):
         condition = real[0].condition
-        return [(If(condition, part),) for part in _guarded_parts(real[0].body)]
+        parts = _guarded_parts(real[0].body)
+        for part in parts[:-1]:
+            check_guard_fixed(real[0], part)
+        return [(If(condition, part),) for part in parts]
     return [(s,) for s in real]
 
 

@@ -33,6 +33,8 @@ from tilewright.compiler.kernel.rewrite import (
 )
 from tilewright.compiler.schedule.accesses import index_sides
 from tilewright.compiler.schedule.dependence import (
+    check_fixed,
+    check_guard_fixed,
     live_outside,
     private_buffers,
 )
@@ -82,6 +84,7 @@ def partition(kernel: Kernel, loop: str, at: Dim | str) -> Kernel:
         for i_2 in n - min(at, n): S(min(at, n) + i_2)
     """
     old = find(kernel, loop)
+    check_fixed((old,), old.body)
     point = dim_argument(kernel, at, enclosing_loops(kernel, old))
     if isinstance(point, int) and point < 0:
         raise ScheduleError(f"cannot cut '{loop}' at {point}", location=kernel.name)
@@ -126,6 +129,7 @@ def specialize(
     if found is None:
         raise ScheduleError(f"'{loop}' has no guard to specialize on", location=kernel.name)
     condition, rest, limit = found
+    check_guard_fixed(If(condition, old.body), (top,))
     _check_private_outside(old, condition)
     path = path_to((top,), old)
     if path is None:
@@ -244,6 +248,7 @@ def split_powers(kernel: Kernel, loop: str, largest: int) -> Kernel:
         raise ScheduleError(
             f"'{loop}' runs up to {upper} times, not below twice the power of two {largest}"
         )
+    check_fixed((old,), old.body)
     names = names_of(kernel)
     parts: list[Statement] = []
     size = largest

@@ -376,3 +376,31 @@ def test_written_out_hints_differ_and_those_of_scattered_lanes_go():
     assert text.count("call void @llvm.prefetch.p0(") == 4
     index = np.arange(16, dtype=np.int32)
     assert_same(kernel, [numbers(64), index, numbers(64)])
+
+
+@pytest.mark.parametrize("space", list(Space)[:3], ids=lambda s: s.value)
+@pytest.mark.parametrize("stores", [False, True])
+def test_an_index_in_memory_is_read_again_once_that_memory_changed(stores, space):
+    x, out = Buffer("x", f32, (8,)), Buffer("out", f32, (8,))
+    at = Buffer("at", dtypes.i64, (1,), space)
+    first, second = (Const(n, dtypes.i64) for n in (2, 5))
+    place = as_index(Load(at, (0,)))
+    if stores:
+        uses = [Store(out, (place,), Load(x, (n,))) for n in (0, 1)]
+    else:
+        uses = [Store(out, (n,), Load(x, (place,))) for n in (0, 1)]
+    body = (Store(at, (0,), first), uses[0], Store(at, (0,), second), uses[1])
+    if space is Space.DEVICE:
+        kernel = Kernel(
+            "k",
+            (
+                Parameter(x, Access.READ),
+                Parameter(at, Access.READ_WRITE),
+                Parameter(out, Access.READ_WRITE),
+            ),
+            (), (), body,
+        )  # fmt: skip
+        arrays = [numbers(8), np.zeros(1, np.int64), numbers(8)]
+    else:
+        kernel, arrays = kernel_of((x, out), body, (at,)), [numbers(8), numbers(8)]
+    assert_same(kernel, arrays)

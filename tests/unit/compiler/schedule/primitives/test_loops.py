@@ -11,11 +11,11 @@ from fakes.loop_nests import (
     product,
     row_sums,
 )
-from tilewright.base.dtypes import f32
+from tilewright.base.dtypes import f32, i64
 from tilewright.base.errors import ScheduleError
-from tilewright.base.symbolic import symbol
+from tilewright.base.symbolic import minimum, symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.kernel.ir import Access, Kernel
 from tilewright.compiler.schedule.primitives import (
     bind,
     fuse,
@@ -261,3 +261,40 @@ def test_join_puts_independent_nests_into_one_grid() -> None:
 def test_join_refuses_nests_that_depend_on_each_other() -> None:
     with pytest.raises(ScheduleError, match="both touch 't'"):
         join(chained(), "i", "w")
+
+
+def counted(*, inner: bool = False) -> Kernel:
+    """`n[0]` times, as it was at first: `y[i] = n[0] -= 1`."""
+    b = KernelBuilder("counted")
+    x, y = b.parameter("n", i64, (2,), Access.READ_WRITE), b.result("y", i64, (3, 6))
+    z = b.result("z", f32, (2,))
+    times = minimum(b.as_index(b.abs(b.load(x, (0,)))), 6)
+    with b.loop(3 if inner else 1, "o") as o, b.loop(times, "i") as i:
+        b.store(x, (0,), b.sub(b.load(x, (0,)), 1))
+        b.store(y, (o, i), b.load(x, (0,)))
+    with b.nest((1 if inner else 2,), ("k",)) as (k,):
+        b.store(z, (k,), 1)
+    return b.build()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda k: split(k, "i", 2),
+        lambda k: split(k, "i", 2, "tight"),
+        lambda k: partition(k, "i", 1),
+        lambda k: split_powers(k, "i", 4),
+        lambda k: join(k, "i", "all"),
+    ],
+    ids=["split", "tight", "partition", "split_powers", "join"],
+)
+def test_a_loop_that_changes_its_own_count_keeps_it(change) -> None:
+    with pytest.raises(ScheduleError, match="'n' decides how often 'i' runs"):
+        change(counted())
+
+
+def test_a_loop_whose_count_the_loop_around_it_changes_stays_inside() -> None:
+    with pytest.raises(ScheduleError, match="'n' decides how often 'i' runs"):
+        fuse(counted(inner=True), "o", "i")
+    with pytest.raises(ScheduleError):
+        reorder(counted(inner=True), ["i", "o"])

@@ -3,10 +3,11 @@ from __future__ import annotations
 import pytest
 
 from fakes.loop_nests import assert_same, body_text, chained, product, row_sums
-from tilewright.base.dtypes import f32
+from tilewright.base.dtypes import f32, i64
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.ir import Access
 from tilewright.compiler.schedule.primitives import (
     cache_write,
     fission,
@@ -115,3 +116,26 @@ def test_fission_refuses_when_a_later_statement_feeds_the_next_iteration() -> No
 def test_fission_needs_the_stated_depth() -> None:
     with pytest.raises(ScheduleError, match="has 2 perfectly nested loops, not 3"):
         fission(product(), "i", 3)
+
+
+def test_fission_refuses_when_a_statement_changes_what_guards_the_next() -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (9,)), b.result("y", f32, (9,))
+    z = b.result("z", f32, (9,))
+    with b.nest((9,), ("i",)) as (i,), b.when(b.gt(b.load(y, (i,)), 0)):
+        b.store(y, (i,), b.neg(b.load(x, (i,))))
+        b.store(z, (i,), b.load(x, (i,)))
+    with pytest.raises(
+        ScheduleError, match="'y' decides whether code runs that changes it"
+    ):
+        fission(b.build(), "i")
+
+
+def test_fission_refuses_when_a_statement_changes_how_often_the_next_runs() -> None:
+    b = KernelBuilder("k")
+    n, y = b.parameter("n", i64, (9,), Access.READ_WRITE), b.result("y", f32, (9,))
+    with b.loop(9, "o") as o, b.loop(b.as_index(b.load(n, (o,))), "i") as i:
+        b.store(n, (o,), 1)
+        b.store(y, (b.as_index(b.min(b.abs(b.index(i)), 8)),), 1)
+    with pytest.raises(ScheduleError, match="'n' decides how often 'i' runs"):
+        fission(b.build(), "o", 2)
