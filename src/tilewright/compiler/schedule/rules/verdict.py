@@ -7,8 +7,9 @@ of two.  Called by `schedule`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 from tilewright.base.outcome import Outcome, Verdict
@@ -27,7 +28,10 @@ from tilewright.compiler.kernel.ir import (
 from tilewright.compiler.kernel.rewrite import (
     buffers_read,
     buffers_written,
+    dim_symbols,
     loads,
+    payloads,
+    stores,
     substitute_dim,
 )
 from tilewright.compiler.schedule.rules.structure import (
@@ -40,8 +44,12 @@ from tilewright.compiler.schedule.rules.structure import (
 
 _CYCLE_NS: Final = 1 / 3
 """Of a usual core at work, 3 GHz: only the ratio to `NS_PER_BYTE` matters."""
+_ISSUE: Final = 3
+"""Operations that a core starts in a cycle when none waits for another; of stores, one."""
 _LATENCY: Final = 4
 """Cycles from one addition to the next of the same sum, or through any other loop-carried value."""
+_MISS: Final = 15
+"""Cycles that are lost where a branch goes the other way than it was taken to go."""
 
 
 @final
@@ -72,23 +80,41 @@ class _Place:
 
     A loop counts as long as the longer one of the first and the last iteration around it: so a tile
     counts as whole though the last one may not be, and a triangle as its square.
+
+    `room` bounds loops whose lengths stand in memory: all of them together write each element of
+    their largest result once, so nests of them do not multiply one guess by the next.
     """
 
     around: tuple[For, ...]
     times: float
     first: Mapping[str, Dim]
     last: Mapping[str, Dim]
+    room: float | None = None
 
     def inside(self, loop: For) -> _Place:
         """The place of what `loop` holds."""
         first, last = (_count(loop.extent, end) for end in (self.first, self.last))
-        longest = max(first, last)
+        longest: float = max(first, last)
+        room = self.room
+        if any(payloads(loop.extent)):
+            if room is None:
+                room = max(map(self._elements, stores(loop.body)), default=1.0)
+            longest = min(longest, room)
+            room /= max(longest, 1.0)
         return _Place(
             (*self.around, loop),
             self.times * longest,
             {**self.first, loop.var.name: 0},
-            {**self.last, loop.var.name: max(0, longest - 1)},
+            {**self.last, loop.var.name: max(0, int(longest) - 1)},
+            room,
         )
+
+    def _elements(self, store: Store) -> float:
+        """How many elements a store may reach while the loops around it stand still."""
+        names = {loop.var.name for loop in self.around}
+        pairs = zip(store.buffer.shape, store.indices, strict=True)
+        free = [d for d, at in pairs if names.isdisjoint(s.name for s in dim_symbols(at))]
+        return math.prod(float(_count(extent, self.last)) for extent in free)
 
 
 def _count(dim: Dim, values: Mapping[str, Dim]) -> int:
@@ -108,7 +134,7 @@ def _work(body: Sequence[Statement], place: _Place) -> Work:
             case For():
                 total += _work(statement.body, place.inside(statement))
             case If():
-                total += _work(statement.body, place)
+                total += _guard_work(statement, place)
             case Store():
                 total += _store_work(statement, place)
             case _:
@@ -116,8 +142,38 @@ def _work(body: Sequence[Statement], place: _Place) -> Work:
     return total
 
 
+def _guard_work(guard: If, place: _Place) -> Work:
+    """The test, every time, and the body as often as it is likely to run."""
+    likely = replace(place, times=place.times * _likelihood(guard, place))
+    body = _work(guard.body, likely)
+    if not loads(guard.condition):
+        return body  # a border: schedules take it out of the loops
+    cycles = place.times * cost(guard.condition) / _ISSUE
+    if any(loop.kind is LoopKind.VECTOR for loop in place.around):
+        return body + Work(lanes=cycles)
+    share = likely.times / place.times if place.times else 0.0
+    return body + Work(single=cycles, waits=place.times * min(share, 1 - share) * _MISS)
+
+
+def _likelihood(guard: If, place: _Place) -> float:
+    """How often of all times a guard is likely to hold.
+
+    Where the code behind it changes what it reads, it keeps a record (the best so far, the room
+    that is left): in n elements without order, about log n of them are one.  Any other question to
+    data is taken to be answered one way as often as the other.
+    """
+    read = {load.buffer for load in loads(guard.condition)}
+    if not read:
+        return 1.0
+    if place.around and not read.isdisjoint(buffers_written(guard.body)):
+        loop = place.around[-1]
+        longest = max(_count(loop.extent, end) for end in (place.first, place.last))
+        return min(1.0, (1 + math.log2(max(1, longest))) / max(1, longest))
+    return 0.5
+
+
 def _store_work(store: Store, place: _Place) -> Work:
-    around, cycles = place.around, place.times * (1 + cost(store.value))
+    around, cycles = place.around, place.times * max(1.0, (1 + cost(store.value)) / _ISSUE)
     if any(loop.kind is LoopKind.VECTOR for loop in around):
         return Work(lanes=cycles)
     waits = around != () and _follows_itself(store, around[-1].var.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fakes.loop_nests import op_kernel
-from tilewright.base.dtypes import f32
+from tilewright.base.dtypes import f32, i64
 from tilewright.base.outcome import NOTICEABLE_NS, Outcome, Verdict
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.target import Target
@@ -101,6 +101,45 @@ def test_a_triangle_is_not_taken_for_its_first_row() -> None:
             b.store(y, (i,), b.add(b.load(y, (i,)), b.load(x, (k,))))
     kernel = b.build()
     assert work_of(kernel, kernel.body).single > 100 * 100
+
+
+def test_code_that_keeps_a_record_is_not_taken_to_run_for_every_element() -> None:
+    b = KernelBuilder("largest")
+    x, y = b.parameter("x", f32, (1000,)), b.result("y", f32, (1,))
+    with b.loop(1000) as i, b.when(b.gt(b.load(x, (i,)), b.load(y, (0,)))):
+        best = b.load(x, (i,))
+        for _ in range(100):
+            b.store(y, (0,), best)
+    kernel = b.build()
+    assert 1000 < work_of(kernel, kernel.body).single < 20 * 1000
+
+
+def test_code_behind_a_question_to_data_counts_half_and_behind_a_border_whole() -> None:
+    def guarded(*, data: bool) -> float:
+        b = KernelBuilder("guarded")
+        x, y = b.parameter("x", f32, (1000,)), b.result("y", f32, (1000,))
+        with b.loop(1000) as i:
+            asked = b.gt(b.load(x, (i,)), 0) if data else b.lt(b.index(i), b.index(S))
+            with b.when(asked):
+                value = b.load(x, (i,))
+                for _ in range(100):
+                    value = b.add(value, 1)
+                b.store(y, (i,), value)
+        kernel = b.build()
+        return work_of(kernel, kernel.body).single
+
+    assert guarded(data=True) == pytest.approx(guarded(data=False) / 2, rel=0.1)
+
+
+def test_lengths_that_stand_in_memory_do_not_multiply_guesses() -> None:
+    b = KernelBuilder("merge")
+    n, y = b.parameter("n", i64, (2,)), b.result("y", f32, (5, 300))
+    with b.loop(5) as row:
+        runs, each = (b.as_index(b.load(n, (at,))) for at in range(2))
+        with b.loop(runs) as i, b.loop(each) as j:
+            b.store(y, (row, i * each + j), 1)
+    kernel = b.build()
+    assert work_of(kernel, kernel.body).single <= 5 * 300
 
 
 def test_what_cannot_be_noticed_is_not_slow() -> None:
