@@ -24,6 +24,7 @@ import compatibility
 from tilewright import cli
 from tilewright.base import dtypes, knobs
 from tilewright.base.dtypes import DType
+from tilewright.cli import option_groups
 from tilewright.compiler.frontends.onnx import table
 from tilewright.compiler.frontends.onnx.model import OLDEST_OPSET
 from tilewright.compiler.graph.schema import AttributeSpec, OperandSpec
@@ -200,15 +201,22 @@ def commands_page() -> str:
     for verb in cli.VERBS:
         command = cli.root.get_command(click.Context(cli.root), verb)
         assert command is not None
-        shown = [p for p in command.params if not getattr(p, "hidden", False)]
-        arguments = " ".join(_argument(p) for p in shown if isinstance(p, click.Argument))
-        options = [_option(p) for p in shown if isinstance(p, click.Option)]
+        context = click.Context(command, info_name=verb)
+        arguments = " ".join(
+            _argument(p) for p in command.params if isinstance(p, click.Argument)
+        )
+        options = [
+            (group.value if first else "", *_option(option))
+            for group, options in option_groups.grouped(command, context).items()
+            for first, option in zip([True, *[False] * len(options)], options, strict=False)
+            if "--help" not in option.opts
+        ]
         text = "\n\n".join(
             map(_paragraph, inspect.cleandoc(command.help or "").split("\n\n"))
         )
         parts.append(
             f"## {verb}\n\n`tilewright {f'{verb} {arguments}'.strip()}`\n\n{text}\n\n"
-            + rows(("option", "what it does"), options)
+            + rows(("", "option", "what it does"), options)
         )
     return f"""{NOTE}
 # Commands
@@ -232,9 +240,10 @@ def _argument(parameter: click.Argument) -> str:
 
 def _option(option: click.Option) -> tuple[str, str]:
     spelling = ", ".join(f"`{name}`" for name in option.opts)
-    value = "" if option.is_flag else f" {option.metavar or _value(option.type)}"
+    takes_none = option.is_flag or option.count
+    value = "" if takes_none else f" {option.metavar or _value(option.type)}"
     text = option.help or ""
-    if isinstance(option.default, str | int | float) and not option.is_flag:
+    if isinstance(option.default, str | int | float) and not takes_none:
         text += f" Default: {option.default}."
     return f"{spelling}{value}", text.strip()
 

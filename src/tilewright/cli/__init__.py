@@ -21,6 +21,7 @@ from tilewright.base.errors import TilewrightError
 from tilewright.base.interrupts import keep_interrupts
 from tilewright.base.text import did_you_mean
 from tilewright.base.version import VERSION
+from tilewright.cli.option_groups import Group, GroupedOption
 
 # verb -> what `--help` says about it; the function of the same name lives in `cli/<verb>.py`.
 VERBS: Final = {
@@ -57,8 +58,9 @@ def _log_to_stderr(ctx: click.Context, parameter: click.Parameter, value: int) -
     ctx.call_on_close(stop)
 
 
-_VERBOSE: Final = click.Option(
+_VERBOSE: Final = GroupedOption(
     ["-v", "--verbose"],
+    group=Group.GENERAL,
     count=True,
     expose_value=False,
     callback=_log_to_stderr,

@@ -14,6 +14,7 @@ from tilewright.cli.display import err, example, measuring_bar, out, table
 from tilewright.cli.kernel_table import bar, print_kernels
 from tilewright.cli.latency import Latency, measure
 from tilewright.cli.model_options import ModelChoice, model_options
+from tilewright.cli.option_groups import Group, Verb, option
 from tilewright.cli.options import call_inputs, call_options
 
 if TYPE_CHECKING:
@@ -23,40 +24,61 @@ if TYPE_CHECKING:
 
 @click.command(
     "bench",
+    cls=Verb,
     short_help="Measure latency, GFLOP/s and every kernel.",
     epilog=example(
         "tilewright bench model.vmfb --threads 1",
         "tilewright bench bert.onnx --dim batch=1 --dim sequence=128 --json",
     ),
 )
-@model_options
 @call_options
-@click.option(
+@option(
     "--seconds",
     type=click.FloatRange(0),
     default=3.0,
     show_default=True,
     help="How long to measure.",
+    metavar="X",
 )
-@click.option(
-    "--repeat", type=click.IntRange(1), metavar="N", help="Measure N calls instead."
+@option(
+    "--repeat",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Measure N calls instead.",
+    group=Group.MEASURING,
 )
-@click.option(
+@option(
     "--warmup",
     type=click.IntRange(0),
     default=3,
     show_default=True,
     help="Calls that do not count.",
+    metavar="N",
+    group=Group.MEASURING,
 )
-@click.option(
+@option(
     "--kernels",
     type=click.IntRange(0),
     default=20,
     show_default=True,
     help="Rows of the kernel table; 0 = all.",
+    metavar="N",
+    group=Group.PRINTING,
 )
-@click.option("--no-limits", is_flag=True, help="Do not measure the machine's limits.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+@option(
+    "--no-limits",
+    is_flag=True,
+    help="Do not measure the machine's limits.",
+    group=Group.MEASURING,
+)
+@option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON object instead.",
+    group=Group.PRINTING,
+)
+@model_options
 def command(  # noqa: PLR0913 - one parameter per option
     choice: ModelChoice,
     inputs: tuple[str, ...],

@@ -9,16 +9,18 @@ import click
 from tilewright.base import knobs
 from tilewright.base.text import format_bytes
 from tilewright.cli.display import example, out, table
+from tilewright.cli.option_groups import Verb, option
 from tilewright.compiler.codegen import CompilationCache
 
 
 @click.command(
     "cache",
+    cls=Verb,
     short_help="Show or clear the kernels kept from earlier compilations.",
     epilog=example("tilewright cache", "tilewright cache --clear"),
 )
-@click.option("--clear", is_flag=True, help="Delete what is kept.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+@option("--clear", is_flag=True, help="Delete what is kept.")
+@option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
 def command(clear: bool, as_json: bool) -> None:
     """Say where kernels of earlier compilations are kept and how much that is.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli.display import example, out, phase_bar, table
+from tilewright.cli.option_groups import Group, Verb, option
 from tilewright.cli.options import (
     compile_options,
     parse_dims,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 @click.command(
     "compare",
+    cls=Verb,
     short_help="Run a model in two ways; name the first node that differs.",
     epilog=example(
         "tilewright compare model.onnx",
@@ -37,32 +39,45 @@ if TYPE_CHECKING:
 @click.argument("model")
 @click.argument("against", default="oracle")
 @compile_options
-@click.option("--dim", "dims", multiple=True, metavar="NAME=N", help="A dynamic size.")
-@click.option(
+@option("--dim", "dims", multiple=True, metavar="NAME=N", help="A dynamic size.")
+@option(
     "--input",
     "inputs",
     multiple=True,
     metavar="[NAME=]VALUE",
     help="Default: random values.",
 )
-@click.option(
-    "--seed", type=int, default=0, show_default=True, help="Of the random values."
+@option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Of the random values.",
+    group=Group.MEASURING,
 )
-@click.option(
+@option(
     "--tolerance",
     type=click.FloatRange(0),
     help="The largest error that passes, relative to a tensor's largest magnitude; "
     "default: 1e-4 for f32, and by type.",
+    metavar="X",
 )
-@click.option(
+@option(
     "--memory",
     type=click.IntRange(1),
     default=256,
     show_default=True,
     metavar="MB",
     help="For inner tensors of one run.",
+    group=Group.MEASURING,
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+@option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON object instead.",
+    group=Group.PRINTING,
+)
 @click.pass_context
 def command(  # noqa: PLR0913 - one parameter per option
     context: click.Context,

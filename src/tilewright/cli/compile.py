@@ -12,6 +12,7 @@ from tilewright.base.outcome import Outcome
 from tilewright.base.output_file import STANDARD_OUTPUT
 from tilewright.base.text import format_bytes, plural
 from tilewright.cli.display import err, example, out, phase_bar, table, thousands
+from tilewright.cli.option_groups import Group, Verb, option
 from tilewright.cli.options import (
     compile_options,
     parse_input_shapes,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 @click.command(
     "compile",
+    cls=Verb,
     short_help="Compile a model to a .vmfb artifact.",
     epilog=example(
         "tilewright compile model.onnx -o model.vmfb",
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option(
+@option(
     "-o",
     "--output",
     type=click.Path(allow_dash=True, path_type=Path),
@@ -42,11 +44,16 @@ if TYPE_CHECKING:
     "Default: the model's name with .vmfb.",
 )
 @compile_options
-@click.option(
-    "--no-sources", is_flag=True, help="Leave the printed levels out of the artifact."
+@option(
+    "--no-sources",
+    is_flag=True,
+    help="Leave the printed levels out of the artifact.",
+    group=Group.CODE,
 )
-@click.option("--memory", is_flag=True, help="Print where every tensor lives.")
-@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
+@option(
+    "--memory", is_flag=True, help="Print where every tensor lives.", group=Group.PRINTING
+)
+@option("-q", "--quiet", is_flag=True, help="Print errors only.", group=Group.PRINTING)
 def command(  # noqa: PLR0913 - one parameter per option
     model: Path,
     output: Path | None,

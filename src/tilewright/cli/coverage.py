@@ -11,6 +11,7 @@ import click
 
 from tilewright.base.text import format_bytes, plural
 from tilewright.cli.display import example, out, table
+from tilewright.cli.option_groups import Verb, option
 from tilewright.cli.options import coverage_options, parse_input_shapes, parse_input_values
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _SHOWN_NODES = 3
 
 @click.command(
     "coverage",
+    cls=Verb,
     short_help="Say how a model will run, operator by operator, before compiling it.",
     epilog=example(
         "tilewright coverage model.onnx",
@@ -37,10 +39,10 @@ _SHOWN_NODES = 3
 )
 @click.argument("model", type=click.Path(path_type=Path))
 @coverage_options
-@click.option(
+@option(
     "--quick", is_flag=True, help="Only import the model; how its kernels run stays open."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+@option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
 def command(
     model: Path,
     target: str | None,

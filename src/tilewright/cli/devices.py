@@ -11,15 +11,17 @@ from tilewright.base.host import usable_cores
 from tilewright.base.target import LEVELS, Target
 from tilewright.base.text import format_bytes
 from tilewright.cli.display import example, out, table
+from tilewright.cli.option_groups import Verb, option
 
 
 @click.command(
     "devices",
+    cls=Verb,
     short_help="List the devices and what they can do.",
     epilog=example("tilewright devices --measure"),
 )
-@click.option("--measure", is_flag=True, help="Also measure FMA peak and streaming read.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+@option("--measure", is_flag=True, help="Also measure FMA peak and streaming read.")
+@option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
 def command(measure: bool, as_json: bool) -> None:
     """List every device that artifacts can run on, and the CPU behind them."""
     target = Target.host()

@@ -17,6 +17,7 @@ from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean, format_bytes
 from tilewright.cli.display import example, out, phase_bar, table, thousands
+from tilewright.cli.option_groups import Verb, option
 from tilewright.formats.artifact import Artifact, extract, is_artifact
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.plan import Plan
@@ -32,6 +33,7 @@ LEVELS = ("metadata", "graph", "naive", "kernel", "llvm", "asm", "bytecode", "pl
 
 @click.command(
     "inspect",
+    cls=Verb,
     short_help="Look into an artifact at any level.",
     epilog=example(
         "tilewright inspect model.vmfb",
@@ -40,17 +42,15 @@ LEVELS = ("metadata", "graph", "naive", "kernel", "llvm", "asm", "bytecode", "pl
     ),
 )
 @click.argument("module", type=click.Path(path_type=Path))
-@click.option(
+@option(
     "--output",
     type=click.Choice(LEVELS),
     default="metadata",
     show_default=True,
     help="The level.",
 )
-@click.option(
-    "--kernel", metavar="NAME", help="Only this kernel (naive, kernel, llvm, asm)."
-)
-@click.option("--verify", is_flag=True, help="Compare the whole file with its checksum.")
+@option("--kernel", metavar="NAME", help="Only this kernel (naive, kernel, llvm, asm).")
+@option("--verify", is_flag=True, help="Compare the whole file with its checksum.")
 def command(module: Path, output: str, kernel: str | None, verify: bool) -> None:
     """Print MODULE (.vmfb, also of IREE's compilers; .onnx is compiled first) at one level.
 

@@ -17,6 +17,7 @@ import click
 from tilewright.base.budget import Limits
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.knobs import parse_size
+from tilewright.cli.option_groups import Group, option
 
 if TYPE_CHECKING:
     from tilewright.runtime.session import LoadOptions, Session
@@ -163,79 +164,97 @@ def model_options(command: Callable[..., None]) -> Callable[..., None]:
         choice = ModelChoice(**{name: given.pop(name) for name in names})
         command(choice=choice, **given)
 
-    for option in reversed(_OPTIONS):
-        call = option(call)
+    for decorate in reversed(_OPTIONS):
+        call = decorate(call)
     return call
 
 
 _OPTIONS: Final = (
     click.argument("model", required=False),
-    click.option(
+    option(
         "--module",
         "modules",
         multiple=True,
         metavar="FILE",
         help="Modules in the order they are loaded; the last one is MODEL where that is left out.",
+        group=Group.MODULES,
     ),
-    click.option(
+    option(
         "--function",
         help="Which one, of MODEL or as module.function; default: the only one.",
+        group=Group.MODULES,
     ),
-    click.option(
-        "--device", default="local-task", show_default=True, help="URI of a device."
+    option(
+        "--device",
+        default="local-task",
+        show_default=True,
+        help="URI of a device.",
+        group=Group.WHERE,
     ),
-    click.option(
+    option(
         "--engine",
         type=click.Choice(["plan", "vm"]),
         help="Replay the plan or run the bytecode; default: the plan where there is one.",
+        group=Group.WHERE,
     ),
-    click.option(
+    option(
         "--bytecode",
         type=click.Choice(["translate", "interpret"]),
         help="How bytecode runs: as Python functions (default), or instruction by instruction.",
+        group=Group.WHERE,
     ),
-    click.option(
+    option(
         "--parameters",
         multiple=True,
         metavar="[SCOPE=]FILE",
         help="Weights outside of the module: .irpa, .safetensors or .gguf.",
+        group=Group.MODULES,
     ),
-    click.option(
-        "--executable_plugin",
+    option(
         "--executable-plugin",
         "plugins",
         multiple=True,
         metavar="FILE",
         help="A shared library with functions that kernels import.",
+        group=Group.MODULES,
     ),
-    click.option(
+    option(
         "--untrusted",
         is_flag=True,
         help="Run no machine code of the module, only kernels in bytecode (VMVX), within limits.",
+        group=Group.LIMITS,
     ),
-    click.option(
+    option(
         "--max-steps",
         type=click.IntRange(0),
         help=f"Of each call of a module; {Limits().max_steps} where --untrusted is given.",
+        metavar="N",
+        group=Group.LIMITS,
     ),
-    click.option(
+    option(
         "--max-bytes",
         type=_Size(),
         metavar="SIZE",
         help="Memory held for a module, as 512M; 1G where --untrusted is given.",
+        group=Group.LIMITS,
     ),
-    click.option(
+    option(
         "--timeout",
         type=click.FloatRange(0),
         metavar="SECONDS",
         help=f"Of loading and of each call; {Limits().timeout_s:g} where --untrusted is given.",
+        group=Group.LIMITS,
     ),
-    click.option(
+    option(
         "--copy",
         is_flag=True,
         help="Read a .vmfb into memory and verify it, instead of mapping the file.",
+        group=Group.MODULES,
     ),
-    click.option(
-        "--threads", type=click.IntRange(1), help="Default: the cores of this process."
+    option(
+        "--threads",
+        type=click.IntRange(1),
+        help="Default: the cores of this process.",
+        metavar="N",
     ),
 )

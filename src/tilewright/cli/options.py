@@ -9,6 +9,7 @@ import click
 
 from tilewright.api.random_inputs import random_inputs
 from tilewright.base.errors import UserError
+from tilewright.cli.option_groups import Group, option
 from tilewright.cli.tensor_arguments import read_inputs
 from tilewright.formats.tensor_text import Array, TensorReader
 
@@ -18,21 +19,21 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
-_INPUT_SHAPE: Final = click.option(
+_INPUT_SHAPE: Final = option(
     "--input-shape",
     "input_shape",
     multiple=True,
     metavar="NAME=D,D,…",
     help="Fix or name the dimensions of an input, for example ids=batch,128.",
 )
-_INPUT_VALUE: Final = click.option(
+_INPUT_VALUE: Final = option(
     "--input-value",
     "input_value",
     multiple=True,
     metavar="NAME=VALUE",
     help="Make an input a constant, for example shape=2xi64=1 128 (see run --help).",
 )
-_TARGET: Final = click.option(
+_TARGET: Final = option(
     "--target",
     show_default="host",
     metavar="TEXT",
@@ -42,8 +43,8 @@ _TARGET: Final = click.option(
 
 def coverage_options(command: Command) -> Command:
     """--target, --input-shape, --input-value: what decides how a model will run."""
-    for option in (_INPUT_VALUE, _INPUT_SHAPE, _TARGET):
-        command = option(command)
+    for decorate in (_INPUT_VALUE, _INPUT_SHAPE, _TARGET):
+        command = decorate(command)
     return command
 
 
@@ -53,26 +54,35 @@ def compile_options(command: Command) -> Command:
     --target, --levels, --opt-level, --threads, --jobs, --input-shape, --input-value,
     --no-index-checks, --no-cache.
     """
-    for option in (
-        click.option(
+    for decorate in (
+        option(
             "--no-cache",
             is_flag=True,
             help="Do not reuse machine code of earlier compilations.",
+            group=Group.CODE,
         ),
-        click.option(
+        option(
             "--no-index-checks",
             is_flag=True,
             help="Clamp indices of the data that are out of range, without a word.",
+            group=Group.CODE,
         ),
         _INPUT_SHAPE,
         _INPUT_VALUE,
-        click.option(
-            "--jobs", type=click.IntRange(1), help="Processes that generate code."
+        option(
+            "--jobs",
+            type=click.IntRange(1),
+            help="Processes that generate code.",
+            metavar="N",
+            group=Group.CODE,
         ),
-        click.option(
-            "--threads", type=click.IntRange(1), help="Threads that a call may use."
+        option(
+            "--threads",
+            type=click.IntRange(1),
+            help="Threads that a call may use.",
+            metavar="N",
         ),
-        click.option(
+        option(
             "-O",
             "--opt-level",
             type=click.IntRange(0, 2),
@@ -80,25 +90,26 @@ def compile_options(command: Command) -> Command:
             show_default=True,
             help="0 = the model's ops as they are, 1 = rewritten for kernels (layouts, packed "
             "weights, one op for several), 2 = and fused into few kernels.",
+            metavar="N",
+            group=Group.CODE,
         ),
-        click.option(
+        option(
             "--levels",
             metavar="v2,v3,v4",
             help="Make code for several x86-64 levels; the best is picked at load.",
+            group=Group.CODE,
         ),
         _TARGET,
     ):
-        command = option(command)
+        command = decorate(command)
     return command
 
 
 def call_options(command: Command) -> Command:
     """--input, --dim: what a model is called with over and over."""
-    for option in (
-        click.option(
-            "--dim", "dims", multiple=True, metavar="NAME=N", help="A dynamic size."
-        ),
-        click.option(
+    for decorate in (
+        option("--dim", "dims", multiple=True, metavar="NAME=N", help="A dynamic size."),
+        option(
             "--input",
             "inputs",
             multiple=True,
@@ -106,7 +117,7 @@ def call_options(command: Command) -> Command:
             help="As for run; default: random values.",
         ),
     ):
-        command = option(command)
+        command = decorate(command)
     return command
 
 

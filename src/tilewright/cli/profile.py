@@ -17,6 +17,7 @@ from tilewright.base.text import format_duration, plural
 from tilewright.cli.display import err, example, out
 from tilewright.cli.kernel_table import print_kernels
 from tilewright.cli.model_options import ModelChoice, model_options
+from tilewright.cli.option_groups import Group, Verb, option
 from tilewright.cli.options import call_inputs, call_options
 from tilewright.formats.tensor_text import Array
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 @click.command(
     "profile",
+    cls=Verb,
     short_help="Time every command of a call; write a trace for Perfetto.",
     epilog=example(
         "tilewright profile model.vmfb --trace trace.json",
@@ -34,29 +36,36 @@ if TYPE_CHECKING:
         "tilewright profile iree.vmfb --function main --input 4xf32=1",
     ),
 )
-@model_options
 @call_options
-@click.option(
+@option(
     "--calls",
     type=click.IntRange(1),
     default=5,
     show_default=True,
     help="Calls that are timed; the table shows medians.",
+    metavar="N",
 )
-@click.option(
+@option(
     "--trace",
     type=click.Path(allow_dash=True, path_type=Path),
     help="Write a timeline for ui.perfetto.dev or chrome://tracing.",
 )
-@click.option(
+@option(
     "--format",
     "format_",
     type=click.Choice(["table", "csv", "json"]),
     default="table",
     show_default=True,
     help="How the kernels are printed.",
+    group=Group.PRINTING,
 )
-@click.option("--no-limits", is_flag=True, help="Do not measure the machine's limits.")
+@option(
+    "--no-limits",
+    is_flag=True,
+    help="Do not measure the machine's limits.",
+    group=Group.MEASURING,
+)
+@model_options
 def command(
     choice: ModelChoice,
     inputs: tuple[str, ...],

@@ -11,6 +11,7 @@ from tilewright.api.random_inputs import random_inputs
 from tilewright.base.errors import DeviceError, InputError, UserError
 from tilewright.cli.display import err, example, out
 from tilewright.cli.model_options import ModelChoice, model_options
+from tilewright.cli.option_groups import Group, Verb, option
 from tilewright.cli.options import Command, parse_dims
 from tilewright.cli.tensor_arguments import (
     check_output_names,
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
 
 def _listing(name: str, what: str, description: str) -> Callable[[Command], Command]:
     """An option that prints a list and leaves."""
-    return click.option(
+    return option(
         f"--{name}",
-        f"--{name.replace('_', '-')}",
         is_flag=True,
         is_eager=True,
         expose_value=False,
         callback=_list(what),
         help=description,
+        group=Group.WHERE,
     )
 
 
@@ -74,6 +75,7 @@ def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
 
 @click.command(
     "run",
+    cls=Verb,
     short_help="Run an artifact or a model on given inputs.",
     epilog=example(
         "tilewright run model.vmfb --input=@x.npy --output=@y.npy",
@@ -83,56 +85,71 @@ def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
         "tilewright run --module=lib.vmfb --module=app.vmfb --function=main --input=4xf32=1",
     ),
 )
-@model_options
-@_listing("list_drivers", "drivers", "Print all drivers.")
-@_listing("list_devices", "devices", "Print the URIs of all devices.")
-@_listing("dump_devices", "details", "Print what is known about all devices.")
-@click.option(
+@_listing("list-drivers", "drivers", "Print all drivers.")
+@_listing("list-devices", "devices", "Print the URIs of all devices.")
+@_listing("dump-devices", "details", "Print what is known about all devices.")
+@option(
     "--input",
     "inputs",
     multiple=True,
     metavar="[NAME=]VALUE",
     help="One per input, in order or by name; @file.npz gives all that it holds.",
 )
-@click.option(
+@option(
     "--output",
     "outputs",
     multiple=True,
     metavar="[NAME=]WHERE",
     help="-, @file.npy, +file.npy, @file.bin, in order or by name; @file.npz takes all, by name.",
 )
-@click.option(
-    "--expected_output",
+@option(
     "--expected-output",
     "expected",
     multiple=True,
     metavar="VALUE",
     help="Compare; exit with 1 on a difference. '(ignored)' skips one.",
+    group=Group.CHECKING,
 )
-@click.option(
-    "--expected_rtol", default=1e-4, show_default=True, help="Relative tolerance."
+@option(
+    "--expected-rtol",
+    "rtol",
+    metavar="X",
+    default=1e-4,
+    show_default=True,
+    help="Relative tolerance.",
+    group=Group.CHECKING,
 )
-@click.option(
-    "--expected_atol", default=1e-5, show_default=True, help="Absolute tolerance."
+@option(
+    "--expected-atol",
+    "atol",
+    metavar="X",
+    default=1e-5,
+    show_default=True,
+    help="Absolute tolerance.",
+    group=Group.CHECKING,
 )
-@click.option("--random", "use_random", is_flag=True, help="Make up inputs.")
-@click.option(
+@option("--random", "use_random", is_flag=True, help="Make up inputs.")
+@option(
     "--dim", "dims", multiple=True, metavar="NAME=N", help="With --random: a dynamic size."
 )
-@click.option(
-    "--output_max_element_count",
+@option(
+    "--output-max-element-count",
     "limit",
+    type=click.IntRange(0),
+    metavar="N",
     default=1024,
     show_default=True,
     help="Longer results are cut when printed.",
+    group=Group.PRINTING,
 )
+@model_options
 def command(  # noqa: PLR0913 - one parameter per option
     choice: ModelChoice,
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
     expected: tuple[str, ...],
-    expected_rtol: float,
-    expected_atol: float,
+    rtol: float,
+    atol: float,
     use_random: bool,
     dims: tuple[str, ...],
     limit: int,
@@ -167,7 +184,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     names = session.executor.output_names
     for line in write_results(results, names, outputs, limit=limit):
         out.print(line, markup=False, soft_wrap=True)
-    _check(results, expected, rtol=expected_rtol, atol=expected_atol)
+    _check(results, expected, rtol=rtol, atol=atol)
 
 
 def _check(
@@ -176,7 +193,7 @@ def _check(
     """Compare with what was expected.  Raises: UserError, Exit with code 1 on a difference."""
     wanted = [None if v == "(ignored)" else TensorReader().read([v])[0] for v in expected]
     if wanted and len(wanted) != len(results):
-        raise UserError(f"got {len(wanted)} --expected_output for {len(results)} results")
+        raise UserError(f"got {len(wanted)} --expected-output for {len(results)} results")
     problems = [
         problem
         for index, (actual, want) in enumerate(zip(results, wanted, strict=False))

@@ -1,4 +1,4 @@
-"""Tensors on the command line: IREE's grammar for `--input`, `--output` and `--expected_output`.
+"""Tensors on the command line: IREE's grammar for `--input`, `--output` and `--expected-output`.
 
     2x3xf32=1 2 3 4 5 6     values, brackets and commas allowed; one value = splat; none = zeros
     f32=1.5   3.5           rank 0, and a bare scalar (i32 or f32 by its look)
@@ -119,7 +119,7 @@ class TensorReader:
 
 
 def files_of(values: Sequence[str]) -> list[str]:
-    """The files that `--input` and `--expected_output` values name."""
+    """The files that `--input` and `--expected-output` values name."""
     parts = (value.rpartition("=")[2] for value in values)
     return [part[1:] for part in parts if part[:1] in ("@", "+", "*") and part[1:]]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
 from fakes.command_line import tilewright
 from tilewright.cli.kernel_table import bar
+from tilewright.runtime.session import Session
 
 QUICK = ("--repeat=5", "--warmup=1", "--threads=1")
 
@@ -106,3 +108,30 @@ def test_bars_are_never_invisible_and_never_too_long() -> None:
     assert bar(0.5) == "█" * 12
     assert bar(1) == "█" * 24
     assert [bar((i + 0.01) / 192)[-1] for i in range(1, 8)] == list("▏▎▍▌▋▊▉")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_interrupt_keeps_what_was_measured(
+    mlp_vmfb: Path, as_json: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Session.__call__
+    calls = 0
+
+    def interrupted(session: Session, *arrays: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 3 + 7 + 1:  # those that warm up, those that are kept
+            signal.raise_signal(signal.SIGINT)
+        return run(session, *arrays)
+
+    monkeypatch.setattr(Session, "__call__", interrupted)
+    json_option = ["--json"] if as_json else []
+    done = tilewright("bench", mlp_vmfb, "--seconds", 600, "--no-limits", *json_option)
+    assert done.code == 130
+    assert done.err == "interrupted: kernels were not measured\n"
+    if as_json:
+        assert json.loads(done.out)["calls"] == 7
+        return
+    assert "7 calls)" in done.out
+    assert done.row("median").endswith("s")
+    assert "calls by duration" in done.out
