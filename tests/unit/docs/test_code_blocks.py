@@ -1,9 +1,15 @@
-"""Blocks marked `python test` in the pages are run: what a page shows is how it works now."""
+"""Blocks marked `python test` or `sh test` in the pages are run: what a page shows is how it works now.
+
+Python of one page shares its names.  Of shell blocks the lines that begin with `tilewright` are run.  Both
+find a model of their own in the current folder: `model.onnx`, x: f32[batch, 20] -> y: f32[batch, 7], and an
+input for it, `x.npy`.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
+import shlex
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +21,8 @@ from onnx import TensorProto, helper
 
 import tilewright as tw
 from conformance.ops.test_cases import agree, node_of
+from fakes.command_line import tilewright
+from fakes.small_models import mlp, save
 from tilewright.compiler.frontends.onnx import table
 from tilewright.compiler.frontends.onnx.row import Row
 from tilewright.compiler.kernel.evaluator import evaluate
@@ -23,15 +31,26 @@ from tilewright.compiler.lowering.build_kernel import build_kernel
 from tilewright.compiler.ops import cases, catalogue
 from tilewright.compiler.ops.declaration import OpDecl
 
-DOCS = Path(__file__).resolve().parents[3] / "docs"
-BLOCK = re.compile(r"^```python test\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = sorted(p for p in DOCS.rglob("*.md") if BLOCK.search(p.read_text(encoding="utf-8")))
+ROOT = Path(__file__).resolve().parents[3]
+DOCS = ROOT / "docs"
+WRITTEN = (ROOT / "README.md", *DOCS.rglob("*.md"))
+BLOCK = re.compile(r"^```(python|sh) test\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = sorted(p for p in WRITTEN if BLOCK.search(p.read_text(encoding="utf-8")))
 
 
-def blocks(page: Path) -> list[tuple[int, str]]:
-    """Every marked block with the line it begins in."""
+def blocks(page: Path) -> list[tuple[int, str, str]]:
+    """Every marked block: the line it begins in, its language, its text."""
     text = page.read_text(encoding="utf-8")
-    return [(text[: m.start(1)].count("\n"), m[1]) for m in BLOCK.finditer(text)]
+    return [(text[: m.start(2)].count("\n"), m[1], m[2]) for m in BLOCK.finditer(text)]
+
+
+def run_commands(block: str) -> None:
+    """Run the lines of a shell block that call `tilewright`."""
+    for line in block.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["tilewright"]:
+            done = tilewright(*words[1:])
+            assert done.code == 0, f"{line}\n{done.out}{done.err}"
 
 
 def run_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -39,7 +58,10 @@ def run_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = ModuleType(f"page_{page.stem.replace('-', '_')}")
     monkeypatch.setitem(sys.modules, module.__name__, module)  # where dataclasses look
     names: dict[str, Any] = vars(module)
-    for line, block in blocks(page):
+    for line, language, block in blocks(page):
+        if language == "sh":
+            run_commands(block)
+            continue
         code = compile("\n" * line + block, str(page), "exec")
         exec(code, names)
         for value in list(names.values()):
@@ -54,6 +76,9 @@ def run_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_the_blocks_of_a_page_run(
     page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    save(mlp("batch"), tmp_path / "model.onnx")
+    np.save(tmp_path / "x.npy", np.ones((4, 20), np.float32))
+    monkeypatch.chdir(tmp_path)
     found = run_page(page, monkeypatch)
     for name, value in list(vars(found).items()):
         if name.startswith("test_"):
@@ -62,7 +87,9 @@ def test_the_blocks_of_a_page_run(
 
 
 def test_the_pages_that_promise_it_have_blocks() -> None:
-    assert {"add-an-op", "add-a-pass", "add-a-cli-verb"} <= {page.stem for page in PAGES}
+    assert {"add-an-op", "add-a-pass", "add-a-cli-verb", "README"} <= {
+        page.stem for page in PAGES
+    }
 
 
 @pytest.mark.parametrize("name", ["soft_cap", "mean_square"])
@@ -101,7 +128,7 @@ def test_the_onnx_row_of_the_page_imports_and_compiles(
 
 
 def test_python_in_the_pages_at_least_compiles() -> None:
-    for page in DOCS.rglob("*.md"):
+    for page in WRITTEN:
         text = page.read_text(encoding="utf-8")
         for found in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
             compile(found[1], str(page), "exec")
