@@ -192,7 +192,7 @@ class Cast(Expression):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Bitcast(Expression):
-    """The same bits read as a type of the same width; neither of them bool."""
+    """The same bits read as a type of the same bytes; neither of them bool."""
 
     operand: Expression
     dtype: DType

@@ -66,11 +66,21 @@ def _wrapped(value: int, dtype: DType) -> Values:
 
 
 def cast(x: Values, dtype: DType) -> Values:
-    """Conversion of value: to bool `!= 0`; float to integer truncates, saturates, NaN is 0."""
+    """Conversion of value: to bool `!= 0`; float to integer truncates, saturates, NaN is 0.
+
+    8-bit floats are reached through f32, 4-bit integers through the low bits of a byte.
+    """
     source = dtypes.from_numpy(x.dtype)
     if source is dtype:
         return x
     with np.errstate(all="ignore"):
+        if source.bits <= 8 and source not in dtypes.ANY:
+            x = np.asarray(x.astype(np.float32 if source.is_float else np.int8))
+            return cast(x, dtype)
+        if dtype.is_float and dtype.bits == 8:
+            return np.asarray(x.astype(np.float32).astype(dtype.numpy))
+        if dtype.bits == 4 and not source.is_float:
+            return np.asarray((x.astype(np.int64) & 15).astype(np.int8).astype(dtype.numpy))
         if dtype.is_bool:
             return np.asarray(x != np.zeros((), x.dtype))
         if not (source.is_float and dtype.is_integer):

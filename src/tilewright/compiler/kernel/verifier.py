@@ -261,7 +261,7 @@ def _other_problem(e: Expression) -> str | None:  # noqa: PLR0911 - one per kind
 def _conversion_problem(e: Cast | Bitcast) -> str | None:
     source = e.operand.dtype
     if isinstance(e, Bitcast) and (
-        e.dtype.bits != source.bits or e.dtype.is_bool or source.is_bool
+        e.dtype.itemsize != source.itemsize or e.dtype.is_bool or source.is_bool
     ):
         return f"bits of {source} as {e.dtype}"
     return _lanes(e, (e.operand,))

@@ -9,6 +9,7 @@ from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.lowering.contract import contract
 from tilewright.compiler.lowering.decide import decide
+from tilewright.compiler.lowering.expand_casts import expand_casts
 from tilewright.compiler.lowering.flatten import flatten
 from tilewright.compiler.lowering.simplify import simplify
 from tilewright.compiler.lowering.transpose import transpose
@@ -18,6 +19,8 @@ from tilewright.compiler.lowering.vectorize import vectorize
 
 def lower(kernel: Kernel, target: Target) -> Kernel:
     """The kernel with linear indices, lanes and no loop left to expand."""
+    # Casts are between types that machines have.
+    kernel = expand_casts(kernel)
     # Multi-dimensional indices become one; symbols get bounds.
     kernel = flatten(kernel)
     # What bounds decide is gone: empty loops, known conditions.

@@ -25,7 +25,6 @@ from tilewright.compiler.ops.declaration import (
     declare,
     operand,
     optional,
-    supports_any_native,
 )
 from tilewright.compiler.ops.shapes import broadcast_result, broadcast_shapes, first, need
 
@@ -333,13 +332,6 @@ def _cast_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
 
 
 def _cast_oracle(x: np.ndarray, *, dtype: DType) -> np.ndarray:
-    source = dtypes.from_numpy(x.dtype)
-    # Through f64, because numpy knows no direct way between the types of ml_dtypes.
-    exotic = source not in ANY or dtype not in ANY
-    if exotic and source.is_float:
-        x = x.astype(np.float32)
-    elif exotic:
-        x = x.astype(np.int32)
     return numerics.cast(x, dtype)
 
 
@@ -354,9 +346,12 @@ convert: Final = declare(
     attributes=(attr("dtype", "dtype"),),
     infer=_cast_infer,
     evaluate=_cast_oracle,
-    body=Body(pointwise(_cast_body, use_attributes=True), supports_any_native),
+    body=pointwise(_cast_body, use_attributes=True),
     traits=E,
-    cases=tuple(f"[3,7]; dtype={t.name}" for t in ANY),
+    cases=(
+        *(f"[3,7]; dtype={t.name}" for t in dtypes.ALL),
+        *(f"{t.name}[3,7]; dtype=f32" for t in dtypes.ALL if t not in ANY),
+    ),
     source="ONNX Cast, opset 25",
 )
 

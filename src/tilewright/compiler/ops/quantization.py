@@ -31,6 +31,7 @@ from tilewright.compiler.ops.shapes import check_same, first, need, normal_axis
 _E: Final = Trait.PURE | Trait.ELEMENTWISE
 _REAL: Final = (f32, f16, bf16, f64)
 _STORED: Final = (i8, u8, i16, u16, i32, *(t for t in dtypes.ALL if t not in ANY))
+_LARGEST: Final = float(np.finfo(np.float32).max)
 _ATTRIBUTES: Final = (attr("axis", "int", 1), attr("block_size", "int", 0))
 
 
@@ -96,8 +97,7 @@ def _quantize_oracle(
     if zero is not None:
         value = value + _plain(_spread(zero, x, axis, block_size))
     if target.is_float:
-        top = float(np.finfo(np.float32).max)
-        return np.clip(value, -top, top).astype(np.float32).astype(target.numpy)
+        return np.clip(value, -_LARGEST, _LARGEST).astype(np.float32).astype(target.numpy)
     return numerics.cast(value, target)
 
 
@@ -139,11 +139,13 @@ def _emit_quantize(
     where = (cast("int", attributes["axis"]), cast("int", attributes["block_size"]))
     with b.nest(result.shape) as indices:
         factor = b.read(scale, _place(scale.shape, indices, *where))
-        value = b.read(x, indices)
-        value = b.round(b.div(b.cast(value, f32), b.cast(factor, f32)))
+        value = b.div(b.cast(b.read(x, indices), f32), b.cast(factor, f32))
+        value = value if result.dtype.is_float else b.round(value)
         if zero is not None:
             shift = b.read(zero, _place(zero.shape, indices, *where))
             value = b.add(value, b.cast(shift, f32))
+        if result.dtype.is_float:
+            value = b.min(b.max(value, -_LARGEST), _LARGEST)
         b.store(result, indices, b.cast(value, result.dtype))
 
 
@@ -155,25 +157,19 @@ def _emit_dequantize(
     where = (cast("int", attributes["axis"]), cast("int", attributes["block_size"]))
     wide = f64 if f64 in (scale.dtype, result.dtype) else f32
     with b.nest(result.shape) as indices:
-        value = b.cast(b.read(x, indices), i32)
+        exact = wide if x.dtype.is_float else i32
+        value = b.cast(b.read(x, indices), exact)
         if zero is not None:
             shift = b.read(zero, _place(zero.shape, indices, *where))
-            value = b.sub(value, b.cast(shift, i32))
+            value = b.sub(value, b.cast(shift, exact))
         factor = b.cast(b.read(scale, _place(scale.shape, indices, *where)), wide)
         b.write(result, indices, b.mul(b.cast(value, wide), factor))
-
-
-def _native(types: Types, attributes: Attributes) -> bool:
-    target = attributes.get("dtype")
-    used = [t.dtype for t in types if t is not None]
-    used += [target] if isinstance(target, DType) else []
-    return all(t in ANY for t in used)
 
 
 def _quantize_native(types: Types, attributes: Attributes) -> bool:
     """32-bit results need more than the 24 bits of an f32 sum."""
     (result,) = _quantize_infer(types, attributes)
-    return _native(types, attributes) and result.dtype.bits <= 16
+    return result.dtype.bits <= 16
 
 
 quantize_linear: Final = declare(
@@ -195,6 +191,10 @@ quantize_linear: Final = declare(
         "f32[3,8] f32[3,2]:positive i8[3,2]:index(5); axis=1 block_size=4",
         "f32[9] f32[]:=0.003 i16[]:=7; axis=0",
         "f16[3,7] f16[]:=0.25 i8[]:=-3",
+        "f32[3,7] f32[]:=0.25 u4[]:=5",
+        "f32[3,8] f32[3,2]:positive i4[3,2]:index(5); axis=1 block_size=4",
+        "f32[3,7] f32[]:=0.25 f8e4m3fn[]:=0",
+        "f32[3,7] f32[3]:positive f8e5m2[3]:=0; axis=0",
     ),
     source="ONNX QuantizeLinear, opset 25",
 )  # fmt: skip
@@ -208,7 +208,7 @@ dequantize_linear: Final = declare(
     attributes=(*_ATTRIBUTES, attr("dtype", "dtype", None)),
     infer=_dequantize_infer,
     evaluate=_dequantize_oracle,
-    body=Body(_emit_dequantize, _native),
+    body=Body(_emit_dequantize),
     traits=_E,
     cases=(
         "u8[3,7]:count(255) f32[]:=0.07 u8[]:=128",
@@ -217,6 +217,10 @@ dequantize_linear: Final = declare(
         "u8[3,8]:count(255) f32[3,2]:positive u8[3,2]:count(5); axis=1 block_size=4",
         "i32[9]:index(1000) f32[]:=0.5; axis=0",
         "i8[3,7]:index(128) f16[]:=0.25 i8[]:=-3",
+        "u4[3,8]:count(16) f32[3,2]:positive u4[3,2]:count(16); axis=1 block_size=4",
+        "i4[3,7]:index(8) f32[]:=0.25",
+        "f8e4m3fn[3,7] f32[]:=0.25",
+        "f8e5m2[3,7] f16[3]:positive f8e5m2[3]:=0; axis=0",
     ),
     source="ONNX DequantizeLinear, opset 25",
 )  # fmt: skip

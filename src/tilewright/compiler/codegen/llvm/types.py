@@ -1,7 +1,7 @@
 """How values of each data type look in LLVM IR: type names and constants.
 
-`f16` and `bf16` values travel as their 16 storage bits (`i16`) and `bool` as `i1`; memory holds
-what `base.dtypes` says.  Text only, no LLVM needed.  Called by every file of this room.
+`f16` and `bf16` values travel as their 16 storage bits (`i16`), 4-bit integers as the low half of a
+byte, and `bool` as `i1`; memory holds what `base.dtypes` says.  Text only, no LLVM needed.  Called by every file of this room.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ _VALUE_TYPES: Final = {
     dtypes.bool_: "i1",
     dtypes.f16: "i16",
     dtypes.bf16: "i16",
+    dtypes.i4: "i8",
+    dtypes.u4: "i8",
 }
-_MEMORY_TYPES: Final = {dtypes.bool_: "i8", dtypes.f16: "i16", dtypes.bf16: "i16"}
+_MEMORY_TYPES: Final = _VALUE_TYPES | {dtypes.bool_: "i8"}
 HALVES: Final = frozenset({dtypes.f16, dtypes.bf16})
 """Types whose arithmetic happens in f32."""
 
@@ -75,7 +77,7 @@ def constant_text(value: float, dtype: DType) -> str:
         return str(int(np.asarray(value, ml_dtypes.bfloat16).view(np.int16)))
     if dtype.is_float and dtype.bits >= 32:
         return float_text(float(value), dtype.llvm)
-    if dtype.is_float:
+    if dtype.is_float or dtype.bits < 8:
         return str(int(np.asarray(value, dtype.numpy).view(np.int8)))
     wrapped = int(value) & ((1 << dtype.bits) - 1)
     return str(wrapped - (1 << dtype.bits) if wrapped >> (dtype.bits - 1) else wrapped)

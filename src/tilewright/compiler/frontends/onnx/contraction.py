@@ -205,8 +205,10 @@ def _determinant(call: Call) -> Tensor:
     """Expansion along the first row: for the small matrices of geometry."""
     e, x = call.emitter, call.tensor(0)
     size = x.shape[-1] if x.rank >= 2 else 0
-    if size != x.shape[-2] or not isinstance(size, int) or not 1 <= size <= MAX_DETERMINANT:
-        raise UnsupportedError(f"the determinant of {x.type} is not supported")
+    if x.rank < 2 or size != x.shape[-2]:
+        raise ModelError(f"the determinant of {x.type}")
+    if not isinstance(size, int) or not 1 <= size <= MAX_DETERMINANT:
+        return e.op("det", x)
     rows = [e.squeeze(e.slice(x, x.rank - 2, i, 1), (-2,)) for i in range(size)]
     columns = [
         [e.squeeze(e.slice(r, r.rank - 1, j, 1), (-1,)) for j in range(size)] for r in rows
