@@ -7,7 +7,6 @@ what holds from there on.  No pass, schedule or encoding is implemented here.
 from __future__ import annotations
 
 import gc
-import logging
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.base.host import usable_cores
+from tilewright.base.log import Log
 from tilewright.base.options import count_option, shapes_option, values_option, wrong
 from tilewright.base.outcome import Verdict
 from tilewright.base.symbolic import Dim
@@ -53,7 +53,7 @@ from tilewright.compiler.program.kernel_cache import (
 from tilewright.compiler.program.work import arithmetic_work, bytes_moved, host_verdict
 from tilewright.compiler.schedule import rules
 
-_LOG: Final = logging.getLogger("tilewright.compiler")
+_LOG: Final = Log("compiler")
 # Kernels are compared by their text under this name, then get names of their own.
 _KEY_NAME: Final = "kernel"
 
@@ -316,7 +316,12 @@ def generate_code(
     }
     if made and options.cache is not None:
         keep(tuple(made.values()), options.cache)
-    return tuple(made[k] if isinstance(k, Scheduled) else k for k in kernels)
+    records = tuple(made[k] if isinstance(k, Scheduled) else k for k in kernels)
+    cached = sum(not record.compiled.seconds for record in records)
+    _LOG.info("%s: %s of %s kernels are from the cache", target, cached, len(records))
+    for record in records:
+        _LOG.debug("kernel '%s': %s", record.name, record.verdict.outcome)
+    return records
 
 
 def link(target: Target, records: Sequence[KernelRecord], options: CompileOptions) -> bytes:

@@ -33,6 +33,7 @@ from tilewright.base.budget import Budget, Limits, budget_of
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
+from tilewright.base.log import Log
 from tilewright.base.options import (
     choice_option,
     count_option,
@@ -42,7 +43,7 @@ from tilewright.base.options import (
     wrong,
 )
 from tilewright.base.target import Target
-from tilewright.base.text import did_you_mean
+from tilewright.base.text import did_you_mean, plural
 from tilewright.formats.artifact import Artifact, Variant, extract, is_artifact
 from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.plan import Plan, Step
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.vm.bytecode_module import Engine as BytecodeEngine
     from tilewright.runtime.vm.module import Module
 
+_LOG: Final = Log("runtime")
 _MAIN: Final = "main"  # the function of every artifact
 Engine = Literal["plan", "vm"]
 
@@ -194,6 +196,16 @@ class Session:
             _check_plan_limits(location, limits)
             _check_plan_function(location, function, module)
             self.executor = self._open_plan(host_function, location)
+        _LOG.info(
+            "%s: engine '%s', %s, %s, device %s",
+            location,
+            self.engine,
+            "no code of its own"
+            if self.variant is None
+            else f"code for '{self.variant.target}'",
+            plural(self.threads, "thread"),
+            device if isinstance(device, str) else device.id,
+        )
 
     @property
     def threads(self) -> int:

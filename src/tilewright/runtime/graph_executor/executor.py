@@ -17,8 +17,10 @@ import numpy as np
 
 from tilewright.base.errors import InputError
 from tilewright.base.fork_locks import Rank, fork_lock
+from tilewright.base.log import Log
 from tilewright.base.status import StatusCode, failure
 from tilewright.base.symbolic import symbols
+from tilewright.base.text import format_bytes, plural
 from tilewright.formats.byte_view import Buffer
 from tilewright.formats.plan import Dimension, Plan, Step
 from tilewright.runtime import native
@@ -34,6 +36,7 @@ from tilewright.runtime.graph_executor.tensors import (
 from tilewright.runtime.loaders.executable_library import LoadedExecutable
 
 BOUND_PLAN_LIMIT: Final = 32
+_LOG: Final = Log("runtime")
 
 
 @final
@@ -118,11 +121,23 @@ class GraphExecutor:
             if bound is None:
                 bound = bind_plan(self._resources, dims, self._reserve)
                 self._bound[dims] = bound
+                self._tell(dims, bound)
                 if len(self._bound) > BOUND_PLAN_LIMIT:
                     self._bound.popitem(last=False)
             else:
                 self._bound.move_to_end(dims)
             return bound
+
+    def _tell(self, dims: tuple[int, ...], bound: BoundPlan) -> None:
+        names = (dim.name for dim in self.plan.dims)
+        sizes = ", ".join(f"{n} = {size}" for n, size in zip(names, dims, strict=True))
+        _LOG.info(
+            "%s: recorded %s for %s, %s of intermediate tensors",
+            self.plan.name,
+            plural(bound.plan.command_count, "command"),
+            sizes or "its one shape",
+            format_bytes(bound.arena_bytes),
+        )
 
     def _reserve(self, arena_bytes: int, output_bytes: int) -> None:
         """Let go of what is kept for other sizes until a call fits; the lock is held."""
