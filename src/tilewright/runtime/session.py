@@ -28,9 +28,7 @@ from typing import (
 
 import numpy as np
 
-from tilewright.base import dtypes
 from tilewright.base.budget import Budget, Limits, budget_of
-from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.log import Log
@@ -53,7 +51,7 @@ from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.runtime import native
 from tilewright.runtime.drivers import DEFAULT_DEVICE
 from tilewright.runtime.drivers.local_task.workers import create_pool
-from tilewright.runtime.graph_executor import Array, GraphExecutor, HostFunction
+from tilewright.runtime.graph_executor import Array, GraphExecutor, HostFunction, as_array
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
 from tilewright.runtime.loaders.module_file import read_module_file
 
@@ -179,9 +177,8 @@ class Session:
             told = None if self._opened is None else self._opened.machine
             host = told or machine or Target.host()
             self.variant = choose_variant(artifact.variants, host, location)
-        self.executor: Executor
         if self.engine == "vm":
-            self.executor = self._open_module(
+            self.executor: Executor = self._open_module(
                 module,
                 location,
                 libraries,
@@ -196,15 +193,20 @@ class Session:
             _check_plan_limits(location, limits)
             _check_plan_function(location, function, module)
             self.executor = self._open_plan(host_function, location)
+        self._tell(device if isinstance(device, str) else device.id)
+
+    def _tell(self, device: str) -> None:
+        """Log what was chosen."""
+        variant = self.variant
+        code = "no code of its own" if variant is None else f"code for '{variant.target}'"
+        threads = plural(self.threads, "thread")
         _LOG.info(
             "%s: engine '%s', %s, %s, device %s",
-            location,
+            self.location,
             self.engine,
-            "no code of its own"
-            if self.variant is None
-            else f"code for '{self.variant.target}'",
-            plural(self.threads, "thread"),
-            device if isinstance(device, str) else device.id,
+            code,
+            threads,
+            device,
         )
 
     @property
@@ -564,46 +566,3 @@ def signature(plan: Plan, side: Literal["inputs", "outputs"]) -> tuple[TensorSpe
     return tuple(
         TensorSpec(n, plan.entries[e].dtype, plan.entries[e].shape) for n, e in rows
     )
-
-
-def as_array(value: object) -> Array:
-    """A numpy view of `value` without a copy where its memory is on the host.
-
-    Raises: InputError for what is neither an array nor convertible to one.
-    """
-    if isinstance(value, np.ndarray):
-        return cast("Array", value)
-    if hasattr(value, "__dlpack__"):
-        detach = getattr(value, "detach", None)
-        try:
-            return np.from_dlpack(detach() if callable(detach) else value)  # pyright: ignore[reportArgumentType]
-        except (BufferError, TypeError, RuntimeError):
-            bits = _through_bits(value)  # read-only, or a type that DLPack or numpy lacks
-            if bits is not None:
-                return bits
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"got {type(value).__name__}, expected an array") from error
-    if array.dtype.kind in "OSUMm":  # objects, texts, times
-        raise InputError(f"got {type(value).__name__}, expected an array")
-    return array
-
-
-# Types that torch has and numpy's DLPack lacks: the integers they travel as, by torch's method.
-_BITS_OF: Final[Mapping[str, tuple[str, DType]]] = {
-    "bfloat16": ("short", dtypes.bf16),
-    "float8_e4m3fn": ("char", dtypes.f8e4m3fn),
-    "float8_e5m2": ("char", dtypes.f8e5m2),
-}
-
-
-def _through_bits(value: object) -> Array | None:
-    """A torch tensor of a type that numpy does not know, seen as integers on the way."""
-    name = str(getattr(value, "dtype", "")).rpartition(".")[2]
-    if name not in _BITS_OF:
-        return None
-    method, dtype = _BITS_OF[name]
-    tensor = cast("Any", value).detach()
-    integers = tensor.view(getattr(tensor.new_empty(0), method)().dtype)
-    return np.from_dlpack(integers).view(dtype.numpy)

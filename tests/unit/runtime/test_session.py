@@ -30,7 +30,8 @@ from tilewright.base.target import Target
 from tilewright.formats.variant_choice import choose_variant
 from tilewright.formats.vmfb import read_archive
 from tilewright.runtime.drivers.registry import create_device
-from tilewright.runtime.session import Session, as_array
+from tilewright.runtime.graph_executor import as_array
+from tilewright.runtime.session import Session
 from tilewright.runtime.virtual_machine import VirtualMachine
 
 MODEL = """<ir_version: 10, opset_import: ["": 21]>

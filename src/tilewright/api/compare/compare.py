@@ -27,8 +27,7 @@ from tilewright.base.target import Target
 from tilewright.compiler.frontends import onnx
 from tilewright.compiler.graph.evaluator import bind_dims
 from tilewright.compiler.graph.ir import Graph
-from tilewright.runtime.graph_executor import Array
-from tilewright.runtime.session import as_array
+from tilewright.runtime.graph_executor import Array, as_array
 
 MEMORY_LIMIT_BYTES: Final = 256 << 20
 ORACLE: Final = "oracle"

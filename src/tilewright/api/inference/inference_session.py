@@ -32,8 +32,8 @@ from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.output_file import write_text_output
 from tilewright.base.text import did_you_mean
 from tilewright.formats.vmfb import is_archive
-from tilewright.runtime.graph_executor import Array
-from tilewright.runtime.session import Session, as_array
+from tilewright.runtime.graph_executor import Array, as_array
+from tilewright.runtime.session import Session
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

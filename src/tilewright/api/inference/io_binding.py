@@ -15,8 +15,7 @@ from tilewright.api.inference.ort_value import OrtValue, check_device, write_int
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UserError
 from tilewright.base.text import did_you_mean
-from tilewright.runtime.graph_executor import Array
-from tilewright.runtime.session import as_array
+from tilewright.runtime.graph_executor import Array, as_array
 
 
 class Bindable(Protocol):

@@ -11,8 +11,7 @@ from tilewright.api.inference.node_arg import element_code, element_dtype, type_
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UserError
-from tilewright.runtime.graph_executor import Array
-from tilewright.runtime.session import as_array
+from tilewright.runtime.graph_executor import Array, as_array
 
 _CPU_NAMES: Final = ("cpu",)
 
