@@ -225,7 +225,7 @@ def optimize(graph: Graph, options: CompileOptions) -> None:
     )
     target = options.packing_target
 
-    def panel(m: Dim, n: Dim, k: Dim, dtype: DType) -> int:
+    def panel(m: Sequence[Dim], n: Dim, k: Dim, dtype: DType) -> int:
         return rules.contraction_panel(target, m, n, k, dtype)
 
     passes = transforms.standard_passes(

@@ -24,8 +24,9 @@ from tilewright.compiler.transforms.matching import ints, number, operand, optio
 from tilewright.compiler.transforms.movement_rules import VIEW_RULES
 from tilewright.compiler.transforms.split_phases import split_phases
 
-# (rows, columns, depth, dtype) -> columns per panel; 0 leaves the right operand as it is
-ChoosePanel = Callable[[Dim, Dim, Dim, DType], int]
+# (extents of the loops over rows, columns, depth, dtype) -> columns per panel; 0 leaves the right
+# operand as it is
+ChoosePanel = Callable[[Sequence[Dim], Dim, Dim, DType], int]
 HALVES: Final = (dtypes.f16, dtypes.bf16)
 """What a contraction multiplies as f32 anyway."""
 _SMALLEST_PANEL = 4
@@ -64,7 +65,7 @@ class LegalizeConvolution(RewritePass):
         groups, filters, depth, kernel = _weight_shape(node)
         if not isinstance(filters, int):
             return None
-        rows = element_count(node.result.type.shape[:-1])
+        rows = node.result.type.shape[:-1]
         count = filters // groups
         taps = element_count(kernel) * depth
         halves = x.type.dtype in HALVES

@@ -59,7 +59,7 @@ class PackMatmul(RewritePass):
         many = not isinstance(rows, int) or rows >= self.least_rows
         widens = a.type.dtype in HALVES and many
         left = emit.op("cast", [a], {"dtype": dtypes.f32}) if widens else a
-        panel = self.choose_panel(rows, columns, depth, left.type.dtype)
+        panel = self.choose_panel((rows,), columns, depth, left.type.dtype)
         if not panel:
             return None
         panels = emit.op("pack_panels", [b], {"panel": panel})

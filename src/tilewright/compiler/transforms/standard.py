@@ -37,8 +37,8 @@ def standard_passes(
 
     Args:
         check_indices: let calls check the indices in their data.
-        choose_panel: (rows, columns, depth, dtype) of a contraction to the columns per panel of
-            its packed right operand; 0 leaves a matmul unpacked.
+        choose_panel: (extents of the loops over rows, columns, depth, dtype) of a contraction to the
+            columns per panel of its packed right operand; 0 leaves a matmul unpacked.
     """
     return (
         # What nobody asked for is not worth looking at.

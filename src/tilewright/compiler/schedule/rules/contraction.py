@@ -18,7 +18,6 @@ from typing import Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.outcome import Outcome
-from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import Body, For, If, LoopKind
 from tilewright.compiler.kernel.rewrite import loads, loops
@@ -44,7 +43,7 @@ from tilewright.compiler.schedule.rules.structure import (
     stride,
     trip_count,
 )
-from tilewright.compiler.schedule.rules.tiles import Tile, choose_tile
+from tilewright.compiler.schedule.rules.tiles import Tile, choose_tile, row_sizes
 from tilewright.compiler.schedule.rules.workgroups import Grid, copies, fresh_stem
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import enclosing_loops, find
@@ -128,7 +127,7 @@ class _Rule:
 
     def _tile(self) -> Tile:
         found = self.found
-        rows = trip_count(found.rows) if found.rows else 1
+        extents = [max(1, estimate(loop.extent)) for loop in found.rows]
         width = found.lane.extent
         fixed = self._panel_width()
         columns = estimate(width) * trip_count(found.panels)
@@ -138,13 +137,14 @@ class _Rule:
             row_bytes = (step if isinstance(step, int) else 0) * self.dtype.itemsize
         tile = choose_tile(
             self.target,
-            max(1, rows),
+            extents or [1],
             max(1, columns),
             found.depth,
             self.lanes,
             row_bytes=row_bytes,
             panel=fixed,
         )
+        rows = " x ".join(map(str, extents)) or "1"
         self.s.note(
             f"contraction: {tile.rows} x {tile.columns} accumulators for {rows} rows, "
             f"{columns} columns, depth {found.depth}"
@@ -177,20 +177,15 @@ class _Rule:
     def _split_rows(self, tile: Tile) -> list[str]:
         """Split the innermost row loops into tiles; returns the inner loops, outermost first."""
         inner: list[str] = []
-        remaining = tile.rows
-        position = len(self.rows) - 1
-        while (position >= 0 and remaining > 1) or not inner:
+        extents = [find(self.s.kernel, name).extent for name in self.rows]
+        sizes = row_sizes(extents, tile.rows)
+        first = len(self.rows) - len(sizes)
+        for position, size in reversed([*enumerate(sizes, first)]):
             name = self.rows[position]
-            extent = find(self.s.kernel, name).extent
-            size = self._row_size(extent, remaining)
             names = (self.s.fresh(f"{name}_t"), self.s.fresh(self.row_stem))
             self.s.apply(split, name, size, into=names)
             self.rows[position] = names[0]
             inner.insert(0, names[1])
-            remaining //= size
-            if not isinstance(extent, int) or size < extent:
-                break
-            position -= 1
         return inner
 
     def _split_panels(self) -> list[str]:
@@ -213,15 +208,6 @@ class _Rule:
         self.panels[self.panels.index(name)] = names[0]
         self.s.note(f"{self.streams} panels side by side, each a stream of loads")
         return [names[1]]
-
-    def _row_size(self, extent: Dim, most: int) -> int:
-        """Rows of one loop that go into a tile of at most `most`."""
-        if not isinstance(extent, int) or extent > 2 * most:
-            return most
-        if extent <= most:
-            return max(1, extent)
-        # Two tiles: as equal as possible.
-        return -(-extent // 2)
 
     # --- order and workgroups ------------------------------------------------------------
 

@@ -8,6 +8,7 @@ level cache.  It ranks tiles; it does not predict time.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -23,6 +24,7 @@ _ALIAS_PENALTY: Final = 1.3
 _LIKELY_COLUMNS: Final = 128
 """Columns that are known only at run time: positions of a sequence, more often than not a
 multiple of a power of two; a panel should divide it, and be narrow where it does not."""
+_LIKELY_ROWS: Final = 1 << 10
 
 
 @final
@@ -66,10 +68,49 @@ def aliasing(target: Target, rows: int, row_bytes: int) -> bool:
     return lines > max(1, ways - 2)
 
 
+def row_sizes(extents: Sequence[Dim], most: int) -> tuple[int, ...]:
+    """How many rows of each of the innermost loops a tile of at most `most` takes.
+
+    Outermost first; a loop is entered only where a tile has all rows of the loops inside of it.
+    """
+    sizes: list[int] = []
+    for extent in reversed(extents):
+        size = _row_size(extent, most)
+        sizes.insert(0, size)
+        most //= size
+        if most <= 1 or not isinstance(extent, int) or size < extent:
+            break
+    return tuple(sizes)
+
+
+def _row_size(extent: Dim, most: int) -> int:
+    """Rows of one loop that go into a tile of at most `most`."""
+    if not isinstance(extent, int) or extent > 2 * most:
+        return most
+    if extent <= most:
+        return max(1, extent)
+    # Two tiles: as equal as possible.
+    return -(-extent // 2)
+
+
+def tile_counts(extents: Sequence[int], sizes: Sequence[int]) -> dict[int, int]:
+    """How many tiles of so many rows loops of `extents` come to, full ones and rests."""
+    outer = len(extents) - len(sizes)
+    counts = {1: math.prod(extents[:outer])}
+    for extent, size in zip(extents[outer:], sizes, strict=True):
+        full, rest = divmod(extent, size)
+        found: dict[int, int] = {}
+        for rows, times in counts.items():
+            for part, count in ((size, full), (rest, 1)):
+                if part and count:
+                    found[rows * part] = found.get(rows * part, 0) + times * count
+        counts = found
+    return counts
+
+
 def column_cost(
     target: Target,
-    rows: int,
-    tile_rows: int,
+    tiles: Mapping[int, int],
     columns: int,
     depth: int,
     lanes: int,
@@ -77,19 +118,18 @@ def column_cost(
 ) -> float:
     """Cycles for all row tiles of one panel with `columns` columns in use."""
     vectors = -(-columns // lanes)
-    full, rest = divmod(rows, tile_rows)
+    penalty = _ALIAS_PENALTY if bad else 1.0
 
-    def one(count: int) -> float:
-        penalty = _ALIAS_PENALTY if bad else 1.0
-        steps = depth * step_cycles(target, count, vectors) * penalty
-        return steps + _TILE_OVERHEAD + 2 * count * vectors
+    def one(rows: int) -> float:
+        steps = depth * step_cycles(target, rows, vectors) * penalty
+        return steps + _TILE_OVERHEAD + 2 * rows * vectors
 
-    return full * one(tile_rows) + (one(rest) if rest else 0.0)
+    return sum(count * one(rows) for rows, count in tiles.items())
 
 
 def choose_tile(
     target: Target,
-    rows: int,
+    extents: Sequence[int],
     columns: int,
     depth: int,
     lanes: int,
@@ -97,7 +137,8 @@ def choose_tile(
     row_bytes: int,
     panel: int | None = None,
 ) -> Tile:
-    """The cheapest tile; `panel` fixes its columns."""
+    """The cheapest tile; `extents` are those of the loops over rows, `panel` fixes its columns."""
+    rows = math.prod(extents)
     best: Tile | None = None
     for vectors in (1, 2, 3, 4):
         width = vectors * lanes
@@ -105,11 +146,13 @@ def choose_tile(
             continue
         if panel is None and width > lanes and width >= columns + lanes:
             continue
-        for tile_rows in range(1, min(most_rows(target, vectors), rows) + 1):
-            bad = aliasing(target, tile_rows, row_bytes)
-            total = _total(target, rows, columns, tile_rows, width, depth, lanes, bad)
+        for most in range(1, min(most_rows(target, vectors), rows) + 1):
+            sizes = row_sizes(extents, most)
+            bad = aliasing(target, math.prod(sizes), row_bytes)
+            tiles = tile_counts(extents, sizes)
+            total = _total(target, tiles, columns, width, depth, lanes, bad)
             if best is None or total < best.cost * 0.999:
-                best = Tile(tile_rows, width, total)
+                best = Tile(math.prod(sizes), width, total)
     if best is None:
         width = panel or lanes
         vectors = max(1, -(-width // lanes))
@@ -119,28 +162,31 @@ def choose_tile(
 
 def _total(
     target: Target,
-    rows: int,
+    tiles: Mapping[int, int],
     columns: int,
-    tile_rows: int,
     width: int,
     depth: int,
     lanes: int,
     bad: bool,
 ) -> float:
     panels, rest = divmod(columns, width)
-    total = panels * column_cost(target, rows, tile_rows, width, depth, lanes, bad)
+    total = panels * column_cost(target, tiles, width, depth, lanes, bad)
     if rest:
-        total += column_cost(target, rows, tile_rows, rest, depth, lanes, bad)
+        total += column_cost(target, tiles, rest, depth, lanes, bad)
     return total
 
 
-def contraction_panel(target: Target, m: Dim, n: Dim, k: Dim, dtype: DType) -> int:
+def contraction_panel(
+    target: Target, m: Sequence[Dim], n: Dim, k: Dim, dtype: DType
+) -> int:
     """Columns per panel that the right operand of a contraction is packed in.
 
-    Units: elements.  `m` rows (of all images and positions), `n` columns, `k` products each.
+    Units: elements.  `m` rows (images and positions: one extent for each loop over rows that the
+    kernel will have), `n` columns, `k` products each.
     """
     lanes = target.vector_lanes(dtype)
-    rows = m if isinstance(m, int) else 1 << 10
+    extents = [max(1, x) if isinstance(x, int) else _LIKELY_ROWS for x in m]
+    rows = math.prod(extents)
     columns = n if isinstance(n, int) else _LIKELY_COLUMNS
     depth = k if isinstance(k, int) else 1 << 10
     if rows <= 1:
@@ -148,5 +194,5 @@ def contraction_panel(target: Target, m: Dim, n: Dim, k: Dim, dtype: DType) -> i
         return min(4, max(1, -(-columns // lanes))) * lanes
     row_bytes = depth * dtype.itemsize
     return choose_tile(
-        target, max(1, rows), max(1, columns), max(1, depth), lanes, row_bytes=row_bytes
+        target, extents, max(1, columns), max(1, depth), lanes, row_bytes=row_bytes
     ).columns

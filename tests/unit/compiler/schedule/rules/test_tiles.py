@@ -1,12 +1,20 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from tilewright.base.dtypes import f32, f64
 from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
 from tilewright.compiler.schedule.rules import contraction_panel
-from tilewright.compiler.schedule.rules.tiles import aliasing, choose_tile, most_rows
+from tilewright.compiler.schedule.rules.tiles import (
+    aliasing,
+    choose_tile,
+    most_rows,
+    row_sizes,
+    tile_counts,
+)
 
 ZEN4, V3, V2 = Target.parse("x86_64 -mcpu=znver4"), Target.level("v3"), Target.level("v2")
 SIZES = [
@@ -24,7 +32,7 @@ def test_accumulators_and_operands_fit_the_registers(
     target: Target, m: int, n: int, k: int
 ) -> None:
     lanes = target.vector_lanes(f32)
-    tile = choose_tile(target, m, n, k, lanes, row_bytes=4 * k)
+    tile = choose_tile(target, [m], n, k, lanes, row_bytes=4 * k)
     vectors = tile.columns // lanes
     assert tile.columns % lanes == 0
     assert tile.rows * vectors + vectors + 1 <= target.vector_registers
@@ -34,7 +42,7 @@ def test_accumulators_and_operands_fit_the_registers(
 def test_the_model_expects_tiles_to_reach_nine_tenths_of_the_peak(
     m: int, n: int, k: int
 ) -> None:
-    tile = choose_tile(ZEN4, m, n, k, 16, row_bytes=4 * k)
+    tile = choose_tile(ZEN4, [m], n, k, 16, row_bytes=4 * k)
     assert m * n * k / 16 / tile.cost > 0.9
 
 
@@ -44,25 +52,25 @@ def test_rows_a_power_of_two_apart_are_few() -> None:
     assert not aliasing(ZEN4, 12, 2048)
     assert aliasing(ZEN4, 14, 2048)
     assert not aliasing(ZEN4, 14, 3072 + 64)
-    assert choose_tile(ZEN4, 1024, 1024, 1024, 16, row_bytes=4096).rows <= 6
+    assert choose_tile(ZEN4, [1024], 1024, 1024, 16, row_bytes=4096).rows <= 6
 
 
 def test_few_rows_are_cut_without_a_rest_where_that_pays() -> None:
-    tile = choose_tile(ZEN4, 7, 512, 512, 16, row_bytes=2048)
+    tile = choose_tile(ZEN4, [7], 512, 512, 16, row_bytes=2048)
     assert tile.rows in (4, 7)
 
 
 def test_one_row_reads_wide_panels() -> None:
-    assert contraction_panel(ZEN4, 1, 4096, 4096, f32) == 64
-    assert contraction_panel(ZEN4, 1, 10, 256, f32) == 16
-    assert contraction_panel(V3, 1, 4096, 4096, f32) == 32
+    assert contraction_panel(ZEN4, [1], 4096, 4096, f32) == 64
+    assert contraction_panel(ZEN4, [1], 10, 256, f32) == 16
+    assert contraction_panel(V3, [1], 4096, 4096, f32) == 32
 
 
 def test_panels_are_whole_vectors_for_any_size() -> None:
     for n in (0, 1, 7, 16, 17, 33, 1000):
         for target in (ZEN4, V3, V2):
             for dtype in (f32, f64):
-                panel = contraction_panel(target, symbol("M", 1), n, 64, dtype)
+                panel = contraction_panel(target, [symbol("M", 1)], n, 64, dtype)
                 assert panel % target.vector_lanes(dtype) == 0
                 assert panel <= 4 * target.vector_lanes(dtype)
 
@@ -74,5 +82,31 @@ def test_more_vectors_leave_fewer_rows() -> None:
 
 @pytest.mark.parametrize("target", [ZEN4, V3])
 def test_panels_of_a_sequence_divide_usual_lengths(target: Target) -> None:
-    panel = contraction_panel(target, symbol("S", 1), symbol("T", 1), 64, f32)
+    panel = contraction_panel(target, [symbol("S", 1)], symbol("T", 1), 64, f32)
     assert 128 % panel == 0
+
+
+def test_a_tile_goes_on_to_the_next_loop_only_where_it_has_all_of_the_inner_one() -> None:
+    assert row_sizes([7, 7], 5) == (4,)
+    assert row_sizes([7, 7], 14) == (2, 7)
+    assert row_sizes([9, 1, 40], 6) == (6,)
+    assert row_sizes([symbol("N", 1), 3], 6) == (2, 3)
+    assert row_sizes([3, symbol("N", 1)], 6) == (6,)
+
+
+@pytest.mark.parametrize("extents", [[7, 7], [49], [2, 5, 3], [1, 1], [13]])
+@pytest.mark.parametrize("most", [1, 2, 4, 6, 14])
+def test_tiles_and_rests_have_every_row_once(extents: list[int], most: int) -> None:
+    sizes = row_sizes(extents, most)
+    counts = tile_counts(extents, sizes)
+    assert sum(rows * count for rows, count in counts.items()) == math.prod(extents)
+    assert max(counts) <= most
+    again = row_sizes(extents, math.prod(sizes))
+    assert math.prod(again) == math.prod(sizes)
+
+
+def test_panels_fit_the_tiles_that_loops_over_an_image_leave() -> None:
+    """Seven positions are tiles of four and three rows: eight sums each wait for none in three
+    vectors, and six sums in two vectors would."""
+    assert contraction_panel(V3, [1, 7, 7], 512, 4608, f32) == 24
+    assert contraction_panel(V3, [49], 512, 4608, f32) == 16
