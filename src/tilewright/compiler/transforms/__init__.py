@@ -3,6 +3,7 @@
 Each states in its docstring what it requires and what holds after it.
 """
 
+from tilewright.compiler.transforms.contract_integers import ContractIntegers
 from tilewright.compiler.transforms.convert_layout import ConvertLayout
 from tilewright.compiler.transforms.decompose_norms import DecomposeNorms
 from tilewright.compiler.transforms.eliminate_common import EliminateCommon
@@ -26,6 +27,7 @@ from tilewright.compiler.transforms.standard import standard_passes
 
 __all__ = [
     "ChoosePanel",
+    "ContractIntegers",
     "ConvertLayout",
     "DecomposeNorms",
     "EliminateCommon",

@@ -79,9 +79,27 @@ def _is_weight(node: Node, edit: Editor, depth: int = 8) -> bool:
         for user in edit.users(value):
             if has(user, Trait.CONTRACTION) and user.operands[1] is value:
                 return True
-            if depth and has(user, Trait.MOVEMENT) and _is_weight(user, edit, depth - 1):
+            if depth and _passes_on(user, value) and _is_weight(user, edit, depth - 1):
                 return True
     return False
+
+
+def _passes_on(user: Node, value: Value) -> bool:
+    """Whether `user` makes of `value` nothing but weights: it moves it, or reckons with constants."""
+    if has(user, Trait.MOVEMENT):
+        return True
+    return has(user, Trait.ELEMENTWISE) and all(
+        v is value or _is_made_of_constants(v) for v in user.present_operands
+    )
+
+
+def _is_made_of_constants(value: Value, depth: int = 4) -> bool:
+    node = value.node
+    if node is None or constant_of(value) is not None or not depth:
+        return node is not None and constant_of(value) is not None
+    return has(node, Trait.PURE) and all(
+        _is_made_of_constants(v, depth - 1) for v in node.present_operands
+    )
 
 
 def _stored_bytes(array: Array) -> int:

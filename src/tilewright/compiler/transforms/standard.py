@@ -6,6 +6,7 @@ The pipeline runs this list; tools and tests may run a prefix.
 from __future__ import annotations
 
 from tilewright.compiler.passes import GraphPass
+from tilewright.compiler.transforms.contract_integers import ContractIntegers
 from tilewright.compiler.transforms.convert_layout import ConvertLayout
 from tilewright.compiler.transforms.decompose_norms import DecomposeNorms
 from tilewright.compiler.transforms.eliminate_common import EliminateCommon
@@ -57,6 +58,8 @@ def standard_passes(
         FoldScales(),
         FoldConstants(),
         Simplify(),
+        # From here products of integers that floats hold exactly are products of floats.
+        ContractIntegers(),
         # From here images are channels last.
         ConvertLayout(),
         # From here every contraction has a form that kernels are written for.

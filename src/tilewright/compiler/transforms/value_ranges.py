@@ -1,8 +1,10 @@
 """In what range the elements of an integer tensor lie, as far as the graph tells.
 
 Follows values back through ops that move, count, clamp and add.  A bound is a dimension, which
-may be symbolic, or None where nothing is known.  NaN has no place in a range: what is cast from a
-float keeps the bounds of the numbers.  Called by `guard_indices`.
+may be symbolic, or None where nothing is known.  Bytes and 16-bit integers have at least the
+bounds of their type, and no range leaves that of a type: what may have wrapped is not known.  NaN
+has no place in a range: what is cast from a float keeps the bounds of the numbers.  Called by
+`guard_indices` and `contract_integers`.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, final
 
 from tilewright.base import symbolic
+from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array, Trait
@@ -21,10 +24,12 @@ from tilewright.compiler.transforms.matching import (
     number,
     operand,
     optional_operand,
+    word,
 )
 
 _DEPTH: Final = 64  # ops that are followed back
 _LARGEST: Final = 1 << 62  # bounds beyond may have wrapped
+_NARROW: Final = 16  # bits of a type up to which its own bounds say something
 
 
 class Range(NamedTuple):
@@ -56,6 +61,7 @@ class ValueRanges:
         """The range of the elements of `value`."""
         if value not in self._known:
             found = self._find(value, depth) if depth else UNKNOWN
+            found = _within(found, value.type.dtype)
             self._known[value] = Range(_sane(found.low), _sane(found.high))
         return self._known[value]
 
@@ -105,6 +111,33 @@ class ValueRanges:
 
 def _sane(bound: Dim | None) -> Dim | None:
     return None if isinstance(bound, int) and abs(bound) >= _LARGEST else bound
+
+
+def _limits(dtype: DType) -> tuple[int, int]:
+    """The least and largest number of an integer type."""
+    if dtype.is_signed:
+        return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
+    return 0, (1 << dtype.bits) - 1
+
+
+def _within(found: Range, dtype: DType) -> Range:
+    """`found` as far as the type holds it."""
+    if not dtype.is_integer:
+        return found
+    least, most = _limits(dtype)
+    narrow = dtype.bits <= _NARROW
+    if any(_may_leave(bound, least, most, open_ended=narrow) for bound in found):
+        return Range(least, most) if narrow else UNKNOWN
+    if not narrow:
+        return found
+    return Range(_first_known(found.low, least), _first_known(found.high, most))
+
+
+def _may_leave(bound: Dim | None, least: int, most: int, *, open_ended: bool) -> bool:
+    """Whether a bound lies outside; a symbolic one does where `open_ended`."""
+    if isinstance(bound, int):
+        return not least <= bound <= most
+    return bound is not None and open_ended
 
 
 def _of_array(array: Array) -> Range:
@@ -199,6 +232,13 @@ def _same(_: Node, given: Operands) -> Range:
     return given[0]
 
 
+def _padded(node: Node, given: Operands) -> Range:
+    if word(node, "mode") != "constant":
+        return given[0]
+    filled = optional_operand(node, 1) is not None
+    return _union(given[0], given[1] if filled else Range(0, 0))
+
+
 def _counted(node: Node, _: Operands) -> Range:
     axis = number(node, "axis")
     return Range(0, node.result.type.shape[axis] - 1)
@@ -228,6 +268,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     "clip": _clamped,
     "where": _either,
     "concat": _all_of,
+    "pad": _padded,
     "cast": _same,
     "floor": _same,
     "ceil": _same,

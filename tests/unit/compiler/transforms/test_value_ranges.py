@@ -46,6 +46,33 @@ def test_a_range_holds_what_is_computed(line):
         assert high is None or y.max() <= high
 
 
+NARROW = {
+    "%y: u8[4] = identity(%u)": (0, 255),
+    "%y: i32[4] = cast(%u) {dtype = i32}": (0, 255),
+    "%y: u8[4] = add(%u, %u)": (0, 255),
+    "%y: i32[4] = sub(%w, %z)": (-3, 252),
+    "%y: u8[4] = max(%u, %k)": (3, 255),
+    '%y: i32[6] = pad(%w) {pads = [1, 1], mode = "constant"}': (0, 255),
+    "%y: i32[4] = add(%g, %g)": (None, None),
+}
+
+
+@pytest.mark.parametrize("line", NARROW)
+def test_a_range_lies_in_that_of_its_type_and_what_may_wrap_is_not_known(line):
+    graph = parse(
+        "graph @g(%u: u8[4]) { %z: i32[] = constant() {value = i32[] [3]}"
+        " %g: i32[4] = constant() {value = i32[4] splat 2000000000}"
+        " %k: u8[] = constant() {value = u8[] [3]} %w: i32[4] = cast(%u) {dtype = i32}"
+        f" {line} return %y }}"
+    )
+    low, high = found = ValueRanges().of(graph.outputs[0])
+    assert tuple(found) == NARROW[line]
+    for array in ([0, 1, 2, 255], [3, 128, 254, 7]):
+        (y,) = evaluate(graph, [np.array(array, np.uint8)])
+        assert low is None or y.min() >= low
+        assert high is None or y.max() <= high
+
+
 def test_positions_on_an_axis_whose_size_is_open_lie_on_it():
     graph = parse(
         "graph @g(%x: f32[N, 2]) {"

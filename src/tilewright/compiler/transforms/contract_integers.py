@@ -1,0 +1,143 @@
+"""Contractions of integers become contractions of floats where those are exact.
+
+An f32 holds every integer up to 2²⁴ in size, so a sum of products that stays below it at every
+step is the same number in f32, in whatever order it is added, and the contractions of floats are
+those that kernels are written for.  Ranges of the operands prove it: 8-bit numbers around zero
+points, and the weights themselves where they are known.  A sum too long for the proof is made of
+shorter ones, each exact, added as integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.ops import catalogue
+from tilewright.compiler.ops.shapes import element_count
+from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.transforms.matching import (
+    constant_of,
+    number,
+    operand,
+    optional_operand,
+    word,
+)
+from tilewright.compiler.transforms.value_ranges import ValueRanges
+
+_EXACT: Final = 1 << 24
+"""The size up to which f32 holds every integer."""
+_MOST_PARTS: Final = 16
+"""Shorter sums up to which adding them costs less than multiplying integers."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractIntegers(RewritePass):
+    """Write `matmul` and `conv` of integers as those of f32, where no result changes.
+
+    Requires: biases apart; weights folded.  Ensures: types and values unchanged; a product of
+    integers remains only where ranges do not prove sums of f32 exact.
+    """
+
+    requires: ClassVar[frozenset[str]] = frozenset({"bias-apart"})
+    lookup: ClassVar = staticmethod(catalogue.schema)
+    level: ClassVar[int] = 1
+
+    def rules(self) -> Mapping[str, Sequence[Rule]]:
+        """One rule for both."""
+        return {"matmul": (in_floats,), "conv": (in_floats,)}
+
+
+def in_floats(node: Node, emit: Emitter) -> Value | None:
+    """The same product as i32(f32(a) @ f32(b)), or a sum of those over parts of the depth."""
+    a = operand(node)
+    if not a.type.dtype.is_integer or optional_operand(node, 2) is not None:
+        return None
+    size = _exact_depth(node)
+    if size is None:
+        return None
+    total: Value | None = None
+    for left, right in _parts(node, size, emit):
+        wide = [emit.op("cast", [v], {"dtype": dtypes.f32}) for v in (left, right)]
+        product = emit.op(node.op, wide, node.attributes)
+        whole = emit.op("cast", [product], {"dtype": a.type.dtype})
+        total = whole if total is None else emit.op("add", [total, whole])
+    return total
+
+
+def _depth_axes(node: Node) -> tuple[int, int]:
+    """The axes of both operands along which a contraction sums (for conv, beside the kernel)."""
+    if node.op == "matmul":
+        return operand(node, 0).type.rank - 1, operand(node, 1).type.rank - 2
+    channels_first = word(node, "layout") == "NCHW"
+    return (1 if channels_first else operand(node, 0).type.rank - 1), 1
+
+
+def _exact_depth(node: Node) -> int | None:
+    """How much of the depth is summed at once: all of it, or what stays exact; None if too little."""
+    a, b = operand(node, 0), operand(node, 1)
+    axis = _depth_axes(node)[1]
+    depth = b.type.shape[axis]
+    taps = 1 if node.op == "matmul" else element_count(b.type.shape[2:])
+    if not isinstance(depth, int) or not isinstance(taps, int) or depth * taps == 0:
+        return None
+    ranges = ValueRanges()
+    left = _magnitude(ranges, a)
+    if left is None:
+        return None
+    array = constant_of(b)
+    right = None if array is not None else _magnitude(ranges, b)
+    splits = node.op == "matmul" or number(node, "groups") == 1
+    size = depth
+    for count in range(1, _MOST_PARTS + 1 if splits else 2):
+        size = -(-depth // count)
+        if array is not None:
+            weight = _heaviest(array, axis, size, per_column=node.op == "matmul")
+        else:
+            weight = None if right is None else right * size * taps
+        if weight is None:
+            return None
+        if left * weight <= _EXACT:
+            return size
+    return None
+
+
+def _magnitude(ranges: ValueRanges, value: Value) -> int | None:
+    """The largest size of an element."""
+    low, high = ranges.of(value)
+    if not isinstance(low, int) or not isinstance(high, int):
+        return None
+    return max(abs(low), abs(high))
+
+
+def _heaviest(array: np.ndarray, axis: int, size: int, *, per_column: bool) -> int:
+    """The largest sum of sizes that a result meets in `size` elements along `axis`."""
+    sizes = np.abs(array.astype(np.float64))  # exact, or far too large
+    if not per_column:
+        sizes = sizes.reshape(*sizes.shape[:2], -1).sum(axis=-1)
+    starts = np.arange(0, sizes.shape[axis], size)
+    sums = np.add.reduceat(sizes, starts, axis=axis)
+    return int(sums.max(initial=0))
+
+
+def _parts(node: Node, size: int, emit: Emitter) -> Iterator[tuple[Value, Value]]:
+    """The operands, `size` of the depth at a time."""
+    operands = (operand(node, 0), operand(node, 1))
+    axes = _depth_axes(node)
+    depth = operands[1].type.shape[axes[1]]
+    assert isinstance(depth, int)
+    if size >= depth:
+        yield operands
+        return
+    for start in range(0, depth, size):
+        count = min(size, depth - start)
+        left, right = (
+            emit.op("slice", [v], {"axes": (x,), "starts": (start,), "sizes": (count,)})
+            for v, x in zip(operands, axes, strict=True)
+        )
+        yield left, right
