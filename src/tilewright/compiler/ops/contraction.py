@@ -13,7 +13,7 @@ from typing import Final, cast
 import numpy as np
 
 from tilewright.base import dtypes, symbolic
-from tilewright.base.dtypes import FLOATS, NUMERIC
+from tilewright.base.dtypes import NUMERIC
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
@@ -221,7 +221,7 @@ def _packed_body(
 matmul_packed: Final = declare(
     name="matmul_packed",
     summary="Matrix product with a right operand in panels (`pack_panels`); `columns` = N",
-    operands=(operand("a", FLOATS), operand("w", FLOATS)),
+    operands=(operand("a", NUMERIC), operand("w", NUMERIC)),
     attributes=(attr("columns", "dims"),),
     infer=_packed_infer,
     evaluate=_packed_oracle,

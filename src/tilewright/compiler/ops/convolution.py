@@ -317,7 +317,7 @@ def _conv_packed_body(
 conv_packed: Final = declare(
     name="conv_packed",
     summary="NHWC convolution, input padded, weights [G, P, kernel…, C/G, panel]",
-    operands=(operand("x", FLOATS), operand("w", FLOATS)),
+    operands=(operand("x", NUMERIC), operand("w", NUMERIC)),
     attributes=(*_PADDED_ATTRIBUTES, attr("groups", "int", 1), attr("columns", "dims")),
     infer=_conv_packed_infer,
     evaluate=_conv_packed_oracle,
@@ -375,7 +375,7 @@ def _depthwise_body(
 depthwise_conv: Final = declare(
     name="depthwise_conv",
     summary="NHWC convolution of every channel with its own filter, input padded, w [kernel…, C]",
-    operands=(operand("x", FLOATS), operand("w", FLOATS, like="x")),
+    operands=(operand("x", NUMERIC), operand("w", NUMERIC, like="x")),
     attributes=_PADDED_ATTRIBUTES,
     infer=_depthwise_infer,
     evaluate=_depthwise_oracle,

@@ -37,9 +37,9 @@ _MOST_REPEATS: Final = 4
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegalizeConvolution(RewritePass):
-    """Write float convolutions as padding and one of three forms.
+    """Write convolutions as padding and one of three forms.
 
-    Requires: channels-last.  Ensures: no float `conv` or `conv_transpose` remains; `conv_packed` and
+    Requires: channels-last.  Ensures: no `conv` and no float `conv_transpose` remains; `conv_packed` and
     `depthwise_conv` read input that is padded; weights are packed by nodes that
     `fold_constants` folds.
     """
@@ -85,10 +85,9 @@ class LegalizeConvolution(RewritePass):
 
 
 def _is_legal(node: Node) -> bool:
-    x = operand(node)
     channels_last = node.attributes["layout"] == "NHWC"
     plain = optional_operand(node, 2) is None and not any(ints(node, "pads"))
-    return channels_last and plain and x.type.dtype.is_float
+    return channels_last and plain
 
 
 def _weight_shape(node: Node) -> tuple[int, Dim, Dim, tuple[Dim, ...]]:
@@ -100,7 +99,7 @@ def _weight_shape(node: Node) -> tuple[int, Dim, Dim, tuple[Dim, ...]]:
 def pad_apart(node: Node, emit: Emitter) -> Value | None:
     """A padded convolution is a pad by zero and a convolution."""
     x, pads = operand(node), ints(node, "pads")
-    if node.attributes["layout"] != "NHWC" or not any(pads) or not x.type.dtype.is_float:
+    if node.attributes["layout"] != "NHWC" or not any(pads):
         return None
     rank = x.type.rank - 2
     amounts = (0, *pads[:rank], 0, 0, *pads[rank:], 0)

@@ -25,16 +25,16 @@ from tilewright.compiler.transforms.movement_rules import VIEW_RULES
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackMatmul(RewritePass):
-    """Write float `matmul` as `pack_panels` and `matmul_packed`.
+    """Write `matmul` as `pack_panels` and `matmul_packed`.
 
     A left operand of 16-bit floats becomes f32 once, since a tile reads each of its elements
     once per panel; the panels stay as they are, a conversion of theirs serves a tile of rows.
     Sums are f32 in either form.
 
     Requires: nothing.  Ensures: the left operand of a product with a single right matrix has
-    rank 2; `matmul` remains for integers, where `choose_panel` gives 0, and where a computed
-    right operand is used for fewer than `least_rows` rows; a product with one column is the sum of
-    each row times that column.
+    rank 2; `matmul` remains where `choose_panel` gives 0, and where a computed right operand is
+    used for fewer than `least_rows` rows; a product with one column of floats is the sum of each
+    row times that column.
     """
 
     ensures: ClassVar[frozenset[str]] = frozenset({"packed"})
@@ -52,8 +52,6 @@ class PackMatmul(RewritePass):
         a, b = operand(node, 0), operand(node, 1)
         *_, rows, depth = a.type.shape
         columns = b.type.shape[-1]
-        if not a.type.dtype.is_float:
-            return None
         if isinstance(rows, int) and rows < self.least_rows and not _is_known(b):
             return None  # packing would read and write all that is read once
         many = not isinstance(rows, int) or rows >= self.least_rows

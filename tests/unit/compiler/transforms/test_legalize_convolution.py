@@ -1,6 +1,6 @@
 import pytest
 
-from fakes.graphs import assert_stays, only, ops, run
+from fakes.graphs import only, ops, run
 from tilewright.compiler.passes import PassContext, run_passes
 from tilewright.compiler.transforms import (
     ConvertLayout,
@@ -102,12 +102,15 @@ def test_computed_weights_are_packed_at_run_time():
     assert ops(graph)[-1] == "conv_packed"
 
 
-def test_integer_convolutions_stay():
-    assert_stays(
+def test_integer_convolutions_take_the_way_of_floats():
+    graph = run(
         G,
         "graph @g(%x: i32[1, 5, 6, 3], %w: i32[7, 3, 2, 2])"
-        ' { %y: i32[1, 4, 5, 7] = conv(%x, %w) {layout = "NHWC"} return %y }',
+        " { %y: i32[1, 5, 6, 7] = conv(%x, %w)"
+        ' {layout = "NHWC", pads = [0, 0, 1, 1]} return %y }',
     )
+    assert ops(graph)[-1] == "conv_packed"
+    assert "pad" in ops(graph)
 
 
 def test_without_the_layout_pass_convolutions_stay():

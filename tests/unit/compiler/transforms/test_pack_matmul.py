@@ -69,9 +69,9 @@ def test_moved_weights_count_as_constants():
     assert ops(graph) == ["matmul_packed"]
 
 
-def test_integers_and_a_panel_of_zero_stay():
+def test_integers_are_packed_and_a_panel_of_zero_stays():
     text = matmul("3, 4", "4, 6", "3, 6").replace("splat 0.5", "splat 2")
-    assert ops(run(P, text.replace("f32", "i32"))) == ["matmul"]
+    assert ops(run(P, text.replace("f32", "i32"))) == ["matmul_packed"]
     none = [PackMatmul(choose_panel=lambda *_: 0)]
     assert_stays(none, matmul("3, 4", "4, 6", "3, 6"))
 
