@@ -213,25 +213,28 @@ class _Prologue:
                     continue
                 if len(self.group.nodes) >= self.options.most_nodes:
                     return
-                if self._wanted(node, user):
+                if self._wanted(node):
                     self.groups.take(self.group, [node])
                     self.evaluations[node] = self._evaluations(node)
                     work.append(node)
 
-    def _wanted(self, node: Node, user: Node) -> bool:
+    def _wanted(self, node: Node) -> bool:
         role = self.groups.role(node)
+        users = [u for value in node.results for u in self.groups.edit.users(value)]
+        # All of them: an anchor may read what its own epilogue asked for.
+        readers = [u for u in users if u in self.group.nodes]
         if role is Role.FREE:
             # A contraction reads both operands from memory, whatever they hold.
-            return self.groups.role(user) is not Role.CONTRACTION
+            return not any(self.groups.role(u) is Role.CONTRACTION for u in readers)
         if role not in (Role.POINTWISE, Role.MAP, Role.VIEW) or node in self.groups.of:
             return False
-        users = self.groups.edit.users(node.result)
         shared = self.groups.is_output(node.result) or any(
             u not in self.group.nodes for u in users
         )
         if shared and not is_repeatable(node, role):
             return False
-        return self._fits(node, role, user) and self._operands_stay_few(node)
+        fits = all(self._fits(node, role, u) for u in readers)
+        return fits and self._operands_stay_few(node)
 
     def _operands_stay_few(self, node: Node) -> bool:
         reads = _reads({*self.group.nodes, node}, self.groups)

@@ -184,6 +184,18 @@ def test_rows_reductions_and_pooling_have_epilogues():
 # --- prologues -------------------------------------------------------------------------------
 
 
+def test_what_a_window_reads_is_not_computed_for_each_of_its_places():
+    text = """
+graph @g(%x: f32[1, 8, 6, 6], %b: f32[8, 1, 1]) {
+  %a: f32[1, 8, 6, 6] = add(%x, %b)
+  %t: f32[1, 6, 6, 8] = transpose(%a) {perm = [0, 2, 3, 1]}
+  %p: f32[1, 6, 6, 8] = average_pool(%t) {kernel = [3, 3], pads = [1, 1, 1, 1], layout = "NHWC"}
+  %y: f32[1, 6, 6, 8] = sub(%p, %t)
+  return %y
+}"""
+    assert fused(text) == ["add+transpose", "average_pool+sub"]
+
+
 def test_contractions_read_through_linear_moves_on_the_left_only():
     text = (
         "graph @g(%x: f32[3, 8], %w: f32[4, 2, 2, 4]) {"
