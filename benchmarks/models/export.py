@@ -11,6 +11,7 @@ Who calls it: developers and ``make models``::
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import logging
 import os
@@ -68,18 +69,18 @@ def export_onnx(example: zoo.Example, path: Path) -> None:
     """Write the ONNX file, weights inside."""
     labels = {label for axes in example.dynamic.values() for label in axes.values()}
     dims = {label: torch.export.Dim(label, min=1, max=4096) for label in labels}
-    shapes = tuple(
+    shapes = [
         {axis: dims[label] for axis, label in example.dynamic.get(name, {}).items()}
         for name in example.inputs
-    )
+    ]
+    # as the forward method takes them: what it gathers in *values is a level of its own
+    nested = inspect.signature(example.module.forward).bind(*shapes).arguments
     torch.onnx.export(
         example.module,
         tuple(example.inputs.values()),
         path,
         input_names=list(example.inputs),
-        dynamic_shapes=(shapes,)
-        if labels
-        else None,  # forward takes *values: one level more
+        dynamic_shapes=tuple(nested.values()) if labels else None,
         opset_version=OPSET,
         dynamo=True,
         external_data=False,
@@ -110,9 +111,13 @@ def fact_sheet(name: str, example: zoo.Example, path: Path) -> dict[str, object]
 
 
 def export(name: str, folder: Path) -> str:
-    """Export one model and return a line about it."""
+    """Export one model of the zoo and return a line about it."""
+    return export_example(name, zoo.build(name), folder)
+
+
+def export_example(name: str, example: zoo.Example, folder: Path) -> str:
+    """Write the four files of a model and return a line about it."""
     start = time.perf_counter()
-    example = zoo.build(name)
     path = folder / f"{name}.onnx"
     with torch.no_grad():
         outputs = example.module(*example.inputs.values())
