@@ -24,6 +24,7 @@ GROUPS: Final = {
     "Compile, look inside, save": ("compile", "Model", "coverage"),
     "Load and call": ("load", "Session", "Limits"),
     "Compare": ("compare", "Comparison"),
+    "Report": ("report", "Report"),
     "Targets": ("Target",),
     "Under onnxruntime's names": (
         "InferenceSession",

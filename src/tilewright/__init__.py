@@ -33,7 +33,13 @@ if TYPE_CHECKING:
         get_device,
     )
     from tilewright.api.load import load
-    from tilewright.api.model import Model, compile, coverage  # noqa: A004 - the verb
+    from tilewright.api.model import (
+        Model,
+        Report,
+        compile,  # noqa: A004 - the verb
+        coverage,
+        report,
+    )
     from tilewright.base.budget import Limits
     from tilewright.base.errors import (
         ArchiveError,
@@ -67,7 +73,7 @@ _HOMES = {
         "get_device",
     ),
     "tilewright.api.load": ("load",),
-    "tilewright.api.model": ("Model", "compile", "coverage"),
+    "tilewright.api.model": ("Model", "Report", "compile", "coverage", "report"),
     "tilewright.base.budget": ("Limits",),
     "tilewright.base.errors": (
         "ArchiveError",
@@ -103,6 +109,7 @@ __all__ = [
     "ModelMetadata",
     "NodeArg",
     "OrtValue",
+    "Report",
     "RunOptions",
     "ScheduleError",
     "Session",
@@ -119,6 +126,7 @@ __all__ = [
     "get_available_providers",
     "get_device",
     "load",
+    "report",
 ]
 
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from html import escape
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, cast, final
 
-from tilewright.api.load import run_reference
+from tilewright.api.load import load, run_reference
+from tilewright.api.report import CALLS, Inputs, Report, make_report
 from tilewright.base import knobs
 from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.errors import UserError
@@ -54,7 +57,7 @@ if TYPE_CHECKING:
 
 DEFAULT_OPT_LEVEL: Final = 2
 
-__all__ = ["KernelView", "Model", "compile", "coverage"]
+__all__ = ["KernelView", "Model", "Report", "compile", "coverage", "report"]
 
 
 def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options they have
@@ -189,6 +192,57 @@ def coverage(
         input_values=input_values,
     )
     return pipeline.coverage(model, options, quick=quick)
+
+
+def report(
+    model: onnx.Source | Graph | Model | Session,
+    inputs: Inputs = None,
+    *,
+    dims: Mapping[str, int] | None = None,
+    calls: int = CALLS,
+    limits: bool = True,
+    threads: int | None = None,
+    progress: pipeline.Progress | bool | None = None,
+) -> Report:
+    """One page about a model: its graph with times, the roofline, memory, and kernels with their code.
+
+    The page needs nothing else: no network, no other file.  A notebook shows it in a frame.
+
+    Args:
+        model: what `compile` takes, the path of a `.vmfb`, a `Model` or a `Session`.
+        inputs: what it is called with: arrays by position or by name; default: random values.
+        dims: sizes of dynamic dimensions for random values; others are 1.
+        calls: calls that are timed, one command at a time; the page has their medians.
+        limits: measure the limits of this machine, which takes about a second.
+        threads: threads a call may use, where the model is not loaded yet.
+        progress: as for `compile`.
+
+    Returns: the page: `.save("model.html")`, or `str`.
+    Raises: InputError for inputs that do not fit; errors of compiling and loading.
+    """
+    if threads is not None:
+        threads = count_option("threads", threads, least=0)
+    is_artifact = isinstance(model, (str, PathLike)) and Path(model).suffix == ".vmfb"
+    if not isinstance(model, Session) and not is_artifact:
+        if not isinstance(model, Model):
+            model = compile(cast("onnx.Source", model), threads=threads, progress=progress)
+        return model.report(
+            inputs, dims=dims, calls=calls, limits=limits, progress=progress
+        )
+    session = (
+        model if isinstance(model, Session) else load(cast("str", model), threads=threads)
+    )
+    artifact = session.artifact
+    return make_report(
+        session,
+        inputs,
+        dims=dims,
+        name=Path(session.location).name,
+        sources=lambda: {} if artifact is None else artifact.sources,
+        calls=calls,
+        limits=limits,
+        watcher=_watcher(progress),
+    )
 
 
 @final
@@ -360,14 +414,41 @@ class Model:
         """Warnings and remarks of the compilation."""
         return self.compiled.diagnostics
 
-    def sources(self) -> dict[str, str]:
-        """Every printed level by name: `graph`, `kernel/<name>`, `naive/<name>`, `llvm/<name>`."""
+    def sources(self, *, assembly: bool = False) -> dict[str, str]:
+        """Every printed level by name: `graph`, `kernel/<name>`, `naive/<name>`, `llvm/<name>`.
+
+        Args:
+            assembly: also `asm/<name>`, which takes LLVM some time.
+        """
         texts = {"graph": self.graph_ir}
         for kernel in self.kernels:
             texts[f"naive/{kernel.name}"] = kernel.naive_ir
             texts[f"kernel/{kernel.name}"] = kernel.kernel_ir
             texts[f"llvm/{kernel.name}"] = kernel.llvm_ir
+            if assembly:
+                texts[f"asm/{kernel.name}"] = kernel.assembly
         return texts
+
+    def report(
+        self,
+        inputs: Inputs = None,
+        *,
+        dims: Mapping[str, int] | None = None,
+        calls: int = CALLS,
+        limits: bool = True,
+        progress: pipeline.Progress | bool | None = None,
+    ) -> Report:
+        """Call it a few times and make a page of what was seen (see `tilewright.report`)."""
+        return make_report(
+            self.session,
+            inputs,
+            dims=dims,
+            name=self.compiled.graph.name,
+            sources=partial(self.sources, assembly=True),
+            calls=calls,
+            limits=limits,
+            watcher=_watcher(progress),
+        )
 
     def save(self, path: str | Path, *, sources: bool = True) -> int:
         """Write the artifact; returns its size in bytes.

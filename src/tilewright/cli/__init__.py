@@ -29,6 +29,7 @@ VERBS: Final = {
     "run": "Run an artifact or a model on given inputs.",
     "bench": "Measure latency, GFLOP/s and every kernel.",
     "profile": "Time every command of a call; write a trace for Perfetto.",
+    "report": "Write a page with the graph, its times, memory and code.",
     "inspect": "Look into an artifact at any level.",
     "compare": "Run a model in two ways; name the first node that differs.",
     "coverage": "Say how a model will run, operator by operator, before compiling it.",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, final
@@ -38,6 +38,7 @@ class _Size(click.ParamType[int]):
             return self.fail(f"got '{value}', expected {error}", param, ctx)
 
 
+Sources = Callable[[], Mapping[str, str]]
 ARTIFACT_SUFFIX: Final = ".vmfb"
 
 
@@ -87,6 +88,13 @@ class ModelChoice:
 
         Raises: InputError if there is no such file; errors of compilation and loading.
         """
+        return self.open_with_sources()[0]
+
+    def open_with_sources(self) -> tuple[Session, Sources]:
+        """The session, and what gives the printed levels of its kernels.
+
+        Raises: as `open`.
+        """
         for path in (*self.libraries, self.path):
             if not Path(path).is_file():
                 is_folder = Path(path).is_dir()
@@ -98,7 +106,8 @@ class ModelChoice:
             return self._compile()
         from tilewright.runtime.session import Session
 
-        return Session.from_file(self.path, copy=self.copy, **self._load_options())
+        session = Session.from_file(self.path, copy=self.copy, **self._load_options())
+        return session, lambda: session.artifact.sources if session.artifact else {}
 
     def _load_options(self) -> LoadOptions:
         from tilewright.api.load import run_reference
@@ -126,7 +135,7 @@ class ModelChoice:
         said = {name: value for name, value in given.items() if value is not None}
         return replace(Limits(), **said) if said else None
 
-    def _compile(self) -> Session:
+    def _compile(self) -> tuple[Session, Sources]:
         if self.parameters:
             raise InputError(
                 "parameters belong to a .vmfb that was made without them",
@@ -139,13 +148,14 @@ class ModelChoice:
         with phase_bar() as progress:
             compiled = model.compile(self.path, threads=self.threads, progress=progress)
         options = self._load_options()
+        sources = functools.partial(compiled.sources, assembly=True)
         if options == ModelChoice(threads=self.threads)._load_options():
-            return compiled.session
+            return compiled.session, sources
         with tempfile.TemporaryDirectory() as folder:
             archive = Path(folder, "model.vmfb")
             compiled.save(archive, sources=False)
             data = archive.read_bytes()
-        return Session.from_bytes(data, location=self.path, **options)
+        return Session.from_bytes(data, location=self.path, **options), sources
 
 
 def _register_plugin(path: str) -> None:

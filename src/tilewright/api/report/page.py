@@ -1,0 +1,397 @@
+"""The page: one file that needs nothing else, with the drawings, the table and the code of the kernels.
+
+The only script that may run in it is the one that comes from here: the page says so to the browser by
+its hash, and forbids all loading.  Called by `report`.
+
+Source: W3C, "Content Security Policy Level 3".
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING, Final
+
+from tilewright.api.profiling import KernelRow
+from tilewright.api.report.facts import Facts, StepFacts
+from tilewright.api.report.graph_drawing import STEPS_LIMIT, draw_graph
+from tilewright.api.report.markup import Markup, clean, element, joined, shortened
+from tilewright.api.report.palette import MEANINGS, OTHER, outcome_class
+from tilewright.api.report.plan_reader import Tensor
+from tilewright.api.report.plots import draw_memory, draw_roofline, draw_strip
+from tilewright.base.outcome import Outcome
+from tilewright.base.text import format_bytes, format_duration, plural
+from tilewright.base.version import VERSION
+
+if TYPE_CHECKING:
+    from tilewright.api.profiling.roofline import Roofline
+
+_FILES: Final = files("tilewright.api.report")
+_NAME_LIMIT: Final = 200  # characters of a name, wherever it stands
+_NODES_LIMIT: Final = 40  # of a step or kernel
+_CELL_NODES: Final = 3
+_KERNELS_LIMIT: Final = 5000
+_ROOFLINE_WORDS: Final = (
+    "A kernel that touches the flat roof computes as fast as this machine can.",
+    "One that touches a slope gets its bytes as fast as that level of memory delivers.",
+    "One below all roofs has room: its schedule, or the start of its threads, costs what is missing.",
+)
+_COLUMNS: Final = (
+    ("kernel", ""), ("runs as", ""), ("calls", "n"), ("time", "n"), ("share", "n"), ("GFLOP/s", "n"), ("GB/s", "n"),
+    ("limit", ""), ("of it", "n"), ("nodes of the model", ""),
+)  # fmt: skip
+
+
+def render(facts: Facts) -> str:
+    """The page of these facts."""
+    script = _read("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    name = shortened(facts.name, _NAME_LIMIT)
+    return Template(_read("page.html")).substitute(
+        script_hash=f"sha256-{digest}",
+        title=joined(f"{name} – Tilewright"),
+        style=_read("page.css"),
+        heading=joined(name),
+        subtitle=joined(_subtitle(facts)),
+        content=joined(*_sections(facts)),
+        footer=joined(f"made by Tilewright {VERSION}; medians of {_calls(facts)}"),
+        data=_data(facts),
+        script=script,
+    )
+
+
+def _read(name: str) -> str:
+    return _FILES.joinpath(name).read_text(encoding="utf-8")
+
+
+def _calls(facts: Facts) -> str:
+    return f"{plural(facts.calls, 'call')}, one command at a time"
+
+
+def _subtitle(facts: Facts) -> str:
+    dims = ", ".join(f"{name} = {value}" for name, value in sorted(facts.dims.items()))
+    taken = ", ".join(shortened(text, 80) for text in facts.inputs[:4])
+    more = " …" if len(facts.inputs) > 4 else ""
+    words = (
+        f"{taken}{more}",
+        dims,
+        f"code for {facts.target}" if facts.target else "",
+        f"on {facts.machine}",
+        plural(facts.threads, "thread"),
+    )
+    return " · ".join(word for word in words if word)
+
+
+def _sections(facts: Facts) -> Iterator[Markup]:
+    yield element("div", *_cards(facts), class_="cards")
+    yield _section(
+        "A call",
+        "Every step, as wide as it takes; select one to find it in all drawings.",
+        draw_strip(facts),
+        _legend(facts),
+    )
+    yield _graph(facts)
+    yield _roofline(facts)
+    yield _memory(facts)
+    yield _kernels(facts)
+
+
+def _section(title: str, note: str, *content: str, tools: str = "") -> Markup:
+    head = element(
+        "div",
+        element("h2", title),
+        element("span", note, class_="note"),
+        tools,
+        class_="title",
+    )
+    return element("section", head, *content)
+
+
+# --- figures -----------------------------------------------------------------------------------
+
+
+def _cards(facts: Facts) -> Iterator[Markup]:
+    total, flops = facts.time_ns, sum(step.row.flops for step in facts.steps)
+    yield _card(format_duration(total), "a call, the sum of its steps")
+    rate = flops / (total or 1)
+    share = ""
+    if facts.limits is not None:
+        share = f", {100e9 * rate / facts.limits.flops:.0f} % of the peak"
+    yield _card(f"{rate:,.1f} GFLOP/s", f"{flops / 1e9:,.2f} GFLOP{share}")
+    yield _card(str(len(facts.kernels)), f"kernels for {plural(len(facts.steps), 'step')}")
+    if facts.memory is not None:
+        yield _card(format_bytes(facts.memory.weights_bytes), "weights")
+        count = len(facts.memory.lifetimes)
+        yield _card(
+            format_bytes(facts.memory.arena_bytes), f"arena for {plural(count, 'tensor')}"
+        )
+    if facts.limits is not None:
+        yield _card(
+            f"{facts.limits.read_bytes / 1e9:,.1f} GB/s",
+            f"from memory; {facts.limits.flops / 1e9:,.0f} GFLOP/s at most",
+        )
+
+
+def _card(value: str, text: str) -> Markup:
+    return element("div", element("b", value), element("span", text), class_="card")
+
+
+def _legend(facts: Facts) -> Markup:
+    times: dict[Outcome | None, int] = {}
+    for step in facts.steps:
+        times[step.row.outcome] = times.get(step.row.outcome, 0) + step.row.time_ns
+    known = [outcome for outcome in (*Outcome, None) if outcome in times]
+    items = (
+        element(
+            "span",
+            element("i", class_=outcome_class(outcome)),
+            element(
+                "b",
+                f"{outcome or OTHER} {100 * times[outcome] / (facts.time_ns or 1):.1f} %",
+            ),
+            f" {MEANINGS.get(outcome, 'copies, and what nobody knows') if outcome else 'copies, and what is not known'}",
+        )
+        for outcome in known
+    )
+    return element("div", *items, class_="legend")
+
+
+# --- drawings ------------------------------------------------------------------------------------
+
+
+def _graph(facts: Facts) -> Markup:
+    drawing = draw_graph(facts)
+    if drawing is None:
+        why = "There is no plan that tells what flows where; the kernels below are all that is known."
+        if facts.memory is not None:
+            why = f"{len(facts.steps)} steps, more than the {STEPS_LIMIT} that are drawn; see the kernels below."
+        return _section("Graph", why)
+    tools = (("zoom-out", "−"), ("zoom-in", "+"), ("zoom-one", "1:1"), ("zoom-fit", "fit"))
+    buttons = (element("button", text, id=name, type="button") for name, text in tools)
+    note = "Steps with the nodes of the model that they compute; the bar is the time. Drag, or Ctrl and the wheel."
+    if drawing.far_count:
+        note += (
+            f" {plural(drawing.far_count, 'tensor')} read far away are named, not drawn."
+        )
+    hint = element("p", "Select a step to see what it is.", class_="hint")
+    return _section(
+        "Graph",
+        note,
+        element(
+            "div",
+            element("div", drawing.graph, class_="canvas", id="canvas"),
+            element("div", drawing.overview, class_="map"),
+            element("div", hint, class_="details", id="details"),
+            class_="graph",
+        ),
+        tools=element("span", *buttons, class_="tools"),
+    )
+
+
+def _roofline(facts: Facts) -> Markup:
+    drawing = draw_roofline(facts)
+    if drawing is None:
+        return _section("Roofline", "No kernel does arithmetic that is known.")
+    hidden = [row for row in facts.kernels if not (row.flops and row.size_bytes)]
+    words = [*_ROOFLINE_WORDS]
+    if hidden:
+        share = 100 * sum(row.time_ns for row in hidden) / (facts.time_ns or 1)
+        words.append(
+            f"{plural(len(hidden), 'kernel')} without arithmetic ({share:.1f} % of the time) have no place here."
+        )
+    if facts.limits is None:
+        words.append("The limits of the machine were not measured.")
+    text = element("div", *(element("p", word) for word in words), *_by_limit(facts))
+    return _section(
+        "Roofline",
+        "One point per kernel, its area the time of all its calls.",
+        element("div", drawing, text, class_="pair"),
+    )
+
+
+def _by_limit(facts: Facts) -> Iterator[Markup]:
+    """The share of the time that each limit bounds."""
+    if facts.limits is None:
+        return
+    times: dict[str, int] = {}
+    for row in facts.kernels:
+        name, _ = row.limit(facts.limits)
+        times[name] = times.get(name, 0) + row.time_ns
+    items = (
+        element(
+            "li",
+            element("b", f"{100 * time / (facts.time_ns or 1):.1f} %"),
+            f" nearest to {name}",
+        )
+        for name, time in sorted(times.items(), key=lambda item: -item[1])
+        if time >= facts.time_ns / 1000
+    )
+    yield element("p", element("b", "Where the time goes"))
+    yield element("ul", *items)
+
+
+def _memory(facts: Facts) -> Markup:
+    drawing = draw_memory(facts)
+    if facts.memory is None or drawing is None:
+        return _section(
+            "Memory", "No intermediate tensors, or no plan that tells where they lie."
+        )
+    unshared = sum(lifetime.size_bytes for lifetime in facts.memory.lifetimes)
+    note = (
+        f"Tensors between steps share {format_bytes(facts.memory.arena_bytes)}; "
+        f"each in a place of its own, they would take {format_bytes(unshared)}. "
+        "The colour is that of the step that writes first."
+    )
+    return _section("Memory", note, drawing)
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+def _kernels(facts: Facts) -> Markup:
+    head = (
+        element(
+            "th",
+            element("button", text, type="button"),
+            **({"class_": kind} if kind else {}),
+            **({"aria_sort": "descending"} if text == "time" else {}),
+        )
+        for text, kind in _COLUMNS
+    )
+    shown = facts.kernels[:_KERNELS_LIMIT]
+    rows = (_row(facts, place, row) for place, row in enumerate(shown))
+    note = "Select a row to see its code."
+    if len(shown) < len(facts.kernels):
+        note += f" The slowest {_KERNELS_LIMIT} of {len(facts.kernels)}."
+    search = Markup(
+        '<input type="search" id="filter" placeholder="filter by any word" aria-label="filter">'
+    )
+    return _section(
+        "Kernels",
+        note,
+        element(
+            "div",
+            element(
+                "table",
+                element("thead", element("tr", *head)),
+                element("tbody", *rows),
+                id="kernels",
+            ),
+            class_="scroll",
+        ),
+        tools=search,
+    )
+
+
+def _row(facts: Facts, place: int, row: KernelRow) -> Markup:
+    share = row.time_ns / (facts.time_ns or 1)
+    limit, of_it = ("", 0.0) if facts.limits is None else row.limit(facts.limits)
+    kind = outcome_class(row.outcome)
+    bar = element(
+        "span", element("i", style=f"width:{100 * share:.2f}%"), class_=f"bar {kind}"
+    )
+    return element(
+        "tr",
+        element("td", shortened(row.name, _NAME_LIMIT), class_="name"),
+        element("td", element("span", row.outcome or OTHER, class_=f"chip {kind}")),
+        _number(row.calls, str(row.calls)),
+        _number(row.time_ns, format_duration(row.time_ns)),
+        _number(share, joined(bar, f"{100 * share:.1f} %")),
+        _number(row.flops_rate, f"{row.flops_rate / 1e9:.1f}"),
+        _number(row.bytes_rate, f"{row.bytes_rate / 1e9:.1f}"),
+        element("td", limit),
+        _number(of_it, f"{100 * of_it:.0f} %" if limit else ""),
+        element("td", _named(row.nodes, _CELL_NODES), class_="nodes"),
+        class_="kernel",
+        tabindex=0,
+        data_kernel=place,
+    )
+
+
+def _number(value: float, text: str) -> Markup:
+    return element("td", text, class_="n", data_value=repr(value))
+
+
+def _named(nodes: Sequence[str], count: int) -> str:
+    more = len(nodes) - count
+    names = ", ".join(shortened(name, 60) for name in nodes[:count])
+    return f"{names} +{more}" if more > 0 else names
+
+
+# --- what the script shows -----------------------------------------------------------------------
+
+
+def _data(facts: Facts) -> str:
+    """Of steps and kernels, as JSON that cannot end its element."""
+    kernels = [
+        {
+            "name": shortened(row.name, _NAME_LIMIT),
+            "nodes": _lines(row.nodes),
+            "code": {
+                level: _packed(text) for level, text in facts.code.get(row.name, {}).items()
+            },
+        }
+        for row in facts.kernels[:_KERNELS_LIMIT]
+    ]
+    steps = [_step(facts, step) for step in facts.steps]
+    slowest = max(range(len(steps)), key=lambda s: facts.steps[s].row.time_ns, default=None)
+    data = {"kernels": kernels, "steps": steps, "slowest": slowest}
+    text = json.dumps(_cleaned(data), separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _step(facts: Facts, step: StepFacts) -> Mapping[str, object]:
+    row = step.row
+    share = 100 * row.time_ns / (facts.time_ns or 1)
+    return {
+        "kernel": step.kernel,
+        "outcome": row.outcome or step.kind,
+        "class": outcome_class(row.outcome),
+        "time": f"{format_duration(row.time_ns)}, {share:.1f} % of the call",
+        "flops": f"{row.flops / 1e6:,.2f} MFLOP" if row.flops else "",
+        "bytes": format_bytes(row.size_bytes) if row.size_bytes else "",
+        "rates": f"{row.flops_rate / 1e9:,.1f} GFLOP/s, {row.bytes_rate / 1e9:,.1f} GB/s",
+        "limit": "" if facts.limits is None else _limit(row, facts.limits),
+        "grid": " × ".join(map(str, step.grid)) if step.kind == "dispatch" else "",
+        "nodes": _lines(row.nodes),
+        "operands": _tensors(step.operands),
+        "constants": _tensors(step.constants),
+        "results": _tensors(step.results),
+    }
+
+
+def _limit(row: KernelRow, limits: Roofline) -> str:
+    name, share = row.limit(limits)
+    return f"{100 * share:.0f} % of {name}"
+
+
+def _tensors(tensors: Iterable[Tensor]) -> list[str]:
+    return [f"{tensor.text}, {format_bytes(tensor.size_bytes)}" for tensor in tensors]
+
+
+def _lines(names: Sequence[str]) -> list[str]:
+    more = len(names) - _NODES_LIMIT
+    lines = [shortened(name, _NAME_LIMIT) for name in names[:_NODES_LIMIT]]
+    return [*lines, f"… and {more} more"] if more > 0 else lines
+
+
+def _cleaned(value: object) -> object:
+    match value:
+        case str():
+            return clean(value)
+        case list():
+            return [_cleaned(item) for item in value]
+        case dict():
+            return {key: _cleaned(item) for key, item in value.items()}
+        case _:
+            return value
+
+
+def _packed(text: str) -> str:
+    """Compressed, in characters that mean nothing to a page."""
+    return base64.b64encode(zlib.compress(clean(text).encode(), 6)).decode()

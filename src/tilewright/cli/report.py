@@ -1,0 +1,84 @@
+"""`tilewright report`: one page that shows a model's graph with times, memory and code."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import click
+
+from tilewright.base.output_file import STANDARD_OUTPUT
+from tilewright.base.text import format_bytes
+from tilewright.cli.display import err, example, phase_bar
+from tilewright.cli.model_options import ModelChoice, model_options
+from tilewright.cli.option_groups import Group, Verb, option
+from tilewright.cli.options import call_inputs, call_options
+
+
+@click.command(
+    "report",
+    cls=Verb,
+    short_help="Write a page with the graph, its times, memory and code.",
+    epilog=example(
+        "tilewright report model.onnx -o report.html",
+        "tilewright report bert.onnx --dim batch=1 --dim sequence=128",
+        "tilewright report model.vmfb --input=@x.npy --threads=1",
+    ),
+)
+@option(
+    "-o",
+    "--output",
+    type=click.Path(allow_dash=True, path_type=Path),
+    help="The page; default: the model's name with .html.",
+)
+@call_options
+@option(
+    "--calls",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="Calls that are timed; the page shows medians.",
+    metavar="N",
+)
+@option(
+    "--no-limits",
+    is_flag=True,
+    help="Do not measure the machine's limits.",
+    group=Group.MEASURING,
+)
+@model_options
+def command(
+    choice: ModelChoice,
+    output: Path | None,
+    inputs: tuple[str, ...],
+    dims: tuple[str, ...],
+    calls: int,
+    no_limits: bool,
+) -> None:
+    """Call MODEL (.vmfb or .onnx) a few times, one command at a time, and write a page about it.
+
+    The page needs no network and no other file: the graph with the time of every step, the kernels below
+    the limits of this machine, the memory over the steps, and a table with the code of each kernel (of a
+    .vmfb what is stored in it).
+    """
+    from tilewright.api.report import check_report_path, make_report
+
+    path = output or Path(choice.path).with_suffix(".html")
+    check_report_path(path, inputs=choice.files)  # said before the work, not after it
+    session, sources = choice.open_with_sources()
+    arrays = call_inputs(session, inputs, dims)
+    with phase_bar() as progress:
+        made = make_report(
+            session,
+            arrays,
+            dims=None,
+            name=Path(choice.path).name,
+            sources=sources,
+            calls=calls,
+            limits=not no_limits,
+            watcher=nullcontext(progress),
+        )
+    made.save(path)
+    if str(path) != STANDARD_OUTPUT:
+        size = format_bytes(len(str(made).encode()))
+        err.print(f"report: {path}  ({size}, opens in any browser)", soft_wrap=True)
