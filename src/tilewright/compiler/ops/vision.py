@@ -1,4 +1,4 @@
-"""Ops of detection models that have no kernel yet: they run their oracle on the host."""
+"""Ops of detection models: pooled samples, overlapping boxes, folded blocks, moved taps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, TensorType
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, compute_dtype
-from tilewright.compiler.ops.bodies import Operands, Results, copy_nest, given
+from tilewright.compiler.kernel.ir import Expression
+from tilewright.compiler.ops.bodies import (
+    Operands,
+    Results,
+    copy_nest,
+    given,
+    wrapped_index,
+)
 from tilewright.compiler.ops.declaration import (
     IndexRange,
     OpDecl,
@@ -55,66 +62,116 @@ def _bilinear(plane: np.ndarray, y: np.ndarray, x: np.ndarray) -> list[np.ndarra
     return [plane[:, r, c] * np.where(inside, w, 0) for r, c, w in corners]
 
 
-# --- roi align -------------------------------------------------------------------------------
+# --- pooled samples --------------------------------------------------------------------------
 
 
-def _roi_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
-    x, rois = need(types, 0), need(types, 1)
-    height, width = cast("Ints", attributes["output"])
-    if x.rank != 4 or rois.rank != 2:
-        raise ModelError(f"roi_align of {x} with regions {rois}")
-    return (x.with_shape((rois.shape[0], x.shape[1], height, width)),)
+def _samples_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, images, ys, xs = (need(types, i) for i in range(4))
+    each = cast("int", attributes["samples"])
+    if x.rank != 4 or images.rank != 1 or ys.rank != 2 or xs.rank != 2 or each < 1:
+        raise ModelError(f"pool_samples of {x} at rows {ys} and columns {xs}")
+    for places in (ys, xs):
+        check_same(f"regions of {places}", places.shape[0], images.shape[0])
+        if isinstance(places.shape[1], int) and places.shape[1] % each:
+            raise ModelError(f"pool_samples of {each} at {places}")
+    shape = [symbolic.floordiv(places.shape[1], each) for places in (ys, xs)]
+    return (x.with_shape((images.shape[0], *shape, x.shape[-1])),)
 
 
-def _roi_oracle(
-    x: np.ndarray, rois: np.ndarray, batch: np.ndarray, *, output: Ints, sampling_ratio: int,
-    spatial_scale: float, mode: str, coordinate_mode: str,
+def _samples_oracle(
+    x: np.ndarray, images: np.ndarray, ys: np.ndarray, xs: np.ndarray, *, samples: int, mode: str
 ) -> np.ndarray:  # fmt: skip
-    shift = 0.5 if coordinate_mode == "half_pixel" else 0.0
-    planes = x.astype(np.float64)
-    result = np.zeros((rois.shape[0], x.shape[1], *output))
-    for number, (roi, image) in enumerate(zip(rois.astype(np.float64), batch, strict=True)):
-        left, top, right, bottom = roi * spatial_scale - shift
-        sizes = [bottom - top, right - left]
-        if not shift:
-            sizes = [max(s, 1.0) for s in sizes]
-        bins = [s / n for s, n in zip(sizes, output, strict=True)]
-        grid = [sampling_ratio or math.ceil(b) for b in bins]
-        for row, column in np.ndindex(*output):
-            y = top + bins[0] * (row + (np.arange(grid[0]) + 0.5) / grid[0])
-            at = left + bins[1] * (column + (np.arange(grid[1]) + 0.5) / grid[1])
-            ys, xs = np.meshgrid(y, at, indexing="ij")
-            parts = _bilinear(planes[image], ys.ravel(), xs.ravel())
-            if mode == "max":
-                value = np.max(np.stack(parts), (0, 2))
-            else:
-                value = np.add.reduce(parts).sum(-1) / max(ys.size, 1)
-            result[number, :, row, column] = value
+    planes = np.moveaxis(x.astype(np.float64), -1, 1)
+    rows, columns = ys.shape[1] // samples, xs.shape[1] // samples
+    result = np.zeros((images.size, rows, columns, x.shape[-1]))
+    for number, row, column in np.ndindex(*result.shape[:3]):
+        picked = (
+            places[number, at * samples : (at + 1) * samples].astype(np.float64)
+            for places, at in ((ys, row), (xs, column))
+        )
+        y, z = (grid.ravel() for grid in np.meshgrid(*picked, indexing="ij"))
+        parts = _bilinear(planes[images[number]], y, z)
+        best = mode == "max"
+        result[number, row, column] = (
+            np.max(np.stack(parts), (0, 2)) if best else np.add.reduce(parts).mean(-1)
+        )
     return numerics.cast(result, dtypes.from_numpy(x.dtype))
+
+
+def _taps(
+    b: KernelBuilder, place: Expression, size: Dim
+) -> tuple[list[tuple[Dim, Expression]], Expression]:
+    """The two pixels around `place` with their weights, and whether it is near the image."""
+    dtype = place.dtype
+    last = b.index(size - 1)
+    inside = b.and_(b.ge(place, -1), b.le(place, b.cast(b.index(size), dtype)))
+    clipped = b.min(b.max(place, 0), b.cast(last, dtype))
+    low = b.floor(clipped)
+    part = b.sub(clipped, low)
+    # Places that are no numbers read the border, where nothing foreign is.
+    near = b.max(b.min(b.cast(low, i64), last), 0)
+    far = b.min(b.add(near, 1), last)
+    pairs = ((near, b.sub(1, part)), (far, part))
+    return [(b.as_index(index), weight) for index, weight in pairs], inside
+
+
+def _samples_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    """All channels of a sample take the same places and weights: they are the lanes."""
+    x, images, ys, xs = (given(operands, i) for i in range(4))
+    (result,) = results
+    each, op = cast("int", attributes["samples"]), "add"
+    if attributes["mode"] == "max":
+        op = "max"
+    total = b.temporary(compute_dtype(x.dtype), result.shape, "total")
+    with b.nest(result.shape, ("r", "h", "w", "c")) as place:
+        region, row, column, channel = place
+        image = wrapped_index(b, b.load(images, (region,)), x.shape[0])
+        b.store(total, place, numerics.identity(op, total.dtype))
+        with b.reduce((each, each), ("y", "x")) as (y, z):
+            rows, in_rows = _taps(b, b.read(ys, (region, row * each + y)), x.shape[1])
+            columns, in_columns = _taps(
+                b, b.read(xs, (region, column * each + z)), x.shape[2]
+            )
+            inside = b.and_(in_rows, in_columns)
+            parts: list[Expression] = []
+            for (i, above), (j, beside) in itertools.product(rows, columns):
+                weight = b.select(inside, b.mul(above, beside), 0)
+                parts.append(b.mul(b.read(x, (image, i, j, channel)), weight))
+            joined = parts[0]
+            for part in parts[1:]:
+                joined = b.binary(op, joined, part)
+            b.accumulate(op, total, place, joined)
+        value = b.load(total, place)
+        b.write(result, place, value if op == "max" else b.div(value, each * each))
 
 
 def _images(types: Types, _: Attributes) -> tuple[IndexRange, ...]:
     size = need(types, 0).shape[0]
-    return (IndexRange(2, 0, size, 0, size - 1),)
+    return (IndexRange(1, 0, size, 0, size - 1),)
 
 
-roi_align: Final = declare(
-    name="roi_align",
-    summary="Each region of interest pooled from bilinear samples to a fixed size",
+pool_samples: Final = declare(
+    name="pool_samples",
+    summary="Bilinear samples of x[image] at rows times columns, `samples` by `samples` of them pooled",
     operands=(
-        operand("x", FLOATS), operand("rois", FLOATS, like="x"), operand("batch_indices", (i64,)),
+        operand("x", FLOATS), operand("images", (i64,)), operand("rows", FLOATS, like="x"),
+        operand("columns", FLOATS, like="x"),
     ),
-    attributes=(
-        attr("output", "ints", (1, 1)), attr("sampling_ratio", "int", 0),
-        attr("spatial_scale", "float", 1.0), attr("mode", "string", "avg"),
-        attr("coordinate_mode", "string", "half_pixel"),
-    ),
-    infer=_roi_infer,
-    evaluate=_roi_oracle,
+    attributes=(attr("samples", "int", 1), attr("mode", "string", "avg")),
+    infer=_samples_infer,
+    evaluate=_samples_oracle,
+    body=_samples_body,
     indices=_images,
-    cases=("f32[1,2,6,6] f32[2,4]:=1,1,4,5,0,2,3,3 [2]:=0,0; output=(2,3) sampling_ratio=2",),
-    on_host="the oracle of what models are imported as: gathers of the samples",
-    source="ONNX RoiAlign, opset 22",
+    cases=(
+        "[2,6,5,35] [3]:=0,1,1 [3,4]:=-1.5,-0.5,0,2.25,3,4.5,5,5.75,6,7 [3,6]; samples=2",
+        "[2,6,5,35] [3]:=0,1,1 [3,4]:=-1.5,-0.5,0,2.25,3,4.5,5,5.75 [3,6]; samples=2 mode=max",
+        "f32[1,5,6,3] [2]:=0 [2,1]:=1.5,9 [2,3]",
+        "f32[1,1,1,1] [1]:=0 [1,3]:=0.5 [1,3]:=-0.5; samples=3",
+        "f32[1,5,6,3] [0] [0,2] [0,4]; samples=2",
+    ),
+    source="ONNX RoiAlign, opset 22; the positions are computed outside",
 )  # fmt: skip
 
 # --- non-maximum suppression -----------------------------------------------------------------
@@ -363,4 +420,4 @@ deform_conv: Final = declare(
     source="ONNX DeformConv, opset 22",
 )  # fmt: skip
 
-OPS: Final[tuple[OpDecl, ...]] = (roi_align, non_max_suppression, col2im, deform_conv)
+OPS: Final[tuple[OpDecl, ...]] = (pool_samples, non_max_suppression, col2im, deform_conv)

@@ -4,6 +4,7 @@ import pytest
 
 from fakes.graphs import assert_becomes, parse, run
 from tilewright.base.errors import ModelError
+from tilewright.compiler.ops.declaration import OpDecl
 from tilewright.compiler.passes import run_passes
 from tilewright.compiler.transforms import EliminateCommon, EliminateDead, GuardIndices
 
@@ -68,12 +69,21 @@ def test_scatters_are_checked():
     assert checks(graph) == ["i"]
 
 
-def test_ops_for_the_host_check_for_themselves():
-    graph = parse(
-        "graph @g(%x: f32[2, 2, 6, 6], %r: f32[3, 4], %b: i64[3]) {"
-        " %y: f32[3, 2, 1, 1] = roi_align(%x, %r, %b) return %y }"
-    )
-    assert not run_passes(graph, G).modified
+SAMPLES = (
+    "graph @g(%x: f32[2, 6, 6, 2], %b: i64[3], %r: f32[3, 4], %c: f32[3, 4]) {"
+    " %y: f32[3, 4, 4, 2] = pool_samples(%x, %b, %r, %c) return %y }"
+)
+
+
+def test_the_images_of_samples_are_checked():
+    graph = parse(SAMPLES)
+    run_passes(graph, G)
+    assert checks(graph) == ["b"]
+
+
+def test_ops_for_the_host_check_for_themselves(monkeypatch):
+    monkeypatch.setattr(OpDecl, "supports", lambda *_: False)
+    assert not run_passes(parse(SAMPLES), G).modified
 
 
 @pytest.mark.parametrize(("values", "works"), [("0, 4, -5", True), ("0, 5, 1", False)])

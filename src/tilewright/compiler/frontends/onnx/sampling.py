@@ -19,7 +19,6 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.emitter import Emitter
 from tilewright.compiler.frontends.onnx.problems import UnsupportedError
-from tilewright.compiler.frontends.onnx.reduction import reduce
 from tilewright.compiler.frontends.onnx.row import Row, row
 from tilewright.compiler.frontends.onnx.values import Tensor
 from tilewright.compiler.ops.shapes import element_count
@@ -198,54 +197,18 @@ def _roi_align(call: Call) -> Tensor:
     named = call.string("coordinate_transformation_mode", default)
     if ratio < 1:
         raise UnsupportedError("'sampling_ratio' 0 makes the amount of work depend on data")
-    count = regions.shape[0]
     corners = [e.slice(regions, 1, i, 1) for i in range(4)]
     half = named == "half_pixel"
-    ys = _roi_places(call, corners[1], corners[3], height, ratio, half=half)
-    xs = _roi_places(call, corners[0], corners[2], width, ratio, half=half)
-    grid = (count, height * ratio, width * ratio)
-    points = height * width * ratio * ratio
-    y = e.reshape(e.broadcast_to(e.unsqueeze(ys, (2,)), grid), (count, points))
-    z = e.reshape(e.broadcast_to(e.unsqueeze(xs, (1,)), grid), (count, points))
-    images = e.op("gather", x, batch, axis=0)
-    flat = e.reshape(images, (count, x.shape[1], element_count(x.shape[2:])))
-    pieces = _roi_taps(e, flat, (y, z), x.shape[2:])
-    if mode == "max":
-        best = pieces[0]
-        for piece in pieces[1:]:
-            best = e.op("max", best, piece)
-    else:
-        best = pieces[0]
-        for piece in pieces[1:]:
-            best = e.op("add", best, piece)
-    split = (count, x.shape[1], height, ratio, width, ratio)
-    op = "reduce_max" if mode == "max" else "reduce_mean"
-    return reduce(e, op, e.reshape(best, split), (3, 5), keepdims=False)
-
-
-def _roi_taps(
-    e: Emitter, flat: Tensor, places: Sequence[Tensor], sizes: Sequence[Dim]
-) -> list[Tensor]:
-    """Weighted neighbours of every point; points more than one pixel outside count as zero."""
-    inside: Tensor | None = None
-    columns: list[list[tuple[Tensor, Tensor | None]]] = []
-    for place, size in zip(places, sizes, strict=True):
-        low = e.op("greater_equal", place, _number(e, -1, place))
-        high = e.op("less_equal", place, _limit(e, size, place))
-        ok = e.op("logical_and", low, high)
-        inside = ok if inside is None else e.op("logical_and", inside, ok)
-        columns.append(_taps(e, _clamped(e, place, size), "linear"))
-    assert inside is not None
-    pieces: list[Tensor] = []
-    for taps in itertools.product(*columns):
-        clamped = [_clamped(e, p, s) for (p, _), s in zip(taps, sizes, strict=True)]
-        value, _ = _fetch(e, flat, clamped, sizes)
-        value = e.op("where", e.unsqueeze(inside, (1,)), value, _number(e, 0, flat))
-        for _, weight in taps:
-            if weight is not None:
-                value = e.op("mul", value, e.unsqueeze(weight, (1,)))
-        pieces.append(value)
-    return pieces
+    pooled = e.op(
+        "pool_samples",
+        e.transpose(x, (0, 2, 3, 1)),
+        e.cast(batch, dtypes.i64),
+        _roi_places(call, corners[1], corners[3], height, ratio, half=half),
+        _roi_places(call, corners[0], corners[2], width, ratio, half=half),
+        samples=ratio,
+        mode=mode,
+    )
+    return e.transpose(pooled, (0, 3, 1, 2))
 
 
 # --- overlapping blocks
