@@ -33,6 +33,7 @@ from tilewright.compiler.transforms.matching import operand
 
 # These read each element of an operand once, whatever the size of their result.
 _READ_ONCE: Final = (Role.ROWS, Role.REDUCTION, Role.PLACE, Role.PACKING)
+_WIDEST_VECTOR: Final = 16  # elements
 _MOST_STEPS: Final = 24  # epilogue nodes looked at before they must meet in one value
 
 
@@ -143,6 +144,8 @@ class FuseKernels(GraphPass):
             group.root = user
             groups.take(group, [user])
             return True
+        if group.kind is Role.CONTRACTION and self._take_interleaving(group, user, groups):
+            return True
         through: list[Node] = []
         border = user
         if groups.role(user) is Role.VIEW and self.border_through_view:
@@ -156,6 +159,25 @@ class FuseKernels(GraphPass):
         groups.take(group, [*through, border, *_free_operands(border, groups)])
         return False
 
+    def _take_interleaving(self, group: Group, view: Node, groups: Groups) -> bool:
+        """Take a reshape, a transpose of its parts and the reshape behind: phases find their places.
+
+        The last part stays last and has whole vectors, so stores are as wide as before.
+        """
+        if groups.role(view) is not Role.VIEW or not self.border_through_view:
+            return False
+        move = groups.edit.sole_user(view.result)
+        if move is None or move in groups.of or move.op != "transpose":
+            return False
+        if not keeps_last_axis(move) or not _has_whole_vectors(move):
+            return False
+        back = groups.edit.sole_user(move.result)
+        if back is None or groups.role(back) is not Role.VIEW or back in groups.of:
+            return False
+        group.root = back
+        groups.take(group, [view, move, back])
+        return True
+
     # --- prologue and the rest -----------------------------------------------------------
 
     def _place(self, node: Node, groups: Groups) -> None:
@@ -168,6 +190,12 @@ class FuseKernels(GraphPass):
             group = groups.start(node, role)
         if group.root is node:
             _Prologue(self, group, groups).grow()
+
+
+def _has_whole_vectors(node: Node) -> bool:
+    """Whether the last axis of the result is a number of the widest vectors."""
+    last = node.result.type.shape[-1]
+    return isinstance(last, int) and last % _WIDEST_VECTOR == 0
 
 
 def _free_operands(node: Node, groups: Groups) -> list[Node]:
