@@ -108,13 +108,20 @@ def to_nhwc(node: Node, emit: Emitter) -> Value | None:
     if rank < 3:
         return None
     source = channels_last_source(x)
-    if node.op not in _ALWAYS and source is None and not _has_convolution(emit):
+    if source is None and not _is_better_last(node, emit):
         return None
     if source is None:
         source = emit.op("transpose", [x], {"perm": to_channels_last(rank)})
     attributes = {**node.attributes, "layout": "NHWC"}
     result = emit.op(node.op, [source, *node.operands[1:]], attributes)
     return channels_first(result, emit)
+
+
+def _is_better_last(node: Node, emit: Emitter) -> bool:
+    """Whether channels-first data is worth moving; a channel that is a row is well where it is."""
+    if node.op in _ALWAYS:
+        return True
+    return not has(node, Trait.ROWWISE) and _has_convolution(emit)
 
 
 def _has_convolution(emit: Emitter) -> bool:

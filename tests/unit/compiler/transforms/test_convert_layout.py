@@ -191,3 +191,12 @@ def test_resizing_with_scales_and_regions_moves_them_along():
     )
     (resize,) = (n for n in graph.nodes if n.op == "resize")
     assert [round(float(s), 1) for s in resize.attributes["scales"]] == [1.0, 0.5, 1.8, 1.0]
+
+
+def test_a_norm_over_whole_rows_stays_where_the_rows_are():
+    folded = "%b: f32[N, 2, 60] = reshape(%a) {shape = [N, 2, 60]}"
+    norm = "%y: f32[N, 2, 60] = instance_norm(%b) {epsilon = 1e-05}"
+    graph = run(L, net(C1, folded, norm))
+    assert transposes(graph) == [(0, 2, 3, 1), (0, 3, 1, 2)]
+    beside = f"%y: {SAME} = instance_norm(%a) {{epsilon = 1e-05}}"
+    assert layouts(run(L, net(C1, beside))) == {"NHWC"}

@@ -28,6 +28,7 @@ from tilewright.compiler.schedule.primitives.reduction import (
     drop_guards,
     rfactor,
     sink_guards,
+    subtotal,
 )
 from tilewright.compiler.schedule.primitives.tails import (
     partition,
@@ -61,6 +62,7 @@ __all__ = [
     "specialize",
     "split",
     "split_powers",
+    "subtotal",
     "tile",
     "unroll",
     "vectorize",

@@ -1,4 +1,4 @@
-"""Primitives on reductions and guards: rfactor, drop_guards, sink_guards.
+"""Primitives on reductions and guards: rfactor, subtotal, drop_guards, sink_guards.
 
 They may reassociate sums in loops marked `reduction` (see the semantics in `kernel/ir.py`);
 nothing else changes a value.
@@ -110,6 +110,41 @@ def rfactor(
     total = _combine(op, part, lanes)
     finish = Store(target, element, binary(op, Load(target, element), total))
     return add_locals(rewrite(kernel, outer, (*start, *changed, finish)), (part,))
+
+
+@primitive
+def subtotal(kernel: Kernel, buffer: str, loop: str) -> Kernel:
+    """Let every pass through an inner reduction loop add up on its own.
+
+    A sum of n numbers is then off by what about n / m + m additions round, not n.
+
+    rewrite:
+        t = 0; for k: for l in m: t += a[k, l]
+        ->
+        t = 0; for k: p = 0; for l in m: p += a[k, l]
+                      t += p
+
+    Raises: ScheduleError unless the loop is a reduction inside a reduction, that only updates one
+    element of the buffer, always with the same operator.
+    """
+    target = find_buffer(kernel, buffer)
+    inner = find(kernel, loop)
+    around, op = _reduction_around(kernel, target, [inner])
+    if around is inner:
+        raise ScheduleError(f"no reduction around '{loop}' adds its sums to '{buffer}'")
+    part = Buffer(names_of(kernel).fresh(f"{buffer}_s"), target.dtype, (), Space.REGISTER)
+
+    def redirect(statement: Statement) -> Statement:
+        if isinstance(statement, Store) and statement.buffer is target:
+            return Store(part, (), _redirected(statement.value, target, part, ()))
+        return statement
+
+    element = next(w.indices for w in stores((inner,)) if w.buffer is target)
+    identity = const(numerics.identity(op, target.dtype), target.dtype)
+    changed = with_inner(inner, map_body(inner.body, statement=redirect))
+    total = binary(op, Load(target, element), Load(part, ()))
+    body = (Store(part, (), identity), changed, Store(target, element, total))
+    return add_locals(rewrite(kernel, inner, body), (part,))
 
 
 def _redirected(

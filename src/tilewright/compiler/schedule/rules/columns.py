@@ -19,6 +19,7 @@ from tilewright.compiler.schedule.primitives import (
     reorder,
     specialize,
     split,
+    subtotal,
     unroll,
     vectorize,
 )
@@ -47,6 +48,9 @@ from tilewright.compiler.schedule.tree import find
 _WORK_NS: Final = 20_000
 _WINDOW_LIMIT: Final = 50
 _WIDEST_STRIDE: Final = 4
+_LONG_SUM: Final = 4096
+"""Terms beyond which one running sum loses digits: each addition rounds what is there already."""
+_SUBTOTAL: Final = 512
 _Access = TypeVar("_Access", Load, Store)
 
 
@@ -68,8 +72,34 @@ def schedule_columns(s: Schedule, nest: str, target: Target, grid: Grid) -> Outc
     if _is_simple(chain[-1]):
         _simple(s, names, lanes, work, grid)
     else:
+        _take_subtotals(s, chain[-1])
         _several_passes(s, names, lanes, work, grid)
     return Outcome.COLUMNS
+
+
+def _take_subtotals(s: Schedule, inner: For) -> None:
+    """Cut long sums into pieces, so that what additions round does not add up over all terms."""
+    for loop in list(loops(inner.body)):
+        if not loop.reduction or any(True for _ in loops(loop.body)):
+            continue
+        totals = {w.buffer for w in stores(loop.body) if w.buffer.dtype.is_float}
+        if len(totals) != 1 or _terms(inner, loop) <= _LONG_SUM:
+            continue
+        name = loop.var.name
+        if estimate(loop.extent) > 2 * _SUBTOTAL:
+            pair = (s.fresh(f"{name}_t"), s.fresh(f"{name}_s"))
+            s.apply(split, name, _SUBTOTAL, into=pair)
+            name = pair[1]
+        s.attempt(subtotal, totals.pop().name, name)
+
+
+def _terms(inner: For, loop: For) -> int:
+    """How many terms the sum of `loop` and of the reductions around it has."""
+    count = estimate(loop.extent)
+    for around in loops(inner.body):
+        if around.reduction and any(x is loop for x in loops(around.body)):
+            count *= estimate(around.extent)
+    return count
 
 
 def _moving(inner: For, name: str) -> list[Load | Store]:

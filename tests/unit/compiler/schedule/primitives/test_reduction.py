@@ -17,6 +17,7 @@ from tilewright.compiler.schedule.primitives import (
     sink_guards,
     specialize,
     split,
+    subtotal,
 )
 
 
@@ -62,6 +63,21 @@ def test_rfactor_refuses_what_is_no_reduction() -> None:
         rfactor(split(private_sums(8), "k", 4, into=("ko", "ki")), "t", ["ki"], 3)
     with pytest.raises(ScheduleError, match="at least one loop"):
         rfactor(private_sums(8), "t", [])
+
+
+@pytest.mark.parametrize("columns", [3, 4, 9, 16])
+def test_subtotal_sums_every_piece_apart(columns: int) -> None:
+    kernel = split(private_sums(columns), "k", 4, into=("ko", "ki"))
+    changed = subtotal(kernel, "t", "ki")
+    assert "t[] = (t[] + t_s[])" in body_text(changed)
+    assert_same(row_sums(3, columns), changed, exact=False)
+
+
+def test_subtotal_refuses_what_no_reduction_is_around() -> None:
+    with pytest.raises(ScheduleError, match="no reduction around 'k'"):
+        subtotal(private_sums(8), "t", "k")
+    with pytest.raises(ScheduleError, match="not the result of a reduction"):
+        subtotal(private_sums(8), "t", "i")
 
 
 def guarded_tile() -> Kernel:

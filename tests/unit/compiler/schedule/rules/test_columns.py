@@ -1,0 +1,64 @@
+"""What becomes of sums over an outer axis."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import tilewright
+from fakes.loop_nests import assert_same, op_kernel
+from tilewright.base.target import Target
+from tilewright.compiler.schedule.rules import schedule
+
+V4 = Target.level("v4")
+LAST = {"epsilon": 1e-5, "layout": "NHWC"}
+
+
+def norm(*shape):
+    return op_kernel("instance_norm", [shape], shape, LAST)
+
+
+@pytest.mark.parametrize(
+    ("shape", "taken"),
+    [((1, 64, 64, 17), False), ((1, 65, 64, 17), True), ((1, 1400, 3, 5), True)],
+)
+def test_a_norm_takes_subtotals_of_long_sums_only(shape, taken):
+    changed = schedule(norm(*shape), V4)
+    assert ("subtotal" in [name for name, _ in changed.trace]) == taken
+
+
+def test_subtotals_of_pieces_with_a_rest_change_nothing_but_last_digits():
+    kernel = norm(1, 4100, 1, 3)
+    assert_same(kernel, schedule(kernel, V4), exact=False)
+
+
+@pytest.mark.parametrize(("channels", "size"), [(17, 131), (5, 301)])
+def test_norms_of_large_images_between_convolutions_are_exact(channels, size):
+    x = np.random.default_rng(5).random((1, channels, size, size), np.float32) + 3
+    eye = np.eye(channels, dtype=np.float32)[:, :, None, None]
+    ones, zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+    constants = {"w": eye, "s": ones, "b": zeros}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("InstanceNormalization", ["c", "s", "b"], ["y"]),
+    ]
+    inputs, outputs = (
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, x.shape)]
+        for name in "xy"
+    )
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        inputs,
+        outputs,
+        initializer=[onnx.numpy_helper.from_array(a, n) for n, a in constants.items()],
+    )
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10
+    )
+    ours = np.asarray(tilewright.compile(model, threads=1, jobs=1)(x))
+    wide = x.astype(np.float64)
+    centred = wide - wide.mean((2, 3), keepdims=True)
+    exact = centred / np.sqrt((centred**2).mean((2, 3), keepdims=True) + 1e-5)
+    # One running sum is off by 2e-5 and more.
+    assert np.linalg.norm(ours - exact) < 5e-6 * np.linalg.norm(exact)
