@@ -33,6 +33,7 @@ from tilewright.compiler.kernel.ir import (
     Kernel,
     Load,
     Prefetch,
+    Repeated,
     Select,
     Splat,
     Statement,
@@ -251,7 +252,7 @@ def children(value: Expression) -> tuple[Expression, ...]:
     """The direct operands of an expression (a load's mask, not its indices)."""
     if isinstance(value, Binary | Compare):
         return (value.left, value.right)
-    if isinstance(value, Unary | Cast | Bitcast | Splat | Horizontal):
+    if isinstance(value, Unary | Cast | Bitcast | Splat | Repeated | Horizontal):
         return (value.operand,)
     if isinstance(value, Fma):
         return (value.a, value.b, value.c)
@@ -274,12 +275,12 @@ def with_children(  # noqa: PLR0911 - one line per kind of expression
         return Compare(value.op, parts[0], parts[1], value.lanes)
     if isinstance(value, Unary):
         return Unary(value.op, parts[0], value.dtype, value.lanes)
-    if isinstance(value, Cast):
-        return Cast(parts[0], value.dtype, value.lanes)
-    if isinstance(value, Bitcast):
-        return Bitcast(parts[0], value.dtype, value.lanes)
+    if isinstance(value, Cast | Bitcast):
+        return type(value)(parts[0], value.dtype, value.lanes)
     if isinstance(value, Splat):
         return Splat(parts[0], value.lanes, value.dtype)
+    if isinstance(value, Repeated):
+        return Repeated(parts[0], value.times, value.dtype, value.lanes)
     if isinstance(value, Horizontal):
         return Horizontal(value.op, parts[0], value.dtype, value.lanes)
     if isinstance(value, Fma):

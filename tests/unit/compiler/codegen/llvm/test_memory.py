@@ -404,3 +404,12 @@ def test_an_index_in_memory_is_read_again_once_that_memory_changed(stores, space
     else:
         kernel, arrays = kernel_of((x, out), body, (at,)), [numbers(8), numbers(8)]
     assert_same(kernel, arrays)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.bool_, dtypes.i8, dtypes.f16, f32], ids=str)
+@pytest.mark.parametrize("times", [2, 4, 16])
+def test_lanes_that_share_a_neighbour_get_its_value(times, dtype):
+    x, out = Buffer("x", dtype, (9 + 32 // times,)), Buffer("out", dtype, (32,))
+    body = lanes(32, Store(out, (v,), Load(x, (symbolic.floordiv(v, times) + 9,))))
+    arrays = [numbers(9 + 32 // times, dtype), numbers(32, dtype)]
+    assert_same(kernel_of((x, out), (body,)), arrays)
