@@ -147,10 +147,10 @@ _TOP: Final = 34
 _STYLE: Final = """
 text { font: 13px system-ui, sans-serif; fill: #24292f }
 .small { font-size: 11px; fill: #57606a }
-.peer { fill: #9aa4ae } .ours { fill: #0a7d6c } .line { stroke: #57606a; stroke-dasharray: 3 3 }
+.peer { fill: #9aa4ae } .ours { fill: #0a7d6c }
 @media (prefers-color-scheme: dark) {
   text { fill: #e6edf3 } .small { fill: #9aa4ae }
-  .peer { fill: #59636e } .ours { fill: #2bb8a0 } .line { stroke: #9aa4ae }
+  .peer { fill: #59636e } .ours { fill: #2bb8a0 }
 }
 """
 
@@ -160,7 +160,6 @@ def plot(rows: Sequence[Row]) -> str:
     longest = max(1.0, *(row.ratio for row in rows))
     scale = (WIDTH - _LEFT - _RIGHT) / longest
     height = _TOP + _PITCH * len(rows) + 12
-    at_one = _LEFT + scale
     parts = [
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
@@ -168,17 +167,25 @@ def plot(rows: Sequence[Row]) -> str:
         ),
         f"<title>Time of one call, onnxruntime = 1; less is better: {escape(summary(rows))}</title>",
         f"<style>{_STYLE}</style>",
-        (
-            f'<text class="small" x="{_LEFT}" y="16">time of one call, onnxruntime = 1; '
-            "shorter is better</text>"
-        ),
+        *_legend(),
     ]
     for index, row in enumerate(rows):
         parts += _bars(row, _TOP + _PITCH * index, scale)
-    parts.append(
-        f'<line class="line" x1="{at_one:.1f}" x2="{at_one:.1f}" y1="{_TOP - 8}" y2="{height - 8}"/>'
-    )
     return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _legend() -> list[str]:
+    """Which colour is whose."""
+    parts: list[str] = []
+    for kind, name, x in (
+        ("ours", "Tilewright", _LEFT),
+        ("peer", "onnxruntime", _LEFT + 92),
+    ):
+        parts.append(f'<rect class="{kind}" x="{x}" y="8" width="11" height="11" rx="2"/>')
+        parts.append(f'<text class="small" x="{x + 16}" y="17">{name}</text>')
+    words = "time of one call; shorter is better"
+    parts.append(f'<text class="small" x="{_LEFT + 196}" y="17">{words}</text>')
+    return parts
 
 
 def _bars(row: Row, top: float, scale: float) -> list[str]:
