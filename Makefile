@@ -18,6 +18,7 @@ NIGHTLY := tests/conformance/native/test_scheduled_kernels.py::test_symbolic_siz
 	tests/conformance/interop/test_onnx_cases.py::test_every_case_gives_the_same_bits \
 	tests/conformance/interop/test_programs.py::test_every_other_way_to_compile_gives_the_bits_that_iree_gives \
 	tests/conformance/interop/test_models.py \
+	tests/fuzz/test_batches.py::test_a_row_of_a_batch_is_the_row_alone_at_every_level \
 	tests/fuzz/test_compiled_graphs.py::test_a_thousand_larger_graphs_agree_at_every_level
 SOURCES := src tests tools benchmarks examples
 NATIVE := $(wildcard native/include/*.h native/include/*/*.h native/src/*.c native/src/*.h native/src/*/*.c) $(wildcard setup.py)
@@ -41,7 +42,7 @@ test-all: test test-slow ## Every test: the fast ones, then whole models against
 test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/interop $(STAMPS)/cross $(STAMPS)/mpi models ## Only what make test leaves out
 	$(PYTEST) -m "slow or needs_torch" $(addprefix --deselect ,$(NIGHTLY))
 
-test-nightly: $(STAMPS)/test $(STAMPS)/interop models ## What takes too long for every change: symbolic sizes, a thousand graphs, every level, IREE's modules
+test-nightly: $(STAMPS)/test $(STAMPS)/interop models ## What takes too long for every change: symbolic sizes, a thousand graphs, batches at every level, IREE's modules
 	$(PYTEST) -m slow $(NIGHTLY)
 
 check: $(STAMPS)/dev $(STAMPS)/test ## Format, lint, types, layering, sizes, reference pages; changes nothing

@@ -47,7 +47,7 @@ def measure(root: Path) -> dict[str, int]:
         lines = path.read_bytes().count(b"\n")
         if lines > FILE_LIMIT:
             over[name] = lines
-        if path.suffix == ".py":
+        if path.suffix == ".py" and lines > FUNCTION_LIMIT:
             for function, size in function_sizes(path):
                 if size > FUNCTION_LIMIT:
                     key = f"{name}:{function}"

@@ -152,7 +152,7 @@ def run(model: Path, number: int) -> End:
     """One process from its start to its end."""
     choose = random.Random(number)
     way = tuple(WAYS)[number % len(WAYS)]
-    engine = ENGINES[number // len(WAYS) % len(ENGINES)]
+    engine = ENGINES[(number + number // len(WAYS)) % len(ENGINES)]  # few have both
     pause = choose.uniform(0.0, 0.25)
     process = subprocess.Popen(
         [

@@ -383,7 +383,7 @@ def test_code_generators_that_keep_dying_are_an_error_not_a_hang(folder: Path) -
 
 
 @pytest.mark.parametrize(
-    "count", [14, pytest.param(140, marks=pytest.mark.slow)], ids=["short", "full"]
+    "count", [7, pytest.param(140, marks=pytest.mark.slow)], ids=["short", "full"]
 )
 def test_processes_end_as_they_should_with_calls_under_way(count: int) -> None:
     done = subprocess.run(

@@ -296,6 +296,7 @@ def test_functions_may_not_share_their_code() -> None:
         session_of(shared)
 
 
+@pytest.mark.slow
 def test_loading_takes_time_as_the_file_is_long() -> None:
     """40 000 exports of 8 000 functions: their product was looked at."""
     module = ModuleBuilder("stranger")

@@ -20,8 +20,9 @@ from tilewright.compiler import pipeline
 
 pytestmark = needs_x86
 BATCHES = (1, 2, 3, 4, 14, 27)
+KNOWN = (1, 3, 14)  # each is a compilation; `slow` compiles for all of them
 OPEN = symbol("N", 1)
-FEW, MANY = 3, 40
+FEW, MANY = 2, 40
 
 
 def bits(model: Model, x: np.ndarray) -> np.ndarray:
@@ -32,14 +33,17 @@ def alone(model: Model, x: np.ndarray) -> np.ndarray:
     return np.concatenate([bits(model, row[None]) for row in x])
 
 
-def check_network(seed: int, target: Target) -> None:
+def check_network(seed: int, target: Target, known: tuple[int, ...] = BATCHES) -> None:
     graph = make_network(seed, OPEN)
     x = samples_for(graph, max(BATCHES))
     open_ = [compiled(graph, target, threads=threads) for threads in (1, 2)]
     wanted = alone(open_[0], x)
     for count in BATCHES:
-        fixed = compiled(make_network(seed, count), target, threads=1 + count % 2)
-        for name, model in (("one thread", open_[0]), ("two", open_[1]), ("known", fixed)):
+        models = [("one thread", open_[0]), ("two", open_[1])]
+        if count in known:
+            fixed = compiled(make_network(seed, count), target, threads=1 + count % 2)
+            models.append(("known", fixed))
+        for name, model in models:
             found = bits(model, x[:count])
             np.testing.assert_array_equal(
                 found, wanted[:count], err_msg=f"seed {seed}, batch {count}, {name}"
@@ -48,6 +52,12 @@ def check_network(seed: int, target: Target) -> None:
 
 @pytest.mark.parametrize("seed", range(FEW))
 def test_a_row_of_a_batch_is_the_row_alone(seed: int) -> None:
+    check_network(seed, Target.host(), KNOWN)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(FEW + 1))
+def test_a_row_of_a_batch_is_the_row_alone_whatever_is_known(seed: int) -> None:
     check_network(seed, Target.host())
 
 
@@ -64,11 +74,18 @@ def test_a_row_of_a_batch_is_the_row_alone_at_every_level(
     all(t.cpu != "x86-64-v4" for t in targets_here()), reason="needs AVX-512"
 )
 def test_a_product_with_one_column_is_the_same_sum_in_any_batch() -> None:
-    check_network(10, Target.level("v4"))
+    check_network(10, Target.level("v4"), KNOWN)
 
 
+@pytest.mark.parametrize(
+    "known",
+    [(1, 3, 100), pytest.param((1, 2, 3, 4, 14, 27, 100), marks=pytest.mark.slow)],
+    ids=["few", "all"],
+)
 @pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
-def test_rows_of_a_perceptron_keep_their_bits_in_any_batch(target: Target) -> None:
+def test_rows_of_a_perceptron_keep_their_bits_in_any_batch(
+    target: Target, known: tuple[int, ...]
+) -> None:
     options = pipeline.CompileOptions(targets=(target,), threads=1, jobs=1)
 
     def made(batch: int | str) -> Model:
@@ -80,4 +97,5 @@ def test_rows_of_a_perceptron_keep_their_bits_in_any_batch(target: Target) -> No
     wanted = alone(open_, x)
     for count in (1, 2, 3, 4, 14, 27, 100):
         np.testing.assert_array_equal(bits(open_, x[:count]), wanted[:count])
-        np.testing.assert_array_equal(bits(made(count), x[:count]), wanted[:count])
+        if count in known:
+            np.testing.assert_array_equal(bits(made(count), x[:count]), wanted[:count])

@@ -1,6 +1,6 @@
 """Random typed graphs compute compiled what the evaluator computes, at every level and size.
 
-The default run keeps a hundred graphs that hypothesis chooses the same way each time; `slow` takes
+The default run keeps forty graphs that hypothesis chooses the same way each time; `slow` more of them, and
 graphs from plain random numbers, more and larger ones, for every x86-64 level of this machine;
 `make test-nightly` a thousand of them.
 """
@@ -22,6 +22,10 @@ from tilewright.compiler.graph.ir import Graph
 pytestmark = needs_x86
 SIZES = ({"N": 1, "M": 1}, {"N": 3, "M": 17}, {"N": 33, "M": 7})
 BATCH, FEW_BATCHES, BATCHES = 25, 2, 43
+GRAPHS = (typed_graphs(), st.sampled_from((2, 2, 1, 0)), st.sampled_from((1, 2)))
+SAME_GRAPHS = hypothesis.settings(
+    derandomize=True, suppress_health_check=list(hypothesis.HealthCheck)
+)
 
 
 def check(graph: Graph, target: Target, opt_levels: tuple[int, ...], threads: int) -> None:
@@ -33,13 +37,18 @@ def check(graph: Graph, target: Target, opt_levels: tuple[int, ...], threads: in
             assert_close(run(model, inputs), wanted, coarsest(graph))
 
 
-@hypothesis.given(typed_graphs(), st.sampled_from((2, 2, 1, 0)), st.sampled_from((1, 2)))
-@hypothesis.settings(
-    max_examples=100,
-    derandomize=True,
-    suppress_health_check=list(hypothesis.HealthCheck),
-)
+@hypothesis.given(*GRAPHS)
+@hypothesis.settings(SAME_GRAPHS, max_examples=40)
 def test_a_compiled_graph_agrees_with_the_evaluator(
+    graph: Graph, opt_level: int, threads: int
+) -> None:
+    check(graph, Target.host(), (opt_level,), threads)
+
+
+@pytest.mark.slow
+@hypothesis.given(*GRAPHS)
+@hypothesis.settings(SAME_GRAPHS, max_examples=120)
+def test_more_compiled_graphs_agree_with_the_evaluator(
     graph: Graph, opt_level: int, threads: int
 ) -> None:
     check(graph, Target.host(), (opt_level,), threads)

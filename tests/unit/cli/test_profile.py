@@ -18,7 +18,7 @@ ARCHIVES = Path(__file__).resolve().parents[2] / "golden" / "archives"
 
 def test_the_table_names_every_kernel(mlp_vmfb: Path) -> None:
     kernels = tilewright("inspect", mlp_vmfb, "--output=plan").out
-    done = tilewright("profile", mlp_vmfb, "--calls=2")
+    done = tilewright("profile", mlp_vmfb, "--calls=2", "--no-limits")
     assert done.code == 0, done.err
     assert "commands" in done.out
     rows = json.loads(tilewright("profile", mlp_vmfb, "--calls=1", "--format=json").out)
@@ -49,8 +49,9 @@ def test_the_trace_is_a_timeline_of_when_things_ran(
 ) -> None:
     path = tmp_path / "trace.json"
     done = tilewright(
-        "profile", dynamic_onnx, "--dim=batch=3", "--calls=3", f"--trace={path}"
-    )
+        "profile", dynamic_onnx, "--dim=batch=3", "--calls=3", "--no-limits",
+        f"--trace={path}",
+    )  # fmt: skip
     assert done.code == 0, done.err
     assert str(path) in done.err
     events = json.loads(path.read_text())["traceEvents"]
@@ -81,13 +82,17 @@ def test_a_module_of_iree_is_profiled_too(tmp_path: Path) -> None:
     path = tmp_path / "mlp.vmfb"
     data = (ARCHIVES / "iree-3.13.0-mlp_cpu.vmfb.xz").read_bytes()
     path.write_bytes(lzma.decompress(data))
-    done = tilewright("profile", path, "--function=mlp", "--calls=1", "--format=json")
+    done = tilewright(
+        "profile", path, "--function=mlp", "--calls=1", "--no-limits", "--format=json"
+    )
     assert done.code == 0, done.err
     assert any("mlp" in row["kernel"] for row in json.loads(done.out))
 
 
 def test_an_unknown_folder_is_an_error(mlp_vmfb: Path, tmp_path: Path) -> None:
-    done = tilewright("profile", mlp_vmfb, "--calls=1", f"--trace={tmp_path}/no/where.json")
+    done = tilewright(
+        "profile", mlp_vmfb, "--no-limits", f"--trace={tmp_path}/no/where.json"
+    )
     assert done.code == 1
     assert done.err == f"error: {tmp_path}/no: no such folder\n"
     assert "Traceback" not in done.err
@@ -95,8 +100,8 @@ def test_an_unknown_folder_is_an_error(mlp_vmfb: Path, tmp_path: Path) -> None:
 
 def test_the_timeline_never_overwrites_what_is_profiled(mlp_vmfb: Path) -> None:
     before = mlp_vmfb.read_bytes()
-    done = tilewright("profile", mlp_vmfb, "--trace", mlp_vmfb)
+    done = tilewright("profile", mlp_vmfb, "--no-limits", "--trace", mlp_vmfb)
     assert done.code == 1
     assert "is an input, which writing there would destroy" in done.err
     assert mlp_vmfb.read_bytes() == before
-    assert tilewright("profile", mlp_vmfb, "--trace", "/dev/null").code == 0
+    assert tilewright("profile", mlp_vmfb, "--no-limits", "--trace", "/dev/null").code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import mmap
 import weakref
@@ -104,6 +105,14 @@ def nth_calls(total: int) -> list[int]:
     return [n for n in sorted({1, 2, 3, total // 2, total - 1, total}) if 0 < n <= total]
 
 
+@functools.cache
+def calls_of_work(*options: tuple[str, str]) -> dict[str, int]:
+    """How often each function is called when nothing fails."""
+    again = StandIn()
+    work(dict(options))
+    return {name: again.calls(name) for name in NAMES}
+
+
 UNNOTICED = (
     "cuDriverGetVersion",  # only told to users
     "cuGetErrorName",
@@ -127,10 +136,12 @@ def gives_back(name: str) -> bool:
 )
 @pytest.mark.parametrize("name", [name for name in NAMES if not gives_back(name)])
 def test_every_call_may_fail(standin: StandIn, name: str, options: dict[str, str]) -> None:
-    work(options)
-    calls = nth_calls(standin.calls(name))
+    total = calls_of_work(*options.items())[name]
+    calls = nth_calls(total)
     if name == "cuCtxPushCurrent":
         del calls[3:]  # later ones are those of destructors
+    if len(calls) > 2 and options == OPTIONS[0]:
+        calls = [calls[0], calls[-1]]  # the others in the slow runs
     for nth in calls:
         again = StandIn()
         again.fail(name, nth)
