@@ -1,7 +1,7 @@
-// Aligned memory blocks, file mappings and per-worker scratch.
+// Aligned memory blocks and file mappings.
 //
 // Ownership: the caller frees what it got, with the size it asked for. Thread-safety: blocks are
-// independent; one scratch belongs to one thread at a time.
+// independent. Not here: what a device keeps and counts (tw_heap.h).
 #ifndef TW_MEMORY_H_
 #define TW_MEMORY_H_
 
@@ -12,7 +12,8 @@
 
 enum { TW_MEMORY_ALIGNMENT = 64 };
 
-// A zeroed block aligned to 64 bytes; from 2 MiB on aligned to 2 MiB, with huge pages advised.
+// A zeroed block aligned to 64 bytes; from 128 KiB on pages of its own; from 2 MiB on aligned to 2 MiB, with huge
+// pages advised.
 tw_status_t tw_memory_allocate(size_t size_bytes, void** out_block);
 void tw_memory_free(void* block, size_t size_bytes);
 
@@ -28,14 +29,5 @@ typedef struct tw_file_mapping_t {
 tw_status_t tw_file_mapping_create(const char* path, uint64_t offset, size_t size_bytes, tw_message_t* message,
                                    tw_file_mapping_t* out_mapping);
 void tw_file_mapping_destroy(tw_file_mapping_t* mapping);
-
-// Uninitialised working memory of one thread; grows, never shrinks until released.
-typedef struct tw_scratch_t {
-  void* base;
-  size_t size_bytes;
-} tw_scratch_t;
-
-tw_status_t tw_scratch_reserve(tw_scratch_t* scratch, size_t size_bytes);
-void tw_scratch_release(tw_scratch_t* scratch);
 
 #endif  // TW_MEMORY_H_

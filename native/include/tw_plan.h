@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "tw_executable.h"
-#include "tw_memory.h"
+#include "tw_heap.h"
 #include "tw_pool.h"
 #include "tw_status.h"
 
@@ -91,7 +91,7 @@ const tw_plan_slot_t* tw_plan_slot(const tw_plan_t* plan, uint32_t slot);
 const tw_plan_command_t* tw_plan_command(const tw_plan_t* plan, uint32_t command);
 const tw_plan_binding_t* tw_plan_binding(const tw_plan_t* plan, uint32_t binding);
 
-// The mutable part of one run in flight: patched pointers, dispatch states, scratch. The plan outlives it.
+// The mutable part of one run in flight: patched pointers, dispatch states. The plan outlives it.
 typedef struct tw_frame_t tw_frame_t;
 
 tw_status_t tw_frame_create(const tw_plan_t* plan, tw_frame_t** out_frame);
@@ -109,6 +109,7 @@ typedef struct tw_span_t {
 
 typedef struct tw_run_options_t {
   tw_pool_t* pool;                                    // NULL: the caller works alone
+  tw_heap_t* heap;                                    // of workgroup memory; NULL: one without bound
   int (*host_call)(void* context, uint32_t command);  // non-zero stops with TW_STATUS_HOST_FAILED
   int (*poll)(void* context);  // called between workgroups about every 50 ms; non-zero: TW_STATUS_INTERRUPTED
   void* context;
@@ -119,7 +120,8 @@ typedef struct tw_run_options_t {
 typedef struct tw_failure_t {
   uint32_t command;
   int32_t code;            // what the kernel returned
-  uint32_t scratch_bytes;  // what it asked for in vain
+  uint32_t scratch_bytes;  // what it asked for in vain, for every thread
+  tw_refusal_t refusal;    // of that
 } tw_failure_t;
 
 // Replays the plan. `out_failure` is set with TW_STATUS_KERNEL_FAILED and TW_STATUS_NO_SCRATCH.

@@ -10,7 +10,6 @@
 
 #include <stdint.h>
 
-#include "tw_memory.h"
 #include "tw_status.h"
 
 typedef struct tw_pool_t tw_pool_t;
@@ -24,8 +23,8 @@ typedef struct tw_pool_options_t {
   const uint32_t* cpu_ids;  // NULL, or thread_count processors; worker i is pinned to entry i, best effort
 } tw_pool_options_t;
 
-// Runs the units begin <= i < end. `worker_index` is 0 for callers. The scratch is the thread's own.
-typedef void (*tw_work_t)(void* context, uint32_t worker_index, tw_scratch_t* scratch, uint64_t begin, uint64_t end);
+// Runs the units begin <= i < end. `worker_index` is 0 for callers and below the thread count for all.
+typedef void (*tw_work_t)(void* context, uint32_t worker_index, uint64_t begin, uint64_t end);
 
 tw_status_t tw_pool_create(const tw_pool_options_t* options, tw_pool_t** out_pool);
 
@@ -44,8 +43,8 @@ void tw_pool_leave(tw_seat_t* seat);
 // Has `watch` called on the caller's thread, every 50 ms or so, while it waits for units that others took.
 void tw_seat_watch(tw_seat_t* seat, void (*watch)(void* context), void* context);
 
-// Runs all units and returns when every one of them is done. `scratch` is the caller's.
+// Runs all units and returns when every one of them is done.
 // TW_STATUS_FORKED: `work` or the watch forked, and this is the child: the workers' units are lost.
-tw_status_t tw_pool_run(tw_seat_t* seat, uint64_t unit_count, tw_work_t work, void* context, tw_scratch_t* scratch);
+tw_status_t tw_pool_run(tw_seat_t* seat, uint64_t unit_count, tw_work_t work, void* context);
 
 #endif  // TW_POOL_H_

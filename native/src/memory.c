@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,7 +10,8 @@
 
 #include "tw_fault.h"
 
-enum { HUGE_PAGE_BYTES = 2 << 20 };
+// From MAPPED_BYTES on a block is a mapping of its own, so that giving it back gives it to the system.
+enum { MAPPED_BYTES = 128 << 10, HUGE_PAGE_BYTES = 2 << 20 };
 
 static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 
@@ -32,8 +32,16 @@ static tw_status_t allocate_large(size_t size_bytes, void** out_block) {
   return TW_STATUS_OK;
 }
 
+static tw_status_t allocate_pages(size_t size_bytes, void** out_block) {
+  void* block = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (block == MAP_FAILED) return TW_STATUS_NO_MEMORY;
+  *out_block = block;
+  return TW_STATUS_OK;
+}
+
 tw_status_t tw_memory_allocate(size_t size_bytes, void** out_block) {
   if (size_bytes >= HUGE_PAGE_BYTES) return allocate_large(size_bytes, out_block);
+  if (size_bytes >= MAPPED_BYTES) return allocate_pages(size_bytes, out_block);
   void* block = NULL;
   if (posix_memalign(&block, TW_MEMORY_ALIGNMENT, size_bytes == 0 ? 1 : size_bytes) != 0) {
     return TW_STATUS_NO_MEMORY;
@@ -45,7 +53,7 @@ tw_status_t tw_memory_allocate(size_t size_bytes, void** out_block) {
 
 void tw_memory_free(void* block, size_t size_bytes) {
   if (block == NULL) return;
-  if (size_bytes < HUGE_PAGE_BYTES) {
+  if (size_bytes < MAPPED_BYTES) {
     free(block);
     return;
   }
@@ -96,27 +104,4 @@ void tw_file_mapping_destroy(tw_file_mapping_t* mapping) {
     munmap(mapping->map_base, mapping->map_size_bytes);
   }
   *mapping = (tw_file_mapping_t){0};
-}
-
-// A fork may copy this memory between any two steps, and the child's worker of the same index uses the
-// scratch as it finds it: so it never has a size without a block, nor a block that was given back.
-tw_status_t tw_scratch_reserve(tw_scratch_t* scratch, size_t size_bytes) {
-  if (scratch->size_bytes >= size_bytes) return TW_STATUS_OK;
-  tw_scratch_release(scratch);
-  const size_t rounded = (size_bytes + 4095) / 4096 * 4096;
-  void* block = NULL;
-  if (posix_memalign(&block, 4096, rounded) != 0) return TW_STATUS_NO_MEMORY;
-  scratch->base = block;
-  atomic_signal_fence(memory_order_seq_cst);
-  scratch->size_bytes = rounded;
-  return TW_STATUS_OK;
-}
-
-void tw_scratch_release(tw_scratch_t* scratch) {
-  void* block = scratch->base;
-  scratch->size_bytes = 0;
-  atomic_signal_fence(memory_order_seq_cst);
-  scratch->base = NULL;
-  atomic_signal_fence(memory_order_seq_cst);
-  free(block);
 }

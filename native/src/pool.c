@@ -54,7 +54,6 @@ typedef struct worker_t {
   tw_pool_t* pool;
   uint32_t index;
   pthread_t thread;
-  tw_scratch_t scratch;
   uint64_t seen[SEAT_COUNT];  // the last job of each seat that this worker found drained
 } worker_t;
 
@@ -100,24 +99,23 @@ static uint32_t lane_take(lane_t* lane, int from_back, uint32_t* out_first) {
 }
 
 // Empties a lane; returns how many steps that were.
-static uint64_t lane_work(tw_seat_t* seat, lane_t* lane, int from_back, uint32_t worker_index,
-                          tw_scratch_t* scratch) {
+static uint64_t lane_work(tw_seat_t* seat, lane_t* lane, int from_back, uint32_t worker_index) {
   uint64_t steps = 0;
   uint32_t first = 0;
   for (uint32_t taken; (taken = lane_take(lane, from_back, &first)) != 0; steps += taken) {
     const uint64_t begin = first * seat->units_per_step;
     const uint64_t end = begin + taken * seat->units_per_step;
-    seat->work(seat->context, worker_index, scratch, begin, end < seat->unit_count ? end : seat->unit_count);
+    seat->work(seat->context, worker_index, begin, end < seat->unit_count ? end : seat->unit_count);
   }
   return steps;
 }
 
 // The own lane first, then the others'. Lanes only shrink during a job, so one round is enough.
-static uint64_t seat_work(tw_seat_t* seat, uint32_t worker_index, tw_scratch_t* scratch) {
+static uint64_t seat_work(tw_seat_t* seat, uint32_t worker_index) {
   const uint32_t lane_count = seat->pool->thread_count;
-  uint64_t steps = lane_work(seat, &seat->lanes[worker_index], 0, worker_index, scratch);
+  uint64_t steps = lane_work(seat, &seat->lanes[worker_index], 0, worker_index);
   for (uint32_t i = 1; i < lane_count; ++i) {
-    steps += lane_work(seat, &seat->lanes[(worker_index + i) % lane_count], 1, worker_index, scratch);
+    steps += lane_work(seat, &seat->lanes[(worker_index + i) % lane_count], 1, worker_index);
   }
   return steps;
 }
@@ -127,7 +125,7 @@ static int seat_help(tw_seat_t* seat, uint64_t* seen, worker_t* worker) {
   const uint64_t sequence = atomic_load_explicit(&seat->sequence, memory_order_acquire);
   if (sequence == *seen) return 0;
   *seen = sequence;
-  const uint64_t steps = seat_work(seat, worker->index, &worker->scratch);
+  const uint64_t steps = seat_work(seat, worker->index);
   if (steps == 0) return 1;
   const uint64_t total = seat->step_count;  // stable: our own steps are not counted yet
   if (atomic_fetch_add(&seat->done, steps) + steps == total && atomic_load(&seat->caller_sleeps)) {
@@ -320,9 +318,6 @@ static tw_status_t pool_fill(tw_pool_t* pool, const tw_pool_options_t* options) 
 }
 
 static void pool_free(tw_pool_t* pool) {
-  for (uint32_t i = 0; pool->workers != NULL && i + 1 < pool->thread_count; ++i) {
-    tw_scratch_release(&pool->workers[i].scratch);
-  }
   free(pool->workers);
   free(pool->lanes);
   free(pool->cpu_ids);
@@ -446,9 +441,9 @@ static void seat_publish(tw_seat_t* seat, uint64_t unit_count, tw_work_t work, v
   atomic_fetch_add(&seat->sequence, 1);
 }
 
-tw_status_t tw_pool_run(tw_seat_t* seat, uint64_t unit_count, tw_work_t work, void* context, tw_scratch_t* scratch) {
+tw_status_t tw_pool_run(tw_seat_t* seat, uint64_t unit_count, tw_work_t work, void* context) {
   if (seat == NULL || unit_count <= 1) {
-    if (unit_count != 0) work(context, 0, scratch, 0, unit_count);
+    if (unit_count != 0) work(context, 0, 0, unit_count);
     return TW_STATUS_OK;
   }
   tw_pool_t* pool = seat->pool;
@@ -460,7 +455,7 @@ tw_status_t tw_pool_run(tw_seat_t* seat, uint64_t unit_count, tw_work_t work, vo
     atomic_fetch_add(&pool->wake_count, 1);
     tw_word_wake(&pool->wake_count, (uint32_t)wanted);
   }
-  const uint64_t steps = seat_work(seat, 0, scratch);
+  const uint64_t steps = seat_work(seat, 0);
   if (atomic_fetch_add(&seat->done, steps) + steps != seat->step_count) seat_join(seat);
   seat->running = 0;
   const int lost = seat->lost;

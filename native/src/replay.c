@@ -6,7 +6,7 @@
 #include "plan_internal.h"
 #include "wait.h"
 
-enum { POLL_INTERVAL_NS = 50 * 1000 * 1000, LOOK_STRIDE_LIMIT = 64 };
+enum { POLL_INTERVAL_NS = 50 * 1000 * 1000, LOOK_STRIDE_LIMIT = 64, SCRATCH_ALIGNMENT = 4096 };
 
 // One run in flight. Only the calling thread writes here.
 typedef struct run_t {
@@ -23,10 +23,10 @@ struct tw_frame_t {
   void** pointers;              // one per binding
   void** slot_bases;            // what the pointers were patched for
   run_t* run;                   // the one in flight
-  tw_scratch_t scratch;         // of the calling thread
+  tw_lease_t scratch;           // of the run in flight: workgroup memory, a piece per thread
+  size_t scratch_stride;        // of the pieces; 0: no kernel asks for any
   uint8_t max_concurrency;      // what the states were patched for
   _Atomic uint64_t failure;     // 0, or (command + 1) << 32 | code
-  atomic_int lacks_scratch;     // the failure is that, and no code
 };
 
 // ---- frames -----------------------------------------------------------------------------------------
@@ -74,7 +74,6 @@ tw_status_t tw_frame_create(const tw_plan_t* plan, tw_frame_t** out_frame) {
 
 void tw_frame_destroy(tw_frame_t* frame) {
   if (frame == NULL) return;
-  tw_scratch_release(&frame->scratch);
   free(frame->states);
   free(frame->pointers);
   free(frame->slot_bases);
@@ -150,22 +149,11 @@ static void report_failure(tw_frame_t* frame, uint32_t command, int code) {
   atomic_compare_exchange_strong(&frame->failure, &none, failure);
 }
 
-// Working memory for any kernel of the plan. Without, the run ends in the name of the kernel that asks most.
-static int reserve_scratch(tw_frame_t* frame, tw_scratch_t* scratch) {
-  const tw_plan_t* plan = frame->plan;
-  if (tw_scratch_reserve(scratch, plan->local_memory_bytes) == TW_STATUS_OK) return 1;
-  uint32_t ordinal = 0;
-  while (plan->commands[ordinal].kind != TW_COMMAND_DISPATCH ||
-         plan->commands[ordinal].local_memory_bytes != plan->local_memory_bytes) {
-    ++ordinal;
-  }
-  atomic_store(&frame->lacks_scratch, 1);
-  report_failure(frame, ordinal, 0);
-  return 0;
+static void* scratch_of(const tw_frame_t* frame, uint32_t worker_index) {
+  return (uint8_t*)frame->scratch.base + worker_index * frame->scratch_stride;
 }
 
-static void run_grid(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index, const tw_scratch_t* scratch,
-                     uint64_t begin, uint64_t end) {
+static void run_grid(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index, uint64_t begin, uint64_t end) {
   const tw_plan_command_t* command = &frame->plan->commands[ordinal];
   const tw_dispatch_state_t* state = &frame->states[ordinal];
   const tw_kernel_t kernel = (tw_kernel_t)(uintptr_t)command->function;
@@ -175,7 +163,7 @@ static void run_grid(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index,
   const uint32_t count_y = command->workgroup_count[1];
   tw_workgroup_state_t workgroup = {
       .processor_id = worker_index,
-      .local_memory = command->local_memory_bytes == 0 ? NULL : scratch->base,
+      .local_memory = command->local_memory_bytes == 0 ? NULL : scratch_of(frame, worker_index),
       .local_memory_size = command->local_memory_bytes,
   };
   if (begin != 0) {
@@ -197,15 +185,15 @@ static void run_grid(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index,
   }
 }
 
-static void run_workgroups(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index, const tw_scratch_t* scratch,
-                           uint64_t begin, uint64_t end) {
+static void run_workgroups(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index, uint64_t begin,
+                           uint64_t end) {
   if (!(frame->plan->commands[ordinal].flags & TW_COMMAND_FLUSH_DENORMALS)) {
-    run_grid(frame, ordinal, worker_index, scratch, begin, end);
+    run_grid(frame, ordinal, worker_index, begin, end);
     return;
   }
   const uint64_t control = float_control_read();
   float_control_write(control | FLUSH_DENORMALS);
-  run_grid(frame, ordinal, worker_index, scratch, begin, end);
+  run_grid(frame, ordinal, worker_index, begin, end);
   float_control_write(control);
 }
 
@@ -237,10 +225,9 @@ static void run_transfer(tw_frame_t* frame, uint32_t ordinal, uint64_t begin, ui
   memmove(target + first, source + first, stop - first);
 }
 
-static void run_units(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index, const tw_scratch_t* scratch,
-                      uint64_t begin, uint64_t end) {
+static void run_units(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index, uint64_t begin, uint64_t end) {
   if (frame->plan->commands[ordinal].kind == TW_COMMAND_DISPATCH) {
-    run_workgroups(frame, ordinal, worker_index, scratch, begin, end);
+    run_workgroups(frame, ordinal, worker_index, begin, end);
   } else {
     run_transfer(frame, ordinal, begin, end);
   }
@@ -255,18 +242,17 @@ typedef struct batch_job_t {
 } batch_job_t;
 
 // Runs a range of a batch's units: finds the command each part belongs to.
-static void work_on_batch(void* context, uint32_t worker_index, tw_scratch_t* scratch, uint64_t begin, uint64_t end) {
+static void work_on_batch(void* context, uint32_t worker_index, uint64_t begin, uint64_t end) {
   const batch_job_t* job = context;
   tw_frame_t* frame = job->frame;
   const tw_plan_t* plan = frame->plan;
-  if (!reserve_scratch(frame, scratch)) return;
   uint64_t command_begin = 0;
   for (uint32_t ordinal = job->first; begin < end; ++ordinal) {
     if (atomic_load_explicit(&frame->failure, memory_order_relaxed) != 0) return;
     const uint64_t command_end = plan->unit_ends[ordinal];
     if (begin < command_end) {
       const uint64_t stop = end < command_end ? end : command_end;
-      run_units(frame, ordinal, worker_index, scratch, begin - command_begin, stop - command_begin);
+      run_units(frame, ordinal, worker_index, begin - command_begin, stop - command_begin);
       begin = stop;
     }
     command_begin = command_end;
@@ -278,8 +264,7 @@ static tw_status_t job_status(const run_t* run, tw_status_t status) {
   if (run->interrupted) return TW_STATUS_INTERRUPTED;
   if (status != TW_STATUS_OK) return status;
   const uint64_t failure = atomic_load_explicit(&run->frame->failure, memory_order_relaxed);
-  if (failure == 0) return TW_STATUS_OK;
-  return atomic_load(&run->frame->lacks_scratch) ? TW_STATUS_NO_SCRATCH : TW_STATUS_KERNEL_FAILED;
+  return failure == 0 ? TW_STATUS_OK : TW_STATUS_KERNEL_FAILED;
 }
 
 // Whether some record of the command's binding is not TW_NO_FINDING.
@@ -307,7 +292,7 @@ static tw_status_t run_batch(run_t* run, const tw_batch_t* batch) {
     return failed ? TW_STATUS_HOST_FAILED : TW_STATUS_OK;
   }
   batch_job_t job = {.frame = frame, .first = batch->first};
-  return job_status(run, tw_pool_run(run->seat, batch->unit_count, work_on_batch, &job, &frame->scratch));
+  return job_status(run, tw_pool_run(run->seat, batch->unit_count, work_on_batch, &job));
 }
 
 static tw_status_t poll_between_commands(run_t* run) {
@@ -326,14 +311,12 @@ static tw_status_t run_batches(run_t* run) {
 }
 
 // One timed command inside a batch: the units of its neighbours are left out.
-static void work_on_command(void* context, uint32_t worker_index, tw_scratch_t* scratch, uint64_t begin,
-                            uint64_t end) {
+static void work_on_command(void* context, uint32_t worker_index, uint64_t begin, uint64_t end) {
   const batch_job_t* job = context;
-  if (!reserve_scratch(job->frame, scratch)) return;
   if (atomic_load_explicit(&job->frame->failure, memory_order_relaxed) != 0) return;
   tw_span_t* span = &job->spans[worker_index];
   if (span->begin_ns == 0) span->begin_ns = tw_clock_ns();
-  run_units(job->frame, job->first, worker_index, scratch, begin, end);
+  run_units(job->frame, job->first, worker_index, begin, end);
   span->end_ns = tw_clock_ns();
 }
 
@@ -345,7 +328,7 @@ static tw_status_t run_command(run_t* run, uint32_t ordinal, tw_span_t* spans) {
   }
   batch_job_t job = {.frame = run->frame, .first = ordinal, .spans = spans};
   const uint64_t unit_count = tw_plan_unit_count(plan, command);
-  return job_status(run, tw_pool_run(run->seat, unit_count, work_on_command, &job, &run->frame->scratch));
+  return job_status(run, tw_pool_run(run->seat, unit_count, work_on_command, &job));
 }
 
 static tw_status_t run_timed(run_t* run) {
@@ -361,22 +344,57 @@ static tw_status_t run_timed(run_t* run) {
   return TW_STATUS_OK;
 }
 
+// The kernel that asks for the most workgroup memory.
+static uint32_t find_hungriest(const tw_plan_t* plan) {
+  uint32_t ordinal = 0;
+  while (plan->commands[ordinal].kind != TW_COMMAND_DISPATCH ||
+         plan->commands[ordinal].local_memory_bytes != plan->local_memory_bytes) {
+    ++ordinal;
+  }
+  return ordinal;
+}
+
+// Workgroup memory for every thread and any kernel of the plan, for the time of the run.
+static tw_status_t lease_scratch(const run_t* run, tw_heap_t* heap, tw_failure_t* out_failure) {
+  tw_frame_t* frame = run->frame;
+  const tw_plan_t* plan = frame->plan;
+  const size_t thread_count = run->seat == NULL ? 1 : tw_pool_thread_count(run->options->pool);
+  frame->scratch_stride = ((size_t)plan->local_memory_bytes + SCRATCH_ALIGNMENT - 1) & ~(size_t)(SCRATCH_ALIGNMENT - 1);
+  const tw_lease_request_t request = {
+      .size_bytes = frame->scratch_stride * thread_count, .use = TW_MEMORY_SCRATCH, .ends_with_call = 1};
+  tw_refusal_t refusal = {.size_bytes = request.size_bytes};
+  if (heap != NULL && tw_heap_lease(heap, &request, &frame->scratch, &refusal) == TW_STATUS_OK) return TW_STATUS_OK;
+  *out_failure = (tw_failure_t){
+      .command = find_hungriest(plan), .scratch_bytes = plan->local_memory_bytes, .refusal = refusal};
+  return TW_STATUS_NO_SCRATCH;
+}
+
+static tw_status_t run_with_scratch(run_t* run, tw_failure_t* out_failure) {
+  tw_frame_t* frame = run->frame;
+  const int needs_scratch = frame->plan->local_memory_bytes != 0;
+  tw_heap_t* heap = run->options->heap == NULL && needs_scratch ? tw_heap_default() : run->options->heap;
+  if (needs_scratch) {
+    const tw_status_t status = lease_scratch(run, heap, out_failure);
+    if (status != TW_STATUS_OK) return status;
+  }
+  const tw_status_t status = run->options->spans == NULL ? run_batches(run) : run_timed(run);
+  if (needs_scratch) tw_heap_return(heap, &frame->scratch);
+  return status;
+}
+
 tw_status_t tw_frame_run(tw_frame_t* frame, const tw_run_options_t* options, tw_failure_t* out_failure) {
   run_t run = {.frame = frame, .options = options};
   atomic_store_explicit(&frame->failure, 0, memory_order_relaxed);
-  atomic_store_explicit(&frame->lacks_scratch, 0, memory_order_relaxed);
   set_max_concurrency(frame, options->pool == NULL ? 1 : tw_pool_thread_count(options->pool));
   frame->run = &run;
   if (options->pool != NULL) run.seat = tw_pool_enter(options->pool);
   tw_seat_watch(run.seat, watch_run, &run);
-  const tw_status_t status = options->spans == NULL ? run_batches(&run) : run_timed(&run);
+  const tw_status_t status = run_with_scratch(&run, out_failure);
   tw_pool_leave(run.seat);
   frame->run = NULL;
-  if (status == TW_STATUS_KERNEL_FAILED || status == TW_STATUS_NO_SCRATCH) {
+  if (status == TW_STATUS_KERNEL_FAILED) {
     const uint64_t failure = atomic_load(&frame->failure);
-    out_failure->command = (uint32_t)(failure >> 32) - 1;
-    out_failure->code = (int32_t)(uint32_t)failure;
-    out_failure->scratch_bytes = status == TW_STATUS_NO_SCRATCH ? frame->plan->local_memory_bytes : 0;
+    *out_failure = (tw_failure_t){.command = (uint32_t)(failure >> 32) - 1, .code = (int32_t)(uint32_t)failure};
   }
   return status;
 }

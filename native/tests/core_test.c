@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "tw_fault.h"
+#include "tw_heap.h"
 #include "tw_image.h"
 #include "tw_memory.h"
 #include "tw_plan.h"
@@ -236,9 +237,8 @@ static void test_threads_share_a_pool(void) {
   tw_pool_destroy(pool);
 }
 
-static void sum_range(void* context, uint32_t worker_index, tw_scratch_t* scratch, uint64_t begin, uint64_t end) {
+static void sum_range(void* context, uint32_t worker_index, uint64_t begin, uint64_t end) {
   (void)worker_index;
-  (void)scratch;
   _Atomic uint64_t* sums = context;
   CHECK(begin < end);
   atomic_fetch_add(&sums[0], end - begin);
@@ -252,10 +252,9 @@ static void test_ranges_beyond_32_bits_are_covered(void) {
   const uint64_t counts[] = {UINT32_MAX, (1ull << 31) + 1, (1ull << 40) + 12345, (1ull << 33) - 1};
   tw_pool_t* pool = pool_of(3, 20);
   tw_seat_t* seat = tw_pool_enter(pool);
-  tw_scratch_t scratch = {0};
   for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); ++i) {
     _Atomic uint64_t sums[2] = {0};
-    tw_pool_run(seat, counts[i], sum_range, sums, &scratch);
+    tw_pool_run(seat, counts[i], sum_range, sums);
     CHECK(sums[0] == counts[i] && sums[1] == counts[i]);
   }
   tw_pool_leave(seat);
@@ -404,38 +403,149 @@ static void test_blocks_are_aligned_and_zeroed(void) {
   }
 }
 
+// ---- heaps ------------------------------------------------------------------------------------------
+
+static void use_once(tw_heap_t* heap, size_t size_bytes, tw_memory_use_t use) {
+  const tw_lease_request_t request = {.size_bytes = size_bytes, .use = use};
+  tw_lease_t lease;
+  tw_refusal_t refusal;
+  CHECK(tw_heap_lease(heap, &request, &lease, &refusal) == TW_STATUS_OK);
+  CHECK(lease.size_bytes >= size_bytes && (uintptr_t)lease.base % TW_MEMORY_ALIGNMENT == 0);
+  memset(lease.base, 1, size_bytes);
+  tw_heap_return(heap, &lease);
+}
+
+static tw_heap_report_t report_of(tw_heap_t* heap) {
+  tw_heap_report_t report;
+  tw_heap_report(heap, &report);
+  return report;
+}
+
+static tw_heap_t* heap_of(size_t capacity_bytes, size_t kept_bytes) {
+  tw_heap_t* heap = NULL;
+  CHECK(tw_heap_create(capacity_bytes, kept_bytes, &heap) == TW_STATUS_OK);
+  return heap;
+}
+
+static void test_blocks_come_in_classes_an_eighth_apart(void) {
+  for (size_t size = 1; size < (size_t)1 << 45; size += 1 + size / 37) {
+    const size_t block = tw_heap_block_bytes(size);
+    CHECK(block >= size && block % 64 == 0 && tw_heap_block_bytes(block) == block);
+    CHECK(block - size < 64 || block - size <= size / 8);
+  }
+}
+
+static void test_many_sizes_take_little_more_than_the_largest(void) {
+  const tw_memory_use_t uses[] = {TW_MEMORY_ARENA, TW_MEMORY_TRANSIENT};
+  for (size_t use = 0; use < 2; ++use) {
+    tw_heap_t* heap = heap_of(SIZE_MAX, SIZE_MAX);
+    for (size_t i = 1; i <= 64; ++i) {
+      use_once(heap, (i * 37 % 65) * (256 << 10) + 1, uses[use]);
+      const tw_heap_report_t report = report_of(heap);
+      CHECK(report.kept_bytes <= report.peak_bytes + report.peak_bytes / 8 + (1 << 20));
+      CHECK(report.live_count == 0 && report.in_use_bytes[uses[use]] == 0);
+    }
+    CHECK(report_of(heap).peak_bytes == tw_heap_block_bytes(64 * (256 << 10) + 1));
+    if (uses[use] == TW_MEMORY_ARENA) CHECK(report_of(heap).reuse_count > 32);  // any larger block will do
+    tw_heap_trim(heap);
+    CHECK(report_of(heap).kept_bytes == 0);
+    tw_heap_destroy(heap);
+  }
+}
+
+static void test_a_heap_holds_its_capacity(void) {
+  tw_heap_t* heap = heap_of(10000, SIZE_MAX);
+  tw_lease_t first;
+  tw_refusal_t refusal;
+  const tw_lease_request_t request = {.size_bytes = 5000, .beside_bytes = 100, .use = TW_MEMORY_SCRATCH};
+  CHECK(tw_heap_lease(heap, &request, &first, &refusal) == TW_STATUS_OK);
+  CHECK(report_of(heap).in_use_bytes[TW_MEMORY_TRANSIENT] == 100);
+  tw_lease_t second;
+  CHECK(tw_heap_lease(heap, &request, &second, &refusal) == TW_STATUS_NO_MEMORY);
+  CHECK(refusal.size_bytes == 5220 && refusal.in_use_bytes == 5220 && refusal.capacity_bytes == 10000);
+  tw_heap_return(heap, &first);
+  use_once(heap, 10000 - 784, TW_MEMORY_ARENA);  // what was kept gives way
+  const tw_heap_report_t report = report_of(heap);
+  CHECK(report.kept_bytes <= 10000 && report.live_count == 0);
+  tw_heap_destroy(heap);
+}
+
+typedef struct lender_t {
+  tw_heap_t* heap;
+  unsigned seed;
+} lender_t;
+
+static void* lend(void* argument) {
+  const lender_t* lender = argument;
+  unsigned seed = lender->seed;
+  for (int i = 0; i < 3000; ++i) {
+    seed = seed * 1103515245 + 12345;
+    use_once(lender->heap, 1 + seed % (300 << 10), (tw_memory_use_t)(i % TW_MEMORY_USE_COUNT));
+    if (i % 500 == 0) tw_heap_trim(lender->heap);
+  }
+  return NULL;
+}
+
+static void test_threads_share_a_heap(void) {
+  tw_heap_t* heap = heap_of(64 << 20, 8 << 20);
+  lender_t lenders[4];
+  pthread_t threads[4];
+  for (unsigned i = 0; i < 4; ++i) {
+    lenders[i] = (lender_t){.heap = heap, .seed = i};
+    CHECK(pthread_create(&threads[i], NULL, lend, &lenders[i]) == 0);
+  }
+  for (int i = 0; i < 4; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+  const tw_heap_report_t report = report_of(heap);
+  CHECK(report.live_count == 0 && report.lease_count == 12000 && report.kept_bytes <= 8 << 20);
+  tw_heap_destroy(heap);
+}
+
+typedef struct holder_t {
+  tw_heap_t* heap;
+  atomic_int state;
+} holder_t;
+
+static void* hold(void* argument) {
+  holder_t* holder = argument;
+  const tw_lease_request_t request = {.size_bytes = 9000, .use = TW_MEMORY_ARENA, .ends_with_call = 1};
+  tw_lease_t lease;
+  tw_refusal_t refusal;
+  CHECK(tw_heap_lease(holder->heap, &request, &lease, &refusal) == TW_STATUS_OK);
+  atomic_store(&holder->state, 1);
+  while (atomic_load(&holder->state) == 1) usleep(100);
+  tw_heap_return(holder->heap, &lease);
+  return NULL;
+}
+
+static void test_a_forked_child_gets_what_calls_of_other_threads_held(void) {
+  holder_t holder = {.heap = heap_of(SIZE_MAX, SIZE_MAX)};
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, hold, &holder) == 0);
+  while (atomic_load(&holder.state) == 0) usleep(100);
+  const pid_t child = fork();
+  if (child == 0) {
+    use_once(holder.heap, 9000, TW_MEMORY_ARENA);
+    const tw_heap_report_t report = report_of(holder.heap);
+    _exit(report.live_count == 0 && report.reuse_count == 1 ? 0 : 1);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  CHECK(report_of(holder.heap).live_count == 1);
+  atomic_store(&holder.state, 2);
+  CHECK(pthread_join(thread, NULL) == 0);
+  tw_heap_destroy(holder.heap);
+}
+
 #if defined(TW_WRAPPED)
 
-// The linker sends the core's allocations here (--wrap): what they see is what a fork at that moment copies.
-static tw_scratch_t* watched_scratch;
-static int release_count;
+// The linker sends the core's allocations here (--wrap).
 static int fails_to_allocate;
 
-void __real_free(void* block);
 int __real_posix_memalign(void** out_block, size_t alignment, size_t size_bytes);
-void __wrap_free(void* block);
 int __wrap_posix_memalign(void** out_block, size_t alignment, size_t size_bytes);
-
-void __wrap_free(void* block) {
-  if (watched_scratch != NULL && block != NULL) {
-    ++release_count;
-    CHECK(watched_scratch->base == NULL && watched_scratch->size_bytes == 0);
-  }
-  __real_free(block);
-}
 
 int __wrap_posix_memalign(void** out_block, size_t alignment, size_t size_bytes) {
   return fails_to_allocate ? ENOMEM : __real_posix_memalign(out_block, alignment, size_bytes);
-}
-
-static void test_a_scratch_lets_go_of_its_block_before_it_is_freed(void) {
-  tw_scratch_t scratch = {0};
-  CHECK(tw_scratch_reserve(&scratch, 100) == TW_STATUS_OK && scratch.size_bytes == 4096);
-  watched_scratch = &scratch;
-  CHECK(tw_scratch_reserve(&scratch, 5000) == TW_STATUS_OK && scratch.size_bytes == 8192);
-  tw_scratch_release(&scratch);
-  watched_scratch = NULL;
-  CHECK(release_count == 2 && scratch.base == NULL);
 }
 
 static void test_a_kernel_without_working_memory_is_named(void) {
@@ -447,7 +557,7 @@ static void test_a_kernel_without_working_memory_is_named(void) {
   fails_to_allocate = 1;
   CHECK(tw_frame_run(fixture.frame, &options, &failure) == TW_STATUS_NO_SCRATCH);
   fails_to_allocate = 0;
-  CHECK(failure.command == 1 && failure.scratch_bytes == 5000);
+  CHECK(failure.command == 1 && failure.scratch_bytes == 5000 && failure.refusal.capacity_bytes == 0);
   fixture_destroy(&fixture);
 }
 
@@ -467,11 +577,15 @@ int main(int argument_count, char** arguments) {
   test_ranges_beyond_32_bits_are_covered();
   test_closing_leaves_the_caller_to_finish();
   test_the_first_failure_is_reported();
+  test_blocks_come_in_classes_an_eighth_apart();
+  test_many_sizes_take_little_more_than_the_largest();
+  test_a_heap_holds_its_capacity();
+  test_threads_share_a_heap();
 #if defined(TW_WRAPPED)
-  test_a_scratch_lets_go_of_its_block_before_it_is_freed();
   test_a_kernel_without_working_memory_is_named();
 #endif
   if (may_fork) test_a_forked_child_has_its_own_workers();
+  if (may_fork) test_a_forked_child_gets_what_calls_of_other_threads_held();
   puts("all checks held");
   return 0;
 }

@@ -8,12 +8,18 @@
 #include <Python.h>
 
 #include "tw_fault.h"
+#include "tw_heap.h"
 #include "tw_image.h"
 #include "tw_memory.h"
 #include "tw_plan.h"
 #include "tw_pool.h"
 
 typedef struct tw_memory_object_t tw_memory_object_t;
+
+typedef struct tw_heap_object_t {
+  PyObject_HEAD
+  tw_heap_t* heap;
+} tw_heap_object_t;
 
 typedef struct tw_pool_object_t {
   PyObject_HEAD
@@ -40,12 +46,14 @@ typedef struct tw_plan_object_t {
 } tw_plan_object_t;
 
 extern PyTypeObject* tw_memory_type;
+extern PyTypeObject* tw_heap_type;
 extern PyTypeObject* tw_image_type;
 extern PyTypeObject* tw_pool_type;
 extern PyTypeObject* tw_plan_type;
 extern PyTypeObject* tw_invocation_type;
 
 int tw_memory_register(PyObject* module);
+int tw_heap_register(PyObject* module);
 int tw_image_register(PyObject* module);
 int tw_pool_register(PyObject* module);
 int tw_plan_register(PyObject* module);
@@ -72,6 +80,18 @@ void tw_lost_file_raise(const char* path);
 // ---- memory ----
 
 PyObject* tw_memory_new(size_t size_bytes);
+
+// A block of a heap, which goes back when the object goes. NULL with DeviceError if there is none.
+PyObject* tw_memory_lease(PyObject* heap, const tw_lease_request_t* request);
+
+// True for None or a Heap; otherwise sets an exception.
+int tw_heap_check(PyObject* heap);
+
+// The heap of a Heap object; the one without bound for None. Never NULL.
+tw_heap_t* tw_heap_of(PyObject* heap);
+
+// Leases with the lock of Python's held, or sets DeviceError and returns -1.
+int tw_lease_take(tw_heap_t* heap, const tw_lease_request_t* request, tw_lease_t* out_lease);
 void* tw_memory_object_data(PyObject* memory);
 
 // A byte view of `size_bytes` at `data` that keeps `owner`'s buffer held (owner may be NULL).
@@ -93,8 +113,8 @@ int tw_call_bind_object(tw_plan_object_t* plan, tw_call_t* call, uint32_t slot, 
 // Binds a slot to an address; `owner` (borrowed, may be NULL) is what views for host calls keep alive.
 void tw_call_bind_address(tw_call_t* call, uint32_t slot, void* base, PyObject* owner);
 
-// Runs with the GIL released. `pool` is a Pool object or None. Returns -1 with an exception set.
-int tw_call_run(tw_plan_object_t* plan, tw_call_t* call, PyObject* pool, tw_span_t* spans);
+// Runs with the GIL released. `pool` is a Pool object or None, `heap` may be NULL. Returns -1 with an exception set.
+int tw_call_run(tw_plan_object_t* plan, tw_call_t* call, PyObject* pool, tw_heap_t* heap, tw_span_t* spans);
 
 // True for None or an open Pool; otherwise sets an exception.
 int tw_pool_check(PyObject* pool);

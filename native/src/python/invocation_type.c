@@ -18,23 +18,27 @@ typedef struct input_spec_t {
   int rank;
 } input_spec_t;
 
-// What one call in flight has for itself: a call of the plan, scratch memory, room for misaligned inputs.
+// What one call in flight has for itself: a call of the plan, and a lease of the arena that lasts as long.
 typedef struct context_t {
   struct context_t* next;
   tw_call_t* call;
-  PyObject** memories;  // one per slot: a Memory for scratch and staged inputs, else NULL
+  tw_lease_t lease;   // of the arena
+  PyObject* arena;    // instead of the lease where a host call may keep what it sees of the arena: a Memory
+  PyObject** staged;  // one per input: a Memory for one that is misaligned, else NULL
 } context_t;
 
 typedef struct invocation_object_t {
   PyObject_HEAD
   tw_plan_object_t* plan;
   PyObject* pool;
+  PyObject* heap;       // a Heap or None
   PyObject* outputs;    // tuple of callables
   PyObject* constants;  // tuple of buffers
   input_spec_t* inputs;
   uint32_t input_count;
   uint32_t output_count;
   uint32_t constant_count;
+  tw_lease_request_t arena;  // for the slots behind the constants, one after the other
   context_t* idle;
   uint32_t idle_count;
 } invocation_object_t;
@@ -42,30 +46,55 @@ typedef struct invocation_object_t {
 // ---- contexts ---------------------------------------------------------------------------------------
 
 static void context_destroy(invocation_object_t* self, context_t* context) {
-  const uint32_t slot_count = tw_plan_slot_count(self->plan->plan);
   if (context->call != NULL) tw_call_release(self->plan, context->call);
-  for (uint32_t slot = 0; context->memories != NULL && slot < slot_count; ++slot) {
-    Py_XDECREF(context->memories[slot]);
-  }
-  free(context->memories);
+  free(context->staged);
   free(context);
 }
 
-static int context_fill(invocation_object_t* self, context_t* context) {
-  const uint32_t slot_count = tw_plan_slot_count(self->plan->plan);
-  const uint32_t first_constant = self->input_count + self->output_count;
-  const uint32_t first_scratch = first_constant + self->constant_count;
-  for (uint32_t slot = first_constant; slot < first_scratch; ++slot) {
-    PyObject* constant = PyTuple_GetItem(self->constants, (Py_ssize_t)(slot - first_constant));
-    if (tw_call_bind_object(self->plan, context->call, slot, constant) < 0) return -1;
-  }
-  for (uint32_t slot = first_scratch; slot < slot_count; ++slot) {
-    context->memories[slot] = tw_memory_new((size_t)tw_plan_slot(self->plan->plan, slot)->size_bytes);
-    if (context->memories[slot] == NULL) return -1;
-    tw_call_bind_address(context->call, slot, tw_memory_object_data(context->memories[slot]),
-                         context->memories[slot]);
+static int bind_constants(invocation_object_t* self, context_t* context) {
+  const uint32_t first = self->input_count + self->output_count;
+  for (uint32_t i = 0; i < self->constant_count; ++i) {
+    PyObject* constant = PyTuple_GetItem(self->constants, (Py_ssize_t)i);
+    if (tw_call_bind_object(self->plan, context->call, first + i, constant) < 0) return -1;
   }
   return 0;
+}
+
+static size_t slot_room(const invocation_object_t* self, uint32_t slot) {
+  return ((size_t)tw_plan_slot(self->plan->plan, slot)->size_bytes + TW_MEMORY_ALIGNMENT - 1) &
+         ~(size_t)(TW_MEMORY_ALIGNMENT - 1);
+}
+
+// The arena of one call: the heap's, until `return_arena`. Usually the block of the call before, where every
+// pointer fits already.
+static int lease_arena(invocation_object_t* self, context_t* context) {
+  if (self->arena.size_bytes == 0 && self->arena.beside_bytes == 0) return 0;
+  if (self->arena.ends_with_call) {
+    if (tw_lease_take(tw_heap_of(self->heap), &self->arena, &context->lease) < 0) return -1;
+  } else {
+    context->arena = tw_memory_lease(self->heap, &self->arena);
+    if (context->arena == NULL) return -1;
+  }
+  uint8_t* base = context->arena == NULL ? context->lease.base : tw_memory_object_data(context->arena);
+  const uint32_t slot_count = tw_plan_slot_count(self->plan->plan);
+  for (uint32_t slot = self->input_count + self->output_count + self->constant_count; slot < slot_count; ++slot) {
+    tw_call_bind_address(context->call, slot, base, context->arena);
+    base += slot_room(self, slot);
+  }
+  return 0;
+}
+
+static void return_arena(invocation_object_t* self, context_t* context) {
+  if (self->arena.size_bytes == 0 && self->arena.beside_bytes == 0) return;
+  if (self->arena.ends_with_call) {
+    tw_heap_return(tw_heap_of(self->heap), &context->lease);
+    return;
+  }
+  const uint32_t slot_count = tw_plan_slot_count(self->plan->plan);
+  for (uint32_t slot = self->input_count + self->output_count + self->constant_count; slot < slot_count; ++slot) {
+    context->call->owners[slot] = NULL;
+  }
+  Py_CLEAR(context->arena);
 }
 
 static context_t* context_acquire(invocation_object_t* self) {
@@ -76,23 +105,21 @@ static context_t* context_acquire(invocation_object_t* self) {
     return context;
   }
   context = calloc(1, sizeof(*context));
-  if (context != NULL) {
-    context->memories = calloc((size_t)tw_plan_slot_count(self->plan->plan) + 1, sizeof(*context->memories));
-  }
-  if (context == NULL || context->memories == NULL) {
+  if (context != NULL) context->staged = calloc((size_t)self->input_count + 1, sizeof(*context->staged));
+  if (context == NULL || context->staged == NULL) {
     free(context);
     PyErr_NoMemory();
     return NULL;
   }
   context->call = tw_call_acquire(self->plan);
-  if (context->call == NULL || context_fill(self, context) < 0) {
+  if (context->call == NULL || bind_constants(self, context) < 0) {
     context_destroy(self, context);
     return NULL;
   }
   return context;
 }
 
-// Lets go of the caller's arrays; constants and scratch stay bound.
+// Lets go of the caller's arrays; constants stay bound.
 static void context_release(invocation_object_t* self, context_t* context) {
   tw_call_t* call = context->call;
   const uint32_t border_count = self->input_count + self->output_count;
@@ -100,6 +127,7 @@ static void context_release(invocation_object_t* self, context_t* context) {
     if (call->views[slot].obj != NULL) PyBuffer_Release(&call->views[slot]);
     call->owners[slot] = NULL;
   }
+  for (uint32_t i = 0; i < self->input_count; ++i) Py_CLEAR(context->staged[i]);
   if (self->idle_count >= IDLE_CONTEXT_LIMIT) {
     context_destroy(self, context);
     return;
@@ -150,14 +178,16 @@ static void raise_shape(const Py_buffer* view, const input_spec_t* spec) {
   Py_XDECREF(expected);
 }
 
-// Copies a misaligned input to memory of the context's own.
+// Copies a misaligned input to memory of the call's own.
 static int stage_input(invocation_object_t* self, context_t* context, uint32_t slot, const Py_buffer* view) {
-  PyObject** memory = &context->memories[slot];
-  if (*memory == NULL) *memory = tw_memory_new((size_t)tw_plan_slot(self->plan->plan, slot)->size_bytes);
-  if (*memory == NULL) return -1;
-  const uint64_t size_bytes = tw_plan_slot(self->plan->plan, slot)->size_bytes;
-  if (size_bytes != 0) memcpy(tw_memory_object_data(*memory), view->buf, (size_t)size_bytes);
-  tw_call_bind_address(context->call, slot, tw_memory_object_data(*memory), *memory);
+  const tw_lease_request_t request = {.size_bytes = (size_t)tw_plan_slot(self->plan->plan, slot)->size_bytes,
+                                      .use = TW_MEMORY_TRANSIENT};
+  PyObject* memory = tw_memory_lease(self->heap, &request);
+  if (memory == NULL) return -1;
+  Py_XDECREF(context->staged[slot]);
+  context->staged[slot] = memory;
+  if (request.size_bytes != 0) memcpy(tw_memory_object_data(memory), view->buf, request.size_bytes);
+  tw_call_bind_address(context->call, slot, tw_memory_object_data(memory), memory);
   return 0;
 }
 
@@ -212,7 +242,7 @@ static PyObject* run_in_context(invocation_object_t* self, context_t* context, P
   }
   if (self->output_count == 1) {
     PyObject* output = make_output(self, context, 0);
-    if (output != NULL && tw_call_run(self->plan, context->call, self->pool, NULL) < 0) Py_CLEAR(output);
+    if (output != NULL && tw_call_run(self->plan, context->call, self->pool, tw_heap_of(self->heap), NULL) < 0) Py_CLEAR(output);
     return output;
   }
   PyObject* outputs = PyTuple_New((Py_ssize_t)self->output_count);
@@ -220,7 +250,7 @@ static PyObject* run_in_context(invocation_object_t* self, context_t* context, P
     PyObject* output = make_output(self, context, i);
     if (output == NULL || PyTuple_SetItem(outputs, (Py_ssize_t)i, output) < 0) Py_CLEAR(outputs);
   }
-  if (outputs != NULL && tw_call_run(self->plan, context->call, self->pool, NULL) < 0) Py_CLEAR(outputs);
+  if (outputs != NULL && tw_call_run(self->plan, context->call, self->pool, tw_heap_of(self->heap), NULL) < 0) Py_CLEAR(outputs);
   return outputs;
 }
 
@@ -236,9 +266,25 @@ static PyObject* invocation_call(PyObject* object, PyObject* arguments, PyObject
   if (!tw_pool_check(self->pool)) return NULL;
   context_t* context = context_acquire(self);
   if (context == NULL) return NULL;
-  PyObject* result = run_in_context(self, context, arguments);
+  PyObject* result = NULL;
+  if (lease_arena(self, context) == 0) {
+    result = run_in_context(self, context, arguments);
+    return_arena(self, context);
+  }
   context_release(self, context);
   return result;
+}
+
+// What a call leases; with host calls as an object, which a view of theirs may outlive the call with. What it
+// takes beside that matters to a capacity only.
+static void size_arena(invocation_object_t* self, size_t counted_bytes) {
+  const uint32_t slot_count = tw_plan_slot_count(self->plan->plan);
+  self->arena = (tw_lease_request_t){.use = TW_MEMORY_ARENA};
+  if (tw_heap_capacity(tw_heap_of(self->heap)) != SIZE_MAX) self->arena.beside_bytes = counted_bytes;
+  self->arena.ends_with_call = PyTuple_Size(self->plan->host_calls) == 0;
+  for (uint32_t slot = self->input_count + self->output_count + self->constant_count; slot < slot_count; ++slot) {
+    self->arena.size_bytes += slot_room(self, slot);
+  }
 }
 
 // ---- construction -----------------------------------------------------------------------------------
@@ -308,27 +354,32 @@ static int check_slots(invocation_object_t* self) {
 }
 
 static PyObject* invocation_construct(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
-  static char* names[] = {"plan", "pool", "inputs", "outputs", "constants", NULL};
+  static char* names[] = {"plan", "pool", "inputs", "outputs", "constants", "heap", "counted_bytes", NULL};
   PyObject* plan = NULL;
   PyObject* pool = NULL;
   PyObject* inputs = NULL;
   PyObject* outputs = NULL;
   PyObject* constants = NULL;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!OOO|O:Invocation", names, tw_plan_type, &plan, &pool,
-                                   &inputs, &outputs, &constants) ||
-      !tw_pool_check(pool)) {
+  PyObject* heap = Py_None;
+  Py_ssize_t counted_bytes = 0;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!OOO|OOn:Invocation", names, tw_plan_type, &plan, &pool,
+                                   &inputs, &outputs, &constants, &heap, &counted_bytes) ||
+      !tw_pool_check(pool) || !tw_heap_check(heap)) {
     return NULL;
   }
+  if (counted_bytes < 0) return PyErr_Format(PyExc_ValueError, "counted_bytes is %zd", counted_bytes);
   invocation_object_t* self = (invocation_object_t*)PyType_GenericAlloc(type, 0);
   if (self == NULL) return NULL;
   self->plan = (tw_plan_object_t*)Py_NewRef(plan);
   self->pool = Py_NewRef(pool);
+  self->heap = Py_NewRef(heap);
   if (read_inputs(inputs, self) < 0 || read_tuple(outputs, &self->outputs, &self->output_count) < 0 ||
       read_tuple(constants, &self->constants, &self->constant_count) < 0 || check_slots(self) < 0) {
     Py_DECREF(self);
     return NULL;
   }
-  context_t* context = context_acquire(self);  // checks the constants, allocates the scratch
+  size_arena(self, (size_t)counted_bytes);
+  context_t* context = context_acquire(self);  // checks the constants
   if (context == NULL) {
     Py_DECREF(self);
     return NULL;
@@ -373,6 +424,7 @@ static void invocation_dealloc(PyObject* object) {
   Py_XDECREF(self->constants);
   Py_XDECREF((PyObject*)self->plan);
   Py_XDECREF(self->pool);
+  Py_XDECREF(self->heap);
   tw_object_free(object);
 }
 
@@ -382,7 +434,8 @@ static PyType_Slot invocation_slots[] = {
     {Py_tp_traverse, (void*)invocation_traverse},
     {Py_tp_clear, (void*)invocation_clear},
     {Py_tp_call, (void*)invocation_call},
-    {Py_tp_doc, "Invocation(plan, pool, inputs, outputs, constants=()): call a static model with arrays."},
+    {Py_tp_doc, "Invocation(plan, pool, inputs, outputs, constants=(), heap=None, counted_bytes=0): call a static model with "
+                "arrays."},
     {0, NULL},
 };
 

@@ -1,4 +1,4 @@
-// `Memory`: a block of bytes with the buffer protocol: allocated, mapped from a file, or borrowed.
+// `Memory`: a block of bytes with the buffer protocol: allocated, mapped from a file, borrowed, or of a heap.
 
 #include "binding.h"
 
@@ -7,7 +7,7 @@
 
 PyTypeObject* tw_memory_type;
 
-typedef enum kind_t { KIND_ALLOCATED, KIND_MAPPED, KIND_BORROWED } kind_t;
+typedef enum kind_t { KIND_ALLOCATED, KIND_MAPPED, KIND_BORROWED, KIND_LEASED } kind_t;
 
 struct tw_memory_object_t {
   PyObject_HEAD
@@ -17,6 +17,8 @@ struct tw_memory_object_t {
   int readonly;
   tw_file_mapping_t mapping;  // KIND_MAPPED
   Py_buffer owner;            // KIND_BORROWED; obj may be NULL
+  PyObject* heap;             // KIND_LEASED: a Heap or None
+  tw_lease_t lease;
 };
 
 static tw_memory_object_t* memory_create(kind_t kind) {
@@ -33,6 +35,19 @@ PyObject* tw_memory_new(size_t size_bytes) {
     return PyErr_NoMemory();
   }
   self->size_bytes = size_bytes;
+  return (PyObject*)self;
+}
+
+PyObject* tw_memory_lease(PyObject* heap, const tw_lease_request_t* request) {
+  tw_memory_object_t* self = memory_create(KIND_LEASED);
+  if (self == NULL) return NULL;
+  if (tw_lease_take(tw_heap_of(heap), request, &self->lease) < 0) {
+    Py_DECREF(self);
+    return NULL;
+  }
+  self->heap = Py_NewRef(heap);
+  self->data = self->lease.base;
+  self->size_bytes = request->size_bytes;
   return (PyObject*)self;
 }
 
@@ -67,6 +82,10 @@ static void memory_dealloc(PyObject* object) {
   tw_memory_object_t* self = (tw_memory_object_t*)object;
   if (self->kind == KIND_ALLOCATED) tw_memory_free(self->data, self->size_bytes);
   if (self->kind == KIND_MAPPED) tw_file_mapping_destroy(&self->mapping);
+  if (self->kind == KIND_LEASED && self->heap != NULL) {
+    tw_heap_return(tw_heap_of(self->heap), &self->lease);
+    Py_DECREF(self->heap);
+  }
   if (self->kind == KIND_BORROWED && self->owner.obj != NULL) PyBuffer_Release(&self->owner);
   tw_object_free(object);
 }

@@ -83,8 +83,10 @@ void tw_failure_raise(const tw_failure_t* failure, PyObject* names) {
   PyObject* module = PyImport_ImportModule("tilewright.runtime.native.kernel_error");
   PyObject* type = module == NULL ? NULL : PyObject_GetAttrString(module, "KernelError");
   PyObject* error = type == NULL || name == NULL ? NULL
-                                 : PyObject_CallFunction(type, "IOiI", failure->command, name, failure->code,
-                                                         failure->scratch_bytes);
+                                 : PyObject_CallFunction(type, "IOiInn", failure->command, name, failure->code,
+                                                         failure->scratch_bytes,
+                                                         (Py_ssize_t)failure->refusal.in_use_bytes,
+                                                         (Py_ssize_t)failure->refusal.capacity_bytes);
   if (error != NULL) PyErr_SetObject(type, error);
   Py_XDECREF(error);
   Py_XDECREF(type);
@@ -139,7 +141,7 @@ static struct PyModuleDef module_definition = {
 PyMODINIT_FUNC PyInit__native(void) {
   PyObject* module = PyModule_Create(&module_definition);
   if (module == NULL) return NULL;
-  if (tw_memory_register(module) < 0 || tw_image_register(module) < 0 || tw_pool_register(module) < 0 ||
+  if (tw_memory_register(module) < 0 || tw_heap_register(module) < 0 || tw_image_register(module) < 0 || tw_pool_register(module) < 0 ||
       tw_plan_register(module) < 0 || tw_invocation_register(module) < 0 || find_main_thread() < 0) {
     Py_DECREF(module);
     return NULL;

@@ -163,10 +163,11 @@ static int has_lost_files(const tw_call_t* call, const tw_plan_t* plan) {
   return 0;
 }
 
-int tw_call_run(tw_plan_object_t* plan, tw_call_t* call, PyObject* pool, tw_span_t* spans) {
+int tw_call_run(tw_plan_object_t* plan, tw_call_t* call, PyObject* pool, tw_heap_t* heap, tw_span_t* spans) {
   run_context_t context = {.plan = plan, .call = call};
   const tw_run_options_t options = {
       .pool = pool == Py_None ? NULL : ((tw_pool_object_t*)pool)->pool,
+      .heap = heap,
       .host_call = on_host_call,
       .poll = tw_thread_is_main() ? on_poll : NULL,
       .context = &context,
@@ -185,7 +186,7 @@ int tw_call_run(tw_plan_object_t* plan, tw_call_t* call, PyObject* pool, tw_span
   return -1;
 }
 
-static int run_buffers(tw_plan_object_t* plan, PyObject* pool, PyObject* buffers, tw_span_t* spans) {
+static int run_buffers(tw_plan_object_t* plan, PyObject* pool, PyObject* heap, PyObject* buffers, tw_span_t* spans) {
   const uint32_t slot_count = tw_plan_slot_count(plan->plan);
   if (PyTuple_Size(buffers) != (Py_ssize_t)slot_count) {
     PyErr_Format(PyExc_ValueError, "got %zd buffers, expected one per slot (%u)", PyTuple_Size(buffers), slot_count);
@@ -197,21 +198,22 @@ static int run_buffers(tw_plan_object_t* plan, PyObject* pool, PyObject* buffers
   for (uint32_t slot = 0; result == 0 && slot < slot_count; ++slot) {
     result = tw_call_bind_object(plan, call, slot, PyTuple_GetItem(buffers, (Py_ssize_t)slot));
   }
-  if (result == 0) result = tw_call_run(plan, call, pool, spans);
+  if (result == 0) result = tw_call_run(plan, call, pool, tw_heap_of(heap), spans);
   tw_call_release(plan, call);
   return result;
 }
 
 static int run_arguments(PyObject* self, PyObject* const* arguments, Py_ssize_t count, tw_span_t* spans) {
-  if (count != 2) {
-    PyErr_Format(PyExc_TypeError, "got %zd arguments, expected (pool, buffers)", count);
+  if (count != 2 && count != 3) {
+    PyErr_Format(PyExc_TypeError, "got %zd arguments, expected (pool, buffers) or (pool, buffers, heap)", count);
     return -1;
   }
-  if (!tw_pool_check(arguments[0])) return -1;
+  PyObject* heap = count == 3 ? arguments[2] : Py_None;
+  if (!tw_pool_check(arguments[0]) || !tw_heap_check(heap)) return -1;
   // A tuple of our own: nobody can drop a buffer while the run uses it.
   PyObject* buffers = PySequence_Tuple(arguments[1]);
   if (buffers == NULL) return -1;
-  const int result = run_buffers((tw_plan_object_t*)self, arguments[0], buffers, spans);
+  const int result = run_buffers((tw_plan_object_t*)self, arguments[0], heap, buffers, spans);
   Py_DECREF(buffers);
   return result;
 }
@@ -375,9 +377,9 @@ static PyGetSetDef plan_properties[] = {
 };
 
 static PyMethodDef plan_methods[] = {
-    {"run", (PyCFunction)(void (*)(void))plan_run, METH_FASTCALL, "run(pool, buffers) -> None"},
+    {"run", (PyCFunction)(void (*)(void))plan_run, METH_FASTCALL, "run(pool, buffers, heap=None) -> None"},
     {"run_timed", (PyCFunction)(void (*)(void))plan_run_timed, METH_FASTCALL,
-     "run_timed(pool, buffers) -> list of (begin_ns, end_ns, ((thread, begin_ns, end_ns), ...)) per command"},
+     "run_timed(pool, buffers, heap=None) -> list of (begin_ns, end_ns, ((thread, begin_ns, end_ns), ...)) per command"},
     {NULL, NULL, 0, NULL},
 };
 

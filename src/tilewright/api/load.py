@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from tilewright.base.budget import Limits
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.runtime.graph_executor import Array
-from tilewright.runtime.session import Engine, Session
+from tilewright.runtime.session import Session
+from tilewright.runtime.session_options import Engine
 
 if TYPE_CHECKING:
     from tilewright.runtime.hal.device import Device

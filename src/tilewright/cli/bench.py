@@ -144,6 +144,10 @@ def _print_latency(
     rows.show_header = False
     for name, value in latency.quantiles.items():
         rows.add_row(name, format_duration(value))
+    memory, cap = session.memory, ""
+    if memory.capacity_bytes is not None:
+        cap = f" of {format_bytes(memory.capacity_bytes)}"
+    rows.add_row("memory of calls", f"{format_bytes(memory.peak_bytes)}{cap} at the peak")
     if not kernels:
         out.print(rows)
         return
@@ -209,6 +213,11 @@ def _as_dict(
         "latency_ns": latency.quantiles,
         "flops": sum(row.flops for row in rows),
         "bytes": sum(row.size_bytes for row in rows),
+        "memory": {
+            "peak_bytes": session.memory.peak_bytes,
+            "kept_bytes": session.memory.kept_bytes,
+            "capacity_bytes": session.memory.capacity_bytes,
+        },
         "peak_flops": None if limits is None else limits.flops,
         "read_bytes_per_s": None if limits is None else limits.read_bytes,
         "kernels": kernels,

@@ -20,7 +20,8 @@ from tilewright.base.knobs import parse_size
 from tilewright.cli.option_groups import Group, option
 
 if TYPE_CHECKING:
-    from tilewright.runtime.session import LoadOptions, Session
+    from tilewright.runtime.session import Session
+    from tilewright.runtime.session_options import LoadOptions
 
 
 @final

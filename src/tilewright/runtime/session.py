@@ -18,12 +18,12 @@ from typing import (
     Any,
     Final,
     Literal,
+    NoReturn,
     Protocol,
-    TypedDict,
+    Self,
     Unpack,
     cast,
     final,
-    get_args,
 )
 
 import numpy as np
@@ -33,12 +33,9 @@ from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.log import Log
 from tilewright.base.options import (
-    choice_option,
     count_option,
     flag_option,
     paths_option,
-    text_option,
-    wrong,
 )
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean, plural
@@ -54,6 +51,15 @@ from tilewright.runtime.drivers.local_task.workers import create_pool
 from tilewright.runtime.graph_executor import Array, GraphExecutor, HostFunction, as_array
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
 from tilewright.runtime.loaders.module_file import read_module_file
+from tilewright.runtime.session_options import (
+    MAIN,
+    Engine,
+    LoadOptions,
+    check_plan_function,
+    check_plan_limits,
+    check_plan_options,
+    check_words,
+)
 
 if TYPE_CHECKING:
     from tilewright.runtime.hal.device import Device
@@ -64,24 +70,6 @@ if TYPE_CHECKING:
     from tilewright.runtime.vm.module import Module
 
 _LOG: Final = Log("runtime")
-_MAIN: Final = "main"  # the function of every artifact
-Engine = Literal["plan", "vm"]
-
-
-class LoadOptions(TypedDict, total=False):
-    """How an archive is loaded: those arguments of `Session` that do not come from the archive."""
-
-    threads: int | None
-    host_function: HostFunction | None
-    machine: Target | None
-    device: str | Device
-    engine: Engine | None
-    bytecode: BytecodeEngine | None
-    libraries: Sequence[str | Path]
-    function: str | None
-    parameters: Sequence[str]
-    untrusted: bool
-    limits: Limits | None
 
 
 class Executor(Protocol):
@@ -98,6 +86,28 @@ class Executor(Protocol):
     def profile(self, arrays: Sequence[Array]) -> list[tuple[Step, native.Timing]]: ...
 
     def dimensions_of(self, arrays: Sequence[Array]) -> Mapping[str, int]: ...
+
+
+@final
+class _Closed:
+    """Stands where the executor of a closed session was: whatever is asked of it is an error."""
+
+    def __init__(self, location: str) -> None:
+        self._location: str = location
+
+    def __call__(self, *arrays: Array) -> NoReturn:
+        del arrays
+        raise closed(self._location)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise closed(self._location)
+
+
+def closed(location: str) -> UserError:
+    """The error of whoever uses a session that was closed."""
+    return UserError(
+        "the session is closed", location=location, hint="load the model again"
+    )
 
 
 @final
@@ -134,6 +144,9 @@ class Session:
     Thread-safety: calls from several threads are independent.
     """
 
+    _begun: HostThreads | None = None
+    _is_closed: bool = False
+
     def __init__(  # noqa: PLR0913 - keyword-only options
         self,
         artifact: Artifact | None,
@@ -156,20 +169,20 @@ class Session:
         self.location: str = location
         if threads is not None:
             threads = count_option("threads", threads, least=0)
-        _check_words(device, engine, bytecode, function)
+        check_words(device, engine, bytecode, function)
         libraries = paths_option("libraries", libraries)
         parameters = paths_option("parameters", parameters)
         untrusted = flag_option("untrusted", untrusted)
         needs_vm = artifact is None or bytecode is not None or bool(libraries)
         self.engine: Engine = engine or ("vm" if needs_vm else "plan")
         self._pool: native.Pool | None = None
-        self._capacity_bytes: int | None = None
+        self._heap: native.Heap | None = None  # what calls take their memory from
         self._opened: Device | None = None
-        self._begun: HostThreads | None = None
         self._machine: Target | None = machine
+        self._owns_device: bool = isinstance(device, str)
         self._limits: Limits | Budget | None = limits
         if self.engine == "plan" and device == DEFAULT_DEVICE:
-            self._pool = create_pool(threads or 0)
+            self._pool, self._heap = create_pool(threads or 0), native.Heap()
         else:
             self._open_device(device, threads, location)
         self.variant: Variant | None = None
@@ -189,9 +202,9 @@ class Session:
                 untrusted=untrusted,
             )
         else:
-            _check_plan_options(location, parameters, libraries, bytecode, untrusted)
-            _check_plan_limits(location, limits)
-            _check_plan_function(location, function, module)
+            check_plan_options(location, parameters, libraries, bytecode, untrusted)
+            check_plan_limits(location, limits)
+            check_plan_function(location, function, module)
             self.executor = self._open_plan(host_function, location)
         self._tell(device if isinstance(device, str) else device.id)
 
@@ -217,16 +230,58 @@ class Session:
     @property
     def device(self) -> Device:
         """The device.  Replaying a plan on the host takes its workers only; the rest comes here."""
+        self._check_open()
         if self._opened is None:
             with LATE_IMPORTS:
                 from tilewright.runtime.drivers.local_task.driver import (  # noqa: PLC0415
                     create_device,
                 )
+                from tilewright.runtime.hal.local.heap_allocator import (  # noqa: PLC0415
+                    HeapAllocator,
+                )
 
                 self._opened = self._opened or create_device(
-                    self._pool, machine=self._machine
+                    self._pool,
+                    allocator=HeapAllocator(heap=self._heap),
+                    machine=self._machine,
                 )
         return self._opened
+
+    @property
+    def memory(self) -> native.MemoryReport:
+        """What calls have of the device's memory now, what is kept for the next, and the cap."""
+        heap = self._heap
+        return self.device.memory_report() if heap is None else native.MemoryReport.of(heap)
+
+    def trim(self) -> None:
+        """Give memory of the device that no call needs now back to the system."""
+        if self._heap is None:
+            self.device.trim()
+        else:
+            self._heap.trim()
+
+    def close(self) -> None:
+        """Let go of the weights, the code, the workers and the memory; `with session:` does it.
+
+        Calls under way end as usual, and what they need goes with them; later ones are errors.  A
+        device that was given goes on for others.  Closing twice does nothing.
+        """
+        self._is_closed = True
+        self.executor = cast("Executor", _Closed(self.location))
+        self.artifact = self.variant = self._pool = self._opened = self._begun = None
+        if self._owns_device and self._heap is not None:
+            self._heap.close()
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise closed(self.location)
 
     @property
     def _call_threads(self) -> HostThreads:
@@ -265,7 +320,7 @@ class Session:
         self._opened = device
         if isinstance(device, LocalDevice):
             self._pool = device.pool
-            self._capacity_bytes = device.capacity_bytes
+            self._heap = device.heap
 
     def _open_plan(self, host_function: HostFunction | None, location: str) -> Executor:
         if self.artifact is None or self.variant is None:
@@ -284,7 +339,7 @@ class Session:
             self.artifact.constants,
             pool=self._pool,
             host_function=host_function,
-            capacity_bytes=self._capacity_bytes,
+            heap=self._heap,
         )
 
     def _open_module(
@@ -337,8 +392,8 @@ class Session:
         for definition, name in loaded:
             virtual.load_module(definition, name)
         plan = None
-        if self.variant is not None and function in (None, _MAIN):
-            plan, function = self.variant.plan, _MAIN
+        if self.variant is not None and function in (None, MAIN):
+            plan, function = self.variant.plan, MAIN
         return VmExecutor(
             virtual,
             function,
@@ -390,6 +445,8 @@ class Session:
         return signature(self.variant.plan, "outputs")
 
     def __repr__(self) -> str:
+        if self._is_closed:
+            return f"<closed session of '{self.location}'>"
         types = signature_text(self.inputs, self.outputs)
         return f"<session of '{self.location}' {types}, engine '{self.engine}'>"
 
@@ -420,6 +477,7 @@ class Session:
 
         Returns: the call, to wait for with `result()`, `await` or its `fence`.
         """
+        self._check_open()
         # Imported here: most sessions only call and wait.
         with LATE_IMPORTS:
             from tilewright.runtime.hal.pending_call import PendingCall  # noqa: PLC0415
@@ -434,8 +492,9 @@ class Session:
 
     def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:
         """Run on arrays by name; the outputs by name, in order.  Raises: as a call by position."""
-        results = self.executor(*self._arrange((inputs,), {}))
-        return dict(zip(self.executor.output_names, results, strict=True))
+        executor = self.executor
+        results = executor(*self._arrange((inputs,), {}))
+        return dict(zip(executor.output_names, results, strict=True))
 
     def profile(
         self, *arguments: object, **named: object
@@ -495,69 +554,6 @@ def _load(read: Callable[[], ModuleDef], location: str, options: LoadOptions) ->
         module = read()
         artifact = extract(module, location) if is_artifact(module) else None
         return Session(artifact, location=location, module=module, limits=budget, **given)
-
-
-def _check_words(
-    device: object, engine: object, bytecode: object, function: object
-) -> None:
-    """Raise for options that are of another kind than they can be."""
-    if engine is not None:
-        choice_option("engine", engine, get_args(Engine))
-    if bytecode is not None:
-        choice_option("bytecode", bytecode, ("translate", "interpret"))
-    if function is not None:
-        text_option("function", function, "the name of a function")
-    if not isinstance(device, str) and not hasattr(device, "allocator"):
-        raise wrong("device", device, "the URI of a device, or a Device")
-
-
-def _check_plan_options(
-    location: str,
-    parameters: Sequence[str],
-    libraries: Sequence[str | Path],
-    bytecode: BytecodeEngine | None,
-    untrusted: bool,
-) -> None:
-    """Raise for what only the virtual machine can do."""
-    if parameters:
-        raise UserError(
-            "the weights are in the artifact, parameters would not be read",
-            location=location,
-        )
-    if untrusted:
-        raise UserError(
-            "the artifact has machine code only, which is not trusted",
-            location=location,
-            hint="load it without untrusted (--untrusted) if you trust where it comes from; kernels "
-            "in bytecode come from iree-compile --iree-hal-target-backends=vmvx",
-        )
-    if libraries or bytecode:
-        raise UserError(
-            "a plan runs no bytecode, its own or that of libraries",
-            location=location,
-            hint="use the engine 'vm'",
-        )
-
-
-def _check_plan_limits(location: str, limits: Limits | Budget | None) -> None:
-    """Raise for limits that nothing would watch."""
-    if limits is not None:
-        raise UserError(
-            "a plan is machine code, which no limits hold",
-            location=location,
-            hint="limits are for modules with kernels in bytecode (VMVX)",
-        )
-
-
-def _check_plan_function(
-    location: str, function: str | None, module: ModuleDef | None
-) -> None:
-    """Raise for a function that an artifact does not have."""
-    full = _MAIN if module is None else f"{module.name}.{_MAIN}"
-    if function not in (None, _MAIN, full):
-        raise UserError(
-            f"no function '{function}'", location=location, hint=f"functions: {full}"
-        )
 
 
 def signature(plan: Plan, side: Literal["inputs", "outputs"]) -> tuple[TensorSpec, ...]:

@@ -73,6 +73,15 @@ def test_limits_and_kernels_may_be_left_out(scale_onnx: Path) -> None:
     assert "limit" not in report["kernels"][0]
 
 
+def test_the_memory_of_calls_is_shown_beside_its_cap(mlp_vmfb: Path) -> None:
+    options = (*QUICK, "--no-limits", "--device=local-task://?memory=64M")
+    done = tilewright("bench", mlp_vmfb, *options)
+    assert done.row("memory of calls").endswith("of 64.0 MiB at the peak")
+    memory = json.loads(tilewright("bench", mlp_vmfb, *options, "--json").out)["memory"]
+    assert memory["capacity_bytes"] == 64 << 20
+    assert 0 < memory["peak_bytes"] < 64 << 20
+
+
 def test_inputs_may_be_given(scale_vmfb: Path) -> None:
     values = ("--input=7x3xf32=1", "--input=3xf32=2", "--no-limits")
     assert tilewright("bench", scale_vmfb, *QUICK, *values).code == 0

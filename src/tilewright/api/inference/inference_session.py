@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from tilewright.compiler.frontends.onnx import Source
-    from tilewright.runtime.session import LoadOptions
+    from tilewright.runtime.session_options import LoadOptions
 
 Feed = Mapping[str, object]
 Outputs = Array | tuple[Array, ...]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast, final
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from tilewright.base.arena import Block, pack
 from tilewright.base.errors import ArchiveError, InputError, UserError
 from tilewright.base.record import record
+from tilewright.base.status import StatusCode, failure
 from tilewright.base.symbolic import Dim, bounds, evaluate
 from tilewright.formats.byte_view import Buffer
 from tilewright.formats.plan import CHECK_BYTES, Entry, Plan, Step
@@ -30,7 +31,6 @@ from tilewright.runtime.graph_executor.tensors import (
 from tilewright.runtime.loaders.executable_library import LoadedExecutable
 
 Range = tuple[int, int, int]  # slot, byte offset, bytes
-Reserve = Callable[[int, int], object]  # bytes of the arena, bytes of the outputs
 
 
 @final
@@ -43,6 +43,7 @@ class Resources:
     constants: tuple[Buffer, ...]
     pool: native.Pool | None
     host_function: HostFunction | None
+    heap: native.Heap | None = None  # None: one without bound
 
 
 @final
@@ -59,17 +60,14 @@ class BoundPlan:
     output_bits: bool  # whether some output arrives as a bit pattern of its type
 
 
-def bind_plan(
-    resources: Resources, dims: Sequence[int], reserve: Reserve | None = None
-) -> BoundPlan:
+def bind_plan(resources: Resources, dims: Sequence[int]) -> BoundPlan:
     """Record the plan for these values of `plan.dims`.
 
-    `reserve` is told what a call needs before any of it is taken; it may refuse.
-
-    Raises: ArchiveError when the plan does not fit its executable or its own storages.
+    Raises: ArchiveError when the plan does not fit its executable or its own storages; DeviceError
+    (RESOURCE_EXHAUSTED) when one call needs more than the heap may ever have.
     """
     try:
-        return _Binder(resources, dims, reserve).bind()
+        return _Binder(resources, dims).bind()
     except (ValueError, OverflowError, struct.error, UserError) as error:
         if isinstance(error, ArchiveError | InputError):
             raise
@@ -80,11 +78,8 @@ def bind_plan(
 class _Binder:
     """Evaluates every symbolic size of a plan and records its commands."""
 
-    def __init__(
-        self, resources: Resources, dims: Sequence[int], reserve: Reserve | None
-    ) -> None:
+    def __init__(self, resources: Resources, dims: Sequence[int]) -> None:
         self.resources: Resources = resources
-        self.reserve: Reserve | None = reserve
         self.plan: Plan = resources.plan
         self.env: dict[str, int] = {
             dim.name: value for dim, value in zip(self.plan.dims, dims, strict=True)
@@ -105,9 +100,10 @@ class _Binder:
         input_types = tuple(self._type(plan.entries[e]) for _, e in plan.inputs)
         output_types = tuple(self._type(plan.entries[e]) for _, e in plan.outputs)
         arena_bytes = self._place_storages()
-        if self.reserve is not None:
-            outputs = (s.size_bytes for s in plan.storages if s.kind == "output")
-            self.reserve(arena_bytes, sum(map(self._number, outputs)))
+        output_bytes = sum(
+            self._number(s.size_bytes) for s in plan.storages if s.kind == "output"
+        )
+        self._check_capacity(arena_bytes, output_bytes)
         for index, step in enumerate(plan.steps):
             self._record(index, step)
         self._check_indices()
@@ -122,6 +118,8 @@ class _Binder:
             ],
             [functools.partial(np.empty, shape, wire_type(t)) for t, shape in output_types],
             cast("Sequence[memoryview]", self.resources.constants),
+            self.resources.heap,
+            output_bytes,
         )
         return BoundPlan(
             native_plan,
@@ -132,6 +130,19 @@ class _Binder:
             output_types,
             any(wire_type(dtype) != dtype.numpy for dtype, _ in output_types),
         )
+
+    def _check_capacity(self, arena_bytes: int, output_bytes: int) -> None:
+        """Refuse what could not run even if nobody else ran."""
+        heap, needed = self.resources.heap, arena_bytes + output_bytes
+        capacity = None if heap is None else heap.capacity_bytes
+        if capacity is not None and needed > capacity:
+            raise failure(
+                StatusCode.RESOURCE_EXHAUSTED,
+                f"a call needs {needed} bytes ({arena_bytes} for intermediate tensors, "
+                f"{output_bytes} for outputs), the device may use {capacity}",
+                location=self.plan.name,
+                hint="give the device more with ?memory=, or call with smaller inputs",
+            )
 
     def _check_sizes(self) -> None:
         """Refuse images smaller than the windows that slide over them."""

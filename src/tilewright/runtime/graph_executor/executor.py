@@ -18,7 +18,6 @@ import numpy as np
 from tilewright.base.errors import InputError
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.log import Log
-from tilewright.base.status import StatusCode, failure
 from tilewright.base.symbolic import symbols
 from tilewright.base.text import format_bytes, plural
 from tilewright.formats.byte_view import Buffer
@@ -49,11 +48,10 @@ class GraphExecutor:
         constants: one buffer per constant storage of the plan, in order; never copied.
         pool: the workers, or None for the calling thread alone.
         host_function: runs reference implementations; needed if the plan has `host` steps.
-        capacity_bytes: what one call may take for intermediate tensors and outputs, and what is
-            kept for the next calls; None: no bound.  Calls at the same time take as much each.
+        heap: what calls take their memory from; None: one of its own, without bound.
 
     Raises: ArchiveError when the plan does not fit the executable or the constants; DeviceError
-    (RESOURCE_EXHAUSTED) for more than the capacity, from here or from a call with larger inputs.
+    (RESOURCE_EXHAUSTED) for more than the heap has, from here or from a call.
     """
 
     def __init__(
@@ -64,14 +62,14 @@ class GraphExecutor:
         *,
         pool: native.Pool | None = None,
         host_function: HostFunction | None = None,
-        capacity_bytes: int | None = None,
+        heap: native.Heap | None = None,
     ) -> None:
-        self.capacity_bytes: int | None = capacity_bytes
         self.plan: Plan = plan
         self.input_names: tuple[str, ...] = tuple(name for name, _ in plan.inputs)
         self.output_names: tuple[str, ...] = tuple(name for name, _ in plan.outputs)
+        self._heap: native.Heap = heap or native.Heap()
         self._resources: Resources = Resources(
-            plan, executable, tuple(constants), pool, host_function
+            plan, executable, tuple(constants), pool, host_function, self._heap
         )
         self._bound: OrderedDict[tuple[int, ...], BoundPlan] = OrderedDict()
         self._lock: threading.RLock = fork_lock(Rank.BINDING)
@@ -119,7 +117,7 @@ class GraphExecutor:
         with self._lock:
             bound = self._bound.get(dims)
             if bound is None:
-                bound = bind_plan(self._resources, dims, self._reserve)
+                bound = bind_plan(self._resources, dims)
                 self._bound[dims] = bound
                 self._tell(dims, bound)
                 if len(self._bound) > BOUND_PLAN_LIMIT:
@@ -139,24 +137,6 @@ class GraphExecutor:
             format_bytes(bound.arena_bytes),
         )
 
-    def _reserve(self, arena_bytes: int, output_bytes: int) -> None:
-        """Let go of what is kept for other sizes until a call fits; the lock is held."""
-        capacity, needed = self.capacity_bytes, arena_bytes + output_bytes
-        if capacity is None:
-            return
-        if needed > capacity:
-            raise failure(
-                StatusCode.RESOURCE_EXHAUSTED,
-                f"a call needs {needed} bytes ({arena_bytes} for intermediate tensors, "
-                f"{output_bytes} for outputs), the device may use {capacity}",
-                location=self.plan.name,
-                hint="give the device more with ?memory=, or call with smaller inputs",
-            )
-        kept = sum(bound.arena_bytes for bound in self._bound.values())
-        while self._bound and kept + needed > capacity:
-            _, dropped = self._bound.popitem(last=False)
-            kept -= dropped.arena_bytes
-
     def profile(self, arrays: Sequence[Array]) -> list[tuple[Step, native.Timing]]:
         """Run one command at a time: each step with its times, in order.
 
@@ -171,12 +151,14 @@ class GraphExecutor:
             for dtype, shape in bound.output_types
         ]
         has_arena = any(s.kind == "transient" for s in self.plan.storages)
-        scratch = [native.Memory(max(bound.arena_bytes, 1))] if has_arena else []
+        heap = self._heap
+        arena = heap.lease(bound.arena_bytes, native.MemoryUse.ARENA)
+        scratch = [arena] if has_arena else []
         buffers = [*inputs, *outputs, *self._resources.constants, *scratch]
         views = cast("Sequence[memoryview]", buffers)
         try:
-            bound.plan.run_timed(self._resources.pool, views)
-            times = bound.plan.run_timed(self._resources.pool, views)
+            bound.plan.run_timed(self._resources.pool, views, heap)
+            times = bound.plan.run_timed(self._resources.pool, views, heap)
         except native.KernelError as error:
             raise error.for_user from error
         return [

@@ -116,6 +116,22 @@ class Device(ABC):
         """Give back what is only kept for reuse."""
         self.allocator.trim()
 
+    def memory_report(self) -> native.MemoryReport:
+        """What calls and buffers have of its memory now, and what is kept for reuse."""
+        counted = self.allocator.query_statistics()
+        return native.MemoryReport(
+            arenas_bytes=0,
+            transients_bytes=counted.live_bytes,
+            scratch_bytes=0,
+            kept_bytes=counted.pooled_bytes,
+            peak_bytes=counted.peak_bytes,
+            lease_count=counted.allocation_count,
+            reuse_count=counted.reuse_count,
+            leased_bytes=counted.allocated_bytes,
+            live_count=counted.live_count,
+            capacity_bytes=None,
+        )
+
     def note_load(self) -> None:  # noqa: B027 - most devices have nobody who wants to know
         """This thread reads what is in a buffer: what it does next may depend on that."""
 

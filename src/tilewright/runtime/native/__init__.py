@@ -7,7 +7,8 @@ Python over ctypes and mmap (`fallback`; slower, one thread), used when the exte
 
 Memory
 ------
-`Memory(size_bytes)`: zeroed, 64-byte aligned block (>= 2 MiB: 2 MiB aligned, huge pages advised).
+`Memory(size_bytes)`: zeroed, 64-byte aligned block (>= 128 KiB: pages of its own; >= 2 MiB: 2 MiB aligned, huge
+    pages advised).
     `.address: int`, `.size_bytes: int`, `.readonly: bool`; buffer protocol (format "B"), so
     `memoryview(m)`, `np.frombuffer(m, dtype)` work and keep it alive.
 `map_file(path, offset=0, length=None) -> Memory`: read-only shared mapping of a file range (any offset).
@@ -16,6 +17,16 @@ Memory
 `denormals_flushed()`: a context in which this thread takes denormal floats as zero, for kernels in Python.
 `create_environment(constants=b"") -> Memory`: an executable environment block; `.address` goes to
     `dispatch(environment=...)` and `CodeImage.call_query`. Address 0 means "the default environment".
+
+Heap
+----
+`Heap(capacity_bytes=None, kept_bytes=None)`: the memory of a device: blocks that are leased and, when they come
+    back, kept for the next lease.  Leased and kept blocks together take at most an eighth (and 1 MiB) more than
+    the most that was ever leased at the same time, and never more than the capacity.
+    `.lease(size_bytes, use=MemoryUse.TRANSIENT) -> Memory`: a block with undefined contents that goes back when
+        the Memory goes.  DeviceError (RESOURCE_EXHAUSTED) for more than the capacity or the system has.
+    `.trim()`: gives back what is kept; `.close()`: also keeps nothing from here on.  `.capacity_bytes`.
+    `.report()`: plain numbers; `MemoryReport.of(heap)` names them.
 
 CodeImage
 ---------
@@ -61,25 +72,28 @@ Plan
   commands without a barrier between them may run at the same time.
 `Plan(commands, bindings, slots, constants, host_calls=(), owners=(), names=())`: the packed form, see
     `native/include/tw_plan.h`; everything but the function addresses is range-checked (ValueError).
-    `.run(pool, buffers) -> None`: `pool` may be None (caller only). `buffers`: one entry per slot, an
+    `.run(pool, buffers, heap=None) -> None`: `pool` may be None (caller only). Workgroup memory of the threads is
+        leased from `heap` for the time of the run; None is one without bound. `buffers`: one entry per slot, an
         object with the buffer protocol (C-contiguous, >= the slot's size, writable when the slot is), or
         an int address (unchecked). ValueError names the slot. KernelError (a RuntimeError) with the
         command's ordinal and name when a kernel returns non-zero or a thread gets no workgroup memory
         for it. On the main thread KeyboardInterrupt is noticed between commands and workgroups.
-    `.run_timed(pool, buffers)`: run one command at a time; per command (begin, end, threads) on the clock of
+    `.run_timed(pool, buffers, heap=None)`: run one command at a time; per command (begin, end, threads) on the clock of
         `time.perf_counter_ns`, where threads are (index, begin of its first, end of its last workgroup) of
         those that ran some of it, 0 being the caller.
     `.command_count`, `.slot_count`.
 
 Invocation
 ----------
-`Invocation(plan, pool, inputs, outputs, constants=())`: the fast path for a whole static model.
+`Invocation(plan, pool, inputs, outputs, constants=(), heap=None, counted_bytes=0)`: the fast path for a whole static model.
     inputs:    per input (name, formats, shape): `formats` = accepted buffer-protocol format strings
                separated by "|" ("f", "l|q", "?"), shape = tuple of int
     outputs:   per output a callable without arguments returning a fresh writable buffer
                (`functools.partial(np.empty, shape, dtype)`)
-    constants: buffers for the slots after inputs and outputs; remaining slots are scratch, allocated
-               here, one set per call in flight.
+    constants: buffers for the slots after inputs and outputs; the remaining slots are the arena, leased
+               from the heap (None: one without bound) while a call is in flight.
+    counted_bytes: what a call takes beside that, such as its outputs: a heap with a capacity counts it as
+               transient until the call returns.
     `invocation(*arrays)` returns the output, or a tuple if there is not exactly one. TypeError/ValueError
     name the input. Calls from several threads are independent. Inputs not aligned as the slot asks are
     copied to aligned memory first.
@@ -91,6 +105,7 @@ from tilewright.runtime.native.core import (
     EXTENSION,
     IS_NATIVE,
     CodeImage,
+    Heap,
     Invocation,
     Memory,
     Plan,
@@ -103,6 +118,7 @@ from tilewright.runtime.native.denormals import denormals_flushed
 from tilewright.runtime.native.environment import create_environment
 from tilewright.runtime.native.kernel_error import KernelError
 from tilewright.runtime.native.library import Export, Library, read_library
+from tilewright.runtime.native.memory_report import MemoryReport, MemoryUse
 from tilewright.runtime.native.plan_builder import PlanBuilder
 from tilewright.runtime.native.process_memory import ProcessMemory, read_process_memory
 from tilewright.runtime.native.records import PROTECT_EXECUTE, PROTECT_READ, PROTECT_WRITE
@@ -116,10 +132,13 @@ __all__ = [
     "PROTECT_WRITE",
     "CodeImage",
     "Export",
+    "Heap",
     "Invocation",
     "KernelError",
     "Library",
     "Memory",
+    "MemoryReport",
+    "MemoryUse",
     "Plan",
     "PlanBuilder",
     "Pool",

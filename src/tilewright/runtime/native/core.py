@@ -28,6 +28,7 @@ IS_NATIVE: Final = EXTENSION is not None
 if TYPE_CHECKING:
     from tilewright.runtime._native import (
         CodeImage,
+        Heap,
         Invocation,
         Memory,
         Plan,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 else:
     _chosen = EXTENSION or import_module("tilewright.runtime.native.fallback")
     CodeImage = _chosen.CodeImage
+    Heap = _chosen.Heap
     Invocation = _chosen.Invocation
     Memory = _chosen.Memory
     Plan = _chosen.Plan
@@ -51,6 +53,7 @@ __all__ = [
     "EXTENSION",
     "IS_NATIVE",
     "CodeImage",
+    "Heap",
     "Invocation",
     "Memory",
     "Plan",

@@ -14,7 +14,9 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Final, Self
 
+from tilewright.base.errors import DeviceError
 from tilewright.runtime.native.denormals import denormals_flushed
+from tilewright.runtime.native.fallback_heap import DEFAULT_HEAP, Heap
 from tilewright.runtime.native.fallback_memory import (
     CodeImage,
     Memory,
@@ -25,6 +27,7 @@ from tilewright.runtime.native.fallback_memory import (
     processor_data,
 )
 from tilewright.runtime.native.kernel_error import KernelError
+from tilewright.runtime.native.memory_report import MemoryUse
 from tilewright.runtime.native.records import (
     BINDING,
     BINDING_WRITABLE,
@@ -43,6 +46,7 @@ from tilewright.runtime.native.timing import CommandTimes
 
 __all__ = [
     "CodeImage",
+    "Heap",
     "Invocation",
     "Memory",
     "Plan",
@@ -203,7 +207,10 @@ def _check_buffer(index: int, value: object, size_bytes: int, writable: bool) ->
 class _Slots:
     """The buffers of one run: addresses, and views that hold them."""
 
-    def __init__(self, slots: list[tuple[int, ...]], buffers: Sequence[object]) -> None:
+    def __init__(
+        self, slots: list[tuple[int, ...]], buffers: Sequence[object], heap: Heap
+    ) -> None:
+        self.heap: Heap = heap
         _check(
             len(buffers) == len(slots),
             f"got {len(buffers)} buffers, expected one per slot ({len(slots)})",
@@ -295,14 +302,18 @@ class Plan:
         """Number of buffers a run takes."""
         return len(self.slots)
 
-    def run(self, pool: Pool | None, buffers: Sequence[object]) -> None:
+    def run(
+        self, pool: Pool | None, buffers: Sequence[object], heap: Heap | None = None
+    ) -> None:
         """Replay the commands."""
-        self.run_timed(pool, buffers)
+        self.run_timed(pool, buffers, heap)
 
-    def run_timed(self, pool: Pool | None, buffers: Sequence[object]) -> list[CommandTimes]:
+    def run_timed(
+        self, pool: Pool | None, buffers: Sequence[object], heap: Heap | None = None
+    ) -> list[CommandTimes]:
         """Replay the commands, timing each in nanoseconds; the caller runs all."""
         _check_pool(pool)
-        run = _Slots(self.slots, tuple(buffers))
+        run = _Slots(self.slots, tuple(buffers), heap or DEFAULT_HEAP)
         times: list[CommandTimes] = []
         concurrency = 1 if pool is None else min(pool.thread_count, 255)
         for ordinal, command in enumerate(self._commands):
@@ -345,7 +356,8 @@ class Plan:
             case Kind.DISPATCH:
                 flushes = command.flags & COMMAND_FLUSH_DENORMALS
                 with denormals_flushed() if flushes else nullcontext():
-                    code = self._dispatch(ordinal, command, pointers, concurrency)
+                    local = self._scratch(ordinal, command.local_memory_bytes, run.heap)
+                    code = self._dispatch(command, pointers, concurrency, local)
                 if code != 0:
                     raise self._error(ordinal, code)
             case Kind.COPY:
@@ -360,24 +372,30 @@ class Plan:
                     return
                 self._host_calls[command.function](*views)
 
-    def _error(self, ordinal: int, code: int, scratch_bytes: int = 0) -> KernelError:
+    def _error(self, ordinal: int, code: int) -> KernelError:
         name = self._names[ordinal] if ordinal < len(self._names) else ""
-        return KernelError(ordinal, name, code, scratch_bytes)
+        return KernelError(ordinal, name, code)
 
-    def _scratch(self, ordinal: int, size_bytes: int) -> Memory | None:
+    def _scratch(self, ordinal: int, size_bytes: int, heap: Heap) -> Memory | None:
         """Workgroup memory of a command that asks for some.  Raises: KernelError."""
+        name = self._names[ordinal] if ordinal < len(self._names) else ""
         try:
-            return Memory(size_bytes) if size_bytes else None
-        except MemoryError as error:
-            raise self._error(ordinal, 0, size_bytes) from error
+            return heap.lease(size_bytes, MemoryUse.SCRATCH) if size_bytes else None
+        except DeviceError as error:
+            used = sum(heap.report()[:3])
+            capacity = heap.capacity_bytes or 0
+            raise KernelError(ordinal, name, 0, size_bytes, used, capacity) from error
 
     def _dispatch(
-        self, ordinal: int, command: _Command, pointers: list[int], concurrency: int
+        self,
+        command: _Command,
+        pointers: list[int],
+        concurrency: int,
+        local: Memory | None,
     ) -> int:
         """Call the kernel for each workgroup; returns the first code that is not 0."""
         kernel = _KERNEL(command.function)
         environment = command.environment or default_environment.address
-        local = self._scratch(ordinal, command.local_memory_bytes)
         with _dispatch_state(command, self._constants, pointers, concurrency) as state:
             group = ctypes.create_string_buffer(WORKGROUP_STATE.size)
             size_x, size_y, size_z = command.grid
@@ -426,11 +444,16 @@ class Invocation:
         inputs: Sequence[tuple[str, str, Sequence[int]]],
         outputs: Sequence[Callable[[], Any]],
         constants: Sequence[object] = (),
+        heap: Heap | None = None,
+        counted_bytes: int = 0,
     ) -> None:
+        if heap is not None and not isinstance(heap, Heap):
+            raise TypeError("heap: expected a Heap or None")
         if not isinstance(plan, Plan):
             raise TypeError("plan: expected a Plan")
         _check_pool(pool)
         self._plan, self._pool = plan, pool
+        self._heap, self._counted_bytes = heap or DEFAULT_HEAP, counted_bytes
         self._inputs = [
             (name, formats.split("|"), tuple(shape)) for name, formats, shape in inputs
         ]
@@ -460,9 +483,11 @@ class Invocation:
             raise TypeError(f"got {len(arrays)} inputs, expected {len(self._inputs)}")
         _check_pool(self._pool)
         inputs = [self._input(index, value) for index, value in enumerate(arrays)]
-        outputs = [allocate() for allocate in self._outputs]
-        scratch = [Memory(size) for size in self._scratch_sizes]
-        self._plan.run(self._pool, [*inputs, *outputs, *self._constants, *scratch])
+        with self._heap.counting(self._counted_bytes):
+            arena = [self._heap.lease(n, MemoryUse.ARENA) for n in self._scratch_sizes]
+            outputs = [allocate() for allocate in self._outputs]
+            buffers = [*inputs, *outputs, *self._constants, *arena]
+            self._plan.run(self._pool, buffers, self._heap)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _input(self, index: int, value: object) -> object:
@@ -490,6 +515,6 @@ class Invocation:
         )
         if alignment <= 1 or buffer_address(value) % alignment == 0:
             return value
-        staged = Memory(size_bytes)
+        staged = self._heap.lease(size_bytes)
         memoryview(staged)[:size_bytes] = view.tobytes()[:size_bytes]
         return staged

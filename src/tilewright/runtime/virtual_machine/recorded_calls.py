@@ -199,8 +199,12 @@ class RecordedCalls:
                 (f"input{index}", text, array.shape)
                 for index, (text, array) in enumerate(zip(formats, inputs, strict=True))
             ],
-            [functools.partial(native.Memory, size) for size in made.output_bytes],
+            [
+                functools.partial(self._device.heap.lease, size)
+                for size in made.output_bytes
+            ],
             [storage.map(0, storage.size_bytes) for storage in made.kept],
+            self._device.heap,
         )
         order = list(storages)
         places = [order.index(id(view.buffer.storage)) for view in outputs]

@@ -13,7 +13,7 @@ import pytest
 
 NATIVE = Path(__file__).resolve().parents[4] / "native"
 STRICT = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
-WRAPS = ["-DTW_WRAPPED", "-Wl,--wrap=free,--wrap=posix_memalign"]
+WRAPS = ["-DTW_WRAPPED", "-Wl,--wrap=posix_memalign"]
 INCLUDES = [f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}"]
 
 

@@ -203,7 +203,6 @@ def test_watched_machines_do_not_record(tmp_path: Path) -> None:
     options: list[Callable[[], VirtualMachine]] = [
         lambda: VirtualMachine("local-sync", limits=Limits(max_steps=10_000)),
         lambda: VirtualMachine("local-sync", tracer=lambda *_: None),
-        lambda: VirtualMachine(registry.create_device("local-sync://?memory=100000000")),
     ]
     for make in options:
         machine = make()

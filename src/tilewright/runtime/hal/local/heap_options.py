@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tilewright.base.errors import UserError
-from tilewright.runtime.hal.local.heap_allocator import POOL_LIMIT_BYTES, HeapAllocator
+from tilewright.runtime.hal.local.heap_allocator import HeapAllocator
 
 HEAP_OPTIONS: Final = ("memory", "pool")
 _SCALE: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -20,14 +20,14 @@ def create_heap(options: Mapping[str, str]) -> HeapAllocator:
     """A heap as the options want it.
 
     Args:
-        options: `memory`, the bytes that may be in use and kept for reuse together; `pool`, the
-            bytes that are kept for reuse at most.
+        options: `memory`, the bytes that may be in use and kept for reuse together, by buffers and
+            by calls; `pool`, the bytes that are kept for reuse at most.
     Raises: UserError for what is no size.
     """
     capacity = options.get("memory")
     kept = options.get("pool")
     return HeapAllocator(
-        POOL_LIMIT_BYTES if kept is None else _size("pool", kept),
+        None if kept is None else _size("pool", kept),
         None if capacity is None else _size("memory", capacity),
     )
 

@@ -5,8 +5,6 @@ Called by the heap allocator.  Not here: pooling decisions.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from typing import Final, cast, final
 
 import numpy as np
@@ -19,18 +17,16 @@ from tilewright.runtime.hal.buffer import Storage
 ALIGNMENT_BYTES: Final = 64
 """Kernels of IREE's compilers take buffers to begin on such a boundary."""
 
-Release = Callable[[native.Memory], None]
-
 
 @final
 class HeapStorage(Storage):
     """Host memory with a known address.
 
-    Ownership: arrays and views made by `map` keep the storage; a pooled block goes back to its
-    pool when nothing refers to the storage any more.
+    Ownership: arrays and views made by `map` keep the storage, which keeps its owner: a block of a
+    heap goes back when nothing refers to it any more.
     """
 
-    __slots__ = ("_owner", "_readonly", "_release", "_size_bytes", "address")
+    __slots__ = ("_is_block", "_owner", "_readonly", "_size_bytes", "address")
 
     def __init__(
         self,
@@ -39,18 +35,13 @@ class HeapStorage(Storage):
         size_bytes: int,
         *,
         readonly: bool = False,
-        release: Release | None = None,
+        is_block: bool = False,
     ) -> None:
         self._owner: object = owner
         self.address: int = address
         self._size_bytes: int = size_bytes
         self._readonly: bool = readonly
-        self._release: Release | None = release
-
-    def __del__(self) -> None:
-        release = self._release
-        if release is not None and not sys.is_finalizing():
-            release(cast("native.Memory", self._owner))
+        self._is_block: bool = is_block  # the owner is a `native.Memory`
 
     @staticmethod
     def wrap(memory: HostBytes) -> HeapStorage:
@@ -82,9 +73,9 @@ class HeapStorage(Storage):
         }
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
-        if self._release is None:
+        if not self._is_block:
             self.map(offset, len(data))[:] = data
-        else:  # a block of a pool: no array has to keep it for the time of the copy
+        else:  # no array has to keep it for the time of the copy
             block = memoryview(cast("native.Memory", self._owner))
             block[offset : offset + len(data)] = data
 

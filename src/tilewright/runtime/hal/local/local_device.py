@@ -74,6 +74,7 @@ class LocalDevice(Device):
         self.pool: native.Pool | None = pool
         self.loaders: tuple[ExecutableLoader, ...] = tuple(loaders)
         self._allocator: Allocator = allocator or HeapAllocator()
+        self._heap: native.Heap = native.Heap()  # beside an allocator that has none
         self._queues: tuple[SubmissionQueue, ...] = tuple(
             SubmissionQueue(has_thread=has_thread, name=f"tilewright-queue-{i}")
             for i in range(queue_count)
@@ -104,6 +105,15 @@ class LocalDevice(Device):
     @property
     def allocator(self) -> Allocator:
         return self._allocator
+
+    @property
+    def heap(self) -> native.Heap:
+        """What calls take their memory from: the allocator's, so that one cap holds for all."""
+        heap = self._allocator
+        return heap.heap if isinstance(heap, HeapAllocator) else self._heap
+
+    def memory_report(self) -> native.MemoryReport:
+        return native.MemoryReport.of(self.heap)
 
     def replace_allocator(self, allocator: Allocator) -> None:
         self._allocator = allocator
@@ -192,7 +202,7 @@ class LocalDevice(Device):
         profile = None
         if self._times is not None and self._families & ProfilingFamily.DISPATCHES:
             profile = self._times.append
-        work: Work = partial(commands.execute, self.pool, bindings, profile)
+        work: Work = partial(commands.execute, self.pool, bindings, profile, self.heap)
         self._submit(affinity, "execute", wait, signal, work)
 
     def _submit_host(
@@ -244,10 +254,8 @@ class LocalDevice(Device):
         heap = self._allocator
         with _RECORDING:
             if (
-                (self._recorder is not None and not self._recorder.is_of_parent)
-                or not isinstance(heap, HeapAllocator)
-                or heap.capacity_bytes is not None  # a replay's memory would not be counted
-            ):
+                self._recorder is not None and not self._recorder.is_of_parent
+            ) or not isinstance(heap, HeapAllocator):
                 heap = None
             else:
                 self._recorder = recorder
@@ -257,12 +265,6 @@ class LocalDevice(Device):
         finally:
             if heap is not None:
                 self._recorder = heap.listener = None
-
-    @property
-    def capacity_bytes(self) -> int | None:
-        """What the device may use of the host's memory; None: no bound."""
-        heap = self._allocator
-        return heap.capacity_bytes if isinstance(heap, HeapAllocator) else None
 
     def note_load(self) -> None:
         if self._recorder is not None and self._recorder.is_mine:

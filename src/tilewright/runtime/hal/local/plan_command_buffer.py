@@ -415,8 +415,11 @@ class PlanCommandBuffer(CommandBuffer):
         pool: native.Pool | None,
         table: BindingTable = (),
         profile: Profile | None = None,
+        heap: native.Heap | None = None,
     ) -> Fence | None:
         """Run all commands now, on this thread and the workers of `pool`.
+
+        Workgroup memory comes from `heap`; None: one without bound.
 
         Returns: None when done; a fence where a collective waits for other participants.
         Raises: DeviceError when the table does not fit or a kernel fails.
@@ -433,7 +436,7 @@ class PlanCommandBuffer(CommandBuffer):
         plans = self._plans
         if self._late:
             plans = self._build(_Ranges(self._table_lengths(table)))
-        run = _Run(self, pool, table, addresses, profile)
+        run = _Run(self, pool, table, addresses, profile, heap)
         if not self.has_collectives:
             for part in plans:
                 run.part(part)
@@ -461,7 +464,7 @@ class PlanCommandBuffer(CommandBuffer):
             return
         lengths = self._table_lengths(run.table) if self._late else self._extents
         plan = self._plan([command], _Ranges(lengths), grid)
-        _run(plan, [command], run.pool, run.addresses, run.profile)
+        _run(plan, [command], run)
 
     def _table_lengths(self, table: BindingTable) -> list[int]:
         lengths = list(self._extents)
@@ -498,6 +501,7 @@ class _Run(NamedTuple):
     table: BindingTable
     addresses: Sequence[int]
     profile: Profile | None
+    heap: native.Heap | None
 
     def part(self, part: Part) -> None:
         """Run a plan, or a command that stands between plans."""
@@ -509,7 +513,7 @@ class _Run(NamedTuple):
         else:
             if account is not None:
                 account.spend(sum(1 + c.moved // BYTES_PER_STEP for c in part[1]))
-            _run(part[0], part[1], self.pool, self.addresses, self.profile)
+            _run(part[0], part[1], self)
 
 
 def _collective_of(part: Part) -> Collective | None:
@@ -565,18 +569,13 @@ def _binding_range(binding: BufferBinding, entry: int) -> tuple[int, int]:
     return storage.address + buffer.byte_offset + binding.offset, length
 
 
-def _run(
-    plan: native.Plan,
-    commands: Sequence[_Command],
-    pool: native.Pool | None,
-    addresses: Sequence[int],
-    profile: Profile | None,
-) -> None:
+def _run(plan: native.Plan, commands: Sequence[_Command], run: _Run) -> None:
+    profile = run.profile
     try:
         if profile is None:
-            plan.run(pool, addresses)
+            plan.run(run.pool, run.addresses, run.heap)
             return
-        times = plan.run_timed(pool, addresses)
+        times = plan.run_timed(run.pool, run.addresses, run.heap)
     except native.KernelError as error:
         raise error.for_user from error
     except RecursionError:  # of the caller's, not of the device
