@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,24 @@ def test_a_typed_package_says_so() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert "Typing :: Typed" in project["classifiers"]
     assert (Path(tilewright.__file__).parent / "py.typed").is_file()
+
+
+def test_the_wheel_and_the_source_archive_carry_every_file_that_is_read() -> None:
+    """A page, a style sheet: found beside the modules here, and missed only where it is installed."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    in_wheel = settings["package-data"]["*"]
+    (line,) = re.findall(
+        r"^recursive-include src (.*)$", (ROOT / "MANIFEST.in").read_text(), re.MULTILINE
+    )
+    kept = [
+        path
+        for path in (ROOT / "src" / "tilewright").rglob("*")
+        if path.is_file() and path.suffix not in {".py", ".pyc", ".so", ".pyi"}
+    ]
+    assert {".css", ".js", ".html"} <= {path.suffix for path in kept}
+    for path in kept:
+        assert any(fnmatch(path.name, pattern) for pattern in in_wheel), path
+        assert any(fnmatch(path.name, pattern) for pattern in line.split()), path
 
 
 def test_every_base_dependency_is_imported_and_explained() -> None:

@@ -182,3 +182,11 @@ def test_what_a_page_loads_would_be_seen(tmp_path: Path) -> None:
         page.run(SOON.format(300))
         assert any("no" in text for text in page.complaints)
         assert page.requests == ["http://127.0.0.1:9/x"]
+
+
+def test_a_graph_begins_readable_and_where_the_model_begins(page: Page) -> None:
+    first = "document.querySelector('.node').getBoundingClientRect()"
+    canvas = "document.querySelector('#canvas').getBoundingClientRect()"
+    assert page.run(f"{first}.width") >= 190
+    assert page.run(f"{first}.left >= {canvas}.left && {first}.right <= {canvas}.right")
+    assert page.run(f"{first}.top >= {canvas}.top && {first}.bottom <= {canvas}.bottom")

@@ -16,6 +16,7 @@ from tilewright.base.errors import UserError
 
 _SIZE_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _DURATION_UNITS: Final = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
+_PREFIXES: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _COMPARED_NAMES: Final = 4096
 _COMPARED_LENGTH: Final = 128
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
@@ -60,6 +61,14 @@ def format_duration(duration_ns: float) -> str:
         if duration_ns >= scale:
             return f"{duration_ns / scale:.2f} {unit}"
     return f"{duration_ns:.0f} ns"
+
+
+def format_quantity(value: float, unit: str) -> str:
+    """`12 FLOP`, `1.23 GFLOP`, `97 MB/s`: three digits, and a prefix of powers of 1000."""
+    for scale, prefix in _PREFIXES:
+        if abs(value) >= 0.9995 * scale:
+            return f"{value / scale:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}"
 
 
 def identifier(text: str, *, fallback: str = "v") -> str:

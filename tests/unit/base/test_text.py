@@ -41,6 +41,22 @@ def test_durations_choose_their_unit(duration, shown):
 
 
 @pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0 FLOP"),
+        (12, "12 FLOP"),
+        (999.4, "999 FLOP"),
+        (999.9, "1 kFLOP"),
+        (8.2134e9, "8.21 GFLOP"),
+        (1.5e13, "15 TFLOP"),
+        (0.25, "0.25 FLOP"),
+    ],
+)
+def test_a_quantity_has_three_digits_and_a_prefix(value, shown):
+    assert text.format_quantity(value, "FLOP") == shown
+
+
+@pytest.mark.parametrize(
     ("raw", "clean"),
     [("a/b.c", "a_b_c"), ("3x", "_3x"), ("", "v"), ("::", "v"), ("ok_1", "ok_1")],
 )

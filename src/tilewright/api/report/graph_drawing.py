@@ -31,10 +31,11 @@ _SHOWN_NODES: Final = 12
 @final
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """The graph, the map beside it, and what is not drawn."""
+    """The graph, the map beside it, the height of the graph in pixels, and how much is not drawn."""
 
     graph: Markup
     overview: Markup
+    height: float
     far_count: int
 
 
@@ -106,7 +107,7 @@ class _Graph:
             role="img",
             aria_label=f"graph of {plural(len(self.facts.steps), 'step')}",
         )
-        return Drawing(graph, self._overview(width, height), len(self.layout.far))
+        return Drawing(graph, self._overview(width, height), height, len(self.layout.far))
 
     def _box(self, node: int) -> tuple[float, float, float, float]:
         """Left, top, width, height."""

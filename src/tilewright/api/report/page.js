@@ -112,14 +112,19 @@
   function reveal(step) {
     const node = drawing && one(`.node[data-step="${step}"]`, drawing);
     if (!node) return;
-    const { e, f } = node.transform.baseVal.consolidate().matrix;
-    canvas.scrollTo({ left: (e + 124) * scale - canvas.clientWidth / 2, top: (f + 30) * scale - canvas.clientHeight / 2, behavior: "smooth" });
+    const { x, y } = centerOf(node);
+    canvas.scrollTo({ left: x * scale - canvas.clientWidth / 2, top: y * scale - canvas.clientHeight / 2, behavior: "smooth" });
+  }
+
+  function centerOf(node) {
+    const { e, f } = node.transform.baseVal.consolidate().matrix, box = one(".box", node);
+    return { x: e + box.width.baseVal.value / 2, y: f + box.height.baseVal.value / 2 };
   }
 
   if (drawing) {
     const wide = canvas.clientWidth / drawing.viewBox.baseVal.width;
-    zoom(Math.min(1, Math.max(wide, 0.55)));
-    canvas.scrollTo((canvas.scrollWidth - canvas.clientWidth) / 2, 0);
+    zoom(Math.min(1, Math.max(wide, 0.8)));  // texts stay readable
+    canvas.scrollTo(centerOf(one(".node", drawing)).x * scale - canvas.clientWidth / 2, 0);
     canvas.addEventListener("scroll", showView);
     window.addEventListener("resize", showView);
     canvas.addEventListener("wheel", (event) => {

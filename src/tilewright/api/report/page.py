@@ -25,7 +25,7 @@ from tilewright.api.report.palette import MEANINGS, OTHER, outcome_class
 from tilewright.api.report.plan_reader import Tensor
 from tilewright.api.report.plots import draw_memory, draw_roofline, draw_strip
 from tilewright.base.outcome import Outcome
-from tilewright.base.text import format_bytes, format_duration, plural
+from tilewright.base.text import format_bytes, format_duration, format_quantity, plural
 from tilewright.base.version import VERSION
 
 if TYPE_CHECKING:
@@ -122,7 +122,9 @@ def _cards(facts: Facts) -> Iterator[Markup]:
     share = ""
     if facts.limits is not None:
         share = f", {100e9 * rate / facts.limits.flops:.0f} % of the peak"
-    yield _card(f"{rate:,.1f} GFLOP/s", f"{flops / 1e9:,.2f} GFLOP{share}")
+    yield _card(
+        format_quantity(1e9 * rate, "FLOP/s"), f"{format_quantity(flops, 'FLOP')}{share}"
+    )
     yield _card(str(len(facts.kernels)), f"kernels for {plural(len(facts.steps), 'step')}")
     if facts.memory is not None:
         yield _card(format_bytes(facts.memory.weights_bytes), "weights")
@@ -188,6 +190,7 @@ def _graph(facts: Facts) -> Markup:
             element("div", drawing.overview, class_="map"),
             element("div", hint, class_="details", id="details"),
             class_="graph",
+            style=f"--content: {drawing.height:.0f}px",  # a short graph needs no tall panel
         ),
         tools=element("span", *buttons, class_="tools"),
     )
@@ -353,9 +356,9 @@ def _step(facts: Facts, step: StepFacts) -> Mapping[str, object]:
         "outcome": row.outcome or step.kind,
         "class": outcome_class(row.outcome),
         "time": f"{format_duration(row.time_ns)}, {share:.1f} % of the call",
-        "flops": f"{row.flops / 1e6:,.2f} MFLOP" if row.flops else "",
+        "flops": format_quantity(row.flops, "FLOP") if row.flops else "",
         "bytes": format_bytes(row.size_bytes) if row.size_bytes else "",
-        "rates": f"{row.flops_rate / 1e9:,.1f} GFLOP/s, {row.bytes_rate / 1e9:,.1f} GB/s",
+        "rates": f"{format_quantity(row.flops_rate, 'FLOP/s')}, {format_quantity(row.bytes_rate, 'B/s')}",
         "limit": "" if facts.limits is None else _limit(row, facts.limits),
         "grid": " × ".join(map(str, step.grid)) if step.kind == "dispatch" else "",
         "nodes": _lines(row.nodes),
