@@ -24,6 +24,7 @@ from tilewright.base.options import (
     count_option,
     flag_option,
     methods_option,
+    names_option,
     path_option,
     text_option,
     wrong,
@@ -113,7 +114,9 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
         cache=CompilationCache.default() if flag_option("cache", cache) else None,
         input_shapes=input_shapes,
         input_values=input_values,
-        check_indices=knobs.CHECK_INDICES.get() if check_indices is None else check_indices,
+        check_indices=knobs.CHECK_INDICES.get()
+        if check_indices is None
+        else flag_option("check_indices", check_indices),
     )
     with watcher as watching:
         compiled = pipeline.compile_model(model, options, watching)
@@ -157,6 +160,7 @@ def resolve_targets(
         raise wrong("levels", levels, "a sequence of levels", "levels=('v2', 'v3', 'v4')")
     if base.arch != "x86_64":
         raise UserError(f"levels are for x86_64, the target is '{base.arch}'")
+    levels = names_option("levels", levels, "levels")
     unknown = [level for level in levels if level not in LEVELS]
     if unknown:
         raise UserError(f"unknown level '{unknown[0]}', expected {' '.join(LEVELS)}")
@@ -191,7 +195,7 @@ def coverage(
         input_shapes=input_shapes,
         input_values=input_values,
     )
-    return pipeline.coverage(model, options, quick=quick)
+    return pipeline.coverage(model, options, quick=flag_option("quick", quick))
 
 
 def report(

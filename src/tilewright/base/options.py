@@ -8,7 +8,7 @@ archives (their errors have locations).  Called by the functions that users call
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from os import PathLike, fspath
 from typing import Any, TypeVar, cast
 
@@ -19,6 +19,8 @@ from tilewright.base.text import did_you_mean
 
 Value = TypeVar("Value")
 _SHOWN = 80
+THREAD_LIMIT = 4096  # of a pool of workers, as the C core has it
+_LARGEST_DIM = (1 << 63) - 1
 
 
 def wrong(name: str, value: object, expected: str, hint: str | None = None) -> UserError:
@@ -28,16 +30,33 @@ def wrong(name: str, value: object, expected: str, hint: str | None = None) -> U
     return UserError(f"{name} is {shown}, expected {expected}", hint=hint)
 
 
-def count_option(name: str, value: object, *, least: int = 1) -> int:
-    """A whole number.  Raises: UserError for another type, a bool, or a smaller one."""
+def count_option(
+    name: str, value: object, *, least: int = 1, most: int | None = None
+) -> int:
+    """A whole number.  Raises: UserError for another type, a bool, or one out of range."""
     expected = f"a number of {least} or more"
+    if most is not None:
+        expected = f"a number from {least} to {most}"
     if isinstance(value, bool):
         raise wrong(name, value, expected)
     try:
         number = operator.index(cast("Any", value))
     except TypeError as error:
         raise wrong(name, value, expected) from error
-    if number < least:
+    if number < least or (most is not None and number > most):
+        raise wrong(name, value, expected)
+    return number
+
+
+def real_option(name: str, value: object) -> float:
+    """A number from 0 on, numpy's included.  Raises: UserError, for NaN and a bool, too."""
+    expected = "a number of 0 or more"
+    if isinstance(value, bool) or not isinstance(
+        value, (int, float, np.floating, np.integer)
+    ):
+        raise wrong(name, value, expected)
+    number = float(cast("float", value))
+    if not number >= 0:
         raise wrong(name, value, expected)
     return number
 
@@ -57,6 +76,20 @@ def choice_option(name: str, value: object, choices: Collection[str]) -> str:
     raise wrong(name, value, " or ".join(map(repr, choices)), hint)
 
 
+def names_option(name: str, value: object, what: str) -> tuple[str, ...]:
+    """Several texts.  Raises: UserError, for a single one, too."""
+    expected = f"a sequence of {what}"
+    if isinstance(value, (str, bytes)):
+        raise wrong(name, value, expected, f"{name}=[{value!r}]")
+    if not isinstance(value, Iterable):
+        raise wrong(name, value, expected)
+    items = tuple(cast("Iterable[object]", value))
+    for item in items:
+        if not isinstance(item, str):
+            raise wrong(f"one of {name}", item, "a text")
+    return cast("tuple[str, ...]", items)
+
+
 def text_option(name: str, value: object, what: str) -> str:
     """A text.  Raises: UserError."""
     if isinstance(value, str):
@@ -68,7 +101,7 @@ def path_option(name: str, value: object) -> str:
     """The name of a file.  Raises: UserError for what is none."""
     if isinstance(value, (str, PathLike)):
         path = fspath(cast("str | PathLike[str]", value))
-        if isinstance(path, str):
+        if isinstance(path, str) and path and "\0" not in path:
             return path
     raise wrong(name, value, "the path of a file")
 
@@ -102,11 +135,16 @@ def values_option(name: str, value: object) -> Mapping[str, object]:
     given = mapping_option(name, value, "{'shape': [1, 128]}")
     for key, item in given.items():
         is_array = hasattr(item, "__array__") or hasattr(item, "__dlpack__")
-        if not is_array and (
-            isinstance(item, str) or np.asarray(item).dtype.kind not in "biufc"
-        ):
+        if not is_array and not _is_numbers(item):
             raise wrong(f"{name}['{key}']", item, "an array of numbers")
     return given
+
+
+def _is_numbers(value: object) -> bool:
+    try:
+        return not isinstance(value, str) and np.asarray(value).dtype.kind in "biufc"
+    except ValueError:  # rows of different lengths
+        return False
 
 
 def shapes_option(name: str, value: object) -> Mapping[str, tuple[int | str, ...]]:
@@ -115,6 +153,21 @@ def shapes_option(name: str, value: object) -> Mapping[str, tuple[int | str, ...
     return {
         key: _shape(f"{name}['{key}']", shape)
         for key, shape in mapping_option(name, value, example).items()
+    }
+
+
+def sizes_option(name: str, value: object) -> Mapping[str, int]:
+    """Sizes by dimension.  Raises: UserError."""
+    if not isinstance(value, Mapping):
+        raise wrong(
+            name, value, "a mapping by names of dimensions", f"{name}={{'batch': 4}}"
+        )
+    members = cast("Mapping[object, object]", value)
+    return {
+        text_option(f"a key of {name}", key, "the name of a dimension"): count_option(
+            f"{name}['{key}']", size, least=0, most=_LARGEST_DIM
+        )
+        for key, size in members.items()
     }
 
 
@@ -128,7 +181,7 @@ def _shape(name: str, value: object) -> tuple[int | str, ...]:
             dims.append(dim)
             continue
         try:
-            dims.append(count_option(name, dim, least=0))
+            dims.append(count_option(name, dim, least=0, most=_LARGEST_DIM))
         except UserError as error:
             raise wrong(f"axis {axis} of {name}", dim, "a size or a name", hint) from error
     return tuple(dims)

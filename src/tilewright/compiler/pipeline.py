@@ -20,7 +20,13 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.base.host import usable_cores
 from tilewright.base.log import Log
-from tilewright.base.options import count_option, shapes_option, values_option, wrong
+from tilewright.base.options import (
+    THREAD_LIMIT,
+    count_option,
+    shapes_option,
+    values_option,
+    wrong,
+)
 from tilewright.base.outcome import Verdict
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
@@ -109,7 +115,7 @@ class CompileOptions:
         """Raises: UserError for numbers out of range."""
         if isinstance(self.opt_level, bool) or self.opt_level not in (0, 1, 2):
             raise wrong("opt_level", self.opt_level, "0, 1 or 2")
-        count_option("threads", self.threads)
+        count_option("threads", self.threads, most=THREAD_LIMIT)
         count_option("jobs", self.jobs)
         if self.input_shapes is not None:
             shapes_option("input_shapes", self.input_shapes)

@@ -521,7 +521,7 @@ class Session:
         twice = [n for n in names[: len(arguments)] if n in named]
         if twice:
             raise InputError(f"input '{twice[0]}' is given by position and by name")
-        unknown = sorted(set(named) - set(names[len(arguments) :]))
+        unknown = sorted(map(str, set(named) - set(names[len(arguments) :])))
         if unknown:
             raise InputError(
                 f"there is no further input '{unknown[0]}'",

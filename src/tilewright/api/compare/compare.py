@@ -22,6 +22,13 @@ from tilewright.api.compare.sides import (
 from tilewright.api.load import load
 from tilewright.api.random_inputs import random_inputs
 from tilewright.base.errors import InputError, TilewrightError, UserError
+from tilewright.base.options import (
+    count_option,
+    path_option,
+    real_option,
+    sizes_option,
+    wrong,
+)
 from tilewright.base.record import record
 from tilewright.base.target import Target
 from tilewright.compiler.frontends import onnx
@@ -126,12 +133,17 @@ def compare(
     Returns: what was found; true if all outputs agree.
     Raises: UserError for what cannot be compared; what compiling and loading raise.
     """
+    if tolerance is not None:
+        tolerance = real_option("tolerance", tolerance)
+    seed = count_option("seed", seed, least=0)
+    limit_bytes = count_option("limit_bytes", limit_bytes)
+    sizes_given = sizes_option("dims", dims or {})
     watch = watcher or SILENT
     watch.phase("import")
     first = _open(model, options)
     second = _other(first, against)
     names = _common_outputs(first, second)
-    arrays = _arrays(first, inputs, dims or {}, seed)
+    arrays = _arrays(first, inputs, sizes_given, seed)
 
     def ask(wanted: Sequence[str]) -> list[Difference]:
         watch.phase(f"run {first.title}")
@@ -142,14 +154,14 @@ def compare(
 
     outputs = tuple(ask(names))
     titles = (first.title, second.title)
-    wrong = next((output for output in outputs if output.is_beyond), None)
-    if wrong is None or first.graph is None or second.graph is not first.graph:
+    worst = next((output for output in outputs if output.is_beyond), None)
+    if worst is None or first.graph is None or second.graph is not first.graph:
         return Comparison(titles=titles, outputs=outputs, finding=None)
     graph = first.graph
     shapes = [arrays[value.name].shape for value in graph.inputs]
     sizes = bind_dims(graph.inputs, shapes)
     search = Search(graph, ask, sizes, second.inner_names, limit_bytes)
-    finding = search.find(wrong)
+    finding = search.find(worst)
     return Comparison(titles=titles, outputs=outputs, finding=finding, path=search.seen)
 
 
@@ -171,6 +183,8 @@ def _open(model: Source, options: Mapping[str, Any]) -> Side:
 
 def _other(first: Side, against: str | PathLike[str] | Graph) -> Side:
     """The side that the user names; words and targets are about the first side's model."""
+    if not isinstance(against, Graph):
+        path_option("against", against)
     if isinstance(against, Graph | PathLike) or Path(against).is_file():
         return _open(against, {})
     if Path(against).suffix in (ARTIFACT_SUFFIX, ".onnx"):
@@ -222,6 +236,8 @@ def _arrays(
     if inputs is None:
         return dict(zip(names, random_inputs(side.inputs, dims, seed), strict=True))
     told = inputs(names) if callable(inputs) else inputs
+    if isinstance(told, str | bytes) or not isinstance(told, Mapping | Sequence):
+        raise wrong("inputs", told, "arrays by position or by name")
     given = told if isinstance(told, Mapping) else dict(zip(names, told, strict=False))
     count = len(told)
     if count != len(names) or set(given) != set(names):

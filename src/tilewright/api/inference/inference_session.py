@@ -20,15 +20,17 @@ from tilewright.api.inference.options import (
     RunOptions,
     SessionOptions,
     checked_options,
+    checked_run_options,
     is_quiet,
 )
-from tilewright.api.inference.ort_value import OrtValue
+from tilewright.api.inference.ort_value import OrtValue, checked_value
 from tilewright.api.inference.providers import CPU, Provider, check_providers
 from tilewright.api.load import run_reference
 from tilewright.api.profiling import Call, Sample, timeline
 from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
+from tilewright.base.options import names_option, wrong
 from tilewright.base.output_file import write_text_output
 from tilewright.base.text import did_you_mean
 from tilewright.formats.vmfb import is_archive
@@ -160,7 +162,7 @@ class InferenceSession:
         an unknown output.
         """
         wanted = self._output_indices(output_names) if output_names else None
-        _check_run(run_options)
+        checked_run_options(run_options)
         results = self._call(input_feed)
         return list(results) if wanted is None else [results[i] for i in wanted]
 
@@ -178,7 +180,13 @@ class InferenceSession:
         Raises: what `run` raises for unknown outputs.
         """
         wanted = self._output_indices(output_names or self._output_names)
-        _check_run(run_options)
+        checked_run_options(run_options)
+        if not callable(callback):
+            raise wrong(
+                "callback", callback, "a function of results, user data and an error"
+            )
+        if not isinstance(input_feed, Mapping):
+            raise self._wrong_feed(input_feed)
 
         def ended(call: Future[Outputs]) -> None:
             error = call.exception()
@@ -197,7 +205,12 @@ class InferenceSession:
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
         """`run` on values."""
-        feed = {name: value.numpy() for name, value in input_dict_ort_values.items()}
+        if not isinstance(input_dict_ort_values, Mapping):
+            raise self._wrong_feed(input_dict_ort_values)
+        feed = {
+            name: checked_value(name, value).numpy()
+            for name, value in input_dict_ort_values.items()
+        }
         return [OrtValue(array) for array in self.run(output_names, feed, run_options)]
 
     def io_binding(self) -> IOBinding:
@@ -208,7 +221,9 @@ class InferenceSession:
         self, iobinding: IOBinding, run_options: RunOptions | None = None
     ) -> None:
         """Run on what is bound; the outputs go where they are bound to."""
-        _check_run(run_options)
+        checked_run_options(run_options)
+        if not isinstance(iobinding, IOBinding):
+            raise wrong("iobinding", iobinding, "what io_binding() returned")
         results = self._call(iobinding.inputs)
         iobinding.accept(dict(zip(self._output_names, results, strict=True)))
 
@@ -268,6 +283,7 @@ class InferenceSession:
         )
 
     def _output_indices(self, names: Sequence[str]) -> list[int]:
+        names = names_option("output_names", names, "names")
         unknown = [name for name in names if name not in self._output_names]
         if unknown:
             raise UserError(
@@ -281,8 +297,6 @@ class InferenceSession:
 def _open(source: Source, options: SessionOptions) -> tuple[Session, ModelMetadata]:
     """Load an artifact, or compile a model."""
     threads = options.intra_op_num_threads
-    if threads < 0:
-        raise UserError(f"intra_op_num_threads is {threads}, expected 0 or more")
     settings: LoadOptions = {"threads": threads or None, "host_function": run_reference}
     if isinstance(source, str | PathLike) and fspath(source).endswith(_ARTIFACT_SUFFIX):
         session = Session.from_file(fspath(source), **settings)
@@ -321,11 +335,6 @@ def _compile(
         custom_metadata_map=dict(found.properties),
     )
     return compiled.session, metadata
-
-
-def _check_run(options: RunOptions | None) -> None:
-    if options is not None and options.terminate:
-        raise UserError("the run was told to terminate")
 
 
 def _as_tuple(results: Outputs) -> tuple[Array, ...]:

@@ -5,17 +5,27 @@ Inputs are read where they are; outputs that were bound to memory are written th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, final
 
 import numpy as np
 
 from tilewright.api.inference.node_arg import NodeArg, element_dtype
-from tilewright.api.inference.ort_value import OrtValue, check_device, write_into
+from tilewright.api.inference.ort_value import (
+    OrtValue,
+    check_device,
+    checked_shape,
+    checked_value,
+    write_into,
+)
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UserError
+from tilewright.base.options import count_option, methods_option, text_option
 from tilewright.base.text import did_you_mean
 from tilewright.runtime.graph_executor import Array, as_array
+
+_HIGHEST: Final = (1 << 64) - 1
 
 
 class Bindable(Protocol):
@@ -37,6 +47,7 @@ class IOBinding:
     __slots__ = ("_input_names", "_inputs", "_output_names", "_outputs", "_results")
 
     def __init__(self, session: Bindable) -> None:
+        methods_option("session", session, ("get_inputs", "get_outputs"))
         self._input_names: Final = tuple(arg.name for arg in session.get_inputs())
         self._output_names: Final = tuple(arg.name for arg in session.get_outputs())
         self._inputs: dict[str, Array] = {}
@@ -59,7 +70,7 @@ class IOBinding:
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Take an input from a value.  Raises: UserError for an unknown name."""
-        self.bind_cpu_input(name, ortvalue.numpy())
+        self.bind_cpu_input(name, checked_value(name, ortvalue).numpy())
 
     def bind_input(
         self,
@@ -72,7 +83,11 @@ class IOBinding:
     ) -> None:
         """Take an input from an address.
 
-        Raises: UserError for an unknown name or type, or a device that is not the CPU.
+        Nothing can check that the memory is there and holds that many elements: reading it may end the
+        process if it does not.
+
+        Raises: UserError for an unknown name or type, an impossible shape or address, or a device
+        that is not the CPU.
         """
         check_device(device_type, device_id)
         self.bind_cpu_input(name, array_at(buffer_ptr, element_dtype(element_type), shape))
@@ -86,9 +101,10 @@ class IOBinding:
         shape: Sequence[int] | None = None,
         buffer_ptr: int | None = None,
     ) -> None:
-        """Ask for an output: in new memory, or at an address.
+        """Ask for an output: in new memory, or at an address, as for `bind_input`.
 
-        Raises: UserError for an unknown name or type, or a device that is not the CPU.
+        Raises: UserError for an unknown name or type, an impossible shape or address, or a device
+        that is not the CPU.
         """
         check_device(device_type, device_id)
         place = None
@@ -102,7 +118,8 @@ class IOBinding:
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Have an output written to a value.  Raises: UserError for an unknown name."""
-        self._outputs[_known(name, self._output_names, "output")] = ortvalue.numpy()
+        place = checked_value(name, ortvalue).numpy()
+        self._outputs[_known(name, self._output_names, "output")] = place
 
     def clear_binding_inputs(self) -> None:
         """Bind no input any more."""
@@ -138,14 +155,16 @@ class IOBinding:
 
 
 def array_at(address: int, dtype: DType, shape: Sequence[int]) -> Array:
-    """An array over memory that somebody else owns."""
+    """An array over memory that somebody else owns.  Raises: UserError for what cannot be memory."""
     bits = np.dtype(f"V{dtype.itemsize}")
+    sizes = checked_shape(shape, dtype)
+    count_option("buffer_ptr", address, least=int(math.prod(sizes) > 0), most=_HIGHEST)
 
     class Memory:
         __array_interface__: Final = {
             "version": 3,
             "data": (address, False),
-            "shape": tuple(shape),
+            "shape": sizes,
             "typestr": bits.str,
         }
 
@@ -153,6 +172,7 @@ def array_at(address: int, dtype: DType, shape: Sequence[int]) -> Array:
 
 
 def _known(name: str, names: Sequence[str], kind: str) -> str:
+    text_option("name", name, f"the name of an {kind}")
     if name not in names:
         raise UserError(
             f"there is no {kind} '{name}'",

@@ -7,9 +7,18 @@ are kept and do nothing, as said at each.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn, final
 
 from tilewright.base.errors import UserError
+from tilewright.base.options import (
+    THREAD_LIMIT,
+    count_option,
+    flag_option,
+    path_option,
+    text_option,
+    wrong,
+)
 
 
 class GraphOptimizationLevel(enum.IntEnum):
@@ -95,13 +104,15 @@ class SessionOptions:
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
         """Fix the dynamic dimensions of that name.  Raises: UserError for a size below 1."""
-        if size < 1:
-            raise UserError(f"dimension '{name}' is {size}, expected at least 1")
-        self._free_dimensions[name] = size
+        name = text_option("name", name, "the name of a dimension")
+        self._free_dimensions[name] = count_option(f"dimension '{name}'", size)
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Keep an entry for `get_session_config_entry`; none has an effect here."""
-        self._entries[key] = value
+        """Keep an entry for `get_session_config_entry`; none has an effect here.
+
+        Raises: UserError for what is no text.
+        """
+        _keep(self._entries, key, value)
 
     def get_session_config_entry(self, key: str) -> str:
         """An entry that was added.  Raises: UserError if there is none."""
@@ -138,6 +149,10 @@ class SessionOptions:
         )
 
 
+def _keep(entries: dict[str, str], key: object, value: object) -> None:
+    entries[text_option("key", key, "a text")] = text_option("value", value, "a text")
+
+
 def _refuse(what: str, hint: str) -> NoReturn:
     raise UserError(what, hint=hint)
 
@@ -170,8 +185,11 @@ class RunOptions:
         self._entries: dict[str, str] = {}
 
     def add_run_config_entry(self, key: str, value: str) -> None:
-        """Keep an entry for `get_run_config_entry`; none has an effect here."""
-        self._entries[key] = value
+        """Keep an entry for `get_run_config_entry`; none has an effect here.
+
+        Raises: UserError for what is no text.
+        """
+        _keep(self._entries, key, value)
 
     def get_run_config_entry(self, key: str) -> str:
         """An entry that was added.  Raises: UserError if there is none."""
@@ -191,13 +209,81 @@ def is_quiet(options: SessionOptions) -> bool:
 
 
 def checked_options(options: Any) -> SessionOptions:
-    """The options that a session was given.  Raises: UserError for those of another library."""
+    """The options that a session was given.
+
+    Raises: UserError for those of another library, and for values that an option cannot have.
+    """
     if options is None:
         return SessionOptions()
     if not isinstance(options, SessionOptions):
-        kind = type(options)
-        raise UserError(
-            f"sess_options is a {kind.__module__}.{kind.__name__}, expected tilewright.SessionOptions",
-            hint="import tilewright as ort",
-        )
+        raise _foreign("sess_options", options, "SessionOptions")
+    for name, check in _CHECKS.items():
+        check(name, getattr(options, name))
     return options
+
+
+def checked_run_options(options: Any) -> RunOptions | None:
+    """The options that a run was given.
+
+    Raises: UserError for those of another library, and for a run that was told to end.
+    """
+    if options is None:
+        return None
+    if not isinstance(options, RunOptions):
+        raise _foreign("run_options", options, "RunOptions")
+    if flag_option("terminate", options.terminate):
+        raise UserError("the run was told to terminate")
+    return options
+
+
+def _foreign(name: str, options: object, wanted: str) -> UserError:
+    kind = type(options)
+    return UserError(
+        f"{name} is a {kind.__module__}.{kind.__name__}, expected tilewright.{wanted}",
+        hint="import tilewright as ort",
+    )
+
+
+def _check_threads(name: str, value: object) -> None:
+    count_option(name, value, least=0, most=THREAD_LIMIT)
+
+
+def _check_level(name: str, value: object) -> None:
+    count_option(name, value, least=-1)
+
+
+def _check_path(name: str, value: object) -> None:
+    if value != "":
+        path_option(name, value)
+
+
+def _check_text(name: str, value: object) -> None:
+    text_option(name, value, "a text")
+
+
+def _member_of(kind: type[enum.IntEnum]) -> Callable[[str, object], None]:
+    def check(name: str, value: object) -> None:
+        if isinstance(value, bool) or value not in list(kind):
+            raise wrong(name, value, f"a member of {kind.__name__}")
+
+    return check
+
+
+_CHECKS: Final[Mapping[str, Callable[[str, object], object]]] = {
+    "intra_op_num_threads": _check_threads,
+    "inter_op_num_threads": _check_threads,
+    "graph_optimization_level": _member_of(GraphOptimizationLevel),
+    "execution_mode": _member_of(ExecutionMode),
+    "enable_profiling": flag_option,
+    "enable_cpu_mem_arena": flag_option,
+    "enable_mem_pattern": flag_option,
+    "enable_mem_reuse": flag_option,
+    "use_deterministic_compute": flag_option,
+    "use_per_session_threads": flag_option,
+    "profile_file_prefix": _check_text,
+    "optimized_model_filepath": _check_path,
+    "logid": _check_text,
+    "log_severity_level": _check_level,
+    "log_verbosity_level": _check_level,
+}
+"""What values an attribute of `SessionOptions` can have; looked at when a session is made of them."""

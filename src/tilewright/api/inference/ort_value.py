@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast, final
 
 import numpy as np
@@ -11,9 +12,11 @@ from tilewright.api.inference.node_arg import element_code, element_dtype, type_
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UserError
+from tilewright.base.options import count_option, wrong
 from tilewright.runtime.graph_executor import Array, as_array
 
 _CPU_NAMES: Final = ("cpu",)
+_LARGEST_BYTES: Final = 1 << 47  # that a process can address
 
 
 @final
@@ -48,7 +51,8 @@ class OrtValue:
         Raises: UserError for an unknown type or a device that is not the CPU.
         """
         check_device(device_type, device_id)
-        return OrtValue(np.empty(tuple(shape), element_dtype(element_type).numpy))
+        dtype = element_dtype(element_type)
+        return OrtValue(np.empty(checked_shape(shape, dtype), dtype.numpy))
 
     @staticmethod
     def from_dlpack(data: object, is_bool_tensor: bool = False) -> OrtValue:
@@ -126,8 +130,37 @@ def check_device(device_type: str, device_id: int) -> None:
         )
 
 
+def checked_value(name: str, value: object) -> OrtValue:
+    """A value that a user passed.  Raises: UserError for anything else."""
+    if isinstance(value, OrtValue):
+        return value
+    hint = "make one with OrtValue.ortvalue_from_numpy"
+    raise UserError(
+        f"'{name}' is a {type(value).__name__}, expected an OrtValue", hint=hint
+    )
+
+
+def checked_shape(shape: object, dtype: DType) -> tuple[int, ...]:
+    """Sizes that memory can have.  Raises: UserError."""
+    if isinstance(shape, str | bytes) or not isinstance(shape, Iterable):
+        raise wrong("shape", shape, "a sequence of sizes")
+    sizes = tuple(
+        count_option("a size of shape", size, least=0)
+        for size in cast("Iterable[object]", shape)
+    )
+    size_bytes = math.prod(sizes) * dtype.itemsize
+    if size_bytes > _LARGEST_BYTES:
+        raise wrong("shape", shape, f"a tensor of at most {_LARGEST_BYTES} bytes")
+    return sizes
+
+
 def write_into(place: Array, array: Array, name: str) -> None:
-    """Copy an array to where the user wants it.  Raises: UserError if it does not fit there."""
+    """Copy an array to where the user wants it.
+
+    Raises: UserError if it does not fit there, or may not be written.
+    """
+    if not place.flags.writeable:
+        raise UserError(f"{name} goes to memory that is read-only")
     if place.dtype != array.dtype or place.shape != array.shape:
         raise UserError(
             f"{name} is {place.dtype}{list(place.shape)}, "

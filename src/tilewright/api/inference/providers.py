@@ -6,11 +6,12 @@ Called by `InferenceSession` and by programs that ask before they choose.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import UserError
+from tilewright.base.options import wrong
 
 CPU: Final = "CPUExecutionProvider"
 Provider = str | tuple[str, Mapping[str, object]]
@@ -40,6 +41,8 @@ def check_providers(providers: Sequence[Provider] | None) -> None:
         raise UserError(
             f"providers is the text '{providers}', expected a list", hint=f"['{providers}']"
         )
+    if providers is not None and not isinstance(providers, Iterable):
+        raise wrong("providers", providers, "a list")
     names = [_name(provider) for provider in providers or ()]
     missing = [name for name in names if name not in get_available_providers()]
     if missing and CPU not in names:

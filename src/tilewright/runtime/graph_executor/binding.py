@@ -150,11 +150,14 @@ class _Binder:
         for size in sizes:
             lowest = bounds(size)[0]
             if (lowest is None or lowest < 0) and self._number(size) < 0:
-                given = ", ".join(f"{name} = {value}" for name, value in self.env.items())
                 raise InputError(
                     f"sizes are too small for this model: {size} is {self._number(size)} "
-                    f"for {given}"
+                    f"for {self._given}"
                 )
+
+    @property
+    def _given(self) -> str:
+        return ", ".join(f"{name} = {value}" for name, value in self.env.items())
 
     def _number(self, value: Dim) -> int:
         return value if isinstance(value, int) else evaluate(value, self.env)
@@ -239,6 +242,11 @@ class _Binder:
                 f"{export.constant_count} constants, the plan passes {len(ranges)} and "
                 f"{len(constants)}",
                 location="plan",
+            )
+        if self.env and any(value >= 1 << 32 for value in constants):
+            raise InputError(
+                f"sizes are too large for this model: {max(constants)} in kernel '{step.target}' "
+                f"for {self._given}, expected less than {1 << 32}"
             )
         if any(not 0 <= value < 1 << 32 for value in constants):
             raise ArchiveError(

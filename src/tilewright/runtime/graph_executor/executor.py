@@ -15,6 +15,7 @@ from typing import Any, Final, cast, final
 
 import numpy as np
 
+from tilewright.base import dtypes
 from tilewright.base.errors import InputError
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.log import Log
@@ -221,7 +222,12 @@ class GraphExecutor:
         if dims and names and given.ndim == len(entry.shape):
             wanted += f" with {', '.join(f'{name} = {dims[name]}' for name in names)}"
         hint = None
-        if given.dtype != entry.dtype.numpy and given.ndim == len(entry.shape):
+        is_number = given.dtype.kind in "biuf" or dtypes.find_numpy(given.dtype) is not None
+        if (
+            is_number
+            and given.dtype != entry.dtype.numpy
+            and given.ndim == len(entry.shape)
+        ):
             hint = f"convert it with .astype('{entry.dtype.numpy}')"
         return InputError(
             f"got {describe_array(given)}, expected {wanted}",

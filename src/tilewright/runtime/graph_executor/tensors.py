@@ -61,5 +61,7 @@ def describe(dtype: DType, shape: Sequence[object]) -> str:
 def describe_array(array: Array) -> str:
     """`f32[2, 3]`; types that tensors cannot have go by numpy's name."""
     dtype = dtypes.find_numpy(array.dtype)
-    name = array.dtype.str if dtype is None else dtype.name
+    name = array.dtype.name if dtype is None else dtype.name
+    if dtype is None and not array.dtype.isnative:
+        name += " of the other byte order "
     return f"{name}[{', '.join(map(str, array.shape))}]"

@@ -305,3 +305,95 @@ def test_options_without_a_counterpart_are_refused(
 def test_misspelt_options_are_errors() -> None:
     with pytest.raises(AttributeError):
         tw.SessionOptions().intra_op_threads = 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("intra_op_num_threads", "a"),
+        ("intra_op_num_threads", None),
+        ("intra_op_num_threads", 5000),
+        ("inter_op_num_threads", 1.5),
+        ("graph_optimization_level", "all"),
+        ("graph_optimization_level", 7),
+        ("graph_optimization_level", []),
+        ("execution_mode", "parallel"),
+        ("enable_profiling", "no"),
+        ("use_deterministic_compute", "no"),
+        ("profile_file_prefix", 5),
+        ("optimized_model_filepath", 5),
+        ("log_severity_level", "warning"),
+        ("logid", 3),
+    ],
+)
+def test_values_that_an_option_cannot_have_are_said(name: str, value: object) -> None:
+    options = tw.SessionOptions()
+    setattr(options, name, value)
+    with pytest.raises(UserError, match=f"{name} is "):
+        session(tw, sess_options=options)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda s: s.run("sum", {"x": X, "y": Y}),
+        lambda s: s.run(5, {"x": X, "y": Y}),
+        lambda s: s.run([5], {"x": X, "y": Y}),
+        lambda s: s.run(None, {"x": X, "y": Y}, "options"),
+        lambda s: s.run(None, {"x": X, "y": Y}, onnxruntime.RunOptions()),
+        lambda s: s.run_async(None, {"x": X, "y": Y}, None, None),
+        lambda s: s.run_async(None, None, print, None),
+        lambda s: s.run_with_ort_values(None, {"x": X, "y": Y}),
+        lambda s: s.run_with_iobinding(None),
+        lambda s: s.set_providers(5),
+        lambda s: s.io_binding().bind_cpu_input(5, X),
+        lambda s: s.io_binding().bind_ortvalue_input("x", X),
+        lambda s: s.io_binding().bind_ortvalue_output("sum", X),
+        lambda s: tw.IOBinding(5),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_said(
+    ask: Callable[[tw.InferenceSession], object],
+) -> None:
+    with pytest.raises(UserError, match="expected"):
+        ask(session(tw))
+
+
+@pytest.mark.parametrize(
+    ("shape", "address"),
+    [
+        ([2, 6], 0),
+        ([2, 6], -5),
+        ([2, 6], 1 << 70),
+        ([2, 6], "x"),
+        ([-2, 6], X.ctypes.data),
+        ("ab", X.ctypes.data),
+        ([1 << 40, 1 << 40], X.ctypes.data),
+        (5, X.ctypes.data),
+    ],
+)
+def test_what_can_be_no_memory_is_refused(shape: object, address: object) -> None:
+    binding = session(tw).io_binding()
+    with pytest.raises(UserError, match="expected"):
+        binding.bind_input("x", "cpu", 0, np.float32, shape, address)
+    with pytest.raises(UserError, match="expected"):
+        binding.bind_output("sum", "cpu", 0, np.float32, shape, address)
+
+
+def test_values_need_a_shape_that_memory_can_have() -> None:
+    for shape in ([-1], "ab", [1 << 60], 5):
+        with pytest.raises(UserError, match="expected"):
+            tw.OrtValue.ortvalue_from_shape_and_type(shape, np.float32)
+
+
+def test_outputs_are_not_written_to_memory_that_is_read_only() -> None:
+    opened = session(tw)
+    place = np.zeros((2, 6), np.float32)
+    place.flags.writeable = False
+    binding = opened.io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_cpu_input("y", Y)
+    binding.bind_ortvalue_output("sum", tw.OrtValue.ortvalue_from_numpy(place))
+    with pytest.raises(UserError, match="output 'sum' goes to memory that is read-only"):
+        opened.run_with_iobinding(binding)
+    np.testing.assert_array_equal(place, 0)
