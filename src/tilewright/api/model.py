@@ -114,14 +114,16 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
         cache=CompilationCache.default() if flag_option("cache", cache) else None,
         input_shapes=input_shapes,
         input_values=input_values,
-        check_indices=knobs.CHECK_INDICES.get()
-        if check_indices is None
-        else flag_option("check_indices", check_indices),
+        check_indices=_flag("check_indices", check_indices, knobs.CHECK_INDICES),
     )
     with watcher as watching:
         compiled = pipeline.compile_model(model, options, watching)
     compiled.diagnostics.show(stacklevel=2)
     return Model(compiled, threads=threads)
+
+
+def _flag(name: str, value: bool | None, knob: knobs.Knob[bool]) -> bool:
+    return knob.get() if value is None else flag_option(name, value)
 
 
 def _watcher(

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
 from tilewright.base.errors import UserError
 from tilewright.base.symbolic import Dim, evaluate, symbols
-from tilewright.base.text import did_you_mean
+from tilewright.base.text import did_you_mean, format_bytes
 from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.formats.tensor_text import Array
+
+_DRAWN_BYTES: Final = 8  # of one value before it is converted
+
+
+def memory_bytes() -> int:
+    """The machine's memory; without bound where it does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 1 << 62
 
 
 def random_inputs(
@@ -18,7 +31,7 @@ def random_inputs(
 ) -> list[Array]:
     """Normal floats, small integers; dynamic dims from `dims`, else 1.
 
-    Raises: UserError when `dims` names something else.
+    Raises: UserError when `dims` names something else, or sizes that do not fit into memory.
     """
     random = np.random.default_rng(seed)
     wanted = sorted({s.name for _, _, shape in specs for d in shape for s in symbols(d)})
@@ -31,8 +44,15 @@ def random_inputs(
         )
     env = {name: dims.get(name, 1) for name in wanted}
     arrays: list[Array] = []
-    for _, dtype, shape in specs:
+    for name, dtype, shape in specs:
         extents = tuple(_extent(d, env) for d in shape)
+        size_bytes = math.prod(extents) * _DRAWN_BYTES
+        if size_bytes > memory_bytes():
+            raise UserError(
+                f"is {list(extents)}, random values of that take {format_bytes(size_bytes)}, "
+                f"this machine has {format_bytes(memory_bytes())}",
+                location=f"input '{name}'",
+            )
         if dtype.is_float:
             arrays.append(random.standard_normal(extents).astype(dtype.numpy))
         elif dtype.is_bool:

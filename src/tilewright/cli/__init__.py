@@ -22,6 +22,7 @@ from tilewright.base.interrupts import keep_interrupts
 from tilewright.base.text import did_you_mean
 from tilewright.base.version import VERSION
 from tilewright.cli.option_groups import Group, GroupedOption
+from tilewright.cli.streams import discard_output, prepare_streams
 
 # verb -> what `--help` says about it; the function of the same name lives in `cli/<verb>.py`.
 VERBS: Final = {
@@ -90,8 +91,8 @@ class _Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        hint = None if args[0] in VERBS else did_you_mean(args[0], VERBS)
-        if hint is not None:
+        if args[0] not in VERBS and not args[0].startswith("-"):
+            hint = did_you_mean(args[0], VERBS) or f"there are {', '.join(VERBS)}"
             ctx.fail(f"no verb is called '{args[0]}', {hint}")
         return super().resolve_command(ctx, args)
 
@@ -116,6 +117,7 @@ def root() -> None:
 def main() -> None:
     """The entry point of the `tilewright` command."""
     keep_interrupts()
+    prepare_streams()
     code = _run()
     # Python's own leaving (joining threads, atexit) answers Ctrl-C with a traceback; from here on
     # nothing is half-written, so the system may end the process at once.
@@ -132,6 +134,7 @@ def _run() -> int:
         # What a verb passes to `Exit` comes back as a number.
         words = _expanded(sys.argv[1:])
         done = root(words, prog_name="tilewright", standalone_mode=False)
+        sys.stdout.flush()
         return cast("int | None", done) or 0
     except click.exceptions.Abort:
         return 130
@@ -148,13 +151,24 @@ def _run() -> int:
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
         return 130
-    except BrokenPipeError:
-        return 0
-    except OSError as error:  # a full disk, a folder that is not there
-        if knobs.DEBUG.get() or error.filename is None:
+    except (MemoryError, OSError) as error:
+        if knobs.DEBUG.get():
             raise
-        _say("error:", "red", f"{error.filename}: {error.strerror}")
-        return 1
+        return _failure_of_system(error)
+
+
+def _failure_of_system(error: MemoryError | OSError) -> int:
+    """Say that a disk is full, memory is short, a folder is not there; nothing if a pipe was closed."""
+    discard_output()
+    if isinstance(error, BrokenPipeError):
+        return 0
+    if isinstance(error, MemoryError):
+        text = f"not enough memory: {error or 'an allocation failed'}"
+    else:
+        where = "" if error.filename is None else f"{error.filename}: "
+        text = f"{where}{error.strerror or error}"
+    _say("error:", "red", text)
+    return 1
 
 
 def _expanded(words: list[str]) -> list[str]:

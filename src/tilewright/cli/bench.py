@@ -14,7 +14,7 @@ from tilewright.cli.display import err, example, measuring_bar, out, table
 from tilewright.cli.kernel_table import bar, print_kernels
 from tilewright.cli.latency import Latency, measure
 from tilewright.cli.model_options import ModelChoice, model_options
-from tilewright.cli.option_groups import Group, Verb, option
+from tilewright.cli.option_groups import NUMBER, Group, Verb, option
 from tilewright.cli.options import call_inputs, call_options
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @call_options
 @option(
     "--seconds",
-    type=click.FloatRange(0),
+    type=NUMBER,
     default=3.0,
     show_default=True,
     help="How long to measure.",

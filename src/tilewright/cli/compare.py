@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli.display import example, out, phase_bar, table
-from tilewright.cli.option_groups import Group, Verb, option
+from tilewright.cli.option_groups import NUMBER, Group, Verb, option
 from tilewright.cli.options import (
     compile_options,
     parse_dims,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 )
 @option(
     "--tolerance",
-    type=click.FloatRange(0),
+    type=NUMBER,
     help="The largest error that passes, relative to a tensor's largest magnitude; "
     "default: 1e-4 for f32, and by type.",
     metavar="X",

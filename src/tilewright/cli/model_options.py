@@ -16,8 +16,9 @@ import click
 
 from tilewright.base.budget import Limits
 from tilewright.base.errors import InputError, UserError
+from tilewright.base.input_file import why_no_file
 from tilewright.base.knobs import parse_size
-from tilewright.cli.option_groups import Group, option
+from tilewright.cli.option_groups import NUMBER, Group, option
 
 if TYPE_CHECKING:
     from tilewright.runtime.session import Session
@@ -97,9 +98,8 @@ class ModelChoice:
         Raises: as `open`.
         """
         for path in (*self.libraries, self.path):
-            if not Path(path).is_file():
-                is_folder = Path(path).is_dir()
-                what = "is a folder, expected a file" if is_folder else "no such file"
+            what = why_no_file(path)
+            if what is not None:
                 raise InputError(what, location=path)
         for plugin in self.plugins:
             _register_plugin(plugin)
@@ -251,7 +251,7 @@ _OPTIONS: Final = (
     ),
     option(
         "--timeout",
-        type=click.FloatRange(0),
+        type=NUMBER,
         metavar="SECONDS",
         help=f"Of loading and of each call; {Limits().timeout_s:g} where --untrusted is given.",
         group=Group.LIMITS,

@@ -7,6 +7,7 @@ options mean (`options`, `model_options`, the verbs).
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, final
 
@@ -30,6 +31,22 @@ class Group(enum.Enum):
     MEASURING = "Measuring"
     PRINTING = "What is printed"
     GENERAL = "General"
+
+
+@final
+class _Number(click.FloatRange):
+    """A number from 0 on; not NaN and not infinite, of which every comparison is false or never ends."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"got '{value}', expected a finite number", param, ctx)
+        return number
+
+
+NUMBER: Final = _Number(0)
 
 
 @final

@@ -11,7 +11,7 @@ from tilewright.api.random_inputs import random_inputs
 from tilewright.base.errors import DeviceError, InputError, UserError
 from tilewright.cli.display import err, example, out
 from tilewright.cli.model_options import ModelChoice, model_options
-from tilewright.cli.option_groups import Group, Verb, option
+from tilewright.cli.option_groups import NUMBER, Group, Verb, option
 from tilewright.cli.options import Command, parse_dims
 from tilewright.cli.tensor_arguments import (
     check_output_names,
@@ -113,6 +113,7 @@ def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
 @option(
     "--expected-rtol",
     "rtol",
+    type=NUMBER,
     metavar="X",
     default=1e-4,
     show_default=True,
@@ -122,6 +123,7 @@ def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
 @option(
     "--expected-atol",
     "atol",
+    type=NUMBER,
     metavar="X",
     default=1e-5,
     show_default=True,

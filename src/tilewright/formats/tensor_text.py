@@ -35,7 +35,6 @@ _ALIASES: Final = {
 }  # fmt: skip
 _NUMBER_LIMIT: Final = 1024
 _GRAMMAR: Final = "write 2x3xf32=1 2 3 4 5 6, f32=1.5, @file.npy or 2x3xf32=@file.bin"
-_NO_NAMES: Final = f"tensors have no names here, they come in order: {_GRAMMAR}"
 _FILE_LIMIT_BYTES: Final = 1 << 40
 
 
@@ -136,7 +135,7 @@ def _parse_type(name: str, value: str) -> DType:
         return dtypes.parse(_ALIASES.get(name, name))
     except UserError as error:
         is_name = not any(character.isdigit() for character in name)
-        hint = _NO_NAMES if is_name else error.hint or _GRAMMAR
+        hint = _GRAMMAR if is_name else error.hint or _GRAMMAR
         raise InputError(error.message, location=f"'{value}'", hint=hint) from error
 
 

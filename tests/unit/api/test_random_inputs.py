@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tilewright.api.random_inputs import random_inputs
 from tilewright.base import dtypes
+from tilewright.base.errors import UserError
 from tilewright.base.symbolic import symbol
 from tilewright.formats.tensor_spec import TensorSpec
 
@@ -25,3 +27,9 @@ def test_random_inputs_fit_the_signature_and_repeat() -> None:
     again = random_inputs(specs, {"n": 5})
     assert all(np.array_equal(a, b) for a, b in zip(arrays, again, strict=True))
     assert random_inputs(specs, {})[0].shape == (1, 3)
+
+
+def test_sizes_that_no_memory_holds_are_named() -> None:
+    spec = TensorSpec("x", dtypes.f32, (symbol("n"), 20))
+    with pytest.raises(UserError, match=r"input 'x': is \[100000000000000, 20\], random"):
+        random_inputs([spec], {"n": 10**14})

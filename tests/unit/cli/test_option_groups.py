@@ -59,3 +59,19 @@ def test_underscores_of_irees_tools_are_dashes(spelling: str) -> None:
     result = CliRunner().invoke(root, ["run", spelling])
     assert result.exit_code == 0
     assert "local-task" in result.output
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "x"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("bench", "--seconds"),
+        ("run", "--timeout"),
+        ("run", "--expected-rtol"),
+        ("compare", "m.onnx", "--tolerance"),
+    ],
+)
+def test_numbers_are_finite_and_not_negative(words: tuple[str, ...], value: str) -> None:
+    result = CliRunner().invoke(root, [*words, value])
+    assert result.exit_code == 2
+    assert f"Invalid value for '{words[-1]}'" in result.output

@@ -96,7 +96,7 @@ def test_values_come_back_in_the_order_they_were_given() -> None:
         ("99999999999999xf64", "bad value"),
         ("9999999999999999999999xf64", "bad value"),
         ("@missing.npy", "cannot read 'missing.npy': No such file or directory"),
-        ("x=@missing.npy", "hint: tensors have no names here, they come in order"),
+        ("x=@missing.npy", "hint: write 2x3xf32=1 2 3 4 5 6"),
         ("4xf32=@missing.bin", "cannot read 'missing.bin'"),
         ("&4xf32", "storage arguments"),
         ("(null)", "storage arguments and null references"),

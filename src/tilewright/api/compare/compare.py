@@ -133,17 +133,13 @@ def compare(
     Returns: what was found; true if all outputs agree.
     Raises: UserError for what cannot be compared; what compiling and loading raise.
     """
-    if tolerance is not None:
-        tolerance = real_option("tolerance", tolerance)
-    seed = count_option("seed", seed, least=0)
-    limit_bytes = count_option("limit_bytes", limit_bytes)
-    sizes_given = sizes_option("dims", dims or {})
+    _check(tolerance, seed, limit_bytes)
     watch = watcher or SILENT
     watch.phase("import")
     first = _open(model, options)
     second = _other(first, against)
     names = _common_outputs(first, second)
-    arrays = _arrays(first, inputs, sizes_given, seed)
+    arrays = _arrays(first, inputs, sizes_option("dims", dims or {}), seed)
 
     def ask(wanted: Sequence[str]) -> list[Difference]:
         watch.phase(f"run {first.title}")
@@ -163,6 +159,13 @@ def compare(
     search = Search(graph, ask, sizes, second.inner_names, limit_bytes)
     finding = search.find(worst)
     return Comparison(titles=titles, outputs=outputs, finding=finding, path=search.seen)
+
+
+def _check(tolerance: float | None, seed: int, limit_bytes: int) -> None:
+    if tolerance is not None:
+        real_option("tolerance", tolerance)
+    count_option("seed", seed, least=0)
+    count_option("limit_bytes", limit_bytes)
 
 
 def _open(model: Source, options: Mapping[str, Any]) -> Side:

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, defs
 
 from tilewright.base.errors import ModelError
+from tilewright.base.input_file import why_no_file
 from tilewright.compiler.frontends.onnx.attributes import text_of
 from tilewright.compiler.frontends.onnx.tensors import Storage, map_file
 from tilewright.compiler.frontends.onnx.wire import CutError, MalformedError, detach
@@ -73,8 +74,8 @@ def open_model(source: Source) -> OpenModel:
             f"got {type(source).__name__}, expected a path, bytes or an onnx.ModelProto"
         )
     path = Path(source)
-    if not path.is_file():
-        what = "is a folder, expected a file" if path.is_dir() else "no such file"
+    what = why_no_file(path)
+    if what is not None:
         raise ModelError(what, location=path)
     try:
         data = map_file(path)

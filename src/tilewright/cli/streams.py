@@ -1,0 +1,42 @@
+"""Standard streams as a shell may leave them: closed, full, or without letters for what is printed.
+
+Called by the entry point, before anything is printed and when all has been.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from pathlib import Path
+
+
+def prepare_streams() -> None:
+    """Make standard output and standard error such that printing never fails for a letter."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the shell: `>&-`
+            nothing = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - stays
+            setattr(sys, name, nothing)
+        elif isinstance(stream, io.TextIOWrapper) and not _takes_all(stream):
+            stream.reconfigure(errors="replace")
+
+
+def _takes_all(stream: io.TextIOWrapper) -> bool:
+    if stream.errors in ("replace", "backslashreplace", "xmlcharrefreplace", "ignore"):
+        return True
+    is_utf8 = stream.encoding.lower().replace("-", "") == "utf8"
+    return is_utf8 and stream.errors == "surrogateescape"
+
+
+def discard_output() -> None:
+    """Drop what standard output cannot take, so that leaving does not try again."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        with (
+            Path(os.devnull).open("wb") as nothing,
+            contextlib.suppress(OSError, ValueError),
+        ):
+            os.dup2(nothing.fileno(), sys.stdout.fileno())

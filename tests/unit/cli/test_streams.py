@@ -1,0 +1,61 @@
+"""Standard streams as shells leave them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilewright.cli import VERBS
+
+FULL = Path("/dev/full")
+
+
+def shell(line: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a line in which `tilewright` is the command."""
+    command = f"{sys.executable} -m tilewright"
+    return subprocess.run(
+        ["bash", "-c", line.replace("tilewright", command, 1)],
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **variables},
+    )
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no device that is full")
+@pytest.mark.parametrize("verb", ["--help", "devices", "cache --json", "compile --help"])
+def test_output_that_is_full_is_an_error_of_one_line(verb: str) -> None:
+    done = shell(f"tilewright {verb} > {FULL}")
+    assert (done.returncode, done.stderr) == (1, b"error: No space left on device\n")
+
+
+@pytest.mark.parametrize("redirection", [">&-", "2>&-", ">&- 2>&-", "<&-"])
+def test_streams_may_be_closed(redirection: str) -> None:
+    done = shell(f"tilewright cache {redirection}")
+    assert done.returncode == 0
+    assert b"Traceback" not in done.stderr + done.stdout
+
+
+def test_a_reader_may_go_away() -> None:
+    done = shell("tilewright --help | true")
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_letters_that_an_encoding_lacks_stop_nothing(encoding: str) -> None:
+    done = shell("tilewright compile --help", PYTHONIOENCODING=encoding, PYTHONUTF8="0")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"NAME=D,D," in done.stdout
+
+
+def test_a_verb_that_is_none_is_told_all() -> None:
+    done = shell("tilewright frobnicate")
+    assert done.returncode == 2
+    assert (
+        f"no verb is called 'frobnicate', there are {', '.join(VERBS)}"
+        in done.stderr.decode()
+    )
