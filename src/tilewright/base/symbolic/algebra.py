@@ -7,7 +7,6 @@ text form in `text`.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Hashable, Mapping
 from typing import Final, final
 
@@ -20,6 +19,7 @@ from tilewright.base.symbolic.intervals import (
     mod_bounds,
     product_bounds,
 )
+from tilewright.base.symbolic.polynomials import divide, product_of
 
 
 class Atom:
@@ -255,7 +255,7 @@ class Expr:
         theirs = _all_terms(other)
         for left, a in _all_terms(self):
             for right, b in theirs:
-                monomial = _merged(left, right)
+                monomial = product_of(left, right)
                 product[monomial] = product.get(monomial, 0) + a * b
         constant = product.pop((), 0)
         return _polynomial(product, constant)
@@ -314,12 +314,6 @@ def _all_terms(value: Expr) -> tuple[tuple[Monomial, int], ...]:
     return (*value.terms, ((), value.constant)) if value.constant else value.terms
 
 
-def _merged(left: Monomial, right: Monomial) -> Monomial:
-    if not left or not right:
-        return left or right
-    return tuple(sorted(left + right, key=_key_of))
-
-
 def _polynomial(terms: Mapping[Monomial, int], constant: int) -> Dim:
     kept = [(m, f) for m, f in terms.items() if f]
     if len(kept) < 2:
@@ -332,9 +326,6 @@ def _polynomial(terms: Mapping[Monomial, int], constant: int) -> Dim:
                     return joined + constant
     kept.sort(key=_term_order)
     return Expr(tuple(kept), constant)
-
-
-_key_of: Final = operator.attrgetter("key")
 
 
 def _term_order(term: tuple[Monomial, int]) -> list[str]:
@@ -355,7 +346,7 @@ def _join_quotient(
         return None
     else:
         ((base, times),) = product.terms
-        wanted, amount = _merged(base, tuple(rest)), times * factor
+        wanted, amount = product_of(base, tuple(rest)), times * factor
     if not wanted or not amount or terms.get(wanted) != amount:
         return None
     whole: Dim = atom.left * factor
@@ -448,24 +439,11 @@ def _as_quotient(value: Dim) -> tuple[Dim, int] | None:
 
 
 def _divide_exactly(left: Dim, right: Expr) -> Dim | None:
-    """`left / right` when `right` is one monomial that divides every term."""
-    if len(right.terms) != 1 or right.constant or isinstance(left, int):
+    """`left / right` when nothing is left over."""
+    if isinstance(left, int):
         return 0 if left == 0 else None
-    ((monomial, factor),) = right.terms
-    if left.constant:
-        return None
-    result: dict[Monomial, int] = {}
-    for candidate, amount in left.terms:
-        rest = list(candidate)
-        for atom in monomial:
-            if atom not in rest:
-                return None
-            rest.remove(atom)
-        if amount % factor:
-            return None
-        result[tuple(rest)] = amount // factor
-    constant = result.pop((), 0)
-    return _polynomial(result, constant)
+    result = divide(dict(_all_terms(left)), dict(_all_terms(right)))
+    return None if result is None else _polynomial(result, result.pop((), 0))
 
 
 def mod(left: Dim, right: Dim) -> Dim:
