@@ -19,7 +19,7 @@ from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.declaration import IndexRange, check_range
 from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
-from tilewright.compiler.transforms.matching import constant_of
+from tilewright.compiler.transforms.matching import constant_of, operand
 from tilewright.compiler.transforms.movement_rules import emit_slice
 from tilewright.compiler.transforms.value_ranges import ValueRanges, is_at_least
 
@@ -64,6 +64,18 @@ def _places(node: Node) -> tuple[IndexRange, ...]:
     return row.indices(types, row.complete(node.attributes))
 
 
+def _once_each(value: Value) -> Value:
+    """The tensor that `value` repeats: the same numbers, fewer of them.
+
+    Not through a tensor that may be empty: nobody looks at what it repeats.
+    """
+    while value.node is not None and value.node.op in ("broadcast_to", "reshape"):
+        if not is_at_least(value.type.element_count, 1):
+            return value
+        value = operand(value.node)
+    return value
+
+
 @final
 class _Guards:
     """The checks of one graph; `made` has what each is about."""
@@ -100,6 +112,7 @@ class _Guards:
         """Check the operand of `node`, unless an earlier check is the same."""
         value = node.operands[place.operand]
         assert value is not None
+        value = _once_each(value) if place.column is None else value
         key = (value, place.column, place.low, place.high)
         if key in self.made:
             return

@@ -40,6 +40,20 @@ def test_equal_checks_are_one_and_others_are_not():
     assert [n.attributes["high"] for n in graph if n.op == "out_of_range"] == [(4,), (5,)]
 
 
+def test_repeated_indices_are_looked_at_once():
+    text = """
+graph @g<N: 0..>(%t: f32[5, 3], %i: i64[4], %j: i64[1, 1]) {{
+  %r: i64[4, 1] = reshape(%i) {{shape = [4, 1]}}
+  %b: i64[4, 3] = broadcast_to(%r) {{shape = [4, 3]}}
+  %e: i64[N, 3] = broadcast_to(%j) {{shape = [N, 3]}}
+  %y: f32[{0}, 3] = gather_elements(%t, %{1}) {{axis = 0}} return %y
+}}"""
+    for rows, indices, looked_at in (("4", "b", "i"), ("N", "e", "e")):
+        graph = parse(text.format(rows, indices))
+        run_passes(graph, G)
+        assert checks(graph) == [looked_at]  # nobody reads what no row repeats
+
+
 def test_each_column_of_tuples_is_checked_for_itself():
     graph = parse(
         "graph @g(%t: f32[5, 3], %i: i64[4, 2])"
