@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewright as tw
+from fakes.onnx_models import one_node
 from fakes.random_graphs import Case, graphs
 from fakes.small_models import mlp, with_host_op
 from tilewright.compiler.graph.evaluator import evaluate
@@ -136,3 +137,13 @@ def test_a_model_with_host_ops_runs_through_both_engines(tmp_path: Path) -> None
         session: Session = tw.load(tmp_path / "m.vmfb", engine=engine)
         for got, want in zip(outputs(session(x)), expected, strict=True):
             np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("size", [1, 16, 400, 401])
+def test_a_fourier_transform_is_as_exact_as_its_numbers(size: int) -> None:
+    x = np.random.default_rng(0).standard_normal((3, size, 1)).astype(np.float32)
+    model = one_node("DFT", [x, None, np.array(1)], opset=20, constants=(2,))
+    (result,) = outputs(tw.compile(model)(x))
+    want = np.fft.fft(x[..., 0].astype(np.float64))
+    exact = np.stack([want.real, want.imag], -1)
+    np.testing.assert_allclose(result, exact, rtol=0, atol=2e-6 * np.abs(exact).max())

@@ -28,7 +28,7 @@ EXACT: Final = {
 # Which of two equal zeros is the larger is nobody's to say.
 EITHER_ZERO: Final = {"max", "min", "clip", "relu"}
 # Products of many numbers leave the range of f32 on ways that the order decides.
-PRODUCTS: Final = {"reduce_prod", "cumprod"}
+PRODUCTS: Final = {"reduce_prod", "cumprod", "pool_samples"}
 
 
 def is_alone(row: OpDecl) -> bool:

@@ -50,7 +50,10 @@ def _bilinear(plane: np.ndarray, y: np.ndarray, x: np.ndarray) -> list[np.ndarra
     height, width = plane.shape[-2:]
     inside = (y >= -1) & (y <= height) & (x >= -1) & (x <= width)
     y, x = np.clip(y, 0, height - 1), np.clip(x, 0, width - 1)
-    top, left = np.floor(y).astype(np.int64), np.floor(x).astype(np.int64)
+    with np.errstate(invalid="ignore"):
+        top, left = np.floor(y).astype(np.int64), np.floor(x).astype(np.int64)
+    # Places that are no numbers count as outside and read the first pixel.
+    top, left = np.clip(top, 0, height - 1), np.clip(left, 0, width - 1)
     bottom, right = np.minimum(top + 1, height - 1), np.minimum(left + 1, width - 1)
     down, along = y - top, x - left
     corners = (

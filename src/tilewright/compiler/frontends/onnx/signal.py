@@ -130,6 +130,8 @@ def _dft(call: Call) -> Tensor:
 
 def _stft(call: Call) -> Tensor:
     e, x = call.emitter, call.tensor(0)
+    if x.rank == 2:  # real signals without an axis for real and imaginary parts
+        x = e.reshape(x, (*x.shape, 1))
     onesided = call.flag("onesided", default=True)
     step = call.number(1, "the step")
     if not call.is_nothing(3):

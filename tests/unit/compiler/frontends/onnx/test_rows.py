@@ -223,6 +223,22 @@ def test_small_determinants_agree_with_numpy(size: int) -> None:
     np.testing.assert_allclose(result, np.linalg.det(x), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:.*has no kernel")
+def test_larger_determinants_run_on_the_host() -> None:
+    x = floats(2, 6, 6)
+    (result,) = run_node("Det", [x], opset=22)
+    np.testing.assert_allclose(result, np.linalg.det(x), rtol=1e-4, atol=1e-4)
+
+
+def test_frames_of_a_real_signal_need_no_last_axis() -> None:
+    x, window = floats(2, 50), floats(16)
+    rest = (np.array(7), window, np.array(16))
+    (result,) = run_node("STFT", [x, *rest], opset=17, constants=(1, 3))
+    (long,) = run_node("STFT", [x[..., None], *rest], opset=17, constants=(1, 3))
+    np.testing.assert_array_equal(result, long)
+    assert result.shape == (2, 5, 9, 2)
+
+
 # --- onnxruntime's ops, against onnxruntime
 
 IDS = np.array([[1, 2, 3]], np.int32)
