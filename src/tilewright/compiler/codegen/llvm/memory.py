@@ -23,7 +23,15 @@ from tilewright.compiler.codegen.llvm.types import (
     vector,
 )
 from tilewright.compiler.codegen.llvm.writer import FunctionWriter
-from tilewright.compiler.kernel.ir import Buffer, Expression, Load, Prefetch, Space, Store
+from tilewright.compiler.kernel.ir import (
+    Buffer,
+    Expression,
+    Index,
+    Load,
+    Prefetch,
+    Space,
+    Store,
+)
 
 MAX_WIDE_STRIDE: Final = 8
 """Up to this stride, whole vectors are read and shuffled instead of single elements."""
@@ -37,6 +45,48 @@ def has_lanes(dim: Dim) -> bool:
         and atom.payload.lanes > 1
         for atom in symbolic.atoms(dim)
     )
+
+
+def _places(dim: Dim, lanes: int, stride: int) -> tuple[Dim, list[int]] | None:
+    """The lowest place that lanes read and how far above each reads, where one vector holds it all.
+
+    That is where places differ by numbers known now, as in `x[i + lane // 2]`.
+    """
+    if isinstance(dim, int):
+        return None
+    places: list[Dim] = []
+    for lane in range(lanes):
+        here = symbolic.map_opaque(dim, lambda atom, lane=lane: _in_lane(atom, lane))
+        places.append(here + lane * stride)
+    apart = [place - places[0] for place in places]
+    known = [d for d in apart if isinstance(d, int)]
+    if len(known) < lanes or any(has_lanes(d) for d in places):
+        return None
+    low = min(known)
+    if max(known) - low >= lanes:
+        return None
+    return places[0] + low, [d - low for d in known]
+
+
+def _in_lane(atom: Opaque, lane: int) -> Dim:
+    """What the numbers of the lanes are in one of them; anything else stays."""
+    payload = atom.payload
+    if isinstance(payload, Index) and payload.lanes > 1:
+        return payload.dim + lane * payload.stride
+    return symbolic.Expr.of_atom(atom)
+
+
+def _asking(places: list[int], count: int) -> list[list[int]]:
+    """Orders of the lanes of a mask in which every element meets each lane that reads it.
+
+    An element that fewer lanes read meets a lane beyond the mask, where a second one is false.
+    """
+    lanes = len(places)
+    readers = [[lane for lane in range(lanes) if places[lane] == n] for n in range(count)]
+    most = max(len(found) for found in readers)
+    return [
+        [found[k] if k < len(found) else lanes for found in readers] for k in range(most)
+    ]
 
 
 @final
@@ -224,7 +274,10 @@ class Memory:
         )
 
     def _gather(self, node: Load, dim: Dim, mask: Value | None) -> Value:
-        """Elements at unrelated places."""
+        """Elements at places of each lane's own."""
+        near = _places(dim, node.lanes, node.stride)
+        if near is not None:
+            return self._load_near(node.buffer, *near, mask)
         addresses = self._lane_addresses(node.buffer, dim, node.lanes, node.stride)
         type_ = memory_type(node.buffer.dtype)
         align = node.buffer.dtype.itemsize
@@ -242,6 +295,36 @@ class Memory:
             f"{mask}, {self._zero(wide)})"
         )
         return self.writer.here(wide, text)
+
+    def _load_near(
+        self, buffer: Buffer, first: Dim, places: list[int], mask: Value | None
+    ) -> Value:
+        """The elements at `first + places`, which one vector holds: read whole and shuffled."""
+        count = max(places) + 1
+        narrow = None if mask is None else self._asked(mask, places, count)
+        if count == 1:
+            return self._load_uniform(Load(buffer, (first,), len(places), 0), first, mask)
+        wide = self.a.shuffle(self._load_vector(buffer, first, count, narrow), None, places)
+        return wide if mask is None else self.a.select(mask, wide, self._zero(wide.type))
+
+    def _asked(self, mask: Value, places: list[int], count: int) -> Value:
+        """Which of `count` elements a lane asks for whose mask is set.
+
+        In numbers, which vectors shuffle; single bits of a mask move one at a time.
+        """
+        type_ = vector("i32", len(places))
+        numbers = self.a.op(type_, f"sext {mask} to {type_}", mask)
+        # LLVM would shuffle the bits after all; what fills a register can be kept from it.
+        if self.a.can.masks and len(places) in (4, 8, 16):
+            text = f'call {type_} asm "", "=v,0"({numbers})'
+            numbers = self.writer.pure(type_, text, numbers)
+        zero = self.a.integer(numbers, 0)
+        asked: Value | None = None
+        for order in _asking(places, count):
+            found = self.a.shuffle(numbers, zero, order)
+            asked = found if asked is None else self.a.binary("or", asked, found)
+        assert asked is not None
+        return self.a.compare("icmp ne", asked, self.a.integer(asked, 0))
 
     def _lane_addresses(self, buffer: Buffer, dim: Dim, lanes: int, stride: int) -> Value:
         offsets = self.wide_index(dim, lanes)

@@ -413,3 +413,27 @@ def test_lanes_that_share_a_neighbour_get_its_value(times, dtype):
     body = lanes(32, Store(out, (v,), Load(x, (symbolic.floordiv(v, times) + 9,))))
     arrays = [numbers(9 + 32 // times, dtype), numbers(32, dtype)]
     assert_same(kernel_of((x, out), (body,)), arrays)
+
+
+def _shared(lane: Dim, pattern: str) -> Dim:
+    quotient, rest = symbolic.floordiv(lane, 3), symbolic.mod(lane, 5)
+    return {"thirds": quotient, "rest": rest, "apart": 2 * rest, "both": quotient + rest}[
+        pattern
+    ]
+
+
+@pytest.mark.parametrize("target", targets_here(), ids=str)
+@pytest.mark.parametrize("dtype", [dtypes.i8, f32], ids=str)
+@pytest.mark.parametrize("pattern", ["thirds", "rest", "apart", "both"])
+@pytest.mark.parametrize("count", [1, 7])
+def test_places_known_now_are_read_as_one_vector_up_to_the_mask(
+    pattern: str, count: int, dtype, target
+) -> None:
+    # The buffer ends at the last element that a lane with its mask set asks for.
+    lane = Index(0, dtypes.i64, 16, 1)
+    asked = [symbolic.evaluate(_shared(n, pattern), {}) for n in range(count)]
+    x, out = Buffer("x", dtype, (max(asked) + 1,)), Buffer("out", dtype, (16,))
+    mask = Compare("lt", lane, e.splat(Const(count, dtypes.i64), 16), 16)
+    value = Load(x, (_shared(as_index(lane), pattern),), 16, 0, mask)
+    arrays = [numbers(max(asked) + 1, dtype), numbers(16, dtype)]
+    assert_same(kernel_of((x, out), (Store(out, (0,), value),)), arrays, target=target)
