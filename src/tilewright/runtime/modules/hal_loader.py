@@ -24,6 +24,7 @@ from tilewright.runtime.hal.executable_cache import ExecutableCache
 from tilewright.runtime.hal.local.executable import LocalExecutable
 from tilewright.runtime.hal.local.heap_storage import ALIGNMENT_BYTES
 from tilewright.runtime.hal.local.host_executable import Grid, HostExecutable
+from tilewright.runtime.hal.local.local_device import LocalDevice
 from tilewright.runtime.modules.executable_policy import TRUSTED, ExecutablePolicy
 from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.native_module import NativeFunction, NativeModule, metered
@@ -62,6 +63,9 @@ class _LoaderState:
         self.policy: ExecutablePolicy = policy
         self.cache: ExecutableCache = device.create_executable_cache("hal_loader")
         self.plan = lru_cache(_PLANS_KEPT)(_plan)
+        self.heap: native.Heap | None = (
+            device.heap if isinstance(device, LocalDevice) else None
+        )
 
 
 def _query_support(state: _LoaderState, format_name: VmBuffer) -> int:
@@ -108,7 +112,7 @@ def _dispatch(
         raise failure(StatusCode.INVALID_ARGUMENT, "an executable of another device")
     lengths = tuple(view.nbytes for view in views)
     plan = state.plan(executable, function, grid, tuple(constants), lengths)
-    _run(plan, views)
+    _run(plan, views, state.heap)
 
 
 def _plan(
@@ -125,11 +129,13 @@ def _plan(
     return builder.build()
 
 
-def _run(plan: native.Plan, views: Sequence[memoryview]) -> None:
+def _run(plan: native.Plan, views: Sequence[memoryview], heap: native.Heap | None) -> None:
     """Call with memory that is aligned as kernels expect: what is not, is copied there and back."""
     placed = [_aligned(view) for view in views]
     try:
-        plan.run(None, [copy or view for copy, view in zip(placed, views, strict=True)])
+        plan.run(
+            None, [copy or view for copy, view in zip(placed, views, strict=True)], heap
+        )
     except native.KernelError as error:
         raise error.for_user from error
     except RuntimeError as error:
