@@ -145,10 +145,15 @@ class Memory:
             return self._load_reversed(node, dim, mask)
         if node.stride == 0:
             return self._load_uniform(node, dim, mask)
-        if mask is not None:
-            return self._gather(node, dim, mask)
         near = 1 < node.stride <= MAX_WIDE_STRIDE and node.stride < node.lanes
-        return self._load_strided(node, dim) if near else self._load_lanes(node, dim)
+        if mask is not None:
+            whole = near and self.a.can.masks
+            return (
+                self._load_strided(node, dim, mask)
+                if whole
+                else self._gather(node, dim, mask)
+            )
+        return self._load_strided(node, dim, None) if near else self._load_lanes(node, dim)
 
     def address(self, buffer: Buffer, dim: Dim) -> Value:
         """The address of an element."""
@@ -230,14 +235,18 @@ class Memory:
         bits = self.a.op(f"i{lanes}", f"bitcast {mask} to i{lanes}", mask)
         return self.a.compare("icmp ne", bits, self.a.integer(bits, 0))
 
-    def _load_strided(self, node: Load, dim: Dim) -> Value:
-        """Whole vectors, the last one ending at the last element wanted, shuffled together."""
+    def _load_strided(self, node: Load, dim: Dim, mask: Value | None) -> Value:
+        """Whole vectors, the last one ending at the last element wanted, shuffled together.
+
+        With a mask, of each vector only what a lane wants whose mask is set.
+        """
         lanes, stride = node.lanes, node.stride
         span = (lanes - 1) * stride + 1
         result: Value | None = None
         for window in range(0, span, lanes):
             begin = min(window, span - lanes)
-            wide = self._load_vector(node.buffer, dim + begin, lanes, None)
+            part = None if mask is None else self._wanted(mask, begin, stride)
+            wide = self._load_vector(node.buffer, dim + begin, lanes, part)
             order = list(range(lanes))
             for lane in range(
                 -(-window // stride), min(lanes, -(-(window + lanes) // stride))
@@ -249,6 +258,13 @@ class Memory:
                 result = self.a.shuffle(result, wide, order)
         assert result is not None
         return result
+
+    def _wanted(self, mask: Value, begin: int, stride: int) -> Value:
+        """Which elements from `begin` on a lane wants whose mask is set: those a stride apart."""
+        _, lanes = split_type(mask.type)
+        places = range(begin, begin + lanes)
+        order = [place // stride if place % stride == 0 else lanes for place in places]
+        return self.a.shuffle(mask, Value("zeroinitializer", mask.type), order)
 
     def _widen(self, value: Value, lanes: int) -> Value:
         _scalar, count = split_type(value.type)

@@ -8,6 +8,7 @@ import pytest
 from fakes.native_kernel import assert_same, needs_x86, targets_here
 from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Dim, Symbol, symbol
+from tilewright.base.target import Target
 from tilewright.compiler.codegen.llvm.function import emit_kernel
 from tilewright.compiler.kernel import expressions as e
 from tilewright.compiler.kernel.ir import (
@@ -95,6 +96,39 @@ def test_a_masked_tail_touches_no_memory_beyond_the_end(stride, dtype, target):
     arrays = [numbers(count * step, dtype), numbers(count, dtype)]
     kernel = kernel_of((x, out), (loop("i", 3, lanes(8, guarded)),))
     assert_same(kernel, arrays, target=target)
+
+
+def window_over_the_ends(stride, dtype):
+    """Lane v reads element v * stride - 1 of a row where there is one; rows are read to the end."""
+    size = 15 * stride - 1
+    x, out = Buffer("x", dtype, (3 * size,)), Buffer("out", dtype, (48,))
+    at = v * stride - 1
+    inside = Binary(
+        "and",
+        Compare("ge", Index(at), Index(0)),
+        Compare("lt", Index(at), Index(size)),
+        dtypes.bool_,
+    )
+    value = Load(x, (i * size + at,), mask=inside)
+    store = Store(out, (i * 16 + v,), Select(inside, value, Const(7, dtype), dtype))
+    kernel = kernel_of((x, out), (loop("i", 3, lanes(16, store)),))
+    return kernel, [numbers(3 * size, dtype), numbers(48, dtype)]
+
+
+@pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("dtype", [dtypes.i8, f32, dtypes.f64], ids=str)
+@pytest.mark.parametrize("stride", [2, 3, 5, 8])
+def test_a_strided_load_under_a_mask_reads_what_the_mask_allows(stride, dtype, target):
+    kernel, arrays = window_over_the_ends(stride, dtype)
+    assert_same(kernel, arrays, target=target)
+
+
+def test_where_vectors_have_masks_a_strided_load_is_no_gather():
+    kernel, _ = window_over_the_ends(2, f32)
+    for level, gathers in (("v3", True), ("v4", False)):
+        target = Target.level(level)
+        text = emit_kernel(machine.lower(kernel, target), target).text
+        assert ("masked.gather" in text) == gathers, level
 
 
 def test_a_mask_from_data_selects_lanes():
