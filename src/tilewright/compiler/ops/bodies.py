@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from tilewright.base import dtypes
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes
 from tilewright.compiler.kernel import numerics
@@ -150,11 +151,22 @@ def safe_quotient(b: KernelBuilder, op: str, x: Expression, y: Expression) -> Ex
         return b.binary(op, x, y)
     zero = b.eq(y, 0)
     if not x.dtype.is_signed:
-        return b.select(zero, 0, b.binary(op, x, b.select(zero, 1, y)))
+        return b.select(zero, 0, _quotient(b, op, x, b.select(zero, 1, y)))
     minus = b.eq(y, -1)
-    plain = b.binary(op, x, b.select(b.or_(zero, minus), 1, y))
+    plain = _quotient(b, op, x, b.select(b.or_(zero, minus), 1, y))
     by_minus_one = b.neg(x) if op == "div" else b.const(0, x.dtype)
     return b.select(zero, 0, b.select(minus, by_minus_one, plain))
+
+
+def _quotient(b: KernelBuilder, op: str, x: Expression, y: Expression) -> Expression:
+    """`div` of up to 32 bits in f64, which vectors divide; the rest as integers.
+
+    The rounded quotient has the whole part of the true one: that lies at least 1 / y from the next
+    whole number, unless it is one, and rounding moves it by less than 2⁻²⁰ / y.
+    """
+    if op != "div" or x.dtype.bits > 32:
+        return b.binary(op, x, y)
+    return b.cast(b.div(b.cast(x, dtypes.f64), b.cast(y, dtypes.f64)), x.dtype)
 
 
 def polynomial(
