@@ -366,14 +366,16 @@ def test_arguments_of_the_wrong_kind_are_said(
         ([2, 6], -5),
         ([2, 6], 1 << 70),
         ([2, 6], "x"),
-        ([-2, 6], X.ctypes.data),
-        ("ab", X.ctypes.data),
-        ([1 << 40, 1 << 40], X.ctypes.data),
-        (5, X.ctypes.data),
+        ([-2, 6], None),
+        ("ab", None),
+        ([1 << 40, 1 << 40], None),
+        (5, None),
     ],
 )
 def test_what_can_be_no_memory_is_refused(shape: object, address: object) -> None:
     binding = session(tw).io_binding()
+    if address is None:  # a sound one, which differs from process to process
+        address = X.ctypes.data
     with pytest.raises(UserError, match="expected"):
         binding.bind_input("x", "cpu", 0, np.float32, shape, address)
     with pytest.raises(UserError, match="expected"):
