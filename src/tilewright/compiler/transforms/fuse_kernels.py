@@ -169,7 +169,7 @@ class FuseKernels(GraphPass):
         move = groups.edit.sole_user(view.result)
         if move is None or move in groups.of or move.op != "transpose":
             return False
-        if not keeps_last_axis(move) or not _has_whole_vectors(move):
+        if not keeps_last_axis(move) or not _fits_panels(move, group, groups):
             return False
         back = groups.edit.sole_user(move.result)
         if back is None or groups.role(back) is not Role.VIEW or back in groups.of:
@@ -192,10 +192,19 @@ class FuseKernels(GraphPass):
             _Prologue(self, group, groups).grow()
 
 
-def _has_whole_vectors(node: Node) -> bool:
-    """Whether the last axis of the result is a number of the widest vectors."""
-    last = node.result.type.shape[-1]
-    return isinstance(last, int) and last % _WIDEST_VECTOR == 0
+def _fits_panels(move: Node, group: Group, groups: Groups) -> bool:
+    """Whether the last axis is whole vectors, and panels and it divide each other.
+
+    Else a panel would end within a part, and no schedule sees that its stores meet no others.
+    """
+    (anchor,) = (n for n in group.nodes if groups.role(n) is Role.CONTRACTION)
+    last = move.result.type.shape[-1]
+    if anchor.op not in ("matmul_packed", "conv_packed") or not isinstance(last, int):
+        return False
+    panel, columns = operand(anchor, 1).type.shape[-1], anchor.result.type.shape[-1]
+    if not isinstance(panel, int) or not isinstance(columns, int) or columns % panel:
+        return False
+    return last % _WIDEST_VECTOR == 0 and (last % panel == 0 or panel % last == 0)
 
 
 def _free_operands(node: Node, groups: Groups) -> list[Node]:

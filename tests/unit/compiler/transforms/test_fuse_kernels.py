@@ -183,6 +183,15 @@ def test_phases_are_stored_where_they_belong_and_what_follows_goes_with_them():
     assert fused(phases(16) + behind) == [together]
 
 
+def test_phases_that_panels_do_not_divide_are_interleaved_apart():
+    behind = (
+        " %r: f32[4, 3, 48] = reshape(%t) {shape = [4, 3, 48]}"
+        " %y: f32[4, 3, 48] = relu(%r) return %y }"
+    )
+    wide = phases(48).replace("[6, 4, 16]", "[3, 4, 32]")
+    assert fused(wide + behind)[0] == "matmul_packed"
+
+
 def test_phases_of_less_than_a_vector_are_interleaved_apart():
     behind = (
         " %r: f32[4, 3, 5] = reshape(%t) {shape = [4, 3, 5]}"
