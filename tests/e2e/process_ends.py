@@ -65,6 +65,8 @@ pending = load()
 children = []
 for _ in range(2):
     time.sleep(pause)
+    # The thread that would dump is the parent's alone: a child that ends would wait for it for ever.
+    faulthandler.cancel_dump_traceback_later()
     child = os.fork()
     if child == 0:  # leaves as a whole interpreter does, with calls of its own under way
         fine = check()
@@ -72,6 +74,7 @@ for _ in range(2):
         time.sleep(pause)
         sys.exit(0 if fine else 5)
     children.append(child)
+    faulthandler.dump_traceback_later(float(sys.argv[4]), exit=False)
 states = [os.waitpid(child, 0)[1] for child in children]
 if any(states) or not check():
     print("children ended with", states, file=sys.stderr)
