@@ -71,7 +71,7 @@ def test_the_version() -> None:
     ("arguments", "text"),
     [
         (["bensh"], "no verb is called 'bensh', did you mean 'bench'?"),
-        (["soup"], "No such command 'soup'"),
+        (["soup"], "no verb is called 'soup', there are compile"),
         (["compile"], "Missing argument 'MODEL'"),
         (["bench", "m.vmfb", "--threads", "0"], "0 is not in the range x>=1"),
         (["inspect", __file__, "--output", "soup"], "'soup' is not one of"),

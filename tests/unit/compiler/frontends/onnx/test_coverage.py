@@ -5,12 +5,12 @@ from fakes import onnx_models
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.onnx import CoverageReport, Status, coverage
 
-BODY = """graph (float[N, 8] x, string[2] words) => (float[N, 8] y) {
+BODY = """graph (float[N, 8] x, float[5, 5] s, string[2] words) => (float[N, 8] y) {
   a = Relu(x)
   b = Magic(a)
   c = Relu<shiny = 1>(x)
   d = NonZero(x)
-  v = Cast<to = 17>(x)
+  v = Det(s)
   y = Add(a, x)
 }"""
 
@@ -31,7 +31,7 @@ def test_every_op_type_has_one_row_worst_first() -> None:
         "Relu": 2,
         "Magic": 1,
         "NonZero": 1,
-        "Cast": 1,
+        "Det": 1,
         "Add": 1,
     }
     order = [Status.UNSUPPORTED, Status.FALLBACK, Status.KERNEL]
@@ -41,13 +41,13 @@ def test_every_op_type_has_one_row_worst_first() -> None:
 
 def test_status_and_reasons_name_the_nodes() -> None:
     rows = by_op()
-    magic, nonzero, narrow, add = (rows[n] for n in ("Magic", "NonZero", "Cast", "Add"))
+    magic, nonzero, det, add = (rows[n] for n in ("Magic", "NonZero", "Det", "Add"))
     assert magic.status is Status.UNSUPPORTED
     assert magic.reasons[0].text == "op 'Magic' is not supported"
     assert magic.reasons[0].nodes == ("b",)
     assert "not constant" in nonzero.reasons[0].text
-    assert narrow.status is Status.FALLBACK
-    assert narrow.reasons[0].text.startswith("op 'cast' has no kernel")
+    assert det.status is Status.FALLBACK
+    assert det.reasons[0].text.startswith("op 'det' has no kernel")
     assert (add.status, add.reasons) == (Status.KERNEL, ())
 
 
@@ -56,7 +56,7 @@ def test_types_and_dynamic_dimensions_are_listed() -> None:
     assert found.dynamic_dims == ("N",)
     assert by_op()["Add"].dtypes == ("f32",)
     assert by_op()["Add"].dynamic_dims == ("N",)
-    assert found.inputs == ("x: f32[N, 8]",)
+    assert found.inputs == ("x: f32[N, 8]", "s: f32[5, 5]")
 
 
 def test_the_model_itself_can_have_problems() -> None:
