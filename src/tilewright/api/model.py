@@ -105,7 +105,7 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
         threads = count_option("threads", threads, least=0)
     if jobs is not None:
         jobs = count_option("jobs", jobs, least=0)
-    watcher = _watcher(progress)
+    watcher = watcher_of(progress)
     options = pipeline.CompileOptions(
         targets=resolve_targets(target, levels),
         opt_level=opt_level,
@@ -126,7 +126,7 @@ def _flag(name: str, value: bool | None, knob: knobs.Knob[bool]) -> bool:
     return knob.get() if value is None else flag_option(name, value)
 
 
-def _watcher(
+def watcher_of(
     progress: pipeline.Progress | bool | None,
 ) -> AbstractContextManager[pipeline.Progress]:
     """Who watches while a block runs.  Raises: UserError for what cannot."""
@@ -247,7 +247,7 @@ def report(
         sources=lambda: {} if artifact is None else artifact.sources,
         calls=calls,
         limits=limits,
-        watcher=_watcher(progress),
+        watcher=watcher_of(progress),
     )
 
 
@@ -453,7 +453,7 @@ class Model:
             sources=partial(self.sources, assembly=True),
             calls=calls,
             limits=limits,
-            watcher=_watcher(progress),
+            watcher=watcher_of(progress),
         )
 
     def save(self, path: str | Path, *, sources: bool = True) -> int:

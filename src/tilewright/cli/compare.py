@@ -112,7 +112,7 @@ def command(  # noqa: PLR0913 - one parameter per option
             seed=seed,
             tolerance=tolerance,
             limit_bytes=memory << 20,
-            watcher=progress,
+            progress=progress,
             **_options(context, compiling),
         )
     if as_json:

