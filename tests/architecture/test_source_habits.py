@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,3 +78,15 @@ def test_asserts_and_bare_excepts_never_hide_an_error() -> None:
                 ):
                     hiding.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert hiding == []
+
+
+def test_types_are_checked_wherever_torch_is_not_imported() -> None:
+    """`make check` installs no torch: a file that imports it is left out, and no other one is."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["basedpyright"]
+    importing = [
+        str(path.relative_to(ROOT))
+        for folder in settings["include"]
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if re.search(r"^(?:import|from) (?:torch|transformers)\b", path.read_text(), re.MULTILINE)
+    ]
+    assert settings["exclude"] == importing
