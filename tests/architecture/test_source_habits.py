@@ -87,6 +87,8 @@ def test_types_are_checked_wherever_torch_is_not_imported() -> None:
         str(path.relative_to(ROOT))
         for folder in settings["include"]
         for path in sorted((ROOT / folder).rglob("*.py"))
-        if re.search(r"^(?:import|from) (?:torch|transformers)\b", path.read_text(), re.MULTILINE)
+        if re.search(
+            r"^(?:import|from) (?:torch|transformers)\b", path.read_text(), re.MULTILINE
+        )
     ]
     assert settings["exclude"] == importing

@@ -372,7 +372,7 @@ def test_copies_recorded_a_thousand_times_end_between_two_of_them() -> None:
         null = build.emit("const.ref.zero")
         build.call(execute, [local, any_, null, null, commands, zero], [])
 
-    refused(module_of(fill), "timeout_s", replace(LIMITS, max_steps=None, timeout_s=1.0))
+    refused(module_of(fill), "timeout_s", replace(LIMITS, max_steps=None, timeout_s=0.1))
 
 
 @pytest.mark.parametrize("shape", [[1] * 100, [1] * 300, [0, 1 << 62]])
