@@ -44,6 +44,8 @@ def standard_passes(
     return (
         # What nobody asked for is not worth looking at.
         EliminateDead(),
+        # What is computed twice is computed once: constants made of the same are one constant.
+        EliminateCommon(),
         # Values that are known are known everywhere.
         FoldConstants(),
         # From here constants stand right and neutral operands are gone.
@@ -70,6 +72,8 @@ def standard_passes(
         Simplify(),
         # From here no operation has more operands than a kernel can bind.
         SplitConcat(),
+        # Weights that several products read are packed once.
+        EliminateCommon(),
         # From here weights lie in memory as kernels read them.
         FoldConstants(),
         EliminateCommon(),

@@ -5,9 +5,12 @@ from hypothesis import given, settings
 
 from fakes.graphs import assert_same_results, copy_of, parse
 from fakes.grown_graphs import graphs
+from tilewright.base import dtypes
 from tilewright.compiler.graph.evaluator import evaluate
+from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.graph.verifier import verify
 from tilewright.compiler.lowering.build_kernel import can_build
+from tilewright.compiler.ops.builder import GraphBuilder
 from tilewright.compiler.passes import PassContext, VerifyInstrument, run_passes
 from tilewright.compiler.transforms import standard_passes
 
@@ -97,3 +100,25 @@ def test_regions_of_control_flow_are_transformed_too():
     branch, loop = (n for n in graph.nodes if n.regions)
     assert [[n.op for n in r.nodes] for r in branch.regions] == [["fused"], []]
     assert [n.op for n in loop.regions[0].nodes] == ["fused"]
+
+
+def test_steps_of_a_recurrence_share_their_weights():
+    builder = GraphBuilder()
+    state = builder.input("x", TensorType(dtypes.f32, (2, 200)))
+    table = np.random.default_rng(0).random(
+        (600, 200), np.float32
+    )  # larger than what is hashed
+    weights = builder.constant(table)
+    for _ in range(3):
+        stored = builder.transpose(weights, perm=(1, 0))
+        for start in (0, 200):  # sliced anew in each step, as front ends write it
+            gate = builder.slice(
+                stored, axes=(1,), starts=(start,), sizes=(200,), steps=(1,)
+            )
+            state = builder.tanh(builder.matmul(state, gate))
+    builder.output("y", state)
+    run_passes(builder.graph, standard_passes(choose_panel=panel))
+    constants = [
+        n.result.type.size_bytes for n in builder.graph.nodes if n.op == "constant"
+    ]
+    assert sorted(constants) == [200 * 200 * 4] * 2
