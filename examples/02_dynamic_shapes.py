@@ -26,7 +26,7 @@ def show_any_shape() -> None:
     model = tw.compile(encoder_layer())
     for name, dtype, shape in (*model.inputs, *model.outputs):
         print(f"{name}: {dtype}[{', '.join(map(str, shape))}]")
-    for batch, tokens in ((1, 1), (3, 17), (8, 64)):
+    for batch, tokens in ((1, 1), (3, 17), (8, 64), (0, 17)):
         y = model(arrays(batch, tokens))
         print(f"batch {batch}, {tokens} tokens → {y.shape}")
 

@@ -82,3 +82,32 @@ def test_a_filter_larger_than_the_image_is_refused_by_the_compiler() -> None:
     x = b.input("x", TensorType(f32, (1, 2, 4, 4)))
     with pytest.raises(tw.ModelError, match=r"f32\[1, 3, -1, -1\], with a negative size"):
         b.op("conv", [x, b.constant(np.ones((3, 2, 6, 6), np.float32))])
+
+
+def rows_and_their_scores() -> Graph:
+    """The softmax of every row of x[N, S], and its largest element."""
+    rows, columns = symbol("N", 1), symbol("S", 1)
+    graph = Graph("rows")
+    x = Value(TensorType(f32, (rows, columns)), "x")
+    graph.inputs.append(x)
+    b = GraphBuilder(graph)
+    graph.outputs += [
+        b.op("softmax", [x], {"axis": 1}),
+        b.op("reduce_max", [x], {"axes": (1,), "keepdims": False}),
+    ]
+    graph.output_names += ["y", "best"]
+    return graph
+
+
+@pytest.mark.parametrize("engine", ["plan", "vm"])
+def test_an_empty_batch_gives_empty_results(engine: str, tmp_path: Path) -> None:
+    tw.compile(rows_and_their_scores(), threads=1, jobs=1).save(tmp_path / "m.vmfb")
+    session = tw.load(tmp_path / "m.vmfb", engine=engine, threads=1)
+    for rows in (2, 0, 3):
+        y, best = session(np.ones((rows, 4), np.float32))
+        assert (y.shape, best.shape) == ((rows, 4), (rows,))
+        assert (y.dtype, best.dtype) == (np.float32, np.float32)
+    with pytest.raises(tw.TilewrightError, match=r"'S' .*at least 1"):
+        session(
+            np.ones((2, 0), np.float32)
+        )  # `best` has elements, and there is no largest one

@@ -42,8 +42,8 @@ SCALE = np.zeros(3, np.float32)
         ),
         ((GOOD[0], SCALE), "input 'data': got f32[3], expected f32[N, 3]"),
         (
-            (np.zeros((0, 3), np.float32), SCALE),
-            "input 'data': dimension 'N' (axis 0) is 0, expected at least 1",
+            (np.zeros((0, 4), np.float32), SCALE),
+            "input 'data': got f32[0, 4], expected f32[N, 3] with N = 0",
         ),
         (("text", SCALE), "input 'data': got str, expected an array"),
         ((object(), SCALE), "input 'data': got object, expected an array"),
@@ -70,3 +70,14 @@ def test_unknown_and_missing_names_are_listed(model: tw.Model) -> None:
     with pytest.raises(InputError) as caught:
         model(GOOD, data=GOOD)
     assert str(caught.value) == "input 'data' is given by position and by name"
+
+
+def test_a_size_of_0_that_leaves_something_to_compute_names_the_dimension() -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]>'
+        "g (float[N,3] data) => (y) { y = ReduceMax <keepdims=0> (data) }"
+    )
+    with pytest.raises(InputError) as caught:
+        tw.compile(proto)(np.zeros((0, 3), np.float32))
+    text = "input 'data': dimension 'N' (axis 0) is 0, expected at least 1"
+    assert str(caught.value) == text

@@ -242,7 +242,11 @@ class _RooflinePlot:
 def draw_memory(facts: Facts) -> Markup | None:
     """The arena over the steps of a call; None if there is none."""
     memory = facts.memory
-    if memory is None or not 0 < len(memory.lifetimes) <= _LIFETIMES_LIMIT:
+    if (
+        memory is None
+        or not facts.steps
+        or not 0 < len(memory.lifetimes) <= _LIFETIMES_LIMIT
+    ):
         return None
     width, height = _MEMORY
     steps = len(facts.steps)

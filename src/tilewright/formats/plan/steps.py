@@ -6,13 +6,14 @@ dimensions of a call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, final
 
 from tilewright.base.dtypes import DType
+from tilewright.base.errors import UserError
 from tilewright.base.outcome import Outcome
 from tilewright.base.record import field, record
-from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import Dim, substitute
 
 STORAGE_KINDS: Final = ("input", "output", "constant", "transient")
 STEP_KINDS: Final = ("dispatch", "copy", "host")
@@ -62,7 +63,8 @@ class Entry:
 class Dimension:
     """A dynamic dimension: its value in a call is the size of axis `axis` of input `input`.
 
-    Code relies on it being at least `minimum` and at most `maximum` (None: any size).
+    Code relies on it being at least `minimum` and at most `maximum` (None: any size).  Where a size
+    of 0 leaves no element of any output (`leaves_nothing`), no code runs, and 0 passes for 1.
     """
 
     name: str
@@ -70,6 +72,18 @@ class Dimension:
     axis: int
     minimum: int = 0
     maximum: int | None = None
+
+    def leaves_nothing(self, outputs: Iterable[Sequence[Dim]]) -> bool:
+        """Whether no output of these shapes has an element where this dimension is 0."""
+        if self.minimum > 1:
+            return False
+        try:
+            return all(
+                any(substitute(dim, {self.name: 0}) == 0 for dim in shape)
+                for shape in outputs
+            )
+        except UserError:  # a division by it
+            return False
 
 
 @final

@@ -90,6 +90,7 @@ class _Binder:
 
     def bind(self) -> BoundPlan:
         plan = self.plan
+        is_empty = self._is_empty()
         for left, right in plan.equalities:
             if self._number(left) != self._number(right):
                 raise InputError(
@@ -99,14 +100,15 @@ class _Binder:
         self._check_sizes()
         input_types = tuple(self._type(plan.entries[e]) for _, e in plan.inputs)
         output_types = tuple(self._type(plan.entries[e]) for _, e in plan.outputs)
-        arena_bytes = self._place_storages()
+        arena_bytes = self._place_storages(is_used=not is_empty)
         output_bytes = sum(
             self._number(s.size_bytes) for s in plan.storages if s.kind == "output"
         )
         self._check_capacity(arena_bytes, output_bytes)
-        for index, step in enumerate(plan.steps):
-            self._record(index, step)
-        self._check_indices()
+        if not is_empty:
+            for index, step in enumerate(plan.steps):
+                self._record(index, step)
+            self._check_indices()
         native_plan = self.builder.build()
         names = (name for name, _ in plan.inputs)
         invocation = native.Invocation(
@@ -130,6 +132,26 @@ class _Binder:
             output_types,
             any(wire_type(dtype) != dtype.numpy for dtype, _ in output_types),
         )
+
+    def _is_empty(self) -> bool:
+        """Whether a dimension of 0 leaves nothing to compute.  Raises: InputError for sizes out of range."""
+        plan, is_empty = self.plan, False
+        for dim in plan.dims:
+            size, limit = self.env[dim.name], ""
+            if size == 0 and dim.leaves_nothing(
+                plan.entries[e].shape for _, e in plan.outputs
+            ):
+                is_empty = True
+            elif size < dim.minimum:
+                limit = f"at least {dim.minimum}"
+            elif dim.maximum is not None and size > dim.maximum:
+                limit = f"at most {dim.maximum}"
+            if limit:
+                raise InputError(
+                    f"dimension '{dim.name}' (axis {dim.axis}) is {size}, expected {limit}",
+                    location=f"input '{plan.inputs[dim.input][0]}'",
+                )
+        return is_empty
 
     def _check_capacity(self, arena_bytes: int, output_bytes: int) -> None:
         """Refuse what could not run even if nobody else ran."""
@@ -165,7 +187,7 @@ class _Binder:
     def _type(self, entry: Entry) -> TensorType:
         return entry.dtype, tuple(self._number(d) for d in entry.shape)
 
-    def _place_storages(self) -> int:
+    def _place_storages(self, *, is_used: bool) -> int:
         """Number the slots as the invocation wants them: inputs, outputs, constants, arena."""
         plan = self.plan
         self.places = [(-1, 0)] * len(plan.storages)
@@ -176,17 +198,20 @@ class _Binder:
         for index, storage in enumerate(plan.storages):
             if storage.kind == "constant":
                 self._slot(index, writable=False)
-        return self._place_transients()
+        return self._place_transients(is_used=is_used)
 
     def _slot(self, storage: int, *, writable: bool) -> None:
         size = self._number(self.plan.storages[storage].size_bytes)
         self.places[storage] = (self.builder.slot(size, writable=writable), 0)
 
-    def _place_transients(self) -> int:
+    def _place_transients(self, *, is_used: bool) -> int:
         """The arena's size; planned by the compiler, or here once the sizes are known."""
         rows = [(i, s) for i, s in enumerate(self.plan.storages) if s.kind == "transient"]
-        if self.plan.arena_bytes >= 0:
-            offsets: Sequence[int] = [s.offset_bytes for _, s in rows]
+        offsets: Sequence[int]
+        if not is_used:  # its slot stays, with nothing in it
+            offsets, size = [0] * len(rows), 0
+        elif self.plan.arena_bytes >= 0:
+            offsets = [s.offset_bytes for _, s in rows]
             size = self.plan.arena_bytes
         else:
             packing = pack(

@@ -239,7 +239,7 @@ def test_the_dimensions_of_a_call_are_read_off_its_inputs() -> None:
         ((2, 4), (2, 3), "input 'x0': got f32[2, 4], expected f32[N, 3] with N = 2"),
         ((2, 3), (2,), "input 'x1': got f32[2], expected f32[N, 3]"),
         ((), (2, 3), "input 'x0': got f32[], expected f32[N, 3]"),
-        ((0, 3), (0, 3), "input 'x0': dimension 'N' (axis 0) is 0, expected at least 1"),
+        ((0, 3), (2, 3), "input 'x1': got f32[2, 3], expected f32[N, 3] with N = 0"),
         ((51, 3), (51, 3), "input 'x0': dimension 'N' (axis 0) is 51, expected at most 50"),
     ],
 )
@@ -249,6 +249,21 @@ def test_sizes_that_do_not_agree_are_named(
     with pytest.raises(InputError) as caught:
         executor_of(DYNAMIC)(np.zeros(first, np.float32), np.zeros(second, np.float32))
     assert str(caught.value) == text
+
+
+def test_where_no_output_has_an_element_no_step_runs() -> None:
+    executor = executor_of(DYNAMIC)
+    x = np.zeros((0, 3), np.float32)
+    (y,) = executor(x, x)
+    assert (y.shape, y.dtype) == ((0, 3), np.float32)
+    assert executor.profile([x, x]) == []
+
+
+def test_a_size_of_0_does_not_pass_for_more_than_1() -> None:
+    plan = plan_of(dtypes.f32, (N, 3), op="sum", count=2, dims=[Dimension("N", 0, 0, 2)])
+    x = np.zeros((0, 3), np.float32)
+    with pytest.raises(InputError, match=r"'N' \(axis 0\) is 0, expected at least 2"):
+        executor_of(plan)(x, x)
 
 
 def test_sizes_that_must_agree_are_compared_before_any_work() -> None:

@@ -45,7 +45,7 @@ from tilewright.formats.bytecode.assembler import (
     AssembledFunction,
     FunctionBuilder,
 )
-from tilewright.formats.bytecode.drafts import Register
+from tilewright.formats.bytecode.drafts import Block, Register
 from tilewright.formats.plan import CHECK_BYTES, IndexCheck, encode_attribute
 
 
@@ -98,29 +98,52 @@ class _Main:
         self.commands: Register | None = None
 
     def emit(self) -> AssembledFunction:
-        self._read_dims()
+        empty = self.build.block()
+        zeros = self._read_dims()
         self._check_inputs()
         self.device: Register = self.function.device()
         self.allocator: Register = self.function.call(
             "hal.device.allocator", [self.device], "ref"
         )
+        for size in zeros:
+            self._go_on_unless_zero(size, empty)
+        known = dict(self.function.dims)  # what comes before both ways
         self._place_storages()
         for step in self.program.steps:
             self._step(step)
         self._submit()
         self._check_indices()
-        self.build.return_(*(self._view(entry) for _, entry in self.program.outputs))
+        self._return_outputs()
+        if zeros:
+            self.build.place(empty)
+            self.function.dims = known
+            self._place_outputs()
+            self._return_outputs()
         return self.build.finish()
 
-    def _read_dims(self) -> None:
+    def _return_outputs(self) -> None:
+        self.build.return_(*(self._view(entry) for _, entry in self.program.outputs))
+
+    def _go_on_unless_zero(self, size: Register, empty: Block) -> None:
+        some = self.build.block()
+        is_some = self.build.emit("cmp.ne.i64", size, self.function.i64(0))
+        self.build.branch_if(is_some, some, empty)
+        self.build.place(some)
+
+    def _read_dims(self) -> list[Register]:
+        """Bind the dimensions; those that leave nothing to compute where they are 0."""
         function = self.function
+        outputs = [entry.type.shape for _, entry in self.program.outputs]
+        zeros: list[Register] = []
         for dim in self.program.dims:
             view = self.build.arguments[dim.input]
             arguments = [view, function.i32(dim.axis)]
             size = function.call("hal.buffer_view.dim", arguments, "i64")
             function.bind(dim.name, size)
             name = f"dimension '{dim.name}'"
-            if dim.minimum:
+            if dim.leaves_nothing(outputs):
+                zeros.append(size)
+            elif dim.minimum:
                 bound = function.i64(dim.minimum)
                 self._refuse_less(size, bound, f"{name} must be at least {dim.minimum}")
             if dim.maximum is not None:
@@ -132,6 +155,7 @@ class _Main:
         for size in _perhaps_negative(self.program):
             message = f"{size} must be at least 0: sizes are too small for this model"
             self._refuse_less(function.size(size), function.i64(0), message)
+        return zeros
 
     def _refuse_less(self, left: Register, right: Register, message: str) -> None:
         self._refuse(self.build.emit("cmp.lt.i64.s", left, right), message)
@@ -168,15 +192,18 @@ class _Main:
             type_ = self.function.module.type_(BUFFER_TYPE)
             buffer = self.build.emit("global.load.ref", index, type_)
             self.places[storage] = _Place(buffer, 0)
-        for _, entry in self.program.outputs:
-            size = self.function.size(entry.storage.size_bytes)
-            buffer = self.function.allocate(self.allocator, size)
-            self.places[entry.storage] = _Place(buffer, 0)
+        self._place_outputs()
         offsets, total = _arrange_transients(self.program)
         if offsets:
             arena = self.function.allocate(self.allocator, self.function.size(total))
             for storage, offset in offsets.items():
                 self.places[storage] = _Place(arena, offset)
+
+    def _place_outputs(self) -> None:
+        for _, entry in self.program.outputs:
+            size = self.function.size(entry.storage.size_bytes)
+            buffer = self.function.allocate(self.allocator, size)
+            self.places[entry.storage] = _Place(buffer, 0)
 
     def _step(self, step: Step) -> None:
         if isinstance(step, HostCall):
