@@ -39,7 +39,6 @@ from tilewright.compiler.kernel.ir import (
     Load,
     LoopKind,
     Prefetch,
-    Repeated,
     Select,
     Space,
     Splat,
@@ -302,8 +301,6 @@ class _Run:
             return numerics.bitcast(self.value(e.operand), e.dtype)
         if isinstance(e, Splat):
             return _spread(self.value(e.operand), e.lanes)
-        if isinstance(e, Repeated):
-            return np.repeat(self.value(e.operand), e.times, axis=-1)
         if isinstance(e, Horizontal):
             return numerics.horizontal(e.op, self.value(e.operand), e.dtype)
         if isinstance(e, Transposed):

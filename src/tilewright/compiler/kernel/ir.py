@@ -211,17 +211,6 @@ class Splat(Expression):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Repeated(Expression):
-    """Every lane of a vector several times in a row: lane `l` is lane `l // times` of it."""
-
-    operand: Expression
-    times: int
-    dtype: DType
-    lanes: int
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
 class Horizontal(Expression):
     """Combine the lanes of a vector into a scalar with add, mul, min or max."""
 

@@ -33,7 +33,6 @@ from tilewright.compiler.kernel.ir import (
     Kernel,
     Load,
     Prefetch,
-    Repeated,
     Select,
     Splat,
     Statement,
@@ -252,7 +251,7 @@ def children(value: Expression) -> tuple[Expression, ...]:
     """The direct operands of an expression (a load's mask, not its indices)."""
     if isinstance(value, Binary | Compare):
         return (value.left, value.right)
-    if isinstance(value, Unary | Cast | Bitcast | Splat | Repeated | Horizontal):
+    if isinstance(value, Unary | Cast | Bitcast | Splat | Horizontal):
         return (value.operand,)
     if isinstance(value, Fma):
         return (value.a, value.b, value.c)
@@ -279,8 +278,6 @@ def with_children(  # noqa: PLR0911 - one line per kind of expression
         return type(value)(parts[0], value.dtype, value.lanes)
     if isinstance(value, Splat):
         return Splat(parts[0], value.lanes, value.dtype)
-    if isinstance(value, Repeated):
-        return Repeated(parts[0], value.times, value.dtype, value.lanes)
     if isinstance(value, Horizontal):
         return Horizontal(value.op, parts[0], value.dtype, value.lanes)
     if isinstance(value, Fma):

@@ -30,7 +30,6 @@ from tilewright.compiler.kernel.ir import (
     LoopKind,
     Parameter,
     Prefetch,
-    Repeated,
     Select,
     Splat,
     Statement,
@@ -68,8 +67,6 @@ def expression_text(value: Expression) -> str:  # noqa: PLR0911 - one per kind
         return f"bits<{value.dtype}>({expression_text(value.operand)})"
     if isinstance(value, Splat):
         return f"splat<{value.lanes}>({expression_text(value.operand)})"
-    if isinstance(value, Repeated):
-        return f"repeat<{value.times}>({expression_text(value.operand)})"
     if isinstance(value, Horizontal):
         return f"horizontal_{value.op}({expression_text(value.operand)})"
     return _ternary(value)

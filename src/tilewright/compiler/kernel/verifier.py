@@ -33,7 +33,6 @@ from tilewright.compiler.kernel.ir import (
     Load,
     LoopKind,
     Prefetch,
-    Repeated,
     Select,
     Space,
     Splat,
@@ -246,8 +245,8 @@ def _other_problem(e: Expression) -> str | None:  # noqa: PLR0911 - one per kind
         return _agree(e, (e.if_true, e.if_false))
     if isinstance(e, Cast | Bitcast):
         return _conversion_problem(e)
-    if isinstance(e, Splat | Repeated):
-        return _copies_problem(e)
+    if isinstance(e, Splat):
+        return None if e.operand.lanes == 1 and e.dtype is e.operand.dtype else "bad splat"
     if isinstance(e, Horizontal):
         good = e.lanes == 1 and e.dtype is e.operand.dtype
         return None if good else "bad horizontal"
@@ -266,13 +265,6 @@ def _conversion_problem(e: Cast | Bitcast) -> str | None:
     ):
         return f"bits of {source} as {e.dtype}"
     return _lanes(e, (e.operand,))
-
-
-def _copies_problem(e: Splat | Repeated) -> str | None:
-    if isinstance(e, Splat):
-        return None if e.operand.lanes == 1 and e.dtype is e.operand.dtype else "bad splat"
-    fits = e.operand.lanes * e.times == e.lanes and e.dtype is e.operand.dtype
-    return None if fits else f"{e.operand.lanes} lanes {e.times} times each"
 
 
 def _agree(e: Expression, parts: Sequence[Expression]) -> str | None:

@@ -3,8 +3,7 @@
     for v in 0..16 (vector): C[i + v] = A[2*v] * s     ->   C[i] = A[0 : 32 : 2] * splat(s)   (x 16)
 
 Loads and stores follow the coefficient of the lane variable: 0 is a scalar, a constant a stride,
-the lane halved, quartered … a shorter vector whose
-elements are repeated, anything else one index per lane.  Conditions on the lane become masks.  A store that every lane
+anything else one index per lane.  Conditions on the lane become masks.  A store that every lane
 would do to one element must be a reduction; its lanes are combined first.  A loop that cannot be
 turned into lanes (sequential dependence, lanes inside lanes) is unrolled, or runs serially.
 
@@ -38,7 +37,6 @@ from tilewright.compiler.kernel.ir import (
     Load,
     LoopKind,
     Prefetch,
-    Repeated,
     Space,
     Statement,
     Store,
@@ -333,27 +331,10 @@ class _Lanes:
                 same = mask is load.mask
                 return load if same else Load(load.buffer, (index,), mask=mask)
             return Load(load.buffer, (index,), self.lanes, 0, self._masked(load.mask))
-        repeated = None if private else self._repeated(load, index)
-        if repeated is not None:
-            return repeated
         mask = self._masked(load.mask)
         if private and load.mask is None and self._inside(load.buffer, base, stride):
             mask = None
         return Load(load.buffer, (base,), self.lanes, stride, mask)
-
-    def _repeated(self, load: Load, index: Dim) -> Expression | None:
-        """Neighbours that each serve several lanes, as in an image made larger."""
-        if self.mask is not None or load.mask is not None or any(payloads(index)):
-            return None
-        base = symbolic.substitute(index, {self.name: 0})
-        lane = symbolic.symbol(self.name, 0, self.lanes - 1)
-        times = 2
-        while times < self.lanes and self.lanes % times == 0:
-            if index - base == symbolic.floordiv(lane, times):
-                part = Load(load.buffer, (base,), self.lanes // times)
-                return Repeated(part, times, load.dtype, self.lanes)
-            times *= 2
-        return None
 
     def _inside(self, buffer: Buffer, base: Dim, stride: int) -> bool:
         """Whether every lane is surely inside a register buffer."""

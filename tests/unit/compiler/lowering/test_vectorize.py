@@ -25,7 +25,6 @@ from tilewright.compiler.kernel.ir import (
     Load,
     LoopKind,
     Parameter,
-    Repeated,
     Splat,
     Store,
     walk,
@@ -265,13 +264,3 @@ def test_a_wide_loop_that_cannot_be_lanes_becomes_serial():
     inner = serial("k", v + 1, Store(OUT, (v,), Load(X, (k,))))
     result = with_lanes(lanes(100, inner))
     assert loops(result.body)[0].kind is LoopKind.SERIAL
-
-
-@pytest.mark.parametrize("times", [2, 4, 8])
-def test_neighbours_that_serve_several_lanes_are_read_once(times):
-    body = Store(OUT, (v,), Load(X, (symbolic.floordiv(v, times) + 3,)))
-    result = with_lanes(lanes(16, body))
-    (store,) = stores(result.body)
-    assert isinstance(store.value, Repeated)
-    (load,) = loads(store.value)
-    assert load.lanes == 16 // times

@@ -41,7 +41,6 @@ from tilewright.compiler.kernel.ir import (
     Horizontal,
     Index,
     Load,
-    Repeated,
     Select,
     Splat,
     Transposed,
@@ -83,7 +82,7 @@ class Expressions:
             Unary: self._unary, Binary: self._binary, Fma: self._fma,
             Compare: self._compare, Select: self._select, Cast: self._cast,
             Splat: self._splat, Horizontal: self._horizontal,
-            Transposed: self._transposed, Repeated: self._repeated, Bitcast: self._bitcast,
+            Transposed: self._transposed, Bitcast: self._bitcast,
         }  # fmt: skip
         self._rules.update(rules)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
@@ -305,10 +304,6 @@ class Expressions:
 
     def _splat(self, node: Splat) -> Value:
         return self.a.splat(self.value(node.operand), node.lanes)
-
-    def _repeated(self, node: Repeated) -> Value:
-        order = [lane // node.times for lane in range(node.lanes)]
-        return self.a.shuffle(self.value(node.operand), None, order)
 
     def _transposed(self, node: Transposed) -> Value:
         """One column; the first one asked for brings the whole block into registers."""

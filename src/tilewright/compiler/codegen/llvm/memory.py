@@ -317,9 +317,9 @@ class Memory:
     ) -> Value:
         """The elements at `first + places`, which one vector holds: read whole and shuffled."""
         count = max(places) + 1
-        narrow = None if mask is None else self._asked(mask, places, count)
         if count == 1:
             return self._load_uniform(Load(buffer, (first,), len(places), 0), first, mask)
+        narrow = None if mask is None else self._asked(mask, places, count)
         wide = self.a.shuffle(self._load_vector(buffer, first, count, narrow), None, places)
         return wide if mask is None else self.a.select(mask, wide, self._zero(wide.type))
 
