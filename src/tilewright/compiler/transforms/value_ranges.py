@@ -100,13 +100,28 @@ class ValueRanges:
             return _of_array(array)
         rule = _RULES.get(node.op)
         if rule is not None:
-            return rule(node, [self._operand(v, depth) for v in node.operands])
+            found = rule(node, [self._operand(v, depth) for v in node.operands])
+            return UNKNOWN if _may_wrap(node, found) else found
         if has(node, Trait.VIEW) or node.op in _MOVES:
             return self.of(operand(node), depth - 1)
         return UNKNOWN
 
     def _operand(self, value: Value | None, depth: int) -> Range:
         return UNKNOWN if value is None else self.of(value, depth - 1)
+
+
+def _may_wrap(node: Node, found: Range) -> bool:
+    """Whether numbers may leave the type where there is no bound, and come back where there is."""
+    dtype = node.result.type.dtype
+    if not dtype.is_integer or (found.low is not None and found.high is not None):
+        return False
+    if node.op != "cast":
+        return node.op in _WRAPPING
+    source = operand(node).type.dtype
+    if not source.is_integer:
+        return False  # floats saturate
+    (least, most), (low, high) = _limits(dtype), _limits(source)
+    return low < least or high > most
 
 
 def _sane(bound: Dim | None) -> Dim | None:
@@ -259,6 +274,8 @@ _MOVES: Final = frozenset(
     ("transpose", "broadcast_to", "slice", "tile", "gather", "gather_elements", "gather_nd",
      "reverse_sequence", "full", "identity", "reduce_max", "reduce_min")
 )  # fmt: skip
+# What integers do not hold of these comes back at the other end; of casts, too.
+_WRAPPING: Final = frozenset(("add", "sub", "mul"))
 _RULES: Final[Mapping[str, Rule]] = {
     "add": _sum,
     "sub": _difference,

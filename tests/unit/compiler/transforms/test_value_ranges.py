@@ -102,3 +102,32 @@ def test_columns_of_a_constant_have_ranges_of_their_own():
     ranges = ValueRanges()
     assert tuple(ranges.of_column(graph.outputs[0], 0)) == (0, 1)
     assert tuple(ranges.of_column(graph.outputs[0], 1)) == (7, 9)
+
+
+WRAPPED = {
+    "%y: i64[3] = sub(%m, %one)": (None, None),
+    "%y: i64[3] = add(%l, %one)": (None, None),
+    "%y: i64[3] = mul(%l, %two)": (None, None),
+    "%y: i32[3] = cast(%m) {dtype = i32}": (None, None),
+    "%y: u8[3] = cast(%m) {dtype = u8}": (0, 255),
+    "%n: i32[3] = cast(%x) {dtype = i32} %o: i32[3] = min(%n, %nine)"
+    " %y: i64[3] = cast(%o) {dtype = i64}": (None, 9),
+    "%y: i32[3] = cast(%c) {dtype = i32}": (1, 9),
+}
+
+
+@pytest.mark.parametrize("line", WRAPPED)
+def test_numbers_bounded_on_one_side_may_wrap_to_the_other(line):
+    graph = parse(
+        "graph @g(%x: i64[3]) { %one: i64[] = constant() {value = i64[] [1]}"
+        " %two: i64[] = constant() {value = i64[] [2]}"
+        " %hi: i64[] = constant() {value = i64[] [9]}"
+        " %nine: i32[] = constant() {value = i32[] [9]}"
+        " %m: i64[3] = min(%x, %hi) %l: i64[3] = max(%x, %one) %c: i64[3] = min(%l, %hi)"
+        f" {line} return %y }}"
+    )
+    low, high = found = ValueRanges().of(graph.outputs[0])
+    assert tuple(found) == WRAPPED[line]
+    (y,) = evaluate(graph, [np.array([-(1 << 63), -(1 << 31) - 1, (1 << 63) - 1])])
+    assert low is None or y.min() >= low
+    assert high is None or y.max() <= high
