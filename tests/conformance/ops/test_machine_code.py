@@ -54,13 +54,15 @@ def chosen(row: OpDecl):
 
 
 @pytest.mark.parametrize(
-    "row", [r for r in catalogue.all_ops() if r.cases], ids=lambda r: r.name
+    "row", [r for r in catalogue.all_ops() if r.body is not None], ids=lambda r: r.name
 )
 def test_the_machine_code_of_a_case_agrees_with_the_oracle(row: OpDecl):
+    run = 0
     for case in chosen(row):
         node = node_of(case)
         if not can_build(node):
             continue
+        run += 1
         kernel = promote_scratch(with_lanes(build_kernel(node, row.name)))
         expected = row.schema.evaluate(case.operands, case.attributes)
         inputs = [a for a in case.operands if a is not None]
@@ -71,6 +73,7 @@ def test_the_machine_code_of_a_case_agrees_with_the_oracle(row: OpDecl):
         NativeKernel(kernel)(arrays)
         for actual, wanted in zip(arrays[len(inputs) :], expected, strict=False):
             agree(actual, wanted, str(case))
+    assert run, f"no case of '{row.name}' has a kernel"
 
 
 def test_every_type_of_a_cast_and_a_sum_agrees_as_machine_code():
