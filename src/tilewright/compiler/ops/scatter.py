@@ -8,6 +8,7 @@ floats are combined in f32 and rounded once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 import numpy as np
@@ -17,7 +18,7 @@ from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, TensorType
 from tilewright.compiler.kernel.builder import KernelBuilder, Source, compute_dtype
-from tilewright.compiler.kernel.ir import Buffer, Expression
+from tilewright.compiler.kernel.ir import Buffer
 from tilewright.compiler.ops.bodies import (
     Operands,
     Results,
@@ -63,32 +64,29 @@ def _combine(
     return wide.astype(result.dtype)
 
 
-def _target(
-    b: KernelBuilder, x: Source, result: Buffer, reduction: str
-) -> tuple[Buffer, bool]:
-    """Where updates are combined, holding x; whether that is a wider copy of the result."""
-    wide = compute_dtype(x.dtype)
-    if reduction == "none" or wide is x.dtype:
-        copy_nest(b, x, result)
-        return result, False
-    total = b.temporary(wide, result.shape, "total")
-    copy_nest(b, x, total)
-    return total, True
-
-
-def _update(
+def _scatter(
     b: KernelBuilder,
-    target: Buffer,
-    place: tuple[Dim, ...],
-    value: Expression,
+    x: Source,
+    updates: Source,
+    result: Buffer,
     reduction: str,
+    place_of: Callable[[tuple[Dim, ...]], tuple[Dim, ...]],
 ) -> None:
-    value = b.cast(value, target.dtype)
-    if reduction == "none":
-        b.store(target, place, value)
-        return
-    op = _LOGICAL[reduction] if target.dtype.is_bool else reduction
-    b.accumulate(op, target, place, value)
+    """The result is x with every update combined at `place_of` its own place."""
+    wide = compute_dtype(x.dtype)
+    rounds = reduction != "none" and wide is not x.dtype
+    target = b.temporary(wide, result.shape, "total") if rounds else result
+    copy_nest(b, x, target)
+    op = _LOGICAL.get(reduction, reduction) if target.dtype.is_bool else reduction
+    with b.nest(updates.shape) as place:
+        there = place_of(place)
+        value = b.cast(b.load(updates, place), target.dtype)
+        if op == "none":
+            b.store(target, there, value)
+        else:
+            b.accumulate(op, target, there, value)
+    if rounds:
+        copy_nest(b, target, result)
 
 
 # --- elements --------------------------------------------------------------------------------
@@ -125,14 +123,12 @@ def _elements_body(
     x, indices, updates = (given(operands, i) for i in range(3))
     (result,) = results
     axis = normal_axis(cast("int", attributes["axis"]), len(x.shape))
-    reduction = cast("str", attributes["reduction"])
-    target, widened = _target(b, x, result, reduction)
-    with b.nest(indices.shape) as place:
+
+    def place_of(place: tuple[Dim, ...]) -> tuple[Dim, ...]:
         at = wrapped_index(b, b.load(indices, place), x.shape[axis])
-        there = (*place[:axis], at, *place[axis + 1 :])
-        _update(b, target, there, b.load(updates, place), reduction)
-    if widened:
-        copy_nest(b, target, result)
+        return (*place[:axis], at, *place[axis + 1 :])
+
+    _scatter(b, x, updates, result, cast("str", attributes["reduction"]), place_of)
 
 
 scatter_elements: Final = declare(
@@ -193,18 +189,16 @@ def _slices_body(
 ) -> None:
     x, indices, updates = (given(operands, i) for i in range(3))
     (result,) = results
-    reduction = cast("str", attributes["reduction"])
     depth, outer = cast("int", indices.shape[-1]), len(indices.shape) - 1
-    target, widened = _target(b, x, result, reduction)
-    with b.nest(updates.shape) as place:
+
+    def place_of(place: tuple[Dim, ...]) -> tuple[Dim, ...]:
         picks = [
             wrapped_index(b, b.load(indices, (*place[:outer], i)), x.shape[i])
             for i in range(depth)
         ]
-        there = (*picks, *place[outer:])
-        _update(b, target, there, b.load(updates, place), reduction)
-    if widened:
-        copy_nest(b, target, result)
+        return (*picks, *place[outer:])
+
+    _scatter(b, x, updates, result, cast("str", attributes["reduction"]), place_of)
 
 
 scatter_nd: Final = declare(

@@ -279,9 +279,7 @@ def _extreme(line: _Line, keys: Buffer, op: str) -> Buffer:
 # --- putting entries in order ----------------------------------------------------------------
 
 
-def _rank(
-    line: _Line, entries: _Entries, start: Dim, size: Dim, position: Dim
-) -> tuple[Expression, Buffer]:
+def _rank(line: _Line, entries: _Entries, start: Dim, size: Dim, position: Dim) -> Dim:
     """How many of the `size` entries from `start` on come before the one at `position`."""
     b, outer = line.b, line.outer
     rank = b.temporary(i32, _outer_shape(line), "rank")
@@ -292,14 +290,14 @@ def _rank(
         before = b.lt(b.index(r), b.index(position))
         ahead = b.or_(b.gt(other, mine), b.and_(b.eq(other, mine), before))
         b.accumulate("add", rank, outer, b.cast(ahead, i32))
-    return b.cast(b.load(rank, outer), i64), rank
+    return b.as_index(b.cast(b.load(rank, outer), i64))
 
 
 def _put_by_rank(line: _Line, entries: _Entries) -> None:
     b = line.b
     with b.loop(entries.size, "s") as s:
-        rank, _ = _rank(line, entries, 0, entries.size, s)
-        line.put(b.as_index(rank), b.load(entries.places, (*line.outer, s)))
+        rank = _rank(line, entries, 0, entries.size, s)
+        line.put(rank, b.load(entries.places, (*line.outer, s)))
 
 
 def _sort(line: _Line, entries: _Entries) -> None:
@@ -315,8 +313,8 @@ def _sort(line: _Line, entries: _Entries) -> None:
     # Every two passes bring the entries back to where they were.
     size = _RUN << doublings % 2
     with b.loop(symbolic.floordiv(room, size), "run") as run, b.loop(size, "s") as s:
-        rank, _ = _rank(line, entries, run * size, size, s)
-        _move(line, entries, run * size + s, first_, run * size + b.as_index(rank))
+        rank = _rank(line, entries, run * size, size, s)
+        _move(line, entries, run * size + s, first_, run * size + rank)
     width = b.temporary(i64, _outer_shape(line), "width")
     b.store(width, outer, size)
     with (
@@ -356,12 +354,12 @@ def _merge_runs(line: _Line, source: _Entries, target: _Entries, width: Expressi
             keys = [b.load(source.keys, (*outer, i)) for i in at]
             own = b.or_(b.ge(right, end), b.ge(keys[0], keys[1]))
             from_left = b.and_(b.lt(left, middle), own)
-            taken = b.ne(b.load(step, outer), 0)
-            picked = b.as_index(b.min(b.select(taken, left, right), last))
             b.store(step, outer, b.cast(from_left, i64))
+            taken = b.load(step, outer)
+            picked = b.as_index(b.min(b.select(b.ne(taken, 0), left, right), last))
             _move(line, source, picked, target, b.as_index(b.add(start, b.index(t))))
-            b.store(heads[0], outer, b.add(left, b.load(step, outer)))
-            b.store(heads[1], outer, b.add(right, b.sub(1, b.load(step, outer))))
+            b.store(heads[0], outer, b.add(left, taken))
+            b.store(heads[1], outer, b.add(right, b.sub(1, taken)))
 
 
 # --- the op ----------------------------------------------------------------------------------

@@ -94,12 +94,12 @@ def _passes_on(user: Node, value: Value) -> bool:
 
 
 def _is_made_of_constants(value: Value, depth: int = 4) -> bool:
+    if constant_of(value) is not None:
+        return True
     node = value.node
-    if node is None or constant_of(value) is not None or not depth:
-        return node is not None and constant_of(value) is not None
-    return has(node, Trait.PURE) and all(
-        _is_made_of_constants(v, depth - 1) for v in node.present_operands
-    )
+    if node is None or not depth or not has(node, Trait.PURE):
+        return False
+    return all(_is_made_of_constants(v, depth - 1) for v in node.present_operands)
 
 
 def _stored_bytes(array: Array) -> int:
@@ -123,9 +123,8 @@ def _fold(node: Node, edit: Editor) -> None:
     arrays = [None if v is None else constant_of(v) for v in node.operands]
     try:
         results = evaluate_node(node, arrays)
-    except (
-        InputError
-    ) as error:  # what a call would be told of its data is the model's fault here
+    except InputError as error:
+        # What a call would be told of its data is the model's fault here.
         raise ModelError(error.message, location=error.location) from error
     emit = Emitter(edit, catalogue.schema, node)
     operands = node.present_operands

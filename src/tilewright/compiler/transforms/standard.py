@@ -37,9 +37,9 @@ def standard_passes(
     asked for goes, 1 rewrites the graph for the kernels, 2 puts ops together in kernels.
 
     Args:
-        check_indices: let calls check the indices in their data.
         choose_panel: (extents of the loops over rows, columns, depth, dtype) of a contraction to the
             columns per panel of its packed right operand; 0 leaves a matmul unpacked.
+        check_indices: let calls check the indices in their data.
     """
     return (
         # What nobody asked for is not worth looking at.

@@ -124,10 +124,9 @@ def _split_sum(s: Schedule, lane: str, ways: int) -> None:
     extent = last.extent
     if isinstance(extent, int) and extent < 4 * ways:
         return
+    # A rest beside the steps would stand between the loops around and the tile.
     while len(inner) > 1 and ways > 1 and not symbolic.is_multiple(extent, ways):
-        ways //= (
-            2  # a rest beside the steps would stand between the loops around and the tile
-        )
+        ways //= 2
     if ways == 1:
         return
     name = last.var.name
