@@ -117,14 +117,13 @@ static size_t total_limit(const tw_heap_t* heap, size_t block_bytes) {
   return peak + peak / 8 + SLACK_BYTES;
 }
 
-// Takes the oldest kept blocks out until `needed_bytes` more are within the bounds; the caller frees them.
-static tw_block_t* evict(tw_heap_t* heap, size_t needed_bytes, size_t beside_bytes) {
+// Takes the oldest kept blocks out until what is left is within the bounds; the caller frees them.
+static tw_block_t* evict(tw_heap_t* heap) {
   tw_block_t* evicted = NULL;
-  const size_t limit = total_limit(heap, heap->block_bytes + needed_bytes);
-  const size_t room = heap->capacity_bytes - heap->total_bytes - beside_bytes - needed_bytes;
-  while (heap->oldest != NULL &&
-         (heap->block_bytes + heap->kept_bytes + needed_bytes > limit || heap->kept_bytes > room ||
-          heap->kept_bytes > heap->kept_limit_bytes)) {
+  const size_t limit = total_limit(heap, heap->block_bytes);
+  const size_t room = heap->capacity_bytes - heap->total_bytes;
+  while (heap->oldest != NULL && (heap->block_bytes + heap->kept_bytes > limit || heap->kept_bytes > room ||
+                                  heap->kept_bytes > heap->kept_limit_bytes)) {
     tw_block_t* block = heap->oldest;
     unkeep(heap, block);
     block->next_alike = evicted;
@@ -221,23 +220,27 @@ static tw_block_t* take_kept(tw_heap_t* heap, size_t size_bytes, size_t room_byt
   return block;
 }
 
-// A new block. The lease is counted and linked already: nobody takes its room while the lock is open, and a child
-// that is forked meanwhile can end it.
-static int add_block(tw_heap_t* heap, tw_lease_t* lease, tw_block_t* evicted) {
+// Frees what gives way to a lease, and makes its block where none was kept. The lease is counted and linked already:
+// nobody takes its room while the lock is open, and a child that is forked meanwhile can end it.
+static int settle(tw_heap_t* heap, tw_lease_t* lease, tw_block_t* evicted) {
   pthread_mutex_unlock(&heap->lock);
   free_blocks(evicted);
-  tw_block_t* block = allocate_block(lease->size_bytes);
-  if (block == NULL) {
+  tw_block_t* block = lease->block;
+  if (block == NULL && lease->size_bytes != 0) block = allocate_block(lease->size_bytes);
+  if (block == NULL && lease->size_bytes != 0) {
     tw_heap_trim(heap);
     block = allocate_block(lease->size_bytes);
   }
   pthread_mutex_lock(&heap->lock);
   lease->block = block;
-  return block != NULL;
+  return block != NULL || lease->size_bytes == 0;
 }
 
 static tw_status_t lease_locked(tw_heap_t* heap, const tw_lease_request_t* request, tw_lease_t* lease,
                                 tw_refusal_t* out_refusal) {
+  if ((request->size_bytes | request->beside_bytes) >> SIZE_BITS != 0) {
+    return refuse(heap, request->size_bytes, heap->capacity_bytes == SIZE_MAX ? 0 : heap->capacity_bytes, out_refusal);
+  }
   const size_t size = request->size_bytes == 0 ? 0 : tw_heap_block_bytes(request->size_bytes);
   const size_t beside = request->beside_bytes;
   const size_t free_bytes = heap->capacity_bytes - heap->total_bytes;
@@ -248,14 +251,14 @@ static tw_status_t lease_locked(tw_heap_t* heap, const tw_lease_request_t* reque
   if (request->ends_with_call) lease->thread = (uintptr_t)pthread_self();
   if (size != 0) lease->block = take_kept(heap, size, free_bytes - beside, request->use);
   const int is_new = size != 0 && lease->block == NULL;
-  tw_block_t* evicted = is_new ? evict(heap, size, beside) : NULL;
   if (lease->block != NULL) {
     lease->size_bytes = lease->block->size_bytes;
     ++heap->reuse_count;
   }
   count_in(heap, lease);
   link_lease(heap, lease);
-  if (is_new && !add_block(heap, lease, evicted)) {
+  tw_block_t* evicted = evict(heap);
+  if ((is_new || evicted != NULL) && !settle(heap, lease, evicted)) {
     end_lease(heap, lease);
     return refuse(heap, size, 0, out_refusal);
   }
@@ -267,10 +270,6 @@ static tw_status_t lease_locked(tw_heap_t* heap, const tw_lease_request_t* reque
 
 tw_status_t tw_heap_lease(tw_heap_t* heap, const tw_lease_request_t* request, tw_lease_t* out_lease,
                           tw_refusal_t* out_refusal) {
-  if (request->size_bytes >> SIZE_BITS != 0 || request->beside_bytes >> SIZE_BITS != 0) {
-    *out_refusal = (tw_refusal_t){.size_bytes = request->size_bytes};
-    return TW_STATUS_NO_MEMORY;
-  }
   pthread_mutex_lock(&heap->lock);
   const tw_status_t status = lease_locked(heap, request, out_lease, out_refusal);
   pthread_mutex_unlock(&heap->lock);
@@ -280,7 +279,7 @@ tw_status_t tw_heap_lease(tw_heap_t* heap, const tw_lease_request_t* request, tw
 void tw_heap_return(tw_heap_t* heap, tw_lease_t* lease) {
   pthread_mutex_lock(&heap->lock);
   end_lease(heap, lease);
-  tw_block_t* evicted = heap->kept_bytes > heap->kept_limit_bytes ? evict(heap, 0, 0) : NULL;
+  tw_block_t* evicted = evict(heap);
   pthread_mutex_unlock(&heap->lock);
   free_blocks(evicted);
 }

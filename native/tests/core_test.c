@@ -470,6 +470,24 @@ static void test_a_heap_holds_its_capacity(void) {
   tw_heap_destroy(heap);
 }
 
+static void test_what_is_kept_gives_way_to_memory_of_others(void) {
+  for (size_t size_bytes = 0; size_bytes <= 4096; size_bytes += 4096) {
+    tw_heap_t* heap = heap_of(10000, SIZE_MAX);
+    tw_lease_t leases[2];
+    tw_refusal_t refusal;
+    tw_lease_request_t request = {.size_bytes = 4096, .use = TW_MEMORY_ARENA};
+    for (int i = 0; i < 2; ++i) CHECK(tw_heap_lease(heap, &request, &leases[i], &refusal) == TW_STATUS_OK);
+    for (int i = 0; i < 2; ++i) tw_heap_return(heap, &leases[i]);
+    request = (tw_lease_request_t){.size_bytes = size_bytes, .beside_bytes = 5000, .use = TW_MEMORY_ARENA};
+    CHECK(tw_heap_lease(heap, &request, &leases[0], &refusal) == TW_STATUS_OK);
+    const tw_heap_report_t report = report_of(heap);
+    CHECK(report.in_use_bytes[TW_MEMORY_TRANSIENT] == 5000 && report.in_use_bytes[TW_MEMORY_ARENA] == size_bytes);
+    CHECK(report.kept_bytes + 5000 + size_bytes <= 10000);
+    tw_heap_return(heap, &leases[0]);
+    tw_heap_destroy(heap);
+  }
+}
+
 typedef struct lender_t {
   tw_heap_t* heap;
   unsigned seed;
@@ -580,6 +598,7 @@ int main(int argument_count, char** arguments) {
   test_blocks_come_in_classes_an_eighth_apart();
   test_many_sizes_take_little_more_than_the_largest();
   test_a_heap_holds_its_capacity();
+  test_what_is_kept_gives_way_to_memory_of_others();
   test_threads_share_a_heap();
 #if defined(TW_WRAPPED)
   test_a_kernel_without_working_memory_is_named();

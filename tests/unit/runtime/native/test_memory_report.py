@@ -54,6 +54,8 @@ def test_more_than_the_system_has_is_an_error(core: ModuleType) -> None:
     for size in (1 << 45, (1 << 63) - 1):
         with pytest.raises(DeviceError, match=r"no memory for \d+ bytes: the system"):
             core.Heap().lease(size)
+        with pytest.raises(DeviceError, match=r"no room for \d+ bytes: 0 of 4096 are in use"):
+            core.Heap(4096).lease(size)
 
 
 def test_nonsense_is_refused(core: ModuleType) -> None:
