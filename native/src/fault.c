@@ -64,7 +64,8 @@ static void pass_on(int number, siginfo_t* info, void* context) {
 
 static void on_bus_error(int number, siginfo_t* info, void* context) {
   const uintptr_t address = (uintptr_t)info->si_addr;
-  const unsigned found = info->si_code > 0 ? find_guard(0, address, address + 1) : GUARD_LIMIT;
+  // Not for signals that were sent, nor for addresses that an instruction cannot take: zeros mend neither.
+  const unsigned found = info->si_code > BUS_ADRALN ? find_guard(0, address, address + 1) : GUARD_LIMIT;
   if (found == GUARD_LIMIT) {
     pass_on(number, info, context);
     return;
@@ -91,7 +92,16 @@ static void install_handler(void) {
   sigaction(SIGBUS, &action, NULL);
 }
 
+// A child does not inherit the lock from a thread that it does not have.
+static void fork_prepare(void) { pthread_mutex_lock(&guards_lock); }
+
+static void fork_done(void) { pthread_mutex_unlock(&guards_lock); }
+
+static void register_fork_handlers(void) { pthread_atfork(fork_prepare, fork_done, fork_done); }
+
 void tw_fault_guard(void* base, size_t size_bytes, const char* name) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, register_fork_handlers);
   pthread_mutex_lock(&guards_lock);
   install_handler();
   unsigned slot = 0;

@@ -391,6 +391,46 @@ static void test_a_mapping_that_is_cut_reads_as_zeros_and_is_lost(void) {
   unlink(path);
 }
 
+typedef struct mapper_t {
+  const char* path;
+  atomic_int stop;
+} mapper_t;
+
+static void map_once(const char* path) {
+  tw_file_mapping_t mapping;
+  CHECK(tw_file_mapping_create(path, 0, SIZE_MAX, NULL, &mapping) == TW_STATUS_OK);
+  tw_file_mapping_destroy(&mapping);
+}
+
+static void* map_until_told(void* argument) {
+  mapper_t* mapper = argument;
+  while (!atomic_load(&mapper->stop)) map_once(mapper->path);
+  return NULL;
+}
+
+static void test_a_child_can_map_files_while_another_thread_does(void) {
+  char path[] = "/tmp/tw_core_test_XXXXXX";
+  const int file = mkstemp(path);
+  CHECK(file >= 0 && write(file, path, sizeof(path)) == (ssize_t)sizeof(path));
+  mapper_t mapper = {.path = path};
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, map_until_told, &mapper) == 0);
+  for (int i = 0; i < 100; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      map_once(path);
+      _exit(0);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+  atomic_store(&mapper.stop, 1);
+  CHECK(pthread_join(thread, NULL) == 0);
+  close(file);
+  unlink(path);
+}
+
 static void test_blocks_are_aligned_and_zeroed(void) {
   const size_t sizes[] = {0, 1, 63, 4097, (2 << 20) - 1, 2 << 20, (5 << 20) + 1};
   for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); ++i) {
@@ -604,6 +644,7 @@ int main(int argument_count, char** arguments) {
   test_a_kernel_without_working_memory_is_named();
 #endif
   if (may_fork) test_a_forked_child_has_its_own_workers();
+  if (may_fork) test_a_child_can_map_files_while_another_thread_does();
   if (may_fork) test_a_forked_child_gets_what_calls_of_other_threads_held();
   puts("all checks held");
   return 0;
