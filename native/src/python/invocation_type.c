@@ -283,7 +283,9 @@ static void size_arena(invocation_object_t* self, size_t counted_bytes) {
   if (tw_heap_capacity(tw_heap_of(self->heap)) != SIZE_MAX) self->arena.beside_bytes = counted_bytes;
   self->arena.ends_with_call = PyTuple_Size(self->plan->host_calls) == 0;
   for (uint32_t slot = self->input_count + self->output_count + self->constant_count; slot < slot_count; ++slot) {
-    self->arena.size_bytes += slot_room(self, slot);
+    const size_t room = slot_room(self, slot);
+    const size_t rest = PY_SSIZE_T_MAX - self->arena.size_bytes;
+    self->arena.size_bytes += room < rest ? room : rest;  // what is too large is refused as a whole
   }
 }
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.base.errors import DeviceError
 from tilewright.runtime.native import PlanBuilder
 
 Kernels = Mapping[str, int]
@@ -284,6 +285,18 @@ def test_a_call_inside_a_call_has_its_own_scratch(core: ModuleType) -> None:
     invocation = core.Invocation(builder.build(core.Plan), None, [], [])
     invocation()
     assert seen == [0] * 7  # 4 fresh starts, 3 values found unchanged after the inner call
+
+
+@pytest.mark.parametrize("rest", [(), (64,)])
+def test_an_arena_beyond_all_memory_is_refused(
+    core: ModuleType, rest: tuple[int, ...]
+) -> None:
+    builder = PlanBuilder()
+    for size in ((1 << 63) - 1, (1 << 63) - 1, *rest):
+        builder.fill((builder.slot(size, writable=True), 0, 64), b"\1")
+    invocation = core.Invocation(builder.build(core.Plan), None, [], [])
+    with pytest.raises(DeviceError, match=r"no memory for \d+ bytes for intermediate"):
+        invocation()
 
 
 def test_a_closed_pool_ends_the_invocation(core: ModuleType, kernels: Kernels) -> None:
