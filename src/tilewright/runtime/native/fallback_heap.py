@@ -5,16 +5,19 @@ Not here: memory itself (`fallback_memory`).  Called by the fallback's plans and
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final, final
 
+from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.runtime.native.fallback_memory import Memory
 from tilewright.runtime.native.memory_report import MemoryUse, raise_refusal
 
 _ALIGNMENT_BYTES: Final = 64
+# One for all heaps: destructors give back wherever the collector runs, also while this thread holds the
+# lock for another heap; several locks would have no order.
+_LOCK: Final = fork_lock(Rank.ALLOCATOR)
 
 
 class _Leased(Memory):
@@ -49,7 +52,6 @@ class Heap:
             if bound is not None and bound < 0:
                 raise ValueError(f"{name}: expected a number of bytes, at least 0, or None")
         self.capacity_bytes: int | None = capacity_bytes
-        self._lock = threading.RLock()  # destructors give back wherever the collector runs
         self._used: list[int] = [0] * len(MemoryUse)
         self._sizes: Counter[int] = Counter()
         self._peak = 0
@@ -87,7 +89,7 @@ class Heap:
 
     def give_back(self, size: int, use: int) -> None:
         """What was taken is free again."""
-        with self._lock:
+        with _LOCK:
             self._used[use] -= size
             self._sizes[size] -= 1
 
@@ -99,14 +101,14 @@ class Heap:
 
     def report(self) -> tuple[int, int, int, int, int, int, int, int, int]:
         """The numbers of `MemoryReport`."""
-        with self._lock:
+        with _LOCK:
             arenas, transients, scratch = self._used
             live = self._sizes.total() - self._sizes[0]
             rest = (0, self._peak, self._lease_count, 0, self._leased, live)
             return (arenas, transients, scratch, *rest)
 
     def _take(self, size: int, use: int) -> None:
-        with self._lock:
+        with _LOCK:
             used = sum(self._used)
             if self.capacity_bytes is not None and used + size > self.capacity_bytes:
                 sizes = [n for n in self._sizes.elements() if n]

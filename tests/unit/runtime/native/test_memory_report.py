@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import threading
 from types import ModuleType
 
@@ -54,7 +57,9 @@ def test_more_than_the_system_has_is_an_error(core: ModuleType) -> None:
     for size in (1 << 45, (1 << 63) - 1):
         with pytest.raises(DeviceError, match=r"no memory for \d+ bytes: the system"):
             core.Heap().lease(size)
-        with pytest.raises(DeviceError, match=r"no room for \d+ bytes: 0 of 4096 are in use"):
+        with pytest.raises(
+            DeviceError, match=r"no room for \d+ bytes: 0 of 4096 are in use"
+        ):
             core.Heap(4096).lease(size)
 
 
@@ -91,6 +96,38 @@ def test_threads_do_not_lose_count(core: ModuleType) -> None:
     gc.collect()
     report = MemoryReport.of(heap)
     assert (report.in_use_bytes, report.live_count, report.lease_count) == (0, 0, 1200)
+
+
+FORKING = """
+import importlib, os, signal, sys, threading
+
+heap = importlib.import_module(sys.argv[1]).Heap()
+stop = False
+sys.setswitchinterval(1e-5)
+
+def work():
+    while not stop:
+        heap.lease(64)
+
+thread = threading.Thread(target=work)
+thread.start()
+for _ in range(50):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        heap.lease(64)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        os._exit(1)
+stop = True
+thread.join()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_finds_the_heap_free(core: ModuleType) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKING, core.__name__]
+    subprocess.run(command, check=True, timeout=100)
 
 
 def test_blocks_that_come_back_are_leased_again(core: ModuleType) -> None:
