@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright.base.errors import DeviceError
+from tilewright.base.status import StatusCode
 from tilewright.runtime.hal.buffer import Buffer, BufferUsage, MemoryType
 from tilewright.runtime.hal.command_buffer import (
     BufferBinding,
@@ -46,7 +47,12 @@ def run(device: Device, commands: CommandBuffer, *bindings: BufferBinding) -> No
 
 
 def test_an_empty_command_buffer_runs(device: Device) -> None:
-    execute(device, recorded(device))
+    commands, done = recorded(device), Fence.at(device.create_semaphore(), 1)
+    commands.end()
+    assert done.query() is StatusCode.DEFERRED
+    device.queue_execute(None, done, commands)
+    done.wait()
+    assert done.query() is StatusCode.OK
 
 
 @pytest.mark.parametrize(
@@ -217,9 +223,10 @@ def test_one_shot_commands_may_have_a_binding_table(device: Device) -> None:
 
 
 def test_advice_is_taken_without_complaint(device: Device) -> None:
-    commands = recorded(device)
-    commands.advise_buffer(BufferRef(allocate(device, 4)), 0, 0, 0)
+    buffer, commands = filled(device, b"\x07"), recorded(device)
+    commands.advise_buffer(BufferRef(buffer), 0, 0, 0)
     execute(device, commands)
+    assert buffer.read() == b"\x07" * 4096
 
 
 def test_recorded_commands_keep_their_buffers(device: Device) -> None:

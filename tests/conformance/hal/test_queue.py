@@ -155,4 +155,11 @@ def test_many_threads_submit_at_once(device: Device) -> None:
 
 
 def test_flushing_a_queue_is_allowed_any_time(device: Device) -> None:
+    before, after = fence(device), fence(device)
     device.queue_flush()
+    device.queue_barrier(before, after)
+    device.queue_flush()  # what waits goes on waiting
+    assert after.query() is StatusCode.DEFERRED
+    before.signal()
+    device.queue_flush()
+    after.wait(10 * SECOND_NS)

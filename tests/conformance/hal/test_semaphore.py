@@ -24,7 +24,10 @@ def test_a_semaphore_begins_where_told_and_only_rises(device: Device) -> None:
 
 
 def test_waiting_for_the_past_returns_at_once(device: Device) -> None:
-    device.create_semaphore(5).wait(5)
+    semaphore = device.create_semaphore(5)
+    for value in (0, 4, 5):
+        semaphore.wait(value, timeout_ns=0)
+    assert semaphore.query() == 5
 
 
 def test_a_wait_ends_at_its_deadline(device: Device) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 
 import pytest
 
@@ -69,21 +68,3 @@ def test_statistics_count_blocks() -> None:
     assert statistics.reuse_count == 1
     assert statistics.live_bytes == statistics.peak_bytes == 128
     assert second.byte_length == 100
-
-
-def test_threads_do_not_lose_count() -> None:
-    heap = HeapAllocator(capacity_bytes=1 << 20)
-
-    def work() -> None:
-        for i in range(500):
-            take(heap, 64 * (1 + i % 5)).fill(b"\x01")
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    gc.collect()
-    statistics = heap.query_statistics()
-    assert (statistics.live_bytes, statistics.live_count) == (0, 0)
-    assert statistics.allocation_count == 2000
