@@ -10,6 +10,7 @@ import io
 from pathlib import Path
 
 from tilewright.base.errors import ArchiveError
+from tilewright.base.input_file import STREAM, is_stream
 from tilewright.base.options import path_option
 from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.formats.vmfb.seal import verify_archive
@@ -31,25 +32,27 @@ def read_module_file(
     """
     path = path_option("path", path)
     try:
+        if is_stream(path):
+            raise ArchiveError(STREAM, location=path)
         data = _read(path) if copy else native.map_file(path)
     except OSError as error:
         reason = "Is a directory" if Path(path).is_dir() else error.strerror or error
-        raise ArchiveError(f"cannot read the file: {reason}", location=str(path)) from error
+        raise ArchiveError(f"cannot read the file: {reason}", location=path) from error
     if Path(path).suffix == ".onnx":
         raise ArchiveError(
             "is an ONNX model, expected a .vmfb",
-            location=str(path),
+            location=path,
             hint="compile it first: tilewright.compile or tilewright compile",
         )
     view = memoryview(data)[: data.size_bytes]
-    module = read_archive(view, str(path))
+    module = read_archive(view, path)
     if copy or verify:
-        verify_archive(view, str(path), optional=not verify)
+        verify_archive(view, path, optional=not verify)
     data.check()  # sound up to here, whatever happened to the file meanwhile
     return module
 
 
-def _read(path: str | Path) -> native.Memory:
+def _read(path: str) -> native.Memory:
     with Path(path).open("rb") as file:
         data = native.Memory(file.seek(0, io.SEEK_END))
         file.seek(0)

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias, final
 
 from tilewright.base.budget import CURRENT, check_clock
 from tilewright.base.errors import ArchiveError, UserError
+from tilewright.base.input_file import STREAM, is_stream
 from tilewright.base.status import StatusCode, failure
 from tilewright.base.text import did_you_mean
 from tilewright.formats.byte_view import Buffer as HostBytes
@@ -59,6 +60,8 @@ def open_parameters(specs: Iterable[str]) -> dict[str, dict[str, Source]]:
         if not equals:
             scope, path = "", spec
         try:
+            if is_stream(path):
+                raise ArchiveError(STREAM, location=path)
             contents = memoryview(native.map_file(path))
         except (OSError, ValueError) as error:
             raise ArchiveError(f"cannot read the file: {error}", location=path) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.vmfb import ModuleDef, archive_bytes
 from tilewright.runtime.loaders.module_file import read_module_file
+from tilewright.runtime.modules.io_parameters import open_parameters
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -27,3 +29,15 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         broken.write_bytes(data)
         with pytest.raises(ArchiveError, match=f"^{broken}: "):
             read_module_file(broken)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path, copy: bool) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, os.devnull):
+        with pytest.raises(ArchiveError, match=f"^{path}: is a device or a pipe, expected"):
+            read_module_file(path, copy=copy)
+    with pytest.raises(ArchiveError, match=f"^{pipe}: is a device or a pipe, expected"):
+        open_parameters([f"model={pipe}"])
