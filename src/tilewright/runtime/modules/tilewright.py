@@ -86,6 +86,8 @@ def create_tilewright_module(
 
 _CACHED_DESCRIPTIONS: Final = 4096
 _OPERANDS_LIMIT: Final = 1 << 16
+_MALFORMED: Final = (ValueError, KeyError, TypeError, ArithmeticError, RecursionError)
+"""What reading a text raises that is no such description."""
 
 
 @functools.lru_cache(_CACHED_DESCRIPTIONS)
@@ -103,7 +105,7 @@ def _report(text: bytes, dims: tuple[int, ...]) -> IndexReport:
             )
             for place, axis, size, low, high in described["checks"]
         )
-    except (ValueError, KeyError, TypeError, UserError) as error:
+    except (*_MALFORMED, UserError) as error:
         raise ArchiveError(f"malformed check of indices: {error!r}") from error
     return IndexReport(rows)
 
@@ -115,7 +117,7 @@ def _describe(text: bytes) -> Mapping[str, Any]:
         for member in ("op", "attributes", "present", "operand_count", "dims", "types"):
             described[member]
         count = described["operand_count"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except _MALFORMED as error:
         raise ArchiveError(f"malformed host call: {error!r}") from error
     if type(count) is not int or not 0 <= count <= _OPERANDS_LIMIT:
         raise ArchiveError(f"malformed host call: operand_count is {count!r}")
@@ -132,7 +134,7 @@ def _host_call(
     described = _describe(text)
     try:
         arrays, passed, attributes = _prepare(described, operands, results, dims)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (*_MALFORMED, LookupError, AttributeError) as error:
         raise ArchiveError(f"malformed host call: {error!r}") from error
     try:
         computed = host_function(described["op"], attributes, passed)

@@ -109,7 +109,15 @@ def test_the_first_check_that_failed_is_named(
 
 @pytest.mark.parametrize(
     "text",
-    [b"", b"[]", b"{}", b'{"dims": [], "checks": []}', b'{"dims": ["N"], "checks": [[1]]}'],
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"dims": [], "checks": []}',
+        b'{"dims": ["N"], "checks": [[1]]}',
+        b'{"dims": ["N"], "checks": [["a", Infinity, 7, 0, 7]]}',
+        b"[" * 100_000,
+    ],
 )
 def test_malformed_checks_are_refused(text: bytes) -> None:
     call = Context([create_tilewright_module(None)]).lookup("tilewright.check_indices")
