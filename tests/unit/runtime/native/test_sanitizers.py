@@ -1,4 +1,4 @@
-"""Builds native/tests/core_test.c with and without sanitizers, warnings as errors, and runs it."""
+"""Builds the C tests in native/tests with and without sanitizers, warnings as errors, and runs it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ INCLUDES = [f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}"]
 
 
 def compile_core_test(compiler: list[str], target: Path, flags: list[str]) -> None:
-    sources = [*sorted((NATIVE / "src").glob("*.c")), NATIVE / "tests" / "core_test.c"]
+    folders = (NATIVE / "src", NATIVE / "tests")
+    sources = [path for folder in folders for path in sorted(folder.glob("*.c"))]
     command = [
         *compiler,
         *STRICT,
