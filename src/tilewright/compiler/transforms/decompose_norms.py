@@ -28,6 +28,7 @@ class DecomposeNorms(RewritePass):
     """
 
     lookup: ClassVar = staticmethod(catalogue.schema)
+    level: ClassVar[int] = 1
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """One rule."""

@@ -39,6 +39,7 @@ class LegalizePooling(RewritePass):
     """
 
     lookup: ClassVar = staticmethod(catalogue.schema)
+    level: ClassVar[int] = 1
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """The same three for every kind of pooling."""

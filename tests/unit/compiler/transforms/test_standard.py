@@ -66,6 +66,16 @@ def test_no_optimisation_level_loses_results():
         assert any(n.op == "fused" for n in graph.nodes) is (level > 1)
 
 
+def test_without_optimisation_the_ops_are_those_of_the_model():
+    build = GraphBuilder()
+    x = build.input("x", TensorType(dtypes.f32, (1, 4, 9, 9)))
+    s = build.input("s", TensorType(dtypes.f32, (4,)))
+    pooled = build.max_pool(build.group_norm(x, s, None, groups=2), kernel=(7, 7))
+    build.output("y", build.average_pool(pooled, kernel=(3, 3)))
+    run_passes(build.graph, standard_passes(choose_panel=panel), PassContext(opt_level=0))
+    assert [n.op for n in build.graph] == ["group_norm", "max_pool", "average_pool"]
+
+
 def test_an_empty_graph_and_a_graph_of_inputs_pass_through():
     for text in ("graph @g() { return }", "graph @g(%x: f32[2]) { return %x, %x }"):
         graph = parse(text)
