@@ -6,8 +6,8 @@ Not the importer: the model stays ONNX.  Called by comparisons with other runtim
 from __future__ import annotations
 
 from collections.abc import Sequence
-from os import PathLike
 from pathlib import Path
+from typing import cast
 
 from google.protobuf.message import DecodeError, EncodeError
 from onnx import ModelProto, ValueInfoProto
@@ -23,17 +23,19 @@ def expose(source: Source, names: Sequence[str]) -> tuple[bytes, Path | None]:
     Returns: its bytes, and the folder in which files of weights are looked for (None: it has none).
     Raises: ModelError when it cannot be read, or is too large for one piece.
     """
-    proto, folder = _read(source)
-    known = {output.name for output in proto.graph.output}
-    proto.graph.output.extend(
-        ValueInfoProto(name=name) for name in names if name not in known
-    )
+    model = open_model(source)
+    folder = None if model.path is None else model.path.parent
+    known = {output.name for output in model.proto.graph.output}
     try:
+        proto = _with_weights(source, model.path)
+        proto.graph.output.extend(
+            ValueInfoProto(name=name) for name in names if name not in known
+        )
         return proto.SerializeToString(), folder
-    except (EncodeError, ValueError) as error:
+    except (DecodeError, EncodeError, ValueError) as error:
         raise ModelError(
             "cannot be handed over in one piece: it has 2 GB or more",
-            location=folder or "<proto>",
+            location=model.file,
             hint="keep its weights in a file of their own",
         ) from error
 
@@ -47,18 +49,11 @@ def tensor_names(source: Source) -> frozenset[str]:
     return frozenset(text_of(name) for node in nodes for name in node.output if name)
 
 
-def _read(source: Source) -> tuple[ModelProto, Path | None]:
+def _with_weights(source: Source, path: Path | None) -> ModelProto:
+    """The whole of a model that `open_model` accepts: a copy, for it will be changed."""
     if isinstance(source, ModelProto):
         proto = ModelProto()
         proto.CopyFrom(source)
-        return proto, None
-    is_path = isinstance(source, str | PathLike)
-    try:
-        data = Path(source).read_bytes() if is_path else bytes(source)
-        return ModelProto.FromString(data), Path(source).parent if is_path else None
-    except OSError as error:
-        raise ModelError(
-            f"cannot be read: {error.strerror}", location=str(source)
-        ) from error
-    except DecodeError as error:
-        raise ModelError("is not an ONNX model") from error
+        return proto
+    data = path.read_bytes() if path is not None else bytes(cast("bytes", source))
+    return ModelProto.FromString(data)
