@@ -194,8 +194,12 @@ def coverage(
         importer.records, [_unjudged(r, not importer.problems) for r in importer.records]
     )
     if judge is not None and not importer.problems:
-        steps = judge(importer.graph)
-        rows = _rows(importer.records, [_judged(r, steps) for r in importer.records])
+        steps: dict[str, list[Judged]] = {}
+        for step in judge(importer.graph):
+            for name in step.nodes:
+                steps.setdefault(name, []).append(step)
+        findings = [_judged(r, steps.get(r.node, ())) for r in importer.records]
+        rows = _rows(importer.records, findings)
     return CoverageReport(
         file=model.file,
         metadata=metadata_of(model),
@@ -263,14 +267,13 @@ def _unjudged(record: Record, is_complete: bool) -> _Finding:
 
 
 def _judged(record: Record, steps: Sequence[Judged]) -> _Finding:
-    """What became of a node; none of its work is left if no step names it."""
-    mine = [step for step in steps if record.node in step.nodes]
-    found = [(_status(record, step), step) for step in mine]
+    """What became of a node, by the steps that name it; without one none of its work is left."""
+    found = [(_status(record, step), step) for step in steps]
     reasons = [(status, text) for status, step in found if (text := _why(status, step))]
     return _Finding(
         min((status for status, _ in found), key=_WORST_FIRST.index, default=Status.FAST),
         tuple(dict.fromkeys(reasons)),
-        frozenset(step.verdict.outcome for step in mine),
+        frozenset(step.verdict.outcome for step in steps),
     )
 
 
