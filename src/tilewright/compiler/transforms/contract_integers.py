@@ -91,13 +91,14 @@ def _exact_depth(node: Node) -> int | None:
     if left is None:
         return None
     array = constant_of(b)
-    right = None if array is not None else _magnitude(ranges, b)
+    sizes = None if array is None else _sizes(array, per_column=node.op == "matmul")
+    right = None if sizes is not None else _magnitude(ranges, b)
     splits = node.op == "matmul" or number(node, "groups") == 1
     size = depth
     for count in range(1, _MOST_PARTS + 1 if splits else 2):
         size = -(-depth // count)
-        if array is not None:
-            weight = _heaviest(array, axis, size, per_column=node.op == "matmul")
+        if sizes is not None:
+            weight = _heaviest(sizes, axis, size)
         else:
             weight = None if right is None else right * size * taps
         if weight is None:
@@ -115,11 +116,14 @@ def _magnitude(ranges: ValueRanges, value: Value) -> int | None:
     return max(abs(low), abs(high))
 
 
-def _heaviest(array: np.ndarray, axis: int, size: int, *, per_column: bool) -> int:
-    """The largest sum of sizes that a result meets in `size` elements along `axis`."""
+def _sizes(array: np.ndarray, *, per_column: bool) -> np.ndarray:
+    """The size of every weight, or of all taps of a filter together."""
     sizes = np.abs(array.astype(np.float64))  # exact, or far too large
-    if not per_column:
-        sizes = sizes.reshape(*sizes.shape[:2], -1).sum(axis=-1)
+    return sizes if per_column else sizes.reshape(*sizes.shape[:2], -1).sum(axis=-1)
+
+
+def _heaviest(sizes: np.ndarray, axis: int, size: int) -> int:
+    """The largest sum of sizes that a result meets in `size` elements along `axis`."""
     starts = np.arange(0, sizes.shape[axis], size)
     sums = np.add.reduceat(sizes, starts, axis=axis)
     return int(sums.max(initial=0))
