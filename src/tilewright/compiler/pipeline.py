@@ -268,8 +268,11 @@ def find_kernels(graph: Graph) -> tuple[Group, ...]:
 
 def is_kernel(node: Node) -> bool:
     """Whether the node becomes machine code (not a constant, a view or a host call)."""
-    is_data = bool(node.schema.traits & (Trait.CONSTANT | Trait.VIEW))
-    return not is_data and can_build(node)
+    return not _is_data(node) and can_build(node)
+
+
+def _is_data(node: Node) -> bool:
+    return bool(node.schema.traits & (Trait.CONSTANT | Trait.VIEW))
 
 
 @final
@@ -435,8 +438,7 @@ def judge(graph: Graph, options: CompileOptions) -> tuple[onnx.Judged, ...]:
                 node.location.name, sources_of(node), node.op, host_verdict(node, target)
             )
             for node in graph
-            if not node.schema.traits & (Trait.CONSTANT | Trait.VIEW)
-            and not can_build(node)
+            if not _is_data(node) and not can_build(node)
         ),
     )
 

@@ -56,16 +56,11 @@ def _bytes_read(node: Node, value: Value) -> Dim:
     whole = value.type.size_bytes
     taken: Dim = 0
     for user, read in _readers(node, value):
-        if Trait.MOVEMENT not in user.schema.traits:
-            return whole
-        made: Dim = 0
+        if Trait.MOVEMENT not in user.schema.traits or read is not user.operands[0]:
+            return whole  # indices of a movement are read one by one
         for result in user.results:
-            made = made + result.type.element_count
-        if read is user.operands[0]:
-            taken = taken + made * value.type.dtype.itemsize
-        else:
-            return whole  # indices and the like, read one by one
-    return minimum(whole, taken)
+            taken = taken + result.type.element_count
+    return minimum(whole, taken * value.type.dtype.itemsize)
 
 
 def _readers(node: Node, value: Value) -> Iterator[tuple[Node, Value]]:

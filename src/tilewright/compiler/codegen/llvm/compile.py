@@ -16,9 +16,9 @@ from typing import Final, final
 from tilewright.base.target import Target
 from tilewright.compiler.codegen.cache import CompilationCache
 from tilewright.compiler.codegen.llvm.function import TRIPLES, KernelModule, emit_kernel
-from tilewright.compiler.codegen.llvm.machine import Product, Settings, generate
+from tilewright.compiler.codegen.llvm.machine import Product, Settings
 from tilewright.compiler.codegen.llvm.options import Options
-from tilewright.compiler.codegen.llvm.pool import Task, shared_pool
+from tilewright.compiler.codegen.llvm.pool import Task, generate_here, shared_pool
 from tilewright.compiler.codegen.llvm.version import llvm_identity
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.formats.elf import link_shared
@@ -179,7 +179,7 @@ def _submit(task: Task, count: int) -> None:
     try:
         workers = shared_pool(count)
     except OSError:  # no thread to be had
-        task.done(generate(task.product, task.text, task.settings), 0.0)
+        task.done(*generate_here(task))
         return
     workers.submit(task)
 

@@ -173,7 +173,7 @@ class WorkerPool:
             return _stopped(), 0.0
         if deaths:  # what ended a process could end this one
             return _death(task, deaths, words), 0.0
-        return _generate_here(task)
+        return generate_here(task)
 
     def _process(self, slot: int) -> Process | None:
         """The process of a slot, started if there is none; None where that cannot be."""
@@ -242,7 +242,8 @@ def _exchange(process: Process, task: Task) -> Outcome:
     return InternalError(message, location=task.name), seconds
 
 
-def _generate_here(task: Task) -> Outcome:
+def generate_here(task: Task) -> Outcome:
+    """The answer of this process, where no other can be had.  Raises: as `machine.generate`."""
     started = time.perf_counter()
     code = generate(task.product, task.text, task.settings)
     return code, time.perf_counter() - started

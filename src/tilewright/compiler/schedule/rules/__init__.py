@@ -57,7 +57,7 @@ def schedule(kernel: Kernel, target: Target, *, threads: int = 1) -> Kernel:
     for name in () if main is None else (main, *(n for n in names if n != main)):
         if any(loop.var.name == name for loop in loops(s.kernel.body)):
             grid = Grid(s, main=name == main)
-            found += (_schedule_nest(s, name, target, threads, grid),)
+            found.append(_schedule_nest(s, name, target, threads, grid))
     return _concluded(s, kernel_verdict(found))
 
 
