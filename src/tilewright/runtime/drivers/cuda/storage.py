@@ -6,6 +6,8 @@ The host sees some of it; the rest comes and goes through a stream.  Not here: w
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from typing import Final, cast, final
 
 import numpy as np
@@ -38,6 +40,7 @@ class CudaStorage(Storage):
     """
 
     __slots__ = (
+        "_may_be_in_use",
         "_owner",
         "_pointer",
         "_readonly",
@@ -63,6 +66,7 @@ class CudaStorage(Storage):
         self._readonly: bool = readonly
         self._pointer: int = 0
         self._resource: Resource | None = None
+        self._may_be_in_use: bool = False
 
     def __del__(self) -> None:
         self.free()
@@ -79,6 +83,10 @@ class CudaStorage(Storage):
     def free(self) -> None:
         """Give the memory back; what is in a stream already may still use it."""
         resource, self._resource = self._resource, None
+        if self._may_be_in_use and not sys.is_finalizing():
+            # By a transfer: it is in another stream than the one the memory goes back in.
+            with contextlib.suppress(DeviceError):
+                self.stream.synchronize()
         drop(resource)
 
     @property
@@ -157,15 +165,22 @@ class CudaStorage(Storage):
         with self.stream.context:
             for operation in fill_operations(self.pointer + offset, length, pattern):
                 issue_operation(operation, self.stream)
-        self.stream.synchronize()
+        self._wait()
 
     def _transfer(self, memory: HostBytes, function: str, *arguments: object) -> None:
         context = self.stream.context
         context.call(function, *arguments, self.stream.handle)
         try:
-            self.stream.synchronize()
+            self._wait()
         except DeviceError:
             context.keep(memory)  # the copy may still be under way
+            raise
+
+    def _wait(self) -> None:
+        try:
+            self.stream.synchronize()
+        except DeviceError:
+            self._may_be_in_use = True
             raise
 
 

@@ -18,7 +18,7 @@ from tilewright.base.errors import DeviceError, TilewrightError
 from tilewright.runtime.drivers.cuda.device import CudaDevice
 from tilewright.runtime.drivers.cuda.driver import CudaDriver
 from tilewright.runtime.drivers.cuda.symbols import SYMBOLS
-from tilewright.runtime.hal.buffer import BufferUsage, MemoryType
+from tilewright.runtime.hal.buffer import Buffer, BufferUsage, MemoryType
 from tilewright.runtime.hal.command_buffer import BufferBinding, BufferRef
 from tilewright.runtime.hal.executable import ExecutableParams
 from tilewright.runtime.hal.fence import Fence
@@ -221,6 +221,24 @@ def test_memory_that_a_copy_may_still_use_stays_until_the_context_has_ended(
     del device, buffer
     assert standin.wait_until_all_is_back() == {}
     assert [ref() for ref in alive] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "transfer",
+    [Buffer.read, lambda b: b.write(b"\x07" * 64), lambda b: b.fill(b"\x07")],
+    ids=["read", "write", "fill"],
+)
+def test_memory_of_the_gpu_goes_when_what_may_still_use_it_has_ended(
+    standin: StandIn, make_device: MakeDevice, transfer: Callable[[Buffer], object]
+) -> None:
+    standin.configure(jitter_us=20_000)
+    buffer = make_device().allocator.allocate(TYPE, USAGE, 64)
+    standin.fail("cuStreamSynchronize")
+    with pytest.raises(DeviceError, match="CUDA_ERROR_UNKNOWN"):
+        transfer(buffer)
+    del buffer
+    assert standin.wait_until_all_is_back() == {}
+    assert standin.complaints == []
 
 
 def test_memory_kept_for_reuse_is_given_up_before_an_allocation_fails(
