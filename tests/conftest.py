@@ -7,6 +7,8 @@ What it is not: a place for helpers of one room (those live beside its tests).
 from __future__ import annotations
 
 import ctypes.util
+import functools
+import gc
 import importlib.util
 import os
 import shutil
@@ -41,9 +43,12 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = tempfile.mkdtemp(prefix="tilewright-test-cache-")
     os.environ[CACHE_VARIABLE] = folder
     os.environ.setdefault("TILEWRIGHT_JOBS", "1")  # the test processes are the parallelism
+    # A run starts hundreds of interpreters; without this each would compile our sources again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
+@functools.cache
 def missing_requirement(marker: str) -> str | None:
     """Return why a test with ``marker`` cannot run here, or None."""
     if marker == "needs_torch":
@@ -63,6 +68,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 reason = missing_requirement(marker)
                 if reason is not None:
                     item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what collecting made out of every later garbage collection.
+
+    It is a million objects that live until the end, and many tests collect garbage again and again.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
