@@ -1,8 +1,12 @@
-"""Runs the `tilewright` command inside the test process."""
+"""Runs the `tilewright` command inside the test process.
+
+The limits of the machine, which commands measure for a second each time, are measured once, and shortly.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import signal
 import sys
@@ -11,7 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from unittest import mock
 
+from tilewright.api import report
+from tilewright.api.profiling import roofline
 from tilewright.cli import main
+
+_measure = roofline.measure
 
 
 @dataclass(frozen=True)
@@ -29,11 +37,22 @@ class Finished:
         return lines[0].removeprefix(name).strip()
 
 
+@functools.cache
+def limits_of_machine(threads: int) -> roofline.Roofline:
+    """What it can do with so many threads."""
+    return _measure(threads, seconds=0.02)
+
+
 def tilewright(*arguments: object) -> Finished:
     """Run with these arguments."""
     out, err = io.StringIO(), io.StringIO()
     on_interrupt = signal.getsignal(signal.SIGINT)  # the command leaves it to the system
-    with _redirected(out, err), mock.patch.object(sys, "argv", _argv(arguments)):
+    with (
+        _redirected(out, err),
+        mock.patch.object(sys, "argv", _argv(arguments)),
+        mock.patch.object(roofline, "measure", limits_of_machine),
+        mock.patch.object(report, "measure", limits_of_machine),
+    ):
         try:
             main()
             code: object = 0
