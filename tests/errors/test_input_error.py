@@ -61,9 +61,7 @@ def test_a_call_that_does_not_fit_names_the_input(
 def test_unknown_and_missing_names_are_listed(model: tw.Model) -> None:
     with pytest.raises(InputError) as caught:
         model(data=GOOD, scael=SCALE)
-    assert str(caught.value) == (
-        "there is no further input 'scael'\nhint: did you mean 'scale'?"
-    )
+    assert str(caught.value) == ("there is no input 'scael'\nhint: did you mean 'scale'?")
     with pytest.raises(InputError) as caught:
         model(data=GOOD)
     assert str(caught.value) == "inputs ['scale'] are missing"
@@ -81,3 +79,15 @@ def test_a_size_of_0_that_leaves_something_to_compute_names_the_dimension() -> N
         tw.compile(proto)(np.zeros((0, 3), np.float32))
     text = "input 'data': dimension 'N' (axis 0) is 0, expected at least 1"
     assert str(caught.value) == text
+
+
+def test_an_input_may_have_any_name() -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]>'
+        "g (float[2] self, float[2] arguments) => (y) { y = Sub (self, arguments) }"
+    )
+    model = tw.compile(proto)
+    one, two = np.ones(2, np.float32), np.full(2, 2, np.float32)
+    for call in (model, model.session, lambda **named: model.begin(**named).result()):
+        np.testing.assert_array_equal(call(self=two, arguments=one), one)
+    assert len(model.profile(self=two, arguments=one)) == 1

@@ -352,7 +352,7 @@ class Model:
         targets = " | ".join(str(part.target) for part in self.compiled.parts)
         return f"{kernels}, {format_bytes(self.memory.weights_bytes)} of weights, {targets}"
 
-    def __call__(self, *arguments: object, **named: object) -> Array | tuple[Array, ...]:
+    def __call__(self, /, *arguments: object, **named: object) -> Array | tuple[Array, ...]:
         """Run on arrays by position, by name, or on one mapping from name to array (see `Session`).
 
         Returns: the output, or a tuple when there are several (or none), as new numpy arrays.
@@ -370,18 +370,18 @@ class Model:
         return self.session.run(inputs)
 
     def begin(
-        self, *arguments: object, **named: object
+        self, /, *arguments: object, **named: object
     ) -> PendingCall[Array | tuple[Array, ...]]:
         """Begin a call and return at once a future of its result (see `Session.begin`)."""
         return self.session.begin(*arguments, **named)
 
     async def async_call(
-        self, *arguments: object, **named: object
+        self, /, *arguments: object, **named: object
     ) -> Array | tuple[Array, ...]:
         """Call without blocking the event loop: `y = await model.async_call(x)`."""
         return await self.begin(*arguments, **named)
 
-    def profile(self, *arguments: object, **named: object) -> list[tuple[Step, Timing]]:
+    def profile(self, /, *arguments: object, **named: object) -> list[tuple[Step, Timing]]:
         """Run once, step after step, and measure every step.
 
         Returns: each step of the plan with its times in nanoseconds, and the threads that ran it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,16 +14,15 @@ from tilewright.cli.display import example, out, phase_bar, table
 from tilewright.cli.option_groups import NUMBER, Group, Verb, option
 from tilewright.cli.options import (
     compile_options,
+    given_inputs,
     parse_dims,
     parse_input_shapes,
     parse_input_values,
     parse_levels,
 )
-from tilewright.cli.tensor_arguments import read_inputs
 
 if TYPE_CHECKING:
     from tilewright.api.compare import Comparison, Difference
-    from tilewright.formats.tensor_text import Array
 
 
 @click.command(
@@ -99,16 +99,13 @@ def command(  # noqa: PLR0913 - one parameter per option
     """
     from tilewright.api.compare import compare
 
-    def read(names: Sequence[str]) -> dict[str, Array]:
-        plain, named = read_inputs(inputs, names)
-        return dict(zip(names, plain, strict=False)) | named
-
+    sizes = parse_dims(dims, inputs)
     with phase_bar() as progress:
         found = compare(
             model,
             against,
-            inputs=read if inputs else None,
-            dims=parse_dims(dims),
+            inputs=partial(given_inputs, inputs) if inputs else None,
+            dims=sizes,
             seed=seed,
             tolerance=tolerance,
             limit_bytes=memory << 20,

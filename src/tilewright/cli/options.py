@@ -1,4 +1,7 @@
-"""Options that several verbs take, and inputs for the models they name."""
+"""Options that several verbs take, and inputs for the models they name.
+
+numpy is imported when a value is read, so that help and wrong options take no time.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from tilewright.api.random_inputs import random_inputs
 from tilewright.base.errors import UserError
 from tilewright.cli.option_groups import Group, option
-from tilewright.cli.tensor_arguments import read_inputs
-from tilewright.formats.tensor_text import Array, TensorReader
 
 if TYPE_CHECKING:
+    from tilewright.formats.tensor_text import Array
     from tilewright.runtime.session import Session
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -140,6 +141,8 @@ def parse_input_shapes(values: Sequence[str]) -> Mapping[str, Sequence[int | str
 
 def parse_input_values(values: Sequence[str]) -> Mapping[str, Array] | None:
     """The arrays of `--input-value name=2xi64=1 2`.  Raises: UserError."""
+    from tilewright.formats.tensor_text import TensorReader
+
     found: dict[str, Array] = {}
     for value in values:
         name, equals, text = value.partition("=")
@@ -149,8 +152,10 @@ def parse_input_values(values: Sequence[str]) -> Mapping[str, Array] | None:
     return found or None
 
 
-def parse_dims(values: Sequence[str]) -> dict[str, int]:
-    """The values of `--dim batch=4`.  Raises: UserError."""
+def parse_dims(values: Sequence[str], inputs: Sequence[str] = ()) -> dict[str, int]:
+    """The values of `--dim batch=4`.  Raises: UserError, also beside `--input`."""
+    if values and inputs:
+        raise UserError(f"--dim '{values[0]}': goes with random inputs, not with --input")
     dims: dict[str, int] = {}
     for value in values:
         name, _, number = value.partition("=")
@@ -160,15 +165,22 @@ def parse_dims(values: Sequence[str]) -> dict[str, int]:
     return dims
 
 
+def given_inputs(values: Sequence[str], names: Sequence[str]) -> list[Array]:
+    """The arrays of `--input`, in the order of the inputs.  Raises: InputError."""
+    from tilewright.cli.tensor_arguments import read_inputs
+    from tilewright.runtime.graph_executor import arrange
+
+    plain, named = read_inputs(values, names)
+    return arrange(names, plain, named or None)
+
+
 def call_inputs(
     session: Session, inputs: Sequence[str], dims: Sequence[str]
 ) -> Sequence[Array]:
     """The values of `--input`, or random ones of the sizes of `--dim`.  Raises: UserError."""
-    if inputs and dims:
-        raise UserError(f"--dim '{dims[0]}': goes with random inputs, not with --input")
-    sizes = parse_dims(dims)
-    if not inputs:
-        return random_inputs(session.inputs, sizes)
-    names = session.executor.input_names
-    plain, named = read_inputs(inputs, names)
-    return [*plain, *(named[name] for name in names[len(plain) :] if name in named)]
+    sizes = parse_dims(dims, inputs)
+    if inputs:
+        return given_inputs(inputs, session.executor.input_names)
+    from tilewright.api.model_inputs import random_inputs
+
+    return random_inputs(session.inputs, sizes)

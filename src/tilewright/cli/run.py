@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilewright.api.random_inputs import random_inputs
+from tilewright.api.model_inputs import random_inputs
 from tilewright.base.errors import DeviceError, InputError, UserError
 from tilewright.cli.display import err, example, out
 from tilewright.cli.model_options import ModelChoice, model_options
 from tilewright.cli.option_groups import NUMBER, Group, Verb, option
-from tilewright.cli.options import Command, parse_dims
+from tilewright.cli.options import Command, given_inputs, parse_dims
 from tilewright.cli.tensor_arguments import (
     check_output_names,
     places_of,
-    read_inputs,
     write_results,
 )
 from tilewright.formats.tensor_text import (
@@ -170,13 +169,12 @@ def command(  # noqa: PLR0913 - one parameter per option
     )
     session = choice.open()
     check_output_names(outputs, session.executor.output_names)
-    named: dict[str, Array] = {}
-    if use_random:
-        arrays = random_inputs(session.inputs, parse_dims(dims))
-    else:
-        arrays, named = read_inputs(inputs, session.executor.input_names)
     try:
-        result = session(*arrays, **named)
+        if use_random:
+            arrays = random_inputs(session.inputs, parse_dims(dims))
+        else:
+            arrays = given_inputs(inputs, session.executor.input_names)
+        result = session(*arrays)
     except InputError as error:
         if inputs or use_random:
             raise

@@ -29,7 +29,7 @@ from typing import (
 import numpy as np
 
 from tilewright.base.budget import Budget, Limits, budget_of
-from tilewright.base.errors import InputError, UserError
+from tilewright.base.errors import UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.log import Log
 from tilewright.base.options import (
@@ -38,7 +38,7 @@ from tilewright.base.options import (
     paths_option,
 )
 from tilewright.base.target import Target
-from tilewright.base.text import did_you_mean, plural
+from tilewright.base.text import plural
 from tilewright.formats.artifact import Artifact, Variant, extract, is_artifact
 from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.plan import Plan, Step
@@ -48,7 +48,7 @@ from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.runtime import native
 from tilewright.runtime.drivers import DEFAULT_DEVICE
 from tilewright.runtime.drivers.local_task.workers import create_pool
-from tilewright.runtime.graph_executor import Array, GraphExecutor, HostFunction, as_array
+from tilewright.runtime.graph_executor import Array, GraphExecutor, HostFunction, arrange
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
 from tilewright.runtime.loaders.module_file import read_module_file
 from tilewright.runtime.session_options import (
@@ -454,7 +454,7 @@ class Session:
         caption = f"session of {self.location}, engine {self.engine}"
         return signature_html(caption, self.inputs, self.outputs)
 
-    def __call__(self, *arguments: object, **named: object) -> Array | tuple[Array, ...]:
+    def __call__(self, /, *arguments: object, **named: object) -> Array | tuple[Array, ...]:
         """Run on arrays by position, by name, or on one mapping from name to array.
 
         An element type that does not fit is an error, not a conversion.  Dynamic dimensions may differ
@@ -468,7 +468,7 @@ class Session:
         return results[0] if len(results) == 1 else results
 
     def begin(
-        self, *arguments: object, **named: object
+        self, /, *arguments: object, **named: object
     ) -> PendingCall[Array | tuple[Array, ...]]:
         """Begin a call and return at once.
 
@@ -485,7 +485,7 @@ class Session:
         return PendingCall(lambda: self(*arguments, **named), self._call_threads)
 
     async def async_call(
-        self, *arguments: object, **named: object
+        self, /, *arguments: object, **named: object
     ) -> Array | tuple[Array, ...]:
         """Call without blocking the event loop: `y = await session.async_call(x)`."""
         return await self.begin(*arguments, **named)
@@ -497,7 +497,7 @@ class Session:
         return dict(zip(executor.output_names, results, strict=True))
 
     def profile(
-        self, *arguments: object, **named: object
+        self, /, *arguments: object, **named: object
     ) -> list[tuple[Step, native.Timing]]:
         """Run once: each step with its times in nanoseconds and the threads that ran it."""
         return self.executor.profile(self._arrange(arguments, named))
@@ -509,38 +509,8 @@ class Session:
             return cast("Sequence[Array]", arguments)
         if len(arguments) == 1 and isinstance(arguments[0], Mapping):
             named = {**cast("Mapping[str, object]", arguments[0]), **named}
-            arguments = ()
-        if named:
-            return self._by_name(arguments, named)
-        return [self._array(index, value) for index, value in enumerate(arguments)]
-
-    def _by_name(
-        self, arguments: Sequence[object], named: Mapping[str, object]
-    ) -> Sequence[Array]:
-        names = self.executor.input_names
-        twice = [n for n in names[: len(arguments)] if n in named]
-        if twice:
-            raise InputError(f"input '{twice[0]}' is given by position and by name")
-        unknown = sorted(map(str, set(named) - set(names[len(arguments) :])))
-        if unknown:
-            raise InputError(
-                f"there is no further input '{unknown[0]}'",
-                hint=did_you_mean(unknown[0], names) or f"inputs: {', '.join(names)}",
-            )
-        missing = [n for n in names[len(arguments) :] if n not in named]
-        if missing:
-            raise InputError(f"inputs {missing} are missing")
-        values = [*arguments, *(named[n] for n in names[len(arguments) :])]
-        return [self._array(index, value) for index, value in enumerate(values)]
-
-    def _array(self, index: int, value: object) -> Array:
-        """`as_array`, where errors say which input they are about."""
-        try:
-            return as_array(value)
-        except InputError as error:
-            names = self.executor.input_names
-            name = f"'{names[index]}'" if index < len(names) else str(index)
-            raise InputError(error.message, location=f"input {name}") from error
+            return arrange(self.executor.input_names, (), named)
+        return arrange(self.executor.input_names, arguments, named or None)
 
 
 def _load(read: Callable[[], ModuleDef], location: str, options: LoadOptions) -> Session:

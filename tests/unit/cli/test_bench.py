@@ -87,6 +87,9 @@ def test_inputs_may_be_given(scale_vmfb: Path) -> None:
     assert tilewright("bench", scale_vmfb, *QUICK, *values).code == 0
     done = tilewright("bench", scale_vmfb, *QUICK, values[0], "--no-limits")
     assert (done.code, done.err) == (1, "error: got 1 inputs, expected 2: x, scale\n")
+    twice = (*values, "--input=x=7x3xf32=1")
+    done = tilewright("bench", scale_vmfb, *QUICK, *twice)
+    assert done.err == "error: input 'x' is given by position and by name\n"
 
 
 @pytest.mark.parametrize(

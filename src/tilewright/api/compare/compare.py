@@ -21,14 +21,13 @@ from tilewright.api.compare.sides import (
 )
 from tilewright.api.load import load
 from tilewright.api.model import watcher_of
-from tilewright.api.random_inputs import random_inputs
+from tilewright.api.model_inputs import Inputs, model_inputs
 from tilewright.base.errors import InputError, TilewrightError, UserError
 from tilewright.base.options import (
     count_option,
     path_option,
     real_option,
     sizes_option,
-    wrong,
 )
 from tilewright.base.record import record
 from tilewright.base.target import Target
@@ -36,7 +35,7 @@ from tilewright.compiler.frontends import onnx
 from tilewright.compiler.graph.evaluator import bind_dims
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.pipeline import Progress
-from tilewright.runtime.graph_executor import Array, as_array
+from tilewright.runtime.graph_executor import Array
 
 MEMORY_LIMIT_BYTES: Final = 256 << 20
 ORACLE: Final = "oracle"
@@ -45,8 +44,6 @@ ARTIFACT_SUFFIX: Final = ".vmfb"
 _SHAPING: Final = ("input_shapes", "input_values")  # options that decide the graph
 
 Source = onnx.Source | Graph
-Arrays = Sequence[object] | Mapping[str, object]
-Inputs = Arrays | Callable[[Sequence[str]], Arrays]
 
 
 @final
@@ -92,7 +89,7 @@ def compare(
     model: Source,
     against: str | PathLike[str] | Graph = ORACLE,
     *,
-    inputs: Inputs | None = None,
+    inputs: Inputs | Callable[[Sequence[str]], Inputs] = None,
     dims: Mapping[str, int] | None = None,
     seed: int = 0,
     tolerance: float | None = None,
@@ -227,19 +224,16 @@ def _common_outputs(first: Side, second: Side) -> tuple[str, ...]:
 
 def _arrays(
     side: Side,
-    inputs: Inputs | None,
+    inputs: Inputs | Callable[[Sequence[str]], Inputs],
     dims: Mapping[str, int],
     seed: int,
 ) -> dict[str, Array]:
     """One array per input, by name.  Raises: InputError for too many, too few or unknown ones."""
     names = [spec.name for spec in side.inputs]
-    if inputs is None:
-        return dict(zip(names, random_inputs(side.inputs, dims, seed), strict=True))
     told = inputs(names) if callable(inputs) else inputs
-    if isinstance(told, str | bytes) or not isinstance(told, Mapping | Sequence):
-        raise wrong("inputs", told, "arrays by position or by name")
-    given = told if isinstance(told, Mapping) else dict(zip(names, told, strict=False))
-    count = len(told)
-    if count != len(names) or set(given) != set(names):
-        raise InputError(f"got {count} inputs, expected {len(names)}: {', '.join(names)}")
-    return {name: as_array(given[name]) for name in names}
+    arrays = model_inputs(side.inputs, told, dims, seed)
+    if len(arrays) != len(names):
+        raise InputError(
+            f"got {len(arrays)} inputs, expected {len(names)}: {', '.join(names)}"
+        )
+    return dict(zip(names, arrays, strict=True))

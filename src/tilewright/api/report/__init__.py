@@ -7,24 +7,21 @@ and the command line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from html import escape
 from pathlib import Path
 from typing import Final, final
 
+from tilewright.api.model_inputs import Inputs, model_inputs
 from tilewright.api.profiling import Sample
 from tilewright.api.profiling.roofline import measure
-from tilewright.api.random_inputs import random_inputs
 from tilewright.api.report.facts import Facts, collect
 from tilewright.api.report.page import render
-from tilewright.base.errors import InputError, UserError
-from tilewright.base.options import count_option, flag_option, path_option
+from tilewright.base.errors import UserError
+from tilewright.base.options import count_option, flag_option, path_option, sizes_option
 from tilewright.base.output_file import check_output, is_regular_output, write_text_output
-from tilewright.base.text import did_you_mean
 from tilewright.compiler.pipeline import Progress
-from tilewright.formats.tensor_text import Array
-from tilewright.runtime.graph_executor import as_array
 from tilewright.runtime.session import Session
 
 __all__ = ["CALLS", "Facts", "Inputs", "Report", "check_report_path", "make_report"]
@@ -35,7 +32,6 @@ CALLS: Final = 5
 _SUFFIXES: Final = (".html", ".htm")
 _FRAME_PIXELS: Final = 900
 
-Inputs = Mapping[str, object] | Sequence[object] | None
 Sources = Callable[[], Mapping[str, str]]
 
 
@@ -110,7 +106,7 @@ def make_report(
     """
     calls = count_option("calls", calls)
     limits = flag_option("limits", limits)
-    arrays = _arrays(session, inputs, dims or {})
+    arrays = model_inputs(session.inputs, inputs, sizes_option("dims", dims or {}))
     with watcher as progress:
         progress.phase("call")
         session(*arrays)  # first calls allocate
@@ -128,26 +124,3 @@ def make_report(
         return Report(
             collect(session, arrays, samples, name=name, limits=found, sources=texts)
         )
-
-
-def _arrays(session: Session, inputs: Inputs, dims: Mapping[str, int]) -> list[Array]:
-    """What the session is called with, in the order of its inputs."""
-    if inputs is None:
-        return random_inputs(session.inputs, dims)
-    if dims:
-        raise UserError("dims go with random inputs, not with inputs that are given")
-    names = session.executor.input_names
-    if not isinstance(inputs, Mapping):
-        # A single array is a sequence, too, and hardly means its rows.
-        given = [inputs] if hasattr(inputs, "__array__") else list(inputs)
-        return [as_array(value) for value in given]
-    unknown = sorted(set(inputs) - set(names))
-    if unknown:
-        raise InputError(
-            f"there is no input '{unknown[0]}'",
-            hint=did_you_mean(unknown[0], names) or f"inputs: {', '.join(names)}",
-        )
-    missing = [name for name in names if name not in inputs]
-    if missing:
-        raise InputError(f"inputs {missing} are missing")
-    return [as_array(inputs[name]) for name in names]

@@ -6,8 +6,8 @@ pointers.  Not here: reading artifacts (`session`), control flow (`virtual_machi
 """
 
 from tilewright.runtime.graph_executor.executor import GraphExecutor
-from tilewright.runtime.graph_executor.host_arrays import as_array
+from tilewright.runtime.graph_executor.host_arrays import arrange, as_array
 from tilewright.runtime.graph_executor.host_call import HostFunction
 from tilewright.runtime.graph_executor.tensors import Array
 
-__all__ = ["Array", "GraphExecutor", "HostFunction", "as_array"]
+__all__ = ["Array", "GraphExecutor", "HostFunction", "arrange", "as_array"]

@@ -6,7 +6,7 @@ and by the interfaces above them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError
+from tilewright.base.text import did_you_mean
 from tilewright.runtime.graph_executor.tensors import Array
 
 
@@ -39,6 +40,44 @@ def as_array(value: object) -> Array:
     if array.dtype.kind in "OSUMm":  # objects, texts, times
         raise InputError(f"got {type(value).__name__}, expected an array")
     return array
+
+
+def arrange(
+    names: Sequence[str],
+    arguments: Sequence[object],
+    named: Mapping[str, object] | None = None,
+) -> list[Array]:
+    """What is given by position, and the rest by name, as arrays in the order of the inputs.
+
+    Raises: InputError naming the input that is given twice, unknown, missing or no array.  How many
+    there must be without names is for the executor to say.
+    """
+    values = list(arguments)
+    if named is not None:
+        rest = names[len(arguments) :]
+        twice = [name for name in names[: len(arguments)] if name in named]
+        if twice:
+            raise InputError(f"input '{twice[0]}' is given by position and by name")
+        unknown = sorted(map(str, set(named) - set(rest)))
+        if unknown:
+            raise InputError(
+                f"there is no {'further ' if arguments else ''}input '{unknown[0]}'",
+                hint=did_you_mean(unknown[0], names) or f"inputs: {', '.join(names)}",
+            )
+        missing = [name for name in rest if name not in named]
+        if missing:
+            raise InputError(f"inputs {missing} are missing")
+        values += [named[name] for name in rest]
+    return [_named_array(names, index, value) for index, value in enumerate(values)]
+
+
+def _named_array(names: Sequence[str], index: int, value: object) -> Array:
+    """`as_array`, where errors say which input they are about."""
+    try:
+        return as_array(value)
+    except InputError as error:
+        name = f"'{names[index]}'" if index < len(names) else str(index)
+        raise InputError(error.message, location=f"input {name}") from error
 
 
 # Types that torch has and numpy's DLPack lacks: the integers they travel as, by torch's method.

@@ -104,9 +104,13 @@ def test_inputs_may_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
     x, b = np.ones((2, 6), np.float32), np.zeros(6, np.float32)
     for inputs in ([x, b], {"b": b, "x": x}):
         assert tw.compare(model(), inputs=inputs).outputs[0].size == 12
-    for inputs in ([x], [x, b, b], {"x": x, "c": b}):
+    for inputs in ([x], [x, b, b], x):
         with pytest.raises(InputError, match="expected 2: x, b"):
             tw.compare(model(), inputs=inputs)
+    with pytest.raises(InputError, match=r"there is no input 'c'\nhint: inputs: x, b"):
+        tw.compare(model(), inputs={"x": x, "c": b})
+    with pytest.raises(UserError, match="dims go with random inputs"):
+        tw.compare(model(), inputs=[x, b], dims={"N": 3})
 
 
 def test_artifacts_are_compared_by_their_outputs(tmp_path: Path) -> None:

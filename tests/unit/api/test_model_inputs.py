@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.api.random_inputs import random_inputs
+from tilewright.api.model_inputs import random_inputs
 from tilewright.base import dtypes
 from tilewright.base.errors import UserError
 from tilewright.base.symbolic import symbol

@@ -1,4 +1,7 @@
-"""Plausible inputs for a model nobody gave inputs for.  Called by `compare` and the command line."""
+"""What a model is called with: the inputs that a user gives, or plausible random ones.
+
+Called by `compare`, reports and the command line.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,13 @@ from typing import Final
 import numpy as np
 
 from tilewright.base.errors import UserError
+from tilewright.base.options import wrong
 from tilewright.base.symbolic import Dim, evaluate, symbols
 from tilewright.base.text import did_you_mean, format_bytes
 from tilewright.formats.tensor_spec import TensorSpec
-from tilewright.formats.tensor_text import Array
+from tilewright.runtime.graph_executor import Array, arrange
 
+Inputs = Mapping[str, object] | Sequence[object] | None
 _DRAWN_BYTES: Final = 8  # of one value before it is converted
 
 
@@ -24,6 +29,28 @@ def memory_bytes() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return 1 << 62
+
+
+def model_inputs(
+    specs: Sequence[TensorSpec], inputs: Inputs, dims: Mapping[str, int], seed: int = 0
+) -> list[Array]:
+    """Arrays in the order of the inputs: those given by position or by name, or random ones.
+
+    Raises: InputError naming the input that is unknown, missing or no array; UserError for `dims` beside
+    inputs that are given, and as `random_inputs`.
+    """
+    if inputs is None:
+        return random_inputs(specs, dims, seed)
+    if dims:
+        raise UserError("dims go with random inputs, not with inputs that are given")
+    names = [spec.name for spec in specs]
+    if isinstance(inputs, Mapping):
+        return arrange(names, (), inputs)
+    if hasattr(inputs, "__array__"):  # a sequence, too, that hardly means its rows
+        return arrange(names, [inputs])
+    if isinstance(inputs, str | bytes) or not isinstance(inputs, Sequence):
+        raise wrong("inputs", inputs, "arrays by position or by name")
+    return arrange(names, inputs)
 
 
 def random_inputs(
