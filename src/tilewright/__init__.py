@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from tilewright.api.load import load
     from tilewright.api.model import (
         Model,
-        Report,
         compile,  # noqa: A004 - the verb
         coverage,
         report,
     )
+    from tilewright.api.report import Report
     from tilewright.base.budget import Limits
     from tilewright.base.errors import (
         ArchiveError,
@@ -73,7 +73,8 @@ _HOMES = {
         "get_device",
     ),
     "tilewright.api.load": ("load",),
-    "tilewright.api.model": ("Model", "Report", "compile", "coverage", "report"),
+    "tilewright.api.model": ("Model", "compile", "coverage", "report"),
+    "tilewright.api.report": ("Report",),
     "tilewright.base.budget": ("Limits",),
     "tilewright.base.errors": (
         "ArchiveError",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast, final
 
 from tilewright.api.load import load, run_reference
-from tilewright.api.report import CALLS, Inputs, Report, make_report
+from tilewright.api.profiling import CALLS
 from tilewright.base import knobs
 from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.errors import UserError
@@ -54,11 +54,13 @@ from tilewright.runtime.native import Timing
 from tilewright.runtime.session import Session, signature
 
 if TYPE_CHECKING:
+    from tilewright.api.model_inputs import Inputs
+    from tilewright.api.report import Report
     from tilewright.runtime.hal.pending_call import PendingCall
 
 DEFAULT_OPT_LEVEL: Final = 2
 
-__all__ = ["KernelView", "Model", "Report", "compile", "coverage", "report"]
+__all__ = ["KernelView", "Model", "compile", "coverage", "report"]
 
 
 def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options they have
@@ -239,6 +241,9 @@ def report(
         model if isinstance(model, Session) else load(cast("str", model), threads=threads)
     )
     artifact = session.artifact
+    with LATE_IMPORTS:
+        from tilewright.api.report import make_report  # noqa: PLC0415
+
     return make_report(
         session,
         inputs,
@@ -445,6 +450,10 @@ class Model:
         progress: pipeline.Progress | bool | None = None,
     ) -> Report:
         """Call it a few times and make a page of what was seen (see `tilewright.report`)."""
+        # Imported here: who compiles mostly wants no page.
+        with LATE_IMPORTS:
+            from tilewright.api.report import make_report  # noqa: PLC0415
+
         return make_report(
             self.session,
             inputs,

@@ -5,6 +5,7 @@ times are taken (`runtime.native`) and how they are printed (`cli`).
 """
 
 from tilewright.api.profiling.kernels import (
+    CALLS,
     KernelRow,
     Sample,
     bytes_moved,
@@ -13,4 +14,13 @@ from tilewright.api.profiling.kernels import (
 )
 from tilewright.api.profiling.timeline import Call, timeline
 
-__all__ = ["Call", "KernelRow", "Sample", "bytes_moved", "profile", "rows_of", "timeline"]
+__all__ = [
+    "CALLS",
+    "Call",
+    "KernelRow",
+    "Sample",
+    "bytes_moved",
+    "profile",
+    "rows_of",
+    "timeline",
+]

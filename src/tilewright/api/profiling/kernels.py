@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from tilewright.api.profiling.roofline import Roofline
     from tilewright.runtime.session import Session
 
+CALLS: Final = 5
+"""How many calls are timed where nobody says: profiles and reports have their medians."""
+
 _RUNS: Final = 7
 # Below this a kernel is mostly started and waited for.
 _START_NS: Final = 5_000

@@ -24,10 +24,7 @@ from tilewright.base.output_file import check_output, is_regular_output, write_t
 from tilewright.compiler.pipeline import Progress
 from tilewright.runtime.session import Session
 
-__all__ = ["CALLS", "Facts", "Inputs", "Report", "check_report_path", "make_report"]
-
-CALLS: Final = 5
-"""How many calls a report has the medians of, by default."""
+__all__ = ["Facts", "Report", "check_report_path", "make_report"]
 
 _SUFFIXES: Final = (".html", ".htm")
 _FRAME_PIXELS: Final = 900
