@@ -15,7 +15,7 @@ from tilewright.cli.kernel_table import bar, print_kernels
 from tilewright.cli.latency import Latency, measure
 from tilewright.cli.model_options import ModelChoice, model_options
 from tilewright.cli.option_groups import NUMBER, Group, Verb, option
-from tilewright.cli.options import call_inputs, call_options
+from tilewright.cli.options import NO_LIMITS, call_inputs, call_options, json_option
 
 if TYPE_CHECKING:
     from tilewright.api.profiling.roofline import Roofline
@@ -65,19 +65,8 @@ if TYPE_CHECKING:
     metavar="N",
     group=Group.PRINTING,
 )
-@option(
-    "--no-limits",
-    is_flag=True,
-    help="Do not measure the machine's limits.",
-    group=Group.MEASURING,
-)
-@option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON object instead.",
-    group=Group.PRINTING,
-)
+@NO_LIMITS
+@json_option(Group.PRINTING)
 @model_options
 def command(  # noqa: PLR0913 - one parameter per option
     choice: ModelChoice,

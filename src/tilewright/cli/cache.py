@@ -10,6 +10,7 @@ from tilewright.base import knobs
 from tilewright.base.text import format_bytes
 from tilewright.cli.display import example, out, table
 from tilewright.cli.option_groups import Verb, option
+from tilewright.cli.options import json_option
 from tilewright.compiler.codegen import CompilationCache
 
 
@@ -20,7 +21,7 @@ from tilewright.compiler.codegen import CompilationCache
     epilog=example("tilewright cache", "tilewright cache --clear"),
 )
 @option("--clear", is_flag=True, help="Delete what is kept.")
-@option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+@json_option()
 def command(clear: bool, as_json: bool) -> None:
     """Say where kernels of earlier compilations are kept and how much that is.
 

@@ -13,8 +13,10 @@ import click
 from tilewright.cli.display import example, out, phase_bar, table
 from tilewright.cli.option_groups import NUMBER, Group, Verb, option
 from tilewright.cli.options import (
+    call_options,
     compile_options,
     given_inputs,
+    json_option,
     parse_dims,
     parse_input_shapes,
     parse_input_values,
@@ -39,14 +41,7 @@ if TYPE_CHECKING:
 @click.argument("model")
 @click.argument("against", default="oracle")
 @compile_options
-@option("--dim", "dims", multiple=True, metavar="NAME=N", help="A dynamic size.")
-@option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="[NAME=]VALUE",
-    help="Default: random values.",
-)
+@call_options
 @option(
     "--seed",
     type=int,
@@ -71,13 +66,7 @@ if TYPE_CHECKING:
     help="For inner tensors of one run.",
     group=Group.MEASURING,
 )
-@option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON object instead.",
-    group=Group.PRINTING,
-)
+@json_option(Group.PRINTING)
 @click.pass_context
 def command(  # noqa: PLR0913 - one parameter per option
     context: click.Context,

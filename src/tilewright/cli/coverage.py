@@ -12,7 +12,12 @@ import click
 from tilewright.base.text import format_bytes, plural
 from tilewright.cli.display import example, out, table
 from tilewright.cli.option_groups import Verb, option
-from tilewright.cli.options import coverage_options, parse_input_shapes, parse_input_values
+from tilewright.cli.options import (
+    coverage_options,
+    json_option,
+    parse_input_shapes,
+    parse_input_values,
+)
 
 if TYPE_CHECKING:
     from tilewright.api.model import CoverageReport
@@ -42,7 +47,7 @@ _SHOWN_NODES = 3
 @option(
     "--quick", is_flag=True, help="Only import the model; how its kernels run stays open."
 )
-@option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+@json_option()
 def command(
     model: Path,
     target: str | None,

@@ -12,6 +12,7 @@ from tilewright.base.target import LEVELS, Target
 from tilewright.base.text import format_bytes
 from tilewright.cli.display import example, out, table
 from tilewright.cli.option_groups import Verb, option
+from tilewright.cli.options import json_option
 
 
 @click.command(
@@ -21,7 +22,7 @@ from tilewright.cli.option_groups import Verb, option
     epilog=example("tilewright devices --measure"),
 )
 @option("--measure", is_flag=True, help="Also measure FMA peak and streaming read.")
-@option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+@json_option()
 def command(measure: bool, as_json: bool) -> None:
     """List every device that artifacts can run on, and the CPU behind them."""
     target = Target.host()

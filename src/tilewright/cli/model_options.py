@@ -19,6 +19,7 @@ from tilewright.base.errors import InputError, UserError
 from tilewright.base.input_file import why_no_file
 from tilewright.base.knobs import parse_size
 from tilewright.cli.option_groups import NUMBER, Group, option
+from tilewright.cli.options import THREADS
 
 if TYPE_CHECKING:
     from tilewright.runtime.session import Session
@@ -262,10 +263,5 @@ _OPTIONS: Final = (
         help="Read a .vmfb into memory and verify it, instead of mapping the file.",
         group=Group.MODULES,
     ),
-    option(
-        "--threads",
-        type=click.IntRange(1),
-        help="Default: the cores of this process.",
-        metavar="N",
-    ),
+    THREADS,
 )

@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
+NO_LIMITS: Final = option(
+    "--no-limits",
+    is_flag=True,
+    help="Do not measure the machine's limits.",
+    group=Group.MEASURING,
+)
+THREADS: Final = option(
+    "--threads",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Threads that a call may use; default: the cores of this process.",
+)
 _INPUT_SHAPE: Final = option(
     "--input-shape",
     "input_shape",
@@ -77,12 +89,7 @@ def compile_options(command: Command) -> Command:
             metavar="N",
             group=Group.CODE,
         ),
-        option(
-            "--threads",
-            type=click.IntRange(1),
-            help="Threads that a call may use.",
-            metavar="N",
-        ),
+        THREADS,
         option(
             "-O",
             "--opt-level",
@@ -104,6 +111,30 @@ def compile_options(command: Command) -> Command:
     ):
         command = decorate(command)
     return command
+
+
+def json_option(group: Group = Group.COMMON) -> Callable[[Command], Command]:
+    """--json."""
+    return option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print one JSON object instead.",
+        group=group,
+    )
+
+
+def timing_options(command: Command) -> Command:
+    """--input, --dim, --calls, --no-limits: calls whose medians are shown beside the limits."""
+    calls = option(
+        "--calls",
+        type=click.IntRange(1),
+        default=5,
+        show_default=True,
+        help="Calls that are timed; what is shown are medians.",
+        metavar="N",
+    )
+    return call_options(calls(NO_LIMITS(command)))
 
 
 def call_options(command: Command) -> Command:

@@ -18,7 +18,7 @@ from tilewright.cli.display import err, example, out
 from tilewright.cli.kernel_table import print_kernels
 from tilewright.cli.model_options import ModelChoice, model_options
 from tilewright.cli.option_groups import Group, Verb, option
-from tilewright.cli.options import call_inputs, call_options
+from tilewright.cli.options import call_inputs, timing_options
 from tilewright.formats.tensor_text import Array
 
 if TYPE_CHECKING:
@@ -36,15 +36,7 @@ if TYPE_CHECKING:
         "tilewright profile iree.vmfb --function main --input 4xf32=1",
     ),
 )
-@call_options
-@option(
-    "--calls",
-    type=click.IntRange(1),
-    default=5,
-    show_default=True,
-    help="Calls that are timed; the table shows medians.",
-    metavar="N",
-)
+@timing_options
 @option(
     "--trace",
     type=click.Path(allow_dash=True, path_type=Path),
@@ -58,12 +50,6 @@ if TYPE_CHECKING:
     show_default=True,
     help="How the kernels are printed.",
     group=Group.PRINTING,
-)
-@option(
-    "--no-limits",
-    is_flag=True,
-    help="Do not measure the machine's limits.",
-    group=Group.MEASURING,
 )
 @model_options
 def command(

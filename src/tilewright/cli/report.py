@@ -11,8 +11,8 @@ from tilewright.base.output_file import STANDARD_OUTPUT
 from tilewright.base.text import format_bytes
 from tilewright.cli.display import err, example, phase_bar
 from tilewright.cli.model_options import ModelChoice, model_options
-from tilewright.cli.option_groups import Group, Verb, option
-from tilewright.cli.options import call_inputs, call_options
+from tilewright.cli.option_groups import Verb, option
+from tilewright.cli.options import call_inputs, timing_options
 
 
 @click.command(
@@ -31,21 +31,7 @@ from tilewright.cli.options import call_inputs, call_options
     type=click.Path(allow_dash=True, path_type=Path),
     help="The page; default: the model's name with .html.",
 )
-@call_options
-@option(
-    "--calls",
-    type=click.IntRange(1),
-    default=5,
-    show_default=True,
-    help="Calls that are timed; the page shows medians.",
-    metavar="N",
-)
-@option(
-    "--no-limits",
-    is_flag=True,
-    help="Do not measure the machine's limits.",
-    group=Group.MEASURING,
-)
+@timing_options
 @model_options
 def command(
     choice: ModelChoice,
