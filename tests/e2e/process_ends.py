@@ -39,7 +39,7 @@ faulthandler.dump_traceback_later(float(sys.argv[4]), exit=False)  # says where 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs inherit "ignored"
 path, engine, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
 session = tw.load(path, engine=engine, threads=2)
-large, small = np.full((1024, 512), 0.5, np.float32), np.full((8, 512), 0.5, np.float32)
+large, small = np.full((512, 512), 0.5, np.float32), np.full((8, 512), 0.5, np.float32)
 expected = session(small)
 
 def call():

@@ -110,7 +110,8 @@ thing = Thing()
 reference = weakref.ref(thing, callback) if sys.argv[1] == "callback" else None
 try:
     del thing
-    time.sleep(2 if sys.argv[2] == "kept" else 0.1)
+    for _ in range(1000 if sys.argv[2] == "kept" else 10):
+        time.sleep(0.01)  # each end of it is a chance for the interrupt
     print("went on")
 except KeyboardInterrupt:
     print("interrupted")

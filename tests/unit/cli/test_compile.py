@@ -119,7 +119,14 @@ def test_the_model_is_never_written_over(mlp_onnx: Path, tmp_path: Path) -> None
     assert model.read_bytes() == named.read_bytes() == mlp_onnx.read_bytes()
 
 
-@pytest.mark.parametrize("target", ["riscv64 -mcpu=generic-rv64v", "aarch64", "riscv64"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "riscv64 -mcpu=generic-rv64v",
+        pytest.param("aarch64", marks=pytest.mark.slow),
+        pytest.param("riscv64", marks=pytest.mark.slow),
+    ],
+)
 def test_code_for_other_processors_is_made_without_a_word_of_llvm(
     mlp_onnx: Path, tmp_path: Path, target: str
 ) -> None:
