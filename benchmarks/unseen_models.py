@@ -3,7 +3,7 @@
 What it is: two score families of transformers with random weights, against onnxruntime and torch on
 one thread; a table sorted by ratio in which refusals, crashes and wrong words of coverage are rows.
 What it is not: the figures of the model set (``bench.py``).
-Who calls it: developers, with the extra ``models``; the first run exports, half a minute per family::
+Who calls it: developers, with the extras ``torch`` and ``peers``; the first run exports, half a minute per family::
 
     python benchmarks/unseen_models.py                   # build/unseen_models.txt and .json
     python benchmarks/unseen_models.py --only mamba t5   # some; others keep their rows
@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from figures.machine import describe_machine
-from figures.measure import pinned
+from figures.measure import HARNESS, environment_of, pinned
 from figures.rows import OURS, PEER, format_duration
 from sweep.command import describe_commit
 from sweep.report import ratio_of
 
 BAR: Final = 1.1
 TOLERANCE: Final = 2e-4
-HERE: Final = Path(__file__).resolve().parent
+ENVIRONMENT: Final = environment_of(1, HARNESS / "models")
 Row = dict[str, Any]
 
 
@@ -45,20 +45,11 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def environment() -> dict[str, str]:
-    """Return the environment of the processes: these rooms on the path, one thread."""
-    paths = [str(HERE), str(HERE / "models"), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        "OMP_NUM_THREADS": "1",
-    }
-
-
 def ask(module: str, *arguments: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
     """Run a module of the package to its end."""
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
-        env=environment(),
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=timeout_s,
@@ -71,7 +62,7 @@ def family_names() -> list[str]:
     code = "from unseen.families import FAMILIES; print(*FAMILIES)"
     answer = subprocess.run(
         [sys.executable, "-c", code],
-        env=environment(),
+        env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         text=True,
         check=True,

@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +48,38 @@ def pinned(cores: tuple[int, ...]) -> Generator[None, None, None]:
         os.sched_setaffinity(0, before)
 
 
+def environment_of(threads: int, *folders: Path) -> dict[str, str]:
+    """Return the environment of a worker: the rooms of the harness on its path, threads told."""
+    paths = [str(HARNESS), *map(str, folders), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {
+        "OMP_NUM_THREADS": str(threads),
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+    }
+
+
+def start(
+    command: Sequence[str], threads: int, cores: tuple[int, ...]
+) -> subprocess.Popen[bytes]:
+    """Start a worker on ``cores`` that answers on standard output."""
+    with pinned(cores):  # the child inherits it before it starts a thread of its own
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment_of(threads),
+        )
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a worker, whatever it does."""
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            stream.close()
+
+
 class Worker:
     """A worker process and the line protocol spoken with it."""
 
@@ -55,19 +87,8 @@ class Worker:
         self, name: str, model: Path, threads: int, cores: tuple[int, ...]
     ) -> None:
         self.name = name
-        environment = dict(os.environ)
-        environment["OMP_NUM_THREADS"] = str(threads)
-        environment["PYTHONPATH"] = os.pathsep.join(
-            filter(None, [str(HARNESS), environment.get("PYTHONPATH")])
-        )
-        with pinned(cores):  # the child inherits it before it starts a thread of its own
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "figures.worker", name, str(model), str(threads)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=environment,
-            )
+        command = [sys.executable, "-m", "figures.worker", name, str(model), str(threads)]
+        self.process = start(command, threads, cores)
         self.load_seconds = float(self.receive(LOAD_TIMEOUT_S)["load_seconds"])
 
     def receive(self, timeout_s: float) -> dict[str, Any]:
@@ -98,11 +119,7 @@ class Worker:
 
     def close(self) -> None:
         """End the process."""
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                stream.close()
+        end(self.process)
 
 
 @final

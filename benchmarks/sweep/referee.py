@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from figures.measure import HARNESS, pinned
+from figures.measure import end, start
 
 TIMEOUT_S: Final = 60.0
 Row = dict[str, Any]
@@ -41,7 +41,7 @@ class Referee:
     ) -> None:
         self.command = list(command or (sys.executable, "-m", "sweep.worker", cases))
         self.timeout_s = timeout_s
-        self.core = sorted(os.sched_getaffinity(0))[:1]
+        self.cores = tuple(sorted(os.sched_getaffinity(0))[:1])
         self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -57,7 +57,7 @@ class Referee:
 
     def hold(self, name: str) -> Row:
         """Return the row of a case; one that ends the worker or takes too long says so."""
-        process = self.process or self.start()
+        process = self.process = self.process or start(self.command, 1, self.cores)
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -74,23 +74,6 @@ class Referee:
         row: Row = json.loads(line)
         return row
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """Start the worker on one core."""
-        paths = [str(HARNESS), os.environ.get("PYTHONPATH", "")]
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-            "OMP_NUM_THREADS": "1",
-        }
-        with pinned(tuple(self.core)):
-            self.process = subprocess.Popen(
-                self.command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=environment,
-            )
-        return self.process
-
     def lost(self, name: str, reason: str) -> Row:
         """Return the row of a case that cost the worker, and forget the worker."""
         self.close()
@@ -98,14 +81,9 @@ class Referee:
 
     def close(self) -> None:
         """End the worker."""
-        if self.process is None:
-            return
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                stream.close()
-        self.process = None
+        process, self.process = self.process, None
+        if process is not None:
+            end(process)
 
 
 def read_rows(path: Path) -> dict[str, Row]:

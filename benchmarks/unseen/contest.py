@@ -28,10 +28,11 @@ from sweep.contest import Ours, Peer, count_for, difference, time_round
 from sweep.network import Array
 from tilewright.api.model import coverage
 from tilewright.api.profiling.kernels import rows_of, sample
+from tilewright.base.outcome import Outcome
 
 ROUNDS: Final = 9
 NOTICED_SHARE: Final = 0.05
-WITHOUT_LANES: Final = ("generic", "host", "cpu-host")
+WITHOUT_LANES: Final = (Outcome.GENERIC, Outcome.HOST)
 Row = dict[str, Any]
 
 
@@ -71,7 +72,7 @@ def shares(model: tilewright.Model, feeds: dict[str, Array]) -> dict[str, float]
     total = sum(row.time_ns for row in rows) or 1
     found: defaultdict[str, float] = defaultdict(float)
     for row in rows:
-        found["host" if row.outcome is None else str(row.outcome)] += row.time_ns / total
+        found[row.outcome or Outcome.HOST] += row.time_ns / total
     return {key: round(value, 4) for key, value in found.items()}
 
 

@@ -132,6 +132,16 @@ HIDDEN: Final = "last_hidden_state"
 CLASSES: Final[Mapping[str, Any]] = {"num_labels": 1000}
 NO_CACHE: Final[Mapping[str, Any]] = {"use_cache": False}
 
+QWEN2_CUT: Final = "as 0.5B: 3 of 24 layers, vocabulary of 8000"
+QWEN2: Final[Mapping[str, Any]] = {
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "vocab_size": 8000,
+}
+
 # ── images ───────────────────────────────────────────────────────────────────────────────────
 image = "ForImageClassification"
 enter("convnextv2", f"ConvNextV2{image}", pixels(1, 3, 224, 224), "logits", **CLASSES)
@@ -263,7 +273,6 @@ enter(
     HIDDEN,
     cut="6 of 12 layers",
     num_hidden_layers=6,
-    fixed={},
     dynamic=TEXT,
 )
 enter(
@@ -347,13 +356,8 @@ enter(
     "Qwen2Model",
     ids(1, 65, 8000),
     HIDDEN,
-    cut="as 0.5B: 3 of 24 layers, vocabulary of 8000",
-    hidden_size=896,
-    intermediate_size=4864,
-    num_hidden_layers=3,
-    num_attention_heads=14,
-    num_key_value_heads=2,
-    vocab_size=8000,
+    cut=QWEN2_CUT,
+    **QWEN2,
     fixed=NO_CACHE,
 )
 enter(
@@ -408,23 +412,18 @@ enter(
 )
 
 
-def two_texts(names: tuple[str, str], vocabulary: int) -> Inputs:
+def two_texts() -> dict[str, Tensor]:
     """Ids of a text that is read and of one that is written."""
-
-    def make() -> dict[str, Tensor]:
-        return {
-            "input_ids": torch.randint(0, vocabulary, (1, 47)),
-            names[1]: torch.randint(0, vocabulary, (1, 19)),
-        }
-
-    return make
+    return {
+        "input_ids": torch.randint(0, 30000, (1, 47)),
+        "decoder_input_ids": torch.randint(0, 30000, (1, 19)),
+    }
 
 
-WRITTEN: Final = ("input_ids", "decoder_input_ids")
 enter(
     "bart",
     "BartModel",
-    two_texts(WRITTEN, 30000),
+    two_texts,
     HIDDEN,
     cut="3 + 3 of 12 + 12 layers, vocabulary of 30000",
     vocab_size=30000,
@@ -433,7 +432,7 @@ enter(
     fixed=NO_CACHE,
     dynamic={"input_ids": {1: "source"}, "decoder_input_ids": {1: "target"}},
 )
-enter("t5", "T5Model", two_texts(WRITTEN, 30000), HIDDEN, fixed=NO_CACHE)
+enter("t5", "T5Model", two_texts, HIDDEN, fixed=NO_CACHE)
 
 
 @final
@@ -478,14 +477,7 @@ FAMILIES["whisper_step"] = Family(build=whisper_step)
 
 def qwen2_step() -> Example:
     """One token of a Qwen2 decoder of 0.5B's width after 63 in the cache."""
-    config = transformers.Qwen2Config(
-        hidden_size=896,
-        intermediate_size=4864,
-        num_hidden_layers=3,
-        num_attention_heads=14,
-        num_key_value_heads=2,
-        vocab_size=8000,
-    )
+    config = transformers.Qwen2Config(**QWEN2)
     inner = stir(transformers.Qwen2Model(config))
     token = {"input_ids": torch.randint(0, 8000, (1, 1))}
     past = cache_inputs(3, 2, 63, 64)
@@ -494,6 +486,4 @@ def qwen2_step() -> Example:
     return Example(module=module, inputs=token | past, dynamic=dynamic)
 
 
-FAMILIES["qwen2_step"] = Family(
-    build=qwen2_step, cut="as 0.5B: 3 of 24 layers, vocabulary of 8000"
-)
+FAMILIES["qwen2_step"] = Family(build=qwen2_step, cut=QWEN2_CUT)
