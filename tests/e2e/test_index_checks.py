@@ -136,6 +136,40 @@ def test_lengths_of_a_reversal_are_checked():
     assert WHERE.format(6, 0, 5, 0, 5) in str(caught.value)
 
 
+def test_places_of_an_unpooling_are_checked_as_onnxruntime_does(tmp_path):
+    ort = pytest.importorskip("onnxruntime")
+    proto = onnx.parser.parse_model(
+        HEAD
+        + "f (float[1,1,2,2] t, int64[1,1,2,2] i) => (float[1,1,4,4] y) {"
+        + " [embed] y = MaxUnpool <kernel_shape = [2,2], strides = [2,2]> (t, i) }"
+    )
+    peer = ort.InferenceSession(proto.SerializeToString())
+    x = TABLE.ravel()[1:5].reshape(1, 1, 2, 2)
+    good = indices(1, 6, 8, 15).reshape(x.shape)
+    for session in engines(tw.compile(proto), tmp_path):
+        for _ in range(3):
+            (wanted,) = peer.run(None, {"t": x, "i": good})
+            np.testing.assert_array_equal(session(x, good), wanted)
+            for bad in (16, -1, 2**40):
+                wrong = indices(1, bad, 8, 15).reshape(x.shape)
+                with pytest.raises(InputError) as caught:
+                    session(x, wrong)
+                assert WHERE.format(bad, 0, 16, 0, 15) in str(caught.value)
+                with pytest.raises(Exception, match=r"(?i)out of|invalid|ind"):
+                    peer.run(None, {"t": x, "i": wrong})
+
+
+@pytest.mark.parametrize("shape", ["1,1,4,3", "1,1,16"])
+def test_an_unpooling_to_a_shape_without_its_places_is_an_error_of_the_model(shape):
+    rank = shape.count(",") + 1
+    with pytest.raises(ModelError, match=r"of places in shape \[1, 1, 4, 4\] to shape"):
+        compiled(
+            "f (float[1,1,2,2] t, int64[1,1,2,2] i) => (float[a,b,c,d] y) {"
+            f" s = Constant <value = int64[{rank}] {{{shape}}}> ()"
+            " y = MaxUnpool <kernel_shape = [2,2], strides = [2,2]> (t, i, s) }"
+        )
+
+
 def test_sizes_of_the_call_bound_the_indices(tmp_path):
     model = compiled(
         "f (float[n,3] t, int64[k] i) => (float[k,3] y) { [embed] y = Gather (t, i) }"

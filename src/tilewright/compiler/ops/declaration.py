@@ -67,7 +67,8 @@ class IndexRange:
 
     Attributes:
         operand: the position of the operand.
-        axis: the axis of x that the elements are places on, of size `size`.
+        axis: the axis of x that the elements are places on, of size `size`; 0 for places in what
+            is taken for one line.
         column: which place of the operand's last axis is meant; None: all elements.
     """
 

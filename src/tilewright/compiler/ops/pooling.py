@@ -20,7 +20,14 @@ from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, Source, compute_dtype
 from tilewright.compiler.kernel.ir import Buffer, Expression
 from tilewright.compiler.ops.bodies import Operands, Results, given
-from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
+from tilewright.compiler.ops.declaration import (
+    IndexRange,
+    OpDecl,
+    Types,
+    attr,
+    declare,
+    operand,
+)
 from tilewright.compiler.ops.shapes import (
     element_count,
     first,
@@ -409,7 +416,27 @@ max_pool_indices: Final = declare(
 
 
 def _unpool_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
-    return (first(types).with_shape(cast("tuple[Dim, ...]", attributes["shape"])),)
+    shape = cast("tuple[Dim, ...]", attributes["shape"])
+    source = _unpool_source(attributes)
+    holds = len(source) == len(shape) and not any(
+        isinstance(size, int) and isinstance(most, int) and size > most
+        for size, most in zip(source, shape, strict=True)
+    )
+    if not holds:
+        raise ModelError(
+            f"max_unpool of places in shape {list(source)} to shape {list(shape)}"
+        )
+    return (first(types).with_shape(shape),)
+
+
+def _unpool_source(attributes: Attributes) -> tuple[Dim, ...]:
+    """The shape in which the places count."""
+    return cast("tuple[Dim, ...]", attributes["source"] or attributes["shape"])
+
+
+def _unpool_places(_: Types, attributes: Attributes) -> tuple[IndexRange, ...]:
+    count = element_count(_unpool_source(attributes))
+    return (IndexRange(1, 0, count, 0, count - 1),)
 
 
 def _unpool_oracle(
@@ -426,7 +453,7 @@ def _unpool_body(
     b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
 ) -> None:
     x, indices, (result,) = given(operands, 0), given(operands, 1), results
-    source = cast("tuple[Dim, ...]", attributes["source"]) or result.shape
+    source = _unpool_source(attributes)
     with b.nest(result.shape) as place:
         b.store(result, place, 0)
     with b.nest(x.shape) as place:
@@ -448,6 +475,7 @@ max_unpool: Final = declare(
     infer=_unpool_infer,
     evaluate=_unpool_oracle,
     body=_unpool_body,
+    indices=_unpool_places,
     cases=(
         "[1,1,2] [1,1,2]:=1,3; shape=(1,1,5)",
         "f32[1,2,2,2] [1,2,2,2]:=1,6,8,15,17,18,25,30; shape=(1,2,4,4)",
