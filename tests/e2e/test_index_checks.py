@@ -136,6 +136,28 @@ def test_lengths_of_a_reversal_are_checked():
     assert WHERE.format(6, 0, 5, 0, 5) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("count", "sizes"), [(3, (2, 7)), (70, (2, 600)), (300, (70, 310))]
+)
+def test_more_elements_than_an_axis_turns_out_to_have_are_refused(count, sizes, tmp_path):
+    small, large = sizes
+    model = compiled(
+        f"f (float[n,2] t) => (float[{count},2] y, int64[{count},2] p) {{"
+        f" k = Constant <value = int64[1] {{{count}}}> ()"
+        " [embed] y, p = TopK <axis = 0> (t, k) }"
+    )
+    table = np.random.default_rng(count).permutation(large * 2).astype(np.float32)
+    table = table.reshape(large, 2)
+    for session in engines(model, tmp_path):
+        for _ in range(3):
+            values, places = session(table)
+            np.testing.assert_array_equal(values, -np.sort(-table, 0)[:count])
+            np.testing.assert_array_equal(np.take_along_axis(table, places, 0), values)
+            with pytest.raises(InputError) as caught:
+                session(table[:small])
+            assert WHERE.format(count, 0, small, 0, small) in str(caught.value)
+
+
 def test_places_of_an_unpooling_are_checked_as_onnxruntime_does(tmp_path):
     ort = pytest.importorskip("onnxruntime")
     proto = onnx.parser.parse_model(

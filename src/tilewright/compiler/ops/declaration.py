@@ -63,21 +63,23 @@ class Body:
 @final
 @dataclass(frozen=True, slots=True)
 class IndexRange:
-    """Where the elements of an operand must lie: `low .. high`, both included.
+    """Where the elements of an operand, or a number, must lie: `low .. high`, both included.
 
     Attributes:
-        operand: the position of the operand.
+        operand: the position of the operand; None: what must lie there is `number`.
         axis: the axis of x that the elements are places on, of size `size`; 0 for places in what
             is taken for one line.
         column: which place of the operand's last axis is meant; None: all elements.
+        number: what attributes say, of an axis whose size a call decides.
     """
 
-    operand: int
+    operand: int | None
     axis: int
     size: Dim
     low: Dim
     high: Dim
     column: int | None = None
+    number: Dim = 0
 
 
 IndexRanges = Callable[[Types, Attributes], "tuple[IndexRange, ...]"]
@@ -184,7 +186,8 @@ def declare(  # noqa: PLR0913 - a row has that many columns
         expected = infer(check_operands(name, specs, types), full)
         if indices is not None:
             for place in indices(types, full):
-                check_range(padded[place.operand], place)
+                if place.operand is not None:
+                    check_range(padded[place.operand], place)
         with np.errstate(all="ignore"):
             values = evaluate(*padded, **full)
             listed = values if isinstance(values, tuple) else (values,)

@@ -26,7 +26,14 @@ from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, Source
 from tilewright.compiler.kernel.ir import Buffer, Expression
 from tilewright.compiler.ops.bodies import Operands, Results, given
-from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
+from tilewright.compiler.ops.declaration import (
+    IndexRange,
+    OpDecl,
+    Types,
+    attr,
+    declare,
+    operand,
+)
 from tilewright.compiler.ops.shapes import first, normal_axis
 
 _SHORT: Final = 8
@@ -65,13 +72,18 @@ def order_key(b: KernelBuilder, value: Expression, *, largest: bool) -> Expressi
 @final
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One line of x along the axis, and where its results go."""
+    """One line of x along the axis, and where its results go.
+
+    `may_end` says that there may be more results than elements: calls report that, and here nothing
+    foreign is read.
+    """
 
     b: KernelBuilder
     x: Source
     axis: int
     outer: tuple[Dim, ...]
     largest: bool
+    may_end: bool
     values: Buffer
     indices: Buffer
 
@@ -89,8 +101,11 @@ class _Line:
     def put(self, position: Dim, source: Expression) -> None:
         """Result `position` is the element at `source`."""
         b = self.b
-        b.store(self.indices, self.place(position), b.cast(source, i64))
-        value = b.load(self.x, self.place(b.as_index(b.cast(source, i64))))
+        source = b.cast(source, i64)
+        b.store(self.indices, self.place(position), source)
+        if self.may_end:
+            source = b.min(b.max(source, 0), b.index(self.size - 1))
+        value = b.load(self.x, self.place(b.as_index(source)))
         b.store(self.values, self.place(position), value)
 
 
@@ -378,6 +393,14 @@ def _top_k_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]
     return (x.with_shape(shape), TensorType(i64, shape))
 
 
+def _taken(types: Types, attributes: Attributes) -> tuple[IndexRange, ...]:
+    x = first(types)
+    axis = normal_axis(cast("int", attributes["axis"]), x.rank)
+    (count,) = cast("tuple[Dim, ...]", attributes["k"])
+    size = x.shape[axis]
+    return (IndexRange(None, axis, size, 0, size, number=count),)
+
+
 def _top_k_oracle(
     x: np.ndarray,
     *,
@@ -403,8 +426,9 @@ def _top_k_body(
     axis = normal_axis(cast("int", attributes["axis"]), len(x.shape))
     (count,) = cast("tuple[Dim, ...]", attributes["k"])
     largest = bool(attributes["largest"])
+    may_end = not symbolic.proves_less(count - 1, x.shape[axis])
     with b.nest((*x.shape[:axis], *x.shape[axis + 1 :])) as outer:
-        line = _Line(b, x, axis, outer, largest, values, indices)
+        line = _Line(b, x, axis, outer, largest, may_end, values, indices)
         if isinstance(count, int) and count <= _SHORT and _is_short(line.size):
             _insert(line, count)
         else:
@@ -428,6 +452,7 @@ top_k: Final = declare(
     infer=_top_k_infer,
     evaluate=_top_k_oracle,
     body=_top_k_body,
+    indices=_taken,
     cases=(
         "[3,7]; k=(2,)",
         "f32[5,3]; k=(3,) axis=0 largest=False",

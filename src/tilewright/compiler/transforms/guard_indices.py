@@ -56,7 +56,7 @@ class GuardIndices(GraphPass):
 
 
 def _places(node: Node) -> tuple[IndexRange, ...]:
-    """The operands of a node that hold places, and in what range they must lie."""
+    """What of a node are places, and in what range they must lie."""
     row = catalogue.find(node.op)
     if row is None or row.indices is None:
         return ()
@@ -82,11 +82,14 @@ class _Guards:
 
     def __init__(self, edit: Editor) -> None:
         self.edit: Editor = edit
-        self.made: set[tuple[Value, int | None, Dim, Dim]] = set()
+        self.made: set[tuple[Value | None, Dim, int | None, Dim, Dim]] = set()
         self._ranges: ValueRanges = ValueRanges()
 
     def is_known(self, node: Node, place: IndexRange) -> bool:
         """Whether no run needs to look.  Raises: ModelError for a constant out of range."""
+        if place.operand is None:
+            number = place.number
+            return is_at_least(number, place.low) and is_at_least(place.high, number)
         value = node.operands[place.operand]
         if value is None or value.type.element_count == 0:
             return True
@@ -109,15 +112,17 @@ class _Guards:
         return is_at_least(found.low, place.low) and is_at_least(place.high, found.high)
 
     def insert(self, node: Node, place: IndexRange) -> None:
-        """Check the operand of `node`, unless an earlier check is the same."""
-        value = node.operands[place.operand]
-        assert value is not None
-        value = _once_each(value) if place.column is None else value
-        key = (value, place.column, place.low, place.high)
+        """Check the operand of `node`, or its number, unless an earlier check is the same."""
+        value = None if place.operand is None else node.operands[place.operand]
+        if value is not None and place.column is None:
+            value = _once_each(value)
+        key = (value, place.number, place.column, place.low, place.high)
         if key in self.made:
             return
         self.made.add(key)
         emit = Emitter(self.edit, catalogue.schema, node)
+        if value is None:
+            value = emit.op("shape_tensor", [], {"values": (place.number,)})
         if place.column is not None:
             axis = value.type.rank - 1
             value = emit_slice(emit, value, {axis: (place.column, 1, 1)})
