@@ -140,7 +140,3 @@ class ModuleDef:
         for export in reversed(self.exports):  # of several exports the first one counts
             names[export.function] = export.name
         return names
-
-    def function_name(self, function: int) -> str:
-        """That of one function; whoever needs many asks for all."""
-        return self.function_names()[function]

@@ -391,7 +391,6 @@ class _BytecodeState(ModuleState):
             translation = self._module.translated(index, missing)
             found = translation.bind(
                 self._module.definition,
-                index,
                 state,
                 self._calls,
                 functools.partial(self._resume, index),

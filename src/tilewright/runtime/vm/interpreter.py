@@ -78,7 +78,7 @@ def run(
             block = function.blocks[cast("int", following)]
             steps = iter(block.steps)
     except Exception as error:
-        raise traced(error, module, function.index, _place(block, steps))  # noqa: B904 - often the same one
+        raise traced(error, module, function, _place(block, steps))  # noqa: B904 - often the same one
     finally:
         stack.depth -= 1
 

@@ -290,5 +290,5 @@ class Invocation:
     def _unwound(self, error: BaseException) -> BaseException:
         while self.frames:
             frame = self.frames.pop()
-            error = traced(error, frame.module, frame.function.index, frame.pc)
+            error = traced(error, frame.module, frame.function, frame.pc)
         return error

@@ -7,7 +7,7 @@ with the bytecode's own.
 from __future__ import annotations
 
 import threading
-from typing import Final, final
+from typing import Final, Protocol, final
 
 from tilewright.base.errors import TilewrightError
 from tilewright.base.status import StatusCode, failure
@@ -17,6 +17,13 @@ DEPTH_LIMIT: Final = 256
 _NESTING_LIMIT: Final = 8
 
 
+class Running(Protocol):
+    """A function, as a trace names it."""
+
+    index: int
+    name: str
+
+
 @final
 class Stack(threading.local):
     """How deep calls are nested, on each thread."""
@@ -24,15 +31,15 @@ class Stack(threading.local):
     depth: int = 0
 
 
-def frame_line(module: ModuleDef, function: int, pc: int) -> str:
+def frame_line(module: ModuleDef, function: Running, pc: int) -> str:
     """`  at mlp_mod.main +0x1a (model.mlir:3:5)`."""
-    line = f"  at {module.name}.{module.function_name(function)} +{pc:#x}"
-    place = source_location(module, function, pc)
+    line = f"  at {module.name}.{function.name} +{pc:#x}"
+    place = source_location(module, function.index, pc)
     return f"{line} ({place})" if place else line
 
 
 def traced(
-    error: BaseException, module: ModuleDef, function: int, pc: int
+    error: BaseException, module: ModuleDef, function: Running, pc: int
 ) -> BaseException:
     """The error with the place where it happened; errors that are none of ours get a code."""
     if not isinstance(error, TilewrightError):

@@ -48,6 +48,7 @@ class Translation:
     """A function as Python, for any context in which the same imports are there.
 
     Attributes:
+        function: what it was.
         source: what `code` was compiled from.
         code: defines `bind`, which makes the function for the state of a context.
         pcs: per line of the source, the place in the bytecode.
@@ -55,6 +56,7 @@ class Translation:
         imports: the imports that it calls.
     """
 
+    function: Function
     source: str
     filename: str
     code: CodeType
@@ -65,7 +67,6 @@ class Translation:
     def bind(
         self,
         module: ModuleDef,
-        index: int,
         state: State,
         calls: Sequence[Callee],
         resume: Resume,
@@ -75,7 +76,8 @@ class Translation:
         def locate(error: BaseException) -> BaseException:
             trace = error.__traceback__
             line = 1 if trace is None else trace.tb_lineno
-            return traced(error, module, index, self.pcs[min(line, len(self.pcs)) - 1])
+            pc = self.pcs[min(line, len(self.pcs)) - 1]
+            return traced(error, module, self.function, pc)
 
         names = {
             **NAMES,
@@ -138,6 +140,7 @@ def translate(
     filename = filename.replace("\0", "?").replace("\n", "?")
     source = "\n".join(lines) + "\n"
     translation = Translation(
+        function=function,
         source=source,
         filename=filename,
         code=compile(source, filename, "exec", dont_inherit=True),

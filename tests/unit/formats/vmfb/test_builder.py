@@ -50,8 +50,8 @@ def test_functions_of_a_module_call_each_other() -> None:
     assert module.version == 3
     assert module.attributes == {"who": "test"}
     assert module.signatures[0].attributes == {"doc": "twice"}
-    assert module.function_name(0) == "outer"
-    assert module.function_name(1) == "function_1"
+    assert module.function_names()[0] == "outer"
+    assert module.function_names()[1] == "function_1"
     call = next(i for i in decode_module(module)[0] if i.opcode.name == "call")
     assert call.value("callee") == 1
     assert module.functions[1].offset % 8 == 0

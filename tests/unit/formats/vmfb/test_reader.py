@@ -45,7 +45,7 @@ def test_one_module_in_detail() -> None:
     assert module.rodata[4].external
     assert module.state.global_refs == 2
     assert module.functions[0].word_registers == 40
-    assert module.function_name(0) == "ctrl"
+    assert module.function_names()[0] == "ctrl"
 
 
 def test_data_are_views_of_the_archive() -> None:
