@@ -21,7 +21,7 @@ enum {
   TW_COMMAND_FLUSH_DENORMALS = 2,  // the kernel runs with denormal operands and results taken as zero
   TW_COMMAND_ON_FINDING = 4,       // the host is called only if a record of the binding holds a finding
 };
-// A record of findings: an int64 at the start of a cache line, TW_NO_FINDING where all was well.
+// MIRROR FINDINGS. A record of findings: an int64 at the start of a cache line, TW_NO_FINDING where all was well.
 enum { TW_FINDING_BYTES = 64 };
 #define TW_NO_FINDING INT64_MIN
 enum { TW_BINDING_WRITABLE = 1 };

@@ -63,7 +63,7 @@ def real_option(name: str, value: object) -> float:
 
 def flag_option(name: str, value: object) -> bool:
     """True or False, numpy's included.  Raises: UserError, for a text that says `no`, too."""
-    if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
+    if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise wrong(name, value, "True or False")
 

@@ -17,6 +17,7 @@ from tilewright.base.symbolic import Dim, substitute
 
 STORAGE_KINDS: Final = ("input", "output", "constant", "transient")
 STEP_KINDS: Final = ("dispatch", "copy", "host")
+# MIRROR FINDINGS
 CHECK_BYTES: Final = 64  # a record is an i64 at the start of a cache line
 CHECK_PASSED: Final = -(1 << 63)
 

@@ -30,6 +30,7 @@ class Kind(IntEnum):
 COMMAND_BARRIER: Final = 1
 COMMAND_FLUSH_DENORMALS: Final = 2
 COMMAND_ON_FINDING: Final = 4
+# MIRROR FINDINGS
 FINDING_BYTES: Final = 64  # of one record, an i64 at its start
 NO_FINDING: Final = -(1 << 63)
 BINDING_WRITABLE: Final = 1
