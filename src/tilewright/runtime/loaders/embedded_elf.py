@@ -21,6 +21,7 @@ from tilewright.formats.elf import ElfImage, parse_image, select_image
 from tilewright.runtime import native
 from tilewright.runtime.loaders.executable_library import LoadedExecutable, open_library
 from tilewright.runtime.native.foreign_functions import call_initializer
+from tilewright.runtime.native.library import check_code
 
 _ADDRESS_BYTES: Final = 8
 
@@ -51,7 +52,7 @@ def load_embedded_elf(
     query = parsed.symbols.get(abi.QUERY_FUNCTION)
     if query is None:
         raise ArchiveError(f"no symbol '{abi.QUERY_FUNCTION}'", location=location)
-    _check_code(
+    check_code(
         image, image.address(query - start), f"symbol '{abi.QUERY_FUNCTION}'", location
     )
     _initialize(parsed, image, start, location)
@@ -109,12 +110,6 @@ def _map(parsed: ElfImage) -> native.CodeImage:
     )
 
 
-def _check_code(image: native.CodeImage, address: int, what: str, location: str) -> None:
-    """Refuse to call what is no code of the image."""
-    if not image.holds_code(address):
-        raise ArchiveError(f"{what} points to data, expected code", location=location)
-
-
 def _initialize(
     parsed: ElfImage, image: native.CodeImage, start: int, location: str
 ) -> None:
@@ -129,6 +124,6 @@ def _initialize(
         )
         addresses += [value for (value,) in struct.iter_unpack("<Q", packed) if value]
     for address in addresses:
-        _check_code(image, address, "an initializer", location)
+        check_code(image, address, "an initializer", location)
     for address in addresses:
         call_initializer(address)

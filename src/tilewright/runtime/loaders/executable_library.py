@@ -16,7 +16,7 @@ from tilewright.formats import executable as abi
 from tilewright.runtime import native
 from tilewright.runtime.loaders.imports import resolve_imports
 from tilewright.runtime.native.foreign_functions import process_has_symbol
-from tilewright.runtime.native.library import ImageMemory, Reader
+from tilewright.runtime.native.library import ImageMemory
 
 Query = Callable[[int, int], int]
 """(version, address of the environment) -> address of the library, 0 where it refuses."""
@@ -47,7 +47,7 @@ class LoadedExecutable:
 def open_library(
     owner: object,
     query: Query,
-    memory: ImageMemory | Reader,
+    memory: ImageMemory,
     *,
     constants: bytes = b"",
     location: str = "executable",

@@ -24,6 +24,7 @@ from tilewright.runtime.loaders.executable_library import (
     open_library,
 )
 from tilewright.runtime.native.foreign_functions import address_of, call_query
+from tilewright.runtime.native.library import check_code
 
 FORMAT: Final = "static"
 _NAME_LIMIT_BYTES: Final = 256
@@ -87,10 +88,7 @@ def _open(
     address: int, owner: object, location: str, constants: bytes = b""
 ) -> LoadedExecutable:
     memory = native.ProcessMemory()
-    if not memory.holds_code(address):
-        raise ArchiveError(
-            "the query function points to data, expected code", location=location
-        )
+    check_code(memory, address, "the query function", location)
     return open_library(
         owner,
         functools.partial(call_query, address),

@@ -28,6 +28,7 @@ from tilewright.runtime.loaders.executable_library import (
     open_library,
 )
 from tilewright.runtime.native.foreign_functions import call_query
+from tilewright.runtime.native.library import check_code
 from tilewright.runtime.native.shared_library import SharedLibrary
 
 # Platform: how formats call its libraries, and what these begin with.
@@ -79,11 +80,7 @@ def load_system_library(
     if query == 0:
         raise ArchiveError(f"no symbol '{abi.QUERY_FUNCTION}'", location=location)
     memory = native.ProcessMemory()
-    if not memory.holds_code(query):
-        raise ArchiveError(
-            f"symbol '{abi.QUERY_FUNCTION}' points to data, expected code",
-            location=location,
-        )
+    check_code(memory, query, f"symbol '{abi.QUERY_FUNCTION}'", location)
     return open_library(
         library,
         functools.partial(call_query, query),

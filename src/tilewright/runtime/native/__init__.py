@@ -44,10 +44,10 @@ reference.
     `.holds_code(address) -> bool`: whether the address lies in executable pages of the image.
     `.call_query(offset, version, environment_address) -> int`: calls the library query function and
     returns the address of the library header pointer, or 0 for NULL.
-`read_library(image_or_reader, library_address) -> Library`: the tables of an executable library v0, each
-    pointer checked by the reader: `Library(name, version, features, constant_count, imports, exports)`,
+`read_library(memory, library_address) -> Library`: the tables of an executable library v0, each
+    pointer checked by the memory, which is an image or a `ProcessMemory` (for dlopen-ed libraries): `Library(name, version, features, constant_count, imports, exports)`,
     `Export(name, function, flags, local_memory_bytes, constant_count, binding_count, workgroup_size,
-    parameter_count)`. `read_process_memory(address, length)` is the reader for dlopen-ed libraries.
+    parameter_count)`.
 
 Pool
 ----

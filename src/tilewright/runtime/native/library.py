@@ -41,6 +41,12 @@ class ImageMemory(Protocol):
         ...
 
 
+def check_code(memory: ImageMemory, address: int, what: str, location: str) -> None:
+    """Refuse to call what is no code.  Raises: ArchiveError."""
+    if not memory.holds_code(address):
+        raise ArchiveError(f"{what} points to data, expected code", location=location)
+
+
 @final
 @record
 class Export:
@@ -74,28 +80,19 @@ class Library:
     has_attributes: bool = True  # whether the exports' counts and sizes were given
 
 
-def read_library(memory: ImageMemory | Reader, library_address: int) -> Library:
+def read_library(memory: ImageMemory, library_address: int) -> Library:
     """Read the library whose address a query function returned.
-
-    Args:
-        memory: where it lies; of a plain function, which knows nothing of code, exports are not checked.
-        library_address: its address.
 
     Raises:
         ArchiveError: a table or name lies outside the readable memory, an export is no code, or a
             count is absurd.
     """
-    read = memory if callable(memory) else memory.read
     try:
-        library = _read_library(read, library_address)
+        library = _read_library(memory.read, library_address)
     except IndexError as error:
         raise ArchiveError(f"executable library: {error}") from error
-    if not callable(memory):
-        for export in library.exports:
-            if not memory.holds_code(export.function):
-                raise ArchiveError(
-                    f"executable library: export '{export.name}' points to data, expected code"
-                )
+    for export in library.exports:
+        check_code(memory, export.function, f"export '{export.name}'", "executable library")
     return library
 
 

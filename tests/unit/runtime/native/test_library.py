@@ -15,13 +15,27 @@ from tilewright.runtime.native import (
     Export,
     ProcessMemory,
     read_library,
-    read_process_memory,
 )
 
 PAGE = 4096
 HEADER, NAME, FUNCTIONS, ATTRIBUTES, NAMES, IMPORTS, TEXT, CODE = range(
     256, 256 + 8 * 256, 256
 )
+
+
+class Changed:
+    """An image with other content, which is read as if it lay at `base`; all of it is code."""
+
+    def __init__(self, core: ModuleType, content: bytes | bytearray, base: int) -> None:
+        rows = [(0, bytes(content))], [], [(0, PAGE, PROTECT_READ)]
+        self.image = core.CodeImage(PAGE, *rows)
+        self.base = base
+
+    def read(self, address: int, length: int) -> bytes:
+        return self.image.read(address - self.base + self.image.base, length)
+
+    def holds_code(self, address: int) -> bool:
+        return True
 
 
 def image_of(
@@ -87,12 +101,6 @@ def test_attributes_may_be_missing(core: ModuleType) -> None:
     assert library.exports[0].local_memory_bytes == 0
 
 
-def test_any_reader_will_do(core: ModuleType) -> None:
-    image, base, _ = image_of(core)
-    expected = read_library(image, base)  # pyright: ignore[reportArgumentType]
-    assert read_library(read_process_memory, base) == expected
-
-
 def test_exports_are_code(core: ModuleType) -> None:
     image, base, _ = image_of(core, access=PROTECT_READ)
     for memory in (image, ProcessMemory()):
@@ -123,14 +131,8 @@ def test_a_pointer_out_of_the_image_is_an_error(
     image, base, _ = image_of(core)
     content = bytearray(image.read(base, PAGE))  # pyright: ignore[reportAttributeAccessIssue]
     struct.pack_into("<Q", content, offset, value)
-
-    def read(address: int, length: int) -> bytes:
-        if not base <= address <= address + length <= base + PAGE:
-            raise IndexError(f"{length} bytes at {address:#x}")
-        return bytes(content[address - base : address - base + length])
-
-    with pytest.raises(ArchiveError, match=r"executable library: .* bytes at 0x"):
-        read_library(read, base)
+    with pytest.raises(ArchiveError, match=r"executable library: .* bytes at address -?0x"):
+        read_library(Changed(core, content, base), base)
 
 
 def test_a_table_of_absurd_length_is_an_error(core: ModuleType) -> None:
@@ -140,7 +142,7 @@ def test_a_table_of_absurd_length_is_an_error(core: ModuleType) -> None:
         changed = content.copy()
         struct.pack_into("<I", changed, offset, 0xFFFFFFFF)
         with pytest.raises(ArchiveError, match="table of 4294967295 entries"):
-            read_library(lambda a, n, c=changed: bytes(c[a - base : a - base + n]), base)
+            read_library(Changed(core, changed, base), base)
 
 
 def test_random_damage_never_escapes_the_image(core: ModuleType) -> None:
@@ -151,11 +153,8 @@ def test_random_damage_never_escapes_the_image(core: ModuleType) -> None:
     for _ in range(300):
         damaged = content.copy()
         damaged[rng.integers(0, CODE, 8)] = rng.integers(0, 256, 8)
-        again = core.CodeImage(
-            PAGE, [(0, damaged.tobytes())], [], [(0, PAGE, PROTECT_READ)]
-        )
         try:
-            read_library(lambda a, n, i=again: i.read(a - base + i.base, n), base)
+            read_library(Changed(core, damaged.tobytes(), base), base)
         except ArchiveError:
             outcomes["refused"] += 1
         else:
