@@ -10,13 +10,17 @@ import pytest
 
 from conformance.ops.test_cases import agree, node_of
 from fakes.native_kernel import NativeKernel, guarded, needs_x86
-from tilewright.base import dtypes
+from tilewright.base import dtypes, symbolic
+from tilewright.base.symbolic import symbol
+from tilewright.compiler.graph.ir import Value
+from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.kernel.independence import is_independent
 from tilewright.compiler.kernel.ir import For, Kernel, LoopKind, Statement, walk
 from tilewright.compiler.kernel.rewrite import map_body, with_body
 from tilewright.compiler.lowering.build_kernel import build_kernel, can_build
 from tilewright.compiler.lowering.promote_scratch import promote_scratch
 from tilewright.compiler.ops import cases, catalogue
+from tilewright.compiler.ops.builder import make_node
 from tilewright.compiler.ops.declaration import OpDecl
 
 pytestmark = needs_x86
@@ -92,3 +96,50 @@ def test_every_type_of_a_cast_and_a_sum_agrees_as_machine_code():
             NativeKernel(kernel)(arrays)
             agree(arrays[-1], expected, str(case))
         assert len(seen) >= len(dtypes.NUMERIC)
+
+
+N = symbol("N", 0)
+ROWS, ONE_EACH, PAIR, TWO = (N, 3), (1, 3), (2, 1), (2, 3)
+# Operands and attributes of ops that pick places on an axis of size N.
+PICKS = {
+    "gather": ([ROWS, (2,)], {}),
+    "gather_elements": ([ROWS, ONE_EACH], {}),
+    "gather_nd": ([ROWS, PAIR], {}),
+    "scatter_elements": ([ROWS, ONE_EACH, ONE_EACH], {}),
+    "scatter_nd": ([ROWS, PAIR, TWO], {}),
+    "pool_samples": ([(N, 2, 2, 3), (1,), (1, 2), (1, 2)], {}),
+    "top_k": ([ROWS], {"k": (2,), "axis": 0}),
+    "max_unpool": ([(1, 3), (1, 3)], {"shape": (N, 3)}),
+}
+INDEX = {"gather": 1, "gather_elements": 1, "gather_nd": 1, "scatter_elements": 1,
+         "scatter_nd": 1, "pool_samples": 1, "max_unpool": 1}  # fmt: skip
+
+
+def placed(shape: tuple[int, ...], dtype: np.dtype, value: int) -> np.ndarray:
+    """An array in the middle of one that is filled with sevens."""
+    around = np.full(512 + int(np.prod(shape)), 7, dtype)
+    inner = around[256 : around.size - 256]
+    inner[:] = value
+    return inner.reshape(shape) if inner.size else around[256:]
+
+
+@pytest.mark.parametrize("name", PICKS)
+def test_an_axis_without_elements_gives_and_takes_nothing(name: str):
+    shapes, attributes = PICKS[name]
+    types = [
+        TensorType(dtypes.i64 if INDEX.get(name) == i else dtypes.f32, shape)
+        for i, shape in enumerate(shapes)
+    ]
+    node = make_node(name, [Value(t, "") for t in types], attributes)
+    kernel = promote_scratch(build_kernel(node, name))
+    arrays: list[np.ndarray] = []
+    for parameter in kernel.parameters:
+        shape = tuple(symbolic.evaluate(d, {"N": 0}) for d in parameter.buffer.shape)
+        dtype, is_input = parameter.buffer.dtype, len(arrays) < len(types)
+        arrays.append(placed(shape, dtype.numpy, int(is_input and dtype is dtypes.f32)))
+    NativeKernel(kernel)(arrays, {"N": 0})
+    for value, array in zip(node.results, arrays[len(types) :], strict=False):
+        if N in value.type.shape:
+            assert (array.base == 7).all(), "written outside"
+        else:
+            assert not array.any(), "read outside"

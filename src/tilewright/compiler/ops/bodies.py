@@ -7,7 +7,8 @@ computed in f32 and rounded at each store.  Schedules fuse, inline and tile; not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 from tilewright.base import dtypes
@@ -185,8 +186,30 @@ def copy_nest(b: KernelBuilder, source: Source, target: Buffer) -> None:
         b.write(target, indices, b.read(source, indices))
 
 
+@contextmanager
+def picking_nest(
+    b: KernelBuilder,
+    shape: Sequence[Dim],
+    sizes: Iterable[Dim],
+    names: Sequence[str] | None = None,
+) -> Generator[tuple[Dim, ...]]:
+    """A nest over `shape` whose body picks places on axes of `sizes`.
+
+    An axis that turns out to be empty has no place into which an index could be clamped: then
+    the body does not run.
+    """
+    all_have_some: Expression = b.const(True, dtypes.bool_)
+    for size in sizes:
+        all_have_some = b.and_(b.gt(b.index(size), 0), all_have_some)
+    with b.nest(shape, names) as place, b.when(all_have_some):
+        yield place
+
+
 def wrapped_index(b: KernelBuilder, value: Expression, extent: Dim) -> Dim:
-    """A loaded index, negative ones counted from the end, clamped into `0 .. extent`."""
+    """A loaded index, negative ones counted from the end, clamped into `0 .. extent`.
+
+    Inside a `picking_nest`.
+    """
     value = b.cast(value, b.index(0).dtype)
     wrapped = b.select(b.lt(value, 0), b.add(value, b.index(extent)), value)
     return b.as_index(b.min(b.max(wrapped, 0), b.index(extent - 1)))

@@ -21,6 +21,7 @@ from tilewright.compiler.ops.bodies import (
     Operands,
     Results,
     given,
+    picking_nest,
     reduce_rows,
     wrapped_index,
 )
@@ -130,7 +131,7 @@ def _gather_body(
     x, indices, (result,) = given(operands, 0), given(operands, 1), results
     axis = normal_axis(cast("int", attributes["axis"]), len(x.shape))
     after = axis + len(indices.shape)
-    with b.nest(result.shape) as place:
+    with picking_nest(b, result.shape, (x.shape[axis],)) as place:
         at = wrapped_index(b, b.load(indices, place[axis:after]), x.shape[axis])
         b.store(result, place, b.load(x, (*place[:axis], at, *place[after:])))
 
@@ -182,7 +183,7 @@ def _gather_elements_body(
 ) -> None:
     x, indices, (result,) = given(operands, 0), given(operands, 1), results
     axis = normal_axis(cast("int", attributes["axis"]), len(x.shape))
-    with b.nest(result.shape) as place:
+    with picking_nest(b, result.shape, (x.shape[axis],)) as place:
         at = wrapped_index(b, b.load(indices, place), x.shape[axis])
         b.store(result, place, b.load(x, (*place[:axis], at, *place[axis + 1 :])))
 
@@ -234,10 +235,11 @@ def _gather_nd_body(
     batch = cast("int", attributes["batch_dims"])
     depth = cast("int", indices.shape[-1])
     outer = len(indices.shape) - 1
-    with b.nest(result.shape) as place:
+    sizes = x.shape[batch : batch + depth]
+    with picking_nest(b, result.shape, sizes) as place:
         picks = [
-            wrapped_index(b, b.load(indices, (*place[:outer], i)), x.shape[batch + i])
-            for i in range(depth)
+            wrapped_index(b, b.load(indices, (*place[:outer], i)), size)
+            for i, size in enumerate(sizes)
         ]
         b.store(result, place, b.load(x, (*place[:batch], *picks, *place[outer:])))
 

@@ -19,7 +19,7 @@ from tilewright.compiler.graph.schema import Attributes, AttributeSpec, TensorTy
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, Source, compute_dtype
 from tilewright.compiler.kernel.ir import Buffer, Expression
-from tilewright.compiler.ops.bodies import Operands, Results, given
+from tilewright.compiler.ops.bodies import Operands, Results, given, picking_nest
 from tilewright.compiler.ops.declaration import (
     IndexRange,
     OpDecl,
@@ -456,7 +456,7 @@ def _unpool_body(
     source = _unpool_source(attributes)
     with b.nest(result.shape) as place:
         b.store(result, place, 0)
-    with b.nest(x.shape) as place:
+    with picking_nest(b, x.shape, source) as place:
         count = b.index(element_count(source))
         rest = b.min(b.max(b.load(indices, place), 0), b.sub(count, 1))
         there: list[Dim] = []

@@ -24,6 +24,7 @@ from tilewright.compiler.ops.bodies import (
     Results,
     copy_nest,
     given,
+    picking_nest,
     wrapped_index,
 )
 from tilewright.compiler.ops.declaration import OpDecl, Types, attr, declare, operand
@@ -78,7 +79,8 @@ def _scatter(
     target = b.temporary(wide, result.shape, "total") if rounds else result
     copy_nest(b, x, target)
     op = _LOGICAL.get(reduction, reduction) if target.dtype.is_bool else reduction
-    with b.nest(updates.shape) as place:
+    # Every axis: an update has nowhere to go in a tensor without elements.
+    with picking_nest(b, updates.shape, x.shape) as place:
         there = place_of(place)
         value = b.cast(b.load(updates, place), target.dtype)
         if op == "none":

@@ -25,7 +25,7 @@ from tilewright.compiler.graph.schema import Attributes, TensorType
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, Source
 from tilewright.compiler.kernel.ir import Buffer, Expression
-from tilewright.compiler.ops.bodies import Operands, Results, given
+from tilewright.compiler.ops.bodies import Operands, Results, given, picking_nest
 from tilewright.compiler.ops.declaration import (
     IndexRange,
     OpDecl,
@@ -427,7 +427,8 @@ def _top_k_body(
     (count,) = cast("tuple[Dim, ...]", attributes["k"])
     largest = bool(attributes["largest"])
     may_end = not symbolic.proves_less(count - 1, x.shape[axis])
-    with b.nest((*x.shape[:axis], *x.shape[axis + 1 :])) as outer:
+    sizes = x.shape[axis : axis + 1] if may_end else ()
+    with picking_nest(b, (*x.shape[:axis], *x.shape[axis + 1 :]), sizes) as outer:
         line = _Line(b, x, axis, outer, largest, may_end, values, indices)
         if isinstance(count, int) and count <= _SHORT and _is_short(line.size):
             _insert(line, count)

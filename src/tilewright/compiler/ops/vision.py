@@ -22,6 +22,7 @@ from tilewright.compiler.ops.bodies import (
     Results,
     copy_nest,
     given,
+    picking_nest,
     wrapped_index,
 )
 from tilewright.compiler.ops.declaration import (
@@ -128,7 +129,7 @@ def _samples_body(
     if attributes["mode"] == "max":
         op = "max"
     total = b.temporary(compute_dtype(x.dtype), result.shape, "total")
-    with b.nest(result.shape, ("r", "h", "w", "c")) as place:
+    with picking_nest(b, result.shape, x.shape[:3], ("r", "h", "w", "c")) as place:
         region, row, column, channel = place
         image = wrapped_index(b, b.load(images, (region,)), x.shape[0])
         b.store(total, place, numerics.identity(op, total.dtype))
