@@ -35,15 +35,18 @@ def _parse_bool(text: str) -> bool:
     return word in _TRUE
 
 
+_DIGITS: Final = "[0-9]{1,18}"  # more are no number that anything here counts
+
+
 def _parse_count(text: str) -> int:
-    if not re.fullmatch(r"\s*[0-9]+\s*", text):
+    if not re.fullmatch(rf"\s*{_DIGITS}\s*", text):
         raise ValueError("a number that is not negative")
     return int(text)
 
 
 def parse_size(text: str) -> int:
     """A size in bytes: `512M`.  Raises: ValueError that says what is expected."""
-    match = re.fullmatch(r"\s*([0-9]+)\s*([KMG]?)(i?B)?\s*", text, re.IGNORECASE)
+    match = re.fullmatch(rf"\s*({_DIGITS})\s*([KMG]?)(i?B)?\s*", text, re.IGNORECASE)
     if match is None:
         raise ValueError("a size like 4096, 512M or 2G")
     return int(match[1]) * _SIZE_SCALE[match[2].upper()]

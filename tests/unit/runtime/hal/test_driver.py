@@ -107,7 +107,17 @@ def test_uris_bound_memory_and_make_queues() -> None:
     )
     for uri, message in (
         ("local-task://?queues=0", "got 0, expected 1 to 64"),
+        ("local-task://?queues=²", "got '²', expected a number"),
+        (f"local-task://?queues={'1' * 5000}", "got '11*', expected a number"),
+        (
+            "local-task://?threads=2&cpus=0",
+            "'cpus': cpu_ids has 1 entries, expected one per",
+        ),
+        ("'cpus': cpu_ids: processor number out of",),
         ("local-sync://?memory=lots", "got 'lots', expected a size like 4096"),
+        (f"local-sync://?memory={'1' * 5000}", "got '11*', expected a size like 4096"),
+        ("local-sync://?memory=0", "'memory': got '0', expected 1 to"),
+        ("local-sync://?pool=9999999999999999G", "got '9+G', expected 0 to .* bytes"),
     ):
         with pytest.raises(UserError, match=message):
             registry.create_device(uri)

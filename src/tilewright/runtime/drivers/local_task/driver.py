@@ -8,6 +8,7 @@ programs are told of, such as `v2`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final, final
 
@@ -92,8 +93,8 @@ def create_device(
 
 
 def _number(text: str, option: str) -> int:
-    if not text.strip().isdigit():
+    if not re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
         raise UserError(
-            f"got '{text}', expected a number", location=f"device option '{option}'"
+            f"got '{text:.80}', expected a number", location=f"device option '{option}'"
         )
     return int(text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.base import knobs
+from tilewright.base.errors import UserError
 from tilewright.base.host import usable_cores
 from tilewright.base.options import THREAD_LIMIT, count_option
 from tilewright.runtime import native
@@ -19,10 +20,15 @@ def create_pool(threads: int = 0, cpus: Sequence[int] | None = None) -> native.P
 
     Args:
         threads: the caller included; 0: `TILEWRIGHT_THREADS`, else the cores this process may use.
-        cpus: processor ids to pin workers to.
+        cpus: processor ids to pin workers to, one per thread.
 
-    Raises: UserError for more threads than a pool may have.
+    Raises: UserError for more threads than a pool may have, or processors that do not fit.
     """
     threads = threads or knobs.THREADS.get() or usable_cores()
     count_option("threads", threads, most=THREAD_LIMIT)
-    return native.Pool(threads, cpus, knobs.SPIN_US.get()) if threads > 1 else None
+    if threads == 1:
+        return None
+    try:
+        return native.Pool(threads, cpus, knobs.SPIN_US.get())
+    except ValueError as error:
+        raise UserError(str(error), location="device option 'cpus'") from error

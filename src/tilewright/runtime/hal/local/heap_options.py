@@ -5,15 +5,15 @@ Called by the drivers of the host CPU.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
 from tilewright.base.errors import UserError
+from tilewright.base.knobs import parse_size
 from tilewright.runtime.hal.local.heap_allocator import HeapAllocator
 
 HEAP_OPTIONS: Final = ("memory", "pool")
-_SCALE: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_LARGEST: Final = (1 << 63) - 1
 
 
 def create_heap(options: Mapping[str, str]) -> HeapAllocator:
@@ -27,16 +27,19 @@ def create_heap(options: Mapping[str, str]) -> HeapAllocator:
     capacity = options.get("memory")
     kept = options.get("pool")
     return HeapAllocator(
-        None if kept is None else _size("pool", kept),
-        None if capacity is None else _size("memory", capacity),
+        None if kept is None else _size("pool", kept, least=0),
+        None if capacity is None else _size("memory", capacity, least=1),
     )
 
 
-def _size(option: str, text: str) -> int:
-    match = re.fullmatch(r"\s*([0-9]+)\s*([KMG]?)(i?B)?\s*", text, re.IGNORECASE)
-    if match is None:
+def _size(option: str, text: str, *, least: int) -> int:
+    where = f"device option '{option}'"
+    try:
+        size = parse_size(text)
+    except ValueError as error:
+        raise UserError(f"got '{text:.80}', expected {error}", location=where) from error
+    if not least <= size <= _LARGEST:
         raise UserError(
-            f"got '{text}', expected a size like 4096, 512M or 2G",
-            location=f"device option '{option}'",
+            f"got '{text}', expected {least} to {_LARGEST} bytes", location=where
         )
-    return int(match[1]) * _SCALE[match[2].upper()]
+    return size
