@@ -7,12 +7,15 @@ Apart from `driver`, because replaying a plan on the host needs workers and no d
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from tilewright.base import knobs
 from tilewright.base.errors import UserError
 from tilewright.base.host import usable_cores
 from tilewright.base.options import THREAD_LIMIT, count_option
 from tilewright.runtime import native
+
+_SPIN_LIMIT_US: Final = 1_000_000  # the pool itself stops far below
 
 
 def create_pool(threads: int = 0, cpus: Sequence[int] | None = None) -> native.Pool | None:
@@ -29,6 +32,6 @@ def create_pool(threads: int = 0, cpus: Sequence[int] | None = None) -> native.P
     if threads == 1:
         return None
     try:
-        return native.Pool(threads, cpus, knobs.SPIN_US.get())
+        return native.Pool(threads, cpus, min(knobs.SPIN_US.get(), _SPIN_LIMIT_US))
     except ValueError as error:
         raise UserError(str(error), location="device option 'cpus'") from error

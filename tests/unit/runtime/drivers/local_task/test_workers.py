@@ -25,3 +25,10 @@ def test_the_number_asked_for_beats_the_knob_beats_the_cores(
     with knobs.override(threads=4):
         assert threads(0) == 4
         assert threads(2) == 2
+
+
+def test_any_time_to_spin_is_taken() -> None:
+    with knobs.override(spin_us=10**12):
+        pool = create_pool(2)
+    assert pool is not None
+    assert pool.thread_count == 2
