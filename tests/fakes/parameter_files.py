@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tilewright.formats.parameters import SplatEntry, write_archive
+from tilewright.formats.parameters import SplatEntry, write_archive, write_tvm_params
 
 
 def irpa(
@@ -18,6 +18,13 @@ def irpa(
     """An archive of ours."""
     file = io.BytesIO()
     write_archive(file, arrays, splats)
+    return file.getvalue()
+
+
+def tvm_params(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """A file of ours, whose bytes are TVM's (tests/unit/formats/parameters/test_tvm.py)."""
+    file = io.BytesIO()
+    write_tvm_params(file, arrays)
     return file.getvalue()
 
 

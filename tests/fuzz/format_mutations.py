@@ -129,6 +129,7 @@ def _parameters() -> tuple[bytes, ...]:
             [("a", (3, 11), 0, array.tobytes()), ("q", (64,), 8, bytes(68))],
             metadata=[note],
         ),
+        parameter_files.tvm_params({"a": array, "b": array[:5], "e": array[:0]}),
     )
 
 

@@ -49,7 +49,7 @@ def load(  # noqa: PLR0913 - keyword-only options
             those before.
         function: which function of the module, or `library.function`; default: the only one.
         parameters: files of weights that a module keeps outside: `path` or `scope=path` of .irpa,
-            .safetensors or .gguf.
+            .safetensors, .gguf or .params (TVM).
         untrusted: run no machine code of the file, only kernels in bytecode (VMVX), and hold it to
             `limits`: for files of strangers (see SECURITY.md).
         limits: the steps, bytes and seconds that loading and each call may take; default: those of

@@ -219,7 +219,7 @@ _OPTIONS: Final = (
         "--parameters",
         multiple=True,
         metavar="[SCOPE=]FILE",
-        help="Weights outside of the module: .irpa, .safetensors or .gguf.",
+        help="Weights outside of the module: .irpa, .safetensors, .gguf or .params (TVM).",
         group=Group.MODULES,
     ),
     option(

@@ -132,7 +132,7 @@ class Session:
         function: which function, for the virtual machine: one of the module's, or
             `library.function`.
         parameters: files of weights that a module keeps outside (`path` or `scope=path`; .irpa,
-            .safetensors, .gguf).
+            .safetensors, .gguf, .params).
         untrusted: run no machine code of the file, only kernels in bytecode (VMVX), and hold it to
             `limits`: for files of strangers.
         limits: what loading and each call of a module may take (or the budget that loading began

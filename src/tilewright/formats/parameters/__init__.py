@@ -1,7 +1,8 @@
 """Parameter files: names to bytes, kept outside of the program that uses them.
 
-`read_parameters` tells .irpa, .safetensors and .gguf apart by their content and gives an index of
-entries; the bytes stay where they are, usually a mapped file.  `write_archive` makes .irpa files.
+`read_parameters` tells .irpa, .safetensors, .gguf and .params (TVM) apart by their content and gives an index of
+entries; the bytes stay where they are, usually a mapped file.  `write_archive` makes .irpa files,
+`write_tvm_params` those of TVM.
 Not here: scopes and who may read them (`runtime.modules.io_parameters`).
 """
 
@@ -15,6 +16,7 @@ from tilewright.formats.parameters.entries import (
 )
 from tilewright.formats.parameters.irpa import write_archive
 from tilewright.formats.parameters.read import read_parameters
+from tilewright.formats.parameters.tvm import write_params as write_tvm_params
 
 __all__ = [
     "Entry",
@@ -23,4 +25,5 @@ __all__ = [
     "StoredEntry",
     "read_parameters",
     "write_archive",
+    "write_tvm_params",
 ]

@@ -55,7 +55,7 @@ class ParameterIndex:
     """The entries of one file, in its order.
 
     Attributes:
-        format: `irpa`, `safetensors` or `gguf`.
+        format: `irpa`, `safetensors`, `gguf` or `params`.
         contents: the whole file; entries are ranges of it.
         entries: by name.
     """

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Final, final
+from typing import Final
 
 from tilewright.base.errors import ArchiveError
-from tilewright.formats.byte_view import ByteView, decode_text
+from tilewright.formats.byte_cursor import ByteCursor
+from tilewright.formats.byte_view import ByteView
 from tilewright.formats.parameters.entries import StoredEntry
 
 MAGIC: Final = b"GGUF"
 _VERSIONS: Final = (2, 3)
 _DEFAULT_ALIGNMENT: Final = 32
 _ALIGNMENT_KEY: Final = "general.alignment"
-_TEXT_LIMIT_BYTES: Final = 1 << 30
 _RANK_LIMIT: Final = 8
 
 # Code: (name, elements per block, bytes per block).
@@ -48,7 +48,7 @@ _ARRAY: Final = 9
 
 def read_entries(view: ByteView) -> Iterator[StoredEntry]:
     """All tensors.  Raises: ArchiveError."""
-    cursor = _Cursor(view, len(MAGIC))
+    cursor = ByteCursor(view, len(MAGIC))
     version = cursor.u32("version")
     if version not in _VERSIONS:
         raise ArchiveError(
@@ -63,52 +63,7 @@ def read_entries(view: ByteView) -> Iterator[StoredEntry]:
         yield _entry(view, name, shape, code, base + offset)
 
 
-@final
-class _Cursor:
-    """Reads one field after another."""
-
-    __slots__ = ("offset", "view")
-
-    def __init__(self, view: ByteView, offset: int) -> None:
-        self.view: ByteView = view
-        self.offset: int = offset
-
-    def skip(self, length: int, what: str) -> int:
-        """Where the next `length` bytes begin, which are passed."""
-        self.view.check(self.offset, length, what)
-        self.offset += length
-        return self.offset - length
-
-    def u32(self, what: str) -> int:
-        """The next 32-bit number."""
-        return self.view.u32(self.skip(4, what), what)
-
-    def u64(self, what: str) -> int:
-        """The next 64-bit number."""
-        return self.view.u64(self.skip(8, what), what)
-
-    def text(self, what: str) -> str:
-        """The next text."""
-        return decode_text(self.raw_text(what), self.view.location, what)
-
-    def raw_text(self, what: str) -> memoryview:
-        """The bytes of the next text."""
-        length = self.u64(f"length of {what}")
-        if length > _TEXT_LIMIT_BYTES:
-            raise ArchiveError(f"{what} of {length} bytes", location=self.view.location)
-        return self.view.data[self.skip(length, what) : self.offset]
-
-    def counted(self, count: int, minimum_bytes: int, what: str) -> range:
-        """`range(count)`, when that many items of a least size can still follow."""
-        if count * minimum_bytes > self.view.size - self.offset:
-            raise ArchiveError(
-                f"{what} of {count} items does not fit the file",
-                location=self.view.location,
-            )
-        return range(count)
-
-
-def _read_alignment(cursor: _Cursor, count: int) -> int:
+def _read_alignment(cursor: ByteCursor, count: int) -> int:
     """The alignment of the tensors' bytes; all other metadata is passed over."""
     alignment = _DEFAULT_ALIGNMENT
     for _ in cursor.counted(count, 13, "metadata"):
@@ -130,7 +85,7 @@ def _read_alignment(cursor: _Cursor, count: int) -> int:
     return alignment
 
 
-def _skip_value(cursor: _Cursor, code: int) -> None:
+def _skip_value(cursor: ByteCursor, code: int) -> None:
     what = "metadata value"
     if code == _TEXT:
         cursor.raw_text(what)
@@ -146,7 +101,7 @@ def _skip_value(cursor: _Cursor, code: int) -> None:
         cursor.skip(_number_bytes(cursor, code), what)
 
 
-def _number_bytes(cursor: _Cursor, code: int) -> int:
+def _number_bytes(cursor: ByteCursor, code: int) -> int:
     size = _NUMBER_BYTES.get(code)
     if size is None:
         raise ArchiveError(
@@ -155,7 +110,7 @@ def _number_bytes(cursor: _Cursor, code: int) -> int:
     return size
 
 
-def _read_info(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
+def _read_info(cursor: ByteCursor) -> tuple[str, tuple[int, ...], int, int]:
     """Name, shape, type and offset of a tensor; ggml counts dimensions from the innermost."""
     name = cursor.text("tensor name")
     rank = cursor.u32("rank of a tensor")

@@ -14,11 +14,14 @@ from tilewright.formats.parameters.irpa import MAGIC as IRPA_MAGIC
 from tilewright.formats.parameters.irpa import read_entries as read_irpa
 from tilewright.formats.parameters.safetensors import looks_like as looks_like_safetensors
 from tilewright.formats.parameters.safetensors import read_entries as read_safetensors
+from tilewright.formats.parameters.tvm import MAGIC as TVM_MAGIC
+from tilewright.formats.parameters.tvm import read_entries as read_tvm
 
 _Reader = Callable[[ByteView], Iterable[Entry]]
 _MAGICS: Final[tuple[tuple[bytes, str, _Reader], ...]] = (
     (IRPA_MAGIC, "irpa", read_irpa),
     (GGUF_MAGIC, "gguf", read_gguf),
+    (TVM_MAGIC, "params", read_tvm),
 )
 
 
@@ -39,5 +42,5 @@ def read_parameters(data: Buffer, location: str = "parameters") -> ParameterInde
     raise ArchiveError(
         "not a parameter file",
         location=location,
-        hint="known are .irpa, .safetensors and .gguf",
+        hint="known are .irpa, .safetensors, .gguf and .params",
     )

@@ -51,7 +51,7 @@ def open_parameters(specs: Iterable[str]) -> dict[str, dict[str, Source]]:
     """Map parameter files; what several files of a scope hold is merged, the first one wins.
 
     Args:
-        specs: `path` or `scope=path`; .irpa, .safetensors or .gguf.
+        specs: `path` or `scope=path`; .irpa, .safetensors, .gguf or .params (TVM).
     Raises: ArchiveError for a file that cannot be read.
     """
     scopes: dict[str, dict[str, Source]] = {}

@@ -49,7 +49,8 @@ GGUF = parameter_files.gguf(
     ],
     alignment=64,
 )
-FILES = {"irpa": IRPA, "safetensors": SAFETENSORS, "gguf": GGUF}
+PARAMS = parameter_files.tvm_params({"a": F32, "b.c": BF16, "e": EMPTY})
+FILES = {"irpa": IRPA, "safetensors": SAFETENSORS, "gguf": GGUF, "params": PARAMS}
 
 
 def stored(index: ParameterIndex, name: str) -> bytes:
