@@ -113,7 +113,6 @@ def test_uris_bound_memory_and_make_queues() -> None:
             "local-task://?threads=2&cpus=0",
             "'cpus': cpu_ids has 1 entries, expected one per",
         ),
-        ("'cpus': cpu_ids: processor number out of",),
         ("local-sync://?memory=lots", "got 'lots', expected a size like 4096"),
         (f"local-sync://?memory={'1' * 5000}", "got '11*', expected a size like 4096"),
         ("local-sync://?memory=0", "'memory': got '0', expected 1 to"),
