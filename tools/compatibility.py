@@ -126,7 +126,8 @@ The first error of its importer or compiler, and of how many cases.
 """
 
 
-def _table(heading: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+def table(heading: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; bars inside cells are escaped."""
     lines = [heading, ["---"] * len(heading), *body]
     cells = [[cell.replace("|", "\\|") for cell in line] for line in lines]
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
@@ -155,7 +156,7 @@ def _releases(suites: Mapping[str, Suite]) -> str:
                 "all equal" if len(equal) == len(rows) else f"{len(equal)} of {len(rows)}",
             )
         )
-    return _table(("release", "bytecode", "`hal`", "executables", "programs", "bits"), body)
+    return table(("release", "bytecode", "`hal`", "executables", "programs", "bits"), body)
 
 
 def _suites(suites: Mapping[str, Suite]) -> str:
@@ -177,7 +178,7 @@ def _suites(suites: Mapping[str, Suite]) -> str:
         "same bits here",
         "otherwise",
     )
-    return _table(heading, body)
+    return table(heading, body)
 
 
 def _exceptions(suites: Mapping[str, Suite]) -> str:
@@ -204,7 +205,7 @@ def _refusals(suites: Mapping[str, Suite]) -> str:
         (reason, str(of.total()), ", ".join(f"`{s}` {n}" for s, n in of.most_common()))
         for reason, of in sorted(subjects.items(), key=lambda item: -item[1].total())
     ]
-    return _table(("reason", "cases", "of what"), body)
+    return table(("reason", "cases", "of what"), body)
 
 
 def _models(suites: Mapping[str, Suite]) -> str:
@@ -217,7 +218,7 @@ def _models(suites: Mapping[str, Suite]) -> str:
         (f"`{n}`", *(side.get(n, {"outcome": "-"})["outcome"] for side in (theirs, ours)))
         for n in names
     ]
-    return _table(
+    return table(
         ("model", "IREE's module here", "our module under `iree-run-module`"), body
     )
 

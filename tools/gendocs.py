@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -46,13 +46,6 @@ SETS: Final = (
 )
 
 
-def rows(heading: Sequence[str], body: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; bars inside cells are escaped."""
-    lines = [heading, ["---"] * len(heading), *body]
-    cells = [[cell.replace("|", "\\|") for cell in line] for line in lines]
-    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
-
-
 # --- knobs -----------------------------------------------------------------------------------
 
 
@@ -70,7 +63,7 @@ once; a value that does not parse is a `UserError` naming the variable; a variab
 `{knobs.PREFIX}` and is not listed here is reported by the command line. Everything that changes what is
 compiled is an option of `tilewright.compile`, not a knob.
 
-{rows(("variable", "value", "default", "what it does"), body)}
+{compatibility.table(("variable", "value", "default", "what it does"), body)}
 
 In Python, `with tilewright.base.knobs.override(verify=True):` sets one for a block.
 """
@@ -112,8 +105,8 @@ def ops_page() -> str:
         ]
         heading = ("op", "operands", "attributes", "what it computes", "runs as")
         title = family.replace("_", " ").capitalize()
-        parts.append(f"## {title}\n\n{rows(heading, body)}")
-    sets = rows(
+        parts.append(f"## {title}\n\n{compatibility.table(heading, body)}")
+    sets = compatibility.table(
         ("name", "element types"),
         [(name, " ".join(t.name for t in members)) for name, members in SETS],
     )
@@ -140,7 +133,7 @@ def _host_table() -> str:
     """Every op that always runs its oracle, and why."""
     found = [op for op in catalogue.all_ops() if op.on_host]
     intro = "Their oracle runs in numpy; so do element types of which kernels know nothing (4-bit, 8-bit floats)."
-    return f"{intro}\n\n" + rows(
+    return f"{intro}\n\n" + compatibility.table(
         ("op", "why it has no kernel"), [(f"`{op.name}`", op.on_host) for op in found]
     )
 
@@ -216,7 +209,7 @@ def commands_page() -> str:
         )
         parts.append(
             f"## {verb}\n\n`tilewright {f'{verb} {arguments}'.strip()}`\n\n{text}\n\n"
-            + rows(("", "option", "what it does"), options)
+            + compatibility.table(("", "option", "what it does"), options)
         )
     return f"""{NOTE}
 # Commands

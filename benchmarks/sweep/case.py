@@ -56,3 +56,8 @@ def single(
         return [results[index] for index in (range(outputs) if keep is None else keep)]
 
     return Case(name=name, build=build, opset=opset, tolerance=tolerance)
+
+
+def word(*shapes: tuple[float, ...]) -> str:
+    """Return shapes as text, for names."""
+    return " by ".join("x".join(map(str, shape)) for shape in shapes)

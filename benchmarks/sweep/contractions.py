@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sweep.case import Case, single
+from sweep.case import Case, single, word
 from sweep.network import scalar, w, x
 
 # (left, right, whether the right operand is constant)
@@ -94,11 +94,6 @@ EINSUMS = (
     ("abc,abc->a", ((16, 32, 64), (16, 32, 64))),
     ("bte,et,bt->b", ((2, 64, 32), (32, 64), (2, 64))),
 )
-
-
-def word(*shapes: tuple[int, ...]) -> str:
-    """Return shapes as text."""
-    return " by ".join("x".join(map(str, shape)) for shape in shapes)
 
 
 def matmuls() -> Iterator[Case]:

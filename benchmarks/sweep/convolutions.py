@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sweep.case import Case, single
+from sweep.case import Case, single, word
 from sweep.network import Tensor, w, x
 
 # (batch, channels in, channels out, image, kernel, strides, pads, dilations, groups); short forms
@@ -187,13 +187,9 @@ def pads_of(value: int | tuple[int, ...], rank: int) -> list[int]:
     return spread(value, rank) * 2
 
 
-def describe(*parts: object) -> str:
+def describe(*parts: int | tuple[int, ...]) -> str:
     """Return sizes and numbers as one word each."""
-
-    def word(part: object) -> str:
-        return "x".join(map(str, part)) if isinstance(part, tuple) else str(part)
-
-    return " ".join(map(word, parts))
+    return " ".join(word(p) if isinstance(p, tuple) else str(p) for p in parts)
 
 
 def convolutions() -> Iterator[Case]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from sweep.case import Case, single
+from sweep.case import Case, single, word
 from sweep.network import scalar, w, x
 
 SHAPE: Final = (1, 64, 56, 56)
@@ -90,11 +90,6 @@ CASTS: Final = (
     ("bool", "f32"),
     ("bool", "i64"),
 )
-
-
-def word(*shapes: tuple[int, ...]) -> str:
-    """Return shapes as text."""
-    return " by ".join("x".join(map(str, shape)) for shape in shapes)
 
 
 def functions() -> Iterator[Case]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from sweep.case import Case, single
+from sweep.case import Case, single, word
 from sweep.network import Network, Operand, Tensor, ints, scalar, w, x
 
 MICROSOFT: Final = "com.microsoft"
@@ -86,7 +86,7 @@ def cell(kind: str, gates: int, sizes: tuple[int, int, int, int], directions: in
 def attentions() -> Iterator[Case]:
     """Yield attention in pieces, with and without a mask, and as one operator."""
     for sizes in ATTENTIONS:
-        name = "x".join(map(str, sizes))
+        name = word(sizes)
         for masked in (False, True):
             what = "masked" if masked else "plain"
             yield Case(name=f"attention/{what} {name}", build=attention(sizes, masked))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from sweep.case import Case, single
+from sweep.case import Case, single, word
 from sweep.network import Tensor, ints, scalar, w, x
 
 TRANSPOSES: Final = (
@@ -90,11 +90,6 @@ RESIZES: Final = (
     ((1, 16, 8, 14, 14), (2.0, 2.0, 2.0), "nearest", "asymmetric"),
     ((1, 8, 8, 14, 14), (2.0, 2.0, 2.0), "linear", "half_pixel"),
 )
-
-
-def word(*shapes: tuple[float, ...]) -> str:
-    """Return shapes as text."""
-    return " by ".join("x".join(map(str, shape)) for shape in shapes)
 
 
 def layouts() -> Iterator[Case]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from sweep.case import Case, single
+from sweep.case import Case, single, word
 from sweep.network import Network, Tensor, ints, scalar, w, x
 
 REDUCTIONS: Final = (
@@ -50,11 +50,6 @@ SOFTMAXES: Final = (
     ((5000, 2), -1),
 )
 IMAGES: Final = ((1, 64, 56, 56), (1, 320, 32, 32), (2, 33, 17, 19), (1, 1280, 8, 8))
-
-
-def word(*shapes: tuple[int, ...]) -> str:
-    """Return shapes as text."""
-    return " by ".join("x".join(map(str, shape)) for shape in shapes)
 
 
 def reductions() -> Iterator[Case]:

@@ -76,11 +76,16 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("op", ["max_pool", "average_pool", "lp_pool"])
-@pytest.mark.parametrize("include", [False, True])
+@pytest.mark.parametrize(
+    ("op", "include"),
+    [
+        ("max_pool", False),
+        ("average_pool", False),
+        ("average_pool", True),
+        ("lp_pool", False),
+    ],
+)
 def test_results_stay_the_same_for_every_window(op, include):
-    if include and op != "average_pool":
-        pytest.skip("counts no padding")
     for size, kernel, stride, dilation, begin, end, ceil in ODD:
         span = size + begin + end - (kernel - 1) * dilation - 1
         count = span // stride + 1
