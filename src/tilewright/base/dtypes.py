@@ -167,7 +167,9 @@ f8e5m2: Final = DType(
 ALL: Final = (
     bool_, i4, u4, i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64, f8e4m3fn, f8e5m2,
 )  # fmt: skip
-FLOATS: Final = (f16, bf16, f32, f64)
+HALVES: Final = (f16, bf16)
+"""Types whose arithmetic happens in f32."""
+FLOATS: Final = (*HALVES, f32, f64)
 SIGNED_INTEGERS: Final = (i8, i16, i32, i64)
 UNSIGNED_INTEGERS: Final = (u8, u16, u32, u64)
 INTEGERS: Final = SIGNED_INTEGERS + UNSIGNED_INTEGERS

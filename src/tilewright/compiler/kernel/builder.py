@@ -52,7 +52,7 @@ Source = Buffer | Immediate
 
 def compute_dtype(dtype: DType) -> DType:
     """The type arithmetic happens in: f32 for the 16-bit floats, else the type itself."""
-    return dtypes.f32 if dtype in (dtypes.f16, dtypes.bf16) else dtype
+    return dtypes.f32 if dtype in dtypes.HALVES else dtype
 
 
 class KernelBuilder(Expressions):

@@ -128,9 +128,7 @@ class _Lanes:
             masked = self.mask is not None and any(payloads(statement.extent))
             if masked or self._depends(statement.extent):
                 raise _NoLanesError
-            saved, self.reduction = self.reduction, self.reduction
             inside = self.body(statement.body)
-            self.reduction = saved
             return (
                 For(
                     statement.var,

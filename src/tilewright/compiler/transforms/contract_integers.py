@@ -27,6 +27,7 @@ from tilewright.compiler.transforms.matching import (
     optional_operand,
     word,
 )
+from tilewright.compiler.transforms.movement_rules import emit_slice
 from tilewright.compiler.transforms.value_ranges import ValueRanges
 
 _EXACT: Final = 1 << 24
@@ -141,7 +142,7 @@ def _parts(node: Node, size: int, emit: Emitter) -> Iterator[tuple[Value, Value]
     for start in range(0, depth, size):
         count = min(size, depth - start)
         left, right = (
-            emit.op("slice", [v], {"axes": (x,), "starts": (start,), "sizes": (count,)})
+            emit_slice(emit, v, {x: (start, count, 1)})
             for v, x in zip(operands, axes, strict=True)
         )
         yield left, right

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base import dtypes
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import HALVES, DType
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
@@ -27,8 +27,6 @@ from tilewright.compiler.transforms.split_phases import split_phases
 # (extents of the loops over rows, columns, depth, dtype) -> columns per panel; 0 leaves the right
 # operand as it is
 ChoosePanel = Callable[[Sequence[Dim], Dim, Dim, DType], int]
-HALVES: Final = (dtypes.f16, dtypes.bf16)
-"""What a contraction multiplies as f32 anyway."""
 _SMALLEST_PANEL = 4
 _MOST_REPEATS: Final = 4
 """Filters for every channel up to which repeating the channels costs less than narrow panels."""
@@ -69,7 +67,7 @@ class LegalizeConvolution(RewritePass):
         count = filters // groups
         taps = element_count(kernel) * depth
         halves = x.type.dtype in HALVES
-        if halves:  # once: a tile reads each element once per panel and tap
+        if halves:  # they are multiplied as f32, converted once: a tile reads each element once per panel and tap
             x = emit.op("cast", [x], {"dtype": dtypes.f32})
         panel = self.choose_panel(rows, count, taps, x.type.dtype) or _SMALLEST_PANEL
         attributes = {
@@ -125,7 +123,7 @@ def as_matmul(node: Node, emit: Emitter) -> Value | None:
 
 def as_depthwise(node: Node, emit: Emitter) -> Value | None:
     """A convolution whose filters see one channel each; channels with several are repeated."""
-    groups, filters, depth, kernel = _weight_shape(node)
+    groups, filters, depth, _ = _weight_shape(node)
     if not _is_legal(node) or depth != 1 or groups == 1 or not isinstance(filters, int):
         return None
     x, w = operand(node, 0), operand(node, 1)
@@ -137,7 +135,14 @@ def as_depthwise(node: Node, emit: Emitter) -> Value | None:
         single = emit.op("reshape", [x], {"shape": (*places, groups, 1)})
         several = emit.op("broadcast_to", [single], {"shape": (*places, groups, times)})
         x = emit.op("reshape", [several], {"shape": (*places, filters)})
-    plain = emit.op("reshape", [w], {"shape": (filters, *kernel)})
+    return _depthwise(node, x, w, emit)
+
+
+def _depthwise(node: Node, x: Value, w: Value, emit: Emitter) -> Value:
+    """`x` with one filter for each channel, whose weights stand in `w` in their order."""
+    *_, channels = x.type.shape
+    kernel = w.type.shape[2:]
+    plain = emit.op("reshape", [w], {"shape": (channels, *kernel)})
     last = emit.op("transpose", [plain], {"perm": (*range(1, len(kernel) + 1), 0)})
     attributes = {"strides": ints(node, "strides"), "dilations": ints(node, "dilations")}
     return emit.op("depthwise_conv", [x, last], attributes)
@@ -147,21 +152,22 @@ def single_filter(node: Node, emit: Emitter) -> Value | None:
     """A convolution with one filter is a sum over the channels of a depthwise one.
 
     Lanes run along the channels, or along the image where there is one channel; a panel of one
-    column would leave all lanes but one empty.
+    column would leave all lanes but one empty.  16-bit floats are rounded after the sum.
     """
-    groups, filters, depth, kernel = _weight_shape(node)
+    groups, filters, depth, _ = _weight_shape(node)
     if not _is_legal(node) or groups != 1 or filters != 1:
         return None
     if not isinstance(depth, int) or 1 < depth < _SMALLEST_PANEL:
         return None
     x, w = operand(node, 0), operand(node, 1)
-    plain = emit.op("reshape", [w], {"shape": (depth, *kernel)})
-    last = emit.op("transpose", [plain], {"perm": (*range(1, len(kernel) + 1), 0)})
-    attributes = {"strides": ints(node, "strides"), "dilations": ints(node, "dilations")}
-    each = emit.op("depthwise_conv", [x, last], attributes)
     if depth == 1:
-        return each
-    return emit.op("reduce_sum", [each], {"axes": (x.type.rank - 1,), "keepdims": True})
+        return _depthwise(node, x, w, emit)
+    halves = x.type.dtype in HALVES
+    if halves:
+        x, w = (emit.op("cast", [value], {"dtype": dtypes.f32}) for value in (x, w))
+    each = _depthwise(node, x, w, emit)
+    total = emit.op("reduce_sum", [each], {"axes": (x.type.rank - 1,), "keepdims": True})
+    return emit.op("cast", [total], {"dtype": node.result.type.dtype}) if halves else total
 
 
 def _pack(w: Value, groups: int, count: int, panel: int, emit: Emitter) -> Value:

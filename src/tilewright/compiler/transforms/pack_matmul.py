@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from tilewright.base import dtypes
-from tilewright.base.dtypes import f32, f64
+from tilewright.base.dtypes import HALVES, f32, f64
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter, RewritePass, Rule, merge_rules
-from tilewright.compiler.transforms.legalize_convolution import HALVES, ChoosePanel
+from tilewright.compiler.transforms.legalize_convolution import ChoosePanel
 from tilewright.compiler.transforms.matching import is_constant, maker, operand
 from tilewright.compiler.transforms.movement_rules import VIEW_RULES
 

@@ -1,6 +1,8 @@
+import numpy as np
 import pytest
 
 from fakes.graphs import only, ops, run
+from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.passes import PassContext, run_passes
 from tilewright.compiler.transforms import (
     ConvertLayout,
@@ -148,6 +150,21 @@ def test_many_filters_for_each_channel_stay_panels():
 def test_one_filter_is_a_sum_over_the_channels_of_a_depthwise_convolution():
     graph = run(G, conv("N, 5, 6, 8", "1, 8, 3, 2", "N, 3, 5, 1"))
     assert ops(graph) == ["depthwise_conv", "reduce_sum"]
+
+
+def test_one_filter_of_sixteen_bit_floats_sums_over_channels_before_it_rounds():
+    text = (
+        "graph @g(%x: f16[1, 2, 1, 4]) {"
+        " %w: f16[1, 4, 1, 2] = constant {value = f16[1, 4, 1, 2]"
+        " [1.0009765625, 0.0, -1.0, 0.0, 0.0, 0.0, 0.0, 0.0]}"
+        ' %y: f16[1, 2, 1, 1] = conv(%x, %w) {layout = "NHWC", pads = [0, 0, 0, 1]} return %y }'
+    )
+    graph = run(G, text)
+    assert "depthwise_conv" in ops(graph)
+    x = np.zeros((1, 2, 1, 4), np.float16)
+    x[..., 0], x[..., 1] = 1 + 2**-10, 1 + 2**-9
+    (y,) = evaluate(graph, [x])
+    np.testing.assert_array_equal(y, np.full((1, 2, 1, 1), 2**-20, np.float16))
 
 
 def test_images_of_sixteen_bit_floats_are_widened_once_and_the_panels_stay():

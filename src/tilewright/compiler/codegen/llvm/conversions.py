@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import final
 
 from tilewright.base import dtypes
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import HALVES, DType
 from tilewright.base.errors import InternalError
 from tilewright.compiler.codegen.llvm.arithmetic import Arithmetic
 from tilewright.compiler.codegen.llvm.types import (
-    HALVES,
     Value,
     constant,
     mangle,

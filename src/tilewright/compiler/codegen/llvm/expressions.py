@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from tilewright.base import dtypes, symbolic
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import HALVES, DType
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim, Opaque, Operation
 from tilewright.base.target import Target
@@ -22,7 +22,6 @@ from tilewright.compiler.codegen.llvm.math import Math
 from tilewright.compiler.codegen.llvm.memory import Memory, has_lanes
 from tilewright.compiler.codegen.llvm.registers import Registers
 from tilewright.compiler.codegen.llvm.types import (
-    HALVES,
     Value,
     constant,
     split_type,

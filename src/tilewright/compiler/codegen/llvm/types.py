@@ -24,8 +24,6 @@ _VALUE_TYPES: Final = {
     dtypes.u4: "i8",
 }
 _MEMORY_TYPES: Final = _VALUE_TYPES | {dtypes.bool_: "i8"}
-HALVES: Final = frozenset({dtypes.f16, dtypes.bf16})
-"""Types whose arithmetic happens in f32."""
 
 
 class Value(NamedTuple):
