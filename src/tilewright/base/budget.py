@@ -32,6 +32,7 @@ BYTES_PER_STEP: Final = 64
 NATIVE_CALL_STEPS: Final = 16
 OBJECT_BYTES: Final = 1024
 """What an object of the HAL counts as beside the memory that it manages."""
+_NOTE_BYTES: Final = 400  # a finalizer, and its entry among all of them
 _SLICE: Final = 8192
 _UNBOUNDED: Final = 1 << 62
 _FOREVER: Final = float("inf")
@@ -145,7 +146,8 @@ class Budget:
         self._released.append(size_bytes)
 
     def keep(self, owner: object, size_bytes: int) -> None:
-        """Hold memory for as long as `owner` lives.  Raises: LimitError."""
+        """Hold memory for as long as `owner` lives, and that of the note of it.  Raises: LimitError."""
+        size_bytes += _NOTE_BYTES
         self.take(size_bytes)
         self.attach(owner, size_bytes)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import signal
 import threading
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -177,3 +178,26 @@ def test_limits_that_are_none_are_refused(value: object) -> None:
 def test_what_is_no_limits_is_refused() -> None:
     with pytest.raises(UserError, match=r"limits are 5, expected tilewright\.Limits"):
         BytecodeModule(counting().finish(), Instance(), limits=5)  # type: ignore[arg-type]
+
+
+def test_many_small_pieces_are_not_held_for_less_than_they_take() -> None:
+    """Each is noted for the day when its owner dies; a stranger may have any number of them."""
+
+    class Owner:
+        """Anything that lives."""
+
+    def keep_many(budget: Budget, owner: Owner) -> None:
+        for _ in range(20_000):
+            budget.keep(owner, 1)
+
+    owner, budget = Owner(), Budget(Limits(max_bytes=1 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(LimitError, match="more than 1048576 are not allowed"):
+            keep_many(budget, owner)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken < 2 << 20
+    del owner
+    assert budget.held_bytes == 0
