@@ -14,6 +14,7 @@ from typing import ClassVar, Final, Self, final
 
 import numpy as np
 
+from tilewright.base.dtypes import HALVES, f32
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
@@ -184,7 +185,8 @@ def one_axis_at_a_time(node: Node, emit: Emitter) -> Value | None:
     """A large window slides along one axis, then along the next.
 
     The largest of the largest is the largest, the norm of norms is the norm; the mean of means is
-    the mean since the number of elements in a window is a product of one number per axis.
+    the mean since the number of elements in a window is a product of one number per axis.  Sums of
+    16-bit floats are rounded behind the last axis.
     """
     sides = _sides(node)
     busy = [i for i, side in enumerate(sides) if not side.is_idle]
@@ -202,10 +204,14 @@ def one_axis_at_a_time(node: Node, emit: Emitter) -> Value | None:
     if together <= apart:
         return None
     value = operand(node)
+    dtype = value.type.dtype
+    widens = dtype in HALVES and node.op != "max_pool"
+    if widens:
+        value = emit.op("cast", [value], {"dtype": f32})
     for i in busy:
         alone = tuple(s if j == i else _idle(s) for j, s in enumerate(sides))
         value = emit.op(node.op, [value], _pooled_attributes(node, alone))
-    return value
+    return emit.op("cast", [value], {"dtype": dtype}) if widens else value
 
 
 def _idle(side: _Side) -> _Side:

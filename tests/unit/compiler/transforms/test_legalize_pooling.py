@@ -2,9 +2,11 @@
 
 import itertools
 
+import numpy as np
 import pytest
 
 from fakes.graphs import only, ops, run
+from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.transforms import LegalizePooling
 
 G = [LegalizePooling()]
@@ -45,6 +47,17 @@ def test_a_large_window_slides_along_one_axis_after_the_other(op):
     attributes = "kernel = [5, 6], pads = [2, 2, 2, 3], dilations = [1, 1]"
     graph = run(G, pooling(op, "N, 3, 9, 11", "N, 3, 9, 11", attributes))
     assert [n.attributes["kernel"] for n in graph.nodes] == [(5, 1), (1, 6)]
+
+
+def test_means_of_sixteen_bit_floats_are_rounded_once():
+    attributes = "kernel = [5, 6]"
+    text = pooling("average_pool", "1, 1, 6, 6", "1, 1, 2, 1", attributes)
+    graph = run(G, text.replace("f32", "f16"))
+    assert "average_pool" in ops(graph)
+    x = np.zeros((1, 1, 6, 6), np.float16)
+    x[..., 1, :], x[..., 2, :], x[..., 1, 0] = 2048, -2048, 2050
+    (y,) = evaluate(graph, [x])
+    np.testing.assert_array_equal(y, np.full((1, 1, 2, 1), 2 / 30, np.float16))
 
 
 def test_a_small_window_stays_whole():
