@@ -8,9 +8,10 @@ together, so that what their windows share is loaded once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 from tilewright.base.outcome import Outcome
+from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import For, Load, Space, Store
 from tilewright.compiler.kernel.rewrite import dim_symbols, loads, loops, stores
@@ -51,7 +52,6 @@ _WIDEST_STRIDE: Final = 4
 _LONG_SUM: Final = 4096
 """Terms beyond which one running sum loses digits: each addition rounds what is there already."""
 _SUBTOTAL: Final = 512
-_Access = TypeVar("_Access", Load, Store)
 
 
 def schedule_columns(s: Schedule, nest: str, target: Target, grid: Grid) -> Outcome | None:
@@ -118,17 +118,18 @@ def _lane(chain: Sequence[For]) -> For | None:
     for reach in (1, _WIDEST_STRIDE):
         for loop in reversed(chain):
             name = loop.var.name
-            far = [stride(a, name) for a in _of_device(stores(body)) if depends(a, name)]
-            near = [stride(a, name) for a in _of_device(loads(body)) if depends(a, name)]
-            if not (far or near) or any(n != 1 for n in far):
+            written, read = (_steps(found, name) for found in (stores(body), loads(body)))
+            if not (written or read) or any(n != 1 for n in written):
                 continue
-            if all(isinstance(n, int) and 1 <= n <= reach for n in near):
+            if all(isinstance(n, int) and 1 <= n <= reach for n in read):
                 return loop
     return None
 
 
-def _of_device(found: Sequence[_Access]) -> list[_Access]:
-    return [a for a in found if a.buffer.space is Space.DEVICE]
+def _steps(found: Sequence[Load | Store], name: str) -> list[Dim | None]:
+    """How far apart in memory neighbouring iterations of a loop meet what moves with it."""
+    moving = [a for a in found if a.buffer.space is Space.DEVICE and depends(a, name)]
+    return [stride(a, name) for a in moving]
 
 
 def _work_ns(chain: Sequence[For]) -> float:
