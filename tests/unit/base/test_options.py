@@ -175,5 +175,5 @@ def test_types_that_do_not_fit_go_by_names_that_people_know(
 
 
 def test_names_of_inputs_are_texts(archive: Path) -> None:
-    with pytest.raises(tw.InputError, match="no further input '1'"):
+    with pytest.raises(tw.InputError, match="there is no input '1'"):
         tw.load(archive)({1: np.zeros((5, 20), np.float32)})
