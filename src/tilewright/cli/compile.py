@@ -14,6 +14,7 @@ from tilewright.base.text import format_bytes, plural
 from tilewright.cli.display import err, example, out, phase_bar, table, thousands
 from tilewright.cli.option_groups import Group, Verb, option
 from tilewright.cli.options import (
+    beside,
     compile_options,
     parse_input_shapes,
     parse_input_values,
@@ -78,7 +79,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     from tilewright.api import model as api
     from tilewright.compiler.packaging.archive import check_artifact_path
 
-    path = output or model.with_suffix(".vmfb")
+    path = output or beside(model, ".vmfb")
     check_artifact_path(path, inputs=[model])  # said before the work, not after it
     with phase_bar(quiet=quiet) as progress:
         compiled = api.compile(

@@ -6,11 +6,13 @@ numpy is imported when a value is read, so that help and wrong options take no t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from tilewright.base.errors import UserError
+from tilewright.base.errors import InputError, UserError
+from tilewright.base.input_file import why_no_file
 from tilewright.cli.option_groups import Group, option
 
 if TYPE_CHECKING:
@@ -151,6 +153,14 @@ def call_options(command: Command) -> Command:
     ):
         command = decorate(command)
     return command
+
+
+def beside(model: str | Path, suffix: str) -> Path:
+    """Where a verb writes to without `--output`.  Raises: InputError if there is no such model."""
+    what = why_no_file(model)
+    if what is not None:
+        raise InputError(what, location=model)
+    return Path(model).with_suffix(suffix)
 
 
 def parse_levels(text: str | None) -> tuple[str, ...] | None:

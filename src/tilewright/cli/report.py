@@ -12,7 +12,7 @@ from tilewright.base.text import format_bytes
 from tilewright.cli.display import err, example, phase_bar
 from tilewright.cli.model_options import ModelChoice, model_options
 from tilewright.cli.option_groups import Verb, option
-from tilewright.cli.options import call_inputs, timing_options
+from tilewright.cli.options import beside, call_inputs, timing_options
 
 
 @click.command(
@@ -49,7 +49,7 @@ def command(
     """
     from tilewright.api.report import check_report_path, make_report
 
-    path = output or Path(choice.path).with_suffix(".html")
+    path = output or beside(choice.path, ".html")
     check_report_path(path, inputs=choice.files)  # said before the work, not after it
     session, sources = choice.open_with_sources()
     arrays = call_inputs(session, inputs, dims)

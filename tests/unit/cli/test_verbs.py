@@ -98,6 +98,16 @@ def test_a_missing_file_is_one_line_and_exit_1_for_every_verb(
     assert done.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("verb", ["bench", "compare", "compile", "coverage", "report"])
+def test_a_model_without_a_name_of_its_own_is_a_folder(verb: str) -> None:
+    for path in (".", "/", ".."):
+        done = tilewright(verb, path)
+        assert (done.code, done.err) == (
+            1,
+            f"error: {path}: is a folder, expected a file\n",
+        )
+
+
 def test_errors_of_users_are_one_line_a_hint_and_exit_with_1(tmp_path: Path) -> None:
     path = tmp_path / "none.vmfb"
     done = tilewright("run", path)
