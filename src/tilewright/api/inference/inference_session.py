@@ -300,7 +300,7 @@ def _open(source: Source, options: SessionOptions) -> tuple[Session, ModelMetada
     settings: LoadOptions = {"threads": threads or None, "host_function": run_reference}
     if isinstance(source, str | PathLike) and fspath(source).endswith(_ARTIFACT_SUFFIX):
         session = Session.from_file(fspath(source), **settings)
-    elif isinstance(source, bytes) and is_archive(source):
+    elif isinstance(source, bytes | bytearray | memoryview) and is_archive(source):
         session = Session.from_bytes(source, **settings)
     else:
         return _compile(source, options, threads)
@@ -314,7 +314,13 @@ def _compile(
     with LATE_IMPORTS:
         from tilewright.api import model  # noqa: PLC0415
         from tilewright.compiler.frontends import onnx  # noqa: PLC0415
+        from tilewright.compiler.packaging.archive import (  # noqa: PLC0415
+            check_artifact_path,
+        )
 
+    saved = options.optimized_model_filepath
+    if saved:  # said before the work, not after it
+        check_artifact_path(saved)
     found = onnx.read_metadata(source)
     sizes = options.free_dimensions
     compiled = model.compile(
@@ -323,8 +329,8 @@ def _compile(
         opt_level=_LEVELS.get(options.graph_optimization_level, model.DEFAULT_OPT_LEVEL),
         input_shapes=onnx.shapes_with(source, sizes) if sizes else None,
     )
-    if options.optimized_model_filepath:
-        compiled.save(options.optimized_model_filepath)
+    if saved:
+        compiled.save(saved)
     metadata = ModelMetadata(
         producer_name=found.producer,
         graph_name=found.name,

@@ -63,6 +63,8 @@ def element_dtype(element_type: object) -> DType:
             raise UserError(f"there is no element type {element_type}")
         return found
     try:
+        if element_type is None:  # float64 for numpy
+            raise TypeError
         given = np.dtype(cast("DTypeLike", element_type))
     except TypeError as error:
         raise UserError(f"there is no element type {element_type!r}") from error

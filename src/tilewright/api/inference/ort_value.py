@@ -56,9 +56,20 @@ class OrtValue:
 
     @staticmethod
     def from_dlpack(data: object, is_bool_tensor: bool = False) -> OrtValue:
-        """A value over the memory of any tensor on the CPU; u8 is taken as bool if asked to."""
+        """A value over the memory of any tensor on the CPU.
+
+        Args:
+            data: the tensor.
+            is_bool_tensor: take its u8 as bool, which DLPack did not always have.
+
+        Raises: InputError for what is no tensor; UserError for a bool tensor of another type.
+        """
         array = as_array(data)
-        return OrtValue(array.view(np.bool_) if is_bool_tensor else array)
+        if not is_bool_tensor or array.dtype == np.bool_:
+            return OrtValue(array)
+        if array.dtype != np.uint8:
+            raise UserError(f"the bool tensor is {array.dtype}, expected uint8")
+        return OrtValue(array.view(np.bool_))
 
     def __dlpack__(self, **options: Any) -> object:
         return cast("Any", self._array).__dlpack__(**options)

@@ -193,7 +193,8 @@ def test_an_artifact_opens_like_a_model(tmp_path: Path) -> None:
     options = tw.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "kept.vmfb")
     session(tw, sess_options=options)
-    for source in (tmp_path / "kept.vmfb", (tmp_path / "kept.vmfb").read_bytes()):
+    data = (tmp_path / "kept.vmfb").read_bytes()
+    for source in (tmp_path / "kept.vmfb", data, bytearray(data), memoryview(data)):
         opened = tw.InferenceSession(source)
         np.testing.assert_array_equal(opened.run(["sum"], {"x": X, "y": Y})[0], X + Y)
         assert opened.get_modelmeta().graph_name
@@ -221,6 +222,16 @@ def test_an_artifact_opens_like_a_model(tmp_path: Path) -> None:
             lambda s: s.io_binding().bind_output("sum", buffer_ptr=64),
             UserError,
             "without type and shape",
+        ),
+        (
+            lambda s: s.io_binding().bind_input("x", "cpu", 0, None, (2, 6), 64),
+            UserError,
+            "no element type None",
+        ),
+        (
+            lambda _: tw.OrtValue.from_dlpack(X, is_bool_tensor=True),
+            UserError,
+            "the bool tensor is float32, expected uint8",
         ),
     ],
 )
@@ -399,3 +410,13 @@ def test_outputs_are_not_written_to_memory_that_is_read_only() -> None:
     with pytest.raises(UserError, match="output 'sum' goes to memory that is read-only"):
         opened.run_with_iobinding(binding)
     np.testing.assert_array_equal(place, 0)
+
+
+def test_where_to_keep_the_artifact_is_looked_at_before_the_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tilewright.api.model.compile", None)
+    options = tw.SessionOptions()
+    options.optimized_model_filepath = "kept.onnx"
+    with pytest.raises(UserError, match=r"there is no format '\.onnx'"):
+        session(tw, sess_options=options)
