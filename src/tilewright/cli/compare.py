@@ -155,14 +155,14 @@ def _print_differences(title: str, differences: Sequence[Difference]) -> None:
     ]
     rows = table(title, columns)
     for d in differences:
-        place = "" if d.index is None else f"[{', '.join(map(str, d.index))}]"
+        place = "" if d.index is None or not d.size else f"[{', '.join(map(str, d.index))}]"
         rows.add_row(
             d.name,
             f"{d.error:.2g}",
             f"{d.tolerance:.2g}",
             f"{d.count} of {d.size}",
             place,
-            " and ".join(d.values),
+            " and ".join(filter(None, d.values)),
             style="red" if d.is_beyond else "",
         )
     out.print(rows, markup=False)

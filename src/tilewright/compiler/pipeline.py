@@ -17,7 +17,7 @@ from typing import Final, Protocol, final
 
 from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import ModelError
+from tilewright.base.errors import ModelError, UserError
 from tilewright.base.host import usable_cores
 from tilewright.base.log import Log
 from tilewright.base.options import (
@@ -38,7 +38,7 @@ from tilewright.compiler.frontends import onnx
 from tilewright.compiler.graph.copy import copy_graph
 from tilewright.compiler.graph.ir import Graph, Node
 from tilewright.compiler.graph.schema import Array, Trait
-from tilewright.compiler.graph.verifier import violations
+from tilewright.compiler.graph.verifier import name_violations, violations
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.lowering import machine
@@ -360,9 +360,15 @@ def import_model(
     """The model as a graph of our ops, and the files it lies in.
 
     A graph of the caller's is copied, for passes edit in place.
+
+    Raises: ModelError for what is no model or not supported; UserError for options that a graph has no
+        use for.
     """
     if isinstance(source, Graph):
-        found = violations(source)
+        for option in ("input_shapes", "input_values"):
+            if getattr(options, option):
+                raise UserError(f"{option} is for ONNX models", location=source.name)
+        found = [*violations(source), *name_violations(source)]
         if found:
             raise ModelError(
                 "graph is not valid:\n" + "\n".join(found), location=source.name

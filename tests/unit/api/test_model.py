@@ -74,6 +74,24 @@ def test_other_objects_are_no_models() -> None:
         tw.compile(broken)
 
 
+def test_outputs_that_nobody_could_tell_apart_are_refused() -> None:
+    b = GraphBuilder()
+    x = b.input("x", TensorType(dtypes.f32, (2,)))
+    b.output("y", b.op("neg", [x]))
+    b.output("y", b.op("relu", [x]))
+    for ask in (tw.compile, tw.compare):
+        with pytest.raises(ModelError, match="2 different outputs are called 'y'"):
+            ask(b.graph)
+
+
+def test_what_is_for_onnx_models_is_refused_beside_a_graph() -> None:
+    b = GraphBuilder()
+    b.output("y", b.op("neg", [b.input("x", TensorType(dtypes.f32, (2,)))]))
+    for ask in (tw.compile, tw.compare):
+        with pytest.raises(UserError, match="input_shapes is for ONNX models"):
+            ask(b.graph, input_shapes={"x": (3,)})
+
+
 @pytest.mark.parametrize("opt_level", [0, 1, 2])
 def test_every_optimization_level_computes_the_same(opt_level: int) -> None:
     check(tw.compile(scale_and_shift(), opt_level=opt_level)(X, SCALE))

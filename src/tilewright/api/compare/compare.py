@@ -31,6 +31,7 @@ from tilewright.base.options import (
 )
 from tilewright.base.record import record
 from tilewright.base.target import Target
+from tilewright.compiler import pipeline
 from tilewright.compiler.frontends import onnx
 from tilewright.compiler.graph.evaluator import bind_dims
 from tilewright.compiler.graph.ir import Graph
@@ -171,9 +172,8 @@ def _open(model: Source, options: Mapping[str, Any]) -> Side:
                 location=fspath(model),
             )
         return ArtifactSide(load(fspath(model)))
-    graph = model if isinstance(model, Graph) else None
     shaping = {key: options[key] for key in _SHAPING if key in options}
-    graph = graph or onnx.load(model, **shaping)  # pyright: ignore[reportArgumentType]
+    graph, _ = pipeline.import_model(model, pipeline.CompileOptions(targets=(), **shaping))
     rest = {key: value for key, value in options.items() if key not in _SHAPING}
     return CompiledSide(graph, model, graph.name, rest)
 
@@ -234,6 +234,6 @@ def _arrays(
     arrays = model_inputs(side.inputs, told, dims, seed)
     if len(arrays) != len(names):
         raise InputError(
-            f"got {len(arrays)} inputs, expected {len(names)}: {', '.join(names)}"
+            f"got {len(arrays)} inputs, expected {len(names)}: {', '.join(names) or 'none'}"
         )
     return dict(zip(names, arrays, strict=True))

@@ -35,7 +35,7 @@ class Difference:
         name: the tensor.
         error: the largest distance of two elements, relative to the largest magnitude; infinite
             where NaN, infinities, shapes or types differ.
-        index: where it is; None if shapes or types differ.
+        index: where it is; None if shapes or types differ, empty where there are no elements.
         values: the two elements there, or the two types.
         count: how many elements are further apart than `tolerance`.
         size: how many there are.
@@ -57,6 +57,8 @@ class Difference:
     def __str__(self) -> str:
         if self.index is None:
             return f"'{self.name}': {self.values[0]} and {self.values[1]}"
+        if not self.size:
+            return f"'{self.name}': no elements"
         place = ", ".join(map(str, self.index))
         return (
             f"'{self.name}': error {self.error:.2g} (tolerance {self.tolerance:.2g}), "

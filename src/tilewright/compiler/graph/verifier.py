@@ -7,6 +7,7 @@ parsing and by tests.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -45,6 +46,20 @@ def verify(graph: Graph) -> None:
 def violations(graph: Graph) -> list[str]:
     """What is wrong with the graph, one sentence each; empty when it is valid."""
     return list(_graph_violations(graph))
+
+
+def name_violations(graph: Graph) -> list[str]:
+    """Which names of inputs and outputs a caller could not tell apart; a pass may make such outputs."""
+    inputs = Counter(value.name for value in graph.inputs)
+    outputs = Counter(
+        name for name, _ in set(zip(graph.output_names, graph.outputs, strict=False))
+    )
+    return [
+        f"{count} {side} are called '{name}'"
+        for side, names in (("inputs", inputs), ("different outputs", outputs))
+        for name, count in names.items()
+        if count > 1
+    ]
 
 
 def _graph_violations(graph: Graph) -> Iterator[str]:

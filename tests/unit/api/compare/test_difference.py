@@ -48,6 +48,7 @@ def test_other_types_and_shapes_are_differences() -> None:
 
 
 def test_empty_and_zero_tensors_are_equal() -> None:
+    assert str(measure("t", f32(), f32())) == "'t': no elements"
     assert not measure("t", f32(), f32()).is_beyond
     assert not measure(
         "t", np.zeros((2, 2), np.float32), np.zeros((2, 2), np.float32)
