@@ -163,9 +163,8 @@ def test_dimensions_that_carry_no_structure_may_be_symbolic(
                     dims[label] = shape[axis]
                     shape[axis] = symbolic.symbol(label, 1)
             types[position] = TensorType(type_of(array).dtype, tuple(shape))
-        structured = (
-            case.attributes.get("groups", 1) != 1 or "batch_dims" in case.attributes
-        )
+        groups = 1 if name == "group_norm" else case.attributes.get("groups", 1)
+        structured = groups != 1 or "batch_dims" in case.attributes
         if (
             not dims
             or structured
