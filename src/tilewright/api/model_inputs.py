@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.base.errors import UserError
 from tilewright.base.options import wrong
-from tilewright.base.symbolic import Dim, evaluate, symbols
+from tilewright.base.symbolic import evaluate, symbols
 from tilewright.base.text import did_you_mean, format_bytes
 from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.runtime.graph_executor import Array, arrange
@@ -72,7 +72,7 @@ def random_inputs(
     env = {name: dims.get(name, 1) for name in wanted}
     arrays: list[Array] = []
     for name, dtype, shape in specs:
-        extents = tuple(_extent(d, env) for d in shape)
+        extents = tuple(evaluate(d, env) for d in shape)
         size_bytes = math.prod(extents) * _DRAWN_BYTES
         if size_bytes > memory_bytes():
             raise UserError(
@@ -87,7 +87,3 @@ def random_inputs(
         else:
             arrays.append(random.integers(0, 2, extents).astype(dtype.numpy))
     return arrays
-
-
-def _extent(dim: Dim, env: Mapping[str, int]) -> int:
-    return dim if isinstance(dim, int) else evaluate(dim, env)

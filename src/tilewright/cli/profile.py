@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilewright.api.profiling import Call, KernelRow, Sample, rows_of, timeline
+from tilewright.api.profiling import Call, KernelRow, Sample, rows_of, sample, timeline
 from tilewright.base.output_file import STANDARD_OUTPUT, check_output, write_text_output
 from tilewright.base.text import format_duration, plural
 from tilewright.cli.display import err, example, out
@@ -72,7 +72,7 @@ def command(
     session = choice.open()
     arrays = call_inputs(session, inputs, dims)
     session(*arrays)  # first calls allocate
-    samples = [[Sample(*row) for row in session.profile(*arrays)] for _ in range(calls)]
+    samples = [sample(session, arrays) for _ in range(calls)]
     if trace is not None:
         _write_trace(trace, choice, session, arrays, samples)
         if str(trace) == STANDARD_OUTPUT:  # a table behind it would make it no JSON

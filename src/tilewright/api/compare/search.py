@@ -124,9 +124,7 @@ class Search:
             count = (count + 1) // 2
 
     def _bytes_of(self, value: Value) -> int:
-        shape = (
-            d if isinstance(d, int) else evaluate(d, self._dims) for d in value.type.shape
-        )
+        shape = (evaluate(d, self._dims) for d in value.type.shape)
         return value.type.dtype.itemsize * math.prod(shape)
 
     def _confirmed(self, bad: Value, difference: Difference) -> Finding:

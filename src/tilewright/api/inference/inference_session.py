@@ -26,7 +26,7 @@ from tilewright.api.inference.options import (
 from tilewright.api.inference.ort_value import OrtValue, checked_value
 from tilewright.api.inference.providers import CPU, Provider, check_providers
 from tilewright.api.load import run_reference
-from tilewright.api.profiling import Call, Sample, timeline
+from tilewright.api.profiling import Call, sample, timeline
 from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
@@ -245,7 +245,7 @@ class InferenceSession:
         """Make the call once more, command by command."""
         arrays = [as_array(value) for value in values]
         dims = self._session.executor.dimensions_of(arrays)
-        calls.append(Call([Sample(*row) for row in self._session.profile(*arrays)], dims))
+        calls.append(Call(sample(self._session, arrays), dims))
 
     def get_profiling_start_time_ns(self) -> int:
         """When profiling began, on the clock of `time.perf_counter_ns`."""

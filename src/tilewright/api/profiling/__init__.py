@@ -11,6 +11,7 @@ from tilewright.api.profiling.kernels import (
     bytes_moved,
     profile,
     rows_of,
+    sample,
 )
 from tilewright.api.profiling.timeline import Call, timeline
 
@@ -22,5 +23,6 @@ __all__ = [
     "bytes_moved",
     "profile",
     "rows_of",
+    "sample",
     "timeline",
 ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import numpy as np
 
 from tilewright.base.outcome import Outcome
-from tilewright.base.symbolic import Dim, evaluate
+from tilewright.base.symbolic import evaluate
 from tilewright.formats.plan import Plan, Step, operands_of, results_of
 from tilewright.formats.tensor_text import Array
 from tilewright.runtime.native import Timing
@@ -102,7 +102,7 @@ def rows_of(
         name = step.target or step.kind
         row = totals.setdefault(name, [0, 0, 0, 0])
         row[0] += 1
-        row[1] += _number(step.flops, env)
+        row[1] += evaluate(step.flops, env)
         row[2] += bytes_of(plan, step, env)
         row[3] += int(np.median([calls[position].timing.duration_ns for calls in samples]))
         nodes.setdefault(name, {}).update(dict.fromkeys(step.nodes))
@@ -119,7 +119,7 @@ def rows_of(
 def bytes_of(plan: Plan | None, step: Step, env: Mapping[str, int]) -> int:
     """What a step reads and writes; 0 where there is no plan to tell."""
     if step.bytes_moved is not None:
-        return _number(step.bytes_moved, env)
+        return evaluate(step.bytes_moved, env)
     return 0 if plan is None else bytes_moved(plan, step, env)
 
 
@@ -127,14 +127,10 @@ def bytes_moved(plan: Plan, step: Step, env: Mapping[str, int]) -> int:
     """The bytes of every operand and result, once each; scratch memory is not counted."""
     results = [e for e in results_of(step) if not _is_scratch(plan, e)]
     entries = (*dict.fromkeys(operands_of(step)), *results)
-    return sum(_number(plan.entries[e].size_bytes, env) for e in entries)
+    return sum(evaluate(plan.entries[e].size_bytes, env) for e in entries)
 
 
 def _is_scratch(plan: Plan, entry: int) -> bool:
     """Whether the tensor lives within one step."""
     storage = plan.storages[plan.entries[entry].storage]
     return storage.kind == "transient" and storage.first == storage.last
-
-
-def _number(dim: Dim, env: Mapping[str, int]) -> int:
-    return dim if isinstance(dim, int) else evaluate(dim, env)

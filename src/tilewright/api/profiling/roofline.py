@@ -150,18 +150,16 @@ def _fma_kernel(lanes: int, threads: int) -> Kernel:
     c, v, w = symbol("c"), symbol("v"), symbol("w")
     place = (c * lanes + v,)
 
-    def all_chains(prefix: str, statement: Statement) -> Statement:
+    def all_chains(statement: Statement) -> Statement:
         lane_loop = _loop("v", lanes, (statement,), LoopKind.VECTOR)
-        del prefix
         return _loop("c", _CHAINS, (lane_loop,), LoopKind.UNROLL)
 
     half: Expression = Const(0.5, dtypes.f32)
     step = Fma(Load(chains, place), half, half, dtypes.f32)
     body = (
-        all_chains("init", Store(chains, place, half)),
-        _loop("t", _STEPS, (all_chains("step", Store(chains, place, step)),)),
+        all_chains(Store(chains, place, half)),
+        _loop("t", _STEPS, (all_chains(Store(chains, place, step)),)),
         all_chains(
-            "done",
             Store(sink, (w * (_CHAINS * lanes) + c * lanes + v,), Load(chains, place)),
         ),
     )

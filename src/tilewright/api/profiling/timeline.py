@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, final
 
 from tilewright.api.profiling.kernels import KernelRow, Sample, bytes_of
-from tilewright.base.symbolic import Dim, evaluate
+from tilewright.base.symbolic import evaluate
 from tilewright.formats.plan import Plan
 from tilewright.runtime.native import Timing
 
@@ -91,23 +91,19 @@ def _details(
 ) -> dict[str, object]:
     """What a command is: the model's nodes, its grid, arithmetic, bytes and rates."""
     step = sample.step
-    flops = _number(step.flops, dims)
+    flops = evaluate(step.flops, dims)
     row = KernelRow(
         step.target, 1, flops, bytes_of(plan, step, dims), sample.timing.duration_ns
     )
     return {
         "nodes": list(step.nodes),
         "outcome": step.outcome,
-        "grid": [_number(extent, dims) for extent in step.grid],
+        "grid": [evaluate(extent, dims) for extent in step.grid],
         "flops": flops,
         "bytes": row.size_bytes,
         "GFLOP/s": round(row.flops_rate / 1e9, 3),
         "GB/s": round(row.bytes_rate / 1e9, 3),
     }
-
-
-def _number(dim: Dim, dims: Mapping[str, int]) -> int:
-    return dim if isinstance(dim, int) else evaluate(dim, dims)
 
 
 def _event(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, final
 
 from tilewright.api.model_inputs import Inputs, model_inputs
-from tilewright.api.profiling import Sample
+from tilewright.api.profiling import Sample, sample
 from tilewright.api.profiling.roofline import measure
 from tilewright.api.report.facts import Facts, collect
 from tilewright.api.report.page import render
@@ -109,7 +109,7 @@ def make_report(
         session(*arrays)  # first calls allocate
         samples: list[list[Sample]] = []
         for number in range(calls):
-            samples.append([Sample(*row) for row in session.profile(*arrays)])
+            samples.append(sample(session, arrays))
             progress.advance(number + 1, calls)
         found = None
         if limits:

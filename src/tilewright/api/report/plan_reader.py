@@ -183,7 +183,7 @@ class PlanReader:
         return Memory(tuple(lifetimes), arena_bytes, peak_bytes(blocks), sum(weights))
 
     def _number(self, dim: Dim) -> int:
-        return dim if isinstance(dim, int) else evaluate(dim, self._dims)
+        return evaluate(dim, self._dims)
 
     def _tensor(self, plan: Plan, entry: int) -> Tensor:
         tensor = plan.entries[entry]
