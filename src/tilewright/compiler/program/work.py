@@ -112,6 +112,7 @@ _DEPTHS: Final[dict[str, Callable[[list[TensorType]], Dim]]] = {
     "matmul": lambda types: types[0].shape[-1],
     "matmul_packed": lambda types: types[0].shape[-1],
     "conv": lambda types: _product(types[1].shape[1:]),
-    "conv_packed": lambda types: _product(types[1].shape[2:5]),
-    "depthwise_conv": lambda types: _product(types[1].shape[:2]),
+    "conv_packed": lambda types: _product(types[1].shape[2:-1]),
+    "conv_planar": lambda types: _product(types[0].shape[:-1]),
+    "depthwise_conv": lambda types: _product(types[1].shape[:-1]),
 }

@@ -20,14 +20,21 @@ from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter, RewritePass, Rule, merge_rules
 from tilewright.compiler.transforms.fold_scales import bias_apart
-from tilewright.compiler.transforms.matching import ints, number, operand, optional_operand
+from tilewright.compiler.transforms.matching import (
+    ints,
+    number,
+    operand,
+    optional_operand,
+)
 from tilewright.compiler.transforms.movement_rules import VIEW_RULES
+from tilewright.compiler.transforms.planar_convolution import as_planar, can_be_planar
 from tilewright.compiler.transforms.split_phases import split_phases
 
 # (extents of the loops over rows, columns, depth, dtype) -> columns per panel; 0 leaves the right
 # operand as it is
 ChoosePanel = Callable[[Sequence[Dim], Dim, Dim, DType], int]
 _SMALLEST_PANEL = 4
+_MANY: Final = 1 << 10
 _MOST_REPEATS: Final = 4
 """Filters for every channel up to which repeating the channels costs less than narrow panels."""
 
@@ -51,9 +58,23 @@ class LegalizeConvolution(RewritePass):
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """Bias and padding apart, then the form."""
         form = (
-            bias_apart, pad_apart, as_matmul, as_depthwise, single_filter, self.as_packed,
+            bias_apart, self.with_places_in_lanes, pad_apart, as_matmul, as_depthwise, single_filter,
+            self.as_packed,
         )  # fmt: skip
         return merge_rules(VIEW_RULES, {"conv": form, "conv_transpose": (split_phases,)})
+
+    def with_places_in_lanes(self, node: Node, emit: Emitter) -> Value | None:
+        """A convolution whose filters would leave lanes empty, which its places fill."""
+        if not can_be_planar(node):
+            return None
+        x, w = operand(node, 0).type, operand(node, 1).type
+        dtype = dtypes.f32 if x.dtype in HALVES else x.dtype
+        lanes = self.choose_panel((_MANY,), 1, element_count(w.shape[1:]), dtype)
+        filters = w.shape[0]
+        if not lanes or not isinstance(filters, int):
+            return None
+        columns = 1 if _has_single_filter(node) else -(-filters // lanes) * lanes
+        return as_planar(node, emit, lanes, columns)
 
     def as_packed(self, node: Node, emit: Emitter) -> Value | None:
         """A convolution with weights in panels."""
@@ -154,10 +175,8 @@ def single_filter(node: Node, emit: Emitter) -> Value | None:
     Lanes run along the channels, or along the image where there is one channel; a panel of one
     column would leave all lanes but one empty.  16-bit floats are rounded after the sum.
     """
-    groups, filters, depth, _ = _weight_shape(node)
-    if not _is_legal(node) or groups != 1 or filters != 1:
-        return None
-    if not isinstance(depth, int) or 1 < depth < _SMALLEST_PANEL:
+    depth = operand(node, 1).type.shape[1]
+    if not _is_legal(node) or not _has_single_filter(node):
         return None
     x, w = operand(node, 0), operand(node, 1)
     if depth == 1:
@@ -168,6 +187,14 @@ def single_filter(node: Node, emit: Emitter) -> Value | None:
     each = _depthwise(node, x, w, emit)
     total = emit.op("reduce_sum", [each], {"axes": (x.type.rank - 1,), "keepdims": True})
     return emit.op("cast", [total], {"dtype": node.result.type.dtype}) if halves else total
+
+
+def _has_single_filter(node: Node) -> bool:
+    """Whether a convolution has one filter, over one channel or so many that they fill lanes."""
+    groups, filters, depth, _ = _weight_shape(node)
+    if groups != 1 or filters != 1 or not isinstance(depth, int):
+        return False
+    return depth == 1 or depth >= _SMALLEST_PANEL
 
 
 def _pack(w: Value, groups: int, count: int, panel: int, emit: Emitter) -> Value:

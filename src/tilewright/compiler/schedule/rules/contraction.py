@@ -13,7 +13,7 @@ read through its affine index, no matrix is built.  Partial tiles get their own 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 from tilewright.base import symbolic
@@ -108,8 +108,7 @@ class _Rule:
         self._split_columns(tile)
         width = find(self.s.kernel, self.lane).extent
         assert isinstance(width, int), "columns were split by a number"
-        is_one_row = all(loop.extent == 1 for loop in self.found.rows)
-        row_tiles = self._split_panels() if is_one_row else self._split_rows(tile)
+        row_tiles = self._split_panels() if self._is_one_row else self._split_rows(tile)
         grid.commit(self._arrange(tile, row_tiles))
         self._specialize(row_tiles)
         micro = MicroKernel(
@@ -144,6 +143,8 @@ class _Rule:
             row_bytes=row_bytes,
             panel=fixed,
         )
+        if self._is_one_row and fixed is None and isinstance(width, int):
+            tile = self._widened(tile, width)
         rows = " x ".join(map(str, extents)) or "1"
         self.s.note(
             f"contraction: {tile.rows} x {tile.columns} accumulators for {rows} rows, "
@@ -151,14 +152,36 @@ class _Rule:
         )
         return tile
 
+    @property
+    def _is_one_row(self) -> bool:
+        return all(loop.extent == 1 for loop in self.found.rows)
+
+    def _streams(self, width: int) -> int:
+        """Panels of so many columns whose sums fit the registers."""
+        vectors = -(-width // self.lanes)
+        return min(_MOST_STREAMS, (self.target.vector_registers - 2) // vectors)
+
+    def _widened(self, tile: Tile, width: int) -> Tile:
+        """One row of columns that lie in order: as many sums as hide the time of one.
+
+        Panels side by side would each have a guard for the end of the columns.
+        """
+        panels = max(1, min(self._streams(tile.columns), width // tile.columns))
+        return replace(tile, columns=panels * tile.columns)
+
     def _panel_width(self) -> int | None:
         """The width the operand's layout fixes: that of its panels."""
         width = self.found.lane.extent
         most = 4 * self.lanes
-        if isinstance(width, int) and (self.panels or width <= most):
+        if isinstance(width, int) and (width <= most or self._is_packed(width)):
             vectors = -(-width // self.lanes)
             return vectors * self.lanes
         return None
+
+    def _is_packed(self, width: int) -> bool:
+        """Whether the right operand is read panel by panel, each step of the sum one row of it."""
+        step = stride(self.found.right, self.found.reductions[-1].var.name)
+        return bool(self.panels) and step == width
 
     def _split_columns(self, tile: Tile) -> None:
         """From here `self.lane` runs over the columns of one panel."""
@@ -195,8 +218,8 @@ class _Rule:
         keeps fewer of them in flight than several streams do.
         """
         longer = [n for n in self.panels if find(self.s.kernel, n).extent != 1]
-        vectors = -(-estimate(find(self.s.kernel, self.lane).extent) // self.lanes)
-        most = min(_MOST_STREAMS, (self.target.vector_registers - 2) // vectors)
+        width = estimate(find(self.s.kernel, self.lane).extent)
+        most = self._streams(width)
         if not longer or most < 2:
             return []
         name = longer[-1]

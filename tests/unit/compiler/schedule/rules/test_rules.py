@@ -326,6 +326,36 @@ def test_equal_columns_of_one_row_have_equal_sums_in_any_panel() -> None:
     np.testing.assert_allclose(result[0, 0], max(0, row[0] @ column + 50), rtol=1e-5)
 
 
+@pytest.mark.parametrize("target", [V4, Target.level("v3")], ids=str)
+@pytest.mark.parametrize("filters", [1, 2, 9])
+@pytest.mark.parametrize("places", [40, 193, 300])
+def test_columns_that_lie_in_order_are_cut_to_tiles_that_fit_the_registers(
+    places: int, filters: int, target: Target
+) -> None:
+    attributes = {"steps": (20, 1), "places": (places,)}
+    shapes = ((3, 2, 3, filters), (2, 3, places + 22))
+    kernel = op_kernel("conv_planar", shapes, (2, filters, places), attributes)
+    done = schedule(kernel, target)
+    assert "contraction" in done.notes[0]
+    vectors = {
+        b.shape[0] * b.shape[1] if len(b.shape) > 2 else b.shape[0]
+        for b in done.locals
+        if b.name.startswith("acc") and len(b.shape) > 1
+    }
+    assert max(vectors) < target.vector_registers
+    assert_same(kernel, done, exact=False)
+
+
+def test_one_row_of_columns_in_order_has_as_many_sums_as_hide_the_time_of_one() -> None:
+    attributes = {"steps": (1,), "places": (1000,)}
+    kernel = op_kernel("conv_planar", ((3, 5, 1), (1, 3, 1004)), (1, 1, 1000), attributes)
+    done = schedule(kernel, V4)
+    assert done.notes[0].startswith("contraction: 1 x 256 accumulators")
+    masked = [b for b in done.locals if b.name.startswith("acc") and b.shape[0] < 16]
+    assert len(masked) == 1  # the last columns have code of their own
+    assert_same(kernel, done, exact=False)
+
+
 # --- copies between layouts --------------------------------------------------------------------
 
 

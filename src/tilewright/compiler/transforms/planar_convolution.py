@@ -1,0 +1,252 @@
+"""Convolutions with few filters, with places of the image in the lanes of vectors.
+
+A panel of weights has a filter in every lane: with three filters, thirteen of sixteen lanes add up
+nothing.  Channels first, the rows of a padded image lie one behind the other, so a tap reads all
+places at one distance from where they are, also across the end of a row: places there are computed
+for nothing, which is a kernel's width of every row.
+
+Called by `legalize_convolution`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from tilewright.base import dtypes, symbolic
+from tilewright.base.dtypes import HALVES
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.graph.schema import Trait
+from tilewright.compiler.ops.shapes import element_count, ints_or
+from tilewright.compiler.passes import Emitter
+from tilewright.compiler.transforms.matching import (
+    dims,
+    has,
+    ints,
+    is_splat,
+    maker,
+    number,
+    operand,
+    optional_operand,
+    to_channels_first,
+    to_channels_last,
+    word,
+)
+from tilewright.compiler.transforms.movement_rules import cuts_of, emit_slice
+
+_MOVE: Final = 16
+"""Products that take as long as moving one element to another place of a tensor."""
+_LEAST_GAIN: Final = 1.1
+
+
+def as_planar(node: Node, emit: Emitter, lanes: int, columns: int) -> Value | None:
+    """A channels-last `conv` without bias as `conv_planar` between moves of the channels.
+
+    The node is one that `can_be_planar`.  `lanes` are the elements of a vector; `columns` are the filters
+    whose time the form with filters in lanes takes, those that are not there included.
+    """
+    image = _image(node)
+    if not _pays(node, image, lanes, columns, emit):
+        return None
+    x, w = image.whole, operand(node, 1)
+    halves = x.type.dtype in HALVES
+    if halves:
+        x, w = (emit.op("cast", [v], {"dtype": dtypes.f32}) for v in (x, w))
+    rank = x.type.rank - 2
+    table = emit.op("transpose", [w], {"perm": (*range(1, rank + 2), 0)})
+    planes = _planes(x, image.pads, emit)
+    total = _rows(_along_places(planes, table, image, node, emit), image, emit)
+    last = emit.op("transpose", [total], {"perm": to_channels_last(rank + 2)})
+    return emit.op("cast", [last], {"dtype": node.result.type.dtype}) if halves else last
+
+
+def _pays(node: Node, image: _Image, lanes: int, columns: int, emit: Emitter) -> bool:
+    """Whether products and moves take less time than with filters in lanes, per place."""
+    filters, depth, *kernel = (d for d in operand(node, 1).type.shape if isinstance(d, int))
+    taps = math.prod(kernel) * depth
+    into = _MOVE * depth if depth > 1 else 0
+    out = _MOVE * filters if filters > 1 else 0
+    is_first, wanted_first = _is_first(image.whole), _is_wanted_first(node.result, emit)
+    planar = taps * filters / _used(image, lanes)
+    planar += (0 if is_first else into) + (0 if wanted_first else out)
+    packed = taps * columns + (into if is_first else 0) + (out if wanted_first else 0)
+    return planar * _LEAST_GAIN <= packed
+
+
+def _is_first(x: Value) -> bool:
+    """Whether channels-last `x`, or what it is with a border, lies channels first."""
+    border = maker(x, "pad")
+    source = operand(border) if border is not None else x
+    move = maker(source, "transpose")
+    return move is not None and ints(move, "perm") == to_channels_last(source.type.rank)
+
+
+def _is_wanted_first(value: Value, emit: Emitter) -> bool:
+    """Whether all that is done with a value before it is moved channels first is elementwise."""
+    first, shape = to_channels_first(value.type.rank), value.type.shape
+    work, seen = [value], {value}
+    while work:
+        current = work.pop()
+        users = emit.edit.users(current)
+        if not users or emit.edit.is_output(current):
+            return False
+        for user in users:
+            if user.op == "transpose" and ints(user, "perm") == first:
+                continue
+            if not has(user, Trait.ELEMENTWISE) or user.result.type.shape != shape:
+                return False
+            if user.result not in seen:
+                seen.add(user.result)
+                work.append(user.result)
+    return True
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Image:
+    """Where the places of the result lie in a channels-last tensor that has them all.
+
+    whole: what the convolution reads a piece of.
+    pads: to put around it: begins, then ends.
+    starts: the first place of each axis, in the padded tensor.
+    sizes: of the padded tensor.
+    wanted: places of the result.
+    """
+
+    whole: Value
+    pads: tuple[int, ...]
+    starts: tuple[int, ...]
+    sizes: tuple[Dim, ...]
+    wanted: tuple[Dim, ...]
+
+    @property
+    def pitches(self) -> tuple[int, ...]:
+        """How far apart neighbours along each axis lie in one channel."""
+        inner = [size for size in self.sizes[1:] if isinstance(size, int)]  # all of them
+        return tuple(math.prod(inner[axis:]) for axis in range(len(self.sizes)))
+
+    @property
+    def places(self) -> Dim:
+        """From the first wanted place to the last, those between rows included."""
+        count: Dim = 1
+        for wanted, pitch in zip(self.wanted, self.pitches, strict=True):
+            count = count + (wanted - 1) * pitch
+        return count
+
+
+def can_be_planar(node: Node) -> bool:
+    """Whether taps meet the image at distances that are known, and do not skip places."""
+    x, w = operand(node, 0).type, operand(node, 1).type
+    known = (*w.shape, *x.shape[2:-1], *node.result.type.shape[2:-1])
+    return (
+        node.attributes["layout"] == "NHWC"
+        and x.dtype.is_float
+        and number(node, "groups") == 1
+        and optional_operand(node, 2) is None
+        and all(step == 1 for step in ints(node, "strides"))
+        and any(taps != 1 for taps in w.shape[2:])
+        and all(isinstance(d, int) and d for d in known)
+        and not any(d == 0 for d in node.result.type.shape)
+    )
+
+
+def _image(node: Node) -> _Image:
+    """What the convolution reads; of a slice the tensor behind it, whose rest is not looked at."""
+    x, rank = operand(node, 0), operand(node, 0).type.rank - 2
+    pads = ints_or(ints(node, "pads"), (0,) * (2 * rank))
+    starts = [0] * rank
+    cut = maker(x, "slice")
+    if cut is not None and not any(pads) and _leaves_most(cut):
+        for axis, (start, _, _) in cuts_of(cut).items():
+            assert isinstance(start, int), "a slice that leaves most"
+            starts[axis - 1] = start
+        x = operand(cut)
+    sizes = tuple(x.type.shape[1 + i] + pads[i] + pads[rank + i] for i in range(rank))
+    return _Image(x, pads, tuple(starts), sizes, node.result.type.shape[1:-1])
+
+
+def _leaves_most(cut: Node) -> bool:
+    """Whether a slice leaves all channels and at least half of each axis, at known ends."""
+    shape = operand(cut).type.shape
+    for axis, (start, size, step) in cuts_of(cut).items():
+        if axis in (0, len(shape) - 1) or not isinstance(start, int) or step != 1:
+            return False
+        left = symbolic.bounds(2 * size - shape[axis])[0]
+        if left is None or left < 0:
+            return False
+    return all(isinstance(extent, int) for extent in shape[2:-1])
+
+
+def _used(image: _Image, lanes: int) -> float:
+    """The part of what lanes compute that is wanted: rows are as long as those in memory."""
+    used = 1.0
+    for wanted, size in zip(image.wanted[1:], image.sizes[1:], strict=True):
+        assert isinstance(wanted, int), "inner extents are known"
+        assert isinstance(size, int), "inner extents are known"
+        used *= wanted / size
+    return used * _part_of_vectors(image.places, lanes)
+
+
+def _part_of_vectors(count: Dim, lanes: int) -> float:
+    """The part of their lanes that so many elements take."""
+    return count / (-(-count // lanes) * lanes) if isinstance(count, int) else 1.0
+
+
+def _planes(x: Value, pads: Sequence[int], emit: Emitter) -> Value:
+    """Channels-last `x` channels first, with a border of zeros; a border that it has goes on last."""
+    rank = x.type.rank - 2
+    border = maker(x, "pad")
+    if border is not None and not any(pads) and _is_border(border):
+        around = ints(border, "pads")
+        pads = (*around[1 : rank + 1], *around[rank + 3 : -1])
+        x = operand(border)
+    planes = emit.op("transpose", [x], {"perm": to_channels_first(rank + 2)})
+    if not any(pads):
+        return planes
+    amounts = (0, 0, *pads[:rank], 0, 0, *pads[rank:])
+    return emit.op("pad", [planes], {"pads": amounts})
+
+
+def _is_border(pad: Node) -> bool:
+    """Whether it puts zeros around places."""
+    amounts, rank = dims(pad, "pads"), operand(pad).type.rank
+    value = optional_operand(pad, 1)
+    return (
+        word(pad, "mode") == "constant"
+        and (value is None or is_splat(value, 0))
+        and all(isinstance(amount, int) and amount >= 0 for amount in amounts)
+        and not any(amounts[axis] for axis in (0, rank - 1, rank, -1))
+    )
+
+
+def _along_places(
+    planes: Value, table: Value, image: _Image, node: Node, emit: Emitter
+) -> Value:
+    """The convolution of padded planes [N, C, spatial…], as [N, F, places]."""
+    n, depth = planes.type.shape[:2]
+    dilations = ints_or(ints(node, "dilations"), (1,) * len(image.sizes))
+    pairs = zip(dilations, image.pitches, strict=True)
+    steps = tuple(dilation * pitch for dilation, pitch in pairs)
+    first = sum(s * p for s, p in zip(image.starts, image.pitches, strict=True))
+    line = emit.op("reshape", [planes], {"shape": (n, depth, element_count(image.sizes))})
+    attributes = {"steps": steps, "first": first, "places": (image.places,)}
+    return emit.op("conv_planar", [table, line], attributes)
+
+
+def _rows(total: Value, image: _Image, emit: Emitter) -> Value:
+    """[N, F, places] as [N, F, spatial…]: what completes a row is not looked at."""
+    whole = image.wanted[0] * image.pitches[0]
+    if whole != image.places:
+        rest = (0, 0, 0, 0, 0, whole - image.places)
+        total = emit.op("pad", [total], {"pads": rest})
+    shape = (*total.type.shape[:2], image.wanted[0], *image.sizes[1:])
+    rows = emit.op("reshape", [total], {"shape": shape})
+    cuts: dict[int, tuple[Dim, Dim, int]] = {
+        2 + axis: (0, image.wanted[axis], 1)
+        for axis in range(1, len(image.sizes))
+        if image.wanted[axis] != image.sizes[axis]
+    }
+    return emit_slice(emit, rows, cuts)
