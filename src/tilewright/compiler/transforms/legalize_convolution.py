@@ -28,6 +28,7 @@ from tilewright.compiler.transforms.matching import (
 )
 from tilewright.compiler.transforms.movement_rules import VIEW_RULES
 from tilewright.compiler.transforms.planar_convolution import as_planar, can_be_planar
+from tilewright.compiler.transforms.split_blocks import split_blocks
 from tilewright.compiler.transforms.split_phases import split_phases
 
 # (extents of the loops over rows, columns, depth, dtype) -> columns per panel; 0 leaves the right
@@ -61,7 +62,8 @@ class LegalizeConvolution(RewritePass):
             bias_apart, self.with_places_in_lanes, pad_apart, as_matmul, as_depthwise, single_filter,
             self.as_packed,
         )  # fmt: skip
-        return merge_rules(VIEW_RULES, {"conv": form, "conv_transpose": (split_phases,)})
+        split = {"conv_transpose": (split_phases,), "col2im": (split_blocks,)}
+        return merge_rules(VIEW_RULES, {"conv": form, **split})
 
     def with_places_in_lanes(self, node: Node, emit: Emitter) -> Value | None:
         """A convolution whose filters would leave lanes empty, which its places fill."""

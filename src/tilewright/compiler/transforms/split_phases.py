@@ -12,10 +12,8 @@ Called by `legalize_convolution`.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final, final
 
 import numpy as np
@@ -31,55 +29,10 @@ from tilewright.compiler.transforms.matching import (
     optional_operand,
 )
 from tilewright.compiler.transforms.movement_rules import emit_slice
+from tilewright.compiler.transforms.phases import Axis, Run, phases_of
 
 _FEW_FILTERS: Final = 16
 """Filters for every input channel below which a convolution of its own for each phase pays."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Neighbouring phases of one axis that read the input alike.
-
-    taps: for every phase the places in the filter, in the order of the input they meet.
-    shift: how far before the output's place (in strides) the last tap reads.
-    """
-
-    taps: tuple[tuple[int, ...], ...]
-    shift: int
-
-    @property
-    def phases(self) -> int:
-        return len(self.taps)
-
-    @property
-    def count(self) -> int:
-        return len(self.taps[0])
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """One spatial axis of a transposed convolution.
-
-    step: dilation of the ordinary convolutions.
-    first, places: the range of output places, in strides, that are computed.
-    begin, end: padding of the input so that no tap of any run reads outside (negative: unread).
-    drop: output elements in front of the first that is wanted.
-    """
-
-    stride: int
-    step: int
-    runs: tuple[_Run, ...]
-    first: int
-    places: Dim
-    begin: int
-    end: int
-    drop: int
-
-    def start(self, run: _Run) -> int:
-        """Where in the padded input `run` begins to read."""
-        return self.first - run.shift - (run.count - 1) * self.step + self.begin
 
 
 def split_phases(node: Node, emit: Emitter) -> Value | None:
@@ -95,16 +48,13 @@ def split_phases(node: Node, emit: Emitter) -> Value | None:
     return _interleaved(parts.joined(()), node, axes, emit)
 
 
-# --- arithmetic of one axis ------------------------------------------------------------------
-
-
-def _axes(node: Node) -> tuple[_Axis, ...]:
+def _axes(node: Node) -> tuple[Axis, ...]:
     x, w = operand(node, 0).type, operand(node, 1).type
     rank = x.rank - 2
     strides = ints_or(ints(node, "strides"), (1,) * rank)
     dilations = ints_or(ints(node, "dilations"), (1,) * rank)
     pads = ints_or(ints(node, "pads"), (0,) * (2 * rank))
-    found: list[_Axis] = []
+    found: list[Axis] = []
     for i in range(rank):
         kernel = w.shape[2 + i]
         assert isinstance(kernel, int), "front ends refuse kernels of unknown size"
@@ -113,53 +63,14 @@ def _axes(node: Node) -> tuple[_Axis, ...]:
         reach = (kernel - 1) * dilations[i] + 1
         stride = max(strides[i], reach) if x.shape[1 + i] == 1 else strides[i]
         window = (kernel, stride, dilations[i], pads[i])
-        found.append(_axis(x.shape[1 + i], node.result.type.shape[1 + i], *window))
-    return tuple(found)
-
-
-def _axis(
-    size: Dim, result: Dim, kernel: int, stride: int, dilation: int, pad: int
-) -> _Axis:
-    common = math.gcd(stride, dilation)
-    step = dilation // common
-    runs = _runs(kernel, stride, dilation)
-    first = pad // stride
-    # The last place in strides, counted from the end of the input: known for any size.
-    beyond = (result - 1 + pad - (size - 1) * stride) // stride
-    assert isinstance(beyond, int), "the result grows by one stride with the input"
-    places = size + beyond - first
-    reading = [run for run in runs if run.count]
-    return _Axis(
-        stride=stride,
-        step=step,
-        runs=runs,
-        first=first,
-        places=places,
-        begin=max(run.shift + (run.count - 1) * step for run in reading) - first,
-        end=beyond - min(run.shift for run in reading),
-        drop=pad - first * stride,
-    )
-
-
-def _runs(kernel: int, stride: int, dilation: int) -> tuple[_Run, ...]:
-    phases: list[tuple[int, tuple[int, ...]]] = []
-    apart = stride // math.gcd(stride, dilation)
-    for phase in range(stride):
-        met = [t for t in range(kernel) if (t * dilation - phase) % stride == 0]
-        taps = tuple(range(met[0], kernel, apart)) if met else ()
-        shift = (met[0] * dilation - phase) // stride if met else 0
-        phases.append((shift, taps[::-1]))
-    found: list[_Run] = []
-    alike = itertools.groupby(phases, lambda phase: (phase[0], len(phase[1])))
-    for (shift, _), members in alike:
-        found.append(_Run(tuple(taps for _, taps in members), shift))
+        found.append(phases_of(x.shape[1 + i], node.result.type.shape[1 + i], *window))
     return tuple(found)
 
 
 # --- input -----------------------------------------------------------------------------------
 
 
-def _padded(x: Value, axes: Sequence[_Axis], emit: Emitter) -> Value:
+def _padded(x: Value, axes: Sequence[Axis], emit: Emitter) -> Value:
     """The input with every place that some tap reads, and no other."""
     cuts: dict[int, tuple[Dim, Dim, int]] = {}
     low, high = [0], [0]
@@ -187,7 +98,7 @@ class _Parts:
     """
 
     def __init__(
-        self, node: Node, axes: Sequence[_Axis], padded: Value, emit: Emitter
+        self, node: Node, axes: Sequence[Axis], padded: Value, emit: Emitter
     ) -> None:
         self.emit: Emitter = emit
         self.x: Value = padded
@@ -195,10 +106,10 @@ class _Parts:
         self.bias: Value | None = optional_operand(node, 2)
         self.groups: int = number(node, "groups")
         self.filters: Dim = self.w.type.shape[1]
-        self.axes: tuple[_Axis, ...] = tuple(axes)
+        self.axes: tuple[Axis, ...] = tuple(axes)
         self.singly: bool = self._has_few_filters()
         if self.singly:
-            self.axes = tuple(_one_phase_each(axis) for axis in axes)
+            self.axes = tuple(axis.one_phase_each() for axis in axes)
 
     def _has_few_filters(self) -> bool:
         phases = math.prod(axis.stride for axis in self.axes)
@@ -206,7 +117,7 @@ class _Parts:
         few = isinstance(filters, int) and filters < _FEW_FILTERS
         return self.groups > 1 and self.w.type.shape[0] == self.groups and few
 
-    def joined(self, runs: tuple[_Run, ...]) -> Value:
+    def joined(self, runs: tuple[Run, ...]) -> Value:
         """All phases of the axes behind those that `runs` stands for, in order."""
         position = len(runs)
         if position == len(self.axes):
@@ -218,7 +129,7 @@ class _Parts:
         axis = 2 + len(self.axes) + position
         return self.emit.op("concat", parts, {"axis": axis})
 
-    def _one(self, runs: tuple[_Run, ...]) -> Value:
+    def _one(self, runs: tuple[Run, ...]) -> Value:
         phases = tuple(run.phases for run in runs)
         outer, inner = self.groups, self.filters
         if self.singly:
@@ -238,7 +149,7 @@ class _Parts:
     def _zero(self) -> Value:
         return self.emit.constant(np.zeros((), self.x.type.dtype.numpy))
 
-    def _convolution(self, runs: tuple[_Run, ...], w: Value, bias: Value | None) -> Value:
+    def _convolution(self, runs: tuple[Run, ...], w: Value, bias: Value | None) -> Value:
         cuts: dict[int, tuple[Dim, Dim, int]] = {}
         for i, (axis, run) in enumerate(zip(self.axes, runs, strict=True), 1):
             length = axis.places + (run.count - 1) * axis.step
@@ -252,7 +163,7 @@ class _Parts:
         }
         return self.emit.op("conv", [part, w, bias], attributes)
 
-    def _filters(self, runs: tuple[_Run, ...]) -> Value:
+    def _filters(self, runs: tuple[Run, ...]) -> Value:
         """Weights [C, F, kernel…] as [groups * phases * F, C / groups, taps…]."""
         w, rank = self.w, len(runs)
         for i, run in enumerate(runs):
@@ -286,15 +197,10 @@ class _Parts:
         return self.emit.op("reshape", [repeated], {"shape": (count * total,)})
 
 
-def _one_phase_each(axis: _Axis) -> _Axis:
-    runs = tuple(_Run((taps,), run.shift) for run in axis.runs for taps in run.taps)
-    return replace(axis, runs=runs)
-
-
 # --- result ----------------------------------------------------------------------------------
 
 
-def _interleaved(value: Value, node: Node, axes: Sequence[_Axis], emit: Emitter) -> Value:
+def _interleaved(value: Value, node: Node, axes: Sequence[Axis], emit: Emitter) -> Value:
     """[N, places…, outer, phases…, inner] as [N, places * phases …, channels], cut to size."""
     rank = len(axes)
     pairs = [axis for i in range(rank) for axis in (1 + i, 2 + rank + i)]

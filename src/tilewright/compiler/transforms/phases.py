@@ -1,0 +1,108 @@
+"""Phases of one axis onto which windows are added, a stride apart.
+
+An output place `o` that windows of stride `s` reach has the phase `r = (o + pad) mod s`.  Places of
+one phase see the same taps of the window, `s / gcd(s, dilation)` apart, at consecutive places of
+the input.
+
+Called by `split_phases` and `split_blocks`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+from typing import final
+
+from tilewright.base.symbolic import Dim
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Neighbouring phases of one axis that read the input alike.
+
+    taps: for every phase the places in the filter, in the order of the input they meet.
+    shift: how far before the output's place (in strides) the last tap reads.
+    """
+
+    taps: tuple[tuple[int, ...], ...]
+    shift: int
+
+    @property
+    def phases(self) -> int:
+        return len(self.taps)
+
+    @property
+    def count(self) -> int:
+        return len(self.taps[0])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis that windows are added onto.
+
+    step: how far apart neighbouring taps of a phase read.
+    first, places: the range of output places, in strides, that are computed.
+    begin, end: padding of the input so that no tap of any run reads outside (negative: unread).
+    drop: output elements in front of the first that is wanted.
+    """
+
+    stride: int
+    step: int
+    runs: tuple[Run, ...]
+    first: int
+    places: Dim
+    begin: int
+    end: int
+    drop: int
+
+    def start(self, run: Run) -> int:
+        """Where in the padded input `run` begins to read."""
+        return self.first - run.shift - (run.count - 1) * self.step + self.begin
+
+    def one_phase_each(self) -> Axis:
+        """The same with a run for every phase."""
+        runs = tuple(Run((taps,), run.shift) for run in self.runs for taps in run.taps)
+        return replace(self, runs=runs)
+
+
+def phases_of(
+    size: Dim, result: Dim, kernel: int, stride: int, dilation: int, pad: int
+) -> Axis:
+    """The phases of `result` places, made of windows of `kernel` taps around `size` inputs."""
+    common = math.gcd(stride, dilation)
+    step = dilation // common
+    runs = _runs(kernel, stride, dilation)
+    first = pad // stride
+    # The last place in strides, counted from the end of the input: known for any size.
+    beyond = (result - 1 + pad - (size - 1) * stride) // stride
+    assert isinstance(beyond, int), "the result grows by one stride with the input"
+    places = size + beyond - first
+    reading = [run for run in runs if run.count]
+    return Axis(
+        stride=stride,
+        step=step,
+        runs=runs,
+        first=first,
+        places=places,
+        begin=max(run.shift + (run.count - 1) * step for run in reading) - first,
+        end=beyond - min(run.shift for run in reading),
+        drop=pad - first * stride,
+    )
+
+
+def _runs(kernel: int, stride: int, dilation: int) -> tuple[Run, ...]:
+    phases: list[tuple[int, tuple[int, ...]]] = []
+    apart = stride // math.gcd(stride, dilation)
+    for phase in range(stride):
+        met = [t for t in range(kernel) if (t * dilation - phase) % stride == 0]
+        taps = tuple(range(met[0], kernel, apart)) if met else ()
+        shift = (met[0] * dilation - phase) // stride if met else 0
+        phases.append((shift, taps[::-1]))
+    found: list[Run] = []
+    alike = itertools.groupby(phases, lambda phase: (phase[0], len(phase[1])))
+    for (shift, _), members in alike:
+        found.append(Run(tuple(taps for _, taps in members), shift))
+    return tuple(found)
