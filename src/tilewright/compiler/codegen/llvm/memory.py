@@ -263,7 +263,10 @@ class Memory:
         """Which elements from `begin` on a lane wants whose mask is set: those a stride apart."""
         _, lanes = split_type(mask.type)
         places = range(begin, begin + lanes)
-        order = [place // stride if place % stride == 0 else lanes for place in places]
+        order = [
+            place // stride if place % stride == 0 and place // stride < lanes else lanes
+            for place in places
+        ]
         return self.a.shuffle(mask, Value("zeroinitializer", mask.type), order)
 
     def _widen(self, value: Value, lanes: int) -> Value:
@@ -408,32 +411,33 @@ class Memory:
             f"call void @{name}({value}, ptr align {align} {address.text}, {mask})"
         )
 
-    def _store_strided(self, node: Store, dim: Dim, value: Value) -> None:
-        """Whole vectors under masks that leave the gaps alone."""
+    def _store_strided(
+        self, node: Store, dim: Dim, value: Value, mask: Value | None
+    ) -> None:
+        """Whole vectors under masks that leave the gaps alone, and lanes whose mask is not set."""
         lanes, stride = node.value.lanes, node.stride
+        every = vector("i1", lanes)
+        given = mask or Value(f"<{', '.join(['i1 true'] * lanes)}>", every)
         for window in range(0, (lanes - 1) * stride + 1, lanes):
-            order = [0] * lanes
-            wanted = ["i1 false"] * lanes
-            for place in range(lanes):
-                lane, gap = divmod(window + place, stride)
-                if gap == 0 and lane < lanes:
-                    order[place], wanted[place] = lane, "i1 true"
-            mask = Value(f"<{', '.join(wanted)}>", vector("i1", lanes))
+            places = range(window, window + lanes)
+            order = [min(place // stride, lanes - 1) for place in places]
+            wanted = self._wanted(given, window, stride)
             spread = self.a.shuffle(value, None, order)
-            self._store_vector(node.buffer, dim + window, spread, mask)
+            self._store_vector(node.buffer, dim + window, spread, wanted)
 
     def _scatter(self, node: Store, dim: Dim, value: Value, mask: Value | None) -> None:
         buffer, lanes = node.buffer, node.value.lanes
         align = buffer.dtype.itemsize
-        if mask is None and not has_lanes(dim):
+        if not has_lanes(dim):
             if self.a.can.masks and 1 < node.stride <= MAX_WIDE_STRIDE < 2 * lanes:
-                self._store_strided(node, dim, value)
+                self._store_strided(node, dim, value, mask)
                 return
-            for lane in range(lanes):
-                item = self.a.lane(value, lane)
-                address = self.address(buffer, dim + lane * node.stride)
-                self.writer.effect(f"store {item}, {address}, align {align}")
-            return
+            if mask is None:
+                for lane in range(lanes):
+                    item = self.a.lane(value, lane)
+                    address = self.address(buffer, dim + lane * node.stride)
+                    self.writer.effect(f"store {item}, {address}, align {align}")
+                return
         addresses = self._lane_addresses(buffer, dim, lanes, node.stride)
         if mask is None:
             for lane in range(lanes):

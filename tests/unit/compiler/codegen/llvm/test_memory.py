@@ -131,6 +131,33 @@ def test_where_vectors_have_masks_a_strided_load_is_no_gather():
         assert ("masked.gather" in text) == gathers, level
 
 
+def strided_store_under_a_mask(stride, dtype):
+    """Of rows of vectors, what lies before the end; what is between and behind stays."""
+    count = 37
+    x, out = Buffer("x", dtype, (48,)), Buffer("out", dtype, (stride * (count - 1) + 1,))
+    place = i * 16 + v
+    store = Store(out, (place * stride,), Load(x, (place,)))
+    guarded = If(Compare("lt", Index(place), Index(count)), (store,))
+    kernel = kernel_of((x, out), (loop("i", 3, lanes(16, guarded)),))
+    return kernel, [numbers(48, dtype), numbers(stride * (count - 1) + 1, dtype)]
+
+
+@pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("dtype", [dtypes.i8, f32, dtypes.f64], ids=str)
+@pytest.mark.parametrize("stride", [2, 3, 4, 5])
+def test_a_strided_store_under_a_mask_leaves_gaps_and_the_end_alone(stride, dtype, target):
+    kernel, arrays = strided_store_under_a_mask(stride, dtype)
+    assert_same(kernel, arrays, target=target)
+
+
+def test_where_vectors_have_masks_a_strided_store_is_no_scatter():
+    kernel, _ = strided_store_under_a_mask(2, f32)
+    for level, scatters in (("v3", True), ("v4", False)):
+        target = Target.level(level)
+        text = emit_kernel(machine.lower(kernel, target), target).text
+        assert ("masked.scatter" in text) == scatters, level
+
+
 def test_a_mask_from_data_selects_lanes():
     x, out = Buffer("x", f32, (48,)), Buffer("out", f32, (48,))
     value = Load(x, (i * 16 + v,))
