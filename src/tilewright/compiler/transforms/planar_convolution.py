@@ -55,9 +55,11 @@ def as_planar(node: Node, emit: Emitter, lanes: int, columns: int) -> Value | No
     halves = x.type.dtype in HALVES
     if halves:
         x, w = (emit.op("cast", [v], {"dtype": dtypes.f32}) for v in (x, w))
+    if image.stride > 1:
+        x, w = _folded_places(x, image, emit), _folded_taps(w, image.stride, emit)
     rank = x.type.rank - 2
     table = emit.op("transpose", [w], {"perm": (*range(1, rank + 2), 0)})
-    planes = _planes(x, image.pads, emit)
+    planes = _planes(x, () if image.stride > 1 else image.pads, emit)
     total = _rows(_along_places(planes, table, image, node, emit), image, emit)
     last = emit.op("transpose", [total], {"perm": to_channels_last(rank + 2)})
     return emit.op("cast", [last], {"dtype": node.result.type.dtype}) if halves else last
@@ -67,11 +69,11 @@ def _pays(node: Node, image: _Image, lanes: int, columns: int, emit: Emitter) ->
     """Whether products and moves take less time than with filters in lanes, per place."""
     filters, depth, *kernel = (d for d in operand(node, 1).type.shape if isinstance(d, int))
     taps = math.prod(kernel) * depth
-    into = _MOVE * depth if depth > 1 else 0
+    into, folded = (_MOVE * d if d > 1 else 0 for d in (depth, depth * image.stride))
     out = _MOVE * filters if filters > 1 else 0
     is_first, wanted_first = _is_first(image.whole), _is_wanted_first(node.result, emit)
-    planar = taps * filters / _used(image, lanes)
-    planar += (0 if is_first else into) + (0 if wanted_first else out)
+    planar = taps * filters / _used(image, lanes) + (0 if wanted_first else out)
+    planar += 0 if is_first and image.stride == 1 else folded
     packed = taps * columns + (into if is_first else 0) + (out if wanted_first else 0)
     return planar * _LEAST_GAIN <= packed
 
@@ -86,7 +88,6 @@ def _is_first(x: Value) -> bool:
 
 def _is_wanted_first(value: Value, emit: Emitter) -> bool:
     """Whether all that is done with a value before it is moved channels first is elementwise."""
-    first, shape = to_channels_first(value.type.rank), value.type.shape
     work, seen = [value], {value}
     while work:
         current = work.pop()
@@ -94,14 +95,34 @@ def _is_wanted_first(value: Value, emit: Emitter) -> bool:
         if not users or emit.edit.is_output(current):
             return False
         for user in users:
-            if user.op == "transpose" and ints(user, "perm") == first:
+            if _brings_channels_forward(user):
                 continue
-            if not has(user, Trait.ELEMENTWISE) or user.result.type.shape != shape:
+            if not _keeps_order(user, current):
                 return False
             if user.result not in seen:
                 seen.add(user.result)
                 work.append(user.result)
     return True
+
+
+def _keeps_order(user: Node, value: Value) -> bool:
+    """Whether the elements of the result lie as those of `value`, the batch and channels at the ends."""
+    before, after = value.type.shape, user.result.type.shape
+    if has(user, Trait.ELEMENTWISE):
+        return before == after
+    ends = user.op == "reshape" and before[:1] == after[:1] and before[-1:] == after[-1:]
+    return ends and [d for d in before if d != 1] == [d for d in after if d != 1]
+
+
+def _brings_channels_forward(node: Node) -> bool:
+    """Whether a transpose puts the last axis behind the first; axes of one element lie anywhere."""
+    if node.op != "transpose":
+        return False
+    shape = operand(node).type.shape
+    first, last = 0, len(shape) - 1
+    order = [axis for axis in ints(node, "perm") if shape[axis] != 1]
+    wanted = [axis for axis in (first, last, *range(1, last)) if shape[axis] != 1]
+    return order == wanted and shape[last] != 1
 
 
 @final
@@ -114,6 +135,8 @@ class _Image:
     starts: the first place of each axis, in the padded tensor.
     sizes: of the padded tensor.
     wanted: places of the result.
+    stride: along the last axis; so many neighbours are channels of one place, and `sizes` says
+        how many places that makes.
     """
 
     whole: Value
@@ -121,6 +144,7 @@ class _Image:
     starts: tuple[int, ...]
     sizes: tuple[Dim, ...]
     wanted: tuple[Dim, ...]
+    stride: int = 1
 
     @property
     def pitches(self) -> tuple[int, ...]:
@@ -146,17 +170,33 @@ def can_be_planar(node: Node) -> bool:
         and x.dtype.is_float
         and number(node, "groups") == 1
         and optional_operand(node, 2) is None
-        and all(step == 1 for step in ints(node, "strides"))
+        and _steps_fold(node)
         and any(taps != 1 for taps in w.shape[2:])
         and all(isinstance(d, int) and d for d in known)
         and not any(d == 0 for d in node.result.type.shape)
     )
 
 
+def _steps_fold(node: Node) -> bool:
+    """Whether only the last axis has a stride, and windows are whole multiples of it."""
+    *outer, last = ints(node, "strides") or (1,)
+    if any(step != 1 for step in outer):
+        return False
+    taps, dilations = operand(node, 1).type.shape[-1], ints(node, "dilations") or (1,)
+    return last == 1 or (symbolic.is_multiple(taps, last) and dilations[-1] == 1)
+
+
 def _image(node: Node) -> _Image:
     """What the convolution reads; of a slice the tensor behind it, whose rest is not looked at."""
     x, rank = operand(node, 0), operand(node, 0).type.rank - 2
     pads = ints_or(ints(node, "pads"), (0,) * (2 * rank))
+    stride = (ints(node, "strides") or (1,))[-1]
+    wanted = node.result.type.shape[1:-1]
+    if stride > 1:
+        outer = (x.type.shape[1 + i] + pads[i] + pads[rank + i] for i in range(rank - 1))
+        taps = operand(node, 1).type.shape[-1] // stride
+        sizes = (*outer, wanted[-1] + taps - 1)
+        return _Image(x, pads, (0,) * rank, sizes, wanted, stride)
     starts = [0] * rank
     cut = maker(x, "slice")
     if cut is not None and not any(pads) and _leaves_most(cut):
@@ -165,7 +205,7 @@ def _image(node: Node) -> _Image:
             starts[axis - 1] = start
         x = operand(cut)
     sizes = tuple(x.type.shape[1 + i] + pads[i] + pads[rank + i] for i in range(rank))
-    return _Image(x, pads, tuple(starts), sizes, node.result.type.shape[1:-1])
+    return _Image(x, pads, tuple(starts), sizes, wanted)
 
 
 def _leaves_most(cut: Node) -> bool:
@@ -220,6 +260,31 @@ def _is_border(pad: Node) -> bool:
         and all(isinstance(amount, int) and amount >= 0 for amount in amounts)
         and not any(amounts[axis] for axis in (0, rank - 1, rank, -1))
     )
+
+
+def _folded_places(x: Value, image: _Image, emit: Emitter) -> Value:
+    """Channels-last `x`, padded, with as many neighbours of its last axis as channels of one place."""
+    rank = x.type.rank - 2
+    if any(image.pads):
+        pads = (0, *image.pads[:rank], 0, 0, *image.pads[rank:], 0)
+        x = emit.op("pad", [x], {"pads": pads})
+    *outer, places, depth = x.type.shape
+    read = image.sizes[-1] * image.stride
+    if read != places:
+        x = emit_slice(emit, x, {rank: (0, read, 1)})
+    shape = (*outer, image.sizes[-1], image.stride * depth)
+    return emit.op("reshape", [x], {"shape": shape})
+
+
+def _folded_taps(w: Value, stride: int, emit: Emitter) -> Value:
+    """Weights [F, C, kernel…] for such places."""
+    filters, depth, *outer, taps = w.type.shape
+    rank = len(outer) + 1
+    shape = (filters, depth, *outer, taps // stride, stride)
+    split = emit.op("reshape", [w], {"shape": shape})
+    moved = emit.op("transpose", [split], {"perm": (0, rank + 2, *range(1, rank + 2))})
+    shape = (filters, stride * depth, *outer, taps // stride)
+    return emit.op("reshape", [moved], {"shape": shape})
 
 
 def _along_places(

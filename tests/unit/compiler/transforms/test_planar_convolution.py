@@ -107,6 +107,36 @@ def test_channels_that_lie_first_before_and_after_are_not_moved():
     assert ops(run(IMAGES, more)).count("conv_packed") == 2
 
 
+@pytest.mark.parametrize(
+    ("x", "w", "y", "attributes"),
+    [
+        ("2, 1, 400", "16, 1, 10", "2, 16, 79", ", strides = [5]"),
+        ("2, 3, 203", "40, 3, 4", "2, 40, 101", ", strides = [2], pads = [1, 1]"),
+        ("1, 2, 5, 90", "24, 2, 2, 6", "1, 24, 6, 30", ", strides = [1, 3], pads = [1, 2, 1, 1]"),
+    ],
+)  # fmt: skip
+def test_neighbours_that_one_stride_takes_are_channels(x, w, y, attributes):
+    text = conv(x, w, y, attributes, layout="NCHW")
+    taps = [int(d) for d in w.split(", ")]
+    graph = assert_planar(IMAGES, text)
+    node = only(graph, "conv_planar")
+    stride = int(attributes.split("]")[0].split(" ")[-1].strip("["))
+    assert node.operands[0].type.shape[0] == taps[1] * stride
+    assert node.operands[0].type.shape[-2] == taps[-1] // stride
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "y", "attributes"),
+    [
+        ("2, 1, 400", "16, 1, 9", "2, 16, 79", ", strides = [5]"),  # a tap would be none
+        ("2, 1, 400", "16, 1, 10", "2, 16, 77", ", strides = [5], dilations = [2]"),
+        ("2, 1, 40, 40", "16, 1, 4, 4", "2, 16, 19, 19", ", strides = [2, 2]"),
+    ],
+)
+def test_other_strides_keep_filters_in_lanes(x, w, y, attributes):
+    assert "conv_planar" not in ops(run(IMAGES, conv(x, w, y, attributes, layout="NCHW")))
+
+
 def test_phases_of_a_transposed_convolution_read_one_tensor_of_planes():
     text = (
         "graph @g(%x: f32[1, 6, 20, 20], %w: f32[6, 1, 5, 5]) {"
