@@ -14,9 +14,13 @@ from fakes.small_models import mlp
 from fuzz.batched_networks import make_network, samples_for
 from fuzz.comparison import compiled, run
 from tilewright.api.model import Model
-from tilewright.base.symbolic import symbol
+from tilewright.base.dtypes import f32
+from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.target import Target
 from tilewright.compiler import pipeline
+from tilewright.compiler.graph.ir import Graph
+from tilewright.compiler.graph.schema import TensorType
+from tilewright.compiler.ops.builder import GraphBuilder
 
 pytestmark = needs_x86
 BATCHES = (1, 2, 3, 4, 14, 27)
@@ -75,6 +79,44 @@ def test_a_row_of_a_batch_is_the_row_alone_at_every_level(
 )
 def test_a_product_with_one_column_is_the_same_sum_in_any_batch() -> None:
     check_network(10, Target.level("v4"), KNOWN)
+
+
+def convolved(
+    batch: Dim, image: tuple[int, ...], taps: tuple[int, ...], stride: int
+) -> Graph:
+    """Channels first before and after: such results need not be moved."""
+    builder = GraphBuilder()
+    rank = len(image) - 1
+    x = builder.input("x", TensorType(f32, (batch, *image)))
+    rng = np.random.default_rng(4)
+    w = builder.constant(rng.standard_normal(taps).astype(np.float32))
+    b = builder.constant(rng.standard_normal((taps[0], *(1,) * rank)).astype(np.float32))
+    y = builder.conv(x, w, strides=(*(1,) * (rank - 1), stride))
+    builder.output("y", builder.relu(builder.add(y, b)))
+    return builder.graph
+
+
+@pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize(
+    ("image", "taps", "stride"),
+    [
+        ((5, 9, 21), (3, 5, 3, 3), 1),
+        ((2, 101), (24, 2, 4), 2),
+        ((6, 9, 21), (1, 6, 3, 3), 1),
+    ],
+    ids=["few filters", "neighbours as channels", "one filter"],
+)
+def test_places_in_lanes_keep_their_bits_in_any_batch(
+    image: tuple[int, ...], taps: tuple[int, ...], stride: int, target: Target
+) -> None:
+    open_ = compiled(convolved(OPEN, image, taps, stride), target)
+    x = np.random.default_rng(3).standard_normal((14, *image)).astype(np.float32)
+    wanted = alone(open_, x)
+    for count in (1, 3, 14):
+        known = compiled(convolved(count, image, taps, stride), target, threads=2)
+        assert any("conv_planar" in kernel.name for kernel in known.kernels)
+        for model in (open_, known):
+            np.testing.assert_array_equal(bits(model, x[:count]), wanted[:count])
 
 
 @pytest.mark.parametrize(
