@@ -39,6 +39,8 @@ from tilewright.compiler.transforms.movement_rules import cuts_of, emit_slice
 
 _MOVE: Final = 16
 """Products that take as long as moving one element to another place of a tensor."""
+_SCATTER: Final = 128
+"""The same where the channels that lie together do not fill a vector."""
 _LEAST_GAIN: Final = 1.1
 
 
@@ -70,7 +72,8 @@ def _pays(node: Node, image: _Image, lanes: int, columns: int, emit: Emitter) ->
     filters, depth, *kernel = (d for d in operand(node, 1).type.shape if isinstance(d, int))
     taps = math.prod(kernel) * depth
     into, folded = (_MOVE * d if d > 1 else 0 for d in (depth, depth * image.stride))
-    out = _MOVE * filters if filters > 1 else 0
+    move = _MOVE if filters >= lanes else _SCATTER
+    out = move * filters if filters > 1 and not _is_moved_anyway(node.result, emit) else 0
     is_first, wanted_first = _is_first(image.whole), _is_wanted_first(node.result, emit)
     planar = taps * filters / _used(image, lanes) + (0 if wanted_first else out)
     planar += 0 if is_first and image.stride == 1 else folded
@@ -84,6 +87,20 @@ def _is_first(x: Value) -> bool:
     source = operand(border) if border is not None else x
     move = maker(source, "transpose")
     return move is not None and ints(move, "perm") == to_channels_last(source.type.rank)
+
+
+def _is_moved_anyway(value: Value, emit: Emitter) -> bool:
+    """Whether a value is put together with others, or its axes in an order of no channels."""
+    user = emit.edit.sole_user(value)
+    while user is not None and (has(user, Trait.ELEMENTWISE) or user.op == "reshape"):
+        user = emit.edit.sole_user(user.result)
+    if user is None or _brings_channels_forward(user):
+        return False
+    if user.op != "transpose":
+        return user.op == "concat"
+    shape = operand(user).type.shape
+    order = [axis for axis in ints(user, "perm") if shape[axis] != 1]
+    return order != sorted(order)
 
 
 def _is_wanted_first(value: Value, emit: Emitter) -> bool:
