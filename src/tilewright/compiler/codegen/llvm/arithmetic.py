@@ -262,14 +262,28 @@ class Arithmetic:
         """`min` or `max` of floats; NaN if one is NaN.
 
         One instruction when an operand is a constant: x86's takes the second one if unordered.
+        Otherwise `right` is looked at for NaN: what has been combined so far stands on the left,
+        and the next step waits for two instructions on it, not three.
         """
-        verb = "fcmp ogt" if op == "max" else "fcmp olt"
-        if not right.text.startswith("%"):
+        if left.text.startswith("%"):
             left, right = right, left
-        chosen = self.select(self.compare(verb, left, right), left, right)
+        chosen = self.ordered_extreme(op, left, right)
         if not left.text.startswith("%"):
             return chosen
         return self.select(self.is_nan(left), left, chosen)
+
+    def ordered_extreme(self, op: str, left: Value, right: Value) -> Value:
+        """`min` or `max` of floats; `right` if one is NaN, as x86's instruction has it."""
+        verb = "fcmp ogt" if op == "max" else "fcmp olt"
+        return self.select(self.compare(verb, left, right), left, right)
+
+    def any_lane(self, mask: Value) -> Value:
+        """Whether a lane of a mask is set."""
+        _, lanes = split_type(mask.type)
+        if lanes == 1:
+            return mask
+        bits = self.op(f"i{lanes}", f"bitcast {mask} to i{lanes}", mask)
+        return self.compare("icmp ne", bits, self.integer(bits, 0))
 
     # --- integers --------------------------------------------------------------------------
 

@@ -7,7 +7,9 @@ Called by statements and memory of this room.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import partial
 from typing import Final, final
 
 from tilewright.base import dtypes, symbolic
@@ -316,18 +318,27 @@ class Expressions:
         return known[*key, str(node.column)]
 
     def _horizontal(self, node: Horizontal) -> Value:
-        """A tree over the lanes: halves are combined until one is left."""
+        """One value of all lanes; whether one is NaN is asked once, not in every step."""
         whole = self._wide(node.operand, node.operand.lanes)
+        if not (node.dtype.is_float and node.op in ("min", "max")):
+            return self._narrow(self._tree(whole, partial(self._combine, node)), node.dtype)
+        lost = self.a.any_lane(self.a.is_nan(whole))
+        best = self._tree(whole, partial(self.a.ordered_extreme, node.op))
+        chosen = self.a.select(lost, self.a.float(best, math.nan), best)
+        return self._narrow(chosen, node.dtype)
+
+    def _tree(self, whole: Value, combine: Callable[[Value, Value], Value]) -> Value:
+        """A tree over the lanes: halves are combined until one is left."""
         left_over: list[Value] = []
         while split_type(whole.type)[1] > 1:
             _, lanes = split_type(whole.type)
             low, high, rest = self.a.halves(whole)
             if rest:
                 left_over.append(self.a.lane(whole, lanes - 1))
-            whole = self._combine(node, low, high)
+            whole = combine(low, high)
         for item in left_over:
-            whole = self._combine(node, whole, item)
-        return self._narrow(whole, node.dtype)
+            whole = combine(whole, item)
+        return whole
 
     def _combine(self, node: Horizontal, left: Value, right: Value) -> Value:
         if node.dtype.is_float:

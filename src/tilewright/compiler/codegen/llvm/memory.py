@@ -225,15 +225,10 @@ class Memory:
         """One element for every lane whose mask is set; no access when none is."""
         if mask is None:
             return self.a.splat(self._load_scalar(node.buffer, dim, None), node.lanes)
-        some = self._any(mask)
+        some = self.a.any_lane(mask)
         single = self._load_scalar(node.buffer, dim, some)
         wide = self.a.splat(single, node.lanes)
         return self.a.select(mask, wide, self._zero(wide.type))
-
-    def _any(self, mask: Value) -> Value:
-        _, lanes = split_type(mask.type)
-        bits = self.a.op(f"i{lanes}", f"bitcast {mask} to i{lanes}", mask)
-        return self.a.compare("icmp ne", bits, self.a.integer(bits, 0))
 
     def _load_strided(self, node: Load, dim: Dim, mask: Value | None) -> Value:
         """Whole vectors, the last one ending at the last element wanted, shuffled together.

@@ -12,7 +12,8 @@ import struct
 import numpy as np
 import pytest
 
-from fakes.native_kernel import NativeKernel, needs_x86, targets_here
+from fakes.loop_nests import op_kernel
+from fakes.native_kernel import NativeKernel, needs_x86, targets_apart, targets_here
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Symbol, symbol
@@ -29,6 +30,7 @@ from tilewright.compiler.kernel.ir import (
     Store,
     Unary,
 )
+from tilewright.compiler.schedule.rules import schedule
 
 pytestmark = [
     needs_x86,
@@ -288,3 +290,21 @@ def test_extremes_keep_nan_from_either_side(op, dtype):
     function(op, dtype, 16, 2, targets_here()[0])([x, y, got])
     want = np.minimum(x, y) if op == "min" else np.maximum(x, y)
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64, dtypes.f16], ids=str)
+@pytest.mark.parametrize("op", ["min", "max"])
+def test_an_extreme_of_lanes_is_nan_wherever_one_is(op, dtype, target):
+    length = 37
+    kernel = op_kernel(
+        f"reduce_{op}", [(2 * length, length)], (2 * length,),
+        {"axes": (1,), "keepdims": False}, dtype,
+    )  # fmt: skip
+    x = np.random.default_rng(0).standard_normal((2 * length, length)).astype(dtype.numpy)
+    for row in range(length):
+        x[row, row] = np.nan
+        x[length + row, row] = np.inf if op == "max" else -np.inf
+    got = np.zeros(2 * length, dtype.numpy)
+    NativeKernel(schedule(kernel, target), target)([x, got])
+    np.testing.assert_array_equal(got, x.min(1) if op == "min" else x.max(1))
