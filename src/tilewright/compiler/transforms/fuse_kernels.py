@@ -26,6 +26,7 @@ from tilewright.compiler.transforms.fusion_classes import (
     is_left_operand,
     is_repeatable,
     keeps_last_axis,
+    picks_slices,
     reads_linearly,
 )
 from tilewright.compiler.transforms.fusion_groups import Group, Groups
@@ -288,7 +289,33 @@ class _Prologue:
             return self._contraction_side(node, role, user)
         if anchor in (Role.ROWS, Role.REDUCTION) or self.group.kind is Role.ROWS:
             return self._row_reads(node, role, user)
-        return role is not Role.POINTWISE or self._computed_once(node)
+        if role is Role.POINTWISE:
+            return self._computed_once(node)
+        return not self._scatters_slices(node)
+
+    def _scatters_slices(self, node: Node) -> bool:
+        """Whether slices that data picks would no longer lie in one piece.
+
+        A transpose that more is picked from than it has elements is done once, in front.
+        """
+        if node.op != "transpose" or keeps_last_axis(node):
+            return False
+        if not self._is_picked_from(node.result):
+            return False
+        spare = symbolic.bounds(_size(node) - self._evaluations(node))[0]
+        return spare is None or spare < 0
+
+    def _is_picked_from(self, value: Value) -> bool:
+        """Whether a user in the group, or one behind views, picks slices of `value`."""
+        for user in self.groups.edit.users(value):
+            if user not in self.group.nodes:
+                continue
+            if picks_slices(user) and operand(user) is value:
+                return True
+            view = self.groups.role(user) is Role.VIEW
+            if view and self._is_picked_from(user.result):
+                return True
+        return False
 
     def _contraction_reads(self, node: Node, role: Role, user: Node) -> bool:
         if not reads_linearly(node, role):

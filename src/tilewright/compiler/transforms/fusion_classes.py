@@ -160,6 +160,11 @@ def keeps_last_axis(node: Node) -> bool:
     return bool(perm) and perm[-1] == len(perm) - 1
 
 
+def picks_slices(node: Node) -> bool:
+    """Whether data picks slices of the first operand."""
+    return node.op in ("gather", "gather_nd")
+
+
 def is_border(node: Node) -> bool:
     """Whether the node is a pad that adds a constant border."""
     if node.op != "pad" or word(node, "mode") != "constant":

@@ -399,6 +399,17 @@ def test_gathers_feed_arithmetic():
     assert fused(text) == ["gather+add+layer_norm"]
 
 
+@pytest.mark.parametrize(("count", "apart"), [(40, True), (3, False)])
+def test_what_many_slices_are_picked_from_is_transposed_in_front(count, apart):
+    text = (
+        f"graph @g(%i: i64[{count}], %x: f32[4, 9]) {{"
+        " %t: f32[9, 4] = transpose(%x) {perm = [1, 0]}"
+        f" %e: f32[{count}, 4] = gather(%t, %i) %y: f32[{count}, 4] = neg(%e) return %y }}"
+    )
+    together = ["transpose+gather+neg"]
+    assert fused(text) == (["transpose", "gather+neg"] if apart else together)
+
+
 def test_ops_for_the_host_and_with_several_results_stay_alone():
     text = (
         "graph @g(%x: f32[3, 4]) { %e: f32[3, 4] = exp(%x)"

@@ -30,6 +30,11 @@ def _number(e: Emitter, value: float, like: Tensor) -> Tensor:
     return e.scalar(value, like.dtype)
 
 
+def _need(x: Tensor | None) -> Tensor:
+    assert x is not None
+    return x
+
+
 def _limit(e: Emitter, size: Dim, like: Tensor, offset: float = 0) -> Tensor:
     """`size + offset` as a float."""
     whole = e.cast(e.dim(size), like.dtype)
@@ -62,27 +67,33 @@ def _reflected(e: Emitter, place: Tensor, size: Dim, *, align: bool) -> Tensor:
     return e.op("add", folded, _number(e, low, place))
 
 
-def _fetch(
-    e: Emitter, flat: Tensor, places: Sequence[Tensor], sizes: Sequence[Dim]
-) -> tuple[Tensor, Tensor]:
-    """Elements of `[N, C, space]` at whole positions `[N, points]`, and which lie inside."""
+def _inside(e: Emitter, places: Sequence[Tensor], sizes: Sequence[Dim]) -> Tensor:
+    """Which whole positions lie in the image."""
     inside: Tensor | None = None
-    index: Tensor | None = None
     for place, size in zip(places, sizes, strict=True):
         low = e.op("greater_equal", place, _number(e, 0, place))
         high = e.op("less_equal", place, _limit(e, size, place, -1))
         ok = e.op("logical_and", low, high)
         inside = ok if inside is None else e.op("logical_and", inside, ok)
+    return _need(inside)
+
+
+def _fetch(
+    e: Emitter, flat: Tensor, places: Sequence[Tensor], sizes: Sequence[Dim]
+) -> tuple[Tensor, Tensor]:
+    """Elements of `[N, C, space]` at whole positions `[N, points]`, and which lie inside."""
+    index: Tensor | None = None
+    for place, size in zip(places, sizes, strict=True):
         whole = e.cast(_clamped(e, place, size), dtypes.i64)
         index = (
             whole if index is None else e.op("add", e.op("mul", index, e.dim(size)), whole)
         )
-    assert index is not None
-    assert inside is not None
+    index = _need(index)
     spread = e.broadcast_to(
         e.unsqueeze(index, (1,)), (flat.shape[0], flat.shape[1], index.shape[1])
     )
-    return e.op("gather_elements", flat, spread, axis=2), e.unsqueeze(inside, (1,))
+    inside = e.unsqueeze(_inside(e, places, sizes), (1,))
+    return e.op("gather_elements", flat, spread, axis=2), inside
 
 
 def _cubic_weights(e: Emitter, t: Tensor) -> list[Tensor]:
@@ -237,50 +248,62 @@ def _col2im(call: Call) -> Tensor:
 # --- deformable convolution
 
 
-def _deform_places(
-    call: Call, offsets: Tensor, group: int, tap: tuple[int, int], sizes: Sequence[Dim]
-) -> list[Tensor]:
-    """Where one kernel tap reads for every output, `[N, points]` per axis."""
-    e, kernel = call.emitter, call.tensor(1).shape[2:]
-    strides, dilations = (
-        call.integers("strides", (1, 1)),
-        call.integers("dilations", (1, 1)),
-    )
-    pads = call.integers("pads", (0, 0, 0, 0))
-    height, width = kernel
-    if not isinstance(height, int) or not isinstance(width, int):
-        raise UnsupportedError("weights with a dynamic kernel size are not supported")
-    index = (group * height * width + tap[0] * width + tap[1]) * 2
-    places: list[Tensor] = []
-    for axis in range(2):
-        moved = e.squeeze(e.slice(offsets, 1, index + axis, 1), (1,))
-        line: list[Dim] = [1, 1, 1]
-        line[1 + axis] = sizes[axis]
-        base = e.op("mul", e.iota(line, 1 + axis), e.dim(strides[axis]))
-        base = e.op("add", base, e.dim(tap[axis] * dilations[axis] - pads[axis]))
-        place = e.op("add", moved, e.cast(base, moved.dtype))
-        places.append(e.reshape(place, (place.shape[0], element_count(sizes))))
-    return places
+def _deform_places(call: Call, offsets: Tensor, axis: int, taps: tuple[int, int]) -> Tensor:
+    """Where the taps read along an axis: `[N, banks, taps, 2, rows, columns]` to `[N, points, banks, taps]`."""
+    e = call.emitter
+    stride = call.integers("strides", (1, 1))[axis]
+    dilation = call.integers("dilations", (1, 1))[axis]
+    pad = call.integers("pads", (0, 0, 0, 0))[axis]
+    batch, banks, count, _, *sizes = offsets.shape
+    moved = e.squeeze(e.slice(offsets, 3, axis, 1), (3,))
+    moved = e.transpose(moved, (0, 3, 4, 1, 2))
+    line: list[Dim] = [1, 1, 1, 1, 1]
+    line[1 + axis] = sizes[axis]
+    base = e.op("mul", e.iota(line, 1 + axis), e.dim(stride))
+    steps = np.indices(taps)[axis].reshape(1, 1, 1, 1, -1) * dilation - pad
+    base = e.op("add", base, e.constant(steps.astype(np.int64)))
+    place = e.op("add", moved, e.cast(base, moved.dtype))
+    return e.reshape(place, (batch, element_count(sizes), banks, count))
+
+
+def _pixels(e: Emitter, places: Sequence[Tensor], sizes: Sequence[Dim]) -> Tensor:
+    """Where the pixels at whole positions `[N, points, banks, taps]` begin in `[N, space, banks]`."""
+    batch, _, banks, _ = places[0].shape
+    index = e.iota((batch, 1, 1, 1), 0)
+    for place, size in zip(places, sizes, strict=True):
+        whole = e.cast(_clamped(e, place, size), dtypes.i64)
+        index = e.op("add", e.op("mul", index, e.dim(size)), whole)
+    index = e.op("mul", index, e.dim(banks))
+    return e.op("add", index, e.iota((1, 1, banks, 1), 2))
 
 
 def _bilinear(
-    e: Emitter, flat: Tensor, places: Sequence[Tensor], sizes: Sequence[Dim]
+    e: Emitter,
+    pixels: Tensor,
+    places: Sequence[Tensor],
+    mask: Tensor | None,
+    sizes: Sequence[Dim],
 ) -> Tensor:
-    """Weighted sum of the neighbours that lie inside."""
+    """Weighted sum of the neighbours that lie inside: `[N, points, banks, taps, depth]`."""
     total: Tensor | None = None
     for taps in itertools.product(*(_taps(e, p, "linear") for p in places)):
-        value, inside = _fetch(e, flat, [p for p, _ in taps], sizes)
-        value = e.op("where", inside, value, _number(e, 0, flat))
-        for _, weight in taps:
-            if weight is not None:
-                value = e.op("mul", value, e.unsqueeze(weight, (1,)))
+        whole = [p for p, _ in taps]
+        value = e.op("gather", pixels, _pixels(e, whole, sizes), axis=0)
+        inside = e.unsqueeze(_inside(e, whole, sizes), (4,))
+        value = e.op("where", inside, value, _number(e, 0, pixels))
+        weight = mask
+        for _, factor in taps:
+            weight = factor if weight is None else e.op("mul", weight, _need(factor))
+        value = e.op("mul", value, e.unsqueeze(_need(weight), (4,)))
         total = value if total is None else e.op("add", total, value)
-    assert total is not None
-    return total
+    return _need(total)
 
 
 def _deform_conv(call: Call) -> Tensor:
-    """Every tap is sampled where its offset says; then a product with the weights."""
+    """Every tap is sampled where its offset says; then a product with the weights.
+
+    Pixels are read whole: their channels lie side by side, and take the same places and weights.
+    """
     e, x, w, offsets = call.emitter, call.tensor(0), call.tensor(1), call.tensor(2)
     bias, mask = call.optional(3), call.optional(4)
     groups, banks = call.integer("group", 1), call.integer("offset_group", 1)
@@ -292,29 +315,38 @@ def _deform_conv(call: Call) -> Tensor:
         raise UnsupportedError("weights with a dynamic kernel size are not supported")
     sizes, points = offsets.shape[2:], element_count(offsets.shape[2:])
     batch, channels = x.shape[:2]
-    flat = e.reshape(x, (batch, channels, element_count(x.shape[2:])))
-    depth = symbolic.floordiv(channels, banks)
-    columns: list[Tensor] = []
-    for bank in range(banks):
-        part = e.slice(flat, 1, depth * bank, depth)
-        taps: list[Tensor] = []
-        for tap in itertools.product(range(height), range(width)):
-            places = _deform_places(call, offsets, bank, tap, sizes)
-            value = _bilinear(e, part, places, x.shape[2:])
-            if mask is not None:
-                index = (bank * height + tap[0]) * width + tap[1]
-                kept = e.slice(mask, 1, index, 1)
-                value = e.op("mul", value, e.reshape(kept, (batch, 1, points)))
-            taps.append(e.unsqueeze(value, (2,)))
-        columns.append(e.concat(taps, 2))
-    # [N, C, taps, points] against [groups, F / groups, C / groups * taps]
-    each = symbolic.floordiv(channels, groups) * (height * width)
-    gathered = e.reshape(e.concat(columns, 1), (batch, groups, each, points))
-    filters = e.reshape(w, (groups, symbolic.floordiv(w.shape[0], groups), each))
-    result = e.reshape(e.op("matmul", filters, gathered), (batch, w.shape[0], *sizes))
+    count, depth = height * width, symbolic.floordiv(channels, banks)
+    rows = element_count((batch, *x.shape[2:], banks))
+    pixels = e.reshape(e.transpose(x, (0, 2, 3, 1)), (rows, depth))
+    offsets = e.reshape(offsets, (batch, banks, count, 2, *sizes))
+    places = [_deform_places(call, offsets, axis, (height, width)) for axis in (0, 1)]
+    if mask is not None:
+        mask = e.reshape(mask, (batch, banks, count, points))
+        mask = e.transpose(mask, (0, 3, 1, 2))
+    gathered = _bilinear(e, pixels, places, mask, x.shape[2:])
+    result = _deform_product(e, gathered, w, groups)
+    result = e.reshape(result, (batch, w.shape[0], *sizes))
     if bias is None:
         return result
     return e.op("add", result, e.reshape(bias, (*bias.shape, 1, 1)))
+
+
+def _deform_product(e: Emitter, gathered: Tensor, w: Tensor, groups: int) -> Tensor:
+    """`[N, points, banks, taps, depth]` times `[F, C / groups, height, width]`: `[N, F, points]`."""
+    batch, points, banks, count, depth = gathered.shape
+    filters = symbolic.floordiv(w.shape[0], groups)
+    if groups == 1:
+        each = element_count((banks, count, depth))
+        w = e.transpose(e.reshape(w, (filters, banks, depth, count)), (1, 3, 2, 0))
+        columns = e.reshape(gathered, (batch, points, each))
+        return e.transpose(
+            e.op("matmul", columns, e.reshape(w, (each, filters))), (0, 2, 1)
+        )
+    each = symbolic.floordiv(element_count((banks, depth)), groups) * count
+    columns = e.transpose(gathered, (0, 2, 4, 3, 1))
+    columns = e.reshape(columns, (batch, groups, each, points))
+    product = e.op("matmul", e.reshape(w, (groups, filters, each)), columns)
+    return e.reshape(product, (batch, w.shape[0], points))
 
 
 ROWS: Final[tuple[Row, ...]] = (

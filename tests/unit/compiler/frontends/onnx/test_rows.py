@@ -17,6 +17,7 @@ from tilewright.compiler.frontends.onnx.resize import scaled_size
 from tilewright.compiler.frontends.onnx.row import row
 from tilewright.compiler.frontends.onnx.shapes import resolve_shape
 from tilewright.compiler.graph.evaluator import evaluate
+from tilewright.compiler.ops import catalogue
 
 RNG = np.random.default_rng(0)
 N = symbolic.symbol("N", 1)
@@ -289,3 +290,27 @@ def test_contrib_ops_agree_with_onnxruntime(
     actual = run_node(op, arrays, domain="com.microsoft", **options)
     for a, b in zip(actual, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("batch", "groups", "banks"), [(1, 1, 1), (2, 1, 2), (2, 2, 1), (3, 2, 3)]
+)
+def test_deformable_convolutions_agree_with_their_oracle(
+    batch: int, groups: int, banks: int, *, masked: bool
+) -> None:
+    strides, pads, dilations = (2, 1), (1, 0, 1, 2), (1, 2)
+    x, w = floats(batch, 6, 9, 10), floats(4, 6 // groups, 3, 2)
+    sizes = (5, 10)
+    offsets = 4 * floats(batch, banks * 12, *sizes)
+    offsets[0, 0, 0, 0] = 100.0
+    mask = floats(batch, banks * 6, *sizes) if masked else None
+    bias, steps = floats(4), {"strides": strides, "pads": pads, "dilations": dilations}
+    (result,) = run_node(
+        "DeformConv", [x, w, offsets, bias, mask], opset=22,
+        group=groups, offset_group=banks, **steps,
+    )  # fmt: skip
+    oracle = catalogue.lookup("deform_conv").schema.evaluate
+    more = {"groups": groups, "offset_groups": banks, **steps}
+    (wanted,) = oracle([x, w, offsets, bias, mask], more)
+    np.testing.assert_allclose(result, wanted, rtol=2e-4, atol=2e-5)
