@@ -141,3 +141,28 @@ def test_rows_of_a_perceptron_keep_their_bits_in_any_batch(
         np.testing.assert_array_equal(bits(open_, x[:count]), wanted[:count])
         if count in known:
             np.testing.assert_array_equal(bits(made(count), x[:count]), wanted[:count])
+
+
+@pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
+@pytest.mark.parametrize("length", [2, 3, 5, 8, 12])
+def test_sums_of_short_rows_keep_their_bits_in_any_batch(
+    length: int, target: Target
+) -> None:
+    x = np.random.default_rng(length).standard_normal((27, length)).astype(np.float32)
+    open_ = compiled(short_rows(OPEN, length), target)
+    wanted = alone(open_, x)
+    np.testing.assert_array_equal(alone(compiled(short_rows(1, length), target), x), wanted)
+    for count in BATCHES:
+        np.testing.assert_array_equal(bits(open_, x[:count]), wanted[:count])
+    known = bits(compiled(short_rows(27, length), target), x)
+    np.testing.assert_array_equal(known, wanted)
+
+
+def short_rows(batch: Dim, length: int) -> Graph:
+    """Sums of the elements and of their squares, and what softmax makes of those."""
+    b = GraphBuilder()
+    x = b.input("x", TensorType(f32, (batch, length)))
+    mean = b.reduce_mean(x, axes=(1,), keepdims=True)
+    norm = b.reduce_sum(b.mul(x, x), axes=(1,), keepdims=True)
+    b.output("y", b.softmax(b.add(b.sub(x, mean), b.sqrt(norm)), axis=1))
+    return b.graph

@@ -28,11 +28,15 @@ from tilewright.compiler.schedule.rules.micro_kernel import (
     MicroKernel,
     schedule_micro_kernel,
 )
+from tilewright.compiler.schedule.rules.pointwise import fuse_contiguous
+from tilewright.compiler.schedule.rules.rows import keep_short_rows
 from tilewright.compiler.schedule.rules.structure import (
     body_cost,
     depends,
     estimate,
     parallel_chain,
+    short_axis,
+    steps_in,
     stride,
 )
 from tilewright.compiler.schedule.rules.workgroups import (
@@ -48,24 +52,22 @@ from tilewright.compiler.schedule.tree import find
 
 _WORK_NS: Final = 20_000
 _WINDOW_LIMIT: Final = 50
-_WIDEST_STRIDE: Final = 4
+_ACROSS: Final = 24
+"""Instructions to combine the lanes of one row."""
 _LONG_SUM: Final = 4096
 """Terms beyond which one running sum loses digits: each addition rounds what is there already."""
 _SUBTOTAL: Final = 512
 
 
 def schedule_columns(s: Schedule, nest: str, target: Target, grid: Grid) -> Outcome | None:
-    """Vectorize along a contiguous outer axis; None if there is none."""
+    """Vectorize along a contiguous outer axis, or across short rows; None if there is neither."""
     chain = parallel_chain(find(s.kernel, nest))
-    lane = _lane(chain)
+    lane = _lane(chain, target)
     if lane is None:
         return None
-    lanes = target.vector_lanes(
-        max(
-            (a.buffer.dtype for a in _moving(chain[-1], lane.var.name)),
-            key=lambda t: t.bits,
-        )
-    )
+    if any(stride(a, lane.var.name) != 1 for a in _moving(chain[-1], lane.var.name)):
+        chain, lane = _lengthened(s, chain, lane)
+    lanes = _lanes(chain[-1], lane, target)
     names = [x.var.name for x in chain if x is not lane] + [lane.var.name]
     s.apply(reorder, names)
     work = _work_ns(chain)
@@ -73,8 +75,23 @@ def schedule_columns(s: Schedule, nest: str, target: Target, grid: Grid) -> Outc
         _simple(s, names, lanes, work, grid)
     else:
         _take_subtotals(s, chain[-1])
-        _several_passes(s, names, lanes, work, grid)
+        _several_passes(s, names, lanes, work, grid, short_axis(target))
+        keep_short_rows(s, target)
     return Outcome.COLUMNS
+
+
+def _lengthened(s: Schedule, chain: Sequence[For], lane: For) -> tuple[Sequence[For], For]:
+    """One loop of the lane and those around it that go on where it ends: fewer partial vectors."""
+    names = [x.var.name for x in chain]
+    at = names.index(lane.var.name)
+    while at > 0:
+        joined = fuse_contiguous(s, names[at - 1 : at + 1])
+        if len(joined) > 1:
+            break
+        at -= 1
+        names[at : at + 2] = joined
+    chain = parallel_chain(find(s.kernel, names[0]))
+    return chain, find(s.kernel, names[at])
 
 
 def _take_subtotals(s: Schedule, inner: For) -> None:
@@ -106,22 +123,32 @@ def _moving(inner: For, name: str) -> list[Load | Store]:
     return [a for a in (*stores(inner.body), *loads(inner.body)) if depends(a, name)]
 
 
-def _lane(chain: Sequence[For]) -> For | None:
+def _lanes(inner: For, lane: For, target: Target) -> int:
+    """Lanes of the widest type that moves with `lane`."""
+    types = [a.buffer.dtype for a in _moving(inner, lane.var.name)]
+    return target.vector_lanes(max(types, key=lambda t: t.bits))
+
+
+def _lane(chain: Sequence[For], target: Target) -> For | None:
     """The loop along which memory is contiguous in all accesses that move with it.
 
     Else one along which the stores are, and the loads take one element of every few: vectors are
-    read whole and shuffled.
+    read whole and shuffled.  Short rows are written that way, too.
     """
     if not chain or not any(True for _ in loops(chain[-1].body)):
         return None
-    body = chain[-1].body
-    for reach in (1, _WIDEST_STRIDE):
+    body, short = chain[-1].body, short_axis(target)
+    narrow = all(_is_at_most(x.extent, short) for x in loops(body))
+    for reach in (1, short):
         for loop in reversed(chain):
             name = loop.var.name
             written, read = (_steps(found, name) for found in (stores(body), loads(body)))
-            if not (written or read) or any(n != 1 for n in written):
+            most = reach if narrow else 1
+            if not (written or read) or not all(_is_at_most(n, most) for n in written):
                 continue
-            if all(isinstance(n, int) and 1 <= n <= reach for n in read):
+            if not all(_is_at_most(n, reach) for n in read):
+                continue
+            if reach == 1 or _picking_pays(chain[-1], loop, target):
                 return loop
     return None
 
@@ -130,6 +157,31 @@ def _steps(found: Sequence[Load | Store], name: str) -> list[Dim | None]:
     """How far apart in memory neighbouring iterations of a loop meet what moves with it."""
     moving = [a for a in found if a.buffer.space is Space.DEVICE and depends(a, name)]
     return [stride(a, name) for a in moving]
+
+
+def _is_at_most(distance: Dim | None, most: int) -> bool:
+    """Whether a stride or an extent is a known number from 1 to `most`."""
+    return isinstance(distance, int) and 1 <= distance <= most
+
+
+def _picking_pays(inner: For, lane: For, target: Target) -> bool:
+    """Whether elements a stride apart, picked out of vectors, take less than rows of their own.
+
+    Counts instructions for one result: a tap picked costs a load and a shuffle for every vector
+    that its lanes are spread over; a row costs a load per vector, and lanes to be combined.
+    """
+    taps = steps_in(inner.body)
+    if taps <= short_axis(target):
+        return True
+    lanes = _lanes(inner, lane, target)
+    along = 0
+    for loop in loops(inner.body):
+        if any(stride(a, loop.var.name) == 1 for a in loads(loop.body)):
+            extent = max(1, estimate(loop.extent))
+            along = max(along, taps // extent * -(-extent // lanes) + _ACROSS)
+    steps = [stride(a, lane.var.name) for a in _moving(inner, lane.var.name)]
+    spread = max((n for n in steps if isinstance(n, int)), default=1)
+    return not along or 2 * taps * spread <= along * lanes
 
 
 def _work_ns(chain: Sequence[For]) -> float:
@@ -222,7 +274,7 @@ def _blocks(s: Schedule, names: Sequence[str], work: float) -> list[str]:
 
 
 def _several_passes(
-    s: Schedule, names: list[str], lanes: int, work: float, grid: Grid
+    s: Schedule, names: list[str], lanes: int, work: float, grid: Grid, short: int
 ) -> None:
     """Whole passes in lanes: every private value becomes a vector."""
     lane = names[-1]
@@ -235,6 +287,16 @@ def _several_passes(
         name = loop.var.name
         if isinstance(loop.extent, int):
             s.apply(expand, name)
-            if not s.attempt(vectorize, name) and loop.extent <= 4:
+            if s.attempt(vectorize, name):
+                _write_out(s, name, short)
+            elif loop.extent <= 4:
                 s.attempt(unroll, name)
     s.note(f"columns: passes in {lanes} lanes along '{lane}'")
+
+
+def _write_out(s: Schedule, lane: str, short: int) -> None:
+    """Write out passes over rows of at most `short` elements, which then stay in registers."""
+    inner = list(loops(find(s.kernel, lane).body))
+    if all(_is_at_most(loop.extent, short) for loop in inner):
+        for loop in inner:
+            s.apply(unroll, loop.var.name)

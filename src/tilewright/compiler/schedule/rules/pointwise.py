@@ -54,7 +54,7 @@ def schedule_pointwise(
     chain = parallel_chain(find(s.kernel, nest))
     if not chain or any(True for _ in loops(chain[-1].body)):
         return None
-    names = _fuse_contiguous(s, [loop.var.name for loop in chain])
+    names = fuse_contiguous(s, [loop.var.name for loop in chain])
     body = find(s.kernel, names[-1]).body
     lanes = _lanes(target, body)
     lane = lane_loop(s, names, body, lanes)
@@ -95,21 +95,22 @@ def _accesses(body: Body) -> list[Load | Store]:
     return [*stores(body), *loads(body)]
 
 
-def _fuse_contiguous(s: Schedule, names: list[str]) -> list[str]:
-    """Join neighbours that every access walks as if they were one loop."""
+def fuse_contiguous(s: Schedule, names: list[str]) -> list[str]:
+    """Join neighbours that every access walks as if they were one loop; what is left of `names`."""
     position = len(names) - 2
     while position >= 0:
         outer, inner = names[position], names[position + 1]
-        if _joint(s, outer, inner):
-            into = s.fresh(f"{outer}_f")
-            s.apply(fuse, outer, inner, into)
+        into = s.fresh(f"{outer}_f")
+        if _joint(s, outer, inner) and s.attempt(fuse, outer, inner, into):
             names[position : position + 2] = [into]
         position -= 1
     return names
 
 
 def _joint(s: Schedule, outer: str, inner: str) -> bool:
-    loop = find(s.kernel, inner)
+    around, loop = find(s.kernel, outer), find(s.kernel, inner)
+    if around.reduction != loop.reduction:
+        return False
     if any(isinstance(x, If) for x in _statements(loop.body)):
         return False
     for access in _accesses(loop.body):

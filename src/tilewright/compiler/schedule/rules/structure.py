@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base import symbolic
+from tilewright.base.dtypes import f32
 from tilewright.base.symbolic import Dim, Symbol
+from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import (
     Binary,
     Buffer,
@@ -251,6 +253,26 @@ def trip_count(names: Iterable[For]) -> int:
     for loop in names:
         count *= max(1, estimate(loop.extent))
     return count
+
+
+def steps_in(body: Iterable[Statement]) -> int:
+    """Most steps that loops nested in a body take, estimated."""
+    most = 1
+    for statement in body:
+        if isinstance(statement, For):
+            most = max(most, max(1, estimate(statement.extent)) * steps_in(statement.body))
+        elif isinstance(statement, If):
+            most = max(most, steps_in(statement.body))
+    return most
+
+
+def short_axis(target: Target) -> int:
+    """Elements up to which a row is too short for lanes of its own; rows side by side fill them.
+
+    As many as the code generator picks out of whole vectors (`MAX_WIDE_STRIDE`), and no more than
+    half a vector.  One number for all types: the order of a sum goes by it.
+    """
+    return max(4, min(8, target.vector_lanes(f32) // 2))
 
 
 def unroll_size(loop: For) -> int:

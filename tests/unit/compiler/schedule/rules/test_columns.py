@@ -7,8 +7,10 @@ from onnx import helper
 
 import tilewright
 from fakes.loop_nests import assert_same, op_kernel
+from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.compiler.schedule.rules import schedule
+from tilewright.compiler.schedule.rules.structure import short_axis
 
 V4 = Target.level("v4")
 LAST = {"epsilon": 1e-5, "layout": "NHWC"}
@@ -62,3 +64,34 @@ def test_norms_of_large_images_between_convolutions_are_exact(channels, size):
     exact = centred / np.sqrt((centred**2).mean((2, 3), keepdims=True) + 1e-5)
     # One running sum is off by 2e-5 and more.
     assert np.linalg.norm(ours - exact) < 5e-6 * np.linalg.norm(exact)
+
+
+# --- rows side by side -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 37])
+@pytest.mark.parametrize("length", [2, 3, 8])
+@pytest.mark.parametrize("target", [V4, Target.level("v3")], ids=str)
+def test_short_rows_run_side_by_side_in_lanes(count: int, length: int, target: Target):
+    shape = (count, 3, length)
+    kernel = op_kernel("softmax", [shape], shape, {"axis": -1})
+    done = schedule(kernel, target)
+    fills = length <= short_axis(target)
+    assert (done.verdict.outcome is Outcome.COLUMNS) == fills
+    assert_same(kernel, done, exact=False)
+
+
+@pytest.mark.parametrize(("taps", "step"), [(8, 8), (3, 8), (6, 5), (9, 7)])
+def test_windows_far_apart_run_in_lanes_across_windows(taps: int, step: int):
+    count = (120 - taps) // step + 1
+    attributes = {"kernel": (taps,), "strides": (step,), "pads": (0, 0), "layout": "NCHW"}
+    kernel = op_kernel("average_pool", [(2, 3, 120)], (2, 3, count), attributes)
+    done = schedule(kernel, V4)
+    assert done.verdict.outcome is Outcome.COLUMNS
+    assert_same(kernel, done, exact=False)
+
+
+def test_long_windows_a_few_elements_apart_are_rows():
+    attributes = {"kernel": (200,), "strides": (4,), "pads": (0, 0), "layout": "NCHW"}
+    kernel = op_kernel("average_pool", [(2, 3, 1000)], (2, 3, 201), attributes)
+    assert schedule(kernel, V4).verdict.outcome is Outcome.ROWS

@@ -168,6 +168,27 @@ def test_rows_in_lanes_with_every_tail(length: int) -> None:
     assert_same(open_kernel, schedule(open_kernel, V4), {"M": 3, "N": length}, exact=False)
 
 
+@pytest.mark.parametrize("op", ["reduce_max", "reduce_mean"])
+@pytest.mark.parametrize(
+    ("shape", "axes", "taken"),
+    [
+        ((5, 4, 7, 7), (1, 2, 3), True),
+        ((4, 7, 9), (0, 1, 2), True),
+        ((5, M, N), (1, 2), True),
+        ((4, 7, 33), (0, 2), False),
+    ],
+)
+def test_axes_that_a_row_walks_in_one_go_are_one_loop(
+    op: str, shape: Sequence[Dim], axes: tuple[int, ...], *, taken: bool
+) -> None:
+    kept = [d for axis, d in enumerate(shape) if axis not in axes]
+    kernel = op_kernel(op, [shape], kept, {"axes": axes, "keepdims": False})
+    done = schedule(kernel, V4)
+    joined = [step["outer"] for name, step in done.trace if name == "fuse"]
+    assert any(str(name).startswith("r") for name in joined) == taken
+    assert_same(kernel, done, {"M": 6, "N": 11}, exact=False)
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_other_axes_run_in_lanes_of_the_last_one(axis: int) -> None:
     kernel = op_kernel("softmax", [(4, 5, 37)], (4, 5, 37), {"axis": axis})
