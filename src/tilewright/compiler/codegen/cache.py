@@ -2,7 +2,7 @@
 
 One folder per user holds entries of all kinds: object code by its IR (`llvm.compile`), kernels by their
 naive loops (`program.kernel_cache`).  An entry is a file named by the digest of everything that decides
-its content; it carries a checksum, appears by an atomic rename and is touched when used, so the oldest
+its content; it carries a checksum of name and content, appears by an atomic rename and is touched when used, so the oldest
 go first when the folder grows beyond its limit.  Safe with several processes.
 
 Entries are code that will run, so only what this user wrote is read: the folder has mode 0700, one that
@@ -32,7 +32,7 @@ from typing import Final, NamedTuple, final
 from tilewright.base import knobs
 from tilewright.base.diagnostics import TilewrightWarning
 
-_MAGIC: Final = b"TWOBJ\x02\x00\x00"
+_MAGIC: Final = b"TWOBJ\x03\x00\x00"
 _DIGEST_BYTES: Final = 32
 _KEY: Final = re.compile("[0-9a-f]{64}")
 _MODE: Final = 0o700
@@ -98,8 +98,7 @@ class CompilationCache:
             return None
         head = len(_MAGIC) + _DIGEST_BYTES
         payload = data[head:]
-        checksum = hashlib.sha256(payload).digest()
-        if data[:head] != _MAGIC + checksum or not payload:
+        if data[:head] != _head(key, payload) or not payload:
             with contextlib.suppress(OSError):
                 path.unlink()
             return None
@@ -115,7 +114,7 @@ class CompilationCache:
         try:
             self.folder.mkdir(mode=_MODE, parents=True, exist_ok=True)
             if self._is_ours():
-                _write(path, payload)
+                _write(path, _head(key, payload) + payload)
         except OSError as error:
             self._say(f"cannot be written: {error.strerror or error}")
 
@@ -210,23 +209,34 @@ class CompilationCache:
         return freed
 
 
+def _head(key: str, payload: bytes) -> bytes:
+    """What an entry begins with: an entry that was moved to the name of another is none."""
+    return _MAGIC + hashlib.sha256(key.encode() + payload).digest()
+
+
 def _read_own(path: Path) -> bytes:
-    """A file of this user.  Raises: OSError for one of another owner, and for links."""
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-    with os.fdopen(handle, "rb") as file:
-        if hasattr(os, "geteuid") and os.fstat(handle).st_uid != os.geteuid():
+    """A file of this user.  Raises: OSError for one of another owner, and for what is no file.
+
+    Devices and pipes are not even opened: that alone may wait for ever.
+    """
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        raise FileNotFoundError(f"{path} is no file")
+    flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with open(path, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as file:
+        if hasattr(os, "geteuid") and os.fstat(file.fileno()).st_uid != os.geteuid():
             raise PermissionError(f"{path} belongs to somebody else")
         return file.read()
 
 
-def _write(path: Path, payload: bytes) -> None:
+def _write(path: Path, entry: bytes) -> None:
     """Write an entry, whole or not at all.  Raises: OSError."""
     path.parent.mkdir(mode=_MODE, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(_MAGIC + hashlib.sha256(payload).digest() + payload)
+            file.write(entry)
         Path(name).replace(path)
-    except OSError:
+    except BaseException:  # Ctrl-C, too, leaves nothing half-written
         Path(name).unlink(missing_ok=True)
         raise

@@ -53,6 +53,44 @@ def test_every_corrupted_byte_is_a_miss_and_the_entry_goes(cache):
         assert not path.exists()
 
 
+def test_an_entry_under_the_name_of_another_is_a_miss(cache):
+    ours, other = CompilationCache.key("ours"), CompilationCache.key("other")
+    cache.put(ours, b"one kernel")
+    cache.put(other, b"another kernel")
+    paths = {path.name: path for path in entries(cache)}
+    paths[ours].write_bytes(paths[other].read_bytes())
+    assert cache.get(ours) is None
+    assert cache.get(other) == b"another kernel"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize("make", [getattr(os, "mkfifo", None), Path.mkdir], ids=["pipe", "folder"])
+def test_what_is_no_file_is_a_miss_and_nobody_waits_for_it(cache, make):
+    key = CompilationCache.key("x")
+    cache.put(key, b"object")
+    (path,) = entries(cache)
+    path.unlink()
+    make(path)
+    code = (
+        "from pathlib import Path; from tilewright.compiler.codegen import CompilationCache as C;"
+        f"print(C(folder=Path({str(cache.folder)!r}), limit_bytes=10000).get({key!r}))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert found.stdout == "None\n"
+
+
+def test_an_interrupted_writer_leaves_nothing(cache, monkeypatch):
+    def interrupt(self, target):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        cache.put(CompilationCache.key("x"), b"object")
+    assert entries(cache) == []
+
+
 def test_a_truncated_entry_is_a_miss(cache):
     key = CompilationCache.key("x")
     cache.put(key, b"some object code")
