@@ -19,6 +19,7 @@ _DURATION_UNITS: Final = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"
 _PREFIXES: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _COMPARED_NAMES: Final = 4096
 _COMPARED_LENGTH: Final = 128
+_READ_LETTERS: Final = 4000  # of a line; a name in a file may have a million
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
 _UNESCAPED: Final = {v: "\\" + k for k, v in _ESCAPES.items()}
 
@@ -126,6 +127,33 @@ def unquote(text: str) -> str:
         else:
             raise UserError(f"unknown escape '\\{code}' in a quoted string")
     return "".join(pieces)
+
+
+def printable(text: str) -> str:
+    r"""`text` for a terminal: what would steer it or turn its letters around as `\x1b`.
+
+    Names come from files of strangers.  Line ends and tabs stay, and so do bytes of file names that
+    are no letters (`surrogateescape`), which the stream writes as they are.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c
+        if c.isprintable() or c in "\n\t" or "\udc80" <= c <= "\udcff"
+        else c.encode("unicode_escape").decode()
+        for c in text
+    )
+
+
+def abridged(text: str) -> str:
+    """`text` with the middle left out of lines that nobody reads to their end."""
+    half = _READ_LETTERS // 2
+    return "\n".join(
+        line
+        if len(line) <= _READ_LETTERS
+        else f"{line[:half]}… {len(line) - 2 * half} letters …{line[-half:]}"
+        for line in text.split("\n")
+    )
 
 
 def indent(text: str, prefix: str = "  ") -> str:

@@ -8,6 +8,7 @@ as `error: …` with exit code 1 (and a traceback if `TILEWRIGHT_DEBUG` is set);
 from __future__ import annotations
 
 import importlib
+import logging
 import signal
 import sys
 import warnings
@@ -19,7 +20,7 @@ from tilewright.base import knobs
 from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import TilewrightError
 from tilewright.base.interrupts import keep_interrupts
-from tilewright.base.text import did_you_mean
+from tilewright.base.text import abridged, did_you_mean, printable
 from tilewright.base.version import VERSION
 from tilewright.cli.option_groups import Group, GroupedOption
 from tilewright.cli.streams import discard_output, prepare_streams
@@ -39,15 +40,21 @@ VERBS: Final = {
 }
 
 
+@final
+class _Lines(logging.Formatter):
+    """Records as lines that a terminal can take."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(abridged(super().format(record)))
+
+
 def _log_to_stderr(ctx: click.Context, parameter: click.Parameter, value: int) -> None:
     """Show what the logger `tilewright` is told: steps with -v, all with -vv."""
     del parameter
     if not value or ctx.resilient_parsing:
         return
-    import logging
-
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    handler.setFormatter(_Lines("%(name)s: %(message)s"))
     logger = logging.getLogger("tilewright")
     before = logger.level
     logger.addHandler(handler)
@@ -181,7 +188,9 @@ def _expanded(words: list[str]) -> list[str]:
 
 
 def _say(word: str, colour: str, text: str) -> None:
-    click.echo(f"{click.style(word, fg=colour, bold=True)} {text}", err=True)
+    click.echo(
+        f"{click.style(word, fg=colour, bold=True)} {printable(abridged(text))}", err=True
+    )
 
 
 def _show_warning(

@@ -10,7 +10,7 @@ import click
 
 from tilewright.api.profiling import KernelRow, profile
 from tilewright.base.text import format_bytes, format_duration, plural
-from tilewright.cli.display import err, example, measuring_bar, out, table
+from tilewright.cli.display import err, labelled, example, measuring_bar, out, table
 from tilewright.cli.kernel_table import bar, print_kernels
 from tilewright.cli.latency import Latency, measure
 from tilewright.cli.model_options import ModelChoice, model_options
@@ -107,15 +107,14 @@ def command(  # noqa: PLR0913 - one parameter per option
         _print_latency(model, session, latency, rows, limits)
         _print_histogram(latency)
     if latency.is_interrupted:
-        err.print("[yellow]interrupted:[/yellow] kernels were not measured")
+        err.print(labelled("interrupted", "yellow", "kernels were not measured"))
         raise click.exceptions.Exit(130)
     if as_json:
         return
     print_kernels(rows, kernels, limits)
     if latency.is_noisy:
-        err.print(
-            "[yellow]noisy:[/yellow] the slowest tenth took 1.3 times the median or more"
-        )
+        text = "the slowest tenth took 1.3 times the median or more"
+        err.print(labelled("noisy", "yellow", text))
 
 
 def _print_latency(

@@ -44,4 +44,4 @@ def command(clear: bool, as_json: bool) -> None:
     rows.add_row(
         "limit", f"{format_bytes(cache.limit_bytes)} ({knobs.CACHE_LIMIT.variable})"
     )
-    out.print(rows, markup=False)
+    out.print(rows)

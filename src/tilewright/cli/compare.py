@@ -132,13 +132,13 @@ def _options(context: click.Context, given: dict[str, Any]) -> dict[str, Any]:
 def _print(found: Comparison) -> None:
     first, second = found.titles
     colour, verdict = ("green", "equal within tolerance") if found else ("red", "different")
-    out.print(f"{first} against {second}: {verdict}", style=colour, markup=False)
+    out.print(f"{first} against {second}: {verdict}", style=colour)
     _print_differences("", found.outputs)
     finding = found.finding
     if finding is None:
         return
-    out.print(f"\nfirst node that differs: {finding.location}", style="red", markup=False)
-    out.print(f"op {finding.op}, result {finding.difference}", markup=False)
+    out.print(f"\nfirst node that differs: {finding.location}", style="red")
+    out.print(f"op {finding.op}, result {finding.difference}")
     if not finding.is_confirmed:
         out.print("only together with its neighbours: it arises where nodes are fused")
     _print_differences("\non the way there", found.path)
@@ -165,4 +165,4 @@ def _print_differences(title: str, differences: Sequence[Difference]) -> None:
             " and ".join(filter(None, d.values)),
             style="red" if d.is_beyond else "",
         )
-    out.print(rows, markup=False)
+    out.print(rows)

@@ -133,7 +133,7 @@ def _print_summary(model: Model, path: Path, size_bytes: int) -> None:
     rows.add_row("activations", arena)
     seconds = model.compiled.seconds
     rows.add_row("time", ", ".join(f"{name} {s:.2f} s" for name, s in seconds.items()))
-    out.print(rows, markup=False)
+    out.print(rows)
 
 
 def _outcomes(plan: Plan) -> str:
@@ -157,7 +157,7 @@ def _print_memory(model: Model) -> None:
         text = thousands(size) if isinstance(size, int) else str(size)
         place = "" if offset < 0 else thousands(offset)
         rows.add_row(name, kind, text, f"{max(first, 0)}–{max(last, 0)}", place)
-    out.print(rows, markup=False)
+    out.print(rows)
     if model.memory.lower_bound_bytes is not None:
         err.print(
             f"lower bound of any plan: {thousands(model.memory.lower_bound_bytes)} bytes"

@@ -87,16 +87,15 @@ def _print(report: CoverageReport) -> None:
     out.print(
         f"{report.file}: {plural(report.node_count, 'node')}, opset {report.metadata.opset}, "
         f"{format_bytes(report.weight_bytes)} of weights",
-        markup=False,
     )
     for word, values in (("input", report.inputs), ("output", report.outputs)):
         for value in values:
-            out.print(f"{word:8}{value}", markup=False)
+            out.print(f"{word:8}{value}")
     if report.dynamic_dims:
-        out.print(f"dynamic {', '.join(report.dynamic_dims)}", markup=False)
+        out.print(f"dynamic {', '.join(report.dynamic_dims)}")
     for problem in report.problems:
         if not problem.op_type:
-            out.print(f"unsupported: {problem.reason}", markup=False, style="red")
+            out.print(f"unsupported: {problem.reason}", style="red")
     columns = [
         ("operator", "left"),
         ("count", "right"),
@@ -110,7 +109,7 @@ def _print(report: CoverageReport) -> None:
         colour = _COLOURS[row.status.value]
         ways = " ".join(row.outcomes)
         rows.add_row(row.op_type, str(row.count), row.status.value, ways, why, style=colour)
-    out.print(rows, markup=False)
+    out.print(rows)
 
 
 def _because(text: str, nodes: tuple[str, ...]) -> str:

@@ -40,7 +40,7 @@ def command(measure: bool, as_json: bool) -> None:
     caches = (("L1d", target.l1d_bytes), ("L2", target.l2_bytes), ("L3", target.l3_bytes))
     rows.add_row("caches", ", ".join(f"{n} {format_bytes(b)}" for n, b in caches if b))
     rows.add_row("usable cores", f"{usable_cores()} (affinity mask and cgroup quota)")
-    out.print(rows, markup=False)
+    out.print(rows)
     _print_drivers()
     if measure:
         _print_limits()
@@ -104,7 +104,7 @@ def _print_drivers() -> None:
             continue
         for device in found:
             rows.add_row(device.uri, device.name, device.summary)
-    out.print(rows, markup=False)
+    out.print(rows)
 
 
 def _print_limits() -> None:
@@ -121,7 +121,7 @@ def _print_limits() -> None:
             f"{limits.read_bytes / 1e9:.1f} GB/s",
             *(_rate(caches.get(level)) for level in columns[3:]),
         )
-    out.print(rows, markup=False)
+    out.print(rows)
 
 
 def _rate(bytes_rate: float | None) -> str:

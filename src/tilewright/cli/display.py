@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, final
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress import (
     BarColumn,
     Progress,
@@ -18,7 +18,11 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
+from tilewright.base.text import printable
+
 if TYPE_CHECKING:
+    from rich.style import StyleType
+
     from tilewright.compiler import pipeline
 
 _UNLIMITED: Final = 4096
@@ -26,23 +30,42 @@ _REDRAW_SECONDS: Final = 0.2
 
 
 @final
-class _Output(Console):
-    """Standard output; lines that go to a file or a pipe are never cut, wrapped or padded."""
+class _Stream(Console):
+    """Standard output or error.
+
+    Text is text: brackets and colons of names mean nothing here, and what steers a terminal is shown
+    in letters; styles come from `Text` and `style`.  Lines that go to a file or a pipe are never cut,
+    wrapped or padded.
+    """
+
+    def __init__(self, *, stderr: bool) -> None:
+        stream = sys.stderr if stderr else sys.stdout
+        super().__init__(
+            stderr=stderr,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            width=None if stream.isatty() else _UNLIMITED,
+        )
 
     def print(self, *objects: Any, **options: Any) -> None:
+        shown = [printable(o) if isinstance(o, str) else o for o in objects]
         if self.is_terminal:
-            super().print(*objects, **options)
+            super().print(*shown, **options)
             return
         with self.capture() as capture:
-            super().print(*objects, **options)
+            super().print(*shown, **options)
         for line in capture.get().splitlines():
             self.file.write(f"{line.rstrip()}\n")
 
 
-out: Final = _Output(highlight=False, width=None if sys.stdout.isatty() else _UNLIMITED)
-err: Final = Console(
-    stderr=True, highlight=False, width=None if sys.stderr.isatty() else _UNLIMITED
-)
+out: Final = _Stream(stderr=False)
+err: Final = _Stream(stderr=True)
+
+
+def labelled(label: str, colour: str, text: str) -> Text:
+    """`label: text` with the label in a colour."""
+    return Text.assemble((f"{label}: ", colour), printable(text))
 
 
 def phase_bar(*, quiet: bool = False) -> AbstractContextManager[pipeline.Progress]:
@@ -78,11 +101,20 @@ def measuring_bar() -> Generator[Callable[[float], None]]:
 
 @final
 class _TitledTable(Table):
-    """A table below its title, which may be wider."""
+    """A table below its title, which may be wider; cells are text without markup."""
 
     def __init__(self, heading: str) -> None:
         super().__init__(box=None, pad_edge=False)
-        self._heading: str = heading
+        self._heading: str = printable(heading)
+
+    def add_row(
+        self,
+        *renderables: RenderableType | None,
+        style: StyleType | None = None,
+        end_section: bool = False,
+    ) -> None:
+        cells = [Text(printable(c)) if isinstance(c, str) else c for c in renderables]
+        super().add_row(*cells, style=style, end_section=end_section)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self._heading:
@@ -108,8 +140,9 @@ class _TitledTable(Table):
 
 def _least_width(column: Column, text: int) -> int:
     """What a column needs to be read: all of a number or a bar, the beginning of a text."""
-    cells = (cell for cell in (column.header, *column.cells) if isinstance(cell, str))
-    widest = max((Text.from_markup(cell).cell_len for cell in cells), default=0)
+    cells = (cell for cell in column.cells if isinstance(cell, Text))
+    widest = max((cell.cell_len for cell in cells), default=0)
+    widest = max(widest, Text(str(column.header)).cell_len)
     return widest if column.no_wrap else min(widest, text)
 
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from tilewright.base.errors import UserError
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
-from tilewright.base.text import did_you_mean, format_bytes
+from tilewright.base.text import did_you_mean, format_bytes, printable
 from tilewright.cli.display import example, out, phase_bar, table, thousands
 from tilewright.cli.option_groups import Verb, option
 from tilewright.formats.artifact import Artifact, extract, is_artifact
@@ -104,7 +104,7 @@ def _show(text: str, level: str) -> None:
 
     lexer = _LEXERS.get(level, "python")
     painter = Syntax("", lexer, theme="ansi_dark", background_color="default")
-    out.print(painter.highlight(text), soft_wrap=True)
+    out.print(painter.highlight(printable(text)), soft_wrap=True)
 
 
 def _source(sources: Mapping[str, str], name: str) -> str:
@@ -167,7 +167,7 @@ def _print_metadata(path: Path, module: ModuleDef) -> None:
     rows.add_row("rodata", f"{format_bytes(sum(sizes))} in {len(sizes)} segments")
     if is_artifact(module):
         _add_artifact(rows, extract(module, str(path)))
-    out.print(rows, markup=False)
+    out.print(rows)
 
 
 def _add_artifact(rows: Table, artifact: Artifact) -> None:
@@ -208,6 +208,6 @@ def _print_plan(plan: Plan) -> None:
         text = f"{', '.join(cells[:count])} → {', '.join(cells[count:])}"
         grid = "×".join(map(str, step.grid)) if step.kind == "dispatch" else step.kind
         rows.add_row(str(index), step.name, step.outcome or "", grid, text)
-    out.print(rows, markup=False)
+    out.print(rows)
     if plan.arena_bytes >= 0:
         out.print(f"arena: {thousands(plan.arena_bytes)} bytes")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from rich.markup import escape
+from rich.text import Text
 
 from tilewright.api.profiling import KernelRow
 from tilewright.base.outcome import Outcome
@@ -77,18 +77,18 @@ def _nodes_cell(row: KernelRow) -> str:
     """The first nodes that a kernel computes, and how many more there are."""
     shown = ", ".join(row.nodes[:_SHOWN_NODES])
     more = len(row.nodes) - _SHOWN_NODES
-    return escape(f"{shown} +{more}" if more > 0 else shown)
+    return f"{shown} +{more}" if more > 0 else shown
 
 
-def outcome_cell(outcome: Outcome | None) -> str:
+def outcome_cell(outcome: Outcome | None) -> str | Text:
     """How a kernel runs; what has no lanes stands out."""
     if outcome in (Outcome.GENERIC, Outcome.HOST):
-        return f"[yellow]{outcome}[/yellow]"
+        return Text(str(outcome), style="yellow")
     return outcome or ""
 
 
-def _limit_cells(row: KernelRow, limits: Roofline) -> tuple[str, str]:
+def _limit_cells(row: KernelRow, limits: Roofline) -> tuple[Text, str]:
     name, share = row.limit(limits)
     colour = "green" if share >= 0.8 else "yellow" if share >= 0.5 else "red"
     colour = "dim" if name == "start" else colour
-    return f"[{colour}]{name}[/{colour}]", f"{100 * share:.0f} %"
+    return Text(name, style=colour), f"{100 * share:.0f} %"

@@ -9,7 +9,7 @@ import click
 
 from tilewright.api.model_inputs import random_inputs
 from tilewright.base.errors import DeviceError, InputError, UserError
-from tilewright.cli.display import err, example, out
+from tilewright.cli.display import err, labelled, example, out
 from tilewright.cli.model_options import ModelChoice, model_options
 from tilewright.cli.option_groups import NUMBER, Group, Verb, option
 from tilewright.cli.options import Command, given_inputs, parse_dims
@@ -183,7 +183,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     results = result if isinstance(result, tuple) else (result,)
     names = session.executor.output_names
     for line in write_results(results, names, outputs, limit=limit):
-        out.print(line, markup=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
     _check(results, expected, rtol=rtol, atol=atol)
 
 
@@ -201,8 +201,8 @@ def _check(
         and (problem := compare(index, actual, want, rtol=rtol, atol=atol))
     ]
     for problem in problems:
-        err.print(f"[red]mismatch:[/red] {problem}")
+        err.print(labelled("mismatch", "red", problem))
     if problems:
         raise click.exceptions.Exit(1)
     if wanted:
-        err.print("[green]all expected outputs match[/green]")
+        err.print("all expected outputs match", style="green")

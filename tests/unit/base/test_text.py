@@ -98,3 +98,29 @@ def test_suggestions_look_at_a_bounded_number_of_names_of_a_bounded_length() -> 
     text.did_you_mean("nam", names())
     assert looked_at < 10_000
     assert text.did_you_mean("x" * 10_000, ["x" * 10_001]) is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("plain, µ, 名, é", "plain, µ, 名, é"),
+        ("two\nlines\tand a tab", "two\nlines\tand a tab"),
+        ("\x1b[31mred\x07\r\x00", "\\x1b[31mred\\x07\\r\\x00"),
+        ("\x9b2J", "\\x9b2J"),
+        ("\u202egnp.exe", "\\u202egnp.exe"),
+        ("name\udcff", "name\udcff"),
+    ],
+)
+def test_what_steers_a_terminal_is_shown_in_letters(raw, shown):
+    assert text.printable(raw) == shown
+
+
+def test_lines_without_end_are_abridged_in_the_middle():
+    short, long = "x" * 4000, "a" + "x" * 1_000_000 + "z"
+    assert text.abridged(short) == short
+    kept, other = text.abridged(f"{long}\nhint").split("\n")
+    assert other == "hint"
+    assert len(kept) < 4100
+    assert kept[0] == "a"
+    assert kept[-1] == "z"
+    assert "… 996002 letters …" in kept

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from tilewright.cli.display import table
+from tilewright.cli.display import labelled, out, table
 
 
 def rendered(width: int, *cells: str) -> str:
@@ -20,6 +20,32 @@ def rendered(width: int, *cells: str) -> str:
 
 def test_shapes_in_brackets_are_no_markup() -> None:
     assert "f32[batch, 48]" in rendered(80, "x: f32[batch, 48]", "1", "")
+
+
+@pytest.mark.parametrize("name", ["[/red]a", "[bold]x[/bold]", "\\[x\\", ":smile:"])
+def test_names_are_no_markup_wherever_they_stand(name: str, capsys) -> None:
+    rows = table(name, [("name", "left")])
+    rows.add_row(name)
+    out.print(name)
+    out.print(rows)
+    assert [line.strip() for line in capsys.readouterr().out.splitlines() if line] == [
+        name,
+        name,
+        "name",
+        name,
+    ]
+
+
+def test_names_do_not_steer_the_terminal(capsys) -> None:
+    name = "a\x1b[2Jb\x07\u202e"
+    rows = table(name, [("name", "left")])
+    rows.add_row(name)
+    out.print(name)
+    out.print(rows)
+    out.print(labelled("mismatch", "red", name))
+    shown = capsys.readouterr().out
+    assert shown.count("a\\x1b[2Jb\\x07\\u202e") == 4
+    assert not set(shown) & set("\x1b\x07\u202e")
 
 
 @pytest.mark.parametrize("width", [30, 40, 200])

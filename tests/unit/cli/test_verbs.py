@@ -8,11 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import click
+import onnx
 import pytest
 from click.testing import CliRunner
+from onnx import TensorProto, helper
 
 from fakes.command_line import tilewright
 from tilewright.base.version import VERSION
@@ -123,6 +127,49 @@ def test_errors_of_users_are_one_line_a_hint_and_exit_with_1(tmp_path: Path) -> 
         done.err
         == "error: no model given\nhint: tilewright run model.vmfb --input=@x.npy\n"
     )
+
+
+_HOSTILE: Final = "[/red]\x1b]0;owned\x07\u202e:smile:"
+
+
+@pytest.fixture(scope="module")
+def hostile_onnx(folder: Path) -> Path:
+    """A model whose every name is markup and escape sequences."""
+    name = _HOSTILE
+    nodes = [
+        helper.make_node("Exp", [f"{name}x"], [f"{name}t"], name=name),
+        helper.make_node("Relu", [f"{name}t"], [f"{name}y"], name=f"{name}2"),
+    ]
+    value = partial(helper.make_tensor_value_info, elem_type=TensorProto.FLOAT, shape=[3])
+    graph = helper.make_graph(nodes, name, [value(f"{name}x")], [value(f"{name}y")])
+    opset = helper.make_opsetid("", 17)
+    path = folder / "hostile.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["compile", "-o", "{folder}/o.vmfb", "--memory"],
+        ["inspect"],
+        ["inspect", "--output=plan"],
+        ["coverage"],
+        ["compare"],
+        ["profile", "--no-limits", "--calls=1"],
+        ["run", "--random", "-v"],
+        ["run"],
+        ["run", "--input=nothing=1"],
+    ],
+    ids=" ".join,
+)
+def test_names_of_a_model_are_neither_markup_nor_escape_sequences(
+    words: list[str], hostile_onnx: Path, tmp_path: Path
+) -> None:
+    verb, *rest = (word.format(folder=tmp_path) for word in words)
+    done = tilewright(verb, hostile_onnx, *rest)
+    assert "Traceback" not in done.err
+    assert not set(done.out + done.err) & set("\x1b\x07\u202e")
 
 
 def test_warnings_look_like_errors(host_onnx: Path, tmp_path: Path) -> None:

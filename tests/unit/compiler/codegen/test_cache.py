@@ -64,7 +64,9 @@ def test_an_entry_under_the_name_of_another_is_a_miss(cache):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-@pytest.mark.parametrize("make", [getattr(os, "mkfifo", None), Path.mkdir], ids=["pipe", "folder"])
+@pytest.mark.parametrize(
+    "make", [getattr(os, "mkfifo", None), Path.mkdir], ids=["pipe", "folder"]
+)
 def test_what_is_no_file_is_a_miss_and_nobody_waits_for_it(cache, make):
     key = CompilationCache.key("x")
     cache.put(key, b"object")
