@@ -125,11 +125,24 @@ def main() -> None:
     """The entry point of the `tilewright` command."""
     keep_interrupts()
     prepare_streams()
-    code = _run()
-    # Python's own leaving (joining threads, atexit) answers Ctrl-C with a traceback; from here on
-    # nothing is half-written, so the system may end the process at once.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        code = _run()
+        _end_at_interrupt()
+    except KeyboardInterrupt:  # once more, while the first was answered
+        _end_at_interrupt()
+        code = 130
     sys.exit(code)
+
+
+def _end_at_interrupt() -> None:
+    """Let the system end the process at Ctrl-C: nothing is half-written any more.
+
+    Python's own leaving (joining threads, atexit) answers it with a traceback.
+    """
+    if (
+        signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+    ):  # as in the background of a shell
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _run() -> int:
@@ -153,9 +166,10 @@ def _run() -> int:
             raise
         _say("error:", "red", str(error))
         for line in getattr(error, "__notes__", ()):
-            click.echo(line, err=True)
+            click.echo(printable(abridged(line)), err=True)
         return 1
     except KeyboardInterrupt:
+        _end_at_interrupt()
         click.echo("interrupted", err=True)
         return 130
     except (MemoryError, OSError) as error:

@@ -10,7 +10,7 @@ import click
 
 from tilewright.api.profiling import KernelRow, profile
 from tilewright.base.text import format_bytes, format_duration, plural
-from tilewright.cli.display import err, labelled, example, measuring_bar, out, table
+from tilewright.cli.display import err, example, labelled, measuring_bar, out, table
 from tilewright.cli.kernel_table import bar, print_kernels
 from tilewright.cli.latency import Latency, measure
 from tilewright.cli.model_options import ModelChoice, model_options

@@ -9,7 +9,7 @@ import click
 
 from tilewright.api.model_inputs import random_inputs
 from tilewright.base.errors import DeviceError, InputError, UserError
-from tilewright.cli.display import err, labelled, example, out
+from tilewright.cli.display import err, example, labelled, out
 from tilewright.cli.model_options import ModelChoice, model_options
 from tilewright.cli.option_groups import NUMBER, Group, Verb, option
 from tilewright.cli.options import Command, given_inputs, parse_dims

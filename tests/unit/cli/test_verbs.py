@@ -234,6 +234,61 @@ def test_ctrl_c_leaves_no_half_written_artifact(mlp_onnx: Path, tmp_path: Path) 
         assert tilewright("inspect", path).code == 0
 
 
+_SECOND_INTERRUPT: Final = """
+import os, signal
+from tilewright import cli
+
+def echo(*arguments, **options):
+    os.kill(os.getpid(), signal.SIGINT)
+
+def interrupted(*arguments, **options):
+    raise {first}
+
+cli.click.echo, cli.root = echo, interrupted
+cli.main()
+"""
+_INTERRUPTED_IMPORT: Final = """
+import os, runpy, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{first}":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["tilewright", "devices"]
+runpy.run_module("tilewright", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "first"),
+    [
+        (_SECOND_INTERRUPT, "KeyboardInterrupt"),
+        (_SECOND_INTERRUPT, "MemoryError"),
+        (_INTERRUPTED_IMPORT, "tilewright.cli"),
+        (_INTERRUPTED_IMPORT, "click"),
+        (_INTERRUPTED_IMPORT, "tilewright.cli.devices"),
+    ],
+)
+def test_ctrl_c_at_the_beginning_and_at_the_end_is_no_traceback(
+    script: str, first: str
+) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", script.format(first=first)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done.returncode in (130, -signal.SIGINT), done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_closed_pipe_ends_quietly(mlp_vmfb: Path) -> None:
     script = (
         f"{sys.executable} -m tilewright inspect {mlp_vmfb} --output=bytecode | head -n 1"
