@@ -105,6 +105,10 @@ def _cache_home() -> Path:
     ) / "tilewright"
 
 
+def _parse_cache_dir(text: str) -> Path:
+    return _parse_path(text) if text else _cache_home()
+
+
 def _parse_collectives(text: str) -> str:
     if text not in ("process", "mpi"):
         raise ValueError("process or mpi")
@@ -118,7 +122,10 @@ def _collectives_of_launcher() -> str:
 
 
 CACHE_DIR: Final = Knob(
-    "cache_dir", _parse_path, _cache_home, "folder of compiled kernels kept between runs"
+    "cache_dir",
+    _parse_cache_dir,
+    _cache_home,
+    "folder of compiled kernels kept between runs",
 )
 CACHE: Final = Knob("cache", _parse_bool, lambda: True, "keep compiled kernels on disk")
 CACHE_LIMIT: Final = Knob(

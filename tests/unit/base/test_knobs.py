@@ -80,3 +80,9 @@ def test_every_knob_is_in_the_table_under_its_name():
     declared = {k for k in vars(knobs).values() if isinstance(k, knobs.Knob)}
     assert set(knobs.TABLE.values()) == declared
     assert all(name == knob.name and knob.summary for name, knob in knobs.TABLE.items())
+
+
+def test_an_empty_cache_folder_is_the_default_and_not_the_working_directory(monkeypatch):
+    usual = knobs.CACHE_DIR.get()
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", "")
+    assert knobs.CACHE_DIR.get() == usual
