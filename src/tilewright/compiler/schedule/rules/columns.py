@@ -2,7 +2,8 @@
 
 Depthwise convolutions, poolings, reductions and softmax over an axis that is not the last.  Lanes
 run along the contiguous outer axis; for windows several neighbouring results are computed
-together, so that what their windows share is loaded once.
+together, so that what their windows share is loaded once.  Windows a few elements apart, and rows
+too short to fill a vector (`short_axis`), run side by side in the same way.
 """
 
 from __future__ import annotations

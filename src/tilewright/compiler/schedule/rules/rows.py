@@ -1,7 +1,8 @@
 """Nests with inner loops along a contiguous axis: softmax, normalisations, row reductions.
 
 A workgroup takes a block of rows.  Each pass over a row is vectorized; sums and extremes keep
-partial results in vectors and combine them once per row.  Other axes: see `columns`.
+partial results in vectors and combine them once per row.  Other axes, and rows of a few elements: see
+`columns`.
 """
 
 from __future__ import annotations
