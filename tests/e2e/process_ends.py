@@ -27,6 +27,7 @@ import tilewright as tw
 
 SECONDS: Final = 120  # on a busy machine a call takes its time
 ROUNDS: Final = 5
+PROGRESS: Final = 100  # processes between two lines on stderr
 ENGINES: Final = ("plan", "vm")
 _LOAD: Final = """
 import os; os.environ["OPENBLAS_NUM_THREADS"] = "1"
@@ -108,6 +109,12 @@ sys.exit(0 if heard and all(heard) and check() else 6)
         (-signal.SIGTERM,),
     ),
 }
+# Every way meets every engine, and a few numbers meet every way.
+PAIRS: Final = tuple(
+    (way, ENGINES[(turn + place) % len(ENGINES)])
+    for turn in range(len(ENGINES))
+    for place, way in enumerate(WAYS)
+)
 _SENT: Final = {"ctrl-c": signal.SIGINT, "terminate": signal.SIGTERM}
 
 
@@ -154,8 +161,7 @@ def make_model(path: Path) -> Path:
 def run(model: Path, number: int) -> End:
     """One process from its start to its end."""
     choose = random.Random(number)
-    way = tuple(WAYS)[number % len(WAYS)]
-    engine = ENGINES[(number + number // len(WAYS)) % len(ENGINES)]  # few have both
+    way, engine = PAIRS[number % len(PAIRS)]
     pause = choose.uniform(0.0, 0.25)
     process = subprocess.Popen(
         [
@@ -213,6 +219,8 @@ def main() -> int:
                 wrong += 1
                 sys.stdout.write(f"{end}\n")
                 sys.stdout.flush()
+            if (done := number + 1 - options.first) % PROGRESS == 0:
+                sys.stderr.write(f"{done} of {options.count}, {wrong} wrong\n")
     for name, count in sorted(ends.items()):
         sys.stdout.write(f"{count:6} {name}\n")
     sys.stdout.write(f"{options.count} processes, {wrong} wrong ends\n")

@@ -396,3 +396,5 @@ def test_processes_end_as_they_should_with_calls_under_way(count: int) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{count} processes, 0 wrong ends" in done.stdout
+    combinations = len(done.stdout.splitlines()) - 1
+    assert combinations == min(count, 14), "seven ways to end on two engines"
