@@ -87,6 +87,16 @@ def _check_signature(plan: Plan) -> None:
     _require(len(set(names)) == len(names), "two inputs have one name")
 
 
+def _check_filling(plan: Plan) -> None:
+    """What a call brings and takes has the sizes that its storages are bound with."""
+    for kind, rows in (("input", plan.inputs), ("output", plan.outputs)):
+        for name, index in rows:
+            entry = plan.entries[index]
+            size = plan.storages[entry.storage].size_bytes
+            fills = entry.offset_bytes == 0 and entry.size_bytes == size
+            _require(fills, f"{kind} '{name}': does not fill its storage")
+
+
 def _check_dims(plan: Plan) -> None:
     names = [dim.name for dim in plan.dims]
     _require(len(set(names)) == len(names), "a dimension is listed twice")
@@ -208,6 +218,7 @@ _CHECKS: Final[tuple[Callable[[Plan], None], ...]] = (
     _check_entries,
     _check_signature,
     _check_dims,
+    _check_filling,
     _check_steps,
     _check_index_checks,
     _check_arena,

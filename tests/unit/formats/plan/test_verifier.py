@@ -71,6 +71,9 @@ STATIC: list[tuple[Callable[[Plan], Plan], str]] = [
     (lambda p: replace(p, dims=(Dimension("N", 0, 0),) * 2), "a dimension is listed twice"),
     (changed("entries", 0, shape=(symbol("N"),)), "dimensions ['N'] have no value"),
     (changed("steps", 0, grid=(symbol("M"), 1, 1)), "dimensions ['M'] have no value"),
+    (changed("storages", 0, size_bytes=1 << 31), "input 'x': does not fill its storage"),
+    (changed("storages", 3, size_bytes=1 << 40), "output 'y': does not fill its storage"),
+    (changed("entries", 3, shape=(1,)), "output 'y': does not fill its storage"),
     (changed("steps", 0, kind="jump"), "step 'add': unknown kind 'jump'"),
     (changed("steps", 0, arguments=(0, 1, 42)), "step 'add': argument out of range"),
     (changed("steps", 0, result_count=4), "step 'add': bad result count"),
@@ -110,6 +113,7 @@ DYNAMIC: list[tuple[Callable[[Plan], Plan], str]] = [
     ),
     (lambda p: replace(p, dims=()), "dimensions ['N'] have no value"),
     (lambda p: replace(p, inputs=(("x", 0), ("x", 3))), "two inputs have one name"),
+    (changed("entries", 0, shape=(4,)), "input 'x': does not fill its storage"),
 ]
 
 
