@@ -7,6 +7,7 @@ per family) and how bodies are written (`bodies`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast, final
@@ -37,6 +38,8 @@ Emit = Callable[
 ]
 Supports = Callable[[Types, Attributes], bool]
 
+_MOST_BYTES: Final = (1 << 63) - 1
+_SHOWN_LETTERS: Final = 200
 ATTRIBUTE_KINDS: Final = (
     "int", "float", "string", "bool", "dtype", "dims", "ints", "floats", "array",
 )  # fmt: skip
@@ -175,7 +178,7 @@ def declare(  # noqa: PLR0913 - a row has that many columns
 
     def checked_infer(types: Types, given: Attributes) -> tuple[TensorType, ...]:
         full = complete_attributes(name, attributes, given)
-        return _not_negative(infer(check_operands(name, specs, types), full))
+        return _checked_sizes(infer(check_operands(name, specs, types), full))
 
     def checked_evaluate(
         arrays: Sequence[Array | None], given: Attributes
@@ -209,15 +212,36 @@ def declare(  # noqa: PLR0913 - a row has that many columns
     )
 
 
-def _not_negative(results: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
-    """The types as they are.  Raises: ModelError where an op has less than nothing to give."""
+def _checked_sizes(results: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+    """The types as they are.
+
+    Raises: ModelError where an op has less than nothing to give, or more than any address reaches.
+    """
     for found in results:
         if any(isinstance(d, int) and d < 0 for d in found.shape):
             raise ModelError(
                 f"the result would be {found}, with a negative size",
                 hint="a window, a filter or a crop is larger than what it is taken from",
             )
+        # From here sizes, strides and offsets fit into 64 bits where symbols are 1; what they are in
+        # a call is checked there.
+        if found.dtype.itemsize * math.prod(map(_magnitude, found.shape)) > _MOST_BYTES:
+            raise ModelError(
+                f"the result would be {_shown(found)}, expected at most {_MOST_BYTES} bytes"
+            )
     return results
+
+
+def _shown(found: TensorType) -> str:
+    text = str(found)
+    return text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}…"
+
+
+def _magnitude(dim: Dim) -> int:
+    """The largest number in a dimension, at least 1."""
+    if isinstance(dim, int):
+        return max(dim, 1)
+    return max(1, abs(dim.constant), *(abs(factor) for _, factor in dim.terms))
 
 
 def check_range(array: Array | None, place: IndexRange) -> None:

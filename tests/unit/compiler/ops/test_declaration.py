@@ -152,3 +152,26 @@ def test_results_are_converted_to_the_inferred_dtype_and_shape_is_kept():
 def test_an_unknown_attribute_kind_is_our_own_mistake():
     with pytest.raises(InternalError, match="kind 'number'"):
         attr("x", "number")
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "shape"),
+    [
+        ("broadcast_to", {"shape": (1 << 33, 1 << 33, 4)}, (4,)),
+        ("broadcast_to", {"shape": (1 << 61, 4)}, (4,)),
+        ("broadcast_to", {"shape": (0, 1 << 62, 4)}, (4,)),
+        ("broadcast_to", {"shape": (N, 1 << 62, 4)}, (4,)),
+        ("concat", {"axis": 0}, (N * (1 << 61),)),
+    ],
+)
+def test_a_result_beyond_every_address_is_refused(op, attributes, shape):
+    infer = catalogue.lookup(op).schema.infer
+    types = (TensorType(f32, shape),) * (2 if op == "concat" else 1)
+    with pytest.raises(ModelError, match=r"expected at most 9223372036854775807 bytes"):
+        infer(types, attributes)
+
+
+def test_a_result_of_the_last_address_is_taken():
+    infer = catalogue.lookup("broadcast_to").schema.infer
+    (found,) = infer((TensorType(f32, (1,)),), {"shape": ((1 << 61) - 1,)})
+    assert found.shape == ((1 << 61) - 1,)
