@@ -20,10 +20,23 @@ from tilewright.compiler.schedule.primitives import (
     set_scope,
 )
 from tilewright.compiler.schedule.primitives.inlining import definition
-from tilewright.compiler.schedule.rules.structure import cost, depends, sites, top_nests
+from tilewright.compiler.schedule.rules.structure import (
+    cost,
+    depends,
+    sites,
+    top_nests,
+    written_size,
+    written_uses,
+)
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import enclosing_loops, used_buffers
 
+WRITTEN_LIMIT: Final = 1024
+"""Nodes up to which an expression may grow, shared parts counted each time they are read.
+
+A value that is read twice by what is read twice grows with a power of two; beyond the limit it stays
+in a temporary of its own, which becomes a register.
+"""
 WORKGROUP_LIMIT_BYTES: Final = 64 << 10
 """Temporaries of one iteration up to this size move into workgroup memory."""
 
@@ -48,8 +61,14 @@ def _temporaries(kernel: Kernel) -> list[Buffer]:
 def inline_temporaries(s: Schedule, *, only_cheap: bool) -> None:
     """Inline what is defined element by element and not expensive to compute again."""
     for buffer in _temporaries(s.kernel):
-        if not only_cheap or _cheap(s.kernel, buffer):
+        if (not only_cheap or _cheap(s.kernel, buffer)) and not _swells(s.kernel, buffer):
             s.attempt(inline, buffer.name)
+
+
+def _swells(kernel: Kernel, buffer: Buffer) -> bool:
+    """Whether writing the values of a buffer out where it is read makes too much of them."""
+    sizes = [written_size(w.value) for w in stores(kernel.body) if w.buffer is buffer]
+    return max(sizes, default=0) * written_uses(kernel.body, buffer) > WRITTEN_LIMIT
 
 
 def _cheap(kernel: Kernel, buffer: Buffer) -> bool:
@@ -145,7 +164,8 @@ def localize(s: Schedule) -> None:
         if buffer.space is Space.REGISTER and not buffer.shape and _worth(s.kernel, buffer):
             s.attempt(forward, buffer.name)
     for parameter in s.kernel.parameters:
-        if sites(s.kernel.body, parameter.buffer):
+        buffer = parameter.buffer
+        if sites(s.kernel.body, buffer) and not _swells(s.kernel, buffer):
             s.attempt(forward, parameter.buffer.name)
 
 
@@ -165,7 +185,7 @@ def _place(s: Schedule, name: str) -> None:
 
 def _worth(kernel: Kernel, buffer: Buffer) -> bool:
     writes = [w for w in stores(kernel.body) if w.buffer is buffer]
-    if len(writes) != 1:
+    if len(writes) != 1 or _swells(kernel, buffer):
         return False
     found = sites(kernel.body, buffer)
     depth = len(enclosing_loops(kernel, writes[0]))

@@ -6,7 +6,7 @@ number is needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -28,10 +28,14 @@ from tilewright.compiler.kernel.ir import (
     Statement,
     Store,
     Unary,
+    walk,
 )
 from tilewright.compiler.kernel.rewrite import (
+    children,
     dim_symbols,
+    expression_dims,
     loops,
+    payloads,
     statement_expressions,
     stores,
     subexpressions,
@@ -240,6 +244,45 @@ def cost(value: Expression) -> int:
         elif isinstance(part, Binary | Unary | Fma):
             total += 1
     return total
+
+
+def written_size(value: Expression) -> int:
+    """The nodes of an expression written out: parts that are shared count wherever they stand.
+
+    What is printed and what code is made for; it may be exponential in the nodes that there are.
+    """
+    return _written_out(value, lambda _: 1, {})
+
+
+def written_uses(body: Sequence[Statement], buffer: Buffer) -> int:
+    """How often a buffer is read in a body written out."""
+    memo: dict[int, int] = {}
+
+    def reads(part: Expression) -> int:
+        return int(isinstance(part, Load) and part.buffer is buffer)
+
+    return sum(
+        _written_out(root, reads, memo)
+        for statement in walk(body)
+        for root in statement_expressions(statement)
+    )
+
+
+def _written_out(
+    root: Expression, weight: Callable[[Expression], int], memo: dict[int, int]
+) -> int:
+    """The weights of all parts, shared ones each time.  `memo` is that of one `weight`."""
+    stack = [root]
+    while stack:
+        part = stack[-1]
+        below = [*children(part), *(p for d in expression_dims(part) for p in payloads(d))]
+        open_parts = [p for p in below if id(p) not in memo]
+        if open_parts:
+            stack.extend(open_parts)
+            continue
+        memo[id(part)] = weight(part) + sum(memo[id(p)] for p in below)
+        stack.pop()
+    return memo[id(root)]
 
 
 def body_cost(body: Iterable[Statement]) -> int:

@@ -13,8 +13,10 @@ from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.grid import grid_loops
 from tilewright.compiler.kernel.ir import Kernel, LoopKind, Space
-from tilewright.compiler.kernel.rewrite import loops
+from tilewright.compiler.kernel.rewrite import loops, stores
 from tilewright.compiler.schedule.rules import schedule
+from tilewright.compiler.schedule.rules.prepare import WRITTEN_LIMIT
+from tilewright.compiler.schedule.rules.structure import written_size
 
 V4 = Target.level("v4")
 M, N = symbol("M", 1), symbol("N", 1)
@@ -453,3 +455,26 @@ def test_axes_whose_numbers_decide_a_value_stay_two_loops() -> None:
     done = schedule(kernel, V4)
     assert "//" not in body_text(done)
     assert_same(kernel, done)
+
+
+@pytest.mark.parametrize("length", [2, 40])
+@pytest.mark.parametrize("op", ["relu", "hard_swish", "softplus", "elu"])
+def test_chains_of_values_that_are_read_more_than_once_grow_by_their_length(
+    op: str, length: int
+) -> None:
+    """Each reads what is before it several times; written out, that doubles with every op."""
+    b = KernelBuilder("chain")
+    last = b.parameter("x", f32, (3, 40))
+    y = b.result("y", f32, (3, 40))
+    for _ in range(length - 1):
+        middle = b.temporary(f32, (3, 40))
+        emit(b, op, {}, [last], middle)
+        last = middle
+    emit(b, op, {}, [last], y)
+    kernel = b.build()
+    scheduled = schedule(kernel, V4)
+    assert all(buffer.space is Space.REGISTER for buffer in scheduled.locals)
+    sizes = [written_size(store.value) for store in stores(scheduled.body)]
+    assert max(sizes) <= 2 * WRITTEN_LIMIT
+    assert len(sizes) <= length
+    assert_same(kernel, scheduled)

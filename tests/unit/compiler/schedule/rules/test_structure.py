@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 from fakes.loop_nests import op_kernel, product, row_sums
+from tilewright.base.dtypes import f32
 from tilewright.base.symbolic import symbol
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.ir import Binary
 from tilewright.compiler.kernel.rewrite import loads, stores
 from tilewright.compiler.schedule.rules.prepare import prepare
 from tilewright.compiler.schedule.rules.structure import (
@@ -11,6 +14,8 @@ from tilewright.compiler.schedule.rules.structure import (
     parallel_chain,
     stride,
     top_nests,
+    written_size,
+    written_uses,
 )
 from tilewright.compiler.schedule.trace import Schedule
 
@@ -84,3 +89,18 @@ def test_transcendental_functions_cost_more() -> None:
     cheap = op_kernel("relu", [(8,)], (8,))
     dear = op_kernel("exp", [(8,)], (8,))
     assert body_cost(cheap.body) < 4 < body_cost(dear.body)
+
+
+def test_shared_parts_count_wherever_they_stand_when_written_out():
+    b = KernelBuilder("shared")
+    x, y = b.parameter("x", f32, (4,)), b.result("y", f32, (4,))
+    with b.loop(4) as i:
+        value = b.load(x, (i,))
+        for _ in range(60):
+            value = Binary("add", value, value, f32)
+        b.store(y, (i,), value)
+    kernel = b.build()
+    (store,) = stores(kernel.body)
+    assert written_size(store.value) == 2**61 - 1
+    assert written_uses(kernel.body, x) == 2**60
+    assert written_uses(kernel.body, y) == 0
