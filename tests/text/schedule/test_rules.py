@@ -40,7 +40,7 @@ for i0 in range(3):
     for v in range(2):  # unroll
         for lane in range(4):  # vector
             y_p[lane + 4*v] = 0.0
-    for r0_o in range(1):  # reduction
+    for r0_o in range(1):  # unroll, reduction
         for v in range(2):  # unroll, reduction
             for lane in range(4):  # vector, reduction
                 y_p[lane + 4*v] = (y_p[lane + 4*v] + x0[i0, lane + 4*v])
