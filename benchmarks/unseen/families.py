@@ -1,4 +1,6 @@
-"""Model families of transformers that nothing here was built with, as torch modules with inputs.
+"""Model families that nothing here was built with, as torch modules with inputs.
+
+Three of them were, since they were slow once: EfficientNet, ShuffleNet and Mixtral.
 
 What it is: one row per family: architecture, configuration, inputs.  Configurations are the
 defaults of transformers; ``layers`` says where depth was cut to keep a file small, widths never
@@ -19,6 +21,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache, EncoderDecoderCache
 
 from models.zoo import CachedDecoder, Example, cache_inputs, encoder_inputs, stir
+from unseen.shufflenet import ShuffleNet
 
 SEED: Final = 20240229
 Inputs = Callable[[], dict[str, Tensor]]
@@ -154,6 +157,7 @@ enter("swinv2", f"Swinv2{image}", pixels(1, 3, 224, 224), "logits", **CLASSES)
 enter("cvt", f"Cvt{image}", pixels(1, 3, 224, 224), "logits", **CLASSES)
 enter("bit", f"Bit{image}", pixels(1, 3, 224, 224), "logits", **CLASSES)
 enter("mobilenet_v1", f"MobileNetV1{image}", pixels(1, 3, 192, 192), "logits", **CLASSES)
+enter("efficientnet", f"EfficientNet{image}", pixels(1, 3, 224, 224), "logits", **CLASSES)
 enter(
     "dinov2",
     "Dinov2Model",
@@ -361,6 +365,21 @@ enter(
     fixed=NO_CACHE,
 )
 enter(
+    "mixtral",
+    "MixtralModel",
+    ids(1, 128, 8000),
+    HIDDEN,
+    cut="hidden size 512, 2 of 32 layers, vocabulary of 8000, experts as one product",
+    hidden_size=512,
+    intermediate_size=1792,
+    num_hidden_layers=2,
+    num_attention_heads=8,
+    num_key_value_heads=4,
+    vocab_size=8000,
+    experts_implementation="batched_mm",
+    fixed=NO_CACHE,
+)
+enter(
     "gemma",
     "GemmaModel",
     ids(1, 49, 8000),
@@ -487,3 +506,11 @@ def qwen2_step() -> Example:
 
 
 FAMILIES["qwen2_step"] = Family(build=qwen2_step, cut=QWEN2_CUT)
+
+
+def shufflenet() -> Example:
+    """ShuffleNet v2, as torchvision has it."""
+    return Example(module=stir(ShuffleNet()), inputs={"x": torch.randn(1, 3, 224, 224)})
+
+
+FAMILIES["shufflenet"] = Family(build=shufflenet)
