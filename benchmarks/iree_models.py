@@ -28,7 +28,7 @@ import numpy as np
 
 from figures.worker import Array, read_inputs
 from tilewright.formats.tensor_text import TensorReader
-from tilewright.runtime.virtual_machine import VirtualMachine
+from tilewright.runtime.bytecode_machine import BytecodeMachine
 
 BAR: Final = 1.02
 DEFAULT: Final = ("resnet50", "bert_base")
@@ -94,7 +94,7 @@ def compile_model(model: Path, folder: Path) -> Path:
 def open_here(archive: Path, inputs: Sequence[Array], threads: int) -> Call:
     """A call of our runtime: the device that IREE gets, of ours."""
     device = "local-sync" if threads == 1 else f"local-task://?threads={threads}"
-    function = VirtualMachine.from_file(archive, device).function()
+    function = BytecodeMachine.from_file(archive, device).function()
     return lambda: [np.asarray(result) for result in function(*inputs)]
 
 

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 import tilewright
-from tilewright.runtime.virtual_machine import VirtualMachine
+from tilewright.runtime.bytecode_machine import BytecodeMachine
 
 SIZES: Final = (784, 256, 256, 10)
 DEVICES: Final = {"local-sync": 1.0, "local-task": 0.5}  # device to bar
@@ -155,7 +155,7 @@ def contenders(folder: Path, name: str, device: str) -> dict[str, Call]:
     found: dict[str, Call] = {"iree.runtime": lambda: theirs(*inputs).to_host()}
     for whose in ("iree", "ours"):
         for engine in ("translate", "interpret"):
-            machine = VirtualMachine.from_file(
+            machine = BytecodeMachine.from_file(
                 folder / f"{whose}_{name}.vmfb", device, engine=engine
             )
             function = machine.function()

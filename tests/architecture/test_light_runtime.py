@@ -110,7 +110,7 @@ def test_a_session_that_replays_a_plan_loads_what_replays_plans(artifact: Path) 
     rooms = ("runtime.vm", "runtime.hal", "runtime.modules", "formats.bytecode.isa")
     prefixes = tuple(f"tilewright.{room}" for room in rooms)
     assert sorted(name for name in loaded if name.startswith(prefixes)) == []
-    assert "tilewright.runtime.graph_executor.executor" in loaded
+    assert "tilewright.runtime.plan_executor.executor" in loaded
 
 
 def test_no_source_of_dataclasses_is_compiled_for_it(artifact: Path) -> None:

@@ -21,7 +21,7 @@ from fakes.cuda_standin import StandIn
 from tilewright.base import knobs
 from tilewright.formats.cuda_executable import is_cuda_executable, read_cuda_executable
 from tilewright.formats.vmfb import read_archive
-from tilewright.runtime.virtual_machine import VirtualMachine
+from tilewright.runtime.bytecode_machine import BytecodeMachine
 
 ARCHIVES = Path(__file__).resolve().parents[1] / "golden" / "archives"
 
@@ -98,7 +98,7 @@ def test_modules_of_several_releases_launch_their_kernel(
     standin: StandIn, release: str, graphs: str
 ) -> None:
     path = ARCHIVES / f"iree-{release}-add_cuda.vmfb"
-    machine = VirtualMachine.from_file(path, f"cuda://0?graphs={graphs}")
+    machine = BytecodeMachine.from_file(path, f"cuda://0?graphs={graphs}")
     for _ in range(2):
         (result,) = machine.invoke("add", *[np.ones(1024, np.float32)] * 2)
         assert np.shape(result) == (1024,)
@@ -143,7 +143,7 @@ def test_launches_are_those_that_the_compiler_wrote(
     standin: StandIn, compiled: tuple[bytes, str], graphs: str
 ) -> None:
     data, text = compiled
-    machine = VirtualMachine(f"cuda://0?graphs={graphs}")
+    machine = BytecodeMachine(f"cuda://0?graphs={graphs}")
     machine.load(data)
     f32, f16 = np.float32, np.float16
     shapes = {
@@ -166,7 +166,7 @@ def test_launches_are_those_that_the_compiler_wrote(
 def test_sizes_known_at_run_time_reach_the_kernel(
     standin: StandIn, compiled: tuple[bytes, str]
 ) -> None:
-    machine = VirtualMachine("cuda")
+    machine = BytecodeMachine("cuda")
     machine.load(compiled[0])
     for count in (1, 33, 1000):
         (result,) = machine.invoke("add", *[np.ones(count, np.float32)] * 2)
@@ -181,7 +181,7 @@ def test_many_threads_call_one_module(
     standin: StandIn, compiled: tuple[bytes, str]
 ) -> None:
     standin.configure(jitter_us=200)
-    machine = VirtualMachine("cuda")
+    machine = BytecodeMachine("cuda")
     machine.load(compiled[0])
     inputs = [np.zeros((16, 32), np.float32), np.zeros((32, 8), np.float32)]
     wrong: list[BaseException] = []

@@ -10,7 +10,7 @@ import pytest
 
 from fakes.command_line import tilewright
 from tilewright.base.errors import DeviceError
-from tilewright.runtime.virtual_machine import VirtualMachine
+from tilewright.runtime.bytecode_machine import BytecodeMachine
 from tilewright.runtime.vm.bytecode_module import Engine
 
 ARCHIVES = Path(__file__).resolve().parents[1] / "golden" / "archives"
@@ -22,12 +22,12 @@ ENGINES: tuple[Engine, ...] = ("translate", "interpret")
 
 def opened(
     name: str, device: str, *, engine: Engine | None = None, untrusted: bool = False
-) -> VirtualMachine:
+) -> BytecodeMachine:
     path = ARCHIVES / f"iree-{name}.vmfb"
-    return VirtualMachine.from_file(path, device, engine=engine, untrusted=untrusted)
+    return BytecodeMachine.from_file(path, device, engine=engine, untrusted=untrusted)
 
 
-def arrays(machine: VirtualMachine, function: str, *inputs: object) -> list[np.ndarray]:
+def arrays(machine: BytecodeMachine, function: str, *inputs: object) -> list[np.ndarray]:
     return [np.asarray(result) for result in machine.invoke(function, *inputs)]
 
 
@@ -117,7 +117,7 @@ def test_programs_without_queues_run_from_memory_that_is_not_aligned(kind: str) 
     data = (ARCHIVES / f"iree-3.13.0-two_{kind}.vmfb").read_bytes()
     a, b = np.ones((4, 5), np.float32), np.ones((5, 3), np.float32)
     for shift in (1, 4, 32):
-        machine = VirtualMachine("local-sync")
+        machine = BytecodeMachine("local-sync")
         machine.load(memoryview(bytes(shift) + data)[shift:])
         np.testing.assert_array_equal(arrays(machine, "two", a, b)[0], np.full((4, 3), 5.0))
 

@@ -23,9 +23,9 @@ from fakes import vmvx_kernels
 from tilewright.formats.bytecode.assembler import FunctionBuilder
 from tilewright.formats.bytecode.drafts import Edge, Register
 from tilewright.formats.vmfb import Export, ModuleBuilder, ModuleDef, archive_bytes
+from tilewright.runtime.bytecode_machine import BytecodeMachine
 from tilewright.runtime.drivers import registry
 from tilewright.runtime.session import Session
-from tilewright.runtime.virtual_machine import VirtualMachine
 
 LIMITS = tw.Limits(max_steps=2_000_000, max_bytes=64 << 20, timeout_s=0.5)
 COUNTED = replace(LIMITS, timeout_s=60)  # by steps or bytes, however busy the machine is
@@ -124,7 +124,7 @@ def test_a_begun_call_that_waits_for_ever_ends_on_the_event_loop() -> None:
     build.emit("yield", Edge(head))
     build.place(done)
     build.return_()
-    machine = VirtualMachine(untrusted=True, limits=replace(LIMITS, max_steps=None))
+    machine = BytecodeMachine(untrusted=True, limits=replace(LIMITS, max_steps=None))
     machine.load_module(module.finish())
 
     async def run() -> object:
@@ -143,7 +143,7 @@ def test_a_begun_call_that_awaits_a_fence_for_ever_ends_on_the_event_loop() -> N
     (fence,) = build.call(create, [device(module, build), zero], ["ref"])
     build.call_yieldable(await_, [build.constant("i32", -1), zero, [(fence,)]], ["i32"])
     build.return_()
-    machine = VirtualMachine(untrusted=True, limits=LIMITS)
+    machine = BytecodeMachine(untrusted=True, limits=LIMITS)
     machine.load_module(module.finish())
 
     async def run() -> object:

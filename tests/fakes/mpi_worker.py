@@ -16,6 +16,7 @@ import numpy as np
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import DeviceError
+from tilewright.runtime.bytecode_machine import BytecodeMachine
 from tilewright.runtime.drivers import registry
 from tilewright.runtime.hal.channel import Channel
 from tilewright.runtime.hal.collective import (
@@ -27,7 +28,6 @@ from tilewright.runtime.hal.collective import (
 )
 from tilewright.runtime.hal.command_buffer import BufferBinding, BufferRef
 from tilewright.runtime.hal.fence import Fence
-from tilewright.runtime.virtual_machine import VirtualMachine
 
 KIND = CollectiveKind
 SECONDS = 30_000_000_000
@@ -360,7 +360,7 @@ def check_ranks() -> None:
 
 def check_module() -> None:
     """A module of IREE's creates and splits its channel in every call."""
-    machine = VirtualMachine.from_file(sys.argv[2], device=DEVICE)
+    machine = BytecodeMachine.from_file(sys.argv[2], device=DEVICE)
     for step in range(40):
         (total,) = machine.invoke("sum", np.full((3, 5), RANK + step, np.float32))
         assert (np.asarray(total) == 4 * step + 2 + RANK + step).all()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.base.budget import Limits
 from tilewright.base.fork_locks import LATE_IMPORTS
-from tilewright.runtime.graph_executor import Array
+from tilewright.runtime.plan_executor import Array
 from tilewright.runtime.session import Session
 from tilewright.runtime.session_options import Engine
 

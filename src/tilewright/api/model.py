@@ -49,8 +49,8 @@ from tilewright.compiler.program.kernel_cache import KernelRecord
 from tilewright.compiler.program.memory import MemoryReport
 from tilewright.formats.plan import Step
 from tilewright.formats.tensor_spec import TensorSpec, signature_html, signature_text
-from tilewright.runtime.graph_executor import Array
 from tilewright.runtime.native import Timing
+from tilewright.runtime.plan_executor import Array
 from tilewright.runtime.session import Session, signature
 
 if TYPE_CHECKING:

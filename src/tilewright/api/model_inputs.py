@@ -17,7 +17,7 @@ from tilewright.base.options import wrong
 from tilewright.base.symbolic import evaluate, symbols
 from tilewright.base.text import did_you_mean, format_bytes
 from tilewright.formats.tensor_spec import TensorSpec
-from tilewright.runtime.graph_executor import Array, arrange
+from tilewright.runtime.plan_executor import Array, arrange
 
 Inputs = Mapping[str, object] | Sequence[object] | None
 _DRAWN_BYTES: Final = 8  # of one value before it is converted

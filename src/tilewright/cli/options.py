@@ -209,7 +209,7 @@ def parse_dims(values: Sequence[str], inputs: Sequence[str] = ()) -> dict[str, i
 def given_inputs(values: Sequence[str], names: Sequence[str]) -> list[Array]:
     """The arrays of `--input`, in the order of the inputs.  Raises: InputError."""
     from tilewright.cli.tensor_arguments import read_inputs
-    from tilewright.runtime.graph_executor import arrange
+    from tilewright.runtime.plan_executor import arrange
 
     plain, named = read_inputs(values, names)
     return arrange(names, plain, named or None)

@@ -2,7 +2,7 @@
 
 Picks the code for this CPU, maps the weights, makes the device, and turns whatever a user passes
 (numpy, anything with DLPack or the buffer protocol, by position or by name) into a call of one of
-two engines.  Not here: how a plan runs (`graph_executor`) and bytecode (`virtual_machine`).
+two engines.  Not here: how a plan runs (`plan_executor`) and bytecode (`bytecode_machine`).
 
 Ownership: a session keeps its artifact (and the mapped file) alive.
 Thread-safety: calls from several threads are independent.
@@ -48,9 +48,9 @@ from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.runtime import native
 from tilewright.runtime.drivers import DEFAULT_DEVICE
 from tilewright.runtime.drivers.local_task.workers import create_pool
-from tilewright.runtime.graph_executor import Array, GraphExecutor, HostFunction, arrange
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
 from tilewright.runtime.loaders.module_file import read_module_file
+from tilewright.runtime.plan_executor import Array, HostFunction, PlanExecutor, arrange
 from tilewright.runtime.session_options import (
     MAIN,
     Engine,
@@ -62,10 +62,10 @@ from tilewright.runtime.session_options import (
 )
 
 if TYPE_CHECKING:
+    from tilewright.runtime.bytecode_machine import BytecodeExecutor
     from tilewright.runtime.hal.device import Device
     from tilewright.runtime.hal.host_threads import HostThreads
     from tilewright.runtime.hal.pending_call import PendingCall
-    from tilewright.runtime.virtual_machine import VmExecutor
     from tilewright.runtime.vm.bytecode_module import Engine as BytecodeEngine
     from tilewright.runtime.vm.module import Module
 
@@ -73,7 +73,7 @@ _LOG: Final = Log("runtime")
 
 
 class Executor(Protocol):
-    """What runs the model: the graph executor, or a function of a virtual machine."""
+    """What runs the model: the plan executor, or a function of a virtual machine."""
 
     @property
     def input_names(self) -> tuple[str, ...]: ...
@@ -333,7 +333,7 @@ class Session:
             if image.nbytes
             else None
         )
-        return GraphExecutor(
+        return PlanExecutor(
             self.variant.plan,
             executable,
             self.artifact.constants,
@@ -362,16 +362,16 @@ class Session:
             )
         # Imported here: most sessions replay a plan, and start in half the time without it.
         with LATE_IMPORTS:
+            from tilewright.runtime.bytecode_machine import (  # noqa: PLC0415
+                BytecodeExecutor,
+                BytecodeMachine,
+            )
             from tilewright.runtime.modules.check import (  # noqa: PLC0415
                 create_check_module,
             )
             from tilewright.runtime.modules.io_parameters import (  # noqa: PLC0415
                 create_parameters_module,
                 open_parameters,
-            )
-            from tilewright.runtime.virtual_machine import (  # noqa: PLC0415
-                VirtualMachine,
-                VmExecutor,
             )
 
         loaded = [(read_module_file(path), str(path)) for path in libraries]
@@ -381,7 +381,7 @@ class Session:
             offered.append(create_parameters_module(open_parameters(parameters)))
         if any(i.name.startswith("check.") for m, _ in loaded for i in m.imports):
             offered.append(create_check_module())
-        virtual = VirtualMachine(
+        virtual = BytecodeMachine(
             self.device,
             host_function=host_function,
             modules=offered,
@@ -394,7 +394,7 @@ class Session:
         plan = None
         if self.variant is not None and function in (None, MAIN):
             plan, function = self.variant.plan, MAIN
-        return VmExecutor(
+        return BytecodeExecutor(
             virtual,
             function,
             inputs=None if plan is None else signature(plan, "inputs"),
@@ -434,14 +434,14 @@ class Session:
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Name, element type and shape of each input, in order."""
         if self.variant is None or self.engine == "vm":
-            return cast("VmExecutor", self.executor).inputs
+            return cast("BytecodeExecutor", self.executor).inputs
         return signature(self.variant.plan, "inputs")
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Name, type and shape of each output, in order."""
         if self.variant is None or self.engine == "vm":
-            return cast("VmExecutor", self.executor).outputs
+            return cast("BytecodeExecutor", self.executor).outputs
         return signature(self.variant.plan, "outputs")
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ from tilewright.base.errors import UserError
 from tilewright.base.options import choice_option, text_option, wrong
 from tilewright.base.target import Target
 from tilewright.formats.vmfb import ModuleDef
-from tilewright.runtime.graph_executor import HostFunction
+from tilewright.runtime.plan_executor import HostFunction
 
 if TYPE_CHECKING:
     from tilewright.runtime.hal.device import Device

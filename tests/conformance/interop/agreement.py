@@ -15,7 +15,7 @@ import numpy as np
 
 from conformance.interop.toolchain import Answer, call_again, run_module
 from fakes.placed_arrays import placed
-from tilewright.runtime.virtual_machine import VirtualMachine
+from tilewright.runtime.bytecode_machine import BytecodeMachine
 
 OURS = ("local-sync", "local-task://?threads=2")
 CALLS = 3  # of ours: what repeats itself may be recorded
@@ -51,7 +51,7 @@ def compare(
         devices: ours.
         flags: further ones for `iree-run-module`.
     """
-    opened = VirtualMachine.from_file(archive, "local-sync").function(function)
+    opened = BytecodeMachine.from_file(archive, "local-sync").function(function)
     theirs = run_module(
         archive,
         inputs,
@@ -65,7 +65,7 @@ def compare(
     given = [placed(v) if isinstance(v, np.ndarray) else v for v in inputs]
     for device in devices:
         try:
-            called = VirtualMachine.from_file(archive, device).function(function)
+            called = BytecodeMachine.from_file(archive, device).function(function)
             for index in range(CALLS):
                 ours = called(*given)
                 changed = _first_changed(given, inputs)

@@ -25,9 +25,9 @@ from conformance.interop.toolchain import (
 from tilewright.base.errors import DeviceError
 from tilewright.base.host import describe
 from tilewright.base.status import StatusCode
+from tilewright.runtime.bytecode_machine import BytecodeMachine
 from tilewright.runtime.hal.buffer_view import BufferView
 from tilewright.runtime.hal.local.cpu_features import FEATURE_BITS
-from tilewright.runtime.virtual_machine import VirtualMachine
 from tilewright.runtime.vm.list import VmList
 
 pytestmark = [needs_iree, pytest.mark.slow]
@@ -74,9 +74,9 @@ def run_lists(function: str, *inputs: str) -> str:
     return done.stdout + done.stderr
 
 
-def open_lists() -> VirtualMachine:
+def open_lists() -> BytecodeMachine:
     built = compile_text((PROGRAMS / "lists.mlir").read_text(encoding="utf-8"), LLVM_CPU)
-    return VirtualMachine.from_file(built.path, "local-sync")
+    return BytecodeMachine.from_file(built.path, "local-sync")
 
 
 def test_lists_hold_what_iree_prints_of_them() -> None:
@@ -137,5 +137,5 @@ def test_programs_are_told_the_same_of_the_cpu(device: str, tmp_path: Path) -> N
     banks = ["ref", *("i32", "i64") * len(keys)]
     theirs = run_module(built.path, [x], banks, tmp_path, device=device)
     assert theirs.error == ""
-    ours = VirtualMachine.from_file(built.path, device).invoke("ask", x)
+    ours = BytecodeMachine.from_file(built.path, device).invoke("ask", x)
     assert [str(answer) for answer in ours[1:]] == list(theirs.results[1:])

@@ -18,7 +18,7 @@ from conformance.interop.agreement import OURS, Verdict, first_difference
 from conformance.interop.evidence import record
 from conformance.interop.toolchain import Answer
 from tilewright.base.host import describe
-from tilewright.runtime.virtual_machine import VirtualMachine
+from tilewright.runtime.bytecode_machine import BytecodeMachine
 
 ARCHIVES = Path(__file__).resolve().parents[2] / "golden" / "archives"
 RELEASES = ("3.0.0", "3.4.0", "3.9.0", "3.10.0", "3.11.0", "3.13.0")
@@ -42,7 +42,7 @@ def check(
     release: str, program: str, archive: Path, inputs: list[object], wanted: np.ndarray
 ) -> None:
     for device in OURS:
-        got = VirtualMachine.from_file(archive, device).function()(*inputs)
+        got = BytecodeMachine.from_file(archive, device).function()(*inputs)
         difference = first_difference(got[:1], Answer((wanted,)))
         verdict = Verdict("different" if difference else "equal", difference)
         record(SUITE, f"{release} {program}", verdict, archive)

@@ -35,7 +35,7 @@ from tilewright.formats.vmfb import (
     archive_bytes,
     read_archive,
 )
-from tilewright.runtime.virtual_machine import VirtualMachine
+from tilewright.runtime.bytecode_machine import BytecodeMachine
 
 SOURCES = {"graph": "graph main", "kernel/add": "for i in range(4): …"}
 
@@ -220,7 +220,7 @@ def test_damaged_code_is_refused_before_it_is_loaded(tmp_path: Path) -> None:
             tw.load(path, engine=engine)
         assert str(path) in str(caught.value)
     with pytest.raises(ArchiveError, match="is damaged"):
-        VirtualMachine.from_file(path)
+        BytecodeMachine.from_file(path)
 
 
 def test_archives_from_before_there_was_a_checksum_load(tmp_path: Path) -> None:

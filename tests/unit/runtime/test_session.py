@@ -29,10 +29,10 @@ from tilewright.base.errors import (
 from tilewright.base.target import Target
 from tilewright.formats.variant_choice import choose_variant
 from tilewright.formats.vmfb import read_archive
+from tilewright.runtime.bytecode_machine import BytecodeMachine
 from tilewright.runtime.drivers.registry import create_device
-from tilewright.runtime.graph_executor import as_array
+from tilewright.runtime.plan_executor import as_array
 from tilewright.runtime.session import Session
-from tilewright.runtime.virtual_machine import VirtualMachine
 
 MODEL = """<ir_version: 10, opset_import: ["": 21]>
 g (float[N, 6] x, float[6] b) => (float[N, 6] v, int64[N] i, float[N, 6] s) {
@@ -292,7 +292,7 @@ def test_a_machine_that_is_named_decides_over_the_code(path: Path) -> None:
 
 def test_machines_refuse_modules_without_code_for_the_cpu(path: Path) -> None:
     lacking = "v1" if Target.host().arch == "x86_64" else "x86_64"
-    virtual = VirtualMachine(f"local-sync://?machine={lacking}")
+    virtual = BytecodeMachine(f"local-sync://?machine={lacking}")
     with pytest.raises(TargetError, match=r"^m: no code for this CPU \('x86_64'"):
         virtual.load(path.read_bytes(), "m")
     assert virtual.functions == ()

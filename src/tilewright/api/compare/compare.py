@@ -36,7 +36,7 @@ from tilewright.compiler.frontends import onnx
 from tilewright.compiler.graph.evaluator import bind_dims
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.pipeline import Progress
-from tilewright.runtime.graph_executor import Array
+from tilewright.runtime.plan_executor import Array
 
 MEMORY_LIMIT_BYTES: Final = 256 << 20
 ORACLE: Final = "oracle"

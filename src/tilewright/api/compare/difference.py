@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.record import record
-from tilewright.runtime.graph_executor import Array
+from tilewright.runtime.plan_executor import Array
 
 TOLERANCES: Final[Mapping[DType, float]] = {
     dtypes.f64: 1e-9,

@@ -22,7 +22,7 @@ from tilewright.compiler.graph.copy import copy_graph
 from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.formats.tensor_spec import TensorSpec
-from tilewright.runtime.graph_executor import Array
+from tilewright.runtime.plan_executor import Array
 from tilewright.runtime.session import Session
 
 Arrays = Mapping[str, Array]

@@ -34,7 +34,7 @@ from tilewright.base.options import names_option, wrong
 from tilewright.base.output_file import write_text_output
 from tilewright.base.text import did_you_mean
 from tilewright.formats.vmfb import is_archive
-from tilewright.runtime.graph_executor import Array, as_array
+from tilewright.runtime.plan_executor import Array, as_array
 from tilewright.runtime.session import Session
 
 if TYPE_CHECKING:

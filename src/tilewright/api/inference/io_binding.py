@@ -23,7 +23,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import UserError
 from tilewright.base.options import count_option, methods_option, text_option
 from tilewright.base.text import did_you_mean
-from tilewright.runtime.graph_executor import Array, as_array
+from tilewright.runtime.plan_executor import Array, as_array
 
 _HIGHEST: Final = (1 << 64) - 1
 

@@ -13,7 +13,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import UserError
 from tilewright.base.options import count_option, wrong
-from tilewright.runtime.graph_executor import Array, as_array
+from tilewright.runtime.plan_executor import Array, as_array
 
 _CPU_NAMES: Final = ("cpu",)
 _LARGEST_BYTES: Final = 1 << 47  # that a process can address

@@ -1,7 +1,7 @@
 """The plan: a program as a flat list of steps over storages, replayed without a virtual machine.
 
 `Plan` and its parts are data; `to_json` and `from_json` are the file form; `verify_plan` refuses
-what is inconsistent.  Not here: execution (`runtime.graph_executor`) and construction
+what is inconsistent.  Not here: execution (`runtime.plan_executor`) and construction
 (`compiler.program`).
 """
 

@@ -1,7 +1,7 @@
 """What the checks of a call found, as the error that the caller gets.
 
 A plan's checks and those that bytecode describes come here; the records are written by kernels.
-Called by the graph executor and by the `tilewright` module of the virtual machine.
+Called by the plan executor and by the `tilewright` module of the virtual machine.
 """
 
 from __future__ import annotations

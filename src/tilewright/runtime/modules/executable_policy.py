@@ -3,7 +3,7 @@
 Machine code can do anything, so a program that is not trusted gets none: only formats that the
 host interprets, where every access is checked.  Such a program is told that the device does not
 take the others, so that it picks kernels in bytecode where it has both.  Asked by the modules
-`hal` and `hal_loader`; decided by `virtual_machine`.
+`hal` and `hal_loader`; decided by `bytecode_machine`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The one binding to the C core: worker pool, plan replay, code images, aligned memory.
 
 Not here: any policy, any file format, any device noun. Called by `loaders`, `hal`, `drivers`,
-`graph_executor` and `session`. Every class exists twice: in C (`_native`, built from `native/`) and in
+`plan_executor` and `session`. Every class exists twice: in C (`_native`, built from `native/`) and in
 Python over ctypes and mmap (`fallback`; slower, one thread), used when the extension was not built.
 `IS_NATIVE` says which one the names below are bound to; `EXTENSION` is the C module, or None.
 

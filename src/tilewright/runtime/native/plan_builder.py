@@ -1,6 +1,6 @@
 """Packs commands into the records of a plan.
 
-Not here: scheduling or memory planning.  Called by the graph executor and by the drivers' command
+Not here: scheduling or memory planning.  Called by the plan executor and by the drivers' command
 buffers, which know what to record.
 """
 

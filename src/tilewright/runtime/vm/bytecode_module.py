@@ -1,7 +1,7 @@
 """A module of bytecode: what a `.vmfb` archive becomes.
 
 Verified as a whole before anything of it runs; functions are translated, or bound to steps, when they
-are first called.  Called by `runtime.virtual_machine`.
+are first called.  Called by `runtime.bytecode_machine`.
 """
 
 from __future__ import annotations

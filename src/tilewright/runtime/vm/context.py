@@ -1,7 +1,7 @@
 """A context: modules that see each other, each with its own state.
 
 Modules are registered after those they depend on; registering resolves their imports and runs
-`__init`.  Called by `runtime.virtual_machine`.
+`__init`.  Called by `runtime.bytecode_machine`.
 
 Source: IREE `vm/context.h`.
 """

@@ -1,6 +1,6 @@
 """What a function of bytecode may do, found without running it: its opcodes and imports.
 
-Called by whoever wants to know whether calls repeat themselves (`runtime.virtual_machine`).
+Called by whoever wants to know whether calls repeat themselves (`runtime.bytecode_machine`).
 """
 
 from __future__ import annotations

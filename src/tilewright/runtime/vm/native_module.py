@@ -72,7 +72,7 @@ class FunctionTable:
         return min(value, limit)
 
 
-    machine = VirtualMachine(modules=[host.module()])
+    machine = BytecodeMachine(modules=[host.module()])
     ```
     """
 

@@ -36,11 +36,11 @@ from tilewright.formats.vmfb import (
 )
 from tilewright.formats.vmfb.text import disassemble_module
 from tilewright.runtime import native
+from tilewright.runtime.bytecode_machine import BytecodeMachine
 from tilewright.runtime.hal.executable import Executable, ExecutableParams
 from tilewright.runtime.hal.executable_cache import ExecutableLoader
 from tilewright.runtime.hal.local.executable import LocalExecutable
 from tilewright.runtime.hal.local.local_device import LocalDevice
-from tilewright.runtime.virtual_machine import VirtualMachine
 
 FORMAT = "embedded-elf-x86_64"
 
@@ -236,7 +236,7 @@ def load_on(
             if loader.loaded or category != "hal.cpu"
             else 0 * (query(category, key) or 0)
         )
-    virtual = VirtualMachine(device)
+    virtual = BytecodeMachine(device)
     virtual.load_module(read_archive(archive_bytes(module), "m"))
     return loader.loaded
 
@@ -334,7 +334,7 @@ def test_sizes_have_the_value_of_their_expression(
 ) -> None:
     module = sizes_module(tree)
     verify_module(module)
-    machine = VirtualMachine("local-sync")
+    machine = BytecodeMachine("local-sync")
     machine.load_module(module)
     (value,) = machine.invoke("size", *(env[name] for name in NAMES))
     assert value == tree.number(env)
@@ -349,7 +349,7 @@ def test_a_dimension_outside_its_bounds_fails_before_any_work(
     x = b.input("x", f32(n, 3))
     b.output("y", x)
     assert symbols(n)
-    machine = VirtualMachine("local-sync")
+    machine = BytecodeMachine("local-sync")
     machine.load_module(emitted(planned(b.graph)))
     good = np.ones((2, 3), np.float32)
     np.testing.assert_array_equal(machine.invoke("main", good)[0], good)
@@ -360,7 +360,7 @@ def test_a_dimension_outside_its_bounds_fails_before_any_work(
 def test_an_input_of_another_shape_is_named() -> None:
     b = GraphBuilder()
     b.output("y", b.input("data", f32(2, 3)))
-    machine = VirtualMachine("local-sync")
+    machine = BytecodeMachine("local-sync")
     machine.load_module(emitted(planned(b.graph)))
     with pytest.raises(InputError, match="input 'data'"):
         machine.invoke("main", np.ones((2, 4), np.float32))
@@ -372,6 +372,6 @@ def test_constants_reach_the_outputs() -> None:
     b = GraphBuilder()
     array = np.arange(100, dtype=np.float32)
     b.output("y", b.constant(array))
-    machine = VirtualMachine("local-sync")
+    machine = BytecodeMachine("local-sync")
     machine.load_module(emitted(planned(b.graph)))
     np.testing.assert_array_equal(machine.invoke("main")[0], array)

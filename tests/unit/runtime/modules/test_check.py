@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from tilewright.base.errors import DeviceError
+from tilewright.runtime.bytecode_machine import BytecodeMachine
 from tilewright.runtime.modules.check import create_check_module
-from tilewright.runtime.virtual_machine import VirtualMachine
 
 ARCHIVE = Path(__file__).parents[3] / "golden" / "archives" / "iree-3.13.0-check_cpu.vmfb"
 
 
 def test_compiled_tests_pass_and_fail() -> None:
-    machine = VirtualMachine("local-sync", modules=[create_check_module()])
+    machine = BytecodeMachine("local-sync", modules=[create_check_module()])
     machine.load(ARCHIVE.read_bytes())
     machine.invoke("ok")
     with pytest.raises(
@@ -28,7 +28,7 @@ def test_compiled_tests_pass_and_fail() -> None:
 
 def test_a_listener_hears_all_and_the_program_goes_on() -> None:
     heard: list[str] = []
-    machine = VirtualMachine("local-sync", modules=[create_check_module(heard.append)])
+    machine = BytecodeMachine("local-sync", modules=[create_check_module(heard.append)])
     machine.load(ARCHIVE.read_bytes())
     machine.invoke("bad")
     machine.invoke("scalars")
@@ -37,7 +37,7 @@ def test_a_listener_hears_all_and_the_program_goes_on() -> None:
 
 def expect(name: str, *arrays: object) -> list[str]:
     heard: list[str] = []
-    machine = VirtualMachine("local-sync")
+    machine = BytecodeMachine("local-sync")
     state = create_check_module(heard.append).create_state()
     function = state.lookup(name, None)
     assert function is not None

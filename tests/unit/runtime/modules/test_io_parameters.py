@@ -11,6 +11,7 @@ import pytest
 from fakes import parameter_files
 from tilewright.base.errors import ArchiveError, DeviceError, UserError
 from tilewright.formats.parameters import SplatEntry
+from tilewright.runtime.bytecode_machine import BytecodeMachine
 from tilewright.runtime.drivers import registry
 from tilewright.runtime.hal.buffer import READ, BufferUsage, MemoryType
 from tilewright.runtime.hal.device import Device
@@ -21,7 +22,6 @@ from tilewright.runtime.modules.io_parameters import (
     open_parameters,
     parameters_of,
 )
-from tilewright.runtime.virtual_machine import VirtualMachine
 from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.list import VmList
 
@@ -81,7 +81,7 @@ def archive(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("uri", ["local-sync", "local-task"])
 def test_a_compiled_program_finds_its_weights(archive: str, uri: str) -> None:
-    machine = VirtualMachine(
+    machine = BytecodeMachine(
         uri, modules=[create_parameters_module(open_parameters([archive]))]
     )
     machine.load((ARCHIVES / "iree-3.13.0-parameters_cpu.vmfb").read_bytes())
@@ -94,7 +94,7 @@ def test_a_compiled_program_finds_its_weights(archive: str, uri: str) -> None:
 def test_weights_that_a_program_changes_are_its_own(archive: str) -> None:
     module = create_parameters_module(open_parameters([archive]))
     for _ in range(2):
-        machine = VirtualMachine("local-task", modules=[module])
+        machine = BytecodeMachine("local-task", modules=[module])
         machine.load((ARCHIVES / "iree-3.13.0-mutable_parameters_cpu.vmfb").read_bytes())
         np.testing.assert_array_equal(machine.invoke("bump")[0], 2 * W0)
         np.testing.assert_array_equal(machine.invoke("bump")[0], 4 * W0)
@@ -103,10 +103,10 @@ def test_weights_that_a_program_changes_are_its_own(archive: str) -> None:
 def test_a_missing_module_or_scope_says_what_to_do() -> None:
     data = (ARCHIVES / "iree-3.13.0-parameters_cpu.vmfb").read_bytes()
     with pytest.raises(DeviceError, match="'io_parameters' is missing"):
-        VirtualMachine("local-sync").load(data)
+        BytecodeMachine("local-sync").load(data)
     modules = [create_parameters_module({"other": {}})]
     with pytest.raises(DeviceError, match="no parameters of the scope 'model'") as caught:
-        VirtualMachine("local-sync", modules=modules).load(data)
+        BytecodeMachine("local-sync", modules=modules).load(data)
     assert "--parameters=model=" in str(caught.value)
 
 

@@ -2,7 +2,7 @@
 
 The plan does in one native call what the call did in many: the same kernels on the same ranges,
 with other inputs.  That holds only if the call would submit the same again, which the caller has
-to know.  Called by `runtime.virtual_machine`.
+to know.  Called by `runtime.bytecode_machine`.
 """
 
 from __future__ import annotations

@@ -27,6 +27,11 @@ from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.formats.variant_choice import choose_variant
 from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.runtime import native
+from tilewright.runtime.bytecode_machine.recorded_calls import (
+    RecordedCalls,
+    changes_globals,
+    is_repeatable,
+)
 from tilewright.runtime.drivers import DEFAULT_DEVICE, registry
 from tilewright.runtime.hal.buffer import BufferUsage, MemoryType
 from tilewright.runtime.hal.buffer_view import BufferView
@@ -40,11 +45,6 @@ from tilewright.runtime.modules.hal import create_hal_module, register_hal_types
 from tilewright.runtime.modules.hal_inline import create_hal_inline_module
 from tilewright.runtime.modules.hal_loader import create_hal_loader_module
 from tilewright.runtime.modules.tilewright import HostFunction, create_tilewright_module
-from tilewright.runtime.virtual_machine.recorded_calls import (
-    RecordedCalls,
-    changes_globals,
-    is_repeatable,
-)
 from tilewright.runtime.vm.bytecode_module import BytecodeModule, Engine
 from tilewright.runtime.vm.context import Context
 from tilewright.runtime.vm.floats import round_f32
@@ -71,7 +71,7 @@ _ON_DEMAND: Final[Mapping[str, Callable[[Device, ExecutablePolicy], Module]]] = 
 
 
 @final
-class VirtualMachine:
+class BytecodeMachine:
     """Modules in one context on one device.
 
     Args:
@@ -140,12 +140,12 @@ class VirtualMachine:
         engine: Engine | None = None,
         untrusted: bool = False,
         limits: Limits | None = None,
-    ) -> VirtualMachine:
+    ) -> BytecodeMachine:
         """A machine with one archive loaded; its constants stay in the file, mapped read-only.
 
         Raises: ArchiveError, DeviceError.
         """
-        machine = VirtualMachine(
+        machine = BytecodeMachine(
             device,
             threads=threads,
             host_function=host_function,
@@ -332,7 +332,7 @@ class VmFunction:
 
     def __init__(
         self,
-        machine: VirtualMachine,
+        machine: BytecodeMachine,
         name: str,
         function: ModuleFunction,
         callee: Callee,
@@ -340,7 +340,7 @@ class VmFunction:
     ) -> None:
         self.name: str = name
         self.declaration: str = function.attributes.get(_DECLARATION, "")
-        self._machine: VirtualMachine = machine
+        self._machine: BytecodeMachine = machine
         self._callee: Callee = callee
         self._is_async: bool = function.attributes.get(_MODEL, "") == _COARSE_FENCES
         banks = function.convention.arguments
@@ -459,8 +459,8 @@ class VmFunction:
 
 
 @final
-class VmExecutor:
-    """A function in the terms of sessions: like the graph executor, but through the machine.
+class BytecodeExecutor:
+    """A function in the terms of sessions: like the plan executor, but through the machine.
 
     Args:
         machine: with the module loaded.
@@ -471,13 +471,13 @@ class VmExecutor:
 
     def __init__(
         self,
-        machine: VirtualMachine,
+        machine: BytecodeMachine,
         name: str | None = None,
         *,
         inputs: tuple[TensorSpec, ...] | None = None,
         outputs: tuple[TensorSpec, ...] | None = None,
     ) -> None:
-        self.machine: VirtualMachine = machine
+        self.machine: BytecodeMachine = machine
         self.function: VmFunction = machine.function(name)
         self.inputs: tuple[TensorSpec, ...] = inputs or self.function.inputs
         self.outputs: tuple[TensorSpec, ...] = outputs or self.function.outputs

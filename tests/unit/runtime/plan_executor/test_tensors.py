@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
-from tilewright.runtime.graph_executor.tensors import (
+from tilewright.runtime.plan_executor.tensors import (
     as_bits,
     buffer_formats,
     describe,

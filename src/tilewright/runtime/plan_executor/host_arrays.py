@@ -15,7 +15,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InputError
 from tilewright.base.text import did_you_mean
-from tilewright.runtime.graph_executor.tensors import Array
+from tilewright.runtime.plan_executor.tensors import Array
 
 
 def as_array(value: object) -> Array:

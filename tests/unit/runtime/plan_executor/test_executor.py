@@ -26,8 +26,8 @@ from tilewright.formats.plan import (
     Storage,
     verify_plan,
 )
-from tilewright.runtime.graph_executor import GraphExecutor
-from tilewright.runtime.graph_executor.executor import BOUND_PLAN_LIMIT
+from tilewright.runtime.plan_executor import PlanExecutor
+from tilewright.runtime.plan_executor.executor import BOUND_PLAN_LIMIT
 
 N = symbol("N", 1)
 
@@ -87,8 +87,8 @@ def host_function(
             raise KeyError(op)
 
 
-def executor_of(plan: Plan) -> GraphExecutor:
-    return GraphExecutor(plan, None, (), host_function=host_function)
+def executor_of(plan: Plan) -> PlanExecutor:
+    return PlanExecutor(plan, None, (), host_function=host_function)
 
 
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=lambda d: d.name)
@@ -155,7 +155,7 @@ def test_operands_of_host_functions_are_read_only() -> None:
         operands[0][:] = 0
         return [operands[0]]
 
-    executor = GraphExecutor(plan_of(dtypes.f32, (4,)), None, (), host_function=careless)
+    executor = PlanExecutor(plan_of(dtypes.f32, (4,)), None, (), host_function=careless)
     with pytest.raises(ValueError, match="read-only"):
         executor(np.ones(4, np.float32))
 

@@ -12,7 +12,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ArchiveError, InputError
 from tilewright.base.symbolic import Dim, floordiv, symbol
 from tilewright.formats.plan import Dimension, Entry, HostCall, Plan, Step, Storage
-from tilewright.runtime.graph_executor.binding import Resources, bind_plan
+from tilewright.runtime.plan_executor.binding import Resources, bind_plan
 
 N = symbol("N", 1)
 

@@ -22,13 +22,13 @@ from tilewright.formats.byte_view import Buffer
 from tilewright.formats.plan import CHECK_BYTES, Entry, Plan, Step
 from tilewright.formats.plan.findings import IndexReport
 from tilewright.runtime import native
-from tilewright.runtime.graph_executor.host_call import BoundHostCall, HostFunction
-from tilewright.runtime.graph_executor.tensors import (
+from tilewright.runtime.loaders.executable_library import LoadedExecutable
+from tilewright.runtime.plan_executor.host_call import BoundHostCall, HostFunction
+from tilewright.runtime.plan_executor.tensors import (
     TensorType,
     buffer_formats,
     wire_type,
 )
-from tilewright.runtime.loaders.executable_library import LoadedExecutable
 
 Range = tuple[int, int, int]  # slot, byte offset, bytes
 

@@ -24,23 +24,23 @@ from tilewright.base.text import format_bytes, plural
 from tilewright.formats.byte_view import Buffer
 from tilewright.formats.plan import Dimension, Plan, Step
 from tilewright.runtime import native
-from tilewright.runtime.graph_executor.binding import BoundPlan, Resources, bind_plan
-from tilewright.runtime.graph_executor.host_call import HostFunction
-from tilewright.runtime.graph_executor.tensors import (
+from tilewright.runtime.loaders.executable_library import LoadedExecutable
+from tilewright.runtime.plan_executor.binding import BoundPlan, Resources, bind_plan
+from tilewright.runtime.plan_executor.host_call import HostFunction
+from tilewright.runtime.plan_executor.tensors import (
     Array,
     as_bits,
     describe,
     describe_array,
     in_order,
 )
-from tilewright.runtime.loaders.executable_library import LoadedExecutable
 
 BOUND_PLAN_LIMIT: Final = 32
 _LOG: Final = Log("runtime")
 
 
 @final
-class GraphExecutor:
+class PlanExecutor:
     """Runs one plan.
 
     Args:

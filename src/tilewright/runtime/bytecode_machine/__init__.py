@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-from tilewright.runtime.virtual_machine.machine import (
-    VirtualMachine,
-    VmExecutor,
+from tilewright.runtime.bytecode_machine.machine import (
+    BytecodeExecutor,
+    BytecodeMachine,
     VmFunction,
     parse_declaration,
 )
 
 __all__ = [
-    "VirtualMachine",
-    "VmExecutor",
+    "BytecodeExecutor",
+    "BytecodeMachine",
     "VmFunction",
     "parse_declaration",
 ]

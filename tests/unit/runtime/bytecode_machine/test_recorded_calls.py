@@ -17,14 +17,14 @@ from fakes import small_models
 from tilewright.base.budget import Limits
 from tilewright.base.errors import DeviceError, InputError
 from tilewright.base.host import describe
-from tilewright.runtime.drivers import registry
-from tilewright.runtime.hal.local.local_device import LocalDevice
-from tilewright.runtime.virtual_machine import VirtualMachine, VmFunction, recorded_calls
-from tilewright.runtime.virtual_machine.recorded_calls import (
+from tilewright.runtime.bytecode_machine import BytecodeMachine, VmFunction, recorded_calls
+from tilewright.runtime.bytecode_machine.recorded_calls import (
     RECORDED_LIMIT,
     changes_globals,
     is_repeatable,
 )
+from tilewright.runtime.drivers import registry
+from tilewright.runtime.hal.local.local_device import LocalDevice
 from tilewright.runtime.vm.effects import Effects
 
 ARCHIVES = Path(__file__).resolve().parents[3] / "golden" / "archives"
@@ -50,7 +50,7 @@ def save(model: onnx.ModelProto, folder: Path) -> Path:
 @pytest.mark.parametrize("device", ["local-sync", "local-task"])
 def test_iree_modules_give_the_same_bits_recorded_or_not(release: str, device: str) -> None:
     data = lzma.decompress((ARCHIVES / f"iree-{release}-mlp_cpu.vmfb.xz").read_bytes())
-    machine = VirtualMachine(device)
+    machine = BytecodeMachine(device)
     machine.load(data)
     function = machine.function("mlp")
     for _ in range(5):
@@ -62,7 +62,7 @@ def test_iree_modules_give_the_same_bits_recorded_or_not(release: str, device: s
 
 
 def test_results_are_fresh_and_inputs_stay(tmp_path: Path) -> None:
-    machine = VirtualMachine.from_file(save(small_models.mlp(), tmp_path), "local-sync")
+    machine = BytecodeMachine.from_file(save(small_models.mlp(), tmp_path), "local-sync")
     function = machine.function("main")
     x = RNG.standard_normal((5, 20)).astype(np.float32)
     kept = x.copy()
@@ -80,7 +80,7 @@ def test_results_are_fresh_and_inputs_stay(tmp_path: Path) -> None:
 
 def test_every_shape_has_its_recording(tmp_path: Path) -> None:
     path = save(small_models.scale_and_shift(), tmp_path)
-    function = VirtualMachine.from_file(path, "local-task").function("main")
+    function = BytecodeMachine.from_file(path, "local-task").function("main")
     scale = np.array([2, 3, 4], np.float32)
     for _ in range(3):
         for rows in range(1, RECORDED_LIMIT + 4):
@@ -97,7 +97,7 @@ def test_every_shape_has_its_recording(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_a_recording_runs_as_before(tmp_path: Path) -> None:
     path = save(small_models.scale_and_shift(), tmp_path)
-    function = VirtualMachine.from_file(path, "local-sync").function("main")
+    function = BytecodeMachine.from_file(path, "local-sync").function("main")
     scale = np.ones(3, np.float32)
     wide = RNG.standard_normal((4, 6)).astype(np.float32)
     dense = np.ascontiguousarray(wide[:, ::2])
@@ -117,7 +117,7 @@ def test_what_does_not_fit_a_recording_runs_as_before(tmp_path: Path) -> None:
 
 def test_threads_share_a_recording(tmp_path: Path) -> None:
     path = save(small_models.mlp(), tmp_path)
-    function = VirtualMachine.from_file(path, "local-task").function("main")
+    function = BytecodeMachine.from_file(path, "local-task").function("main")
     inputs = [RNG.standard_normal((5, 20)).astype(np.float32) for _ in range(8)]
     expected = [function(x)[0] for x in inputs]
     assert replays(function) == 1
@@ -138,7 +138,7 @@ def test_threads_share_a_recording(tmp_path: Path) -> None:
 def test_many_first_calls_at_once(tmp_path: Path) -> None:
     """Only one thread is listened to at a time; the others just run."""
     path = save(small_models.mlp(), tmp_path)
-    machine = VirtualMachine.from_file(path, "local-task")
+    machine = BytecodeMachine.from_file(path, "local-task")
     x = RNG.standard_normal((5, 20)).astype(np.float32)
     expected = machine.function("main")(x)[0]
     functions = [machine.function("main") for _ in range(4)]
@@ -155,12 +155,12 @@ def test_many_first_calls_at_once(tmp_path: Path) -> None:
 @needs_x86
 def test_state_is_not_recorded() -> None:
     """A function that stores a global, and all others of its module, run every time."""
-    machine = VirtualMachine("local-sync")
+    machine = BytecodeMachine("local-sync")
     data = lzma.decompress((ARCHIVES / "iree-3.13.0-mlp_cpu.vmfb.xz").read_bytes())
     module = machine.load(data)
     (export,) = [e for e in module.definition.exports if e.name == "__init"]
     assert changes_globals(module.effects(export.function))
-    vmvx = VirtualMachine("local-sync")
+    vmvx = BytecodeMachine("local-sync")
     vmvx.load((ARCHIVES / "iree-3.13.0-ctrl_vmvx.vmfb").read_bytes())
     assert vmvx.function("ctrl").recorded is None, "it reads its data"
 
@@ -188,7 +188,7 @@ def test_what_counts_as_repeatable(
 
 
 def test_kernels_in_bytecode_are_not_recorded() -> None:
-    machine = VirtualMachine("local-sync")
+    machine = BytecodeMachine("local-sync")
     machine.load((ARCHIVES / "iree-3.13.0-add_vmvx.vmfb").read_bytes())
     function = machine.function("add")
     a, b = (RNG.standard_normal(1024).astype(np.float32) for _ in range(2))
@@ -200,9 +200,9 @@ def test_kernels_in_bytecode_are_not_recorded() -> None:
 def test_watched_machines_do_not_record(tmp_path: Path) -> None:
     path = save(small_models.mlp(), tmp_path)
     x = RNG.standard_normal((5, 20)).astype(np.float32)
-    options: list[Callable[[], VirtualMachine]] = [
-        lambda: VirtualMachine("local-sync", limits=Limits(max_steps=10_000)),
-        lambda: VirtualMachine("local-sync", tracer=lambda *_: None),
+    options: list[Callable[[], BytecodeMachine]] = [
+        lambda: BytecodeMachine("local-sync", limits=Limits(max_steps=10_000)),
+        lambda: BytecodeMachine("local-sync", tracer=lambda *_: None),
     ]
     for make in options:
         machine = make()
@@ -235,7 +235,7 @@ def test_checks_of_indices_are_part_of_what_is_replayed(tmp_path: Path) -> None:
         '<ir_version: 10, opset_import: ["" : 18]>'
         "f (float[5,3] t, int64[2] i) => (float[2,3] y) { y = Gather (t, i) }"
     )
-    function = VirtualMachine.from_file(save(model, tmp_path), "local-sync").function(
+    function = BytecodeMachine.from_file(save(model, tmp_path), "local-sync").function(
         "main"
     )
     table = np.arange(15, dtype=np.float32).reshape(5, 3)

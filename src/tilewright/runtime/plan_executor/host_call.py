@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.base.errors import InputError, TilewrightError
 from tilewright.formats.plan import HostCall, Step, resolve_attribute
-from tilewright.runtime.graph_executor.tensors import (
+from tilewright.runtime.plan_executor.tensors import (
     Array,
     TensorType,
     describe,

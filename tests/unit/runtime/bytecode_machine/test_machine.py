@@ -18,12 +18,12 @@ from tilewright.base.dtypes import f32, i32
 from tilewright.base.errors import ArchiveError, DeviceError, InputError, UserError
 from tilewright.base.host import describe
 from tilewright.formats.vmfb import ModuleBuilder
-from tilewright.runtime.hal.buffer_view import BufferView
-from tilewright.runtime.virtual_machine import (
-    VirtualMachine,
-    VmExecutor,
+from tilewright.runtime.bytecode_machine import (
+    BytecodeExecutor,
+    BytecodeMachine,
     parse_declaration,
 )
+from tilewright.runtime.hal.buffer_view import BufferView
 from tilewright.runtime.vm.bytecode_module import Engine
 
 ARCHIVES = Path(__file__).resolve().parents[3] / "golden" / "archives"
@@ -54,8 +54,8 @@ def mlp_input() -> np.ndarray:
     return (((np.arange(784) % 17) - 8) / 16).astype(np.float32).reshape(1, 784)
 
 
-def machine(release: str = "3.13.0", device: str = "local-sync") -> VirtualMachine:
-    made = VirtualMachine(device)
+def machine(release: str = "3.13.0", device: str = "local-sync") -> BytecodeMachine:
+    made = BytecodeMachine(device)
     made.load(archive(release), "mlp.vmfb")
     return made
 
@@ -99,7 +99,7 @@ def test_modules_that_sort_in_place_leave_inputs_alone(
 ) -> None:
     """Also where the input cannot be written at all, as memory of a file that is mapped."""
     path = ARCHIVES / f"iree-3.13.0-sort_{kind}.vmfb"
-    function = VirtualMachine.from_file(path, device, engine=engine).function("least")
+    function = BytecodeMachine.from_file(path, device, engine=engine).function("least")
     rows = np.random.default_rng(8).permutation(9 * 37).astype(np.float32).reshape(9, 37)
     order = np.argsort(rows, axis=1)[:, :3]
     np.save(tmp_path / "rows.npy", rows)
@@ -117,7 +117,7 @@ def test_modules_that_sort_in_place_leave_inputs_alone(
 def test_denormals_are_what_they_are_under_iree(kind: str, device: str) -> None:
     """Its local devices take them as zero, its inline HAL computes with them."""
     path = ARCHIVES / f"iree-3.13.0-half_{kind}.vmfb"
-    function = VirtualMachine.from_file(path, device).function("half")
+    function = BytecodeMachine.from_file(path, device).function("half")
     least = np.finfo(np.float32).smallest_normal
     x = np.linspace(0.1 * least, 4 * least, 9 * 37, dtype=np.float32).reshape(9, 37)
     flushed = np.where(x < 2 * least, 0, x / 2).astype(np.float32)
@@ -197,7 +197,7 @@ def test_several_functions_must_be_chosen_from() -> None:
     module = ModuleBuilder("m")
     for name in ("f", "g"):
         module.function("0v_v", export=name).return_()
-    made = VirtualMachine("local-sync")
+    made = BytecodeMachine("local-sync")
     made.load_module(module.finish())
     with pytest.raises(UserError, match=r"has 2 functions, say which\nhint: .*m.f, m.g"):
         made.function()
@@ -208,7 +208,7 @@ def test_numbers_of_every_bank_go_in_and_out() -> None:
     module = ModuleBuilder("m")
     build = module.function("0iIfF_FfIi", export="f")
     build.return_(*reversed(build.arguments))
-    made = VirtualMachine("local-sync")
+    made = BytecodeMachine("local-sync")
     made.load_module(module.finish())
     got = made.invoke("f", 2**31, np.int64(-1), np.float32(0.5), 1)
     assert got == [1.0, 0.5, -1, -(2**31)]
@@ -232,21 +232,21 @@ def test_wrong_inputs_are_named_with_what_was_expected() -> None:
 
 def test_a_module_for_another_device_says_what_it_needs() -> None:
     with pytest.raises(DeviceError, match=r"not found or unavailable.*cuda") as caught:
-        VirtualMachine.from_file(ARCHIVES / "iree-3.13.0-add_cuda.vmfb", "local-sync")
+        BytecodeMachine.from_file(ARCHIVES / "iree-3.13.0-add_cuda.vmfb", "local-sync")
     assert caught.value.__notes__[0].startswith("  at add_mod.__init")
     with pytest.raises(DeviceError, match="INCOMPATIBLE"):
-        VirtualMachine.from_file(ARCHIVES / "iree-3.13.0-add_vmvx.vmfb", "null")
+        BytecodeMachine.from_file(ARCHIVES / "iree-3.13.0-add_vmvx.vmfb", "null")
 
 
 def test_a_missing_file_is_an_archive_error(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match=r"none.vmfb: cannot read the file"):
-        VirtualMachine.from_file(tmp_path / "none.vmfb")
+        BytecodeMachine.from_file(tmp_path / "none.vmfb")
 
 
 def test_a_file_is_mapped_and_its_constants_are_used_in_place(tmp_path: Path) -> None:
     path = tmp_path / "mlp.vmfb"
     path.write_bytes(archive("3.13.0"))
-    made = VirtualMachine.from_file(path, "local-sync")
+    made = BytecodeMachine.from_file(path, "local-sync")
     weights = 814080
     assert made.device.allocator.query_statistics().peak_bytes < weights, (
         "constants were copied"
@@ -272,14 +272,14 @@ def test_declarations_give_names_types_and_shapes() -> None:
 
 
 def test_constants_that_lie_badly_in_memory_are_copied() -> None:
-    made = VirtualMachine("local-sync")
+    made = BytecodeMachine("local-sync")
     made.load(placed(np.frombuffer(archive("3.13.0"), np.uint8), 8))
     assert made.device.allocator.query_statistics().peak_bytes > 814080
     assert made.invoke("mlp", mlp_input())[0][0].tolist() == RECENT
 
 
 def test_the_executor_profiles_kernels_by_name() -> None:
-    executor = VmExecutor(machine())
+    executor = BytecodeExecutor(machine())
     assert executor.input_names == ("input0",)
     assert executor.output_names == ("output0",)
     steps = executor.profile([mlp_input()])
@@ -301,6 +301,6 @@ def test_begun_calls_give_the_same_as_calls() -> None:
 
 
 def test_modules_that_are_not_trusted_have_a_budget() -> None:
-    made = VirtualMachine("local-sync", limits=Limits(max_steps=5))
+    made = BytecodeMachine("local-sync", limits=Limits(max_steps=5))
     with pytest.raises(DeviceError, match=r"more than 5 steps.*RESOURCE_EXHAUSTED"):
         made.load(archive("3.13.0"))

@@ -12,7 +12,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import InputError
 from tilewright.base.symbolic import symbol
 from tilewright.formats.plan import HostCall, Step
-from tilewright.runtime.graph_executor.host_call import BoundHostCall
+from tilewright.runtime.plan_executor.host_call import BoundHostCall
 
 n = symbol("n")
 TYPES = [(dtypes.f32, (2, 2)), (dtypes.bf16, (3,)), (dtypes.i64, ())]
