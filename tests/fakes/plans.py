@@ -62,6 +62,32 @@ def static_plan() -> Plan:
     )
 
 
+def calling_plan() -> Plan:
+    """x f32[N, 3], constant w f32[3] -> function `ext.scale` of another module -> y f32[N, 3]."""
+    return Plan(
+        name="calling",
+        inputs=(("x", 0),),
+        outputs=(("y", 2),),
+        dims=(Dimension("N", 0, 0, 1),),
+        storages=(
+            Storage("input", 12 * N, name="x"),
+            Storage("constant", 12, 0, 0, 0, "w"),
+            Storage("output", 12 * N, name="y"),
+        ),
+        entries=(
+            Entry(0, dtypes.f32, (N, 3)),
+            Entry(1, dtypes.f32, (3,)),
+            Entry(2, dtypes.f32, (N, 3)),
+        ),
+        steps=(
+            Step(
+                "call", "scale", "ext.scale", (0, 1, 2), 1,
+                outcome=Outcome.CALL, nodes=("scale_1",),
+            ),
+        ),
+    )  # fmt: skip
+
+
 def dynamic_plan() -> Plan:
     """x f32[N, 3] -> doubled into scratch by a kernel, then a host op with every attribute kind."""
     attributes: dict[str, object] = {

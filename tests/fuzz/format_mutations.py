@@ -28,7 +28,7 @@ import numpy as np
 
 from fakes import parameter_files
 from fakes.kernel_image import kernel_image
-from fakes.plans import dynamic_plan, static_plan
+from fakes.plans import calling_plan, dynamic_plan, static_plan
 from fuzz.harness import FindingError, Outcome, add_options, report, run_range
 from tilewright.base.errors import InternalError, TilewrightError
 from tilewright.formats.cuda_executable import is_cuda_executable, read_cuda_executable
@@ -147,7 +147,10 @@ FORMATS: Mapping[str, Format] = {
     "object": Format(_objects, parse_object),
     "cuda": Format(_cuda_executables, read_cuda_executable),
     "parameters": Format(_parameters, _read_parameters),
-    "plan": Format(lambda: (to_json(static_plan()), to_json(dynamic_plan())), from_json),
+    "plan": Format(
+        lambda: tuple(map(to_json, (static_plan(), dynamic_plan(), calling_plan()))),
+        from_json,
+    ),
 }
 
 

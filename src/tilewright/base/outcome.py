@@ -17,7 +17,7 @@ NOTICEABLE_NS: Final = 20_000
 
 @final
 class Outcome(enum.StrEnum):
-    """What became of the loops that take longest in a kernel; `host` if there is no kernel."""
+    """What became of the loops that take longest in a kernel; `host` or `call` if there is no kernel."""
 
     TILED = "tiled"  # a product: sums in a tile of registers, the right operand in vectors
     ROWS = "rows"  # lanes along the axis that the inner loops walk
@@ -25,6 +25,7 @@ class Outcome(enum.StrEnum):
     POINTWISE = "pointwise"  # no inner loops; lanes along an axis that lies in order
     GENERIC = "generic"  # machine code without lanes: one element after the other
     HOST = "host"  # no kernel: the reference implementation, in Python
+    CALL = "call"  # no kernel of ours: a packed function of another module
 
 
 @final

@@ -18,6 +18,7 @@ MEANINGS: Final = {
     Outcome.POINTWISE: "element by element, in vectors",
     Outcome.GENERIC: "machine code without vectors",
     Outcome.HOST: "no kernel: the reference, in Python",
+    Outcome.CALL: "a function of another module",
 }
 OTHER: Final = "other"
 

@@ -33,7 +33,7 @@ from tilewright.formats.plan.steps import (
 )
 from tilewright.formats.plan.verifier import verify_plan
 
-VERSION: Final = (1, 2)
+VERSION: Final = (1, 3)
 _DIM_LIMIT: Final = 4096  # characters of one expression
 
 

@@ -16,7 +16,7 @@ from tilewright.base.record import field, record
 from tilewright.base.symbolic import Dim, substitute
 
 STORAGE_KINDS: Final = ("input", "output", "constant", "transient")
-STEP_KINDS: Final = ("dispatch", "copy", "host")
+STEP_KINDS: Final = ("dispatch", "copy", "host", "call")
 # MIRROR FINDINGS
 CHECK_BYTES: Final = 64  # a record is an i64 at the start of a cache line
 CHECK_PASSED: Final = -(1 << 63)
@@ -109,7 +109,9 @@ class Step:
 
     dispatch: `target` names the executable's export; `grid` is the workgroup count and `dims` the
     u32 push constants.  copy: one operand, one result, `target` is empty.  host: `target` names an
-    op whose reference implementation runs in Python, as `host` says.
+    op whose reference implementation runs in Python, as `host` says.  call: `target` is the symbol
+    of a packed function, looked up in the modules that come with the program; it takes the
+    arguments as tensors, fills the results and returns nothing.
 
     `outcome` says how the step runs: None for copies, and where nobody knows (plans before 1.1).
     `nodes` are those of the model that it computes, `bytes_moved` what it reads and writes at least

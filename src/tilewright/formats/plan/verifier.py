@@ -25,6 +25,7 @@ from tilewright.formats.plan.steps import (
 
 _RANK_LIMIT: Final = 64
 _OPERAND_LIMIT: Final = 1 << 16
+_SYMBOL_LIMIT: Final = 4096
 
 
 def verify_plan(plan: Plan) -> None:
@@ -133,6 +134,8 @@ def _check_steps(plan: Plan) -> None:
         _require((step.host is not None) == (step.kind == "host"), f"{what}: host call")
         if step.kind == "copy":
             _check_copy(plan, step, what)
+        if step.kind == "call":
+            _check_call(step, what)
         if step.host is not None:
             _check_host(step, what)
 
@@ -155,6 +158,13 @@ def _check_copy(plan: Plan, step: Step, what: str) -> None:
     source, target = (plan.entries[e] for e in step.arguments)
     _require(source.size_bytes == target.size_bytes, f"{what}: sizes differ")
     _require(source.storage != target.storage, f"{what}: copies onto itself")
+
+
+def _check_call(step: Step, what: str) -> None:
+    """A symbol that a linker takes, and nothing but tensors."""
+    fits = 0 < len(step.target) <= _SYMBOL_LIMIT and step.target.isascii()
+    _require(fits and step.target.isprintable(), f"{what}: '{step.target}' is no symbol")
+    _require(not step.dims and step.grid == (1, 1, 1), f"{what}: has a grid or dimensions")
 
 
 def _check_host(step: Step, what: str) -> None:

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.plans import dynamic_plan, static_plan
+from fakes.plans import calling_plan, dynamic_plan, static_plan
 from tilewright.base.errors import ArchiveError
 from tilewright.base.outcome import Outcome
 from tilewright.formats.plan import Plan, from_json, to_json
 
-PLANS = (static_plan(), dynamic_plan())
+PLANS = (static_plan(), dynamic_plan(), calling_plan())
 
 
 def same(left: object, right: object) -> bool:
@@ -121,7 +121,7 @@ def test_other_files_are_no_plans(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("version", "works"),
-    [([1, 0], True), ([1, 1], True), ([1, 2], True), ([1, 3], False), ([2, 0], False)],
+    [*(([1, n], n <= 3) for n in range(5)), ([2, 0], False)],
 )
 def test_newer_versions_are_refused_with_a_hint(version: list[int], works: bool) -> None:
     tree = members_of(static_plan())
@@ -131,7 +131,7 @@ def test_newer_versions_are_refused_with_a_hint(version: list[int], works: bool)
         assert from_json(data).name == "static"
         return
     with pytest.raises(
-        ArchiveError, match=r"plan version \d\.\d, this runtime reads up to 1\.2"
+        ArchiveError, match=r"plan version \d\.\d, this runtime reads up to 1\.3"
     ) as caught:
         from_json(data)
     assert "update Tilewright" in (caught.value.hint or "")

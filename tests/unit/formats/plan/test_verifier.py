@@ -126,6 +126,35 @@ def test_what_is_wrong_with_host_calls_and_dimensions_is_named(
     assert str(caught.value) == f"plan: {message}"
 
 
+def calling(**fields: Any) -> Plan:
+    """The static plan with its first step a call of a packed function."""
+    plan = changed("steps", 0, kind="call", target="ext.add", grid=(1, 1, 1))(static_plan())
+    return changed("steps", 0, **fields)(plan)
+
+
+def test_a_step_may_call_a_packed_function() -> None:
+    verify_plan(calling())
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"target": ""}, "step 'add': '' is no symbol"),
+        ({"target": "a\0b"}, "step 'add': 'a\0b' is no symbol"),
+        ({"target": "ä"}, "step 'add': 'ä' is no symbol"),
+        ({"target": "a" * 4097}, f"step 'add': '{'a' * 4097}' is no symbol"),
+        ({"grid": (2, 1, 1)}, "step 'add': has a grid or dimensions"),
+        ({"dims": (7,)}, "step 'add': has a grid or dimensions"),
+        ({"host": HostCall(2, (0, 1))}, "step 'add': host call"),
+        ({"arguments": (1, 2, 0)}, "step 'add': writes input 'x'"),
+    ],
+)
+def test_what_is_wrong_with_a_call_is_named(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArchiveError) as caught:
+        verify_plan(calling(**fields))
+    assert str(caught.value) == f"plan: {message}"
+
+
 def test_tensors_that_never_live_together_may_share_bytes() -> None:
     plan = changed("storages", 2, last=0)(static_plan())
     plan = changed("storages", 4, offset_bytes=0)(plan)
