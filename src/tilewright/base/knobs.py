@@ -167,6 +167,12 @@ CHECK_INDICES: Final = Knob(
     lambda: True,
     "compile models whose calls fail for an index that is out of range; else it is clamped",
 )
+CC: Final = Knob(
+    "cc",
+    str,
+    lambda: os.environ.get("CC", ""),
+    "compiler that links exported libraries; default: CC, else cc, else Zig's",
+)
 NATIVE: Final = Knob("native", _parse_bool, lambda: True, "use the native core where built")
 DEBUG: Final = Knob("debug", _parse_bool, lambda: False, "show tracebacks of user errors")
 
@@ -175,7 +181,7 @@ TABLE: Final[Mapping[str, Knob[object]]] = MappingProxyType(
         knob.name: knob
         for knob in (
             CACHE_DIR, CACHE, CACHE_LIMIT, JOBS, THREADS, SPIN_US, TARGET, VERIFY, DUMP_DIR,
-            TIMING, CUDA_LIBRARY, NCCL_LIBRARY, COLLECTIVES, CHECK_INDICES, NATIVE, DEBUG,
+            TIMING, CUDA_LIBRARY, NCCL_LIBRARY, COLLECTIVES, CHECK_INDICES, CC, NATIVE, DEBUG,
         )
     }
 )  # fmt: skip

@@ -24,6 +24,7 @@ from tilewright.base.errors import UserError
 
 STANDARD_OUTPUT: Final = "-"
 _DESCRIPTORS: Final = re.compile(r"/proc/(\d+)(?:/task/\d+)?/fd")
+_READABLE: Final = 0o444
 _LINK_LIMIT: Final = 40  # of the kernel, too
 _BROKEN_LINKS: Final = "its links lead nowhere"
 
@@ -61,7 +62,11 @@ def check_output(path: str | Path, *, inputs: Iterable[str | Path] = ()) -> None
 
 @contextmanager
 def open_output(
-    path: str | Path, *, inputs: Iterable[str | Path] = (), append: bool = False
+    path: str | Path,
+    *,
+    inputs: Iterable[str | Path] = (),
+    append: bool = False,
+    executable: bool = False,
 ) -> Generator[BinaryIO]:
     """A file to write to; it stands under its name when the block ends without an error.
 
@@ -71,6 +76,7 @@ def open_output(
         path: where; `-` is standard output.
         inputs: files that must stay as they are.
         append: go on at the end of what is there.
+        executable: whoever may read a new file may run it, too.
 
     Raises: UserError as `check_output`, and when the system refuses (a full disk).
     """
@@ -80,7 +86,7 @@ def open_output(
         return
     status = _status(path)
     try:
-        with _opened(Path(path), status, append=append) as file:
+        with _opened(Path(path), status, append=append, executable=executable) as file:
             yield file
     except OSError as error:
         raise UserError(
@@ -146,7 +152,7 @@ def _is_file(source: str | Path, status: os.stat_result) -> bool:
 
 
 def _opened(
-    path: Path, status: os.stat_result | None, *, append: bool
+    path: Path, status: os.stat_result | None, *, append: bool, executable: bool
 ) -> AbstractContextManager[BinaryIO]:
     descriptor = _descriptor(path)
     if descriptor is not None:
@@ -157,7 +163,9 @@ def _opened(
     if status is not None and not stat.S_ISREG(status.st_mode):
         return path.open("wb")
     target = _resolved(path)
-    return _appended(target) if append and status is not None else _replaced(target, status)
+    if append and status is not None:
+        return _appended(target)
+    return _replaced(target, status, executable=executable)
 
 
 def _descriptor(path: Path) -> int | None:
@@ -174,7 +182,9 @@ def _descriptor(path: Path) -> int | None:
 
 
 @contextmanager
-def _replaced(target: Path, old: os.stat_result | None) -> Generator[BinaryIO]:
+def _replaced(
+    target: Path, old: os.stat_result | None, *, executable: bool
+) -> Generator[BinaryIO]:
     made = target.with_name(f".tilewright-{secrets.token_hex(8)}")
     try:
         with made.open("xb") as file:
@@ -184,6 +194,9 @@ def _replaced(target: Path, old: os.stat_result | None) -> Generator[BinaryIO]:
                 with suppress(OSError):  # only root may give files away
                     os.chown(made, old.st_uid, old.st_gid)
             made.chmod(stat.S_IMODE(old.st_mode))
+        if executable:
+            mode = stat.S_IMODE(made.stat().st_mode)
+            made.chmod(mode | (mode & _READABLE) >> 2)
         made.replace(target)
     except BaseException:
         with suppress(OSError):
