@@ -154,12 +154,12 @@ def contenders(folder: Path, name: str, device: str) -> dict[str, Call]:
     theirs: Any = getattr(context.modules, module.name).main
     found: dict[str, Call] = {"iree.runtime": lambda: theirs(*inputs).to_host()}
     for whose in ("iree", "ours"):
-        for engine in ("translate", "interpret"):
+        for mode in ("translate", "interpret"):
             machine = BytecodeMachine.from_file(
-                folder / f"{whose}_{name}.vmfb", device, engine=engine
+                folder / f"{whose}_{name}.vmfb", device, mode=mode
             )
             function = machine.function()
-            found[f"{engine}, {whose} module"] = lambda f=function: f(*inputs)
+            found[f"{mode}, {whose} module"] = lambda f=function: f(*inputs)
     session = tilewright.load(folder / f"ours_{name}.vmfb", device=device)
     found["plan, ours module"] = lambda: session(*inputs)
     return found

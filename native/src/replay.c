@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "denormals.h"
-#include "plan_internal.h"
+#include "command_list_internal.h"
 #include "wait.h"
 
 enum { POLL_INTERVAL_NS = 50 * 1000 * 1000, LOOK_STRIDE_LIMIT = 64, SCRATCH_ALIGNMENT = 4096 };
@@ -18,7 +18,7 @@ typedef struct run_t {
 } run_t;
 
 struct tw_frame_t {
-  const tw_plan_t* plan;
+  const tw_command_list_t* list;
   tw_dispatch_state_t* states;  // one per command
   void** pointers;              // one per binding
   void** slot_bases;            // what the pointers were patched for
@@ -32,8 +32,8 @@ struct tw_frame_t {
 // ---- frames -----------------------------------------------------------------------------------------
 
 static void fill_state(tw_frame_t* frame, uint32_t ordinal) {
-  const tw_plan_t* plan = frame->plan;
-  const tw_plan_command_t* command = &plan->commands[ordinal];
+  const tw_command_list_t* list = frame->list;
+  const tw_command_t* command = &list->commands[ordinal];
   frame->states[ordinal] = (tw_dispatch_state_t){
       .workgroup_size_x = command->workgroup_size[0],
       .workgroup_size_y = command->workgroup_size[1],
@@ -44,29 +44,29 @@ static void fill_state(tw_frame_t* frame, uint32_t ordinal) {
       .workgroup_count_z = (uint16_t)command->workgroup_count[2],
       .max_concurrency = frame->max_concurrency,
       .binding_count = (uint8_t)command->binding_count,
-      .constants = plan->constants + command->constant_first,
+      .constants = list->constants + command->constant_first,
       .binding_pointers = frame->pointers + command->binding_first,
-      .binding_lengths = plan->binding_lengths + command->binding_first,
+      .binding_lengths = list->binding_lengths + command->binding_first,
   };
 }
 
-tw_status_t tw_frame_create(const tw_plan_t* plan, tw_frame_t** out_frame) {
+tw_status_t tw_frame_create(const tw_command_list_t* list, tw_frame_t** out_frame) {
   tw_frame_t* frame = calloc(1, sizeof(*frame));
   if (frame == NULL) return TW_STATUS_NO_MEMORY;
-  frame->plan = plan;
+  frame->list = list;
   frame->max_concurrency = 1;
-  frame->states = calloc((size_t)plan->command_count + 1, sizeof(*frame->states));
-  frame->pointers = calloc((size_t)plan->binding_count + 1, sizeof(*frame->pointers));
-  frame->slot_bases = calloc((size_t)plan->slot_count + 1, sizeof(*frame->slot_bases));
+  frame->states = calloc((size_t)list->command_count + 1, sizeof(*frame->states));
+  frame->pointers = calloc((size_t)list->binding_count + 1, sizeof(*frame->pointers));
+  frame->slot_bases = calloc((size_t)list->slot_count + 1, sizeof(*frame->slot_bases));
   if (frame->states == NULL || frame->pointers == NULL || frame->slot_bases == NULL) {
     tw_frame_destroy(frame);
     return TW_STATUS_NO_MEMORY;
   }
-  for (uint32_t i = 0; i < plan->binding_count; ++i) {
-    frame->pointers[i] = (void*)(uintptr_t)plan->bindings[i].offset;
+  for (uint32_t i = 0; i < list->binding_count; ++i) {
+    frame->pointers[i] = (void*)(uintptr_t)list->bindings[i].offset;
   }
-  for (uint32_t i = 0; i < plan->command_count; ++i) {
-    if (plan->commands[i].kind == TW_COMMAND_DISPATCH) fill_state(frame, i);
+  for (uint32_t i = 0; i < list->command_count; ++i) {
+    if (list->commands[i].kind == TW_COMMAND_DISPATCH) fill_state(frame, i);
   }
   *out_frame = frame;
   return TW_STATUS_OK;
@@ -82,12 +82,12 @@ void tw_frame_destroy(tw_frame_t* frame) {
 
 void tw_frame_bind(tw_frame_t* frame, uint32_t slot, void* base) {
   if (frame->slot_bases[slot] == base) return;
-  const tw_plan_t* plan = frame->plan;
+  const tw_command_list_t* list = frame->list;
   frame->slot_bases[slot] = base;
-  const uint32_t end = plan->slot_binding_first[slot + 1];
-  for (uint32_t i = plan->slot_binding_first[slot]; i < end; ++i) {
-    const uint32_t binding = plan->slot_bindings[i];
-    frame->pointers[binding] = (void*)((uintptr_t)base + (uintptr_t)plan->bindings[binding].offset);
+  const uint32_t end = list->slot_binding_first[slot + 1];
+  for (uint32_t i = list->slot_binding_first[slot]; i < end; ++i) {
+    const uint32_t binding = list->slot_bindings[i];
+    frame->pointers[binding] = (void*)((uintptr_t)base + (uintptr_t)list->bindings[binding].offset);
   }
 }
 
@@ -97,7 +97,7 @@ static void set_max_concurrency(tw_frame_t* frame, uint32_t thread_count) {
   const uint8_t value = thread_count > UINT8_MAX ? UINT8_MAX : (uint8_t)thread_count;
   if (frame->max_concurrency == value) return;
   frame->max_concurrency = value;
-  for (uint32_t i = 0; i < frame->plan->command_count; ++i) frame->states[i].max_concurrency = value;
+  for (uint32_t i = 0; i < frame->list->command_count; ++i) frame->states[i].max_concurrency = value;
 }
 
 // ---- polling ----------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ static void* scratch_of(const tw_frame_t* frame, uint32_t worker_index) {
 }
 
 static void run_grid(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index, uint64_t begin, uint64_t end) {
-  const tw_plan_command_t* command = &frame->plan->commands[ordinal];
+  const tw_command_t* command = &frame->list->commands[ordinal];
   const tw_dispatch_state_t* state = &frame->states[ordinal];
   const tw_kernel_t kernel = (tw_kernel_t)(uintptr_t)command->function;
   const tw_environment_t* environment =
@@ -187,7 +187,7 @@ static void run_grid(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index,
 
 static void run_workgroups(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index, uint64_t begin,
                            uint64_t end) {
-  if (!(frame->plan->commands[ordinal].flags & TW_COMMAND_FLUSH_DENORMALS)) {
+  if (!(frame->list->commands[ordinal].flags & TW_COMMAND_FLUSH_DENORMALS)) {
     run_grid(frame, ordinal, worker_index, begin, end);
     return;
   }
@@ -211,9 +211,9 @@ static void fill_bytes(uint8_t* target, size_t length, uint64_t pattern, uint32_
 }
 
 static void run_transfer(tw_frame_t* frame, uint32_t ordinal, uint64_t begin, uint64_t end) {
-  const tw_plan_t* plan = frame->plan;
-  const tw_plan_command_t* command = &plan->commands[ordinal];
-  const uint64_t length = plan->bindings[command->binding_first].length;
+  const tw_command_list_t* list = frame->list;
+  const tw_command_t* command = &list->commands[ordinal];
+  const uint64_t length = list->bindings[command->binding_first].length;
   const size_t first = (size_t)(begin * TW_TRANSFER_UNIT_BYTES);
   const size_t stop = (size_t)(end * TW_TRANSFER_UNIT_BYTES < length ? end * TW_TRANSFER_UNIT_BYTES : length);
   uint8_t* target = frame->pointers[command->binding_first];
@@ -226,7 +226,7 @@ static void run_transfer(tw_frame_t* frame, uint32_t ordinal, uint64_t begin, ui
 }
 
 static void run_units(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index, uint64_t begin, uint64_t end) {
-  if (frame->plan->commands[ordinal].kind == TW_COMMAND_DISPATCH) {
+  if (frame->list->commands[ordinal].kind == TW_COMMAND_DISPATCH) {
     run_workgroups(frame, ordinal, worker_index, begin, end);
   } else {
     run_transfer(frame, ordinal, begin, end);
@@ -245,11 +245,11 @@ typedef struct batch_job_t {
 static void work_on_batch(void* context, uint32_t worker_index, uint64_t begin, uint64_t end) {
   const batch_job_t* job = context;
   tw_frame_t* frame = job->frame;
-  const tw_plan_t* plan = frame->plan;
+  const tw_command_list_t* list = frame->list;
   uint64_t command_begin = 0;
   for (uint32_t ordinal = job->first; begin < end; ++ordinal) {
     if (atomic_load_explicit(&frame->failure, memory_order_relaxed) != 0) return;
-    const uint64_t command_end = plan->unit_ends[ordinal];
+    const uint64_t command_end = list->unit_ends[ordinal];
     if (begin < command_end) {
       const uint64_t stop = end < command_end ? end : command_end;
       run_units(frame, ordinal, worker_index, begin - command_begin, stop - command_begin);
@@ -268,8 +268,8 @@ static tw_status_t job_status(const run_t* run, tw_status_t status) {
 }
 
 // Whether some record of the command's binding is not TW_NO_FINDING.
-static int has_finding(const tw_frame_t* frame, const tw_plan_command_t* command) {
-  const tw_plan_binding_t* binding = &frame->plan->bindings[command->binding_first];
+static int has_finding(const tw_frame_t* frame, const tw_command_t* command) {
+  const tw_binding_t* binding = &frame->list->bindings[command->binding_first];
   const char* record = tw_frame_slot_base(frame, binding->slot);
   if (record == NULL) return 0;
   record += binding->offset;
@@ -284,7 +284,7 @@ static int has_finding(const tw_frame_t* frame, const tw_plan_command_t* command
 
 static tw_status_t run_batch(run_t* run, const tw_batch_t* batch) {
   tw_frame_t* frame = run->frame;
-  const tw_plan_command_t* command = &frame->plan->commands[batch->first];
+  const tw_command_t* command = &frame->list->commands[batch->first];
   if (command->kind == TW_COMMAND_HOST_CALL) {
     if ((command->flags & TW_COMMAND_ON_FINDING) && !has_finding(frame, command)) return TW_STATUS_OK;
     if (run->options->host_call == NULL) return TW_STATUS_HOST_FAILED;
@@ -301,10 +301,10 @@ static tw_status_t poll_between_commands(run_t* run) {
 }
 
 static tw_status_t run_batches(run_t* run) {
-  const tw_plan_t* plan = run->frame->plan;
-  for (uint32_t i = 0; i < plan->batch_count; ++i) {
+  const tw_command_list_t* list = run->frame->list;
+  for (uint32_t i = 0; i < list->batch_count; ++i) {
     tw_status_t status = poll_between_commands(run);
-    if (status == TW_STATUS_OK) status = run_batch(run, &plan->batches[i]);
+    if (status == TW_STATUS_OK) status = run_batch(run, &list->batches[i]);
     if (status != TW_STATUS_OK) return status;
   }
   return TW_STATUS_OK;
@@ -321,19 +321,19 @@ static void work_on_command(void* context, uint32_t worker_index, uint64_t begin
 }
 
 static tw_status_t run_command(run_t* run, uint32_t ordinal, tw_span_t* spans) {
-  const tw_plan_t* plan = run->frame->plan;
-  const tw_plan_command_t* command = &plan->commands[ordinal];
+  const tw_command_list_t* list = run->frame->list;
+  const tw_command_t* command = &list->commands[ordinal];
   if (command->kind == TW_COMMAND_HOST_CALL) {
     return run_batch(run, &(tw_batch_t){.first = ordinal, .end = ordinal + 1});
   }
   batch_job_t job = {.frame = run->frame, .first = ordinal, .spans = spans};
-  const uint64_t unit_count = tw_plan_unit_count(plan, command);
+  const uint64_t unit_count = tw_command_list_unit_count(list, command);
   return job_status(run, tw_pool_run(run->seat, unit_count, work_on_command, &job));
 }
 
 static tw_status_t run_timed(run_t* run) {
   const uint32_t thread_count = run->options->pool == NULL ? 1 : tw_pool_thread_count(run->options->pool);
-  for (uint32_t i = 0; i < run->frame->plan->command_count; ++i) {
+  for (uint32_t i = 0; i < run->frame->list->command_count; ++i) {
     tw_span_t* spans = run->options->spans + (size_t)i * (thread_count + 1);
     tw_status_t status = poll_between_commands(run);
     spans[0].begin_ns = tw_clock_ns();
@@ -345,33 +345,33 @@ static tw_status_t run_timed(run_t* run) {
 }
 
 // The kernel that asks for the most workgroup memory.
-static uint32_t find_hungriest(const tw_plan_t* plan) {
+static uint32_t find_hungriest(const tw_command_list_t* list) {
   uint32_t ordinal = 0;
-  while (plan->commands[ordinal].kind != TW_COMMAND_DISPATCH ||
-         plan->commands[ordinal].local_memory_bytes != plan->local_memory_bytes) {
+  while (list->commands[ordinal].kind != TW_COMMAND_DISPATCH ||
+         list->commands[ordinal].local_memory_bytes != list->local_memory_bytes) {
     ++ordinal;
   }
   return ordinal;
 }
 
-// Workgroup memory for every thread and any kernel of the plan, for the time of the run.
+// Workgroup memory for every thread and any kernel of the list, for the time of the run.
 static tw_status_t lease_scratch(const run_t* run, tw_heap_t* heap, tw_failure_t* out_failure) {
   tw_frame_t* frame = run->frame;
-  const tw_plan_t* plan = frame->plan;
+  const tw_command_list_t* list = frame->list;
   const size_t thread_count = run->seat == NULL ? 1 : tw_pool_thread_count(run->options->pool);
-  frame->scratch_stride = ((size_t)plan->local_memory_bytes + SCRATCH_ALIGNMENT - 1) & ~(size_t)(SCRATCH_ALIGNMENT - 1);
+  frame->scratch_stride = ((size_t)list->local_memory_bytes + SCRATCH_ALIGNMENT - 1) & ~(size_t)(SCRATCH_ALIGNMENT - 1);
   const tw_lease_request_t request = {
       .size_bytes = frame->scratch_stride * thread_count, .use = TW_MEMORY_SCRATCH, .ends_with_call = 1};
   tw_refusal_t refusal = {.size_bytes = request.size_bytes};
   if (heap != NULL && tw_heap_lease(heap, &request, &frame->scratch, &refusal) == TW_STATUS_OK) return TW_STATUS_OK;
   *out_failure = (tw_failure_t){
-      .command = find_hungriest(plan), .scratch_bytes = plan->local_memory_bytes, .refusal = refusal};
+      .command = find_hungriest(list), .scratch_bytes = list->local_memory_bytes, .refusal = refusal};
   return TW_STATUS_NO_SCRATCH;
 }
 
 static tw_status_t run_with_scratch(run_t* run, tw_failure_t* out_failure) {
   tw_frame_t* frame = run->frame;
-  const int needs_scratch = frame->plan->local_memory_bytes != 0;
+  const int needs_scratch = frame->list->local_memory_bytes != 0;
   tw_heap_t* heap = run->options->heap == NULL && needs_scratch ? tw_heap_default() : run->options->heap;
   if (needs_scratch) {
     const tw_status_t status = lease_scratch(run, heap, out_failure);

@@ -13,7 +13,7 @@
 
 #include "check.h"
 #include "tw_image.h"
-#include "tw_plan.h"
+#include "tw_command_list.h"
 #include "tw_pool.h"
 
 // ---- kernels ----------------------------------------------------------------------------------------
@@ -46,10 +46,10 @@ static int failing_kernel(const tw_environment_t* environment, const tw_dispatch
   return group->workgroup_id_x == 3 ? 42 : 0;
 }
 
-// ---- plans ------------------------------------------------------------------------------------------
+// ---- command lists ----------------------------------------------------------------------------------
 
-static tw_plan_command_t dispatch_of(tw_kernel_t kernel, uint32_t x, uint32_t y, uint32_t z) {
-  return (tw_plan_command_t){
+static tw_command_t dispatch_of(tw_kernel_t kernel, uint32_t x, uint32_t y, uint32_t z) {
+  return (tw_command_t){
       .kind = TW_COMMAND_DISPATCH,
       .flags = TW_COMMAND_BARRIER,
       .binding_count = 1,
@@ -61,7 +61,7 @@ static tw_plan_command_t dispatch_of(tw_kernel_t kernel, uint32_t x, uint32_t y,
 }
 
 typedef struct fixture_t {
-  tw_plan_t* plan;
+  tw_command_list_t* list;
   tw_frame_t* frame;
   uint32_t* cells;
   uint32_t cell_count;
@@ -69,10 +69,10 @@ typedef struct fixture_t {
 
 static const uint32_t constants[] = {2};
 
-static fixture_t fixture_create(const tw_plan_command_t* commands, uint32_t command_count, uint32_t cell_count) {
-  const tw_plan_slot_t slots[] = {{.size_bytes = 4ull * cell_count, .flags = TW_SLOT_WRITABLE}};
-  const tw_plan_binding_t bindings[] = {{.flags = TW_BINDING_WRITABLE, .length = 4ull * cell_count}};
-  const tw_plan_layout_t layout = {
+static fixture_t fixture_create(const tw_command_t* commands, uint32_t command_count, uint32_t cell_count) {
+  const tw_slot_t slots[] = {{.size_bytes = 4ull * cell_count, .flags = TW_SLOT_WRITABLE}};
+  const tw_binding_t bindings[] = {{.flags = TW_BINDING_WRITABLE, .length = 4ull * cell_count}};
+  const tw_command_list_layout_t layout = {
       .slots = slots,
       .bindings = bindings,
       .commands = commands,
@@ -86,15 +86,15 @@ static fixture_t fixture_create(const tw_plan_command_t* commands, uint32_t comm
   fixture_t fixture = {.cell_count = cell_count, .cells = calloc(cell_count, sizeof(uint32_t))};
   CHECK(fixture.cells != NULL);
   tw_message_t message;
-  CHECK(tw_plan_create(&layout, &message, &fixture.plan) == TW_STATUS_OK);
-  CHECK(tw_frame_create(fixture.plan, &fixture.frame) == TW_STATUS_OK);
+  CHECK(tw_command_list_create(&layout, &message, &fixture.list) == TW_STATUS_OK);
+  CHECK(tw_frame_create(fixture.list, &fixture.frame) == TW_STATUS_OK);
   tw_frame_bind(fixture.frame, 0, fixture.cells);
   return fixture;
 }
 
 static void fixture_destroy(fixture_t* fixture) {
   tw_frame_destroy(fixture->frame);
-  tw_plan_destroy(fixture->plan);
+  tw_command_list_destroy(fixture->list);
   free(fixture->cells);
 }
 
@@ -124,11 +124,11 @@ static int count_host_calls(void* context, uint32_t command) {
 static void test_findings_call_the_host_only_where_there_is_one(void) {
   enum { RECORDS = 3, WORDS = TW_FINDING_BYTES / sizeof(int64_t) };
   int64_t records[RECORDS * WORDS] = {0};
-  const tw_plan_slot_t slot = {.size_bytes = sizeof(records)};
-  tw_plan_binding_t binding = {.length = sizeof(records)};
-  const tw_plan_command_t command = {
+  const tw_slot_t slot = {.size_bytes = sizeof(records)};
+  tw_binding_t binding = {.length = sizeof(records)};
+  const tw_command_t command = {
       .kind = TW_COMMAND_HOST_CALL, .flags = TW_COMMAND_BARRIER | TW_COMMAND_ON_FINDING, .binding_count = 1};
-  const tw_plan_layout_t layout = {.slots = &slot,
+  const tw_command_list_layout_t layout = {.slots = &slot,
                                    .bindings = &binding,
                                    .commands = &command,
                                    .slot_count = 1,
@@ -136,10 +136,10 @@ static void test_findings_call_the_host_only_where_there_is_one(void) {
                                    .command_count = 1,
                                    .host_call_count = 1};
   tw_message_t message;
-  tw_plan_t* plan = NULL;
+  tw_command_list_t* list = NULL;
   tw_frame_t* frame = NULL;
-  CHECK(tw_plan_create(&layout, &message, &plan) == TW_STATUS_OK);
-  CHECK(tw_frame_create(plan, &frame) == TW_STATUS_OK);
+  CHECK(tw_command_list_create(&layout, &message, &list) == TW_STATUS_OK);
+  CHECK(tw_frame_create(list, &frame) == TW_STATUS_OK);
   tw_frame_bind(frame, 0, records);
   uint32_t calls = 0;
   const tw_run_options_t options = {.host_call = count_host_calls, .context = &calls};
@@ -152,9 +152,9 @@ static void test_findings_call_the_host_only_where_there_is_one(void) {
     CHECK(calls == (found >= 0));
   }
   tw_frame_destroy(frame);
-  tw_plan_destroy(plan);
+  tw_command_list_destroy(list);
   binding.length = TW_FINDING_BYTES - 8;
-  CHECK(tw_plan_create(&layout, &message, &plan) == TW_STATUS_INVALID);
+  CHECK(tw_command_list_create(&layout, &message, &list) == TW_STATUS_INVALID);
 }
 
 static void test_every_workgroup_runs_once(void) {
@@ -163,7 +163,7 @@ static void test_every_workgroup_runs_once(void) {
     tw_pool_t* pool = pool_of(threads, threads % 2 == 0 ? 0 : 50);
     for (size_t i = 0; i < sizeof(grids) / sizeof(grids[0]); ++i) {
       const uint32_t count = grids[i][0] * grids[i][1] * grids[i][2];
-      const tw_plan_command_t command = dispatch_of(mark_kernel, grids[i][0], grids[i][1], grids[i][2]);
+      const tw_command_t command = dispatch_of(mark_kernel, grids[i][0], grids[i][1], grids[i][2]);
       fixture_t fixture = fixture_create(&command, 1, count + 1);
       run_marks(&fixture, pool, 20);
       for (uint32_t cell = 0; cell < count; ++cell) CHECK(fixture.cells[cell] == 20 * (1 + constants[0]));
@@ -176,7 +176,7 @@ static void test_every_workgroup_runs_once(void) {
 
 // Many barriers over the same cells: a command that starts early is a race the sanitizer sees.
 static void test_barriers_order_commands(void) {
-  tw_plan_command_t commands[50];
+  tw_command_t commands[50];
   for (int i = 0; i < 50; ++i) commands[i] = dispatch_of(mark_kernel, 13, 3, 1);
   fixture_t fixture = fixture_create(commands, 50, 39);
   tw_pool_t* pool = pool_of(4, 20);
@@ -187,7 +187,7 @@ static void test_barriers_order_commands(void) {
 }
 
 static void test_local_memory_belongs_to_one_thread(void) {
-  tw_plan_command_t command = dispatch_of(local_kernel, 100, 1, 1);
+  tw_command_t command = dispatch_of(local_kernel, 100, 1, 1);
   command.local_memory_bytes = 5000;
   fixture_t fixture = fixture_create(&command, 1, 100);
   tw_pool_t* pool = pool_of(4, 50);
@@ -214,7 +214,7 @@ static void test_threads_share_a_pool(void) {
   tw_pool_t* pool = pool_of(3, 20);
   submitter_t submitters[SUBMITTERS];
   pthread_t threads[SUBMITTERS];
-  const tw_plan_command_t command = dispatch_of(mark_kernel, 17, 1, 1);
+  const tw_command_t command = dispatch_of(mark_kernel, 17, 1, 1);
   for (int i = 0; i < SUBMITTERS; ++i) {
     submitters[i] = (submitter_t){.pool = pool, .fixture = fixture_create(&command, 1, 17)};
     CHECK(pthread_create(&threads[i], NULL, submit, &submitters[i]) == 0);
@@ -252,7 +252,7 @@ static void test_ranges_beyond_32_bits_are_covered(void) {
 }
 
 static void test_closing_leaves_the_caller_to_finish(void) {
-  const tw_plan_command_t command = dispatch_of(mark_kernel, 1000, 1, 1);
+  const tw_command_t command = dispatch_of(mark_kernel, 1000, 1, 1);
   submitter_t submitter = {.pool = pool_of(4, 20), .fixture = fixture_create(&command, 1, 1000)};
   pthread_t thread;
   CHECK(pthread_create(&thread, NULL, submit, &submitter) == 0);
@@ -265,7 +265,7 @@ static void test_closing_leaves_the_caller_to_finish(void) {
 }
 
 static void test_the_first_failure_is_reported(void) {
-  tw_plan_command_t commands[3];
+  tw_command_t commands[3];
   commands[0] = dispatch_of(mark_kernel, 20, 1, 1);
   commands[1] = dispatch_of(failing_kernel, 20, 1, 1);
   commands[2] = dispatch_of(mark_kernel, 20, 1, 1);
@@ -286,7 +286,7 @@ static void test_the_first_failure_is_reported(void) {
 
 // The child has no workers and must start its own; the parent's go on.
 static void test_a_forked_child_has_its_own_workers(void) {
-  const tw_plan_command_t command = dispatch_of(mark_kernel, 100, 1, 1);
+  const tw_command_t command = dispatch_of(mark_kernel, 100, 1, 1);
   fixture_t fixture = fixture_create(&command, 1, 100);
   tw_pool_t* pool = pool_of(3, 20);
   run_marks(&fixture, pool, 5);
@@ -303,23 +303,23 @@ static void test_a_forked_child_has_its_own_workers(void) {
 
 static void test_copies_and_fills_split_into_units(void) {
   const uint64_t size = 600001;
-  const tw_plan_slot_t slots[] = {{.size_bytes = size + 7, .flags = TW_SLOT_WRITABLE},
+  const tw_slot_t slots[] = {{.size_bytes = size + 7, .flags = TW_SLOT_WRITABLE},
                                   {.size_bytes = size, .flags = TW_SLOT_WRITABLE}};
-  const tw_plan_binding_t bindings[] = {
+  const tw_binding_t bindings[] = {
       {.slot = 0, .flags = TW_BINDING_WRITABLE, .offset = 3, .length = 600000},
       {.slot = 1, .flags = TW_BINDING_WRITABLE, .offset = 1, .length = 600000},
       {.slot = 0, .flags = 0, .offset = 3, .length = 600000},
   };
-  const tw_plan_command_t commands[] = {
+  const tw_command_t commands[] = {
       {.kind = TW_COMMAND_FILL, .binding_count = 1, .constant_count = 4, .function = 0x04030201},
       {.kind = TW_COMMAND_COPY, .flags = TW_COMMAND_BARRIER, .binding_first = 1, .binding_count = 2},
   };
-  const tw_plan_layout_t layout = {
+  const tw_command_list_layout_t layout = {
       .slots = slots, .bindings = bindings, .commands = commands, .slot_count = 2, .binding_count = 3, .command_count = 2};
-  tw_plan_t* plan = NULL;
+  tw_command_list_t* list = NULL;
   tw_frame_t* frame = NULL;
-  CHECK(tw_plan_create(&layout, NULL, &plan) == TW_STATUS_OK);
-  CHECK(tw_frame_create(plan, &frame) == TW_STATUS_OK);
+  CHECK(tw_command_list_create(&layout, NULL, &list) == TW_STATUS_OK);
+  CHECK(tw_frame_create(list, &frame) == TW_STATUS_OK);
   uint8_t* a = calloc(1, (size_t)size + 7);
   uint8_t* b = calloc(1, (size_t)size);
   tw_frame_bind(frame, 0, a);
@@ -332,7 +332,7 @@ static void test_copies_and_fills_split_into_units(void) {
   CHECK(a[2] == 0 && a[600003] == 0 && b[0] == 0);
   tw_pool_destroy(pool);
   tw_frame_destroy(frame);
-  tw_plan_destroy(plan);
+  tw_command_list_destroy(list);
   free(a);
   free(b);
 }
@@ -368,7 +368,7 @@ int __wrap_posix_memalign(void** out_block, size_t alignment, size_t size_bytes)
 }
 
 static void test_a_kernel_without_working_memory_is_named(void) {
-  tw_plan_command_t commands[] = {dispatch_of(mark_kernel, 100, 1, 1), dispatch_of(local_kernel, 100, 1, 1)};
+  tw_command_t commands[] = {dispatch_of(mark_kernel, 100, 1, 1), dispatch_of(local_kernel, 100, 1, 1)};
   commands[1].local_memory_bytes = 5000;
   fixture_t fixture = fixture_create(commands, 2, 100);
   const tw_run_options_t options = {0};

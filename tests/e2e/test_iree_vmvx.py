@@ -11,20 +11,20 @@ import pytest
 from fakes.command_line import tilewright
 from tilewright.base.errors import DeviceError
 from tilewright.runtime.bytecode_machine import BytecodeMachine
-from tilewright.runtime.vm.bytecode_module import Engine
+from tilewright.runtime.vm.bytecode_module import BytecodeMode
 
 ARCHIVES = Path(__file__).resolve().parents[1] / "golden" / "archives"
 RECORDED = np.load(ARCHIVES / "iree-vmvx_results.npz")
 RELEASES = ("3.0.0", "3.4.0", "3.9.0", "3.10.0", "3.11.0", "3.13.0")
 DEVICES = ("local-sync", "local-task://?threads=2")
-ENGINES: tuple[Engine, ...] = ("translate", "interpret")
+MODES: tuple[BytecodeMode, ...] = ("translate", "interpret")
 
 
 def opened(
-    name: str, device: str, *, engine: Engine | None = None, untrusted: bool = False
+    name: str, device: str, *, mode: BytecodeMode | None = None, untrusted: bool = False
 ) -> BytecodeMachine:
     path = ARCHIVES / f"iree-{name}.vmfb"
-    return BytecodeMachine.from_file(path, device, engine=engine, untrusted=untrusted)
+    return BytecodeMachine.from_file(path, device, mode=mode, untrusted=untrusted)
 
 
 def arrays(machine: BytecodeMachine, function: str, *inputs: object) -> list[np.ndarray]:
@@ -40,11 +40,13 @@ def test_an_addition_is_that_of_every_release(release: str, device: str) -> None
     np.testing.assert_array_equal(got, RECORDED["add"])
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("release", RELEASES)
-def test_control_flow_takes_both_arms(release: str, device: str, engine: Engine) -> None:
-    machine = opened(f"{release}-ctrl_vmvx", device, engine=engine)
+def test_control_flow_takes_both_arms(
+    release: str, device: str, mode: BytecodeMode
+) -> None:
+    machine = opened(f"{release}-ctrl_vmvx", device, mode=mode)
     for count in (5, 2, 5):
         got, steps = arrays(machine, "ctrl", RECORDED["ctrl_x"], count)
         np.testing.assert_array_equal(got, RECORDED[f"ctrl_{count}"])

@@ -23,6 +23,7 @@ from tilewright.compiler.lowering.promote_scratch import promote_scratch
 from tilewright.compiler.schedule import rules
 from tilewright.runtime import native
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
+from tilewright.runtime.recorder import Recorder
 
 
 class NativeLibrary:
@@ -78,12 +79,12 @@ class NativeLibrary:
 
     def _plan(
         self, index: int, arrays: Sequence[np.ndarray], dims: Mapping[str, int]
-    ) -> native.Plan:
+    ) -> native.CommandList:
         kernel, export = self.scheduled[index], self.loaded.exports[f"k{index}"]
-        builder = native.PlanBuilder()
-        bindings = [(builder.slot(a.nbytes, writable=True), 0, a.nbytes) for a in arrays]
+        recorder = Recorder()
+        bindings = [(recorder.slot(a.nbytes, writable=True), 0, a.nbytes) for a in arrays]
         x, y, z = (symbolic.evaluate(extent, dims) for extent in grid_extents(kernel))
-        builder.dispatch(
+        recorder.dispatch(
             export.function,
             bindings,
             (x, y, z),
@@ -91,8 +92,8 @@ class NativeLibrary:
             environment=self.loaded.environment.address,
             local_memory_bytes=export.local_memory_bytes,
         )
-        builder.keep(self.loaded)
-        return builder.build()
+        recorder.keep(self.loaded)
+        return recorder.build()
 
 
 def poison(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

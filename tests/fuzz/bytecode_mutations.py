@@ -1,7 +1,7 @@
 """Mutated bytecode: every input is refused, fails with an error of ours, or runs within its budget.
 
 What it is: a harness.  Functions of small modules are changed (bytes, registers, whole
-instructions) or the archive around them is; what the verifier lets through runs on both engines,
+instructions) or the archive around them is; what the verifier lets through runs on both modes,
 which must agree.  Input `i` of seed `s` is always the same, so a finding is reproduced by
 `--first i --count 1`.
 What it is not: a test (`test_bytecode.py` runs a few thousand inputs of it).
@@ -36,14 +36,14 @@ from tilewright.formats.vmfb import (
     read_archive,
 )
 from tilewright.runtime.vm.buffer import VmBuffer
-from tilewright.runtime.vm.bytecode_module import BytecodeModule, Engine
+from tilewright.runtime.vm.bytecode_module import BytecodeMode, BytecodeModule
 from tilewright.runtime.vm.context import Context
 from tilewright.runtime.vm.list import VmList
 from tilewright.runtime.vm.ref import Instance
 
 _REPEATS = 24
 LIMITS = Limits(max_steps=20_000, max_bytes=96 << 20)
-ENGINES: tuple[Engine, ...] = ("translate", "interpret")
+MODES: tuple[BytecodeMode, ...] = ("translate", "interpret")
 
 
 # --- seeds ------------------------------------------------------------------------------------------
@@ -118,10 +118,10 @@ def arguments_of(function: Any, chooser: random.Random) -> list[object]:
     return [chooser.choice(samples[bank]) for bank in function.convention.arguments]
 
 
-def outcome(engine: Engine, definition: ModuleDef, chooser: random.Random) -> list[str]:
+def outcome(mode: BytecodeMode, definition: ModuleDef, chooser: random.Random) -> list[str]:
     """What each export gives, as text that can be compared."""
     shown: list[str] = []
-    module = BytecodeModule(definition, Instance(), engine=engine, limits=LIMITS)
+    module = BytecodeModule(definition, Instance(), mode=mode, limits=LIMITS)
     try:
         context = Context([module])
     except DeviceError as error:
@@ -172,38 +172,38 @@ def run_one(seed: str, number: int) -> str:
     except Exception as error:
         raise FindingError(number, f"reading: {type(error).__name__}: {error}") from error
     state = chooser.getstate()
-    answers = [_answers(engine, definition, chooser, state, number) for engine in ENGINES]
+    answers = [_answers(mode, definition, chooser, state, number) for mode in MODES]
     if answers[0] != answers[1]:
         # Which of two NaNs an operation passes on is not defined, and Python's own interpreter
-        # changes its mind as code gets warm: engines differ if no answer of one is the other's.
+        # changes its mind as code gets warm: modes differ if no answer of one is the other's.
         seen = [
             {
-                tuple(_answers(engine, definition, chooser, state, number))
+                tuple(_answers(mode, definition, chooser, state, number))
                 for _ in range(_REPEATS)
             }
             | {tuple(first)}
-            for engine, first in zip(ENGINES, answers, strict=True)
+            for mode, first in zip(MODES, answers, strict=True)
         ]
         if not seen[0] & seen[1]:
-            raise FindingError(number, f"engines differ: {answers[0]} and {answers[1]}")
+            raise FindingError(number, f"modes differ: {answers[0]} and {answers[1]}")
     if any(" [" in answer for answer in answers[0]):
         return "failed"
     return "answered"
 
 
 def _answers(
-    engine: Engine,
+    mode: BytecodeMode,
     definition: ModuleDef,
     chooser: random.Random,
     state: tuple[Any, ...],
     number: int,
 ) -> list[str]:
-    """What an engine answers to the arguments that follow from `state`."""
+    """What a mode answers to the arguments that follow from `state`."""
     chooser.setstate(state)
     try:
-        return outcome(engine, definition, chooser)
+        return outcome(mode, definition, chooser)
     except Exception as error:
-        raise FindingError(number, f"{engine}: {type(error).__name__}: {error}") from error
+        raise FindingError(number, f"{mode}: {type(error).__name__}: {error}") from error
 
 
 def run(seed: str, first: int, count: int) -> Iterator[Outcome]:

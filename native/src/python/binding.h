@@ -1,4 +1,4 @@
-// What the files of the Python binding share: the types, the run of a plan, error helpers.
+// What the files of the Python binding share: the types, the run of a command list, error helpers.
 //
 // All functions here need the GIL. Types are created once per process (no sub-interpreters).
 #ifndef TW_PYTHON_BINDING_H_
@@ -11,7 +11,7 @@
 #include "tw_heap.h"
 #include "tw_image.h"
 #include "tw_memory.h"
-#include "tw_plan.h"
+#include "tw_command_list.h"
 #include "tw_pool.h"
 
 typedef struct tw_memory_object_t tw_memory_object_t;
@@ -27,7 +27,7 @@ typedef struct tw_pool_object_t {
   int closed;
 } tw_pool_object_t;
 
-// A frame with the buffers of its run; idle ones are kept in a list at the plan.
+// A frame with the buffers of its run; idle ones are kept at the command list, linked.
 typedef struct tw_call_t {
   struct tw_call_t* next;
   tw_frame_t* frame;
@@ -35,29 +35,29 @@ typedef struct tw_call_t {
   PyObject** owners;        // one per slot, borrowed for the run; NULL for raw addresses
 } tw_call_t;
 
-typedef struct tw_plan_object_t {
+typedef struct tw_command_list_object_t {
   PyObject_HEAD
-  tw_plan_t* plan;
+  tw_command_list_t* list;
   PyObject* host_calls;     // tuple of callables
   PyObject* owners;         // tuple of objects to keep alive
   PyObject* names;          // tuple of str: of kernels, by command; may be shorter
   tw_call_t* idle_calls;
   uint32_t idle_count;
-} tw_plan_object_t;
+} tw_command_list_object_t;
 
 extern PyTypeObject* tw_memory_type;
 extern PyTypeObject* tw_heap_type;
 extern PyTypeObject* tw_image_type;
 extern PyTypeObject* tw_pool_type;
-extern PyTypeObject* tw_plan_type;
-extern PyTypeObject* tw_invocation_type;
+extern PyTypeObject* tw_command_list_type;
+extern PyTypeObject* tw_recorded_call_type;
 
 int tw_memory_register(PyObject* module);
 int tw_heap_register(PyObject* module);
 int tw_image_register(PyObject* module);
 int tw_pool_register(PyObject* module);
-int tw_plan_register(PyObject* module);
-int tw_invocation_register(PyObject* module);
+int tw_command_list_register(PyObject* module);
+int tw_recorded_call_register(PyObject* module);
 
 // Creates a type from its spec and adds it to the module. NULL with an exception on failure.
 PyTypeObject* tw_type_add(PyObject* module, PyType_Spec* spec, const char* name);
@@ -99,22 +99,22 @@ PyObject* tw_memory_borrow(void* data, size_t size_bytes, int readonly, PyObject
 
 PyObject* tw_map_file(PyObject* module, PyObject* arguments, PyObject* keywords);
 
-// ---- running plans ----
+// ---- running command lists ----
 
-// An idle call of the plan, or a new one. NULL with an exception on failure.
-tw_call_t* tw_call_acquire(tw_plan_object_t* plan);
+// An idle call of the list, or a new one. NULL with an exception on failure.
+tw_call_t* tw_call_acquire(tw_command_list_object_t* list);
 
 // Releases the held buffers and puts the call back.
-void tw_call_release(tw_plan_object_t* plan, tw_call_t* call);
+void tw_call_release(tw_command_list_object_t* list, tw_call_t* call);
 
 // Binds a slot to an object's buffer, checking contiguity, length, writability and alignment.
-int tw_call_bind_object(tw_plan_object_t* plan, tw_call_t* call, uint32_t slot, PyObject* object);
+int tw_call_bind_object(tw_command_list_object_t* list, tw_call_t* call, uint32_t slot, PyObject* object);
 
 // Binds a slot to an address; `owner` (borrowed, may be NULL) is what views for host calls keep alive.
 void tw_call_bind_address(tw_call_t* call, uint32_t slot, void* base, PyObject* owner);
 
 // Runs with the GIL released. `pool` is a Pool object or None, `heap` may be NULL. Returns -1 with an exception set.
-int tw_call_run(tw_plan_object_t* plan, tw_call_t* call, PyObject* pool, tw_heap_t* heap, tw_span_t* spans);
+int tw_call_run(tw_command_list_object_t* list, tw_call_t* call, PyObject* pool, tw_heap_t* heap, tw_span_t* spans);
 
 // True for None or an open Pool; otherwise sets an exception.
 int tw_pool_check(PyObject* pool);

@@ -17,7 +17,7 @@ from tilewright.runtime.session_options import Engine
 
 if TYPE_CHECKING:
     from tilewright.runtime.hal.device import Device
-    from tilewright.runtime.vm.bytecode_module import Engine as BytecodeEngine
+    from tilewright.runtime.vm.bytecode_module import BytecodeMode
 
 
 def load(  # noqa: PLR0913 - keyword-only options
@@ -26,7 +26,7 @@ def load(  # noqa: PLR0913 - keyword-only options
     threads: int | None = None,
     device: str | Device = "local-task",
     engine: Engine | None = None,
-    bytecode: BytecodeEngine | None = None,
+    bytecode: BytecodeMode | None = None,
     libraries: Sequence[str | Path] = (),
     function: str | None = None,
     parameters: Sequence[str] = (),

@@ -67,7 +67,7 @@ class Pool:
     def __exit__(self, *error: object) -> None: ...
 
 @final
-class Plan:
+class CommandList:
     def __new__(
         cls,
         commands: Buffer,
@@ -98,10 +98,10 @@ class Plan:
     ) -> list[tuple[int, int, tuple[tuple[int, int, int], ...]]]: ...
 
 @final
-class Invocation:
+class RecordedCall:
     def __new__(
         cls,
-        plan: Plan,
+        commands: CommandList,
         pool: Pool | None,
         inputs: Sequence[tuple[str, str, Sequence[int]]],
         outputs: Sequence[Callable[[], Any]],

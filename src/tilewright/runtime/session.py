@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.hal.device import Device
     from tilewright.runtime.hal.host_threads import HostThreads
     from tilewright.runtime.hal.pending_call import PendingCall
-    from tilewright.runtime.vm.bytecode_module import Engine as BytecodeEngine
+    from tilewright.runtime.vm.bytecode_module import BytecodeMode
     from tilewright.runtime.vm.module import Module
 
 _LOG: Final = Log("runtime")
@@ -157,7 +157,7 @@ class Session:
         machine: Target | None = None,
         device: str | Device = DEFAULT_DEVICE,
         engine: Engine | None = None,
-        bytecode: BytecodeEngine | None = None,
+        bytecode: BytecodeMode | None = None,
         module: ModuleDef | None = None,
         libraries: Sequence[str | Path] = (),
         function: str | None = None,
@@ -351,7 +351,7 @@ class Session:
         parameters: Sequence[str],
         *,
         host_function: HostFunction | None,
-        bytecode: BytecodeEngine | None,
+        bytecode: BytecodeMode | None,
         untrusted: bool,
     ) -> Executor:
         if module is None:
@@ -385,7 +385,7 @@ class Session:
             self.device,
             host_function=host_function,
             modules=offered,
-            engine=bytecode,
+            mode=bytecode,
             untrusted=untrusted,
             limits=self._limits,
         )

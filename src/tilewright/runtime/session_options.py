@@ -18,7 +18,7 @@ from tilewright.runtime.plan_executor import HostFunction
 
 if TYPE_CHECKING:
     from tilewright.runtime.hal.device import Device
-    from tilewright.runtime.vm.bytecode_module import Engine as BytecodeEngine
+    from tilewright.runtime.vm.bytecode_module import BytecodeMode
 
 MAIN: Final = "main"  # the function of every artifact
 Engine = Literal["plan", "vm"]
@@ -32,7 +32,7 @@ class LoadOptions(TypedDict, total=False):
     machine: Target | None
     device: str | Device
     engine: Engine | None
-    bytecode: BytecodeEngine | None
+    bytecode: BytecodeMode | None
     libraries: Sequence[str | Path]
     function: str | None
     parameters: Sequence[str]
@@ -56,7 +56,7 @@ def check_plan_options(
     location: str,
     parameters: Sequence[str],
     libraries: Sequence[str | Path],
-    bytecode: BytecodeEngine | None,
+    bytecode: BytecodeMode | None,
     untrusted: bool,
 ) -> None:
     """Raise for what only the virtual machine can do."""

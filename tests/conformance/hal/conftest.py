@@ -130,4 +130,4 @@ def kernel_file(device_name: str) -> ExecutableParams:
 
 @pytest.fixture
 def executable(device: Device, kernel_file: ExecutableParams) -> Executable:
-    return device.create_executable_cache("test").prepare_executable(kernel_file)
+    return device.executable_loaders.prepare_executable(kernel_file)

@@ -14,26 +14,26 @@ from tilewright.runtime.hal.executable import Executable, ExecutableParams
 def test_the_format_of_this_machine_can_be_prepared(
     device: Device, kernel_file: ExecutableParams
 ) -> None:
-    cache = device.create_executable_cache("test")
-    assert cache.can_prepare_format(kernel_file.format)
+    loaders = device.executable_loaders
+    assert loaders.can_prepare_format(kernel_file.format)
     assert device.query_i64("hal.executable.format", kernel_file.format) == 1
 
 
 def test_unknown_formats_are_refused(device: Device) -> None:
-    cache = device.create_executable_cache("test")
-    assert not cache.can_prepare_format("no-such-format")
+    loaders = device.executable_loaders
+    assert not loaders.can_prepare_format("no-such-format")
     assert device.query_i64("hal.executable.format", "no-such-format") == 0
     with pytest.raises(DeviceError, match="INCOMPATIBLE"):
-        cache.prepare_executable(ExecutableParams(format="no-such-format", data=b""))
+        loaders.prepare_executable(ExecutableParams(format="no-such-format", data=b""))
     with pytest.raises(DeviceError, match="INCOMPATIBLE"):
-        cache.infer_format(b"no such format")
+        loaders.infer_format(b"no such format")
 
 
 def test_the_format_of_an_image_is_inferred(
     device: Device, kernel_file: ExecutableParams
 ) -> None:
-    cache = device.create_executable_cache("test")
-    assert cache.infer_format(kernel_file.data) == kernel_file.format
+    loaders = device.executable_loaders
+    assert loaders.infer_format(kernel_file.data) == kernel_file.format
 
 
 def test_kernels_are_found_by_name(executable: Executable) -> None:
@@ -52,17 +52,17 @@ def test_kernels_say_what_they_take(executable: Executable) -> None:
 def test_a_corrupt_image_gives_an_error_that_names_the_format(
     device: Device, kernel_file: ExecutableParams
 ) -> None:
-    cache = device.create_executable_cache("test")
+    loaders = device.executable_loaders
     params = dataclasses.replace(kernel_file, data=bytes(kernel_file.data)[:200])
     with pytest.raises(ArchiveError) as caught:
-        cache.prepare_executable(params)
+        loaders.prepare_executable(params)
     assert kernel_file.format in "".join(caught.value.__notes__)
 
 
 def test_constants_that_the_image_does_not_want_are_refused(
     device: Device, kernel_file: ExecutableParams
 ) -> None:
-    cache = device.create_executable_cache("test")
+    loaders = device.executable_loaders
     params = dataclasses.replace(kernel_file, constants=(1, 2))
     with pytest.raises(ArchiveError, match="got 2 specialisation constants, expected 0"):
-        cache.prepare_executable(params)
+        loaders.prepare_executable(params)

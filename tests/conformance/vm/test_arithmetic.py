@@ -31,7 +31,7 @@ ULPS = 2
 
 @pytest.fixture(scope="module", params=["translate", "interpret"])
 def lookup(request: pytest.FixtureRequest) -> Callable[[str], Callable[..., int]]:
-    module = BytecodeModule(arithmetic_module(), Instance(), engine=request.param)
+    module = BytecodeModule(arithmetic_module(), Instance(), mode=request.param)
     context = Context([module])
     return lambda name: context.lookup(f"arithmetic.{name}")
 

@@ -13,7 +13,7 @@ from tilewright.base.errors import DeviceError
 from tilewright.base.status import code_name
 from tilewright.formats.bytecode.isa import OPCODES
 from tilewright.formats.vmfb import ModuleDef, decode_module
-from tilewright.runtime.vm.bytecode_module import BytecodeModule, Engine
+from tilewright.runtime.vm.bytecode_module import BytecodeMode, BytecodeModule
 from tilewright.runtime.vm.context import Context
 from tilewright.runtime.vm.ref import Instance
 
@@ -34,7 +34,7 @@ UNRECORDED = {
 
 @pytest.fixture(scope="module", params=["translate", "interpret"])
 def context(request: pytest.FixtureRequest) -> Context:
-    module = BytecodeModule(program_module(), Instance(), engine=request.param)
+    module = BytecodeModule(program_module(), Instance(), mode=request.param)
     return Context([module])
 
 
@@ -47,10 +47,10 @@ def test_results_are_those_of_iree(name: str, context: Context) -> None:
     assert context.lookup(f"programs.{name}")() == RECORDED[name]
 
 
-@pytest.mark.parametrize("engine", ["translate", "interpret"])
+@pytest.mark.parametrize("mode", ["translate", "interpret"])
 @pytest.mark.parametrize("status", sorted(FAILURES, key=int))
-def test_failures_are_those_of_iree(status: str, engine: Engine) -> None:
-    module = BytecodeModule(failing_module(), Instance(), engine=engine)
+def test_failures_are_those_of_iree(status: str, mode: BytecodeMode) -> None:
+    module = BytecodeModule(failing_module(), Instance(), mode=mode)
     name, message = FAILURES[status]
     with pytest.raises(DeviceError, match=rf"{message} \({name}\)") as caught:
         Context([module]).lookup("failures.fail")(int(status))
@@ -65,13 +65,13 @@ def test_breaks_go_on_without_a_debugger(context: Context) -> None:
     assert context.lookup("programs.break")() == 6
 
 
-@pytest.mark.parametrize("engine", ["translate", "interpret"])
-def test_traces_reach_the_tracer(engine: Engine) -> None:
+@pytest.mark.parametrize("mode", ["translate", "interpret"])
+def test_traces_reach_the_tracer(mode: BytecodeMode) -> None:
     heard: list[tuple[str, list[object]]] = []
     module = BytecodeModule(
         program_module(),
         Instance(),
-        engine=engine,
+        mode=mode,
         tracer=lambda event, values: heard.append((event, list(values))),
     )
     Context([module]).lookup("programs.trace")()

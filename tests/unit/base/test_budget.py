@@ -41,7 +41,7 @@ def load(module: ModuleBuilder, limits: Limits | None) -> Context:
     return Context([BytecodeModule(module.finish(), Instance(), limits=limits)])
 
 
-def test_both_engines_count_the_same_steps() -> None:
+def test_both_modes_count_the_same_steps() -> None:
     for n, steps in ((0, 5), (3, 17), (100, 405)):
         load(counting(), Limits(max_steps=steps)).lookup("m.f")(n)
         with pytest.raises(DeviceError, match=f"more than {steps - 1} steps.*EXHAUSTED"):
@@ -105,9 +105,9 @@ def test_ctrl_c_ends_a_loop_and_leaves_the_module_usable() -> None:
 
 
 def test_trusted_code_counts_nothing() -> None:
-    plain = BytecodeModule(counting().finish(), Instance(), engine="translate")
+    plain = BytecodeModule(counting().finish(), Instance(), mode="translate")
     metered = BytecodeModule(
-        counting().finish(), Instance(), engine="translate", limits=Limits()
+        counting().finish(), Instance(), mode="translate", limits=Limits()
     )
     assert "A.left" not in plain.translated(0, frozenset()).source
     assert "A.left" in metered.translated(0, frozenset()).source

@@ -37,6 +37,7 @@ from tilewright.compiler.kernel.ir import (
 from tilewright.compiler.lowering import machine
 from tilewright.runtime import native
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
+from tilewright.runtime.recorder import Recorder
 
 _CHAINS: Final = 12  # independent accumulators: latency 4 x 2 units, with room
 _STEPS: Final = 1 << 16
@@ -99,11 +100,11 @@ def measure(threads: int, *, seconds: float = 0.3) -> Roofline:
 
     def run(name: str, buffers: list[native.Memory], seconds: float = seconds) -> float:
         export = library.exports[name]
-        builder = native.PlanBuilder()
-        slots = [builder.slot(b.size_bytes, writable=True) for b in buffers]
+        recorder = Recorder()
+        slots = [recorder.slot(b.size_bytes, writable=True) for b in buffers]
         bindings = [(s, 0, b.size_bytes) for s, b in zip(slots, buffers, strict=True)]
-        builder.dispatch(export.function, bindings, (threads, 1, 1))
-        plan = builder.build()
+        recorder.dispatch(export.function, bindings, (threads, 1, 1))
+        plan = recorder.build()
         best, stop = float("inf"), time.perf_counter() + seconds
         while time.perf_counter() < stop:
             start = time.perf_counter()

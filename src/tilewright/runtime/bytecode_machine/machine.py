@@ -45,7 +45,7 @@ from tilewright.runtime.modules.hal import create_hal_module, register_hal_types
 from tilewright.runtime.modules.hal_inline import create_hal_inline_module
 from tilewright.runtime.modules.hal_loader import create_hal_loader_module
 from tilewright.runtime.modules.tilewright import HostFunction, create_tilewright_module
-from tilewright.runtime.vm.bytecode_module import BytecodeModule, Engine
+from tilewright.runtime.vm.bytecode_module import BytecodeMode, BytecodeModule
 from tilewright.runtime.vm.context import Context
 from tilewright.runtime.vm.floats import round_f32
 from tilewright.runtime.vm.frame import Debugger, Tracer
@@ -80,7 +80,7 @@ class BytecodeMachine:
         host_function: runs ops that have no kernel (see `tilewright.load`).
         modules: native modules to offer beside `hal` and `tilewright`.
         tracer: hears of `trace` and `print` instructions.
-        engine: `translate` (the default) turns each function into a Python function when it is
+        mode: `translate` (the default) turns each function into a Python function when it is
             first called; `interpret` runs instruction by instruction.
         untrusted: run no machine code of the modules, only kernels in bytecode (VMVX), offer no
             ops of the host, and hold them to `limits`.
@@ -100,7 +100,7 @@ class BytecodeMachine:
         host_function: HostFunction | None = None,
         modules: Sequence[Module] = (),
         tracer: Tracer | None = None,
-        engine: Engine | None = None,
+        mode: BytecodeMode | None = None,
         untrusted: bool = False,
         limits: Limits | Budget | None = None,
         debugger: Debugger | None = None,
@@ -126,7 +126,7 @@ class BytecodeMachine:
         for module in modules:
             self.context.register(module)
         self._tracer: Tracer | None = tracer
-        self._engine: Engine | None = engine
+        self._mode: BytecodeMode | None = mode
         self._debugger: Debugger | None = debugger
         self._loaded: list[BytecodeModule] = []
 
@@ -137,7 +137,7 @@ class BytecodeMachine:
         *,
         threads: int | None = None,
         host_function: HostFunction | None = None,
-        engine: Engine | None = None,
+        mode: BytecodeMode | None = None,
         untrusted: bool = False,
         limits: Limits | None = None,
     ) -> BytecodeMachine:
@@ -149,7 +149,7 @@ class BytecodeMachine:
             device,
             threads=threads,
             host_function=host_function,
-            engine=engine,
+            mode=mode,
             untrusted=untrusted,
             limits=limits,
         )
@@ -193,7 +193,7 @@ class BytecodeMachine:
             self.instance,
             location=location,
             tracer=self._tracer,
-            engine=self._engine,
+            mode=self._mode,
             limits=self.budget,
             debugger=self._debugger,
         )
@@ -260,7 +260,7 @@ class BytecodeMachine:
     def records(self, module: BytecodeModule, function: ModuleFunction) -> bool:
         """Whether calls of a function may be recorded and replayed instead of run again."""
         is_watched = self._tracer or self.budget or self._debugger
-        is_stepped = self._engine == "interpret"  # asked for, so every call does it
+        is_stepped = self._mode == "interpret"  # asked for, so every call does it
         if is_watched or is_stepped or not isinstance(self.device, LocalDevice):
             return False
         convention = function.convention

@@ -2,7 +2,7 @@
 
 A function whose bytecode can only look at the shapes of its inputs submits the same kernels for
 the same shapes every time; nothing of the bytecode has to run again then.  What it may do is found
-by reading it (`vm.effects`); what it did do is listened to on the device (`hal.local.call_recorder`)
+by reading it (`vm.effects`); what it did do is listened to on the device (`hal.local.call_listener`)
 during the second call with the same shapes.  A call that does anything else runs as before.
 """
 
@@ -20,7 +20,7 @@ from tilewright.base.errors import UserError
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime import native
 from tilewright.runtime.hal.buffer_view import Array, BufferView
-from tilewright.runtime.hal.local.call_recorder import CallRecorder
+from tilewright.runtime.hal.local.call_listener import CallListener
 from tilewright.runtime.hal.local.heap_storage import HeapStorage
 from tilewright.runtime.hal.local.local_device import LocalDevice
 from tilewright.runtime.vm.effects import Effects
@@ -152,11 +152,11 @@ class RecordedCalls:
         if any(array.nbytes == 0 for array in inputs):
             return None
         views = [self._to_view(array) for array in inputs]
-        with self._device.record_call() as recorder:
-            if recorder is None:
+        with self._device.listen_to_call() as listener:
+            if listener is None:
                 return None
             results = self._call(views)
-        replay = self._replay(recorder, inputs, views, results)
+        replay = self._replay(listener, inputs, views, results)
         if replay is None:
             self._remember(key, _Seen.IN_VAIN)
         else:
@@ -166,7 +166,7 @@ class RecordedCalls:
 
     def _replay(
         self,
-        recorder: CallRecorder,
+        listener: CallListener,
         inputs: Sequence[Array],
         views: Sequence[BufferView],
         results: Sequence[object],
@@ -175,7 +175,7 @@ class RecordedCalls:
         outputs = [result for result in results if isinstance(result, BufferView)]
         if len(outputs) != len(results) or not outputs:
             return None
-        if not all(recorder.owns(view.buffer.storage) for view in outputs):
+        if not all(listener.owns(view.buffer.storage) for view in outputs):
             return None
         try:
             formats = [_formats(array) for array in inputs]
@@ -185,14 +185,14 @@ class RecordedCalls:
         except (UserError, ValueError, BufferError):
             return None
         storages = {id(view.buffer.storage): view.buffer.storage for view in outputs}
-        made = recorder.build(
+        made = listener.build(
             [cast("HeapStorage", view.buffer.storage) for view in views],
             [cast("HeapStorage", storage) for storage in storages.values()],
             copies_inputs=self._copies_inputs,
         )
         if made is None or any(view.element_type & 7 for view in outputs):
             return None
-        invocation = native.Invocation(
+        invocation = native.RecordedCall(
             made.plan,
             self._device.pool,
             [
@@ -218,7 +218,7 @@ def _formats(array: Array) -> str:
 
 
 def _bind(
-    invocation: native.Invocation,
+    invocation: native.RecordedCall,
     places: Sequence[int],
     makers: Sequence[tuple[tuple[int, ...], np.dtype[np.generic], int]],
     *,

@@ -31,7 +31,7 @@ from tilewright.runtime.hal.command_buffer import (
 )
 from tilewright.runtime.hal.event import Event
 from tilewright.runtime.hal.executable import Executable
-from tilewright.runtime.hal.executable_cache import ExecutableCache
+from tilewright.runtime.hal.executable_loaders import ExecutableLoaders
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.file import File, HostFile
 from tilewright.runtime.hal.process_channels import PROCESS_CHANNELS, alone
@@ -181,9 +181,10 @@ class Device(ABC):
         """An event."""
         return Event(queue_affinity)
 
+    @property
     @abstractmethod
-    def create_executable_cache(self, identifier: str) -> ExecutableCache:
-        """A cache that prepares executables for this device."""
+    def executable_loaders(self) -> ExecutableLoaders:
+        """What prepares executables for this device."""
 
     def import_file(self, memory: HostBytes | File, access: int) -> File:
         """A file that queues can read and write."""

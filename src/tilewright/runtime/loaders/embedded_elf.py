@@ -2,7 +2,7 @@
 
 Segments are copied, patched and then protected: never writable and executable at once, relocated
 tables read-only afterwards; initialisers run last.  Of a FatELF the part for this machine is
-taken.  Not here: parsing (`formats.elf`), calling (`native.Plan`).
+taken.  Not here: parsing (`formats.elf`), calling (`native.CommandList`).
 Called by executable caches and by the plan executor.
 
 Source: IREE `hal/local/elf`, restated in `formats.elf`.

@@ -15,7 +15,7 @@ from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.elf import is_fat, machines_of
 from tilewright.formats.elf.dynamic import DYNAMIC
 from tilewright.runtime.hal.executable import Executable, ExecutableParams
-from tilewright.runtime.hal.executable_cache import ExecutableLoader
+from tilewright.runtime.hal.executable_loaders import ExecutableLoader
 from tilewright.runtime.loaders.device_executable import local_executable
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
 

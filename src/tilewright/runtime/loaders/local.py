@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.runtime.hal.executable_cache import ExecutableLoader
+from tilewright.runtime.hal.executable_loaders import ExecutableLoader
 from tilewright.runtime.loaders.embedded_elf_loader import EmbeddedElfLoader
 from tilewright.runtime.loaders.static_library_loader import StaticLibraryLoader
 from tilewright.runtime.loaders.system_library_loader import SystemLibraryLoader

@@ -17,7 +17,7 @@ from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.formats.byte_view import view_bytes
 from tilewright.runtime import native
 from tilewright.runtime.hal.executable import Executable, ExecutableParams
-from tilewright.runtime.hal.executable_cache import ExecutableLoader
+from tilewright.runtime.hal.executable_loaders import ExecutableLoader
 from tilewright.runtime.loaders.device_executable import local_executable
 from tilewright.runtime.loaders.executable_library import (
     LoadedExecutable,

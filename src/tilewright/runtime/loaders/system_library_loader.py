@@ -21,7 +21,7 @@ from tilewright.formats.elf.dynamic import DYNAMIC
 from tilewright.formats.elf.header import check_complete
 from tilewright.runtime import native
 from tilewright.runtime.hal.executable import Executable, ExecutableParams
-from tilewright.runtime.hal.executable_cache import ExecutableLoader
+from tilewright.runtime.hal.executable_loaders import ExecutableLoader
 from tilewright.runtime.loaders.device_executable import local_executable
 from tilewright.runtime.loaders.executable_library import (
     LoadedExecutable,

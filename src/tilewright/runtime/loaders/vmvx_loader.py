@@ -17,7 +17,7 @@ from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.vmfb.schema import IDENTIFIER
 from tilewright.runtime.hal.executable import Executable, ExecutableParams
-from tilewright.runtime.hal.executable_cache import ExecutableLoader
+from tilewright.runtime.hal.executable_loaders import ExecutableLoader
 
 if TYPE_CHECKING:
     from tilewright.runtime.vm.module import Module

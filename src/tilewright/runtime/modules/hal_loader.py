@@ -20,12 +20,13 @@ from tilewright.runtime import native
 from tilewright.runtime.hal.command_buffer import check_dispatch
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.executable import Executable
-from tilewright.runtime.hal.executable_cache import ExecutableCache
+from tilewright.runtime.hal.executable_loaders import ExecutableLoaders
 from tilewright.runtime.hal.local.executable import LocalExecutable
 from tilewright.runtime.hal.local.heap_storage import ALIGNMENT_BYTES
 from tilewright.runtime.hal.local.host_executable import Grid, HostExecutable
 from tilewright.runtime.hal.local.local_device import LocalDevice
 from tilewright.runtime.modules.executable_policy import TRUSTED, ExecutablePolicy
+from tilewright.runtime.recorder import Recorder
 from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.native_module import NativeFunction, NativeModule, metered
 
@@ -61,7 +62,7 @@ class _LoaderState:
 
     def __init__(self, device: Device, policy: ExecutablePolicy) -> None:
         self.policy: ExecutablePolicy = policy
-        self.cache: ExecutableCache = device.create_executable_cache("hal_loader")
+        self.loaders: ExecutableLoaders = device.executable_loaders
         self.plan = lru_cache(_PLANS_KEPT)(_plan)
         self.heap: native.Heap | None = (
             device.heap if isinstance(device, LocalDevice) else None
@@ -70,7 +71,7 @@ class _LoaderState:
 
 def _query_support(state: _LoaderState, format_name: VmBuffer) -> int:
     name = format_name.text
-    return int(state.cache.can_prepare_format(name) and state.policy.allows(name))
+    return int(state.loaders.can_prepare_format(name) and state.policy.allows(name))
 
 
 def _load(
@@ -82,7 +83,7 @@ def _load(
             StatusCode.INVALID_ARGUMENT, f"{len(words)} bytes of constants, expected words"
         )
     values = struct.unpack(f"<{len(words) // 4}I", words)
-    return state.cache.prepare_executable(
+    return state.loaders.prepare_executable(
         state.policy.params(format_name.text, data.data, values)
     )
 
@@ -121,15 +122,17 @@ def _plan(
     grid: Grid,
     constants: tuple[int, ...],
     lengths: tuple[int, ...],
-) -> native.Plan:
-    builder = native.PlanBuilder()
-    slots = [builder.slot(length) for length in lengths]
+) -> native.CommandList:
+    recorder = Recorder()
+    slots = [recorder.slot(length) for length in lengths]
     ranges = [(slot, 0, length) for slot, length in zip(slots, lengths, strict=True)]
-    executable.record(builder, function, ranges, grid, constants, is_inline=True)
-    return builder.build()
+    executable.record(recorder, function, ranges, grid, constants, is_inline=True)
+    return recorder.build()
 
 
-def _run(plan: native.Plan, views: Sequence[memoryview], heap: native.Heap | None) -> None:
+def _run(
+    plan: native.CommandList, views: Sequence[memoryview], heap: native.Heap | None
+) -> None:
     """Call with memory that is aligned as kernels expect: what is not, is copied there and back."""
     placed = [_aligned(view) for view in views]
     try:

@@ -1,4 +1,4 @@
-"""The one binding to the C core: worker pool, plan replay, code images, aligned memory.
+"""The one binding to the C core: worker pool, replay of commands, code images, aligned memory.
 
 Not here: any policy, any file format, any device noun. Called by `loaders`, `hal`, `drivers`,
 `plan_executor` and `session`. Every class exists twice: in C (`_native`, built from `native/`) and in
@@ -55,23 +55,10 @@ Pool
     `.thread_count`, `.close()`, context manager. Workers start at first use, sleep when idle, and are
     started again in a forked child. May be used from several Python threads at once.
 
-Plan
-----
-`PlanBuilder` packs the records; `builder.build() -> Plan`.
-    slot(size_bytes, writable=False, alignment=1) -> int      (slots are numbered in order of creation)
-    dispatch(function, bindings, workgroup_count, *, constants=(), environment=0,
-             workgroup_size=(1, 1, 1), local_memory_bytes=0, barrier=True,
-             flushes_denormals=False, name="") -> int   (the command's ordinal)
-    copy(target, source, barrier=True); fill(target, pattern: bytes of 1, 2, 4 or 8, barrier=True)
-    host_call(function, bindings, writable=(bool per binding), barrier=True): calls
-             `function(*memoryviews)` with the GIL held, one byte view per binding
-    on_finding(function, findings): calls `function(memoryview)` if some record of 64 bytes in the range
-             `findings` does not begin with the least i64; nothing of Python runs otherwise
-    keep(obj): the plan holds a reference (code images, environments)
-  A binding is (slot, offset, length) in bytes. `barrier=True`: the command waits for all earlier ones;
-  commands without a barrier between them may run at the same time.
-`Plan(commands, bindings, slots, constants, host_calls=(), owners=(), names=())`: the packed form, see
-    `native/include/tw_plan.h`; everything but the function addresses is range-checked (ValueError).
+CommandList
+-----------
+`CommandList(commands, bindings, slots, constants, host_calls=(), owners=(), names=())`: recorded commands in
+    packed form (`runtime.recorder` makes it), see `native/include/tw_command_list.h`; everything but the function addresses is range-checked (ValueError).
     `.run(pool, buffers, heap=None) -> None`: `pool` may be None (caller only). Workgroup memory of the threads is
         leased from `heap` for the time of the run; None is one without bound. `buffers`: one entry per slot, an
         object with the buffer protocol (C-contiguous, >= the slot's size, writable when the slot is), or
@@ -83,9 +70,9 @@ Plan
         those that ran some of it, 0 being the caller.
     `.command_count`, `.slot_count`.
 
-Invocation
-----------
-`Invocation(plan, pool, inputs, outputs, constants=(), heap=None, counted_bytes=0)`: the fast path for a whole static model.
+RecordedCall
+------------
+`RecordedCall(commands, pool, inputs, outputs, constants=(), heap=None, counted_bytes=0)`: the fast path for a whole static model.
     inputs:    per input (name, formats, shape): `formats` = accepted buffer-protocol format strings
                separated by "|" ("f", "l|q", "?"), shape = tuple of int
     outputs:   per output a callable without arguments returning a fresh writable buffer
@@ -105,11 +92,11 @@ from tilewright.runtime.native.core import (
     EXTENSION,
     IS_NATIVE,
     CodeImage,
+    CommandList,
     Heap,
-    Invocation,
     Memory,
-    Plan,
     Pool,
+    RecordedCall,
     import_thunk,
     map_file,
     processor_data,
@@ -119,7 +106,6 @@ from tilewright.runtime.native.environment import create_environment
 from tilewright.runtime.native.kernel_error import KernelError
 from tilewright.runtime.native.library import Export, Library, read_library
 from tilewright.runtime.native.memory_report import MemoryReport, MemoryUse
-from tilewright.runtime.native.plan_builder import PlanBuilder
 from tilewright.runtime.native.process_memory import ProcessMemory, read_process_memory
 from tilewright.runtime.native.records import PROTECT_EXECUTE, PROTECT_READ, PROTECT_WRITE
 from tilewright.runtime.native.timing import ThreadSpan, Timing
@@ -131,18 +117,17 @@ __all__ = [
     "PROTECT_READ",
     "PROTECT_WRITE",
     "CodeImage",
+    "CommandList",
     "Export",
     "Heap",
-    "Invocation",
     "KernelError",
     "Library",
     "Memory",
     "MemoryReport",
     "MemoryUse",
-    "Plan",
-    "PlanBuilder",
     "Pool",
     "ProcessMemory",
+    "RecordedCall",
     "ThreadSpan",
     "Timing",
     "create_environment",

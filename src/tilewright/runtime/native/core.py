@@ -1,6 +1,6 @@
 """Picks the implementation: the C extension, or Python where it was not built.
 
-Not here: either implementation.  Called by the front door of this package and by `plan_builder`.
+Not here: either implementation.  Called by the front door of this package and by `recorder`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ IS_NATIVE: Final = EXTENSION is not None
 if TYPE_CHECKING:
     from tilewright.runtime._native import (
         CodeImage,
+        CommandList,
         Heap,
-        Invocation,
         Memory,
-        Plan,
         Pool,
+        RecordedCall,
         import_thunk,
         map_file,
         processor_data,
@@ -41,9 +41,9 @@ else:
     _chosen = EXTENSION or import_module("tilewright.runtime.native.fallback")
     CodeImage = _chosen.CodeImage
     Heap = _chosen.Heap
-    Invocation = _chosen.Invocation
+    RecordedCall = _chosen.RecordedCall
     Memory = _chosen.Memory
-    Plan = _chosen.Plan
+    CommandList = _chosen.CommandList
     Pool = _chosen.Pool
     import_thunk = _chosen.import_thunk
     map_file = _chosen.map_file
@@ -53,11 +53,11 @@ __all__ = [
     "EXTENSION",
     "IS_NATIVE",
     "CodeImage",
+    "CommandList",
     "Heap",
-    "Invocation",
     "Memory",
-    "Plan",
     "Pool",
+    "RecordedCall",
     "import_thunk",
     "map_file",
     "processor_data",

@@ -46,11 +46,11 @@ from tilewright.runtime.native.timing import CommandTimes
 
 __all__ = [
     "CodeImage",
+    "CommandList",
     "Heap",
-    "Invocation",
     "Memory",
-    "Plan",
     "Pool",
+    "RecordedCall",
     "import_thunk",
     "map_file",
     "processor_data",
@@ -99,7 +99,7 @@ def _check_pool(pool: Pool | None) -> None:
         raise ValueError("the pool is closed")
 
 
-# ------------------------------------------------------------------ plans
+# ------------------------------------------------------------------ command lists
 
 
 def _check(condition: bool, message: str) -> None:
@@ -261,7 +261,7 @@ def _has_finding(records: memoryview) -> bool:
     )
 
 
-class Plan:
+class CommandList:
     """Recorded commands, replayed by the caller's thread."""
 
     def __init__(
@@ -431,15 +431,15 @@ def _dispatch_state(
     )
 
 
-# ------------------------------------------------------------------ invocations
+# ------------------------------------------------------------------ recorded calls
 
 
-class Invocation:
+class RecordedCall:
     """A static model, called with arrays."""
 
     def __init__(
         self,
-        plan: Plan,
+        commands: CommandList,
         pool: Pool | None,
         inputs: Sequence[tuple[str, str, Sequence[int]]],
         outputs: Sequence[Callable[[], Any]],
@@ -449,26 +449,26 @@ class Invocation:
     ) -> None:
         if heap is not None and not isinstance(heap, Heap):
             raise TypeError("heap: expected a Heap or None")
-        if not isinstance(plan, Plan):
-            raise TypeError("plan: expected a Plan")
+        if not isinstance(commands, CommandList):
+            raise TypeError("commands: expected a CommandList")
         _check_pool(pool)
-        self._plan, self._pool = plan, pool
+        self._commands, self._pool = commands, pool
         self._heap, self._counted_bytes = heap or DEFAULT_HEAP, counted_bytes
         self._inputs = [
             (name, formats.split("|"), tuple(shape)) for name, formats, shape in inputs
         ]
         self._outputs = tuple(outputs)
         self._constants = tuple(constants)
-        slots = plan.slots
+        slots = commands.slots
         named = len(self._inputs) + len(self._outputs) + len(self._constants)
         _check(
             named <= len(slots),
-            f"{named} inputs, outputs and constants, but the plan has {len(slots)} slots",
+            f"{named} inputs, outputs and constants, but the list has {len(slots)} slots",
         )
         for index, (name, _, _) in enumerate(self._inputs):
             _check(
                 slots[index][1] != SLOT_WRITABLE,
-                f"input '{name}': the plan writes to slot {index}",
+                f"input '{name}': the list writes to slot {index}",
             )
         self._scratch_sizes = [size for size, _, _ in slots[named:]]
         first = len(self._inputs) + len(self._outputs)
@@ -487,12 +487,12 @@ class Invocation:
             arena = [self._heap.lease(n, MemoryUse.ARENA) for n in self._scratch_sizes]
             outputs = [allocate() for allocate in self._outputs]
             buffers = [*inputs, *outputs, *self._constants, *arena]
-            self._plan.run(self._pool, buffers, self._heap)
+            self._commands.run(self._pool, buffers, self._heap)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _input(self, index: int, value: object) -> object:
         name, formats, shape = self._inputs[index]
-        size_bytes, _, alignment = self._plan.slots[index]
+        size_bytes, _, alignment = self._commands.slots[index]
         try:
             view = memoryview(value)  # pyright: ignore[reportArgumentType]
         except (TypeError, ValueError, BufferError):
@@ -511,7 +511,7 @@ class Invocation:
         )
         _check(
             view.nbytes >= size_bytes,
-            f"input '{name}' has {view.nbytes} bytes, but the plan reads {size_bytes}",
+            f"input '{name}' has {view.nbytes} bytes, but the list reads {size_bytes}",
         )
         if alignment <= 1 or buffer_address(value) % alignment == 0:
             return value

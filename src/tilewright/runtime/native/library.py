@@ -1,6 +1,6 @@
 """Reads the tables of a loaded executable library, version 0.5 or 0.6, out of memory.
 
-Not here: loading (`CodeImage`, the loaders) and calling (`Plan`).  Every pointer goes through a reader
+Not here: loading (`CodeImage`, the loaders) and calling (`CommandList`).  Every pointer goes through a reader
 that refuses addresses outside the image, so a corrupt library gives an error and no crash.
 
 Source: IREE's executable library interface, versions 0.5 (releases 3.0 to 3.7) and 0.6.

@@ -1,7 +1,7 @@
-"""The packed form of plans and of the executable interface, as `struct` formats and numbers.
+"""The packed form of command lists and of the executable interface, as `struct` formats and numbers.
 
-Not here: what the numbers mean in use (`plan_builder`, `library`, `fallback`).  The C side of the same
-layouts stands in `native/include/tw_plan.h` and `native/include/tw_executable.h`.
+Not here: what the numbers mean in use (`recorder`, `library`, `fallback`).  The C side of the same
+layouts stands in `native/include/tw_command_list.h` and `native/include/tw_executable.h`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final
 
-# MIRROR PLAN RECORDS
+# MIRROR COMMAND RECORDS
 SLOT: Final = Struct("<QII")  # size_bytes, flags, alignment
 BINDING: Final = Struct("<IIQQ")  # slot, flags, offset, length
 COMMAND: Final = Struct("<14I2Q")

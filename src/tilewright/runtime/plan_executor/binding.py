@@ -1,7 +1,7 @@
 """Binding a plan to the dimensions of a call: every size a number, every command recorded.
 
 The plan's indices were verified when it was read; here the ranges that depend on the dimensions
-are checked, by the C core's builder.  Called by `executor`, once per set of dimensions.
+are checked, by the C core's recorder.  Called by `executor`, once per set of dimensions.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tilewright.runtime.plan_executor.tensors import (
     buffer_formats,
     wire_type,
 )
+from tilewright.runtime.recorder import Recorder
 
 Range = tuple[int, int, int]  # slot, byte offset, bytes
 
@@ -51,8 +52,8 @@ class Resources:
 class BoundPlan:
     """A plan for one set of dimensions, recorded in the C core."""
 
-    plan: native.Plan
-    invocation: native.Invocation
+    plan: native.CommandList
+    invocation: native.RecordedCall
     command_steps: tuple[int, ...]  # the plan's step of each native command
     arena_bytes: int
     input_types: tuple[TensorType, ...]
@@ -84,7 +85,7 @@ class _Binder:
         self.env: dict[str, int] = {
             dim.name: value for dim, value in zip(self.plan.dims, dims, strict=True)
         }
-        self.builder: native.PlanBuilder = native.PlanBuilder()
+        self.recorder: Recorder = Recorder()
         self.places: list[tuple[int, int]] = []  # (slot, byte offset) per storage
         self.command_steps: list[int] = []
 
@@ -109,9 +110,9 @@ class _Binder:
             for index, step in enumerate(plan.steps):
                 self._record(index, step)
             self._check_indices()
-        native_plan = self.builder.build()
+        native_plan = self.recorder.build()
         names = (name for name, _ in plan.inputs)
-        invocation = native.Invocation(
+        invocation = native.RecordedCall(
             native_plan,
             self.resources.pool,
             [
@@ -202,7 +203,7 @@ class _Binder:
 
     def _slot(self, storage: int, *, writable: bool) -> None:
         size = self._number(self.plan.storages[storage].size_bytes)
-        self.places[storage] = (self.builder.slot(size, writable=writable), 0)
+        self.places[storage] = (self.recorder.slot(size, writable=writable), 0)
 
     def _place_transients(self, *, is_used: bool) -> int:
         """The arena's size; planned by the compiler, or here once the sizes are known."""
@@ -218,7 +219,7 @@ class _Binder:
                 [Block(self._number(s.size_bytes), s.first, s.last) for _, s in rows]
             )
             offsets, size = packing.offsets, packing.size_bytes
-        slot = self.builder.slot(size, writable=True) if rows else -1
+        slot = self.recorder.slot(size, writable=True) if rows else -1
         for (index, _), offset in zip(rows, offsets, strict=True):
             self.places[index] = (slot, offset)
         return size
@@ -230,7 +231,7 @@ class _Binder:
             return
         report = IndexReport.bound(plan.checks, self._number)
         slot, start = self.places[plan.check_storage]
-        self.builder.on_finding(report, (slot, start, CHECK_BYTES * len(plan.checks)))
+        self.recorder.on_finding(report, (slot, start, CHECK_BYTES * len(plan.checks)))
 
     def _range(self, entry: Entry) -> Range:
         slot, start = self.places[entry.storage]
@@ -250,7 +251,7 @@ class _Binder:
                 source, target = ranges
                 if source[2] == 0:
                     return
-                self.builder.copy(target, source, barrier=step.barrier)
+                self.recorder.copy(target, source, barrier=step.barrier)
             case _:
                 self._host_call(step, entries, ranges)
         self.command_steps.append(index)
@@ -279,7 +280,7 @@ class _Binder:
                 location="plan",
             )
         grid = tuple(self._number(d) for d in step.grid)
-        self.builder.dispatch(
+        self.recorder.dispatch(
             export.function,
             ranges,
             cast("tuple[int, int, int]", grid),
@@ -289,7 +290,7 @@ class _Binder:
             barrier=step.barrier,
             name=step.target,
         )
-        self.builder.keep(executable)
+        self.recorder.keep(executable)
 
     def _host_call(
         self, step: Step, entries: Sequence[Entry], ranges: Sequence[Range]
@@ -304,7 +305,7 @@ class _Binder:
         assert step.host is not None, "verified: host steps have a host call"
         types = [self._type(entry) for entry in entries]
         count = len(entries) - step.result_count
-        self.builder.host_call(
+        self.recorder.host_call(
             BoundHostCall(step, step.host, function, types, self.env),
             ranges,
             writable=tuple(i >= count for i in range(len(entries))),

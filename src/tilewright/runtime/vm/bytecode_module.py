@@ -42,8 +42,8 @@ from tilewright.runtime.vm.ref import Instance
 from tilewright.runtime.vm.stack import Stack
 from tilewright.runtime.vm.translator import Translation, imports_of, translate
 
-Engine = Literal["translate", "interpret"]
-DEFAULT_ENGINE: Engine = "translate"
+BytecodeMode = Literal["translate", "interpret"]
+DEFAULT_MODE: BytecodeMode = "translate"
 
 _REFERENCE_BYTES: Final = 8
 _RUN_ONCE: Final = frozenset({"__init", "__deinit"})
@@ -65,7 +65,7 @@ class BytecodeModule(Module):
         instance: knows the types that the module names.
         location: how errors call it.
         tracer: hears of `trace` and `print` instructions.
-        engine: `translate` (the default) makes a Python function of each function, `interpret`
+        mode: `translate` (the default) makes a Python function of each function, `interpret`
             runs them step by step.
         limits: what calls may take, or the budget that it shares with others; for modules that are
             not trusted.
@@ -84,7 +84,7 @@ class BytecodeModule(Module):
         *,
         location: str = "module",
         tracer: Tracer | None = None,
-        engine: Engine | None = None,
+        mode: BytecodeMode | None = None,
         limits: Limits | Budget | None = None,
         debugger: Debugger | None = None,
     ) -> None:
@@ -92,12 +92,12 @@ class BytecodeModule(Module):
         self.definition: ModuleDef = definition
         self.instance: Instance = instance
         self.tracer: Tracer | None = tracer
-        if engine not in (None, *get_args(Engine)):
+        if mode not in (None, *get_args(BytecodeMode)):
             raise UserError(
-                f"unknown engine of bytecode '{engine}'",
-                hint=f"known: {' '.join(get_args(Engine))}",
+                f"unknown mode of bytecode '{mode}'",
+                hint=f"known: {' '.join(get_args(BytecodeMode))}",
             )
-        self.engine: Engine = engine or DEFAULT_ENGINE
+        self.mode: BytecodeMode = mode or DEFAULT_MODE
         self.debugger: Debugger | None = debugger
         with nullcontext() if self.budget is None else self.budget.call():
             self._code: tuple[tuple[Instruction, ...], ...] = self._decode(location)
@@ -268,7 +268,7 @@ class BytecodeModule(Module):
     def is_translated(self, index: int) -> bool:
         """Whether a function becomes Python when it is called."""
         is_long = self.budget is not None and len(self._code[index]) > _TRANSLATED_LIMIT
-        return self.engine == "translate" and not is_long
+        return self.mode == "translate" and not is_long
 
     def _bind(self, index: int) -> Function:
         function = self._function(index)

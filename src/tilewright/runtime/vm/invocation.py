@@ -2,7 +2,7 @@
 
 Keeps the frames of bytecode functions itself instead of on Python's stack: `yield` suspends, and a
 resumable call of an import that would have to wait suspends with what it waits for.  Runs on the
-interpreter's steps, whatever the engine of the module.  Called by `bytecode_module` for its users.
+interpreter's steps, whatever the mode of the module.  Called by `bytecode_module` for its users.
 
 Source: IREE `vm/invocation.h` (begin, resume, end).
 """

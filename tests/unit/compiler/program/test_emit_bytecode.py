@@ -38,7 +38,7 @@ from tilewright.formats.vmfb.text import disassemble_module
 from tilewright.runtime import native
 from tilewright.runtime.bytecode_machine import BytecodeMachine
 from tilewright.runtime.hal.executable import Executable, ExecutableParams
-from tilewright.runtime.hal.executable_cache import ExecutableLoader
+from tilewright.runtime.hal.executable_loaders import ExecutableLoader
 from tilewright.runtime.hal.local.executable import LocalExecutable
 from tilewright.runtime.hal.local.local_device import LocalDevice
 

@@ -24,7 +24,7 @@ from tilewright.runtime.bytecode_machine import (
     parse_declaration,
 )
 from tilewright.runtime.hal.buffer_view import BufferView
-from tilewright.runtime.vm.bytecode_module import Engine
+from tilewright.runtime.vm.bytecode_module import BytecodeMode
 
 ARCHIVES = Path(__file__).resolve().parents[3] / "golden" / "archives"
 RELEASES = ("3.0.0", "3.4.0", "3.9.0", "3.10.0", "3.11.0", "3.13.0")
@@ -91,15 +91,15 @@ def test_aligned_arrays_are_used_in_place() -> None:
     assert made.device.allocator.query_statistics().allocated_bytes == before
 
 
-@pytest.mark.parametrize("engine", ["translate", "interpret"])
+@pytest.mark.parametrize("mode", ["translate", "interpret"])
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", ["cpu", "vmvx"])
 def test_modules_that_sort_in_place_leave_inputs_alone(
-    kind: str, device: str, engine: Engine, tmp_path: Path
+    kind: str, device: str, mode: BytecodeMode, tmp_path: Path
 ) -> None:
     """Also where the input cannot be written at all, as memory of a file that is mapped."""
     path = ARCHIVES / f"iree-3.13.0-sort_{kind}.vmfb"
-    function = BytecodeMachine.from_file(path, device, engine=engine).function("least")
+    function = BytecodeMachine.from_file(path, device, mode=mode).function("least")
     rows = np.random.default_rng(8).permutation(9 * 37).astype(np.float32).reshape(9, 37)
     order = np.argsort(rows, axis=1)[:, :3]
     np.save(tmp_path / "rows.npy", rows)

@@ -224,10 +224,10 @@ def test_profiles_see_every_command_of_recorded_calls(tmp_path: Path) -> None:
 def test_a_call_that_loads_from_a_buffer_is_not_replayed() -> None:
     device = registry.create_device("local-sync")
     assert isinstance(device, LocalDevice)
-    with device.record_call() as recorder:
-        assert recorder is not None
+    with device.listen_to_call() as listener:
+        assert listener is not None
         device.note_load()
-    assert "reads" in recorder.refusal
+    assert "reads" in listener.refusal
 
 
 def test_checks_of_indices_are_part_of_what_is_replayed(tmp_path: Path) -> None:

@@ -64,9 +64,9 @@ def providers() -> Iterator[list[imports.ImportProvider]]:
 def prepare(
     device: Device, form: str, data: bytes, constants: Sequence[int] = ()
 ) -> Executable:
-    cache = device.create_executable_cache("test")
+    loaders = device.executable_loaders
     params = ExecutableParams(format=form, data=data, constants=constants)
-    return cache.prepare_executable(params)
+    return loaders.prepare_executable(params)
 
 
 def dispatch(
@@ -250,7 +250,7 @@ def test_registered_libraries_are_found_by_name(
     try:
         with pytest.raises(UserError, match="registered already"):
             register_static_library(query)
-        assert device.create_executable_cache("").infer_format(b"linked in") == "static"
+        assert device.executable_loaders.infer_format(b"linked in") == "static"
         executable = prepare(device, "static", b"linked in")
         _, y = dispatch(device, executable, "apply", [X, Y], 7, [3])
         np.testing.assert_array_equal(y, 3 * X)
@@ -276,8 +276,8 @@ def test_the_image_of_this_machine_is_taken(device: Device, build) -> None:  # t
     assert select_image(fat, "x86_64") == mine
     assert bytes(select_image(fat, "aarch64")) == other
     assert select_image(mine, "x86_64") == mine
-    cache = device.create_executable_cache("")
-    assert cache.infer_format(fat) == EMBEDDED
+    loaders = device.executable_loaders
+    assert loaders.infer_format(fat) == EMBEDDED
     executable = prepare(device, EMBEDDED, fat)
     _, y = dispatch(device, executable, "apply", [X, Y], 7, [2])
     np.testing.assert_array_equal(y, 2 * X)

@@ -100,6 +100,7 @@ def run_script(kernel_library: Path) -> Callable[[str], subprocess.Popen[str]]:
         "import numpy as np\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # not so in background jobs\n"
         "from tilewright.runtime import native\n"
+        "from tilewright.runtime.recorder import Recorder\n"
         "from tilewright.runtime.native import fallback\n"
         f"library = ctypes.CDLL({str(kernel_library)!r})\n"
         "address = lambda name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value\n"

@@ -15,21 +15,21 @@ import numpy as np
 import pytest
 
 from tilewright.runtime import native
-from tilewright.runtime.native import PlanBuilder
+from tilewright.runtime.recorder import Recorder
 
 Start = Callable[[str], "subprocess.Popen[str]"]
 Kernels = Mapping[str, int]
 DEADLINE_S = 60
 
 
-def marking_plan(
+def marking_commands(
     core: ModuleType, kernels: Kernels, count: int, commands: int = 1
-) -> native.Plan:
-    builder = PlanBuilder()
-    slot = builder.slot(4 * count, writable=True)
+) -> native.CommandList:
+    recorder = Recorder()
+    slot = recorder.slot(4 * count, writable=True)
     for _ in range(commands):
-        builder.dispatch(kernels["mark"], [(slot, 0, 4 * count)], (count, 1, 1))
-    return builder.build(core.Plan)
+        recorder.dispatch(kernels["mark"], [(slot, 0, 4 * count)], (count, 1, 1))
+    return recorder.build(core.CommandList)
 
 
 def finish(process: subprocess.Popen[str]) -> str:
@@ -51,9 +51,9 @@ def test_every_workgroup_runs_once_whatever_the_pool(
     with core.Pool(threads, spin_us=spin_us) as pool:
         for count in (1, 2, 3, 31, 257):
             cells = np.zeros(count, np.uint32)
-            plan = marking_plan(core, kernels, count, 5)
+            commands = marking_commands(core, kernels, count, 5)
             for _ in range(3):
-                plan.run(pool, [cells])
+                commands.run(pool, [cells])
             assert (cells == 15).all()
 
 
@@ -61,14 +61,14 @@ def test_independent_commands_share_the_workers(
     extension: ModuleType, kernels: Kernels
 ) -> None:
     def elapsed(barrier: bool) -> float:
-        builder = PlanBuilder()
+        recorder = Recorder()
         for _ in range(4):
-            builder.dispatch(
+            recorder.dispatch(
                 kernels["linger"], [], (1, 1, 1), constants=[50], barrier=barrier
             )
-        plan = builder.build(extension.Plan)
+        commands = recorder.build(extension.CommandList)
         begin = time.perf_counter()
-        plan.run(pool, [])
+        commands.run(pool, [])
         return time.perf_counter() - begin
 
     with extension.Pool(4) as pool:
@@ -79,14 +79,14 @@ def test_independent_commands_share_the_workers(
 
 
 def test_workers_wake_again_after_sleeping(extension: ModuleType, kernels: Kernels) -> None:
-    builder = PlanBuilder()
-    builder.dispatch(kernels["linger"], [], (4, 1, 1), constants=[40])
-    plan = builder.build(extension.Plan)
+    recorder = Recorder()
+    recorder.dispatch(kernels["linger"], [], (4, 1, 1), constants=[40])
+    commands = recorder.build(extension.CommandList)
     with extension.Pool(4, spin_us=50) as pool:
         times: list[float] = []
         for _ in range(5):
             begin = time.perf_counter()
-            plan.run(pool, [])
+            commands.run(pool, [])
             times.append(time.perf_counter() - begin)
             time.sleep(0.01)
     assert min(times[1:]) < 0.12  # 0.16 with one thread
@@ -94,23 +94,23 @@ def test_workers_wake_again_after_sleeping(extension: ModuleType, kernels: Kerne
 
 def test_an_idle_pool_uses_no_time(extension: ModuleType, kernels: Kernels) -> None:
     with extension.Pool(4) as pool:
-        marking_plan(extension, kernels, 64).run(pool, [np.zeros(64, np.uint32)])
+        marking_commands(extension, kernels, 64).run(pool, [np.zeros(64, np.uint32)])
         time.sleep(0.05)
         before = time.process_time()
         time.sleep(0.3)
         assert time.process_time() - before < 0.05
 
 
-def test_python_threads_share_one_pool_and_one_plan(
+def test_python_threads_share_one_pool_and_one_list(
     extension: ModuleType, kernels: Kernels
 ) -> None:
-    plan = marking_plan(extension, kernels, 17, 10)
+    commands = marking_commands(extension, kernels, 17, 10)
     results = [np.zeros(17, np.uint32) for _ in range(12)]
     with extension.Pool(3) as pool:
 
         def submit(cells: np.ndarray) -> None:
             for _ in range(50):
-                plan.run(pool, [cells])
+                commands.run(pool, [cells])
 
         threads = [threading.Thread(target=submit, args=(cells,)) for cells in results]
         for thread in threads:
@@ -124,40 +124,40 @@ def test_python_threads_share_one_pool_and_one_plan(
 def test_other_python_threads_run_meanwhile(
     extension: ModuleType, kernels: Kernels
 ) -> None:
-    builder = PlanBuilder()
-    builder.dispatch(kernels["linger"], [], (1, 1, 1), constants=[500])
-    plan = builder.build(extension.Plan)
-    thread = threading.Thread(target=plan.run, args=(None, []))
+    recorder = Recorder()
+    recorder.dispatch(kernels["linger"], [], (1, 1, 1), constants=[500])
+    commands = recorder.build(extension.CommandList)
+    thread = threading.Thread(target=commands.run, args=(None, []))
     thread.start()
     time.sleep(0.05)
     assert thread.is_alive()  # it sleeps in the kernel, and we got here
     thread.join()
 
 
-def test_a_host_call_may_run_another_plan_on_the_pool(
+def test_a_host_call_may_run_another_list_on_the_pool(
     core: ModuleType, kernels: Kernels
 ) -> None:
-    inner = marking_plan(core, kernels, 50)
+    inner = marking_commands(core, kernels, 50)
     cells = np.zeros(50, np.uint32)
     with core.Pool(3) as pool:
-        builder = PlanBuilder()
-        slot = builder.slot(200, writable=True)
-        builder.dispatch(kernels["mark"], [(slot, 0, 200)], (50, 1, 1))
-        builder.host_call(lambda: inner.run(pool, [cells]), [])
-        builder.dispatch(kernels["mark"], [(slot, 0, 200)], (50, 1, 1))
-        builder.build(core.Plan).run(pool, [cells])
+        recorder = Recorder()
+        slot = recorder.slot(200, writable=True)
+        recorder.dispatch(kernels["mark"], [(slot, 0, 200)], (50, 1, 1))
+        recorder.host_call(lambda: inner.run(pool, [cells]), [])
+        recorder.dispatch(kernels["mark"], [(slot, 0, 200)], (50, 1, 1))
+        recorder.build(core.CommandList).run(pool, [cells])
     assert (cells == 3).all()
 
 
 def test_a_closed_pool_refuses_work(core: ModuleType, kernels: Kernels) -> None:
-    plan = marking_plan(core, kernels, 4)
+    commands = marking_commands(core, kernels, 4)
     pool = core.Pool(2)
-    plan.run(pool, [np.zeros(4, np.uint32)])
+    commands.run(pool, [np.zeros(4, np.uint32)])
     pool.close()
     pool.close()
     assert pool.closed
     with pytest.raises(ValueError, match="the pool is closed"):
-        plan.run(pool, [np.zeros(4, np.uint32)])
+        commands.run(pool, [np.zeros(4, np.uint32)])
 
 
 def test_closing_joins_the_workers(run_script: Start) -> None:
@@ -173,16 +173,16 @@ def is_alone():
     return False
 before = tasks()
 pool = native.Pool(5)
-builder = native.PlanBuilder()
-builder.dispatch(address("linger"), [], (8, 1, 1), constants=[1])
-plan = builder.build()
+recorder = Recorder()
+recorder.dispatch(address("linger"), [], (8, 1, 1), constants=[1])
+commands = recorder.build()
 assert tasks() == before, "workers start at first use"
-plan.run(pool, [])
+commands.run(pool, [])
 assert tasks() == before + 4, tasks()
 pool.close()
 assert is_alone(), tasks()
 pool = native.Pool(3)
-plan.run(pool, [])
+commands.run(pool, [])
 del pool
 assert is_alone(), tasks()
 """
@@ -207,9 +207,9 @@ def test_workers_are_pinned_where_asked(run_script: Start) -> None:
     script = """
 cpu = min(os.sched_getaffinity(0))
 pool = native.Pool(3, [cpu, cpu, cpu])
-builder = native.PlanBuilder()
-builder.dispatch(address("linger"), [], (8, 1, 1), constants=[1])
-builder.build().run(pool, [])
+recorder = Recorder()
+recorder.dispatch(address("linger"), [], (8, 1, 1), constants=[1])
+recorder.build().run(pool, [])
 masks = [os.sched_getaffinity(int(task)) for task in os.listdir("/proc/self/task")]
 assert sum(mask == {cpu} for mask in masks) >= 2, masks
 try:
@@ -227,16 +227,16 @@ else:
 def test_workers_keep_off_the_callers_processor(run_script: Start) -> None:
     script = """
 allowed = os.sched_getaffinity(0)
-builder = native.PlanBuilder()
-builder.dispatch(address("linger"), [], (8, 1, 1), constants=[1])
+recorder = Recorder()
+recorder.dispatch(address("linger"), [], (8, 1, 1), constants=[1])
 pool = native.Pool(3)
-builder.build().run(pool, [])
+recorder.build().run(pool, [])
 masks = [os.sched_getaffinity(int(task)) for task in os.listdir("/proc/self/task")]
 assert sum(mask == allowed for mask in masks) == 1, masks
 free = [allowed - mask for mask in masks if mask != allowed]
 assert len(free) == 2 and free[0] == free[1] and len(free[0]) == 1, masks
 os.sched_setaffinity(0, free[0])
-builder.build().run(native.Pool(3), [])  # on one processor nothing can be kept off
+recorder.build().run(native.Pool(3), [])  # on one processor nothing can be kept off
 """
     if not native.IS_NATIVE or len(os.sched_getaffinity(0)) < 2:
         pytest.skip("the C core is not built, or there is one processor only")
@@ -246,22 +246,22 @@ builder.build().run(native.Pool(3), [])  # on one processor nothing can be kept 
 FORK = """
 def tasks():
     return len(os.listdir("/proc/self/task"))
-builder = native.PlanBuilder()
-slot = builder.slot(400, True)
+recorder = Recorder()
+slot = recorder.slot(400, True)
 for _ in range(20):
-    builder.dispatch(address("mark"), [(slot, 0, 400)], (100, 1, 1))
-plan = builder.build()
+    recorder.dispatch(address("mark"), [(slot, 0, 400)], (100, 1, 1))
+commands = recorder.build()
 pool = native.Pool(3)
 cells = np.zeros(100, np.uint32)
-plan.run(pool, [cells])
+commands.run(pool, [cells])
 child = os.fork()
 for _ in range(10):
-    plan.run(pool, [cells])
+    commands.run(pool, [cells])
 assert (cells == 220).all(), cells
 assert not native.IS_NATIVE or tasks() == 3, tasks()
 if child == 0:
     grandchild = os.fork()
-    plan.run(pool, [cells])
+    commands.run(pool, [cells])
     assert (cells == 240).all()
     if grandchild == 0:
         os._exit(0)
@@ -280,17 +280,17 @@ def test_forking_while_other_threads_run_leaves_the_child_able_to_run(
     run_script: Start,
 ) -> None:
     script = """
-builder = native.PlanBuilder()
-slot = builder.slot(400, True)
+recorder = Recorder()
+slot = recorder.slot(400, True)
 for _ in range(20):
-    builder.dispatch(address("mark"), [(slot, 0, 400)], (100, 1, 1))
-plan = builder.build()
+    recorder.dispatch(address("mark"), [(slot, 0, 400)], (100, 1, 1))
+commands = recorder.build()
 pool = native.Pool(3)
 stop = False
 def load():
     cells = np.zeros(100, np.uint32)
     while not stop:
-        plan.run(pool, [cells])
+        commands.run(pool, [cells])
 threads = [threading.Thread(target=load) for _ in range(3)]
 for thread in threads:
     thread.start()
@@ -298,7 +298,7 @@ for _ in range(10):
     child = os.fork()
     if child == 0:
         cells = np.zeros(100, np.uint32)
-        plan.run(pool, [cells])
+        commands.run(pool, [cells])
         os._exit(0 if (cells == 20).all() else 1)
     assert os.waitpid(child, 0)[1] == 0
 stop = True
@@ -313,13 +313,13 @@ def test_forking_inside_a_host_call_continues_the_run_in_both(run_script: Start)
 children = []
 def fork():
     children.append(os.fork())
-builder = native.PlanBuilder()
-slot = builder.slot(400, True)
-builder.dispatch(address("mark"), [(slot, 0, 400)], (100, 1, 1))
-builder.host_call(fork, [])
-builder.dispatch(address("mark"), [(slot, 0, 400)], (100, 1, 1))
+recorder = Recorder()
+slot = recorder.slot(400, True)
+recorder.dispatch(address("mark"), [(slot, 0, 400)], (100, 1, 1))
+recorder.host_call(fork, [])
+recorder.dispatch(address("mark"), [(slot, 0, 400)], (100, 1, 1))
 cells = np.zeros(100, np.uint32)
-builder.build().run(native.Pool(3), [cells])
+recorder.build().run(native.Pool(3), [cells])
 assert (cells == 2).all(), cells
 if children[0] == 0:
     os._exit(0)
@@ -336,18 +336,18 @@ def test_ctrl_c_ends_a_long_run(run_script: Start, module: str, pool: str) -> No
     if module == "native" and not native.IS_NATIVE:
         pytest.skip("the C core is not built")
     script = f"""
-builder = native.PlanBuilder()
+recorder = Recorder()
 for _ in range(2000):
-    builder.dispatch(address("linger"), [], (1, 1, 1), constants=[10])
-plan = builder.build({module}.Plan)
+    recorder.dispatch(address("linger"), [], (1, 1, 1), constants=[10])
+commands = recorder.build({module}.CommandList)
 print("running", flush=True)
 try:
-    plan.run({pool}, [])
+    commands.run({pool}, [])
 except KeyboardInterrupt:
     print("interrupted")
 else:
     print("finished")
-small = native.PlanBuilder().build({module}.Plan)
+small = Recorder().build({module}.CommandList)
 small.run(None, [])
 """
     process = run_script(script)
@@ -370,19 +370,19 @@ def test_ctrl_c_ends_a_run_inside_one_long_dispatch(
     if module == "native" and not native.IS_NATIVE:
         pytest.skip("the C core is not built")
     script = f"""
-builder = native.PlanBuilder()
-builder.dispatch(address("linger"), [], (10_000, 1, 1), constants=[10])
-plan = builder.build({module}.Plan)
-small = native.PlanBuilder()
+recorder = Recorder()
+recorder.dispatch(address("linger"), [], (10_000, 1, 1), constants=[10])
+commands = recorder.build({module}.CommandList)
+small = Recorder()
 slot = small.slot(4000, True)
 small.dispatch(address("mark"), [(slot, 0, 4000)], (1000, 1, 1))
-small = small.build({module}.Plan)
+small = small.build({module}.CommandList)
 pool, cells = {pool}, np.zeros(1000, np.uint32)
 small.run(pool, [cells])
 for _ in range(2):
     print("running", flush=True)
     try:
-        plan.run(pool, [])
+        commands.run(pool, [])
     except KeyboardInterrupt:
         print("interrupted", flush=True)
     else:
@@ -407,11 +407,11 @@ def test_ctrl_c_is_noticed_while_the_workers_have_the_rest(run_script: Start) ->
     script = """
 import threading
 caller = threading.get_native_id()
-builder = native.PlanBuilder()
-builder.dispatch(address("linger_elsewhere"), [], (40_000, 1, 1), constants=[20, caller])
+recorder = Recorder()
+recorder.dispatch(address("linger_elsewhere"), [], (40_000, 1, 1), constants=[20, caller])
 print("running", flush=True)
 try:
-    builder.build().run(native.Pool(2), [])
+    recorder.build().run(native.Pool(2), [])
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
@@ -432,21 +432,21 @@ def test_a_signal_handler_that_forks_inside_a_dispatch_cuts_the_child_only(
     script = """
 children = []
 signal.signal(signal.SIGALRM, lambda *_: children.append(os.fork()))
-builder = native.PlanBuilder()
-slot = builder.slot(800, True)
-builder.dispatch(address("linger"), [(slot, 0, 800)], (100, 1, 1), constants=[5])
-builder.dispatch(address("mark"), [(slot, 0, 800)], (200, 1, 1))
-plan, pool, cells = builder.build(), native.Pool(3), np.zeros(200, np.uint32)
+recorder = Recorder()
+slot = recorder.slot(800, True)
+recorder.dispatch(address("linger"), [(slot, 0, 800)], (100, 1, 1), constants=[5])
+recorder.dispatch(address("mark"), [(slot, 0, 800)], (200, 1, 1))
+commands, pool, cells = recorder.build(), native.Pool(3), np.zeros(200, np.uint32)
 signal.setitimer(signal.ITIMER_REAL, 0.08)
 try:
-    plan.run(pool, [cells])
+    commands.run(pool, [cells])
     cut = False
 except RuntimeError as error:
     cut = "cut by a fork" in str(error)
 assert len(children) == 1
 if children[0] == 0:
     assert cut and (cells == 0).all()
-    plan.run(pool, [cells])
+    commands.run(pool, [cells])
     os._exit(0 if (cells == 1).all() else 1)
 assert not cut and (cells == 1).all(), cells
 assert os.waitpid(children[0], 0)[1] == 0
@@ -456,16 +456,16 @@ assert os.waitpid(children[0], 0)[1] == 0
 
 def test_a_crowd_on_few_cores_finishes(run_script: Start) -> None:
     script = """
-builder = native.PlanBuilder()
-slot = builder.slot(256, True)
+recorder = Recorder()
+slot = recorder.slot(256, True)
 for _ in range(200):
-    builder.dispatch(address("mark"), [(slot, 0, 256)], (64, 1, 1))
-plan = builder.build()
+    recorder.dispatch(address("mark"), [(slot, 0, 256)], (64, 1, 1))
+commands = recorder.build()
 pools = [native.Pool(16) for _ in range(4)]
 cells = [np.zeros(64, np.uint32) for _ in pools]
 def load(pool, cell):
     for _ in range(20):
-        plan.run(pool, [cell])
+        commands.run(pool, [cell])
 threads = [threading.Thread(target=load, args=pair) for pair in zip(pools, cells)]
 for thread in threads:
     thread.start()
@@ -488,9 +488,9 @@ class Slow:
         sleep(0.5)
 sys.slow = Slow()
 def call():
-    builder = native.PlanBuilder()
-    builder.dispatch(address("linger"), [], (64, 1, 1), constants=[20])
-    builder.build().run(native.Pool(2), [])
+    recorder = Recorder()
+    recorder.dispatch(address("linger"), [], (64, 1, 1), constants=[20])
+    recorder.build().run(native.Pool(2), [])
 threading.stack_size(64 << 20)
 for _ in range(3):
     threading.Thread(target=call, daemon=True).start()
@@ -510,9 +510,9 @@ def test_a_crash_of_a_kernel_on_a_worker_reaches_the_faulthandler(
 import faulthandler
 faulthandler.enable()
 number = int(signal.{name})
-builder = native.PlanBuilder()
-builder.dispatch(address("crash_on_worker"), [], (1000, 1, 1), constants=[number])
-builder.build().run(native.Pool(2), [])
+recorder = Recorder()
+recorder.dispatch(address("crash_on_worker"), [], (1000, 1, 1), constants=[number])
+recorder.build().run(native.Pool(2), [])
 """
     process = run_script(script)
     _, errors = process.communicate(timeout=DEADLINE_S)
@@ -525,9 +525,9 @@ def test_workers_leave_signals_from_outside_to_python(run_script: Start) -> None
     if not native.IS_NATIVE or sys.platform != "linux":
         pytest.skip("needs the C core, and /proc")
     script = """
-builder = native.PlanBuilder()
-builder.dispatch(address("linger"), [], (8, 1, 1), constants=[1])
-builder.build().run(native.Pool(3), [])
+recorder = Recorder()
+recorder.dispatch(address("linger"), [], (8, 1, 1), constants=[1])
+recorder.build().run(native.Pool(3), [])
 for task in os.listdir("/proc/self/task"):
     if int(task) == os.getpid():
         continue
@@ -549,13 +549,13 @@ def test_workgroup_memory_that_is_not_to_be_had_is_said_with_the_kernels_name(
         pytest.skip("the C core is not built")
     script = f"""
 import resource
-builder = native.PlanBuilder()
-builder.dispatch(address("linger"), [], (1, 1, 1), constants=[0], name="small")
-builder.dispatch(address("linger"), [], (8, 1, 1), constants=[0], local_memory_bytes=3 << 30, name="big")
-plan, pool = builder.build({module}.Plan), {module}.Pool(2)
+recorder = Recorder()
+recorder.dispatch(address("linger"), [], (1, 1, 1), constants=[0], name="small")
+recorder.dispatch(address("linger"), [], (8, 1, 1), constants=[0], local_memory_bytes=3 << 30, name="big")
+commands, pool = recorder.build({module}.CommandList), {module}.Pool(2)
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, resource.RLIM_INFINITY))
 try:
-    plan.{method}(pool, [])
+    commands.{method}(pool, [])
 except native.KernelError as error:
     assert (error.command, error.name, error.scratch_bytes) == (1, "big", 3 << 30)
     text = str(error.for_user)

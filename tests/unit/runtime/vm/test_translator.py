@@ -17,7 +17,7 @@ from tilewright.runtime.vm.ref import Instance
 
 
 def source_of(definition: ModuleDef, function: int = 0) -> str:
-    module = BytecodeModule(definition, Instance(), engine="translate")
+    module = BytecodeModule(definition, Instance(), mode="translate")
     return module.translated(function, frozenset()).source
 
 
@@ -70,8 +70,8 @@ def test_code_without_loops_has_none() -> None:
 def test_loops_stay_in_one_function() -> None:
     source = source_of(looping())
     assert source.count("while True:") == 1
-    for engine in ("translate", "interpret"):
-        f = Context([BytecodeModule(looping(), Instance(), engine=engine)]).lookup("m.f")
+    for mode in ("translate", "interpret"):
+        f = Context([BytecodeModule(looping(), Instance(), mode=mode)]).lookup("m.f")
         assert f(100) == 5050
 
 
@@ -79,7 +79,7 @@ def test_tracebacks_show_the_line_and_the_instruction() -> None:
     module = ModuleBuilder("m")
     build = module.function("0II_I", export="f")
     build.return_(build.emit("div.i64.s", *build.arguments))
-    loaded = BytecodeModule(module.finish(), Instance(), engine="translate")
+    loaded = BytecodeModule(module.finish(), Instance(), mode="translate")
     with pytest.raises(DeviceError, match="division by zero") as caught:
         Context([loaded]).lookup("m.f")(1, 0)
     shown = "".join(traceback.format_exception(caught.value))
@@ -88,7 +88,7 @@ def test_tracebacks_show_the_line_and_the_instruction() -> None:
 
 
 def test_sources_are_forgotten_with_their_modules() -> None:
-    module = BytecodeModule(branching(), Instance(), engine="translate")
+    module = BytecodeModule(branching(), Instance(), mode="translate")
     filename = module.translated(0, frozenset()).filename
     assert linecache.getline(filename, 2).startswith("    def translated(w0, *")
     del module
@@ -104,7 +104,7 @@ def test_names_of_functions_cannot_reach_into_the_source() -> None:
     build.call(module.import_("host.it's", "0v_v", optional=True), [])
     build.return_()
     definition = module.finish()
-    f = Context([BytecodeModule(definition, Instance(), engine="translate")])
+    f = Context([BytecodeModule(definition, Instance(), mode="translate")])
     with pytest.raises(DeviceError, match=r"host.it's"):
         f.lookup(f"m.{name}")()
 
@@ -153,7 +153,7 @@ def test_deep_nesting_and_wide_tables_can_be_translated() -> None:
         table.return_(table.constant("i32", number))
     table.place(default)
     table.return_(table.constant("i32", -1))
-    context = Context([BytecodeModule(module.finish(), Instance(), engine="translate")])
+    context = Context([BytecodeModule(module.finish(), Instance(), mode="translate")])
     assert [context.lookup("m.nested")(value) for value in (0, 1)] == [7, 1]
     assert [context.lookup("m.table")(value) for value in (0, 199, 200, -1)] == [
         0, 199, -1, -1,
@@ -168,6 +168,6 @@ def test_initialisers_are_not_worth_translating() -> None:
     begin.return_()
     build = module.function("0v_i", export="f")
     build.return_(build.emit("global.load.i32", place))
-    loaded = BytecodeModule(module.finish(), Instance(), engine="translate")
+    loaded = BytecodeModule(module.finish(), Instance(), mode="translate")
     assert Context([loaded]).lookup("m.f")() == 5
     assert loaded.translated_count == 1

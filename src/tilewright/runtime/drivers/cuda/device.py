@@ -46,7 +46,7 @@ from tilewright.runtime.hal.device import (
     ProfilingFamily,
 )
 from tilewright.runtime.hal.executable import Executable
-from tilewright.runtime.hal.executable_cache import ExecutableCache
+from tilewright.runtime.hal.executable_loaders import ExecutableLoaders
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.file import File
 from tilewright.runtime.hal.semaphore import Semaphore
@@ -96,8 +96,9 @@ class CudaDevice(Device):
             owns_executable=partial(_owns_executable, context),
             owns_channel=partial(_owns_channel, context),
         )
-        self._loaders: tuple[CudaExecutableLoader, ...] = (CudaExecutableLoader(context),)
-        self._formats: ExecutableCache = ExecutableCache("query", self._loaders)
+        self._loaders: ExecutableLoaders = ExecutableLoaders(
+            (CudaExecutableLoader(context),)
+        )
         self._default_channel: NcclChannel | None = None
         self._times: list[DispatchTime] | None = None
         self._families: ProfilingFamily = ProfilingFamily.DISPATCHES
@@ -127,7 +128,7 @@ class CudaDevice(Device):
         if category == "hal.device.id":
             return int(fnmatchcase(self.id, key))
         if category == "hal.executable.format":
-            return int(self._formats.can_prepare_format(key))
+            return int(self._loaders.can_prepare_format(key))
         return self.query_capabilities().get(f"{category}::{key}")
 
     def query_capabilities(self) -> Mapping[str, int]:
@@ -172,8 +173,9 @@ class CudaDevice(Device):
             prefers_graph=self.options.uses_graphs,
         )
 
-    def create_executable_cache(self, identifier: str) -> ExecutableCache:
-        return ExecutableCache(identifier, self._loaders)
+    @property
+    def executable_loaders(self) -> ExecutableLoaders:
+        return self._loaders
 
     def create_semaphore(self, initial_value: int = 0) -> Semaphore:
         return self._queue.create_semaphore(initial_value)

@@ -22,7 +22,7 @@ from tilewright.formats.cuda_executable import (
 from tilewright.runtime.drivers.cuda.context import CudaContext, drop, out_handle
 from tilewright.runtime.drivers.cuda.resource import Resource
 from tilewright.runtime.hal.executable import Executable, ExecutableParams, FunctionInfo
-from tilewright.runtime.hal.executable_cache import ExecutableLoader
+from tilewright.runtime.hal.executable_loaders import ExecutableLoader
 
 _LOG_BYTES: Final = 8192
 _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6  # CUjit_option

@@ -19,7 +19,7 @@ from tilewright.runtime.hal.command_buffer import (
     CommandCategory,
 )
 from tilewright.runtime.hal.device import ANY_QUEUE, Device, HostWork
-from tilewright.runtime.hal.executable_cache import ExecutableCache
+from tilewright.runtime.hal.executable_loaders import ExecutableLoaders
 from tilewright.runtime.hal.fence import Fence
 
 
@@ -92,9 +92,10 @@ class NullDevice(Device):
         del mode, categories, queue_affinity, binding_capacity
         raise _unimplemented("command buffers")
 
-    def create_executable_cache(self, identifier: str) -> ExecutableCache:
+    @property
+    def executable_loaders(self) -> ExecutableLoaders:
         """A driver brings the loaders of its formats."""
-        return ExecutableCache(identifier, ())
+        return ExecutableLoaders(())
 
     def queue_alloca(
         self,

@@ -1,7 +1,7 @@
 """Collectives inside a command buffer of the host: run up to one, meet the others, go on.
 
 Nothing blocks: where others have not come yet, the rest of the commands goes on when they have, on
-the thread of whoever comes last.  Called by `plan_command_buffer`.
+the thread of whoever comes last.  Called by `local_command_buffer`.
 """
 
 from __future__ import annotations

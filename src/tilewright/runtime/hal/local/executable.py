@@ -11,6 +11,7 @@ from typing import final
 from tilewright.formats.executable import FLAG_KEEPS_DENORMALS
 from tilewright.runtime import native
 from tilewright.runtime.hal.executable import Executable, FunctionInfo
+from tilewright.runtime.recorder import Recorder
 
 
 @final
@@ -55,7 +56,7 @@ class LocalExecutable(Executable):
 
     def record(
         self,
-        builder: native.PlanBuilder,
+        recorder: Recorder,
         function: int,
         bindings: Sequence[tuple[int, int, int]],
         workgroup_count: tuple[int, int, int],
@@ -67,7 +68,7 @@ class LocalExecutable(Executable):
         """Add a dispatch to a plan, which keeps the executable.
 
         Args:
-            builder: of the plan.
+            recorder: of the plan.
             function: ordinal of the kernel.
             bindings: ranges of plan slots.
             workgroup_count: the grid.
@@ -79,7 +80,7 @@ class LocalExecutable(Executable):
         export = self.exports[function]
         size_x, size_y, size_z = export.workgroup_size
         keeps_denormals = is_inline or bool(export.flags & FLAG_KEEPS_DENORMALS)
-        builder.dispatch(
+        recorder.dispatch(
             export.function,
             bindings,
             workgroup_count,
@@ -91,4 +92,4 @@ class LocalExecutable(Executable):
             flushes_denormals=not keeps_denormals,
             name=export.name,
         )
-        builder.keep(self)
+        recorder.keep(self)

@@ -1,7 +1,7 @@
 """Executables whose kernels the host interprets, and dispatches of them in a command buffer.
 
 Loaders of interpreted formats implement `HostExecutable`.  Command buffers keep such dispatches
-between their native plans.  Not here: kernels of machine code (`executable`).
+between their command lists.  Not here: kernels of machine code (`executable`).
 """
 
 from __future__ import annotations

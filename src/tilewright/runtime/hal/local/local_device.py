@@ -33,12 +33,12 @@ from tilewright.runtime.hal.device import (
     HostWork,
     ProfilingFamily,
 )
-from tilewright.runtime.hal.executable_cache import ExecutableCache, ExecutableLoader
+from tilewright.runtime.hal.executable_loaders import ExecutableLoader, ExecutableLoaders
 from tilewright.runtime.hal.fence import Fence
-from tilewright.runtime.hal.local.call_recorder import CallRecorder
+from tilewright.runtime.hal.local.call_listener import CallListener
 from tilewright.runtime.hal.local.cpu_features import CPU_CATEGORY, CpuFeatures
 from tilewright.runtime.hal.local.heap_allocator import HeapAllocator
-from tilewright.runtime.hal.local.plan_command_buffer import PlanCommandBuffer
+from tilewright.runtime.hal.local.local_command_buffer import LocalCommandBuffer
 from tilewright.runtime.hal.local.submission_queue import SubmissionQueue, Work
 
 _RECORDING: Final = fork_lock(Rank.QUEUE)
@@ -72,17 +72,16 @@ class LocalDevice(Device):
     ) -> None:
         self.name: str = name
         self.pool: native.Pool | None = pool
-        self.loaders: tuple[ExecutableLoader, ...] = tuple(loaders)
+        self._loaders: ExecutableLoaders = ExecutableLoaders(loaders)
         self._allocator: Allocator = allocator or HeapAllocator()
         self._heap: native.Heap = native.Heap()  # beside an allocator that has none
         self._queues: tuple[SubmissionQueue, ...] = tuple(
             SubmissionQueue(has_thread=has_thread, name=f"tilewright-queue-{i}")
             for i in range(queue_count)
         )
-        self._formats: ExecutableCache = ExecutableCache("query", loaders)
         self._cpu: CpuFeatures = CpuFeatures(machine)
         self._times: list[DispatchTime] | None = None
-        self._recorder: CallRecorder | None = None
+        self._listener: CallListener | None = None
         self._families: ProfilingFamily = ProfilingFamily.DISPATCHES
 
     def __repr__(self) -> str:
@@ -122,7 +121,7 @@ class LocalDevice(Device):
         if category == "hal.device.id":
             return int(fnmatchcase(self.id, key))
         if category == "hal.executable.format":
-            return int(self._formats.can_prepare_format(key))
+            return int(self._loaders.can_prepare_format(key))
         if category == CPU_CATEGORY:
             return self._cpu.query(key)
         return self.query_capabilities().get(f"{category}::{key}")
@@ -146,10 +145,11 @@ class LocalDevice(Device):
         binding_capacity: int = 0,
     ) -> CommandBuffer:
         del queue_affinity
-        return PlanCommandBuffer(mode, categories, binding_capacity)
+        return LocalCommandBuffer(mode, categories, binding_capacity)
 
-    def create_executable_cache(self, identifier: str) -> ExecutableCache:
-        return ExecutableCache(identifier, self.loaders)
+    @property
+    def executable_loaders(self) -> ExecutableLoaders:
+        return self._loaders
 
     # --- queues ---------------------------------------------------------------------------------
 
@@ -192,13 +192,13 @@ class LocalDevice(Device):
         if commands is None:
             self._submit(affinity, "barrier", wait, signal, _nothing)
             return
-        if not isinstance(commands, PlanCommandBuffer):
+        if not isinstance(commands, LocalCommandBuffer):
             raise failure(StatusCode.INVALID_ARGUMENT, "a command buffer of another device")
         if commands.has_collectives and wait is not None:
             recorded = commands
             wait.notify(lambda error: None if error is None else recorded.abandon(error))
-        if self._recorder is not None and self._recorder.is_mine:
-            self._recorder.executed(wait, commands, bindings)
+        if self._listener is not None and self._listener.is_mine:
+            self._listener.executed(wait, commands, bindings)
         profile = None
         if self._times is not None and self._families & ProfilingFamily.DISPATCHES:
             profile = self._times.append
@@ -245,37 +245,37 @@ class LocalDevice(Device):
         return min(allowed, key=lambda i: self._queues[i].pending_count)
 
     @contextmanager
-    def record_call(self) -> Generator[CallRecorder | None]:
+    def listen_to_call(self) -> Generator[CallListener | None]:
         """Listen to what this thread allocates and submits.
 
         Yields: None where another thread is listened to, or an allocator cannot be.
         """
-        recorder = CallRecorder()
+        listener = CallListener()
         heap = self._allocator
         with _RECORDING:
             if (
-                self._recorder is not None and not self._recorder.is_of_parent
+                self._listener is not None and not self._listener.is_of_parent
             ) or not isinstance(heap, HeapAllocator):
                 heap = None
             else:
-                self._recorder = recorder
-                heap.listener = recorder.allocated
+                self._listener = listener
+                heap.listener = listener.allocated
         try:
-            yield None if heap is None else recorder
+            yield None if heap is None else listener
         finally:
             if heap is not None:
-                self._recorder = heap.listener = None
+                self._listener = heap.listener = None
 
     def note_load(self) -> None:
-        if self._recorder is not None and self._recorder.is_mine:
-            self._recorder.refuse("the call reads what is in a buffer")
+        if self._listener is not None and self._listener.is_mine:
+            self._listener.refuse("the call reads what is in a buffer")
 
     def checked(
         self, buffer: Buffer, offset: int, length: int, report: Callable[..., object]
     ) -> None:
         """This thread reads in a buffer what kernels found; `report` fails for a finding."""
-        if self._recorder is not None and self._recorder.is_mine:
-            self._recorder.checked(buffer, offset, length, report)
+        if self._listener is not None and self._listener.is_mine:
+            self._listener.checked(buffer, offset, length, report)
 
     @property
     def is_profiled(self) -> bool:

@@ -242,7 +242,7 @@ def _executable_create(
     del queue_affinity
     words = b"" if constants is None else bytes(constants.data[:_CONSTANTS_BYTES])
     values = struct.unpack(f"<{len(words) // 4}I", words[: len(words) // 4 * 4])
-    return state.executable_cache(device).prepare_executable(
+    return device.executable_loaders.prepare_executable(
         state.policy.params(format_name.text, data.data, values)
     )
 

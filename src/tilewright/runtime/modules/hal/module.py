@@ -15,7 +15,7 @@ from tilewright.runtime.hal.command_buffer import CommandBuffer
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.event import Event
 from tilewright.runtime.hal.executable import Executable
-from tilewright.runtime.hal.executable_cache import ExecutableCache
+from tilewright.runtime.hal.executable_loaders import ExecutableLoaders
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.file import File
 from tilewright.runtime.hal.semaphore import Semaphore
@@ -43,7 +43,7 @@ _INSTANCE_TYPES: Final[Mapping[str, type]] = {
     "hal.device": Device,
     "hal.event": Event,
     "hal.executable": Executable,
-    "hal.executable_cache": ExecutableCache,
+    "hal.executable_cache": ExecutableLoaders,
     "hal.fence": Fence,
     "hal.file": File,
     "hal.semaphore": Semaphore,

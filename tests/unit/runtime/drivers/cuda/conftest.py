@@ -42,5 +42,5 @@ def device(make_device: MakeDevice) -> CudaDevice:
 
 
 def load_kernels(device: CudaDevice) -> Executable:
-    cache = device.create_executable_cache("test")
-    return cache.prepare_executable(ExecutableParams(format=FORMAT, data=cuda_image()))
+    loaders = device.executable_loaders
+    return loaders.prepare_executable(ExecutableParams(format=FORMAT, data=cuda_image()))

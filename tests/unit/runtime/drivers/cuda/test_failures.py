@@ -265,13 +265,13 @@ def test_a_gpu_without_pools_or_shared_memory_works(
 
 def test_the_compilers_log_is_shown(standin: StandIn, make_device: MakeDevice) -> None:
     device = make_device()
-    cache = device.create_executable_cache("test")
+    loaders = device.executable_loaders
     for old, new, message in (
         (b".version 6.0", b"//ersion 6.0", "Missing .version directive"),
         (b".target sm_52", b".target sm_90", "SM version of the input is newer"),
     ):
         data = cuda_image().replace(old, new)
         with pytest.raises(DeviceError, match="INCOMPATIBLE") as caught:
-            cache.prepare_executable(ExecutableParams(format="cuda-nvptx-fb", data=data))
+            loaders.prepare_executable(ExecutableParams(format="cuda-nvptx-fb", data=data))
         assert message in "".join(caught.value.__notes__)
         assert "module 0 of the executable" in "".join(caught.value.__notes__)

@@ -19,7 +19,8 @@ from tilewright.runtime.hal.command_buffer import BindingTable
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.local.heap_storage import ALIGNMENT_BYTES, HeapStorage
 from tilewright.runtime.hal.local.later_commands import SlotRange
-from tilewright.runtime.hal.local.plan_command_buffer import PlanCommandBuffer
+from tilewright.runtime.hal.local.local_command_buffer import LocalCommandBuffer
+from tilewright.runtime.recorder import Recorder
 
 
 @final
@@ -33,13 +34,13 @@ class CallPlan:
         kept: memory that outlives the call (weights), for the slots behind the outputs.
     """
 
-    plan: native.Plan
+    plan: native.CommandList
     output_bytes: tuple[int, ...]
     kept: tuple[HeapStorage, ...]
 
 
 @final
-class CallRecorder:
+class CallListener:
     """Hears of the submissions of one thread.
 
     `refusal` says why they cannot be replayed, if they cannot.
@@ -50,7 +51,7 @@ class CallRecorder:
         self._thread: Final[tuple[int, int]] = _this_thread()
         self._allocated: dict[int, HeapStorage] = {}
         self._checked: list[tuple[HeapStorage, int, int, Callable[..., object]]] = []
-        self._executed: list[tuple[PlanCommandBuffer, Sequence[SlotRange]]] = []
+        self._executed: list[tuple[LocalCommandBuffer, Sequence[SlotRange]]] = []
 
     @property
     def is_of_parent(self) -> bool:
@@ -83,7 +84,7 @@ class CallRecorder:
             self.refuse("findings lie in memory that outlives the call")
 
     def executed(
-        self, wait: Fence | None, commands: PlanCommandBuffer, table: BindingTable
+        self, wait: Fence | None, commands: LocalCommandBuffer, table: BindingTable
     ) -> None:
         """Commands were submitted."""
         if wait is not None and any(s.value < v for s, v in wait.timepoints):
@@ -111,12 +112,12 @@ class CallRecorder:
             outputs: memory of its results, which the call made.
             copies_inputs: let the commands work on copies of the inputs, made by every run.
         """
-        builder = native.PlanBuilder()
+        recorder = Recorder()
         alignment = 1 if copies_inputs else ALIGNMENT_BYTES
-        given = {id(s): builder.slot(s.size_bytes, False, alignment) for s in inputs}
+        given = {id(s): recorder.slot(s.size_bytes, False, alignment) for s in inputs}
         slots = {} if copies_inputs else dict(given)
         for storage in outputs:
-            slots[id(storage)] = builder.slot(storage.size_bytes, True)
+            slots[id(storage)] = recorder.slot(storage.size_bytes, True)
         ranges = [r for _, found in self._executed for r in found]
         others = {id(r.storage): r.storage for r in ranges if id(r.storage) not in slots}
         kept = [s for s in others.values() if not (self.owns(s) or id(s) in given)]
@@ -126,19 +127,19 @@ class CallRecorder:
         if self.refusal:
             return None
         for storage in kept:
-            slots[id(storage)] = builder.slot(storage.size_bytes)
+            slots[id(storage)] = recorder.slot(storage.size_bytes)
         for key, storage in others.items():
             if key not in slots:
-                slots[key] = builder.slot(storage.size_bytes, True)
+                slots[key] = recorder.slot(storage.size_bytes, True)
         for storage in [s for s in inputs if copies_inputs and id(s) in slots]:
             key, size = id(storage), storage.size_bytes
-            builder.copy((slots[key], 0, size), (given[key], 0, size), barrier=False)
+            recorder.copy((slots[key], 0, size), (given[key], 0, size), barrier=False)
         for commands, found in self._executed:
             places = [(slots[id(r.storage)], r.offset, r.length) for r in found]
-            commands.record_again(builder, places)
+            commands.record_again(recorder, places)
         for storage, offset, length, report in self._checked:
-            builder.on_finding(report, (slots[id(storage)], offset, length))
-        plan = builder.build()
+            recorder.on_finding(report, (slots[id(storage)], offset, length))
+        plan = recorder.build()
         return CallPlan(plan, tuple(s.size_bytes for s in outputs), tuple(kept))
 
 

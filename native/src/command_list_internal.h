@@ -1,8 +1,8 @@
-// What plan.c (recording) and replay.c (running) share. Private to the core.
-#ifndef TW_PLAN_INTERNAL_H_
-#define TW_PLAN_INTERNAL_H_
+// What command_list.c (recording) and replay.c (running) share. Private to the core.
+#ifndef TW_COMMAND_LIST_INTERNAL_H_
+#define TW_COMMAND_LIST_INTERNAL_H_
 
-#include "tw_plan.h"
+#include "tw_command_list.h"
 
 // Copies and fills are cut into units of this many bytes; a multiple of every pattern length.
 enum { TW_TRANSFER_UNIT_BYTES = 256 << 10 };
@@ -14,10 +14,10 @@ typedef struct tw_batch_t {
   uint64_t unit_count;
 } tw_batch_t;
 
-struct tw_plan_t {
-  tw_plan_slot_t* slots;
-  tw_plan_binding_t* bindings;
-  tw_plan_command_t* commands;
+struct tw_command_list_t {
+  tw_slot_t* slots;
+  tw_binding_t* bindings;
+  tw_command_t* commands;
   uint32_t* constants;
   size_t* binding_lengths;       // parallel to bindings, as kernels want them
   uint64_t* unit_ends;           // per command: the batch's units up to and including this command
@@ -33,6 +33,6 @@ struct tw_plan_t {
 };
 
 // Units of one command: workgroups, or transfer units; 0 for host calls.
-uint64_t tw_plan_unit_count(const tw_plan_t* plan, const tw_plan_command_t* command);
+uint64_t tw_command_list_unit_count(const tw_command_list_t* list, const tw_command_t* command);
 
-#endif  // TW_PLAN_INTERNAL_H_
+#endif  // TW_COMMAND_LIST_INTERNAL_H_

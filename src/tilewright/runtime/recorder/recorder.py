@@ -1,7 +1,6 @@
-"""Packs commands into the records of a plan.
+"""Packs commands into the records of a command list.
 
-Not here: scheduling or memory planning.  Called by the plan executor and by the drivers' command
-buffers, which know what to record.
+Not here: scheduling or memory planning.  Called by whoever knows what to record (see the package).
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
-from tilewright.runtime.native.core import Plan
+from tilewright.runtime.native.core import CommandList
 from tilewright.runtime.native.records import (
     BINDING,
     BINDING_WRITABLE,
@@ -27,7 +26,7 @@ from tilewright.runtime.native.records import (
 Range = tuple[int, int, int]  # (slot, offset, length) in bytes
 
 
-class PlanBuilder:
+class Recorder:
     """Records slots and commands; `build` checks all of them.
 
     Thread-safety: one thread at a time.
@@ -139,16 +138,16 @@ class PlanBuilder:
         )
 
     def keep(self, owner: object) -> None:
-        """Make the plan hold a reference, to the code or environment that its commands use."""
+        """Make the list hold a reference, to the code or environment that its commands use."""
         self._owners[id(owner)] = owner
 
-    def build(self, plan_type: Callable[..., Any] = Plan) -> Plan:
-        """Check the records and make the plan.
+    def build(self, list_type: Callable[..., Any] = CommandList) -> CommandList:
+        """Check the records and make the list.
 
         Raises:
             ValueError: a range leaves its slot, a read-only slot is written, a count is too large.
         """
-        return plan_type(
+        return list_type(
             bytes(self._commands),
             bytes(self._bindings),
             bytes(self._slots),

@@ -1,11 +1,11 @@
-// `Invocation`: the fast call path of a whole static model.
+// `RecordedCall`: the fast call path of a whole static model.
 
 #include "binding.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-PyTypeObject* tw_invocation_type;
+PyTypeObject* tw_recorded_call_type;
 
 enum { IDLE_CONTEXT_LIMIT = 8 };
 
@@ -18,7 +18,7 @@ typedef struct input_spec_t {
   int rank;
 } input_spec_t;
 
-// What one call in flight has for itself: a call of the plan, and a lease of the arena that lasts as long.
+// What one call in flight has for itself: a call of the list, and a lease of the arena that lasts as long.
 typedef struct context_t {
   struct context_t* next;
   tw_call_t* call;
@@ -27,9 +27,9 @@ typedef struct context_t {
   PyObject** staged;  // one per input: a Memory for one that is misaligned, else NULL
 } context_t;
 
-typedef struct invocation_object_t {
+typedef struct recorded_call_object_t {
   PyObject_HEAD
-  tw_plan_object_t* plan;
+  tw_command_list_object_t* list;
   PyObject* pool;
   PyObject* heap;       // a Heap or None
   PyObject* outputs;    // tuple of callables
@@ -41,33 +41,33 @@ typedef struct invocation_object_t {
   tw_lease_request_t arena;  // for the slots behind the constants, one after the other
   context_t* idle;
   uint32_t idle_count;
-} invocation_object_t;
+} recorded_call_object_t;
 
 // ---- contexts ---------------------------------------------------------------------------------------
 
-static void context_destroy(invocation_object_t* self, context_t* context) {
-  if (context->call != NULL) tw_call_release(self->plan, context->call);
+static void context_destroy(recorded_call_object_t* self, context_t* context) {
+  if (context->call != NULL) tw_call_release(self->list, context->call);
   free(context->staged);
   free(context);
 }
 
-static int bind_constants(invocation_object_t* self, context_t* context) {
+static int bind_constants(recorded_call_object_t* self, context_t* context) {
   const uint32_t first = self->input_count + self->output_count;
   for (uint32_t i = 0; i < self->constant_count; ++i) {
     PyObject* constant = PyTuple_GetItem(self->constants, (Py_ssize_t)i);
-    if (tw_call_bind_object(self->plan, context->call, first + i, constant) < 0) return -1;
+    if (tw_call_bind_object(self->list, context->call, first + i, constant) < 0) return -1;
   }
   return 0;
 }
 
-static size_t slot_room(const invocation_object_t* self, uint32_t slot) {
-  return ((size_t)tw_plan_slot(self->plan->plan, slot)->size_bytes + TW_MEMORY_ALIGNMENT - 1) &
+static size_t slot_room(const recorded_call_object_t* self, uint32_t slot) {
+  return ((size_t)tw_command_list_slot(self->list->list, slot)->size_bytes + TW_MEMORY_ALIGNMENT - 1) &
          ~(size_t)(TW_MEMORY_ALIGNMENT - 1);
 }
 
 // The arena of one call: the heap's, until `return_arena`. Usually the block of the call before, where every
 // pointer fits already.
-static int lease_arena(invocation_object_t* self, context_t* context) {
+static int lease_arena(recorded_call_object_t* self, context_t* context) {
   if (self->arena.size_bytes == 0 && self->arena.beside_bytes == 0) return 0;
   if (self->arena.ends_with_call) {
     if (tw_lease_take(tw_heap_of(self->heap), &self->arena, &context->lease) < 0) return -1;
@@ -76,7 +76,7 @@ static int lease_arena(invocation_object_t* self, context_t* context) {
     if (context->arena == NULL) return -1;
   }
   uint8_t* base = context->arena == NULL ? context->lease.base : tw_memory_object_data(context->arena);
-  const uint32_t slot_count = tw_plan_slot_count(self->plan->plan);
+  const uint32_t slot_count = tw_command_list_slot_count(self->list->list);
   for (uint32_t slot = self->input_count + self->output_count + self->constant_count; slot < slot_count; ++slot) {
     tw_call_bind_address(context->call, slot, base, context->arena);
     base += slot_room(self, slot);
@@ -84,20 +84,20 @@ static int lease_arena(invocation_object_t* self, context_t* context) {
   return 0;
 }
 
-static void return_arena(invocation_object_t* self, context_t* context) {
+static void return_arena(recorded_call_object_t* self, context_t* context) {
   if (self->arena.size_bytes == 0 && self->arena.beside_bytes == 0) return;
   if (self->arena.ends_with_call) {
     tw_heap_return(tw_heap_of(self->heap), &context->lease);
     return;
   }
-  const uint32_t slot_count = tw_plan_slot_count(self->plan->plan);
+  const uint32_t slot_count = tw_command_list_slot_count(self->list->list);
   for (uint32_t slot = self->input_count + self->output_count + self->constant_count; slot < slot_count; ++slot) {
     context->call->owners[slot] = NULL;
   }
   Py_CLEAR(context->arena);
 }
 
-static context_t* context_acquire(invocation_object_t* self) {
+static context_t* context_acquire(recorded_call_object_t* self) {
   context_t* context = self->idle;
   if (context != NULL) {
     self->idle = context->next;
@@ -111,7 +111,7 @@ static context_t* context_acquire(invocation_object_t* self) {
     PyErr_NoMemory();
     return NULL;
   }
-  context->call = tw_call_acquire(self->plan);
+  context->call = tw_call_acquire(self->list);
   if (context->call == NULL || bind_constants(self, context) < 0) {
     context_destroy(self, context);
     return NULL;
@@ -120,7 +120,7 @@ static context_t* context_acquire(invocation_object_t* self) {
 }
 
 // Lets go of the caller's arrays; constants stay bound.
-static void context_release(invocation_object_t* self, context_t* context) {
+static void context_release(recorded_call_object_t* self, context_t* context) {
   tw_call_t* call = context->call;
   const uint32_t border_count = self->input_count + self->output_count;
   for (uint32_t slot = 0; slot < border_count; ++slot) {
@@ -179,8 +179,8 @@ static void raise_shape(const Py_buffer* view, const input_spec_t* spec) {
 }
 
 // Copies a misaligned input to memory of the call's own.
-static int stage_input(invocation_object_t* self, context_t* context, uint32_t slot, const Py_buffer* view) {
-  const tw_lease_request_t request = {.size_bytes = (size_t)tw_plan_slot(self->plan->plan, slot)->size_bytes,
+static int stage_input(recorded_call_object_t* self, context_t* context, uint32_t slot, const Py_buffer* view) {
+  const tw_lease_request_t request = {.size_bytes = (size_t)tw_command_list_slot(self->list->list, slot)->size_bytes,
                                       .use = TW_MEMORY_TRANSIENT};
   PyObject* memory = tw_memory_lease(self->heap, &request);
   if (memory == NULL) return -1;
@@ -191,9 +191,9 @@ static int stage_input(invocation_object_t* self, context_t* context, uint32_t s
   return 0;
 }
 
-static int bind_input(invocation_object_t* self, context_t* context, uint32_t slot, PyObject* object) {
+static int bind_input(recorded_call_object_t* self, context_t* context, uint32_t slot, PyObject* object) {
   const input_spec_t* spec = &self->inputs[slot];
-  const tw_plan_slot_t* info = tw_plan_slot(self->plan->plan, slot);
+  const tw_slot_t* info = tw_command_list_slot(self->list->list, slot);
   Py_buffer* view = &context->call->views[slot];
   if (!PyObject_CheckBuffer(object)) {
     PyErr_Format(PyExc_TypeError, "input '%U' is a %R, expected an array with the buffer protocol", spec->name,
@@ -215,7 +215,7 @@ static int bind_input(invocation_object_t* self, context_t* context, uint32_t sl
     return -1;
   }
   if ((uint64_t)view->len < info->size_bytes) {
-    PyErr_Format(PyExc_ValueError, "input '%U' has %zd bytes, but the plan reads %llu", spec->name, view->len,
+    PyErr_Format(PyExc_ValueError, "input '%U' has %zd bytes, but the list reads %llu", spec->name, view->len,
                  (unsigned long long)info->size_bytes);
     return -1;
   }
@@ -226,23 +226,23 @@ static int bind_input(invocation_object_t* self, context_t* context, uint32_t sl
   return 0;
 }
 
-static PyObject* make_output(invocation_object_t* self, context_t* context, uint32_t index) {
+static PyObject* make_output(recorded_call_object_t* self, context_t* context, uint32_t index) {
   PyObject* allocate = PyTuple_GetItem(self->outputs, (Py_ssize_t)index);
   PyObject* output = allocate == NULL ? NULL : PyObject_CallObject(allocate, NULL);
   if (output == NULL) return NULL;
-  if (tw_call_bind_object(self->plan, context->call, self->input_count + index, output) < 0) Py_CLEAR(output);
+  if (tw_call_bind_object(self->list, context->call, self->input_count + index, output) < 0) Py_CLEAR(output);
   return output;
 }
 
 // ---- the call ---------------------------------------------------------------------------------------
 
-static PyObject* run_in_context(invocation_object_t* self, context_t* context, PyObject* arguments) {
+static PyObject* run_in_context(recorded_call_object_t* self, context_t* context, PyObject* arguments) {
   for (uint32_t i = 0; i < self->input_count; ++i) {
     if (bind_input(self, context, i, PyTuple_GetItem(arguments, (Py_ssize_t)i)) < 0) return NULL;
   }
   if (self->output_count == 1) {
     PyObject* output = make_output(self, context, 0);
-    if (output != NULL && tw_call_run(self->plan, context->call, self->pool, tw_heap_of(self->heap), NULL) < 0) Py_CLEAR(output);
+    if (output != NULL && tw_call_run(self->list, context->call, self->pool, tw_heap_of(self->heap), NULL) < 0) Py_CLEAR(output);
     return output;
   }
   PyObject* outputs = PyTuple_New((Py_ssize_t)self->output_count);
@@ -250,14 +250,14 @@ static PyObject* run_in_context(invocation_object_t* self, context_t* context, P
     PyObject* output = make_output(self, context, i);
     if (output == NULL || PyTuple_SetItem(outputs, (Py_ssize_t)i, output) < 0) Py_CLEAR(outputs);
   }
-  if (outputs != NULL && tw_call_run(self->plan, context->call, self->pool, tw_heap_of(self->heap), NULL) < 0) Py_CLEAR(outputs);
+  if (outputs != NULL && tw_call_run(self->list, context->call, self->pool, tw_heap_of(self->heap), NULL) < 0) Py_CLEAR(outputs);
   return outputs;
 }
 
-static PyObject* invocation_call(PyObject* object, PyObject* arguments, PyObject* keywords) {
-  invocation_object_t* self = (invocation_object_t*)object;
+static PyObject* recorded_call_call(PyObject* object, PyObject* arguments, PyObject* keywords) {
+  recorded_call_object_t* self = (recorded_call_object_t*)object;
   if (keywords != NULL && PyDict_Size(keywords) != 0) {
-    PyErr_SetString(PyExc_TypeError, "an invocation takes positional arguments only");
+    PyErr_SetString(PyExc_TypeError, "a recorded call takes positional arguments only");
     return NULL;
   }
   if (PyTuple_Size(arguments) != (Py_ssize_t)self->input_count) {
@@ -277,11 +277,11 @@ static PyObject* invocation_call(PyObject* object, PyObject* arguments, PyObject
 
 // What a call leases; with host calls as an object, which a view of theirs may outlive the call with. What it
 // takes beside that matters to a capacity only.
-static void size_arena(invocation_object_t* self, size_t counted_bytes) {
-  const uint32_t slot_count = tw_plan_slot_count(self->plan->plan);
+static void size_arena(recorded_call_object_t* self, size_t counted_bytes) {
+  const uint32_t slot_count = tw_command_list_slot_count(self->list->list);
   self->arena = (tw_lease_request_t){.use = TW_MEMORY_ARENA};
   if (tw_heap_capacity(tw_heap_of(self->heap)) != SIZE_MAX) self->arena.beside_bytes = counted_bytes;
-  self->arena.ends_with_call = PyTuple_Size(self->plan->host_calls) == 0;
+  self->arena.ends_with_call = PyTuple_Size(self->list->host_calls) == 0;
   for (uint32_t slot = self->input_count + self->output_count + self->constant_count; slot < slot_count; ++slot) {
     const size_t room = slot_room(self, slot);
     const size_t rest = PY_SSIZE_T_MAX - self->arena.size_bytes;
@@ -305,7 +305,7 @@ static int read_shape(PyObject* shape, input_spec_t* spec) {
   return PyErr_Occurred() ? -1 : 0;
 }
 
-static int read_inputs(PyObject* inputs, invocation_object_t* self) {
+static int read_inputs(PyObject* inputs, recorded_call_object_t* self) {
   PyObject* items = PySequence_Tuple(inputs);
   if (items == NULL) return -1;
   const Py_ssize_t count = PyTuple_Size(items);
@@ -338,41 +338,41 @@ static int read_tuple(PyObject* sequence, PyObject** out_tuple, uint32_t* out_co
 }
 
 // Inputs, outputs and constants come first among the slots, and nothing writes to an input.
-static int check_slots(invocation_object_t* self) {
+static int check_slots(recorded_call_object_t* self) {
   const uint64_t named = (uint64_t)self->input_count + self->output_count + self->constant_count;
-  const uint32_t slot_count = tw_plan_slot_count(self->plan->plan);
+  const uint32_t slot_count = tw_command_list_slot_count(self->list->list);
   if (named > slot_count) {
-    PyErr_Format(PyExc_ValueError, "%llu inputs, outputs and constants, but the plan has %u slots",
+    PyErr_Format(PyExc_ValueError, "%llu inputs, outputs and constants, but the list has %u slots",
                  (unsigned long long)named, slot_count);
     return -1;
   }
   for (uint32_t i = 0; i < self->input_count; ++i) {
-    if (tw_plan_slot(self->plan->plan, i)->flags & TW_SLOT_WRITABLE) {
-      PyErr_Format(PyExc_ValueError, "input '%U': the plan writes to slot %u", self->inputs[i].name, i);
+    if (tw_command_list_slot(self->list->list, i)->flags & TW_SLOT_WRITABLE) {
+      PyErr_Format(PyExc_ValueError, "input '%U': the list writes to slot %u", self->inputs[i].name, i);
       return -1;
     }
   }
   return 0;
 }
 
-static PyObject* invocation_construct(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
-  static char* names[] = {"plan", "pool", "inputs", "outputs", "constants", "heap", "counted_bytes", NULL};
-  PyObject* plan = NULL;
+static PyObject* recorded_call_construct(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
+  static char* names[] = {"commands", "pool", "inputs", "outputs", "constants", "heap", "counted_bytes", NULL};
+  PyObject* list = NULL;
   PyObject* pool = NULL;
   PyObject* inputs = NULL;
   PyObject* outputs = NULL;
   PyObject* constants = NULL;
   PyObject* heap = Py_None;
   Py_ssize_t counted_bytes = 0;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!OOO|OOn:Invocation", names, tw_plan_type, &plan, &pool,
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!OOO|OOn:RecordedCall", names, tw_command_list_type, &list, &pool,
                                    &inputs, &outputs, &constants, &heap, &counted_bytes) ||
       !tw_pool_check(pool) || !tw_heap_check(heap)) {
     return NULL;
   }
   if (counted_bytes < 0) return PyErr_Format(PyExc_ValueError, "counted_bytes is %zd", counted_bytes);
-  invocation_object_t* self = (invocation_object_t*)PyType_GenericAlloc(type, 0);
+  recorded_call_object_t* self = (recorded_call_object_t*)PyType_GenericAlloc(type, 0);
   if (self == NULL) return NULL;
-  self->plan = (tw_plan_object_t*)Py_NewRef(plan);
+  self->list = (tw_command_list_object_t*)Py_NewRef(list);
   self->pool = Py_NewRef(pool);
   self->heap = Py_NewRef(heap);
   if (read_inputs(inputs, self) < 0 || read_tuple(outputs, &self->outputs, &self->output_count) < 0 ||
@@ -390,17 +390,17 @@ static PyObject* invocation_construct(PyTypeObject* type, PyObject* arguments, P
   return (PyObject*)self;
 }
 
-static int invocation_traverse(PyObject* object, visitproc visit, void* arg) {
-  invocation_object_t* self = (invocation_object_t*)object;
+static int recorded_call_traverse(PyObject* object, visitproc visit, void* arg) {
+  recorded_call_object_t* self = (recorded_call_object_t*)object;
   Py_VISIT(Py_TYPE(object));
-  Py_VISIT((PyObject*)self->plan);
+  Py_VISIT((PyObject*)self->list);
   Py_VISIT(self->outputs);
   return 0;
 }
 
 // The output callables are what can close a cycle.
-static int invocation_clear(PyObject* object) {
-  invocation_object_t* self = (invocation_object_t*)object;
+static int recorded_call_clear(PyObject* object) {
+  recorded_call_object_t* self = (recorded_call_object_t*)object;
   PyObject* outputs = self->outputs;
   self->outputs = PyTuple_New(0);
   if (self->outputs == NULL) PyErr_Clear();
@@ -408,8 +408,8 @@ static int invocation_clear(PyObject* object) {
   return 0;
 }
 
-static void invocation_dealloc(PyObject* object) {
-  invocation_object_t* self = (invocation_object_t*)object;
+static void recorded_call_dealloc(PyObject* object) {
+  recorded_call_object_t* self = (recorded_call_object_t*)object;
   PyObject_GC_UnTrack(object);
   while (self->idle != NULL) {
     context_t* context = self->idle;
@@ -424,31 +424,31 @@ static void invocation_dealloc(PyObject* object) {
   free(self->inputs);
   Py_XDECREF(self->outputs);
   Py_XDECREF(self->constants);
-  Py_XDECREF((PyObject*)self->plan);
+  Py_XDECREF((PyObject*)self->list);
   Py_XDECREF(self->pool);
   Py_XDECREF(self->heap);
   tw_object_free(object);
 }
 
-static PyType_Slot invocation_slots[] = {
-    {Py_tp_new, (void*)invocation_construct},
-    {Py_tp_dealloc, (void*)invocation_dealloc},
-    {Py_tp_traverse, (void*)invocation_traverse},
-    {Py_tp_clear, (void*)invocation_clear},
-    {Py_tp_call, (void*)invocation_call},
-    {Py_tp_doc, "Invocation(plan, pool, inputs, outputs, constants=(), heap=None, counted_bytes=0): call a static model with "
+static PyType_Slot recorded_call_slots[] = {
+    {Py_tp_new, (void*)recorded_call_construct},
+    {Py_tp_dealloc, (void*)recorded_call_dealloc},
+    {Py_tp_traverse, (void*)recorded_call_traverse},
+    {Py_tp_clear, (void*)recorded_call_clear},
+    {Py_tp_call, (void*)recorded_call_call},
+    {Py_tp_doc, "RecordedCall(commands, pool, inputs, outputs, constants=(), heap=None, counted_bytes=0): call a static model with "
                 "arrays."},
     {0, NULL},
 };
 
-static PyType_Spec invocation_spec = {
-    .name = "tilewright.runtime._native.Invocation",
-    .basicsize = (int)sizeof(invocation_object_t),
+static PyType_Spec recorded_call_spec = {
+    .name = "tilewright.runtime._native.RecordedCall",
+    .basicsize = (int)sizeof(recorded_call_object_t),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .slots = invocation_slots,
+    .slots = recorded_call_slots,
 };
 
-int tw_invocation_register(PyObject* module) {
-  tw_invocation_type = tw_type_add(module, &invocation_spec, "Invocation");
-  return tw_invocation_type == NULL ? -1 : 0;
+int tw_recorded_call_register(PyObject* module) {
+  tw_recorded_call_type = tw_type_add(module, &recorded_call_spec, "RecordedCall");
+  return tw_recorded_call_type == NULL ? -1 : 0;
 }

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tilewright.base.errors import DeviceError
-from tilewright.runtime.native import PlanBuilder
+from tilewright.runtime.recorder import Recorder
 
 Kernels = Mapping[str, int]
 N = 101
@@ -36,18 +36,21 @@ def adding(
     outputs: int = 1,
 ) -> Any:
     """(x + weights) + y, through a scratch slot."""
-    builder = PlanBuilder()
-    x, y = builder.slot(SIZE, alignment=alignment), builder.slot(SIZE, alignment=alignment)
-    out = [builder.slot(SIZE, writable=True) for _ in range(outputs)]
-    weights = builder.slot(SIZE)
-    scratch = builder.slot(SIZE, writable=True, alignment=64)
+    recorder = Recorder()
+    x, y = (
+        recorder.slot(SIZE, alignment=alignment),
+        recorder.slot(SIZE, alignment=alignment),
+    )
+    out = [recorder.slot(SIZE, writable=True) for _ in range(outputs)]
+    weights = recorder.slot(SIZE)
+    scratch = recorder.slot(SIZE, writable=True, alignment=64)
     first = [(x, 0, SIZE), (weights, 0, SIZE), (scratch, 0, SIZE)]
-    builder.dispatch(kernels["add"], first, GRID, constants=[N])
+    recorder.dispatch(kernels["add"], first, GRID, constants=[N])
     for slot in out:
         second = [(scratch, 0, SIZE), (y, 0, SIZE), (slot, 0, SIZE)]
-        builder.dispatch(kernels["add"], second, GRID, constants=[N])
-    return core.Invocation(
-        builder.build(core.Plan),
+        recorder.dispatch(kernels["add"], second, GRID, constants=[N])
+    return core.RecordedCall(
+        recorder.build(core.CommandList),
         pool,
         [("x", "f", (N,)), ("y", "f", (N,))],
         [empty() for _ in range(outputs)],
@@ -55,10 +58,10 @@ def adding(
     )
 
 
-def test_an_invocation_returns_fresh_outputs(core: ModuleType, kernels: Kernels) -> None:
-    invocation = adding(core, kernels)
+def test_a_recorded_call_returns_fresh_outputs(core: ModuleType, kernels: Kernels) -> None:
+    call = adding(core, kernels)
     x, y = np.ones(N, np.float32), np.full(N, 2, np.float32)
-    first, second = invocation(x, y), invocation(y, y)
+    first, second = call(x, y), call(y, y)
     np.testing.assert_array_equal(first, np.arange(N) + 3)
     np.testing.assert_array_equal(second, np.arange(N) + 4)
 
@@ -80,12 +83,12 @@ def test_one_output_comes_alone_and_others_as_a_tuple(
 def test_misaligned_inputs_are_copied_to_aligned_memory(
     core: ModuleType, kernels: Kernels
 ) -> None:
-    invocation = adding(core, kernels, alignment=64)
+    call = adding(core, kernels, alignment=64)
     room = np.zeros(N + 17, np.float32)
     for start in range(17):
         x = room[start : start + N]
         x[:] = start
-        np.testing.assert_array_equal(invocation(x, x), np.arange(N) + 2 * start)
+        np.testing.assert_array_equal(call(x, x), np.arange(N) + 2 * start)
 
 
 @pytest.mark.parametrize(
@@ -131,11 +134,11 @@ def test_misaligned_inputs_are_copied_to_aligned_memory(
 def test_inputs_that_do_not_fit_are_named(
     core: ModuleType, kernels: Kernels, arguments: Any, error: type[Exception], message: str
 ) -> None:
-    invocation = adding(core, kernels)
+    call = adding(core, kernels)
     x = np.ones(N, np.float32)
     with pytest.raises(error, match=message):
-        invocation(*arguments(x))
-    np.testing.assert_array_equal(invocation(x, x), np.arange(N) + 2)
+        call(*arguments(x))
+    np.testing.assert_array_equal(call(x, x), np.arange(N) + 2)
 
 
 @pytest.mark.parametrize(
@@ -157,51 +160,55 @@ def test_inputs_that_do_not_fit_are_named(
 def test_formats_are_alternatives(
     core: ModuleType, formats: str, dtype: Any, fits: bool
 ) -> None:
-    builder = PlanBuilder()
-    builder.slot(0)
-    invocation = core.Invocation(builder.build(core.Plan), None, [("x", formats, (3,))], [])
+    recorder = Recorder()
+    recorder.slot(0)
+    call = core.RecordedCall(
+        recorder.build(core.CommandList), None, [("x", formats, (3,))], []
+    )
     if fits:
-        assert invocation(np.zeros(3, dtype)) == ()
+        assert call(np.zeros(3, dtype)) == ()
     else:
         with pytest.raises(TypeError, match="has format"):
-            invocation(np.zeros(3, dtype))
+            call(np.zeros(3, dtype))
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 0, 3), (1, 1, 1, 1, 1)])
 def test_odd_shapes_pass(core: ModuleType, shape: tuple[int, ...]) -> None:
-    builder = PlanBuilder()
+    recorder = Recorder()
     size = int(4 * np.prod(shape))
-    source, target = builder.slot(size), builder.slot(size, writable=True)
-    builder.copy((target, 0, size), (source, 0, size))
-    invocation = core.Invocation(
-        builder.build(core.Plan),
+    source, target = recorder.slot(size), recorder.slot(size, writable=True)
+    recorder.copy((target, 0, size), (source, 0, size))
+    call = core.RecordedCall(
+        recorder.build(core.CommandList),
         None,
         [("x", "f", shape)],
         [lambda: np.empty(shape, np.float32)],
     )
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    result = invocation(np.asarray(x))
+    result = call(np.asarray(x))
     assert result.shape == shape
     np.testing.assert_array_equal(result, x)
 
 
 def test_an_output_that_is_too_small_is_refused(core: ModuleType, kernels: Kernels) -> None:
-    builder = PlanBuilder()
-    out = builder.slot(SIZE, writable=True)
-    builder.dispatch(kernels["mark"], [(out, 0, SIZE)], (N, 1, 1))
-    invocation = core.Invocation(builder.build(core.Plan), None, [], [empty(count=N - 1)])
+    recorder = Recorder()
+    out = recorder.slot(SIZE, writable=True)
+    recorder.dispatch(kernels["mark"], [(out, 0, SIZE)], (N, 1, 1))
+    call = core.RecordedCall(
+        recorder.build(core.CommandList), None, [], [empty(count=N - 1)]
+    )
     with pytest.raises(
         ValueError, match="slot 0: buffer of 400 bytes, expected at least 404"
     ):
-        invocation()
+        call()
 
 
-def test_an_input_smaller_than_the_plan_reads_is_refused(core: ModuleType) -> None:
-    builder = PlanBuilder()
-    builder.slot(8)
-    invocation = core.Invocation(builder.build(core.Plan), None, [("x", "f", (1,))], [])
-    with pytest.raises(ValueError, match="input 'x' has 4 bytes, but the plan reads 8"):
-        invocation(np.zeros(1, np.float32))
+def test_an_input_smaller_than_the_list_reads_is_refused(core: ModuleType) -> None:
+    recorder = Recorder()
+    recorder.slot(8)
+    call = core.RecordedCall(recorder.build(core.CommandList), None, [("x", "f", (1,))], [])
+    with pytest.raises(ValueError, match="input 'x' has 4 bytes, but the list reads 8"):
+        call(np.zeros(1, np.float32))
 
 
 def test_exceptions_of_kernels_outputs_and_host_calls_come_out(
@@ -210,55 +217,55 @@ def test_exceptions_of_kernels_outputs_and_host_calls_come_out(
     def refuse(*views: object) -> None:
         raise LookupError("no")
 
-    failing = PlanBuilder()
+    failing = Recorder()
     failing.dispatch(kernels["fail"], [], (1, 1, 1), constants=[0, 5])
     with pytest.raises(RuntimeError, match="command 0: the kernel returned 5"):
-        core.Invocation(failing.build(core.Plan), None, [], [])()
-    calling = PlanBuilder()
+        core.RecordedCall(failing.build(core.CommandList), None, [], [])()
+    calling = Recorder()
     calling.host_call(refuse, [])
     with pytest.raises(LookupError, match="no"):
-        core.Invocation(calling.build(core.Plan), None, [], [])()
-    allocating = PlanBuilder()
+        core.RecordedCall(calling.build(core.CommandList), None, [], [])()
+    allocating = Recorder()
     allocating.slot(4, writable=True)
     with pytest.raises(LookupError, match="no"):
-        core.Invocation(allocating.build(core.Plan), None, [], [refuse])()
+        core.RecordedCall(allocating.build(core.CommandList), None, [], [refuse])()
 
 
-def test_an_invocation_is_checked_when_made(core: ModuleType) -> None:
-    builder = PlanBuilder()
-    builder.slot(4, writable=True)
-    builder.slot(16)
-    plan = builder.build(core.Plan)
+def test_a_recorded_call_is_checked_when_made(core: ModuleType) -> None:
+    recorder = Recorder()
+    recorder.slot(4, writable=True)
+    recorder.slot(16)
+    commands = recorder.build(core.CommandList)
     with pytest.raises(
-        ValueError, match="3 inputs, outputs and constants, but the plan has 2 slots"
+        ValueError, match="3 inputs, outputs and constants, but the list has 2 slots"
     ):
-        core.Invocation(plan, None, [], [empty(), empty()], [b""])
-    with pytest.raises(ValueError, match="input 'x': the plan writes to slot 0"):
-        core.Invocation(plan, None, [("x", "f", (1,))], [])
+        core.RecordedCall(commands, None, [], [empty(), empty()], [b""])
+    with pytest.raises(ValueError, match="input 'x': the list writes to slot 0"):
+        core.RecordedCall(commands, None, [("x", "f", (1,))], [])
     with pytest.raises(ValueError, match="slot 1: buffer of 3 bytes, expected at least 16"):
-        core.Invocation(plan, None, [], [empty()], [b"abc"])
+        core.RecordedCall(commands, None, [], [empty()], [b"abc"])
     with pytest.raises(TypeError):
-        core.Invocation(3, None, [], [])
+        core.RecordedCall(3, None, [], [])
     with pytest.raises(TypeError):
-        core.Invocation(plan, 3, [], [])
+        core.RecordedCall(commands, 3, [], [])
     with pytest.raises((TypeError, ValueError)):
-        core.Invocation(plan, None, [("x", "f")], [])
+        core.RecordedCall(commands, None, [("x", "f")], [])
 
 
-def test_threads_may_call_one_invocation_at_once(
+def test_threads_may_make_one_recorded_call_at_once(
     core: ModuleType, kernels: Kernels
 ) -> None:
     with core.Pool(2) as pool:
-        invocation = adding(core, kernels, pool=pool)
+        call = adding(core, kernels, pool=pool)
         wrong: list[int] = []
 
-        def call(value: int) -> None:
+        def repeat(value: int) -> None:
             x = np.full(N, value, np.float32)
             rounds = 100 if core.__name__.endswith("_native") else 5
-            results = [invocation(x, x) for _ in range(rounds)]
+            results = [call(x, x) for _ in range(rounds)]
             wrong.extend(value for y in results if (y != np.arange(N) + 2 * value).any())
 
-        threads = [threading.Thread(target=call, args=(i,)) for i in range(12)]
+        threads = [threading.Thread(target=repeat, args=(i,)) for i in range(12)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -275,15 +282,15 @@ def test_a_call_inside_a_call_has_its_own_scratch(core: ModuleType) -> None:
         if len(seen) < 4:
             scratch[0] = len(seen)
             mine = scratch[0]
-            invocation()
+            call()
             seen.append(scratch[0] - mine)
 
-    builder = PlanBuilder()
-    slot = builder.slot(8, writable=True)
-    builder.fill((slot, 0, 8), b"\0")
-    builder.host_call(recurse, [(slot, 0, 8)], writable=(True,))
-    invocation = core.Invocation(builder.build(core.Plan), None, [], [])
-    invocation()
+    recorder = Recorder()
+    slot = recorder.slot(8, writable=True)
+    recorder.fill((slot, 0, 8), b"\0")
+    recorder.host_call(recurse, [(slot, 0, 8)], writable=(True,))
+    call = core.RecordedCall(recorder.build(core.CommandList), None, [], [])
+    call()
     assert seen == [0] * 7  # 4 fresh starts, 3 values found unchanged after the inner call
 
 
@@ -291,30 +298,30 @@ def test_a_call_inside_a_call_has_its_own_scratch(core: ModuleType) -> None:
 def test_an_arena_beyond_all_memory_is_refused(
     core: ModuleType, rest: tuple[int, ...]
 ) -> None:
-    builder = PlanBuilder()
+    recorder = Recorder()
     for size in ((1 << 63) - 1, (1 << 63) - 1, *rest):
-        builder.fill((builder.slot(size, writable=True), 0, 64), b"\1")
-    invocation = core.Invocation(builder.build(core.Plan), None, [], [])
+        recorder.fill((recorder.slot(size, writable=True), 0, 64), b"\1")
+    call = core.RecordedCall(recorder.build(core.CommandList), None, [], [])
     with pytest.raises(DeviceError, match=r"no memory for \d+ bytes for intermediate"):
-        invocation()
+        call()
 
 
-def test_a_closed_pool_ends_the_invocation(core: ModuleType, kernels: Kernels) -> None:
+def test_a_closed_pool_ends_the_recorded_call(core: ModuleType, kernels: Kernels) -> None:
     pool = core.Pool(2)
-    invocation = adding(core, kernels, pool=pool)
+    call = adding(core, kernels, pool=pool)
     pool.close()
     x = np.ones(N, np.float32)
     with pytest.raises(ValueError, match="the pool is closed"):
-        invocation(x, x)
+        call(x, x)
 
 
 def test_a_call_keeps_nothing_of_its_arguments(core: ModuleType, kernels: Kernels) -> None:
     class Array(np.ndarray):
         """An array that weak references can point to."""
 
-    invocation = adding(core, kernels)
+    call = adding(core, kernels)
     x = np.ones(N, np.float32).view(Array)
-    result = invocation(x, x).view(Array)
+    result = call(x, x).view(Array)
     input_gone, output_gone = weakref.ref(x), weakref.ref(result)
     del x, result
     gc.collect()
@@ -325,7 +332,7 @@ def test_a_call_keeps_nothing_of_its_arguments(core: ModuleType, kernels: Kernel
 def test_repeated_calls_do_not_grow_the_process(
     extension: ModuleType, kernels: Kernels
 ) -> None:
-    invocation = adding(extension, kernels, alignment=64)
+    call = adding(extension, kernels, alignment=64)
     room = np.ones(N + 1, np.float32)
 
     def resident_pages() -> int:
@@ -333,9 +340,9 @@ def test_repeated_calls_do_not_grow_the_process(
 
     def burst() -> None:
         for _ in range(5000):
-            invocation(room[1:], room[:-1])
+            call(room[1:], room[:-1])
             with pytest.raises(TypeError):
-                invocation(room[1:])
+                call(room[1:])
 
     burst()
     before = resident_pages()
@@ -345,16 +352,18 @@ def test_repeated_calls_do_not_grow_the_process(
 
 def test_a_cycle_through_an_output_is_collected(core: ModuleType) -> None:
     class Model:
-        """Holds its invocation, which holds it."""
+        """Holds its call, which holds it."""
 
         def allocate(self) -> np.ndarray:
             return np.empty(1, np.float32)
 
     model = Model()
     gone = weakref.ref(model)
-    builder = PlanBuilder()
-    builder.slot(4, writable=True)
-    model.call = core.Invocation(builder.build(core.Plan), None, [], [model.allocate])  # pyright: ignore[reportAttributeAccessIssue]
+    recorder = Recorder()
+    recorder.slot(4, writable=True)
+    model.call = core.RecordedCall(
+        recorder.build(core.CommandList), None, [], [model.allocate]
+    )  # pyright: ignore[reportAttributeAccessIssue]
     del model
     gc.collect()
     assert gone() is None

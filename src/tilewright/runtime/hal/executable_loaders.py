@@ -1,7 +1,7 @@
-"""An executable cache: prepares executables for a device and remembers what it can.
+"""What prepares executables for a device: its loaders, asked in order.
 
-The formats are those of the loaders it was made with, tried in order; which loaders exist is the
-driver's business.
+Nothing is remembered: programs keep the executables they asked for.  Which loaders exist is the
+driver's business.  In modules its type is called `hal.executable_cache`, as IREE calls it.
 
 Source: IREE `hal/executable_cache.h`, `hal/local/executable_loader.h`.
 """
@@ -37,16 +37,15 @@ class ExecutableLoader(ABC):
 
 
 @final
-class ExecutableCache:
-    """Prepares executables with a list of loaders.
+class ExecutableLoaders:
+    """Prepares executables with the first loader that takes their format.
 
     Thread-safety: may be used from any thread.
     """
 
-    __slots__ = ("identifier", "loaders")
+    __slots__ = ("loaders",)
 
-    def __init__(self, identifier: str, loaders: Sequence[ExecutableLoader]) -> None:
-        self.identifier: str = identifier
+    def __init__(self, loaders: Sequence[ExecutableLoader]) -> None:
         self.loaders: tuple[ExecutableLoader, ...] = tuple(loaders)
 
     def infer_format(self, data: HostBytes) -> str:

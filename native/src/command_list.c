@@ -1,7 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan_internal.h"
+#include "command_list_internal.h"
 
 enum { DISPATCH_BINDING_LIMIT = 255, DISPATCH_CONSTANT_LIMIT = 65535, WORKGROUP_Z_LIMIT = 65535 };
 
@@ -11,9 +11,9 @@ static int range_fits(uint64_t first, uint64_t count, uint64_t limit) {
   return first <= limit && count <= limit - first;
 }
 
-static tw_status_t check_slots(const tw_plan_layout_t* layout, tw_message_t* message) {
+static tw_status_t check_slots(const tw_command_list_layout_t* layout, tw_message_t* message) {
   for (uint32_t i = 0; i < layout->slot_count; ++i) {
-    const tw_plan_slot_t* slot = &layout->slots[i];
+    const tw_slot_t* slot = &layout->slots[i];
     if (slot->size_bytes > SIZE_MAX / 2) {
       return tw_message_write(message, TW_STATUS_INVALID, "slot %u: size is too large", i);
     }
@@ -25,14 +25,14 @@ static tw_status_t check_slots(const tw_plan_layout_t* layout, tw_message_t* mes
   return TW_STATUS_OK;
 }
 
-static tw_status_t check_bindings(const tw_plan_layout_t* layout, tw_message_t* message) {
+static tw_status_t check_bindings(const tw_command_list_layout_t* layout, tw_message_t* message) {
   for (uint32_t i = 0; i < layout->binding_count; ++i) {
-    const tw_plan_binding_t* binding = &layout->bindings[i];
+    const tw_binding_t* binding = &layout->bindings[i];
     if (binding->slot >= layout->slot_count) {
       return tw_message_write(message, TW_STATUS_INVALID, "binding %u: slot %u, expected less than %u", i,
                               binding->slot, layout->slot_count);
     }
-    const tw_plan_slot_t* slot = &layout->slots[binding->slot];
+    const tw_slot_t* slot = &layout->slots[binding->slot];
     if (!range_fits(binding->offset, binding->length, slot->size_bytes)) {
       return tw_message_write(message, TW_STATUS_INVALID, "binding %u: %llu bytes at %llu leave slot %u of %llu bytes",
                               i, (unsigned long long)binding->length, (unsigned long long)binding->offset,
@@ -46,8 +46,8 @@ static tw_status_t check_bindings(const tw_plan_layout_t* layout, tw_message_t* 
   return TW_STATUS_OK;
 }
 
-static tw_status_t check_dispatch(const tw_plan_layout_t* layout, uint32_t ordinal, tw_message_t* message) {
-  const tw_plan_command_t* command = &layout->commands[ordinal];
+static tw_status_t check_dispatch(const tw_command_list_layout_t* layout, uint32_t ordinal, tw_message_t* message) {
+  const tw_command_t* command = &layout->commands[ordinal];
   if (command->function == 0) {
     return tw_message_write(message, TW_STATUS_INVALID, "command %u: the function address is 0", ordinal);
   }
@@ -67,13 +67,13 @@ static tw_status_t check_dispatch(const tw_plan_layout_t* layout, uint32_t ordin
   return TW_STATUS_OK;
 }
 
-static tw_status_t check_copy(const tw_plan_layout_t* layout, uint32_t ordinal, tw_message_t* message) {
-  const tw_plan_command_t* command = &layout->commands[ordinal];
+static tw_status_t check_copy(const tw_command_list_layout_t* layout, uint32_t ordinal, tw_message_t* message) {
+  const tw_command_t* command = &layout->commands[ordinal];
   if (command->binding_count != 2) {
     return tw_message_write(message, TW_STATUS_INVALID, "command %u: a copy has two bindings", ordinal);
   }
-  const tw_plan_binding_t* target = &layout->bindings[command->binding_first];
-  const tw_plan_binding_t* source = target + 1;
+  const tw_binding_t* target = &layout->bindings[command->binding_first];
+  const tw_binding_t* source = target + 1;
   if (target->length != source->length || !(target->flags & TW_BINDING_WRITABLE)) {
     return tw_message_write(message, TW_STATUS_INVALID,
                             "command %u: a copy needs a writable target and equal lengths, got %llu and %llu bytes",
@@ -87,14 +87,14 @@ static tw_status_t check_copy(const tw_plan_layout_t* layout, uint32_t ordinal, 
   return TW_STATUS_OK;
 }
 
-static tw_status_t check_fill(const tw_plan_layout_t* layout, uint32_t ordinal, tw_message_t* message) {
-  const tw_plan_command_t* command = &layout->commands[ordinal];
+static tw_status_t check_fill(const tw_command_list_layout_t* layout, uint32_t ordinal, tw_message_t* message) {
+  const tw_command_t* command = &layout->commands[ordinal];
   const uint32_t pattern_length = command->constant_count;
   if (pattern_length == 0 || pattern_length > 8 || (pattern_length & (pattern_length - 1)) != 0) {
     return tw_message_write(message, TW_STATUS_INVALID, "command %u: a pattern has 1, 2, 4 or 8 bytes, got %u",
                             ordinal, pattern_length);
   }
-  const tw_plan_binding_t* target = &layout->bindings[command->binding_first];
+  const tw_binding_t* target = &layout->bindings[command->binding_first];
   if (command->binding_count != 1 || !(target->flags & TW_BINDING_WRITABLE) || target->length % pattern_length != 0) {
     return tw_message_write(message, TW_STATUS_INVALID,
                             "command %u: a fill needs one writable binding of whole patterns", ordinal);
@@ -102,20 +102,20 @@ static tw_status_t check_fill(const tw_plan_layout_t* layout, uint32_t ordinal, 
   return TW_STATUS_OK;
 }
 
-static tw_status_t check_host_call(const tw_plan_layout_t* layout, uint32_t ordinal, tw_message_t* message) {
-  const tw_plan_command_t* command = &layout->commands[ordinal];
+static tw_status_t check_host_call(const tw_command_list_layout_t* layout, uint32_t ordinal, tw_message_t* message) {
+  const tw_command_t* command = &layout->commands[ordinal];
   if (command->function >= layout->host_call_count) {
     return tw_message_write(message, TW_STATUS_INVALID, "command %u: host call %llu, expected less than %u", ordinal,
                             (unsigned long long)command->function, layout->host_call_count);
   }
   if ((command->flags & TW_COMMAND_ON_FINDING) == 0) return TW_STATUS_OK;
-  const tw_plan_binding_t* findings = &layout->bindings[command->binding_first];
+  const tw_binding_t* findings = &layout->bindings[command->binding_first];
   if (command->binding_count == 1 && findings->length % TW_FINDING_BYTES == 0) return TW_STATUS_OK;
   return tw_message_write(message, TW_STATUS_INVALID, "command %u: findings are one binding of whole records", ordinal);
 }
 
-static tw_status_t check_command(const tw_plan_layout_t* layout, uint32_t ordinal, tw_message_t* message) {
-  const tw_plan_command_t* command = &layout->commands[ordinal];
+static tw_status_t check_command(const tw_command_list_layout_t* layout, uint32_t ordinal, tw_message_t* message) {
+  const tw_command_t* command = &layout->commands[ordinal];
   if (!range_fits(command->binding_first, command->binding_count, layout->binding_count)) {
     return tw_message_write(message, TW_STATUS_INVALID, "command %u: bindings end after the table", ordinal);
   }
@@ -133,7 +133,7 @@ static tw_status_t check_command(const tw_plan_layout_t* layout, uint32_t ordina
   }
 }
 
-static tw_status_t check_layout(const tw_plan_layout_t* layout, tw_message_t* message) {
+static tw_status_t check_layout(const tw_command_list_layout_t* layout, tw_message_t* message) {
   tw_status_t status = check_slots(layout, message);
   if (status == TW_STATUS_OK) status = check_bindings(layout, message);
   for (uint32_t i = 0; status == TW_STATUS_OK && i < layout->command_count; ++i) {
@@ -144,48 +144,48 @@ static tw_status_t check_layout(const tw_plan_layout_t* layout, tw_message_t* me
 
 // ---- building ---------------------------------------------------------------------------------------
 
-uint64_t tw_plan_unit_count(const tw_plan_t* plan, const tw_plan_command_t* command) {
+uint64_t tw_command_list_unit_count(const tw_command_list_t* list, const tw_command_t* command) {
   if (command->kind == TW_COMMAND_HOST_CALL) return 0;
   if (command->kind == TW_COMMAND_DISPATCH) {
     return (uint64_t)command->workgroup_count[0] * command->workgroup_count[1] * command->workgroup_count[2];
   }
-  const uint64_t length = plan->bindings[command->binding_first].length;
+  const uint64_t length = list->bindings[command->binding_first].length;
   return (length + TW_TRANSFER_UNIT_BYTES - 1) / TW_TRANSFER_UNIT_BYTES;
 }
 
 // A host call is a batch of its own: it needs the interpreter, not the workers.
-static int starts_batch(const tw_plan_command_t* command, const tw_plan_command_t* before) {
+static int starts_batch(const tw_command_t* command, const tw_command_t* before) {
   return (command->flags & TW_COMMAND_BARRIER) || command->kind == TW_COMMAND_HOST_CALL ||
          before->kind == TW_COMMAND_HOST_CALL;
 }
 
-static void build_batches(tw_plan_t* plan) {
-  for (uint32_t i = 0; i < plan->command_count; ++i) {
-    const tw_plan_command_t* command = &plan->commands[i];
+static void build_batches(tw_command_list_t* list) {
+  for (uint32_t i = 0; i < list->command_count; ++i) {
+    const tw_command_t* command = &list->commands[i];
     if (i == 0 || starts_batch(command, command - 1)) {
-      plan->batches[plan->batch_count++] = (tw_batch_t){.first = i, .end = i};
+      list->batches[list->batch_count++] = (tw_batch_t){.first = i, .end = i};
     }
-    tw_batch_t* batch = &plan->batches[plan->batch_count - 1];
-    batch->unit_count += tw_plan_unit_count(plan, command);
+    tw_batch_t* batch = &list->batches[list->batch_count - 1];
+    batch->unit_count += tw_command_list_unit_count(list, command);
     batch->end = i + 1;
-    plan->unit_ends[i] = batch->unit_count;
-    if (command->kind == TW_COMMAND_DISPATCH && command->local_memory_bytes > plan->local_memory_bytes) {
-      plan->local_memory_bytes = command->local_memory_bytes;
+    list->unit_ends[i] = batch->unit_count;
+    if (command->kind == TW_COMMAND_DISPATCH && command->local_memory_bytes > list->local_memory_bytes) {
+      list->local_memory_bytes = command->local_memory_bytes;
     }
   }
 }
 
 // Sorts the bindings by slot, so that a changed slot patches its own pointers only.
-static void build_slot_index(tw_plan_t* plan) {
-  uint32_t* first = plan->slot_binding_first;
-  for (uint32_t i = 0; i < plan->binding_count; ++i) {
-    plan->binding_lengths[i] = (size_t)plan->bindings[i].length;
-    ++first[plan->bindings[i].slot + 1];
+static void build_slot_index(tw_command_list_t* list) {
+  uint32_t* first = list->slot_binding_first;
+  for (uint32_t i = 0; i < list->binding_count; ++i) {
+    list->binding_lengths[i] = (size_t)list->bindings[i].length;
+    ++first[list->bindings[i].slot + 1];
   }
-  for (uint32_t slot = 0; slot < plan->slot_count; ++slot) first[slot + 1] += first[slot];
-  for (uint32_t i = 0; i < plan->binding_count; ++i) plan->slot_bindings[first[plan->bindings[i].slot]++] = i;
+  for (uint32_t slot = 0; slot < list->slot_count; ++slot) first[slot + 1] += first[slot];
+  for (uint32_t i = 0; i < list->binding_count; ++i) list->slot_bindings[first[list->bindings[i].slot]++] = i;
   // The loop above moved every start to its end; shift them back by one.
-  for (uint32_t slot = plan->slot_count; slot > 0; --slot) first[slot] = first[slot - 1];
+  for (uint32_t slot = list->slot_count; slot > 0; --slot) first[slot] = first[slot - 1];
   first[0] = 0;
 }
 
@@ -195,58 +195,63 @@ static void* copy_table(const void* table, size_t count, size_t entry_bytes) {
   return copy;
 }
 
-static int allocate_tables(tw_plan_t* plan, const tw_plan_layout_t* layout) {
-  plan->slot_count = layout->slot_count;
-  plan->binding_count = layout->binding_count;
-  plan->command_count = layout->command_count;
-  plan->constant_count = layout->constant_count;
-  plan->slots = copy_table(layout->slots, layout->slot_count, sizeof(*plan->slots));
-  plan->bindings = copy_table(layout->bindings, layout->binding_count, sizeof(*plan->bindings));
-  plan->commands = copy_table(layout->commands, layout->command_count, sizeof(*plan->commands));
-  plan->constants = copy_table(layout->constants, layout->constant_count, sizeof(*plan->constants));
-  plan->binding_lengths = copy_table(NULL, layout->binding_count, sizeof(*plan->binding_lengths));
-  plan->unit_ends = copy_table(NULL, layout->command_count, sizeof(*plan->unit_ends));
-  plan->batches = copy_table(NULL, layout->command_count, sizeof(*plan->batches));
-  plan->slot_bindings = copy_table(NULL, layout->binding_count, sizeof(*plan->slot_bindings));
-  plan->slot_binding_first = copy_table(NULL, (size_t)layout->slot_count + 2, sizeof(*plan->slot_binding_first));
-  return plan->slots && plan->bindings && plan->commands && plan->constants && plan->binding_lengths &&
-         plan->unit_ends && plan->batches && plan->slot_bindings && plan->slot_binding_first;
+static int allocate_tables(tw_command_list_t* list, const tw_command_list_layout_t* layout) {
+  list->slot_count = layout->slot_count;
+  list->binding_count = layout->binding_count;
+  list->command_count = layout->command_count;
+  list->constant_count = layout->constant_count;
+  list->slots = copy_table(layout->slots, layout->slot_count, sizeof(*list->slots));
+  list->bindings = copy_table(layout->bindings, layout->binding_count, sizeof(*list->bindings));
+  list->commands = copy_table(layout->commands, layout->command_count, sizeof(*list->commands));
+  list->constants = copy_table(layout->constants, layout->constant_count, sizeof(*list->constants));
+  list->binding_lengths = copy_table(NULL, layout->binding_count, sizeof(*list->binding_lengths));
+  list->unit_ends = copy_table(NULL, layout->command_count, sizeof(*list->unit_ends));
+  list->batches = copy_table(NULL, layout->command_count, sizeof(*list->batches));
+  list->slot_bindings = copy_table(NULL, layout->binding_count, sizeof(*list->slot_bindings));
+  list->slot_binding_first = copy_table(NULL, (size_t)layout->slot_count + 2, sizeof(*list->slot_binding_first));
+  return list->slots && list->bindings && list->commands && list->constants && list->binding_lengths &&
+         list->unit_ends && list->batches && list->slot_bindings && list->slot_binding_first;
 }
 
-tw_status_t tw_plan_create(const tw_plan_layout_t* layout, tw_message_t* message, tw_plan_t** out_plan) {
+tw_status_t tw_command_list_create(const tw_command_list_layout_t* layout, tw_message_t* message,
+                                   tw_command_list_t** out_list) {
   const tw_status_t status = check_layout(layout, message);
   if (status != TW_STATUS_OK) return status;
-  tw_plan_t* plan = calloc(1, sizeof(*plan));
-  if (plan == NULL || !allocate_tables(plan, layout)) {
-    tw_plan_destroy(plan);
+  tw_command_list_t* list = calloc(1, sizeof(*list));
+  if (list == NULL || !allocate_tables(list, layout)) {
+    tw_command_list_destroy(list);
     return tw_message_write(message, TW_STATUS_NO_MEMORY, "out of memory");
   }
-  build_slot_index(plan);
-  build_batches(plan);
-  *out_plan = plan;
+  build_slot_index(list);
+  build_batches(list);
+  *out_list = list;
   return TW_STATUS_OK;
 }
 
-void tw_plan_destroy(tw_plan_t* plan) {
-  if (plan == NULL) return;
-  free(plan->slots);
-  free(plan->bindings);
-  free(plan->commands);
-  free(plan->constants);
-  free(plan->binding_lengths);
-  free(plan->unit_ends);
-  free(plan->batches);
-  free(plan->slot_bindings);
-  free(plan->slot_binding_first);
-  free(plan);
+void tw_command_list_destroy(tw_command_list_t* list) {
+  if (list == NULL) return;
+  free(list->slots);
+  free(list->bindings);
+  free(list->commands);
+  free(list->constants);
+  free(list->binding_lengths);
+  free(list->unit_ends);
+  free(list->batches);
+  free(list->slot_bindings);
+  free(list->slot_binding_first);
+  free(list);
 }
 
-uint32_t tw_plan_slot_count(const tw_plan_t* plan) { return plan->slot_count; }
+uint32_t tw_command_list_slot_count(const tw_command_list_t* list) { return list->slot_count; }
 
-uint32_t tw_plan_command_count(const tw_plan_t* plan) { return plan->command_count; }
+uint32_t tw_command_list_command_count(const tw_command_list_t* list) { return list->command_count; }
 
-const tw_plan_slot_t* tw_plan_slot(const tw_plan_t* plan, uint32_t slot) { return &plan->slots[slot]; }
+const tw_slot_t* tw_command_list_slot(const tw_command_list_t* list, uint32_t slot) { return &list->slots[slot]; }
 
-const tw_plan_command_t* tw_plan_command(const tw_plan_t* plan, uint32_t command) { return &plan->commands[command]; }
+const tw_command_t* tw_command_list_command(const tw_command_list_t* list, uint32_t command) {
+  return &list->commands[command];
+}
 
-const tw_plan_binding_t* tw_plan_binding(const tw_plan_t* plan, uint32_t binding) { return &plan->bindings[binding]; }
+const tw_binding_t* tw_command_list_binding(const tw_command_list_t* list, uint32_t binding) {
+  return &list->bindings[binding];
+}

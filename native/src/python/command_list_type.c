@@ -1,11 +1,11 @@
-// `Plan`: a recorded plan as a Python object, and the run that `Plan` and `Invocation` share.
+// `CommandList`: recorded commands as a Python object, and the run that `CommandList` and `RecordedCall` share.
 
 #include "binding.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-PyTypeObject* tw_plan_type;
+PyTypeObject* tw_command_list_type;
 
 enum { IDLE_CALL_LIMIT = 8 };
 
@@ -18,21 +18,21 @@ static void call_destroy(tw_call_t* call) {
   free(call);
 }
 
-tw_call_t* tw_call_acquire(tw_plan_object_t* plan) {
-  tw_call_t* call = plan->idle_calls;
+tw_call_t* tw_call_acquire(tw_command_list_object_t* list) {
+  tw_call_t* call = list->idle_calls;
   if (call != NULL) {
-    plan->idle_calls = call->next;
-    --plan->idle_count;
+    list->idle_calls = call->next;
+    --list->idle_count;
     return call;
   }
-  const size_t slot_count = tw_plan_slot_count(plan->plan);
+  const size_t slot_count = tw_command_list_slot_count(list->list);
   call = calloc(1, sizeof(*call));
   if (call != NULL) {
     call->views = calloc(slot_count + 1, sizeof(*call->views));
     call->owners = calloc(slot_count + 1, sizeof(*call->owners));
   }
   if (call == NULL || call->views == NULL || call->owners == NULL ||
-      tw_frame_create(plan->plan, &call->frame) != TW_STATUS_OK) {
+      tw_frame_create(list->list, &call->frame) != TW_STATUS_OK) {
     if (call != NULL) call_destroy(call);
     PyErr_NoMemory();
     return NULL;
@@ -40,19 +40,19 @@ tw_call_t* tw_call_acquire(tw_plan_object_t* plan) {
   return call;
 }
 
-void tw_call_release(tw_plan_object_t* plan, tw_call_t* call) {
-  const uint32_t slot_count = tw_plan_slot_count(plan->plan);
+void tw_call_release(tw_command_list_object_t* list, tw_call_t* call) {
+  const uint32_t slot_count = tw_command_list_slot_count(list->list);
   for (uint32_t slot = 0; slot < slot_count; ++slot) {
     if (call->views[slot].obj != NULL) PyBuffer_Release(&call->views[slot]);
     call->owners[slot] = NULL;
   }
-  if (plan->idle_count >= IDLE_CALL_LIMIT) {
+  if (list->idle_count >= IDLE_CALL_LIMIT) {
     call_destroy(call);
     return;
   }
-  call->next = plan->idle_calls;
-  plan->idle_calls = call;
-  ++plan->idle_count;
+  call->next = list->idle_calls;
+  list->idle_calls = call;
+  ++list->idle_count;
 }
 
 void tw_call_bind_address(tw_call_t* call, uint32_t slot, void* base, PyObject* owner) {
@@ -60,14 +60,14 @@ void tw_call_bind_address(tw_call_t* call, uint32_t slot, void* base, PyObject* 
   tw_frame_bind(call->frame, slot, base);
 }
 
-static int check_alignment(const tw_plan_slot_t* info, uint32_t slot, const void* base) {
+static int check_alignment(const tw_slot_t* info, uint32_t slot, const void* base) {
   if (info->alignment <= 1 || ((uintptr_t)base & (info->alignment - 1)) == 0) return 0;
   PyErr_Format(PyExc_ValueError, "slot %u: address %p, expected a multiple of %u", slot, base, info->alignment);
   return -1;
 }
 
-int tw_call_bind_object(tw_plan_object_t* plan, tw_call_t* call, uint32_t slot, PyObject* object) {
-  const tw_plan_slot_t* info = tw_plan_slot(plan->plan, slot);
+int tw_call_bind_object(tw_command_list_object_t* list, tw_call_t* call, uint32_t slot, PyObject* object) {
+  const tw_slot_t* info = tw_command_list_slot(list->list, slot);
   if (object == Py_None && info->size_bytes == 0) {
     tw_call_bind_address(call, slot, NULL, NULL);
     return 0;
@@ -99,13 +99,13 @@ int tw_call_bind_object(tw_plan_object_t* plan, tw_call_t* call, uint32_t slot, 
 // ---- running ----------------------------------------------------------------------------------------
 
 typedef struct run_context_t {
-  tw_plan_object_t* plan;
+  tw_command_list_object_t* list;
   tw_call_t* call;
   PyThreadState* thread;
 } run_context_t;
 
 static PyObject* binding_view(const run_context_t* run, uint32_t ordinal) {
-  const tw_plan_binding_t* binding = tw_plan_binding(run->plan->plan, ordinal);
+  const tw_binding_t* binding = tw_command_list_binding(run->list->list, ordinal);
   const uintptr_t base = (uintptr_t)tw_frame_slot_base(run->call->frame, binding->slot);
   PyObject* memory = tw_memory_borrow((void*)(base + (uintptr_t)binding->offset), (size_t)binding->length,
                                       !(binding->flags & TW_BINDING_WRITABLE), run->call->owners[binding->slot]);
@@ -115,14 +115,14 @@ static PyObject* binding_view(const run_context_t* run, uint32_t ordinal) {
   return view;
 }
 
-static int call_host(const run_context_t* run, const tw_plan_command_t* command) {
+static int call_host(const run_context_t* run, const tw_command_t* command) {
   PyObject* arguments = PyTuple_New((Py_ssize_t)command->binding_count);
   for (uint32_t i = 0; arguments != NULL && i < command->binding_count; ++i) {
     PyObject* view = binding_view(run, command->binding_first + i);
     if (view == NULL || PyTuple_SetItem(arguments, (Py_ssize_t)i, view) < 0) Py_CLEAR(arguments);
   }
   if (arguments == NULL) return -1;
-  PyObject* host_calls = run->plan->host_calls;  // emptied only if the collector broke a cycle
+  PyObject* host_calls = run->list->host_calls;  // emptied only if the collector broke a cycle
   PyObject* function = host_calls == NULL ? NULL : PyTuple_GetItem(host_calls, (Py_ssize_t)command->function);
   PyObject* result = function == NULL ? NULL : PyObject_CallObject(function, arguments);
   Py_DECREF(arguments);
@@ -133,7 +133,7 @@ static int call_host(const run_context_t* run, const tw_plan_command_t* command)
 static int on_host_call(void* context, uint32_t command) {
   run_context_t* run = context;
   PyEval_RestoreThread(run->thread);
-  const int result = call_host(run, tw_plan_command(run->plan->plan, command));
+  const int result = call_host(run, tw_command_list_command(run->list->list, command));
   run->thread = PyEval_SaveThread();
   return result;
 }
@@ -150,12 +150,12 @@ static int on_poll(void* context) {
 }
 
 // Whether the run read of a file what is no longer there; sets the exception.
-static int has_lost_files(const tw_call_t* call, const tw_plan_t* plan) {
+static int has_lost_files(const tw_call_t* call, const tw_command_list_t* list) {
   if (!tw_fault_any()) return 0;
-  const uint32_t slot_count = tw_plan_slot_count(plan);
+  const uint32_t slot_count = tw_command_list_slot_count(list);
   for (uint32_t slot = 0; slot < slot_count; ++slot) {
     tw_message_t name;
-    const size_t size_bytes = (size_t)tw_plan_slot(plan, slot)->size_bytes;
+    const size_t size_bytes = (size_t)tw_command_list_slot(list, slot)->size_bytes;
     if (!tw_fault_find(tw_frame_slot_base(call->frame, slot), size_bytes, &name)) continue;
     tw_lost_file_raise(name.text);
     return 1;
@@ -163,8 +163,8 @@ static int has_lost_files(const tw_call_t* call, const tw_plan_t* plan) {
   return 0;
 }
 
-int tw_call_run(tw_plan_object_t* plan, tw_call_t* call, PyObject* pool, tw_heap_t* heap, tw_span_t* spans) {
-  run_context_t context = {.plan = plan, .call = call};
+int tw_call_run(tw_command_list_object_t* list, tw_call_t* call, PyObject* pool, tw_heap_t* heap, tw_span_t* spans) {
+  run_context_t context = {.list = list, .call = call};
   const tw_run_options_t options = {
       .pool = pool == Py_None ? NULL : ((tw_pool_object_t*)pool)->pool,
       .heap = heap,
@@ -177,29 +177,30 @@ int tw_call_run(tw_plan_object_t* plan, tw_call_t* call, PyObject* pool, tw_heap
   context.thread = PyEval_SaveThread();
   const tw_status_t status = tw_frame_run(call->frame, &options, &failure);
   PyEval_RestoreThread(context.thread);
-  if (status == TW_STATUS_OK) return has_lost_files(call, plan->plan) ? -1 : 0;
+  if (status == TW_STATUS_OK) return has_lost_files(call, list->list) ? -1 : 0;
   if (status == TW_STATUS_KERNEL_FAILED || status == TW_STATUS_NO_SCRATCH) {
-    tw_failure_raise(&failure, plan->names);
+    tw_failure_raise(&failure, list->names);
   } else {
     tw_status_raise(status, "the run failed");
   }
   return -1;
 }
 
-static int run_buffers(tw_plan_object_t* plan, PyObject* pool, PyObject* heap, PyObject* buffers, tw_span_t* spans) {
-  const uint32_t slot_count = tw_plan_slot_count(plan->plan);
+static int run_buffers(tw_command_list_object_t* list, PyObject* pool, PyObject* heap, PyObject* buffers,
+                       tw_span_t* spans) {
+  const uint32_t slot_count = tw_command_list_slot_count(list->list);
   if (PyTuple_Size(buffers) != (Py_ssize_t)slot_count) {
     PyErr_Format(PyExc_ValueError, "got %zd buffers, expected one per slot (%u)", PyTuple_Size(buffers), slot_count);
     return -1;
   }
-  tw_call_t* call = tw_call_acquire(plan);
+  tw_call_t* call = tw_call_acquire(list);
   if (call == NULL) return -1;
   int result = 0;
   for (uint32_t slot = 0; result == 0 && slot < slot_count; ++slot) {
-    result = tw_call_bind_object(plan, call, slot, PyTuple_GetItem(buffers, (Py_ssize_t)slot));
+    result = tw_call_bind_object(list, call, slot, PyTuple_GetItem(buffers, (Py_ssize_t)slot));
   }
-  if (result == 0) result = tw_call_run(plan, call, pool, tw_heap_of(heap), spans);
-  tw_call_release(plan, call);
+  if (result == 0) result = tw_call_run(list, call, pool, tw_heap_of(heap), spans);
+  tw_call_release(list, call);
   return result;
 }
 
@@ -213,12 +214,12 @@ static int run_arguments(PyObject* self, PyObject* const* arguments, Py_ssize_t 
   // A tuple of our own: nobody can drop a buffer while the run uses it.
   PyObject* buffers = PySequence_Tuple(arguments[1]);
   if (buffers == NULL) return -1;
-  const int result = run_buffers((tw_plan_object_t*)self, arguments[0], heap, buffers, spans);
+  const int result = run_buffers((tw_command_list_object_t*)self, arguments[0], heap, buffers, spans);
   Py_DECREF(buffers);
   return result;
 }
 
-static PyObject* plan_run(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+static PyObject* command_list_run(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   if (run_arguments(self, arguments, count, NULL) < 0) return NULL;
   Py_RETURN_NONE;
 }
@@ -243,9 +244,9 @@ static uint32_t thread_count_of(PyObject* pool) {
   return pool == Py_None ? 1 : tw_pool_thread_count(((tw_pool_object_t*)pool)->pool);
 }
 
-static PyObject* plan_run_timed(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+static PyObject* command_list_run_timed(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   if (count != 0 && !tw_pool_check(arguments[0])) return NULL;
-  const uint32_t command_count = tw_plan_command_count(((tw_plan_object_t*)self)->plan);
+  const uint32_t command_count = tw_command_list_command_count(((tw_command_list_object_t*)self)->list);
   const size_t stride = (count == 0 ? 1 : thread_count_of(arguments[0])) + (size_t)1;
   tw_span_t* spans = calloc(command_count * stride + 1, sizeof(*spans));
   if (spans == NULL) return PyErr_NoMemory();
@@ -275,69 +276,69 @@ static void* copy_records(const Py_buffer* view, size_t record_bytes, const char
   return records;
 }
 
-static tw_plan_t* create_plan(const Py_buffer views[4], Py_ssize_t host_call_count) {
-  tw_plan_layout_t layout = {.host_call_count = (uint32_t)host_call_count};
-  void* commands = copy_records(&views[0], sizeof(tw_plan_command_t), "commands", &layout.command_count);
+static tw_command_list_t* create_command_list(const Py_buffer views[4], Py_ssize_t host_call_count) {
+  tw_command_list_layout_t layout = {.host_call_count = (uint32_t)host_call_count};
+  void* commands = copy_records(&views[0], sizeof(tw_command_t), "commands", &layout.command_count);
   void* bindings = commands == NULL
                        ? NULL
-                       : copy_records(&views[1], sizeof(tw_plan_binding_t), "bindings", &layout.binding_count);
+                       : copy_records(&views[1], sizeof(tw_binding_t), "bindings", &layout.binding_count);
   void* slots =
-      bindings == NULL ? NULL : copy_records(&views[2], sizeof(tw_plan_slot_t), "slots", &layout.slot_count);
+      bindings == NULL ? NULL : copy_records(&views[2], sizeof(tw_slot_t), "slots", &layout.slot_count);
   void* constants =
       slots == NULL ? NULL : copy_records(&views[3], sizeof(uint32_t), "constants", &layout.constant_count);
   layout.commands = commands;
   layout.bindings = bindings;
   layout.slots = slots;
   layout.constants = constants;
-  tw_plan_t* plan = NULL;
+  tw_command_list_t* list = NULL;
   if (constants != NULL) {
     tw_message_t message = {{0}};
-    const tw_status_t status = tw_plan_create(&layout, &message, &plan);
+    const tw_status_t status = tw_command_list_create(&layout, &message, &list);
     if (status != TW_STATUS_OK) tw_status_raise(status, message.text);
   }
   free(commands);
   free(bindings);
   free(slots);
   free(constants);
-  return plan;
+  return list;
 }
 
-static PyObject* plan_construct(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
+static PyObject* command_list_construct(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
   static char* names[] = {"commands", "bindings", "slots", "constants", "host_calls", "owners", "names", NULL};
   Py_buffer views[4];
   PyObject* host_calls = NULL;
   PyObject* owners = NULL;
   PyObject* kernel_names = NULL;
   memset(views, 0, sizeof(views));
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "y*y*y*y*|OOO:Plan", names, &views[0], &views[1], &views[2],
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "y*y*y*y*|OOO:CommandList", names, &views[0], &views[1], &views[2],
                                    &views[3], &host_calls, &owners, &kernel_names)) {
     return NULL;
   }
-  tw_plan_object_t* self = (tw_plan_object_t*)PyType_GenericAlloc(type, 0);
+  tw_command_list_object_t* self = (tw_command_list_object_t*)PyType_GenericAlloc(type, 0);
   if (self != NULL) {
     self->host_calls = host_calls == NULL ? PyTuple_New(0) : PySequence_Tuple(host_calls);
     self->owners = owners == NULL ? PyTuple_New(0) : PySequence_Tuple(owners);
     self->names = kernel_names == NULL ? PyTuple_New(0) : PySequence_Tuple(kernel_names);
     if (self->host_calls != NULL && self->owners != NULL && self->names != NULL) {
-      self->plan = create_plan(views, PyTuple_Size(self->host_calls));
+      self->list = create_command_list(views, PyTuple_Size(self->host_calls));
     }
-    if (self->plan == NULL) Py_CLEAR(self);
+    if (self->list == NULL) Py_CLEAR(self);
   }
   for (int i = 0; i < 4; ++i) PyBuffer_Release(&views[i]);
   return (PyObject*)self;
 }
 
-static int plan_traverse(PyObject* object, visitproc visit, void* arg) {
-  tw_plan_object_t* self = (tw_plan_object_t*)object;
+static int command_list_traverse(PyObject* object, visitproc visit, void* arg) {
+  tw_command_list_object_t* self = (tw_command_list_object_t*)object;
   Py_VISIT(Py_TYPE(object));
   Py_VISIT(self->host_calls);
   Py_VISIT(self->owners);
   return 0;
 }
 
-// Only the host calls can close a cycle; the owners must live as long as the plan can run.
-static int plan_clear(PyObject* object) {
-  tw_plan_object_t* self = (tw_plan_object_t*)object;
+// Only the host calls can close a cycle; the owners must live as long as the list can run.
+static int command_list_clear(PyObject* object) {
+  tw_command_list_object_t* self = (tw_command_list_object_t*)object;
   PyObject* host_calls = self->host_calls;
   self->host_calls = PyTuple_New(0);
   if (self->host_calls == NULL) PyErr_Clear();
@@ -345,63 +346,64 @@ static int plan_clear(PyObject* object) {
   return 0;
 }
 
-static void plan_dealloc(PyObject* object) {
-  tw_plan_object_t* self = (tw_plan_object_t*)object;
+static void command_list_dealloc(PyObject* object) {
+  tw_command_list_object_t* self = (tw_command_list_object_t*)object;
   PyObject_GC_UnTrack(object);
   while (self->idle_calls != NULL) {
     tw_call_t* call = self->idle_calls;
     self->idle_calls = call->next;
     call_destroy(call);
   }
-  tw_plan_destroy(self->plan);
+  tw_command_list_destroy(self->list);
   Py_XDECREF(self->host_calls);
   Py_XDECREF(self->owners);
   Py_XDECREF(self->names);
   tw_object_free(object);
 }
 
-static PyObject* plan_command_count(PyObject* object, void* unused) {
+static PyObject* command_list_command_count(PyObject* object, void* unused) {
   (void)unused;
-  return PyLong_FromUnsignedLong(tw_plan_command_count(((tw_plan_object_t*)object)->plan));
+  return PyLong_FromUnsignedLong(tw_command_list_command_count(((tw_command_list_object_t*)object)->list));
 }
 
-static PyObject* plan_slot_count(PyObject* object, void* unused) {
+static PyObject* command_list_slot_count(PyObject* object, void* unused) {
   (void)unused;
-  return PyLong_FromUnsignedLong(tw_plan_slot_count(((tw_plan_object_t*)object)->plan));
+  return PyLong_FromUnsignedLong(tw_command_list_slot_count(((tw_command_list_object_t*)object)->list));
 }
 
-static PyGetSetDef plan_properties[] = {
-    {"command_count", plan_command_count, NULL, "Number of commands.", NULL},
-    {"slot_count", plan_slot_count, NULL, "Number of buffers a run takes.", NULL},
+static PyGetSetDef command_list_properties[] = {
+    {"command_count", command_list_command_count, NULL, "Number of commands.", NULL},
+    {"slot_count", command_list_slot_count, NULL, "Number of buffers a run takes.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-static PyMethodDef plan_methods[] = {
-    {"run", (PyCFunction)(void (*)(void))plan_run, METH_FASTCALL, "run(pool, buffers, heap=None) -> None"},
-    {"run_timed", (PyCFunction)(void (*)(void))plan_run_timed, METH_FASTCALL,
+static PyMethodDef command_list_methods[] = {
+    {"run", (PyCFunction)(void (*)(void))command_list_run, METH_FASTCALL, "run(pool, buffers, heap=None) -> None"},
+    {"run_timed", (PyCFunction)(void (*)(void))command_list_run_timed, METH_FASTCALL,
      "run_timed(pool, buffers, heap=None) -> list of (begin_ns, end_ns, ((thread, begin_ns, end_ns), ...)) per command"},
     {NULL, NULL, 0, NULL},
 };
 
-static PyType_Slot plan_slots[] = {
-    {Py_tp_new, (void*)plan_construct},
-    {Py_tp_dealloc, (void*)plan_dealloc},
-    {Py_tp_traverse, (void*)plan_traverse},
-    {Py_tp_clear, (void*)plan_clear},
-    {Py_tp_getset, plan_properties},
-    {Py_tp_methods, plan_methods},
-    {Py_tp_doc, "Plan(commands, bindings, slots, constants, host_calls=(), owners=(), names=()): recorded commands."},
+static PyType_Slot command_list_slots[] = {
+    {Py_tp_new, (void*)command_list_construct},
+    {Py_tp_dealloc, (void*)command_list_dealloc},
+    {Py_tp_traverse, (void*)command_list_traverse},
+    {Py_tp_clear, (void*)command_list_clear},
+    {Py_tp_getset, command_list_properties},
+    {Py_tp_methods, command_list_methods},
+    {Py_tp_doc, "CommandList(commands, bindings, slots, constants, host_calls=(), owners=(), names=()): recorded "
+                "commands."},
     {0, NULL},
 };
 
-static PyType_Spec plan_spec = {
-    .name = "tilewright.runtime._native.Plan",
-    .basicsize = (int)sizeof(tw_plan_object_t),
+static PyType_Spec command_list_spec = {
+    .name = "tilewright.runtime._native.CommandList",
+    .basicsize = (int)sizeof(tw_command_list_object_t),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .slots = plan_slots,
+    .slots = command_list_slots,
 };
 
-int tw_plan_register(PyObject* module) {
-  tw_plan_type = tw_type_add(module, &plan_spec, "Plan");
-  return tw_plan_type == NULL ? -1 : 0;
+int tw_command_list_register(PyObject* module) {
+  tw_command_list_type = tw_type_add(module, &command_list_spec, "CommandList");
+  return tw_command_list_type == NULL ? -1 : 0;
 }

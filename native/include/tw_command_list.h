@@ -1,10 +1,10 @@
-// Plans: a recorded list of commands, checked once, replayed many times.
+// Command lists: commands recorded, checked once, replayed many times.
 //
 // The record layouts below are little endian, without padding, and mirrored by `struct` formats in
-// `tilewright/runtime/native.py` (MIRROR PLAN RECORDS). All numbers are checked when the plan is made;
+// `tilewright/runtime/native/records.py` (MIRROR COMMAND RECORDS). All numbers are checked when the list is made;
 // the addresses of functions and environments are trusted.
-#ifndef TW_PLAN_H_
-#define TW_PLAN_H_
+#ifndef TW_COMMAND_LIST_H_
+#define TW_COMMAND_LIST_H_
 
 #include <assert.h>
 #include <stddef.h>
@@ -27,28 +27,28 @@ enum { TW_FINDING_BYTES = 64 };
 enum { TW_BINDING_WRITABLE = 1 };
 enum { TW_SLOT_WRITABLE = 1 };
 
-// MIRROR PLAN RECORDS. One buffer of a run.
-typedef struct tw_plan_slot_t {
+// MIRROR COMMAND RECORDS. One buffer of a run.
+typedef struct tw_slot_t {
   uint64_t size_bytes;
   uint32_t flags;
   uint32_t alignment;  // a power of two, or 0
-} tw_plan_slot_t;
+} tw_slot_t;
 
-// MIRROR PLAN RECORDS. A byte range of a slot.
-typedef struct tw_plan_binding_t {
+// MIRROR COMMAND RECORDS. A byte range of a slot.
+typedef struct tw_binding_t {
   uint32_t slot;
   uint32_t flags;
   uint64_t offset;
   uint64_t length;
-} tw_plan_binding_t;
+} tw_binding_t;
 
-// MIRROR PLAN RECORDS. One command.
+// MIRROR COMMAND RECORDS. One command.
 //   dispatch   function, environment (0: default), constants, bindings, workgroup counts and sizes
 //   copy       two bindings of equal length: target, source
 //   fill       one binding; `function` holds the pattern, `constant_count` its length 1, 2, 4 or 8
 //   host call  any bindings; `function` is the index handed to the callback; with ON_FINDING one binding of whole
 //              records
-typedef struct tw_plan_command_t {
+typedef struct tw_command_t {
   uint32_t kind;
   uint32_t flags;
   uint32_t binding_first;
@@ -61,40 +61,41 @@ typedef struct tw_plan_command_t {
   uint32_t reserved;
   uint64_t function;
   uint64_t environment;
-} tw_plan_command_t;
+} tw_command_t;
 
-static_assert(sizeof(tw_plan_slot_t) == 16, "MIRROR PLAN RECORDS");
-static_assert(sizeof(tw_plan_binding_t) == 24, "MIRROR PLAN RECORDS");
-static_assert(sizeof(tw_plan_command_t) == 72, "MIRROR PLAN RECORDS");
+static_assert(sizeof(tw_slot_t) == 16, "MIRROR COMMAND RECORDS");
+static_assert(sizeof(tw_binding_t) == 24, "MIRROR COMMAND RECORDS");
+static_assert(sizeof(tw_command_t) == 72, "MIRROR COMMAND RECORDS");
 
-typedef struct tw_plan_layout_t {
-  const tw_plan_slot_t* slots;
-  const tw_plan_binding_t* bindings;
-  const tw_plan_command_t* commands;
+typedef struct tw_command_list_layout_t {
+  const tw_slot_t* slots;
+  const tw_binding_t* bindings;
+  const tw_command_t* commands;
   const uint32_t* constants;
   uint32_t slot_count;
   uint32_t binding_count;
   uint32_t command_count;
   uint32_t constant_count;
   uint32_t host_call_count;
-} tw_plan_layout_t;
+} tw_command_list_layout_t;
 
 // Immutable after creation; any number of threads may run it, each with its own frame.
-typedef struct tw_plan_t tw_plan_t;
+typedef struct tw_command_list_t tw_command_list_t;
 
-tw_status_t tw_plan_create(const tw_plan_layout_t* layout, tw_message_t* message, tw_plan_t** out_plan);
-void tw_plan_destroy(tw_plan_t* plan);
+tw_status_t tw_command_list_create(const tw_command_list_layout_t* layout, tw_message_t* message,
+                                   tw_command_list_t** out_list);
+void tw_command_list_destroy(tw_command_list_t* list);
 
-uint32_t tw_plan_slot_count(const tw_plan_t* plan);
-uint32_t tw_plan_command_count(const tw_plan_t* plan);
-const tw_plan_slot_t* tw_plan_slot(const tw_plan_t* plan, uint32_t slot);
-const tw_plan_command_t* tw_plan_command(const tw_plan_t* plan, uint32_t command);
-const tw_plan_binding_t* tw_plan_binding(const tw_plan_t* plan, uint32_t binding);
+uint32_t tw_command_list_slot_count(const tw_command_list_t* list);
+uint32_t tw_command_list_command_count(const tw_command_list_t* list);
+const tw_slot_t* tw_command_list_slot(const tw_command_list_t* list, uint32_t slot);
+const tw_command_t* tw_command_list_command(const tw_command_list_t* list, uint32_t command);
+const tw_binding_t* tw_command_list_binding(const tw_command_list_t* list, uint32_t binding);
 
-// The mutable part of one run in flight: patched pointers, dispatch states. The plan outlives it.
+// The mutable part of one run in flight: patched pointers, dispatch states. The list outlives it.
 typedef struct tw_frame_t tw_frame_t;
 
-tw_status_t tw_frame_create(const tw_plan_t* plan, tw_frame_t** out_frame);
+tw_status_t tw_frame_create(const tw_command_list_t* list, tw_frame_t** out_frame);
 void tw_frame_destroy(tw_frame_t* frame);
 
 // Sets the address of a slot. Remembered between runs, so only what changes costs anything.
@@ -124,7 +125,7 @@ typedef struct tw_failure_t {
   tw_refusal_t refusal;    // of that
 } tw_failure_t;
 
-// Replays the plan. `out_failure` is set with TW_STATUS_KERNEL_FAILED and TW_STATUS_NO_SCRATCH.
+// Replays the list. `out_failure` is set with TW_STATUS_KERNEL_FAILED and TW_STATUS_NO_SCRATCH.
 tw_status_t tw_frame_run(tw_frame_t* frame, const tw_run_options_t* options, tw_failure_t* out_failure);
 
-#endif  // TW_PLAN_H_
+#endif  // TW_COMMAND_LIST_H_

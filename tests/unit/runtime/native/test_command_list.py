@@ -1,4 +1,4 @@
-"""Recording and replaying plans; the same expectations for both implementations."""
+"""Recording and replaying commands; the same expectations for both implementations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from tilewright.runtime import native
-from tilewright.runtime.native import PlanBuilder, records
+from tilewright.runtime.native import records
+from tilewright.runtime.recorder import Recorder
 
 Kernels = Mapping[str, int]
 
@@ -28,13 +29,13 @@ def test_a_dispatch_runs_every_workgroup_once(core: ModuleType, kernels: Kernels
         (4, 0, 2),
     ]:
         count = grid[0] * grid[1] * grid[2]
-        builder = PlanBuilder()
-        slot = builder.slot(4 * count, writable=True)
-        builder.dispatch(kernels["mark"], [(slot, 0, 4 * count)], grid)
-        plan = builder.build(core.Plan)
+        recorder = Recorder()
+        slot = recorder.slot(4 * count, writable=True)
+        recorder.dispatch(kernels["mark"], [(slot, 0, 4 * count)], grid)
+        commands = recorder.build(core.CommandList)
         cells = np.zeros(count + 1, np.uint32)
-        plan.run(None, [cells])
-        plan.run(None, [cells])
+        commands.run(None, [cells])
+        commands.run(None, [cells])
         assert cells.tolist() == [2] * count + [0], grid
 
 
@@ -43,16 +44,16 @@ def test_bindings_reach_into_their_slots(
     core: ModuleType, kernels: Kernels, count: int
 ) -> None:
     size = 4 * count
-    builder = PlanBuilder()
-    inputs = builder.slot(2 * size + 12)
-    output = builder.slot(size + 4, writable=True)
+    recorder = Recorder()
+    inputs = recorder.slot(2 * size + 12)
+    output = recorder.slot(size + 4, writable=True)
     bindings = [(inputs, 4, size), (inputs, size + 12, size), (output, 4, size)]
-    builder.dispatch(kernels["add"], bindings, (-(-count // 64), 1, 1), constants=[count])
+    recorder.dispatch(kernels["add"], bindings, (-(-count // 64), 1, 1), constants=[count])
     rng = np.random.default_rng(count)
     given = rng.standard_normal(2 * count + 3).astype(np.float32)
     given[1] = np.nan
     result = np.zeros(count + 1, np.float32)
-    builder.build(core.Plan).run(None, (given, result))
+    recorder.build(core.CommandList).run(None, (given, result))
     np.testing.assert_array_equal(result[1:], given[1 : count + 1] + given[count + 3 :])
     assert result[0] == 0
 
@@ -64,9 +65,9 @@ def test_denormals_are_zero_where_asked(
     """Operands and results, on every thread; the caller's own arithmetic stays as it is."""
     count = 64 * 40 + 1
     size = 4 * count
-    builder = PlanBuilder()
-    a, b, out = builder.slot(size), builder.slot(size), builder.slot(size, writable=True)
-    builder.dispatch(
+    recorder = Recorder()
+    a, b, out = recorder.slot(size), recorder.slot(size), recorder.slot(size, writable=True)
+    recorder.dispatch(
         kernels["add"],
         [(a, 0, size), (b, 0, size), (out, 0, size)],
         (41, 1, 1),
@@ -79,19 +80,19 @@ def test_denormals_are_zero_where_asked(
     other = np.where(given == least, -1.25 * least, 0).astype(np.float32)
     expected = np.zeros(count, np.float32) if flushes else given + other
     result = np.ones(count, np.float32)
-    plan = builder.build(core.Plan)
+    commands = recorder.build(core.CommandList)
     for pool in (None, core.Pool(2)):
-        plan.run(pool, (given, other, result))
+        commands.run(pool, (given, other, result))
         np.testing.assert_array_equal(result, expected)
         assert np.count_nonzero(given + other) == count
 
 
 def test_a_kernel_is_told_its_dispatch(core: ModuleType, kernels: Kernels) -> None:
-    builder = PlanBuilder()
-    slot = builder.slot(256, writable=True)
+    recorder = Recorder()
+    slot = recorder.slot(256, writable=True)
     environment = native.create_environment((77).to_bytes(4, "little"))
-    builder.keep(environment)
-    builder.dispatch(
+    recorder.keep(environment)
+    recorder.dispatch(
         kernels["report"],
         [(slot, 0, 128), (slot, 128, 100)],
         (1, 1, 1),
@@ -101,7 +102,7 @@ def test_a_kernel_is_told_its_dispatch(core: ModuleType, kernels: Kernels) -> No
         local_memory_bytes=5000,
     )
     out = np.zeros(32, np.uint64)
-    builder.build(core.Plan).run(core.Pool(3), [out])
+    recorder.build(core.CommandList).run(core.Pool(3), [out])
     assert out[:13].tolist() == [8, 4, 2, 3, 1, 1, 1, 3, 2, 0xFFFFFFFF, 128, 100, 77]
     assert out[13] == native.processor_data()[0]
     assert out[14:16].tolist() == [5000, 0]
@@ -110,41 +111,41 @@ def test_a_kernel_is_told_its_dispatch(core: ModuleType, kernels: Kernels) -> No
 def test_a_dispatch_without_environment_gets_the_default(
     core: ModuleType, kernels: Kernels
 ) -> None:
-    builder = PlanBuilder()
-    slot = builder.slot(128, writable=True)
-    builder.dispatch(
+    recorder = Recorder()
+    slot = recorder.slot(128, writable=True)
+    recorder.dispatch(
         kernels["report"], [(slot, 0, 64), (slot, 64, 64)], (1, 1, 1), constants=[0, 0]
     )
     out = np.full(16, 99, np.uint64)
-    builder.build(core.Plan).run(None, [out])
+    recorder.build(core.CommandList).run(None, [out])
     assert out[12] == 0
     assert out[13] == core.processor_data()[0]
     assert out[14] == 0
 
 
 def test_buffers_may_change_from_run_to_run(core: ModuleType, kernels: Kernels) -> None:
-    builder = PlanBuilder()
-    a, b, c = builder.slot(40), builder.slot(40), builder.slot(40, writable=True)
-    builder.dispatch(
+    recorder = Recorder()
+    a, b, c = recorder.slot(40), recorder.slot(40), recorder.slot(40, writable=True)
+    recorder.dispatch(
         kernels["add"], [(a, 0, 40), (b, 0, 40), (c, 0, 40)], (1, 1, 1), constants=[10]
     )
-    plan = builder.build(core.Plan)
+    commands = recorder.build(core.CommandList)
     one = np.ones(10, np.float32)
     for value in (1.0, 2.0, 2.0, -3.0):
         out = np.empty(10, np.float32)
-        plan.run(None, [one * value, one, out])
+        commands.run(None, [one * value, one, out])
         assert (out == value + 1).all()
-        plan.run(None, [one, one.ctypes.data, out.ctypes.data])
+        commands.run(None, [one, one.ctypes.data, out.ctypes.data])
         assert (out == 2).all()
 
 
 @pytest.mark.parametrize("pattern", [b"\x07", b"\x01\x02", b"abcd", b"12345678"])
 def test_fill_repeats_its_pattern(core: ModuleType, pattern: bytes) -> None:
-    builder = PlanBuilder()
-    slot = builder.slot(300_011, writable=True)
-    builder.fill((slot, 3, 300_000), pattern)
+    recorder = Recorder()
+    slot = recorder.slot(300_011, writable=True)
+    recorder.fill((slot, 3, 300_000), pattern)
     out = np.zeros(300_011, np.uint8)
-    builder.build(core.Plan).run(core.Pool(2), [out])
+    recorder.build(core.CommandList).run(core.Pool(2), [out])
     assert out[3:300_003].tobytes() == pattern * (300_000 // len(pattern))
     assert not out[:3].any()
     assert not out[300_003:].any()
@@ -152,35 +153,35 @@ def test_fill_repeats_its_pattern(core: ModuleType, pattern: bytes) -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 1000, 600_001])
 def test_copy_moves_a_range(core: ModuleType, length: int) -> None:
-    builder = PlanBuilder()
-    source, target = builder.slot(length + 5), builder.slot(length + 9, writable=True)
-    builder.copy((target, 2, length), (source, 5, length))
+    recorder = Recorder()
+    source, target = recorder.slot(length + 5), recorder.slot(length + 9, writable=True)
+    recorder.copy((target, 2, length), (source, 5, length))
     given = np.random.default_rng(1).integers(0, 256, length + 5, np.uint8)
     out = np.zeros(length + 9, np.uint8)
-    builder.build(core.Plan).run(core.Pool(2), [given, out])
+    recorder.build(core.CommandList).run(core.Pool(2), [given, out])
     assert (out[2 : length + 2] == given[5:]).all()
     assert not out[length + 2 :].any()
 
 
 def test_commands_run_in_order(core: ModuleType, kernels: Kernels) -> None:
     seen: list[list[float]] = []
-    builder = PlanBuilder()
-    x, y = builder.slot(16), builder.slot(16, writable=True)
-    builder.fill((y, 0, 16), np.float32(1).tobytes())
-    builder.dispatch(
+    recorder = Recorder()
+    x, y = recorder.slot(16), recorder.slot(16, writable=True)
+    recorder.fill((y, 0, 16), np.float32(1).tobytes())
+    recorder.dispatch(
         kernels["add"], [(x, 0, 16), (y, 0, 16), (y, 0, 16)], (1, 1, 1), constants=[4]
     )
-    builder.host_call(
+    recorder.host_call(
         lambda view: seen.append(np.frombuffer(view, np.float32).tolist()), [(y, 0, 16)]
     )
-    builder.copy((y, 0, 8), (y, 8, 8))
-    builder.dispatch(
+    recorder.copy((y, 0, 8), (y, 8, 8))
+    recorder.dispatch(
         kernels["add"], [(x, 0, 16), (y, 0, 16), (y, 0, 16)], (1, 1, 1), constants=[4]
     )
-    plan = builder.build(core.Plan)
-    assert plan.command_count == 5
+    commands = recorder.build(core.CommandList)
+    assert commands.command_count == 5
     out = np.empty(4, np.float32)
-    plan.run(core.Pool(4), [np.arange(4, dtype=np.float32), out])
+    commands.run(core.Pool(4), [np.arange(4, dtype=np.float32), out])
     assert seen == [[1, 2, 3, 4]]
     assert out.tolist() == [3, 5, 5, 7]
 
@@ -192,54 +193,56 @@ def test_host_calls_see_and_change_their_ranges(core: ModuleType) -> None:
         assert (source.format, source.nbytes) == ("B", 12)
         np.frombuffer(target, np.float32)[:] = 2 * np.frombuffer(source, np.float32)
 
-    builder = PlanBuilder()
-    x, y = builder.slot(24), builder.slot(20, writable=True)
-    builder.host_call(double, [(x, 4, 12), (y, 8, 12)], writable=(False, True))
+    recorder = Recorder()
+    x, y = recorder.slot(24), recorder.slot(20, writable=True)
+    recorder.host_call(double, [(x, 4, 12), (y, 8, 12)], writable=(False, True))
     out = np.zeros((5, 1), np.float32)
-    builder.build(core.Plan).run(None, [np.arange(6, dtype=np.float32).reshape(2, 3), out])
+    recorder.build(core.CommandList).run(
+        None, [np.arange(6, dtype=np.float32).reshape(2, 3), out]
+    )
     assert out.ravel().tolist() == [0, 0, 2, 4, 6]
 
 
 def test_host_calls_see_buffers_given_by_address(core: ModuleType) -> None:
     seen: list[bytes] = []
-    builder = PlanBuilder()
-    x = builder.slot(6)
-    builder.host_call(lambda view: seen.append(bytes(view)), [(x, 2, 3)])
+    recorder = Recorder()
+    x = recorder.slot(6)
+    recorder.host_call(lambda view: seen.append(bytes(view)), [(x, 2, 3)])
     held = np.frombuffer(b"abcdef", np.uint8).copy()
-    builder.build(core.Plan).run(None, [held.ctypes.data])
+    recorder.build(core.CommandList).run(None, [held.ctypes.data])
     assert seen == [b"cde"]
 
 
 def test_findings_call_the_host_only_where_there_is_one(core: ModuleType) -> None:
     seen: list[np.ndarray] = []
-    builder = PlanBuilder()
-    slot = builder.slot(24 + 3 * 64)
-    builder.on_finding(
+    recorder = Recorder()
+    slot = recorder.slot(24 + 3 * 64)
+    recorder.on_finding(
         lambda view: seen.append(np.frombuffer(view, np.int64)[::8].copy()), (slot, 24, 192)
     )
-    plan = builder.build(core.Plan)
+    commands = recorder.build(core.CommandList)
     records = np.zeros(27, np.int64)
     found = records[3::8]
     found[:] = nothing = np.iinfo(np.int64).min
-    plan.run(None, [records])
+    commands.run(None, [records])
     assert seen == []
     for place, value in ((0, 7), (2, 0), (1, -1), (2, nothing + 1)):
         found[:] = nothing
         found[place] = value
-        plan.run(None, [records])
+        commands.run(None, [records])
         assert seen.pop()[place] == value
-    builder = PlanBuilder()
-    builder.on_finding(seen.append, (builder.slot(100), 0, 100))
+    recorder = Recorder()
+    recorder.on_finding(seen.append, (recorder.slot(100), 0, 100))
     with pytest.raises(ValueError, match="findings are one binding of whole records"):
-        builder.build(core.Plan)
+        recorder.build(core.CommandList)
 
 
 def test_a_view_kept_by_a_host_call_stays_valid(core: ModuleType) -> None:
     kept: list[memoryview] = []
-    builder = PlanBuilder()
-    x = builder.slot(1 << 20)
-    builder.host_call(kept.append, [(x, 0, 1 << 20)])
-    builder.build(core.Plan).run(None, [np.full(1 << 20, 3, np.uint8)])
+    recorder = Recorder()
+    x = recorder.slot(1 << 20)
+    recorder.host_call(kept.append, [(x, 0, 1 << 20)])
+    recorder.build(core.CommandList).run(None, [np.full(1 << 20, 3, np.uint8)])
     gc.collect()
     assert (np.frombuffer(kept[0], np.uint8) == 3).all()
 
@@ -248,16 +251,16 @@ def test_an_exception_in_a_host_call_comes_out(core: ModuleType, kernels: Kernel
     def refuse() -> None:
         raise KeyError("not today")
 
-    builder = PlanBuilder()
-    slot = builder.slot(4, writable=True)
-    builder.dispatch(kernels["mark"], [(slot, 0, 4)], (1, 1, 1))
-    builder.host_call(refuse, [])
-    builder.dispatch(kernels["mark"], [(slot, 0, 4)], (1, 1, 1))
-    plan = builder.build(core.Plan)
+    recorder = Recorder()
+    slot = recorder.slot(4, writable=True)
+    recorder.dispatch(kernels["mark"], [(slot, 0, 4)], (1, 1, 1))
+    recorder.host_call(refuse, [])
+    recorder.dispatch(kernels["mark"], [(slot, 0, 4)], (1, 1, 1))
+    commands = recorder.build(core.CommandList)
     cells = np.zeros(1, np.uint32)
     for _ in range(2):
         with pytest.raises(KeyError, match="not today"):
-            plan.run(core.Pool(2), [cells])
+            commands.run(core.Pool(2), [cells])
     assert cells[0] == 2  # what came before ran, what came after did not
 
 
@@ -266,29 +269,29 @@ def test_an_exception_in_a_host_call_comes_out(core: ModuleType, kernels: Kernel
 def test_a_failing_kernel_is_named(
     core: ModuleType, kernels: Kernels, threads: int | None, code: int
 ) -> None:
-    builder = PlanBuilder()
-    slot = builder.slot(40, writable=True)
-    builder.dispatch(kernels["mark"], [(slot, 0, 40)], (10, 1, 1))
-    builder.dispatch(kernels["fail"], [], (10, 1, 1), constants=[7, code])
-    builder.dispatch(kernels["mark"], [(slot, 0, 40)], (10, 1, 1))
-    plan = builder.build(core.Plan)
+    recorder = Recorder()
+    slot = recorder.slot(40, writable=True)
+    recorder.dispatch(kernels["mark"], [(slot, 0, 40)], (10, 1, 1))
+    recorder.dispatch(kernels["fail"], [], (10, 1, 1), constants=[7, code])
+    recorder.dispatch(kernels["mark"], [(slot, 0, 40)], (10, 1, 1))
+    commands = recorder.build(core.CommandList)
     pool = None if threads is None else core.Pool(threads)
     cells = np.zeros(10, np.uint32)
     for _ in range(2):
         with pytest.raises(RuntimeError, match=f"^command 1: the kernel returned {code}$"):
-            plan.run(pool, [cells])
+            commands.run(pool, [cells])
     assert cells.tolist() == [2] * 10
 
 
 def test_run_timed_measures_each_command(core: ModuleType, kernels: Kernels) -> None:
-    builder = PlanBuilder()
+    recorder = Recorder()
     for milliseconds, barrier in ((0, True), (30, False), (0, False)):
-        builder.dispatch(
+        recorder.dispatch(
             kernels["linger"], [], (1, 1, 1), constants=[milliseconds], barrier=barrier
         )
-    plan = builder.build(core.Plan)
+    commands = recorder.build(core.CommandList)
     # The least of several runs: another process may take the processor during any one of them.
-    runs = [plan.run_timed(None, []) for _ in range(5)]
+    runs = [commands.run_timed(None, []) for _ in range(5)]
     times = [min(end - begin for begin, end, _ in c) for c in zip(*runs, strict=True)]
     assert len(times) == 3
     assert times[1] >= 30_000_000 > times[0]
@@ -299,14 +302,14 @@ def test_run_timed_measures_each_command(core: ModuleType, kernels: Kernels) -> 
 def test_run_timed_says_which_thread_ran_when(
     core: ModuleType, kernels: Kernels, threads: int | None
 ) -> None:
-    builder = PlanBuilder()
+    recorder = Recorder()
     for count in (1, 12):
-        builder.dispatch(kernels["linger"], [], (count, 1, 1), constants=[3])
-    builder.host_call(lambda: None, [], ())
-    plan = builder.build(core.Plan)
+        recorder.dispatch(kernels["linger"], [], (count, 1, 1), constants=[3])
+    recorder.host_call(lambda: None, [], ())
+    commands = recorder.build(core.CommandList)
     pool = None if threads is None else core.Pool(threads)
     before = time.perf_counter_ns()
-    timed = plan.run_timed(pool, [])
+    timed = commands.run_timed(pool, [])
     assert before <= timed[0][0]
     end = before
     for begin, finish, spans in timed:
@@ -321,22 +324,22 @@ def test_run_timed_says_which_thread_ran_when(
     assert timed[2][2] == ()
 
 
-def test_an_empty_plan_runs(core: ModuleType) -> None:
-    plan = PlanBuilder().build(core.Plan)
-    plan.run(None, [])
-    assert plan.run_timed(None, []) == []
-    assert (plan.command_count, plan.slot_count) == (0, 0)
+def test_an_empty_list_runs(core: ModuleType) -> None:
+    commands = Recorder().build(core.CommandList)
+    commands.run(None, [])
+    assert commands.run_timed(None, []) == []
+    assert (commands.command_count, commands.slot_count) == (0, 0)
 
 
 # ------------------------------------------------------------------ what is refused
 
 
-def build_slots(core: ModuleType) -> native.Plan:
-    builder = PlanBuilder()
-    builder.slot(16)
-    builder.slot(16, writable=True, alignment=64)
-    builder.slot(0)
-    return builder.build(core.Plan)
+def build_slots(core: ModuleType) -> native.CommandList:
+    recorder = Recorder()
+    recorder.slot(16)
+    recorder.slot(16, writable=True, alignment=64)
+    recorder.slot(0)
+    return recorder.build(core.CommandList)
 
 
 def aligned(size_bytes: int) -> np.ndarray:
@@ -378,10 +381,10 @@ def aligned(size_bytes: int) -> np.ndarray:
 def test_buffers_that_do_not_fit_are_refused(
     core: ModuleType, buffers: Callable[[], list[object]], message: str
 ) -> None:
-    plan = build_slots(core)
+    commands = build_slots(core)
     with pytest.raises(ValueError, match=message):
-        plan.run(None, buffers())  # pyright: ignore[reportArgumentType]
-    plan.run(None, [b"x" * 16, aligned(16), None])  # and the plan still works
+        commands.run(None, buffers())  # pyright: ignore[reportArgumentType]
+    commands.run(None, [b"x" * 16, aligned(16), None])  # and the list still works
 
 
 def record(kind: int, **fields: int) -> bytes:
@@ -492,14 +495,14 @@ def test_records_that_would_leave_memory_are_refused(
     core: ModuleType, command: bytes, bindings: bytes, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        core.Plan(command, bindings, SLOTS, bytes(8), (print,))
+        core.CommandList(command, bindings, SLOTS, bytes(8), (print,))
 
 
 def test_slots_and_constants_are_checked_too(core: ModuleType) -> None:
     with pytest.raises(ValueError, match="slot 0: alignment 3, expected a power of two"):
-        core.Plan(b"", b"", records.SLOT.pack(1, 0, 3), b"")
+        core.CommandList(b"", b"", records.SLOT.pack(1, 0, 3), b"")
     with pytest.raises(ValueError, match="constants: 3 bytes, expected whole records of 4"):
-        core.Plan(b"", b"", b"", b"abc")
+        core.CommandList(b"", b"", b"", b"abc")
 
 
 def test_random_records_are_refused_or_harmless(core: ModuleType) -> None:
@@ -517,40 +520,40 @@ def test_random_records_are_refused_or_harmless(core: ModuleType) -> None:
             for _ in range(2)
         )
         try:
-            plan = core.Plan(
+            commands = core.CommandList(
                 record(**fields), table, SLOTS, bytes(8), (lambda *views: None,)
             )
         except ValueError:
             continue
         accepted += 1
         guarded = np.full(64 + 32, 5, np.uint8)
-        plan.run(None, [guarded[:64], bytes(32)])
+        commands.run(None, [guarded[:64], bytes(32)])
         assert (guarded[64:] == 5).all()
     assert accepted > 20
 
 
 def test_a_pool_must_be_a_pool(core: ModuleType) -> None:
     with pytest.raises(TypeError, match="expected a Pool or None"):
-        PlanBuilder().build(core.Plan).run(4, [])  # pyright: ignore[reportArgumentType]
+        Recorder().build(core.CommandList).run(4, [])  # pyright: ignore[reportArgumentType]
 
 
 # ------------------------------------------------------------------ lifetimes
 
 
 class Owner:
-    """Something a plan keeps alive."""
+    """Something a list keeps alive."""
 
 
-def test_a_plan_keeps_its_owners(core: ModuleType) -> None:
+def test_a_list_keeps_its_owners(core: ModuleType) -> None:
     owner = Owner()
     gone = weakref.ref(owner)
-    builder = PlanBuilder()
-    builder.keep(owner)
-    plan = builder.build(core.Plan)
-    del owner, builder
+    recorder = Recorder()
+    recorder.keep(owner)
+    commands = recorder.build(core.CommandList)
+    del owner, recorder
     gc.collect()
     assert gone() is not None
-    del plan
+    del commands
     gc.collect()
     assert gone() is None
 
@@ -558,21 +561,21 @@ def test_a_plan_keeps_its_owners(core: ModuleType) -> None:
 def test_a_cycle_through_a_host_call_is_collected(core: ModuleType) -> None:
     held: list[object] = [Owner()]
     gone = weakref.ref(held[0])
-    builder = PlanBuilder()
-    builder.host_call(held.clear, [])
-    held.append(builder.build(core.Plan))
-    del held, builder
+    recorder = Recorder()
+    recorder.host_call(held.clear, [])
+    held.append(recorder.build(core.CommandList))
+    del held, recorder
     gc.collect()
     assert gone() is None
 
 
 def test_a_run_lets_go_of_its_buffers(core: ModuleType) -> None:
-    builder = PlanBuilder()
-    builder.slot(4)
-    plan = builder.build(core.Plan)
+    recorder = Recorder()
+    recorder.slot(4)
+    commands = recorder.build(core.CommandList)
     buffer = bytearray(4)
-    plan.run(None, [buffer])
+    commands.run(None, [buffer])
     buffer.extend(b"more")  # a held buffer could not grow
     with pytest.raises(ValueError, match="slot"):
-        plan.run(None, [buffer[:1]])
+        commands.run(None, [buffer[:1]])
     assert len(buffer) == 8

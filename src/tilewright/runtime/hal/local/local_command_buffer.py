@@ -34,6 +34,7 @@ from tilewright.runtime.hal.local.executable import LocalExecutable
 from tilewright.runtime.hal.local.heap_storage import HeapStorage
 from tilewright.runtime.hal.local.host_executable import HostDispatch, HostExecutable
 from tilewright.runtime.hal.local.later_commands import LaterCommands, Range, SlotRange
+from tilewright.runtime.recorder import Recorder
 
 _ONE_SHOT: Final = int(CommandBufferMode.ONE_SHOT)
 _GRID: Final = struct.Struct("<3I")
@@ -41,7 +42,7 @@ _U32: Final = 0xFFFF_FFFF
 _PIECE_BYTES: Final = 64 << 20
 _PIECE_COMMANDS: Final = 4096
 
-Record = Callable[[native.PlanBuilder, "_Ranges"], object]
+Record = Callable[[Recorder, "_Ranges"], object]
 Profile = Callable[[DispatchTime], None]
 
 
@@ -92,11 +93,11 @@ class _Command:
         return self.grid is None and self.host is None and self.collective is None
 
 
-Part = tuple[native.Plan, "list[_Command]"] | _Command
+Part = tuple[native.CommandList, "list[_Command]"] | _Command
 
 
 @final
-class PlanCommandBuffer(CommandBuffer):
+class LocalCommandBuffer(CommandBuffer):
     """A command buffer of a local device."""
 
     __slots__ = (
@@ -234,10 +235,10 @@ class PlanCommandBuffer(CommandBuffer):
         values = tuple(constants)
 
         def record(
-            builder: native.PlanBuilder, resolve: _Ranges, grid: tuple[int, int, int]
+            recorder: Recorder, resolve: _Ranges, grid: tuple[int, int, int]
         ) -> None:
             ranges = [resolve(place) for place in places]
-            executable.record(builder, function, ranges, grid, values, barrier=barrier)
+            executable.record(recorder, function, ranges, grid, values, barrier=barrier)
 
         return _Command(export.name, record)
 
@@ -347,17 +348,17 @@ class PlanCommandBuffer(CommandBuffer):
         commands: Sequence[_Command],
         resolve: _Ranges,
         grid: tuple[int, int, int] | None = None,
-    ) -> native.Plan:
-        builder = native.PlanBuilder()
+    ) -> native.CommandList:
+        recorder = Recorder()
         for length, writable in zip(resolve.lengths, self._writable, strict=True):
-            builder.slot(length, writable)
+            recorder.slot(length, writable)
         for command in commands:
             if command.name in ("fill", "copy", "update") and command.grid is None:
-                command.record(builder, resolve)
+                command.record(recorder, resolve)
             else:
-                command.record(builder, resolve, grid or command.workgroups)
+                command.record(recorder, resolve, grid or command.workgroups)
         try:
-            return builder.build()
+            return recorder.build()
         except ValueError as error:
             raise failure(StatusCode.INVALID_ARGUMENT, str(error)) from error
 
@@ -388,11 +389,11 @@ class PlanCommandBuffer(CommandBuffer):
             )
         return found
 
-    def record_again(self, builder: native.PlanBuilder, places: Sequence[Range]) -> None:
+    def record_again(self, recorder: Recorder, places: Sequence[Range]) -> None:
         """Record all commands to another plan, behind what it has.
 
         Args:
-            builder: of that plan.
+            recorder: of that plan.
             places: the range of its slots that each slot here becomes.
         """
 
@@ -401,7 +402,7 @@ class PlanCommandBuffer(CommandBuffer):
             target, base, room = places[slot]
             return target, base + offset, room - offset if length < 0 else length
 
-        again = LaterCommands(builder)
+        again = LaterCommands(recorder)
         for command in self._commands:
             if command.name in ("fill", "copy", "update"):
                 command.record(again, moved)
@@ -496,7 +497,7 @@ class PlanCommandBuffer(CommandBuffer):
 class _Run(NamedTuple):
     """One execution: what all its parts run with."""
 
-    commands: PlanCommandBuffer
+    commands: LocalCommandBuffer
     pool: native.Pool | None
     table: BindingTable
     addresses: Sequence[int]
@@ -569,7 +570,7 @@ def _binding_range(binding: BufferBinding, entry: int) -> tuple[int, int]:
     return storage.address + buffer.byte_offset + binding.offset, length
 
 
-def _run(plan: native.Plan, commands: Sequence[_Command], run: _Run) -> None:
+def _run(plan: native.CommandList, commands: Sequence[_Command], run: _Run) -> None:
     profile = run.profile
     try:
         if profile is None:
