@@ -1,0 +1,158 @@
+// Programs: the constant tables of a compiled model, as an exported library holds them.
+//
+// A program is a plan (`formats/plan` in Python) whose sizes, offsets, grids and push constants are numbers, or
+// results of `evaluate` for the dynamic dimensions of a call. The tables are made by the compiler, compiled and
+// linked with the kernels; nothing is parsed when a library is loaded. They are trusted, as code is.
+#ifndef TW_PROGRAM_H_
+#define TW_PROGRAM_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tw_executable.h"
+#include "tw_plan.h"
+
+// A number; or TW_SIZE(i), which stands for what `evaluate` wrote at i.
+typedef int64_t tw_number_t;
+#define TW_SIZE(ordinal) (INT64_MIN + (tw_number_t)(ordinal))
+enum { TW_SIZE_LIMIT = 1 << 24 };  // more sizes than any program has
+
+enum { TW_RANK_LIMIT = 64 };
+
+typedef enum tw_storage_kind_t {
+  TW_STORAGE_INPUT = 0,
+  TW_STORAGE_OUTPUT = 1,
+  TW_STORAGE_CONSTANT = 2,
+  TW_STORAGE_TRANSIENT = 3,
+} tw_storage_kind_t;
+
+// Bytes that tensors live in. `place`: of inputs, outputs and constants their position among those; of transients
+// the offset in the arena, -1 where it is planned when the sizes are known.
+typedef struct tw_storage_t {
+  tw_storage_kind_t kind;
+  uint32_t first;  // of transients: the steps it lives from and to
+  uint32_t last;
+  int64_t place;
+  tw_number_t size_bytes;
+} tw_storage_t;
+
+// A tensor: `size_bytes` of a storage from byte `offset_bytes` on.
+typedef struct tw_entry_t {
+  uint32_t storage;
+  tw_number_t offset_bytes;
+  tw_number_t size_bytes;
+} tw_entry_t;
+
+// A data type as DLPack has it, and the name that messages have for it.
+typedef struct tw_type_t {
+  const char* name;
+  uint8_t code;
+  uint8_t bits;
+  uint8_t item_bytes;
+} tw_type_t;
+
+// What a tensor of the signature, or of a call, looks like.
+typedef struct tw_signature_t {
+  const char* name;
+  const char* text;          // `f32[batch, 3]`
+  const tw_type_t* type;
+  const tw_number_t* shape;  // `rank` extents
+  uint32_t rank;
+  uint32_t storage;
+  uint64_t dims;             // bit i: some extent depends on dimension i
+} tw_signature_t;
+
+// A dynamic dimension: the extent of an axis of an input.
+typedef struct tw_dimension_t {
+  const char* name;
+  uint32_t input;
+  uint32_t axis;
+  int64_t minimum;
+  int64_t maximum;     // -1: any
+  int leaves_nothing;  // a size of 0 leaves no element of any output: nothing runs
+} tw_dimension_t;
+
+// Sizes that must agree, or must not be negative, with the text that errors have for them.
+typedef struct tw_equality_t {
+  tw_number_t left;
+  tw_number_t right;
+  const char* left_text;
+  const char* right_text;
+} tw_equality_t;
+
+typedef struct tw_size_guard_t {
+  tw_number_t size;
+  const char* text;
+} tw_size_guard_t;
+
+// What an index in the data of a call must obey.
+typedef struct tw_index_check_t {
+  const char* location;  // "": nobody knows
+  int32_t axis;
+  tw_number_t size;
+  tw_number_t low;
+  tw_number_t high;
+} tw_index_check_t;
+
+typedef struct tw_kernel_row_t {
+  const char* name;
+  tw_kernel_t function;
+  uint32_t local_memory_bytes;
+  uint32_t workgroup_size[3];
+} tw_kernel_row_t;
+
+typedef enum tw_step_kind_t {
+  TW_STEP_DISPATCH = 0,  // `target` is a kernel
+  TW_STEP_COPY = 1,      // operand, result
+  TW_STEP_CALL = 2,      // `target` is a packed function
+} tw_step_kind_t;
+
+// `arguments` are entries, operands before results; `constants` the kernel's push constants.
+typedef struct tw_step_t {
+  tw_step_kind_t kind;
+  uint32_t target;
+  uint32_t argument_first;
+  uint16_t argument_count;
+  uint16_t result_count;
+  uint32_t constant_first;
+  uint16_t constant_count;
+  uint16_t barrier;  // waits for all earlier steps
+  tw_number_t grid[3];
+} tw_step_t;
+
+typedef struct tw_program_t {
+  const char* level;            // of the processor that it is for: "v3"
+  const char* const* features;  // that the processor must have, up to NULL
+  const char* graph_json;       // the plan in its file form; NULL: left out
+  const tw_signature_t* inputs;
+  const tw_signature_t* outputs;
+  const tw_dimension_t* dims;
+  const tw_equality_t* equalities;
+  const tw_size_guard_t* guards;
+  const tw_index_check_t* checks;
+  const tw_storage_t* storages;
+  const tw_entry_t* entries;
+  const uint32_t* arguments;
+  const tw_number_t* constants;
+  const tw_step_t* steps;
+  const tw_kernel_row_t* kernels;
+  const char* const* calls;              // symbols of packed functions
+  const tw_signature_t* call_arguments;  // of the arguments of calls: parallel to `arguments`, NULL if there is no call
+  // Writes `size_count` sizes; non-zero: one of them does not fit 63 bits, or a division by zero.
+  int (*evaluate)(const int64_t* dims, int64_t* out_sizes);
+  uint32_t size_count;
+  uint32_t input_count;
+  uint32_t output_count;
+  uint32_t constant_storage_count;
+  uint32_t dim_count;
+  uint32_t equality_count;
+  uint32_t guard_count;
+  uint32_t check_count;
+  uint32_t check_storage;
+  uint32_t storage_count;
+  uint32_t entry_count;
+  uint32_t step_count;
+  int64_t arena_bytes;  // -1: known when the sizes are
+} tw_program_t;
+
+#endif  // TW_PROGRAM_H_

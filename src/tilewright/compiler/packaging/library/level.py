@@ -1,0 +1,92 @@
+"""Levels: the code that a library has for one kind of processor.
+
+Says what goes into a library and refuses what cannot.  Called by exports and by `sources`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import final
+
+from tilewright.base.errors import UserError
+from tilewright.base.record import record
+from tilewright.base.target import LEVELS, Target
+from tilewright.compiler.codegen.llvm.compile import CompiledKernel
+from tilewright.compiler.packaging.archive import Part
+from tilewright.formats.executable import ExportDecl
+from tilewright.formats.plan import Plan
+
+
+@final
+@record(kw_only=True)
+class Level:
+    """A plan, what the processor must have for it, and where the linker finds its kernels.
+
+    Attributes:
+        label: what it is called in files, symbols and options: `v3`.
+        features: by LLVM's names; `base.host` knows all that a library can ask for.
+        kernels: by the `target` of the plan's steps; `function` is the linker's symbol, unique among
+            all levels of a library (`compile_kernels` gives two levels the same name for code that
+            reads alike).
+    """
+
+    label: str
+    arch: str
+    features: frozenset[str]
+    plan: Plan
+    kernels: Mapping[str, ExportDecl]
+
+
+def level_of(part: Part, kernels: Sequence[CompiledKernel], *, prefix: str = "") -> Level:
+    """The level of a compiled part.
+
+    Args:
+        part: the plan and its target.
+        kernels: what the plan's steps name.
+        prefix: put before the symbols of the kernels; whoever links the objects renames them alike.
+    """
+    exports = {
+        kernel.name: ExportDecl(
+            name=kernel.export.name,
+            symbol=prefix + kernel.export.function,
+            constant_count=kernel.export.constant_count,
+            binding_count=kernel.export.binding_count,
+            local_memory_pages=kernel.export.local_memory_pages,
+            workgroup_size=kernel.export.workgroup_size,
+            flags=kernel.export.flags,
+        )
+        for kernel in kernels
+    }
+    return Level(
+        label=level_label(part.target),
+        arch=part.target.arch,
+        features=part.target.features,
+        plan=part.plan,
+        kernels=exports,
+    )
+
+
+def level_label(target: Target) -> str:
+    """The word for a target: of a level its own, of other targets the CPU."""
+    named = (name for name, features in LEVELS.items() if features == target.features)
+    return next(named, target.cpu) if target.arch == "x86_64" else target.cpu
+
+
+def refuse_host_steps(plan: Plan) -> None:
+    """Libraries have no Python to run reference implementations in.
+
+    Raises: UserError listing the ops without machine code and their nodes.
+    """
+    rows: dict[str, list[str]] = {}
+    for step in plan.steps:
+        if step.kind == "host":
+            rows.setdefault(step.target, []).append(step.name)
+    if not rows:
+        return
+    lines = (f"  {op}: " + ", ".join(map(repr, names)) for op, names in rows.items())
+    raise UserError(
+        f"{sum(map(len, rows.values()))} steps run in Python, which a library does not have:\n"
+        + "\n".join(lines),
+        location=plan.name,
+        hint="save a .vmfb instead, or replace these ops; 'tilewright coverage' lists them by node",
+    )

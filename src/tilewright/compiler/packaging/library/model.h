@@ -1,0 +1,130 @@
+/* @NAME@.h: the C interface of '@MODEL@', compiled by Tilewright @VERSION@. Generated; do not edit.
+ *
+@SIGNATURE@
+ *
+ * Tensors are dense, in row-major order, aligned to their elements, and belong to the caller; outputs overlap
+ * nothing. Functions return @UPPER@_OK or another status; @NAME@_error() then says more to the thread that got it.
+ * Calls of one model from several threads are independent.
+ */
+#ifndef TILEWRIGHT_@UPPER@_H_
+#define TILEWRIGHT_@UPPER@_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define @UPPER@_INPUT_COUNT @INPUT_COUNT@
+#define @UPPER@_OUTPUT_COUNT @OUTPUT_COUNT@
+#define @UPPER@_DIM_COUNT @DIM_COUNT@ /* sizes that a call decides */
+@TENSORS@
+/* Status codes. */
+enum {
+  @UPPER@_OK = 0,
+  @UPPER@_BAD_INPUT = 1,   /* a tensor, a size, an index or an option that does not fit */
+  @UPPER@_NO_MEMORY = 2,
+  @UPPER@_NO_CODE = 3,     /* the library has none for this processor */
+  @UPPER@_BAD_WEIGHTS = 4, /* the file of the weights is missing, foreign or damaged */
+  @UPPER@_FAILED = 5,      /* a kernel or a called function failed */
+  @UPPER@_INTERRUPTED = 6
+};
+
+/* A model that is loaded. */
+typedef struct @NAME@ @NAME@;
+
+/* How to load it; all zero (or NULL instead of it) is fine. */
+typedef struct @NAME@_options {
+  size_t struct_bytes;      /* sizeof(@NAME@_options), so that options of older programs are understood; 0: all of it */
+  uint32_t threads;         /* 0: one per processor that this process may use */
+  uint32_t concurrency;     /* 0: a call that finds no memory of an earlier one takes some. n: memory for n calls at a
+                               time is taken by create (where sizes vary: by prepare), others wait, and no call
+                               allocates any */
+  const char* weights_path; /* NULL: in the library, or the file beside it */
+  const char* level;        /* NULL: the best code that the processor can run; else one of @LEVELS@ */
+  void* workspace;          /* memory for one call at a time instead of the model's own, aligned to 64 bytes */
+  size_t workspace_bytes;   /* at least @NAME@_workspace_bytes() */
+} @NAME@_options;
+
+/* A tensor with its type and shape, for @NAME@_run_tensors. */
+typedef struct @NAME@_tensor {
+  void* data;
+  const int64_t* shape;
+  int32_t rank;
+  uint8_t type_code; /* as DLPack has them: 0 int, 1 uint, 2 float, 4 bfloat, 6 bool */
+  uint8_t type_bits;
+  uint16_t reserved; /* 0 */
+} @NAME@_tensor;
+
+/* What is known of a tensor before any call. */
+typedef struct @NAME@_tensor_info {
+  const char* name;
+  const char* type_name; /* "f32" */
+  const int64_t* shape;  /* -1: the extent depends on the call */
+  int64_t size_bytes;    /* -1: depends on the call */
+  int32_t rank;
+  uint8_t type_code;
+  uint8_t type_bits;
+  uint16_t item_bytes;
+} @NAME@_tensor_info;
+
+typedef struct @NAME@_dim_info {
+  const char* name;
+  uint32_t input; /* it is the extent of this axis of this input */
+  uint32_t axis;
+  int64_t minimum;
+  int64_t maximum; /* -1: any */
+} @NAME@_dim_info;
+
+/* Everything about the model that one finds by its symbol `tilewright_model` alone, without this header: the same
+ * struct for all models, where `@NAME@` is another name. It only grows; `struct_bytes` says how far it goes. */
+typedef struct @NAME@_interface {
+  uint32_t struct_bytes;
+  uint32_t interface_version; /* 1 */
+  const char* name;
+  const char* compiler; /* "tilewright @VERSION@" */
+  const @NAME@_tensor_info* inputs;
+  const @NAME@_tensor_info* outputs;
+  const @NAME@_dim_info* dims;
+  const char* const* levels; /* best first, up to NULL */
+  uint32_t input_count;
+  uint32_t output_count;
+  uint32_t dim_count;
+  uint32_t level_count;
+  int (*create)(const @NAME@_options* options, @NAME@** out_model);
+  void (*destroy)(@NAME@* model);
+  int (*run)(@NAME@* model, const int64_t* dims, const void* const* inputs, void* const* outputs);
+  int (*run_tensors)(@NAME@* model, const @NAME@_tensor* inputs, const @NAME@_tensor* outputs);
+  int (*prepare)(@NAME@* model, const int64_t* dims);
+  int (*input_shape)(@NAME@* model, const int64_t* dims, uint32_t input, int64_t* out_shape);
+  int (*output_shape)(@NAME@* model, const int64_t* dims, uint32_t output, int64_t* out_shape);
+  int (*workspace_bytes)(@NAME@* model, const int64_t* dims, size_t* out_bytes);
+  const char* (*level)(const @NAME@* model);
+  const char* (*graph_json)(const @NAME@* model); /* the plan in TVM's graph JSON; NULL: left out */
+  const char* (*error)(void);
+} @NAME@_interface;
+
+const @NAME@_interface* @NAME@_get_interface(void);
+
+/* Loads the model: chooses the code for this processor, maps weights that lie beside the library. */
+int @NAME@_create(const @NAME@_options* options, @NAME@** out_model);
+
+/* No call may run any more. NULL is fine. */
+void @NAME@_destroy(@NAME@* model);
+
+@RUN@
+
+/* The same, where types and shapes are checked@AND_DIMS@. */
+int @NAME@_run_tensors(@NAME@* model, const @NAME@_tensor inputs[], const @NAME@_tensor outputs[]);
+@SHAPES@
+/* The code that was chosen: one of @LEVELS@. */
+const char* @NAME@_level(const @NAME@* model);
+
+/* What went wrong in this thread's last call that did not return @UPPER@_OK. */
+const char* @NAME@_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* TILEWRIGHT_@UPPER@_H_ */
