@@ -54,6 +54,12 @@ if TYPE_CHECKING:
         UserError,
     )
     from tilewright.base.target import Target
+    from tilewright.runtime.packed.devices import cpu, device
+    from tilewright.runtime.packed.functions import (
+        get_global_func,
+        register_global_func,
+        remove_global_func,
+    )
     from tilewright.runtime.session import Session
 
 _HOMES = {
@@ -89,6 +95,12 @@ _HOMES = {
         "UserError",
     ),
     "tilewright.base.target": ("Target",),
+    "tilewright.runtime.packed.devices": ("cpu", "device"),
+    "tilewright.runtime.packed.functions": (
+        "get_global_func",
+        "register_global_func",
+        "remove_global_func",
+    ),
     "tilewright.runtime.session": ("Session",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -123,10 +135,15 @@ __all__ = [
     "compare",
     "compile",
     "coverage",
+    "cpu",
+    "device",
     "get_all_providers",
     "get_available_providers",
     "get_device",
+    "get_global_func",
     "load",
+    "register_global_func",
+    "remove_global_func",
     "report",
 ]
 

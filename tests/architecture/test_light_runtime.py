@@ -16,7 +16,9 @@ from tilewright.runtime.hal.local.local_device import LocalDevice
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "tilewright"
 COMPILER_PACKAGES = {"llvmlite", "onnx", "torch"}
-HEAVY = ("llvmlite", "onnx", "torch", "onnxruntime", "click", "rich", "tilewright.compiler")
+HEAVY = (
+    "llvmlite", "onnx", "torch", "onnxruntime", "click", "rich", "tilewright.compiler", "tvm_ffi",
+)  # fmt: skip
 
 
 def modules_after(statement: str) -> set[str]:
@@ -83,6 +85,26 @@ def test_the_facade_is_lazy() -> None:
 def test_loading_an_artifact_needs_no_compiler() -> None:
     loaded = modules_after("import tilewright; tilewright.load")
     assert sorted(loaded.intersection(HEAVY)) == []
+
+
+@pytest.mark.parametrize("name", ["cpu", "get_global_func", "runtime.Module"])
+def test_packed_functions_come_when_they_are_asked_for_and_leave_torch_alone(
+    name: str,
+) -> None:
+    loaded = modules_after(
+        f"import tilewright; import tilewright.runtime; tilewright.{name}"
+    )
+    assert sorted(loaded.intersection(HEAVY)) == ["tvm_ffi"]
+
+
+@pytest.mark.needs_torch
+def test_torch_can_be_imported_after_it_was_hidden() -> None:
+    pytest.importorskip("torch")
+    assert words_of(
+        "from tilewright.runtime.packed.functions import packed_function\n"
+        "import torch\n"
+        "print(torch.from_dlpack(packed_function(lambda x: x)(torch.ones(3))).sum().item())"
+    ) == {"3.0"}
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def test_every_base_dependency_is_imported_and_explained() -> None:
         path.read_text() for path in (ROOT / "src" / "tilewright").rglob("*.py")
     )
     for name in names:
-        module = name.replace("-", "_")
+        module = name.removeprefix("apache-").replace("-", "_")
         assert f"import {module}" in sources or f"from {module}" in sources, name
         assert f"| {name} |" in explained
 

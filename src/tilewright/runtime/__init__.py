@@ -3,4 +3,51 @@
 Not here: anything that compiles. Importing this package loads no llvmlite, onnx or torch; its modules are
 imported by name (`tilewright.runtime.native`, `tilewright.runtime.session`, ...), nothing is pulled in
 up front. Called by `tilewright.api`, `tilewright.tuning` and the command line.
+
+The few names below are for users, and load what stands behind them at first use.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tilewright.runtime.packed.function_table import FunctionTable
+    from tilewright.runtime.packed.functions import packed_function
+    from tilewright.runtime.packed.module import Module, ModuleProperties
+    from tilewright.runtime.packed.module_kinds import (
+        register_module_kind,
+        remove_module_kind,
+    )
+
+_HOMES = {
+    "FunctionTable": "tilewright.runtime.packed.function_table",
+    "Module": "tilewright.runtime.packed.module",
+    "ModuleProperties": "tilewright.runtime.packed.module",
+    "packed_function": "tilewright.runtime.packed.functions",
+    "register_module_kind": "tilewright.runtime.packed.module_kinds",
+    "remove_module_kind": "tilewright.runtime.packed.module_kinds",
+}
+
+__all__ = [
+    "FunctionTable",
+    "Module",
+    "ModuleProperties",
+    "packed_function",
+    "register_module_kind",
+    "remove_module_kind",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tilewright.runtime' has no attribute '{name}'")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

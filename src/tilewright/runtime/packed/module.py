@@ -1,0 +1,225 @@
+"""The module tree: what has functions by name, imports others, and can be written down.
+
+What it is: the base class of every kind, ours and users'.  A kind overrides what it has: `find_function`
+and `function_names` to be run, `save_to_bytes` to go into a library as bytes, `write_to_file` to be
+compiled and linked into one.  What a kind can do stands in `properties`.
+What it is not: a registry of kinds (`module_kinds`) or tvm-ffi's own modules (`genuine`).
+
+Source: the names and the meaning of the properties are those of tvm-ffi 0.1.15, `ffi.Module`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Hashable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tilewright.base.errors import InputError
+from tilewright.base.text import did_you_mean
+from tilewright.runtime.packed.ffi import opaque, tvm_ffi
+from tilewright.runtime.packed.functions import PackedFunction
+
+_NAMES_SHOWN = 12
+
+
+class ModuleProperties(enum.IntFlag):
+    """What a kind of module can do; the bits are tvm-ffi's."""
+
+    BINARY_SERIALIZABLE = 1
+    """`save_to_bytes` gives bytes that the loader of its kind makes the same module of."""
+    RUNNABLE = 2
+    """`get_function` gives functions that can be called."""
+    COMPILATION_EXPORTABLE = 4
+    """`write_to_file` writes an object or source that is linked into a library."""
+
+
+class Module:
+    """A module: functions by name, and the modules it imports.
+
+    A kind is a subclass that sets `kind` and `properties` and overrides what they promise.  Given to a
+    packed function, a module arrives as itself.
+
+    Thread-safety: reading is; a tree is built by one thread.
+    """
+
+    kind: str = ""
+    properties: ModuleProperties = ModuleProperties.RUNNABLE
+    entry_name: ClassVar[str] = "main"
+
+    def __init__(self) -> None:
+        self._imports: list[Module] = []
+
+    # --- what a kind overrides
+
+    def find_function(self, name: str) -> PackedFunction | None:
+        """The function of this very module, imports left aside; None when it has none of the name."""
+        del name
+        return None
+
+    def function_names(self) -> Sequence[str]:
+        """All functions of this very module, for messages and for compiled code that imports it."""
+        return ()
+
+    def get_write_formats(self) -> Sequence[str]:
+        """What `write_to_file` can write, the default first: `o`, `c`, ..."""
+        return ()
+
+    def write_to_file(self, file_name: str | Path, fmt: str = "") -> None:
+        """Write what a linker or compiler takes.
+
+        Args:
+            file_name: where to.
+            fmt: one of `get_write_formats()`; empty: by the suffix, else the first.
+        Raises: InputError for a kind or a format that cannot be written.
+        """
+        del fmt
+        raise InputError(
+            f"a module of kind '{self.kind}' cannot be written for a linker",
+            location=str(file_name),
+        )
+
+    def save_to_bytes(self) -> bytes:
+        """What the loader of this kind makes the same module of.
+
+        Raises: InputError for a kind that has no bytes.
+        """
+        raise InputError(f"a module of kind '{self.kind}' cannot be saved as bytes")
+
+    def inspect_source(self, fmt: str = "") -> str:
+        """Text to look at (`ll`, `asm`, `json`, ...); empty when there is none."""
+        del fmt
+        return ""
+
+    # --- functions
+
+    def get_function(self, name: str, query_imports: bool = False) -> PackedFunction | None:
+        """The function `name`, or None.
+
+        Args:
+            name: of the function.
+            query_imports: look into the imported modules, too, depth first.
+        """
+        for module in self.walk() if query_imports else (self,):
+            found = module.find_function(name)
+            if found is not None:
+                return found
+        return None
+
+    def implements_function(self, name: str, query_imports: bool = False) -> bool:
+        """Whether `get_function` finds one."""
+        return self.get_function(name, query_imports) is not None
+
+    def __getitem__(self, name: str) -> PackedFunction:
+        """The function `name` of this very module.
+
+        Raises: InputError with the functions there are.
+        """
+        found = self.get_function(name)
+        if found is None:
+            raise InputError(
+                f"a module of kind '{self.kind}' has no function '{name}'",
+                hint=self._what_there_is(name),
+            )
+        return found
+
+    def __getattr__(self, name: str) -> PackedFunction:
+        """`module.add` is `module["add"]`."""
+        found = None if name.startswith("_") else self.get_function(name)
+        if found is None:
+            raise AttributeError(f"'{type(self).__name__}' has no attribute '{name}'")
+        return found
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the entry function, `main`."""
+        return self[self.entry_name](*args)
+
+    def _what_there_is(self, wanted: str) -> str:
+        """Functions here, and which imported module has the one that was wanted."""
+        for module in self.walk():
+            if module is not self and module.implements_function(wanted):
+                return (
+                    f"its import of kind '{module.kind}' has it: "
+                    f"get_function('{wanted}', query_imports=True)"
+                )
+        names = sorted(self.function_names())
+        if not names:
+            return "it lists no functions"
+        more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+        listing = "it has " + ", ".join(names[:_NAMES_SHOWN]) + more
+        close = did_you_mean(wanted, names)
+        return f"{close}; {listing}" if close else listing
+
+    # --- the tree
+
+    @property
+    def imports(self) -> tuple[Module, ...]:
+        """The modules that this one imports."""
+        return tuple(self._imports)
+
+    def walk(self) -> Iterator[Module]:
+        """This module and all that it imports, depth first, each once."""
+        seen: set[Hashable] = set()
+        waiting: list[Module] = [self]
+        while waiting:
+            module = waiting.pop()
+            if module.identity() in seen:
+                continue
+            seen.add(module.identity())
+            yield module
+            waiting.extend(reversed(module.imports))
+
+    def identity(self) -> Hashable:
+        """What two objects that stand for one module have in common."""
+        return id(self)
+
+    def import_module(self, module: Module) -> None:
+        """Add a module to the imports.
+
+        Raises: InputError for a module that imports this one, directly or not.
+        """
+        if not isinstance(module, Module):
+            raise InputError(
+                f"'{type(module).__name__}' is no module",
+                hint="wrap a tvm_ffi.Module: tilewright.runtime.packed.genuine.as_module(it)",
+            )
+        if any(one.identity() == self.identity() for one in module.walk()):
+            raise InputError(
+                f"a module of kind '{self.kind}' cannot import one of kind '{module.kind}', "
+                "which imports it"
+            )
+        self._add_import(module)
+
+    def _add_import(self, module: Module) -> None:
+        self._imports.append(module)
+
+    def clear_imports(self) -> None:
+        """Import nothing any more."""
+        self._imports.clear()
+
+    # --- properties
+
+    def get_property_mask(self) -> int:
+        """`properties` as a number."""
+        return int(self.properties)
+
+    def is_binary_serializable(self) -> bool:
+        """Whether `save_to_bytes` works."""
+        return bool(self.properties & ModuleProperties.BINARY_SERIALIZABLE)
+
+    def is_runnable(self) -> bool:
+        """Whether functions of it can be called."""
+        return bool(self.properties & ModuleProperties.RUNNABLE)
+
+    def is_compilation_exportable(self) -> bool:
+        """Whether `write_to_file` works."""
+        return bool(self.properties & ModuleProperties.COMPILATION_EXPORTABLE)
+
+    # --- crossing the border
+
+    def __tvm_ffi_object__(self) -> tvm_ffi.Object:
+        """How tvm-ffi passes a module on: a Python object that comes out as it went in."""
+        return opaque(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of kind '{self.kind}', {len(self.imports)} imports>"

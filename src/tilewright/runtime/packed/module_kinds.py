@@ -1,0 +1,66 @@
+"""Kinds of modules that a library carries as bytes: who makes a module of them again.
+
+A kind that is registered here is looked for first; one whose loader somebody put into tvm-ffi's
+registry, as `ffi.Module.load_from_bytes.<kind>`, counts as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from tilewright.base.errors import InputError
+from tilewright.runtime.packed.functions import get_global_func
+from tilewright.runtime.packed.genuine import as_module
+from tilewright.runtime.packed.module import Module
+
+LoadFromBytes: TypeAlias = Callable[[bytes], Module]
+
+GLOBAL_PREFIX: Final = "ffi.Module.load_from_bytes."
+LIBRARY_ITSELF: Final = "_lib"
+"""Not a kind: the place of the library in its own import tree."""
+
+_LOADERS: Final[dict[str, LoadFromBytes]] = {}
+
+
+def register_module_kind(
+    kind: str, load_from_bytes: LoadFromBytes, *, override: bool = False
+) -> None:
+    """Say how a module of a kind is made of its bytes.
+
+    Args:
+        kind: what `Module.kind` says.
+        load_from_bytes: takes what `Module.save_to_bytes` gave; raises ArchiveError for bytes that
+            are damaged.  They come from a file, so it must not trust them.
+        override: replace the loader that the kind has.
+
+    Raises: InputError for a kind that has one, or a name that is none.
+    """
+    if not kind or kind.startswith("_"):
+        raise InputError(f"'{kind}' is no name for a kind of modules")
+    if kind in _LOADERS and not override:
+        raise InputError(
+            f"modules of kind '{kind}' have a loader already",
+            hint="replace it: override=True",
+        )
+    _LOADERS[kind] = load_from_bytes
+
+
+def remove_module_kind(kind: str) -> None:
+    """Forget the loader of a kind.
+
+    Raises: InputError for a kind that nobody registered.
+    """
+    if _LOADERS.pop(kind, None) is None:
+        raise InputError(f"no loader for modules of kind '{kind}'")
+
+
+def registered_loader(kind: str) -> LoadFromBytes | None:
+    """The loader of a kind that was registered here or with tvm-ffi; None for an unknown kind."""
+    ours = _LOADERS.get(kind)
+    if ours is not None:
+        return ours
+    theirs = get_global_func(GLOBAL_PREFIX + kind, allow_missing=True)
+    if theirs is None:
+        return None
+    return lambda data: as_module(theirs(data))
