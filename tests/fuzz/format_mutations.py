@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
+from fakes import graphs_of_tvm as graphs
 from fakes import parameter_files
 from fakes.kernel_image import kernel_image
 from fakes.plans import calling_plan, dynamic_plan, static_plan
@@ -33,6 +34,7 @@ from fuzz.harness import FindingError, Outcome, add_options, report, run_range
 from tilewright.base.errors import InternalError, TilewrightError
 from tilewright.formats.cuda_executable import is_cuda_executable, read_cuda_executable
 from tilewright.formats.elf import join_images, parse_image, parse_object, select_image
+from tilewright.formats.graph_json import read_graph, write_graph
 from tilewright.formats.parameters import SplatEntry, StoredEntry, read_parameters
 from tilewright.formats.plan import from_json, to_json
 from tilewright.formats.vmfb import read_archive
@@ -140,7 +142,13 @@ def _read_parameters(data: bytes) -> None:
             assert len(index.bytes_of(entry)) == entry.length
 
 
+def _read_graph(data: bytes) -> None:
+    graph = read_graph(data)
+    assert read_graph(write_graph(graph)) == graph
+
+
 FORMATS: Mapping[str, Format] = {
+    "graph": Format(graphs.files, _read_graph),
     "vmfb": Format(_archives, _read_archive),
     "elf": Format(_images, _read_image),
     "fatelf": Format(_fat_images, _read_fat_image),

@@ -1,4 +1,4 @@
-"""The file form of a plan: the JSON of TVM's graph executor, which stops reading at `metadata`.
+"""The file form of a plan: the JSON of TVM's graph executor (`formats.graph_json`).
 
 `nodes`, `arg_nodes`, `heads`, `node_row_ptr` and `attrs` (`storage_id`, `shape`, `dltype`) have
 one node per input, constant and step; views are `__nop` nodes.  `metadata.tilewright`, in last
@@ -10,7 +10,6 @@ Source: TVM 0.19, `src/runtime/graph_executor/graph_executor.h`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Final, cast, final
 
@@ -19,6 +18,19 @@ from tilewright.base.errors import ArchiveError, UserError
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim
 from tilewright.base.symbolic import parse as parse_dim
+from tilewright.base.text import unique
+from tilewright.formats.graph_json import (
+    COPY,
+    NOTHING,
+    UNKNOWN,
+    EntryTable,
+    Graph,
+    Node,
+    Reference,
+    operator_attributes,
+    read_members,
+    write_graph,
+)
 from tilewright.formats.plan.attributes import decode_attribute, encode_attribute
 from tilewright.formats.plan.steps import (
     Dimension,
@@ -39,8 +51,12 @@ _DIM_LIMIT: Final = 4096  # characters of one expression
 
 def to_json(plan: Plan) -> bytes:
     """The file form; the same plan gives the same bytes."""
-    members = {**_GraphForm(plan).members(), "metadata": {"tilewright": _extension(plan)}}
-    return json.dumps(members, separators=(",", ":"), allow_nan=False).encode()
+    return write_graph(graph_form(plan))
+
+
+def graph_form(plan: Plan) -> Graph:
+    """The plan as TVM sees it, with what only we read under `metadata`."""
+    return _GraphForm(plan).graph({"tilewright": _extension(plan)})
 
 
 @final
@@ -49,13 +65,14 @@ class _GraphForm:
 
     def __init__(self, plan: Plan) -> None:
         self.plan: Plan = plan
-        self.nodes: list[dict[str, object]] = []
+        self.nodes: list[Node] = []
+        self.names: set[str] = set()  # of leaves
         self.outputs: list[int] = []  # the entry of every node output, in order
         self.row_ptr: list[int] = [0]
-        self.position: dict[int, tuple[int, int]] = {}  # entry -> (node, output)
-        self.owner: dict[int, tuple[int, int]] = {}  # storage -> who wrote it last
+        self.position: dict[int, Reference] = {}  # entry -> where its value comes from
+        self.owner: dict[int, Reference] = {}  # storage -> who wrote it last
 
-    def members(self) -> dict[str, object]:
+    def graph(self, metadata: object) -> Graph:
         plan = self.plan
         for name, entry in plan.inputs:
             self._leaf(name, entry)
@@ -63,25 +80,25 @@ class _GraphForm:
             storage = plan.storages[entry.storage]
             if storage.kind == "constant" and entry.storage not in self.owner:
                 self._leaf(storage.name or f"p{index}", index)
-        arguments = list(range(len(self.nodes)))
+        arguments = tuple(range(len(self.nodes)))
         for step in plan.steps:
             self._step(step)
-        heads = [[*self._place(entry), 0] for _, entry in plan.outputs]
+        heads = tuple(self._place(entry) for _, entry in plan.outputs)
         entries = [plan.entries[e] for e in self.outputs]
-        shapes = [[d if isinstance(d, int) else -1 for d in e.shape] for e in entries]
-        return {
-            "nodes": self.nodes,
-            "arg_nodes": arguments,
-            "heads": heads,
-            "node_row_ptr": self.row_ptr,
-            "attrs": {
-                "storage_id": ["list_int", [e.storage for e in entries]],
-                "shape": ["list_shape", shapes],
-                "dltype": ["list_str", [str(e.dtype.numpy) for e in entries]],
-            },
-        }
+        table = EntryTable(
+            dtype=tuple(str(e.dtype.numpy) for e in entries),
+            shape=tuple(
+                tuple(d if isinstance(d, int) else UNKNOWN for d in e.shape)
+                for e in entries
+            ),
+            storage_id=tuple(e.storage for e in entries),
+            keys=("storage_id", "shape", "dltype"),
+        )
+        return Graph(
+            tuple(self.nodes), arguments, heads, tuple(self.row_ptr), table, metadata
+        )
 
-    def _add(self, node: dict[str, object], results: tuple[int, ...]) -> None:
+    def _add(self, node: Node, results: tuple[int, ...]) -> None:
         number = len(self.nodes)
         self.nodes.append(node)
         self.row_ptr.append(self.row_ptr[-1] + len(results))
@@ -91,49 +108,34 @@ class _GraphForm:
             del self.position[entry]
         for index, entry in enumerate(results):
             self.outputs.append(entry)
-            self.position[entry] = (number, index)
-            self.owner[self.plan.entries[entry].storage] = (number, index)
+            self.position[entry] = Reference(number, index)
+            self.owner[self.plan.entries[entry].storage] = Reference(number, index)
 
     def _leaf(self, name: str, entry: int) -> None:
-        self._add({"op": "null", "name": name, "inputs": []}, (entry,))
+        name = unique(name, self.names)
+        self.names.add(name)
+        self._add(Node("null", name), (entry,))
 
-    def _place(self, entry: int) -> tuple[int, int]:
+    def _place(self, entry: int) -> Reference:
         """Where the value of `entry` comes from; a view of another entry becomes a node."""
         if entry not in self.position:
             source = self.owner.get(self.plan.entries[entry].storage)
-            inputs = [] if source is None else [[*source, 0]]
-            attributes = _function("__nop", len(inputs), 1)
+            inputs = () if source is None else (source,)
+            attributes = operator_attributes(NOTHING, len(inputs), 1)
             owner = self.owner.copy()
-            name = f"view{len(self.nodes)}"
             kept = dict(self.position)
             self._add(
-                {"op": "tvm_op", "name": name, "attrs": attributes, "inputs": inputs},
-                (entry,),
+                Node("tvm_op", f"view{len(self.nodes)}", inputs, attributes), (entry,)
             )
             self.position = kept | {entry: self.position[entry]}
             self.owner = owner
         return self.position[entry]
 
     def _step(self, step: Step) -> None:
-        inputs = [[*self._place(e), 0] for e in operands_of(step)]
+        inputs = tuple(self._place(e) for e in operands_of(step))
         results = results_of(step)
-        attributes = _function(step.target or "__copy", len(inputs), len(results))
-        node: dict[str, object] = {
-            "op": "tvm_op",
-            "name": step.name,
-            "attrs": attributes,
-            "inputs": inputs,
-        }
-        self._add(node, results)
-
-
-def _function(name: str, inputs: int, outputs: int) -> dict[str, str]:
-    return {
-        "func_name": name,
-        "num_inputs": str(inputs),
-        "num_outputs": str(outputs),
-        "flatten_data": "0",
-    }
+        attributes = operator_attributes(step.target or COPY, len(inputs), len(results))
+        self._add(Node("tvm_op", step.name, inputs, attributes), results)
 
 
 def _extension(plan: Plan) -> dict[str, object]:
@@ -198,12 +200,14 @@ def from_json(data: bytes | memoryview) -> Plan:
     Raises: ArchiveError for anything that is not a consistent plan of a known version.
     """
     try:
-        members = cast("dict[str, dict[str, object]]", json.loads(bytes(data)))
+        members = cast("dict[str, dict[str, dict[str, object]]]", read_members(data))
         extension = members["metadata"]["tilewright"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except ArchiveError as error:
+        raise ArchiveError(f"not a plan ({error.message})", location="plan") from error
+    except (KeyError, TypeError) as error:
         raise ArchiveError(f"not a plan ({error!r:.80})", location="plan") from error
     try:
-        plan = _decode(cast("dict[str, object]", extension))
+        plan = _decode(extension)
     except ArchiveError:
         raise
     except (

@@ -180,8 +180,8 @@ def test_the_graph_part_has_the_members_of_tvm_in_order(plan: Plan) -> None:
         "nodes",
         "arg_nodes",
         "heads",
-        "node_row_ptr",
         "attrs",
+        "node_row_ptr",
         "metadata",
     ]
     outputs = tree["node_row_ptr"][-1]
