@@ -13,7 +13,9 @@ Who calls it: developers, before releases::
 from __future__ import annotations
 
 import argparse
+import base64
 import functools
+import json
 import lzma
 import random
 import struct
@@ -35,11 +37,19 @@ from tilewright.base.errors import InternalError, TilewrightError
 from tilewright.formats.cuda_executable import is_cuda_executable, read_cuda_executable
 from tilewright.formats.elf import join_images, parse_image, parse_object, select_image
 from tilewright.formats.graph_json import read_graph, write_graph
+from tilewright.formats.library_blob import (
+    LibraryBlob,
+    SavedModule,
+    read_blob,
+    read_legacy_blob,
+    write_blob,
+)
 from tilewright.formats.parameters import SplatEntry, StoredEntry, read_parameters
 from tilewright.formats.plan import from_json, to_json
 from tilewright.formats.vmfb import read_archive
 
 ARCHIVES = Path(__file__).resolve().parents[1] / "golden" / "archives"
+LIBRARIES = ARCHIVES.parent / "libraries"
 _ARCHIVE_LIMIT_BYTES = 8_000  # bigger ones hold more of the same and take longer
 NASTY = (
     0,
@@ -147,7 +157,46 @@ def _read_graph(data: bytes) -> None:
     assert read_graph(write_graph(graph)) == graph
 
 
+def _blobs() -> tuple[bytes, ...]:
+    trees = json.loads((LIBRARIES / "tvm_0_27_blobs.json").read_text())
+    made = LibraryBlob(
+        (SavedModule("a", b"1"), SavedModule("_lib"), SavedModule("b", b"xyz")),
+        ((1, 2), (2,), ()),
+    )
+    return (
+        write_blob(made),
+        *(base64.b64decode(trees[name]["blob"]) for name in ("plain", "llvm>(exec,exec)")),
+    )
+
+
+def _read_blob(data: bytes) -> None:
+    blob = read_blob(data)
+    assert len(blob.modules) == len(blob.imports)
+    for module in blob.modules:
+        bytes(module.data or b"")
+    assert data.startswith(write_blob(blob))
+
+
+def _legacy_blobs() -> tuple[bytes, ...]:
+    def text(*parts: bytes) -> bytes:
+        return b"".join(struct.pack("<Q", len(part)) + part for part in parts)
+
+    tree = struct.pack("<4Q", 3, 0, 1, 1) + struct.pack("<2Q", 1, 1)
+    trees = (
+        (3, text(b"factory", b"{}", b"_lib", b"_import_tree") + tree),
+        (2, text(b"factory", b"abc", b"factory", b"")),
+    )
+    whole = (struct.pack("<Q", count) + entries for count, entries in trees)
+    return tuple(struct.pack("<Q", len(body)) + body for body in whole)
+
+
+def _read_legacy_blob(data: bytes) -> None:
+    read_legacy_blob(data, {"factory": lambda cursor: (cursor.raw_text("text"), None)[1]})
+
+
 FORMATS: Mapping[str, Format] = {
+    "blob": Format(_blobs, _read_blob),
+    "legacyblob": Format(_legacy_blobs, _read_legacy_blob),
     "graph": Format(graphs.files, _read_graph),
     "vmfb": Format(_archives, _read_archive),
     "elf": Format(_images, _read_image),
