@@ -142,7 +142,8 @@ PyMODINIT_FUNC PyInit__native(void) {
   PyObject* module = PyModule_Create(&module_definition);
   if (module == NULL) return NULL;
   if (tw_memory_register(module) < 0 || tw_heap_register(module) < 0 || tw_image_register(module) < 0 || tw_pool_register(module) < 0 ||
-      tw_command_list_register(module) < 0 || tw_recorded_call_register(module) < 0 || find_main_thread() < 0) {
+      tw_command_list_register(module) < 0 || tw_recorded_call_register(module) < 0 ||
+      tw_packed_call_register(module) < 0 || find_main_thread() < 0) {
     Py_DECREF(module);
     return NULL;
   }

@@ -98,6 +98,19 @@ class CommandList:
     ) -> list[tuple[int, int, tuple[tuple[int, int, int], ...]]]: ...
 
 @final
+class PackedCall:
+    def __new__(
+        cls,
+        function: int,
+        tensors: tuple[tuple[int, int, int, tuple[int, ...]], ...],
+        owner: object,
+        fail: Callable[[], object],
+    ) -> Self: ...
+    def __call__(self, *buffers: Buffer) -> None: ...
+    @staticmethod
+    def fail_again() -> int: ...
+
+@final
 class RecordedCall:
     def __new__(
         cls,

@@ -84,6 +84,18 @@ RecordedCall
     `invocation(*arrays)` returns the output, or a tuple if there is not exactly one. TypeError/ValueError
     name the input. Calls from several threads are independent. Inputs not aligned as the slot asks are
     copied to aligned memory first.
+
+PackedCall
+----------
+`PackedCall(function, tensors, owner, fail)`: a packed function of tvm-ffi whose arguments are
+    tensors on the CPU, dense and in row-major order, of types that are known before. Made by `runtime.packed`.
+    function:  the address of its object, which `owner` keeps
+    tensors:   per argument (type code, bits, itemsize, shape) of DLPack
+    fail:      called without arguments when the function failed; raises
+    `call(*buffers) -> None`: one buffer per tensor, of exactly its bytes; runs without the GIL. Whether a buffer
+        may be written is not looked at: functions write their results only. A tensor that the function keeps
+        keeps its buffer.
+    `PackedCall.fail_again() -> int`: the address of a packed function that fails as the thread's last call did.
 """
 
 from __future__ import annotations
@@ -95,6 +107,7 @@ from tilewright.runtime.native.core import (
     CommandList,
     Heap,
     Memory,
+    PackedCall,
     Pool,
     RecordedCall,
     import_thunk,
@@ -125,6 +138,7 @@ __all__ = [
     "Memory",
     "MemoryReport",
     "MemoryUse",
+    "PackedCall",
     "Pool",
     "ProcessMemory",
     "RecordedCall",

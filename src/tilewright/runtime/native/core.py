@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         CommandList,
         Heap,
         Memory,
+        PackedCall,
         Pool,
         RecordedCall,
         import_thunk,
@@ -43,6 +44,7 @@ else:
     Heap = _chosen.Heap
     RecordedCall = _chosen.RecordedCall
     Memory = _chosen.Memory
+    PackedCall = _chosen.PackedCall
     CommandList = _chosen.CommandList
     Pool = _chosen.Pool
     import_thunk = _chosen.import_thunk
@@ -56,6 +58,7 @@ __all__ = [
     "CommandList",
     "Heap",
     "Memory",
+    "PackedCall",
     "Pool",
     "RecordedCall",
     "import_thunk",

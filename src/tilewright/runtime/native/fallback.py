@@ -26,6 +26,7 @@ from tilewright.runtime.native.fallback_memory import (
     map_file,
     processor_data,
 )
+from tilewright.runtime.native.fallback_packed_call import PackedCall
 from tilewright.runtime.native.kernel_error import KernelError
 from tilewright.runtime.native.memory_report import MemoryUse
 from tilewright.runtime.native.records import (
@@ -49,6 +50,7 @@ __all__ = [
     "CommandList",
     "Heap",
     "Memory",
+    "PackedCall",
     "Pool",
     "RecordedCall",
     "import_thunk",
