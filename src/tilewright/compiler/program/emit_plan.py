@@ -7,6 +7,7 @@ from typing import final
 
 from tilewright.base.outcome import Outcome
 from tilewright.compiler.program.ir import (
+    Call,
     Copy,
     Dispatch,
     Entry,
@@ -95,6 +96,16 @@ def _step(program: Program, step: Step, table: _Entries) -> form.Step:
             )
         case Copy():
             return form.Step("copy", "copy", "", numbers((step.source, step.target)), 1)
+        case Call():
+            return form.Step(
+                kind="call",
+                name=step.name,
+                target=step.symbol,
+                arguments=numbers((*step.operands, *step.results)),
+                result_count=len(step.results),
+                nodes=step.nodes,
+                outcome=Outcome.CALL,
+            )
         case HostCall():
             present = tuple(i for i, e in enumerate(step.operands) if e is not None)
             return form.Step(

@@ -2,7 +2,7 @@
 
 Tensors are entries: dense row-major views (`Entry`) of storages (`Storage`, identity matters).
 Steps run in order; `Dispatch` runs a kernel over its grid, `HostCall` a reference implementation
-in Python, `Copy` moves bytes.  Storages have a kind and, once `memory.assign` ran, a place.
+in Python, `Call` a packed function of a module, `Copy` moves bytes.  Storages have a kind and, once `memory.assign` ran, a place.
 Sizes, offsets, grids and push constants are symbolic in the model's dimensions.
 """
 
@@ -122,7 +122,20 @@ class HostCall:
     nodes: tuple[str, ...] = ()
 
 
-Step = Dispatch | Copy | HostCall
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """Call the packed function `symbol` of a module that comes with the program."""
+
+    name: str
+    symbol: str
+    operands: tuple[Entry, ...]
+    results: tuple[Entry, ...]
+    location: object = ""
+    nodes: tuple[str, ...] = ()
+
+
+Step = Dispatch | Copy | HostCall | Call
 
 
 @final
@@ -157,6 +170,8 @@ def operands_of(step: Step) -> tuple[Entry, ...]:
             return (step.source,)
         case HostCall():
             return tuple(e for e in step.operands if e is not None)
+        case Call():
+            return step.operands
 
 
 def results_of(step: Step) -> tuple[Entry, ...]:
@@ -166,5 +181,5 @@ def results_of(step: Step) -> tuple[Entry, ...]:
             return step.arguments[len(step.arguments) - step.result_count :]
         case Copy():
             return (step.target,)
-        case HostCall():
+        case HostCall() | Call():
             return step.results

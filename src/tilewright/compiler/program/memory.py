@@ -14,6 +14,7 @@ from tilewright.base.arena import Block, align, pack, peak_bytes
 from tilewright.base.symbolic import Dim, proves_equal
 from tilewright.compiler.program.index_checks import overlap_checks
 from tilewright.compiler.program.ir import (
+    Call,
     Copy,
     Dispatch,
     Entry,
@@ -137,6 +138,12 @@ def _redirect(step: Step, merged: dict[Storage, Storage]) -> Step:
             operands = tuple(None if e is None else move(e) for e in step.operands)
             return replace(
                 step, operands=operands, results=tuple(move(e) for e in step.results)
+            )
+        case Call():
+            return replace(
+                step,
+                operands=tuple(move(e) for e in step.operands),
+                results=tuple(move(e) for e in step.results),
             )
 
 

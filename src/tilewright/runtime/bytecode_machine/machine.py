@@ -44,7 +44,11 @@ from tilewright.runtime.modules.executable_policy import ExecutablePolicy
 from tilewright.runtime.modules.hal import create_hal_module, register_hal_types
 from tilewright.runtime.modules.hal_inline import create_hal_inline_module
 from tilewright.runtime.modules.hal_loader import create_hal_loader_module
-from tilewright.runtime.modules.tilewright import HostFunction, create_tilewright_module
+from tilewright.runtime.modules.tilewright import (
+    FindFunction,
+    HostFunction,
+    create_tilewright_module,
+)
 from tilewright.runtime.vm.bytecode_module import BytecodeMode, BytecodeModule
 from tilewright.runtime.vm.context import Context
 from tilewright.runtime.vm.floats import round_f32
@@ -78,6 +82,7 @@ class BytecodeMachine:
         device: a device, or the URI of one.
         threads: for devices with workers; None = the cores this process may use.
         host_function: runs ops that have no kernel (see `tilewright.load`).
+        find_function: gives the packed function of a symbol, or None, for programs that call some.
         modules: native modules to offer beside `hal` and `tilewright`.
         tracer: hears of `trace` and `print` instructions.
         mode: `translate` (the default) turns each function into a Python function when it is
@@ -98,6 +103,7 @@ class BytecodeMachine:
         *,
         threads: int | None = None,
         host_function: HostFunction | None = None,
+        find_function: FindFunction | None = None,
         modules: Sequence[Module] = (),
         tracer: Tracer | None = None,
         mode: BytecodeMode | None = None,
@@ -122,7 +128,9 @@ class BytecodeMachine:
         self.context: Context = Context([hal])
         if not untrusted:
             checked = self.device.checked if isinstance(self.device, LocalDevice) else None
-            self.context.register(create_tilewright_module(host_function, checked))
+            self.context.register(
+                create_tilewright_module(host_function, checked, find_function)
+            )
         for module in modules:
             self.context.register(module)
         self._tracer: Tracer | None = tracer

@@ -9,6 +9,11 @@ The text is JSON: `op`, `attributes`, which operands are `present`, `operand_cou
 `dims` whose values follow, `types` of the present operands and the results, and the `location` of the
 node for errors.
 
+    call(text, operands..., results..., dims...)
+
+calls a packed function of a module that came with the program.  The text is JSON: `symbol`, and `dims`,
+`types` and `location` as above.  The function writes to the results' memory.
+
     check_indices(text, buffer, offset, length, dims...)
 
 fails for an index of the data that the kernels found out of range.  The text is JSON: `dims` as
@@ -19,16 +24,19 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, cast, final
 
 from tilewright.base import dtypes
 from tilewright.base.errors import ArchiveError, InputError, TilewrightError, UserError
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.symbolic import evaluate
 from tilewright.base.symbolic import parse as parse_dim
 from tilewright.formats.plan import CHECK_BYTES, decode_attribute
 from tilewright.formats.plan.findings import IndexReport
-from tilewright.runtime.hal.buffer import Buffer
+from tilewright.runtime import native
+from tilewright.runtime.hal.buffer import Buffer, MemoryAccess
 from tilewright.runtime.hal.buffer_view import BufferView
 from tilewright.runtime.hal.element_type import Array
 from tilewright.runtime.vm.buffer import VmBuffer
@@ -39,19 +47,24 @@ HostFunction = Callable[
 ]
 """(op, attributes, operands with None for absent ones) -> results."""
 
-Span = tuple[Buffer, int, int]
+FindFunction = Callable[[str], Callable[..., object] | None]
+"""symbol -> the packed function, or None."""
 
+Span = tuple[Buffer, int, int]
 
 # (buffer, byte offset, bytes, what to call with the records)
 Listener = Callable[[Buffer, int, int, IndexReport], None]
 
 
 def create_tilewright_module(
-    host_function: HostFunction | None, listener: Listener | None = None
+    host_function: HostFunction | None,
+    listener: Listener | None = None,
+    find_function: FindFunction | None = None,
 ) -> NativeModule:
-    """The module for one provider of reference implementations (none: `host_call` is absent).
+    """The module for one provider of reference implementations, and one of packed functions by symbol.
 
-    `listener` hears of every check of indices, before it is made.
+    Where one is none, `host_call` or `call` is absent.  `listener` hears of every check of indices,
+    before it is made.
     """
 
     def check_indices(
@@ -79,6 +92,11 @@ def create_tilewright_module(
             NativeFunction(
                 "host_call", ("0rCrIIDCrIIDCID_v",), host_call, "bytes buffer buffer"
             )
+        )
+    if find_function is not None:
+        call = _Calls(find_function)
+        rows.append(
+            NativeFunction("call", ("0rCrIIDCrIIDCID_v",), call, "bytes buffer buffer")
         )
     types: dict[str, type] = {"bytes": VmBuffer, "buffer": Buffer}
     return NativeModule("tilewright", tuple(rows), types=types)
@@ -122,6 +140,60 @@ def _describe(text: bytes) -> Mapping[str, Any]:
     if type(count) is not int or not 0 <= count <= _OPERANDS_LIMIT:
         raise ArchiveError(f"malformed host call: operand_count is {count!r}")
     return cast("Mapping[str, Any]", described)
+
+
+@final
+class _Calls:
+    """Calls of packed functions: each is found and bound to the types of its tensors once."""
+
+    def __init__(self, find_function: FindFunction) -> None:
+        self._find: FindFunction = find_function
+        self._bind = functools.lru_cache(_CACHED_DESCRIPTIONS)(self._bound)
+
+    def __call__(
+        self,
+        text: VmBuffer,
+        operands: Sequence[Span],
+        results: Sequence[Span],
+        dims: Sequence[int],
+    ) -> None:
+        call, sizes = self._bind(bytes(text.data), tuple(dims))
+        if sizes != tuple(length for *_, length in (*operands, *results)):
+            raise ArchiveError("malformed call: spans do not have the bytes of their types")
+        views = [_mapped(span, MemoryAccess.READ) for span in operands]
+        call(*views, *(_mapped(span, MemoryAccess.WRITE) for span in results))
+
+    def _bound(
+        self, text: bytes, dims: tuple[int, ...]
+    ) -> tuple[native.PackedCall, tuple[int, ...]]:
+        try:
+            described = json.loads(text)
+            symbol, place = str(described["symbol"]), str(described["location"])
+            env = dict(zip(described["dims"], dims, strict=True))
+            types = [
+                (dtypes.parse(name), [_number(extent, env) for extent in shape])
+                for name, shape in described["types"]
+            ]
+        except (*_MALFORMED, UserError) as error:
+            raise ArchiveError(f"malformed call: {error!r}") from error
+        function = self._find(symbol)
+        if function is None:
+            raise ArchiveError(
+                f"no module has the function '{symbol}'",
+                location=place,
+                hint="load the modules that were made with the program",
+            )
+        # Imported here: tvm-ffi takes long to import, and few programs call such functions.
+        with LATE_IMPORTS:
+            from tilewright.runtime.packed.tensor_call import bind_tensors  # noqa: PLC0415
+
+        sizes = tuple(dtype.itemsize * math.prod(shape) for dtype, shape in types)
+        return bind_tensors(function, types, f"{place}: function '{symbol}'"), sizes
+
+
+def _mapped(span: Span, access: MemoryAccess) -> memoryview:
+    buffer, offset, length = span
+    return buffer.map_range(int(access), offset, length)
 
 
 def _host_call(

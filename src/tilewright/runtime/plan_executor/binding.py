@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast, final
 
 import numpy as np
 
 from tilewright.base.arena import Block, pack
 from tilewright.base.errors import ArchiveError, InputError, UserError
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.record import record
 from tilewright.base.status import StatusCode, failure
 from tilewright.base.symbolic import Dim, bounds, evaluate
@@ -32,6 +33,7 @@ from tilewright.runtime.plan_executor.tensors import (
 from tilewright.runtime.recorder import Recorder
 
 Range = tuple[int, int, int]  # slot, byte offset, bytes
+FindFunction = Callable[[str], Callable[..., object] | None]
 
 
 @final
@@ -45,6 +47,7 @@ class Resources:
     pool: native.Pool | None
     host_function: HostFunction | None
     heap: native.Heap | None = None  # None: one without bound
+    find_function: FindFunction | None = None  # packed functions of modules, by symbol
 
 
 @final
@@ -252,6 +255,8 @@ class _Binder:
                 if source[2] == 0:
                     return
                 self.recorder.copy(target, source, barrier=step.barrier)
+            case "call":
+                self._call(step, entries, ranges)
             case _:
                 self._host_call(step, entries, ranges)
         self.command_steps.append(index)
@@ -307,6 +312,30 @@ class _Binder:
         count = len(entries) - step.result_count
         self.recorder.host_call(
             BoundHostCall(step, step.host, function, types, self.env),
+            ranges,
+            writable=tuple(i >= count for i in range(len(entries))),
+            barrier=True,
+        )
+
+    def _call(self, step: Step, entries: Sequence[Entry], ranges: Sequence[Range]) -> None:
+        """A packed function: its tensors are described here, so that a call only adds addresses."""
+        find = self.resources.find_function
+        function = None if find is None else find(step.target)
+        if function is None:
+            raise ArchiveError(
+                f"step '{step.name}' needs the function '{step.target}', which no module has",
+                location="plan",
+                hint="load the modules that were made with the plan",
+            )
+        # Imported here: tvm-ffi takes longer to import than a session without such a step to load.
+        with LATE_IMPORTS:
+            from tilewright.runtime.packed.tensor_call import bind_tensors  # noqa: PLC0415
+
+        types = [self._type(entry) for entry in entries]
+        place = ", ".join(f"'{name}'" for name in step.nodes) or f"step '{step.name}'"
+        count = len(entries) - step.result_count
+        self.recorder.host_call(
+            bind_tensors(function, types, f"{place}: function '{step.target}'"),
             ranges,
             writable=tuple(i >= count for i in range(len(entries))),
             barrier=True,

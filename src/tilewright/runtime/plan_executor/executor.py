@@ -25,7 +25,12 @@ from tilewright.formats.byte_view import Buffer
 from tilewright.formats.plan import Dimension, Plan, Step
 from tilewright.runtime import native
 from tilewright.runtime.loaders.executable_library import LoadedExecutable
-from tilewright.runtime.plan_executor.binding import BoundPlan, Resources, bind_plan
+from tilewright.runtime.plan_executor.binding import (
+    BoundPlan,
+    FindFunction,
+    Resources,
+    bind_plan,
+)
 from tilewright.runtime.plan_executor.host_call import HostFunction
 from tilewright.runtime.plan_executor.tensors import (
     Array,
@@ -49,6 +54,7 @@ class PlanExecutor:
         constants: one buffer per constant storage of the plan, in order; never copied.
         pool: the workers, or None for the calling thread alone.
         host_function: runs reference implementations; needed if the plan has `host` steps.
+        find_function: gives the packed function of a symbol, or None; needed if the plan has `call` steps.
         heap: what calls take their memory from; None: one of its own, without bound.
 
     Raises: ArchiveError when the plan does not fit the executable or the constants; DeviceError
@@ -64,13 +70,20 @@ class PlanExecutor:
         pool: native.Pool | None = None,
         host_function: HostFunction | None = None,
         heap: native.Heap | None = None,
+        find_function: FindFunction | None = None,
     ) -> None:
         self.plan: Plan = plan
         self.input_names: tuple[str, ...] = tuple(name for name, _ in plan.inputs)
         self.output_names: tuple[str, ...] = tuple(name for name, _ in plan.outputs)
         self._heap: native.Heap = heap or native.Heap()
         self._resources: Resources = Resources(
-            plan, executable, tuple(constants), pool, host_function, self._heap
+            plan,
+            executable,
+            tuple(constants),
+            pool,
+            host_function,
+            self._heap,
+            find_function,
         )
         self._bound: OrderedDict[tuple[int, ...], BoundPlan] = OrderedDict()
         self._lock: threading.RLock = fork_lock(Rank.BINDING)

@@ -160,3 +160,56 @@ def test_descriptions_that_do_not_fit_the_call_are_refused(
     span = (buffer(np.zeros(6, np.float32)), 8, 24)
     with pytest.raises(ArchiveError, match="malformed host call"):
         call(described(**members), [span], [span], [3])
+
+
+def calling(**members: object) -> VmBuffer:
+    text = {
+        "symbol": "ext.scale",
+        "location": "m.onnx: node 's'",
+        "dims": ["N"],
+        "types": [["f32", ["N", "2"]], ["f32", ["N*2"]]],
+    }
+    return VmBuffer(json.dumps(text | members).encode())
+
+
+def calling_module(function: object) -> Context:
+    pytest.importorskip("tvm_ffi")
+
+    def find(symbol: str) -> object:
+        return function if symbol == "ext.scale" else None
+
+    return Context([create_tilewright_module(None, find_function=find)])  # type: ignore[arg-type]
+
+
+def test_a_packed_function_gets_tensors_in_place() -> None:
+    seen: list[object] = []
+
+    def scale(x: object, y: object) -> None:
+        source, target = np.from_dlpack(x), np.from_dlpack(y)
+        seen.append((source.shape, target.shape))
+        target[...] = 3 * source.reshape(-1)
+
+    call = calling_module(scale).lookup("tilewright.call")
+    source = buffer(np.arange(6, dtype=np.float32))
+    target = buffer(np.zeros(6, np.float32))
+    call(calling(), [(source, 8, 24)], [(target, 8, 24)], [3])
+    assert seen == [((3, 2), (6,))]
+    assert np.frombuffer(target.read(8), np.float32).tolist() == [0, 3, 6, 9, 12, 15]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (VmBuffer(b""), "malformed call"),
+        (VmBuffer(b"[]"), "malformed call"),
+        (VmBuffer(b'{"symbol": "a"}'), "malformed call"),
+        (calling(types=[["f32", ["M"]]]), "malformed call"),
+        (calling(types=[["f32", ["N"]]]), "do not have the bytes"),
+        (calling(symbol="b"), "m.onnx: node 's': no module has the function 'b'"),
+    ],
+)
+def test_malformed_calls_are_refused(text: VmBuffer, message: str) -> None:
+    call = calling_module(lambda *_: None).lookup("tilewright.call")
+    span = (buffer(np.zeros(6, np.float32)), 8, 24)
+    with pytest.raises(ArchiveError, match=message):
+        call(text, [span], [span], [3])

@@ -30,6 +30,7 @@ from tilewright.compiler.program.emit_bytecode.module import (
     ModuleTables,
 )
 from tilewright.compiler.program.ir import (
+    Call,
     Copy,
     Dispatch,
     Entry,
@@ -206,9 +207,9 @@ class _Main:
             self.places[entry.storage] = _Place(buffer, 0)
 
     def _step(self, step: Step) -> None:
-        if isinstance(step, HostCall):
+        if isinstance(step, HostCall | Call):
             self._submit()
-            self._host_call(step)
+            self._call_out(step)
             return
         if self.commands is None:
             self._begin()
@@ -310,15 +311,16 @@ class _Main:
         self.commands = None
         function.wait(fence, "execution")
 
-    def _host_call(self, step: HostCall) -> None:
+    def _call_out(self, step: HostCall | Call) -> None:
         """Pass everything about the call as text; shapes that vary follow as numbers."""
         present = operands_of(step)
         described = {
-            "op": step.op,
+            **(
+                _described_op(step)
+                if isinstance(step, HostCall)
+                else {"symbol": step.symbol}
+            ),
             "location": str(step.location),
-            "attributes": {k: encode_attribute(v) for k, v in step.attributes.items()},
-            "present": [i for i, e in enumerate(step.operands) if e is not None],
-            "operand_count": len(step.operands),
             "dims": [dim.name for dim in self.program.dims],
             "types": [
                 [e.type.dtype.name, [str(d) for d in e.type.shape]]
@@ -327,7 +329,7 @@ class _Main:
         }
         text = json.dumps(described, separators=(",", ":"), sort_keys=True)
         self.function.call(
-            "tilewright.host_call",
+            "tilewright.host_call" if isinstance(step, HostCall) else "tilewright.call",
             [
                 self.function.text(text),
                 [self._span(e) for e in present],
@@ -412,6 +414,15 @@ class _Main:
             [function.size(d) for d in entry.type.shape],
         ]
         return function.call("hal.buffer_view.create", arguments, "ref")
+
+
+def _described_op(step: HostCall) -> dict[str, object]:
+    return {
+        "op": step.op,
+        "attributes": {k: encode_attribute(v) for k, v in step.attributes.items()},
+        "present": [i for i, e in enumerate(step.operands) if e is not None],
+        "operand_count": len(step.operands),
+    }
 
 
 def _signless(dtype: DType) -> int:

@@ -53,6 +53,7 @@ IMPORTS: Final = {
     "hal.executable.create": "0rIrrr_r",
     "hal.fence.await": "0iICrD_i",
     "hal.fence.create": "0rI_r",
+    "tilewright.call": "0rCrIIDCrIIDCID_v",
     "tilewright.check_indices": "0rrIICID_v",
     "tilewright.host_call": "0rCrIIDCrIIDCID_v",
 }

@@ -1,0 +1,47 @@
+"""Packed functions bound to the types of their tensors: what can be worked out before a call, is.
+
+Called by whoever replays or interprets a program that calls functions of modules (the plan executor, the
+virtual machine's `tilewright` module).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import TilewrightError
+from tilewright.runtime import native
+from tilewright.runtime.packed.functions import function_at, packed_function
+
+TensorType: TypeAlias = tuple[DType, Sequence[int]]
+
+
+def bind_tensors(
+    function: Callable[..., Any], types: Sequence[TensorType], where: str
+) -> native.PackedCall:
+    """The function, to be called with one buffer per tensor, dense and in row-major order.
+
+    Args:
+        function: a packed function, or a Python callable, which gets `tvm_ffi.Tensor`s.
+        types: element type and shape of each tensor.
+        where: what errors of the function call the place.
+
+    Returns: what runs the function, without the GIL.  ValueError for a buffer of another size; errors of
+        the function as what they were.
+    """
+    packed = packed_function(function)
+    fail_again = function_at(native.PackedCall.fail_again())
+
+    def fail() -> None:
+        try:
+            fail_again()
+        except TilewrightError as error:
+            error.location = error.location or where
+            raise
+        except Exception as error:
+            error.add_note(f"in {where}")
+            raise
+
+    rows = tuple((*dtype.dlpack, dtype.itemsize, tuple(shape)) for dtype, shape in types)
+    return native.PackedCall(packed.__chandle__(), rows, packed, fail)
