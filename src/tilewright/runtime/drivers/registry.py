@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tilewright.runtime.collectives.options import create_provider
 from tilewright.runtime.drivers import DEFAULT_DEVICE
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.driver import Driver
@@ -21,7 +22,7 @@ _DRIVERS: Final = {
     "null": ("null", "NullDriver"),
 }
 
-REGISTRY: Final = DriverRegistry()
+REGISTRY: Final = DriverRegistry(create_provider)
 for _name, (_folder, _class) in _DRIVERS.items():
     REGISTRY.register_module(
         _name, f"{__package__}.{_folder}.driver", _class, owner=__name__

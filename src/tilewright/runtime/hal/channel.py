@@ -1,8 +1,8 @@
 """A channel: one participant's end of a group that runs collective operations.
 
 The interfaces: of channels, of the groups behind those that work on host memory, and of the
-providers that devices get groups from.  Not here: how participants meet (`process_channels` in one
-process, `mpi_channels` across processes), nor what operations compute (`collective`).
+providers that devices get groups from.  Not here: how participants meet and what operations compute
+(`runtime.collectives`).
 
 Source: IREE `hal/channel.h`, `hal/channel_provider.h`.
 """
@@ -130,6 +130,11 @@ class ChannelProvider(ABC):
     Thread-safety: may be used from any thread.
     """
 
+    @property
+    @abstractmethod
+    def spans_processes(self) -> bool:
+        """Whether participants may be in other processes than this one."""
+
     @abstractmethod
     def query_default_rank_and_count(self) -> tuple[int, int]:
         """This participant's rank in the default group, and how many there are."""
@@ -137,6 +142,8 @@ class ChannelProvider(ABC):
     @abstractmethod
     def open_group(self, name: str, rank: int, count: int) -> HostGroup:
         """The group of that name, as one of its ranks; the default group has no name.
+
+        A group of one is by itself, whatever its name.
 
         Raises: DeviceError for a rank or a count that cannot be.
         """

@@ -21,7 +21,7 @@ from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.runtime import native
 from tilewright.runtime.hal.allocator import Allocator
 from tilewright.runtime.hal.buffer import READ, WRITE, Buffer
-from tilewright.runtime.hal.channel import Channel, ChannelProvider
+from tilewright.runtime.hal.channel import Channel, ChannelProvider, HostChannel
 from tilewright.runtime.hal.command_buffer import (
     BindingTable,
     BufferRef,
@@ -34,7 +34,6 @@ from tilewright.runtime.hal.executable import Executable
 from tilewright.runtime.hal.executable_loaders import ExecutableLoaders
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.file import File, HostFile
-from tilewright.runtime.hal.process_channels import PROCESS_CHANNELS, alone
 from tilewright.runtime.hal.semaphore import Semaphore
 
 HostWork = Callable[[], object]
@@ -74,7 +73,7 @@ class Device(ABC):
     Thread-safety: may be used from any thread.
     """
 
-    _channel_provider: ChannelProvider = PROCESS_CHANNELS
+    _channel_provider: ChannelProvider | None = None
 
     @property
     @abstractmethod
@@ -92,8 +91,19 @@ class Device(ABC):
 
     @property
     def channel_provider(self) -> ChannelProvider:
-        """Where its channels meet other participants."""
-        return self._channel_provider
+        """Where its channels meet other participants.
+
+        Raises: DeviceError (UNAVAILABLE) where whoever made the device has given it none.
+        """
+        provider = self._channel_provider
+        if provider is None:
+            raise failure(
+                StatusCode.UNAVAILABLE,
+                "the device has no provider of channels",
+                location=self,
+                hint="give it one with replace_channel_provider(...)",
+            )
+        return provider
 
     def replace_channel_provider(self, provider: ChannelProvider) -> None:
         """Let channels made from now on meet others elsewhere."""
@@ -148,7 +158,7 @@ class Device(ABC):
             take part and the device cannot have that.
         """
         if rank < 0 or count < 0:
-            default = self._channel_provider.query_default_rank_and_count()
+            default = self.channel_provider.query_default_rank_and_count()
             rank = default[0] if rank < 0 else rank
             count = default[1] if count < 0 else count
         if not 0 <= rank < count <= _PARTICIPANTS_LIMIT:
@@ -156,7 +166,9 @@ class Device(ABC):
                 StatusCode.INVALID_ARGUMENT,
                 f"rank {rank} of a channel with {count} participants",
             )
-        return alone() if count == 1 else self._open_channel(rank, count, group)
+        if count == 1:
+            return HostChannel(0, 1, self.channel_provider.open_group(group, 0, 1))
+        return self._open_channel(rank, count, group)
 
     def _open_channel(self, rank: int, count: int, group: str) -> Channel:
         """A channel that others take part in.  Raises: DeviceError where there is no such thing."""

@@ -10,26 +10,32 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable
-from typing import final
+from typing import Final, final
 
 from tilewright.base.errors import UserError
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.registry import Registry
-from tilewright.runtime.hal.channel_options import CHANNEL_OPTION, create_provider
+from tilewright.runtime.hal.channel import ChannelProvider
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.driver import Driver, parse_device_uri
 
 DriverFactory = Callable[[], Driver]
+ProviderFactory = Callable[[str | None], ChannelProvider]
+CHANNEL_OPTION: Final = "collectives"
 
 
 @final
 class DriverRegistry:
     """Drivers by name.
 
+    Args:
+        create_provider: makes the provider of channels that the option `collectives` of a device names,
+            or the one without it.
     Thread-safety: may be used from any thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, create_provider: ProviderFactory) -> None:
+        self._create_provider: ProviderFactory = create_provider
         self._factories: Registry[DriverFactory] = Registry("driver", error=UserError)
         self._drivers: dict[str, Driver] = {}
         self._lock: threading.RLock = fork_lock(Rank.DRIVERS)
@@ -70,13 +76,13 @@ class DriverRegistry:
         Args:
             uri: `local-task`, `local-sync://`, `local-task://0?threads=2`.
             options: more options; those of the URI win.  Every device takes `collectives`
-                (see `channel_options`).
+                (see `runtime.collectives`).
         Raises: UserError for a malformed URI, an unknown driver or option; DeviceError.
         """
         parsed = parse_device_uri(uri)
         merged = {k: str(v) for k, v in options.items() if v is not None}
         merged.update(parsed.options)
-        provider = create_provider(merged.pop(CHANNEL_OPTION, None))
+        provider = self._create_provider(merged.pop(CHANNEL_OPTION, None))
         device = self.driver(parsed.driver).create_device_by_path(parsed.path, merged)
         device.replace_channel_provider(provider)
         return device

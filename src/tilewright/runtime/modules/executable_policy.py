@@ -17,7 +17,6 @@ from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.executable import ExecutableParams
-from tilewright.runtime.hal.process_channels import PROCESS_CHANNELS
 
 FORMATS_WITHOUT_CODE: Final = frozenset({"vmvx-bytecode-fb"})
 FORMAT_CATEGORY: Final = "hal.executable.format"
@@ -45,7 +44,7 @@ class ExecutablePolicy:
 
     def check_provider(self, device: Device) -> None:
         """Raises: DeviceError (PERMISSION_DENIED) for channels that leave this process."""
-        if not self.is_trusted and device.channel_provider is not PROCESS_CHANNELS:
+        if not self.is_trusted and device.channel_provider.spans_processes:
             raise failure(
                 StatusCode.PERMISSION_DENIED,
                 "the module wants to talk to other processes, which is not trusted",

@@ -1,6 +1,6 @@
-"""Shared libraries of the system: the loaders' way to `dlopen`.
+"""Shared libraries of the system: the way to `dlopen`.
 
-Not here: what the libraries mean.  Called by `loaders`.
+Not here: what the libraries mean.  Called by `loaders`, and by those that call libraries of vendors.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import os
 import sys
 import tempfile
 import weakref
+from collections.abc import Sequence
 from typing import final
 
+from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.native.foreign_functions import address_of
 
 
@@ -47,6 +49,23 @@ class SharedLibrary:
             return address_of(getattr(self._library, symbol))
         except AttributeError:
             return 0
+
+
+def open_first(
+    names: Sequence[str], location: str, lacking: str, hint: str
+) -> tuple[ctypes.CDLL, str]:
+    """The first library that there is, and its name.
+
+    Raises: DeviceError (UNAVAILABLE), beginning with what is `lacking`, where there is none.
+    """
+    problems: list[str] = []
+    for name in names:
+        try:
+            return ctypes.CDLL(name), name
+        except OSError as error:
+            problems.append(str(error))
+    text = f"{lacking}: {problems[0]}"
+    raise failure(StatusCode.UNAVAILABLE, text, location=location, hint=hint)
 
 
 def _anonymous_file() -> int:

@@ -6,6 +6,7 @@ import pytest
 
 from tilewright.base import dtypes
 from tilewright.base.errors import DeviceError
+from tilewright.runtime.collectives.process_channels import ProcessGroup
 from tilewright.runtime.hal.buffer import Buffer, BufferUsage, MemoryType
 from tilewright.runtime.hal.channel import HostChannel
 from tilewright.runtime.hal.collective import CollectiveKind, CollectiveOp
@@ -27,7 +28,6 @@ from tilewright.runtime.hal.deferred_command_buffer import (
 )
 from tilewright.runtime.hal.executable import Executable, FunctionInfo
 from tilewright.runtime.hal.local.heap_allocator import HeapAllocator
-from tilewright.runtime.hal.process_channels import ProcessGroup, alone
 
 ALLOCATOR = HeapAllocator()
 Ref = BufferRef
@@ -209,4 +209,4 @@ def test_channels_of_other_devices_are_refused() -> None:
     with pytest.raises(
         DeviceError, match=r"all_gather of f32\): a channel of another device"
     ):
-        commands.collective(alone(), op, 0, ref, ref, 1)
+        commands.collective(HostChannel(0, 1, ProcessGroup("", 1)), op, 0, ref, ref, 1)

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tilewright.base.errors import DeviceError, InternalError, UserError
+from tilewright.runtime.collectives.options import create_provider
 from tilewright.runtime.drivers import registry
 from tilewright.runtime.drivers.null.driver import NullDriver
 from tilewright.runtime.hal.driver import parse_device_uri
@@ -51,7 +52,7 @@ def test_drivers_are_made_when_first_asked_for() -> None:
         made.append(1)
         return NullDriver()
 
-    drivers = DriverRegistry()
+    drivers = DriverRegistry(create_provider)
     drivers.register("null", factory, owner="test")
     assert made == []
     assert drivers.driver("null") is drivers.driver("null")

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final, final
 
 from tilewright.base.status import StatusCode, failure
+from tilewright.runtime.collectives.nccl_library import open_nccl
 from tilewright.runtime.drivers.cuda.allocator import CudaAllocator
 from tilewright.runtime.drivers.cuda.command_buffer import (
     CudaCommandBuffer,
@@ -23,7 +24,6 @@ from tilewright.runtime.drivers.cuda.context import CudaContext, CudaStream, Eve
 from tilewright.runtime.drivers.cuda.executable import CudaExecutable, CudaExecutableLoader
 from tilewright.runtime.drivers.cuda.nccl_channel import NcclChannel
 from tilewright.runtime.drivers.cuda.nccl_commands import JointExecution
-from tilewright.runtime.drivers.cuda.nccl_library import open_nccl
 from tilewright.runtime.drivers.cuda.profiling import ProfiledExecution, TimedOperation
 from tilewright.runtime.drivers.cuda.storage import CudaStorage
 from tilewright.runtime.drivers.cuda.stream_device import StreamDevice
@@ -149,7 +149,7 @@ class CudaDevice(Device):
 
     def _open_channel(self, rank: int, count: int, group: str) -> Channel:
         library = open_nccl()
-        others = self._channel_provider.open_group(group, rank, count)
+        others = self.channel_provider.open_group(group, rank, count)
         channel = self._default_channel
         if channel is None or channel.group is not others:
             channel = NcclChannel(library, self.context, others, rank, count)

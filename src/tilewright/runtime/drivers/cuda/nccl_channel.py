@@ -19,9 +19,9 @@ from functools import partial
 from typing import Final, final
 
 from tilewright.base.errors import DeviceError
+from tilewright.runtime.collectives.nccl_calls import NcclCall
+from tilewright.runtime.collectives.nccl_library import IN_PROGRESS, NcclLibrary
 from tilewright.runtime.drivers.cuda.context import CudaContext, CudaStream, drop
-from tilewright.runtime.drivers.cuda.nccl_calls import NcclCall
-from tilewright.runtime.drivers.cuda.nccl_library import IN_PROGRESS, NcclLibrary
 from tilewright.runtime.drivers.cuda.resource import Resource
 from tilewright.runtime.hal.channel import Channel, HostChannel, HostGroup
 from tilewright.runtime.hal.collective import Contribution

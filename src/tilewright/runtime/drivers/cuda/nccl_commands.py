@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import final
 
+from tilewright.runtime.collectives.nccl_calls import calls_of, is_supported, make_part
 from tilewright.runtime.drivers.cuda.context import CudaStream
 from tilewright.runtime.drivers.cuda.lowering import address_of
-from tilewright.runtime.drivers.cuda.nccl_calls import calls_of, is_supported, make_part
 from tilewright.runtime.drivers.cuda.nccl_channel import NcclChannel
 from tilewright.runtime.drivers.cuda.operations import DeviceCopy, fill_operations
 from tilewright.runtime.drivers.cuda.stream_commands import issue_operation

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple, cast, final
 from tilewright.base.errors import DeviceError
 from tilewright.base.knobs import CUDA_LIBRARY
 from tilewright.base.status import StatusCode, failure
+from tilewright.runtime.native.shared_library import open_first
 
 API_VERSION: Final = 11030
 _WINDOWS: Final = sys.platform == "win32"
@@ -164,7 +165,7 @@ class CudaLibrary:
 
     def __init__(self, path: str = "") -> None:
         names = (path,) if path else DEFAULT_NAMES
-        library, self.path = open_first(names, "no CUDA driver", _HINT)
+        library, self.path = open_first(names, "cuda", "no CUDA driver", _HINT)
         self._functions: dict[str, _Function] = _resolve(library, self.path)
         version = c_int()
         self._functions["cuDriverGetVersion"](ctypes.byref(version))
@@ -204,21 +205,6 @@ def open_library() -> CudaLibrary:
     Raises: DeviceError (UNAVAILABLE) where there is none, or none that is new enough.
     """
     return CudaLibrary(CUDA_LIBRARY.get())
-
-
-def open_first(names: tuple[str, ...], lacking: str, hint: str) -> tuple[ctypes.CDLL, str]:
-    """The first library that there is, and its name.
-
-    Raises: DeviceError (UNAVAILABLE), beginning with what is `lacking`, where there is none.
-    """
-    problems: list[str] = []
-    for name in names:
-        try:
-            return ctypes.CDLL(name), name
-        except OSError as error:
-            problems.append(str(error))
-    text = f"{lacking}: {problems[0]}"
-    raise failure(StatusCode.UNAVAILABLE, text, location="cuda", hint=hint)
 
 
 def _resolve(library: ctypes.CDLL, path: str) -> dict[str, _Function]:

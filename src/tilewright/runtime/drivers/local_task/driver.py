@@ -16,6 +16,7 @@ from tilewright.base.errors import UserError
 from tilewright.base.host import describe, usable_cores
 from tilewright.base.target import Target
 from tilewright.runtime import native
+from tilewright.runtime.collectives.process_channels import PROCESS_CHANNELS
 from tilewright.runtime.drivers.local_task.workers import create_pool
 from tilewright.runtime.hal.allocator import Allocator
 from tilewright.runtime.hal.device import Device
@@ -81,7 +82,7 @@ def create_device(
     machine: Target | None = None,
 ) -> LocalDevice:
     """The device around a pool; None is one thread."""
-    return LocalDevice(
+    device = LocalDevice(
         "local-task",
         pool,
         create_local_loaders(),
@@ -90,6 +91,8 @@ def create_device(
         allocator=allocator,
         machine=machine,
     )
+    device.replace_channel_provider(PROCESS_CHANNELS)
+    return device
 
 
 def _number(text: str, option: str) -> int:

@@ -134,7 +134,7 @@ class LocalDevice(Device):
 
     def _open_channel(self, rank: int, count: int, group: str) -> Channel:
         return HostChannel(
-            rank, count, self._channel_provider.open_group(group, rank, count)
+            rank, count, self.channel_provider.open_group(group, rank, count)
         )
 
     def create_command_buffer(

@@ -9,6 +9,7 @@ import pytest
 from fakes.cuda_kernels import FORMAT, cuda_image
 from fakes.cuda_standin import StandIn
 from tilewright.base import knobs
+from tilewright.runtime.collectives.process_channels import PROCESS_CHANNELS
 from tilewright.runtime.drivers.cuda.device import CudaDevice
 from tilewright.runtime.drivers.cuda.driver import CudaDriver
 from tilewright.runtime.hal.executable import Executable, ExecutableParams
@@ -31,6 +32,7 @@ def make_device(standin: StandIn) -> MakeDevice:
     def make(ordinal: int = 0, **options: str) -> CudaDevice:
         made = CudaDriver().create_device_by_id(ordinal, options)
         assert isinstance(made, CudaDevice)
+        made.replace_channel_provider(PROCESS_CHANNELS)
         return made
 
     return make

@@ -15,16 +15,16 @@ from fakes.nccl_standin import REMOTE_ERROR, NcclStandIn
 from tilewright.base import dtypes, knobs
 from tilewright.base.errors import DeviceError
 from tilewright.base.status import StatusCode
+from tilewright.runtime.collectives.nccl_library import SYMBOLS, NcclLibrary
+from tilewright.runtime.collectives.process_channels import PROCESS_CHANNELS, ProcessGroup
 from tilewright.runtime.drivers.cuda.command_buffer import CudaCommandBuffer
 from tilewright.runtime.drivers.cuda.device import CudaDevice
 from tilewright.runtime.drivers.cuda.nccl_channel import NcclChannel
-from tilewright.runtime.drivers.cuda.nccl_library import SYMBOLS, NcclLibrary
 from tilewright.runtime.hal.buffer import Buffer, BufferUsage, MemoryType
 from tilewright.runtime.hal.channel import Channel, ChannelProvider, HostGroup, Watcher
 from tilewright.runtime.hal.collective import CollectiveKind, CollectiveOp, Reduction
 from tilewright.runtime.hal.command_buffer import BufferBinding, BufferRef, CommandBuffer
 from tilewright.runtime.hal.fence import Fence
-from tilewright.runtime.hal.process_channels import PROCESS_CHANNELS, ProcessGroup
 from unit.runtime.drivers.cuda.conftest import MakeDevice, load_kernels
 
 SECONDS = 20_000_000_000
@@ -204,6 +204,10 @@ class Pair(ChannelProvider):
     def __init__(self, group: ProcessGroup, rank: int) -> None:
         self.group = group
         self.rank = rank
+
+    @property
+    def spans_processes(self) -> bool:
+        return False
 
     def query_default_rank_and_count(self) -> tuple[int, int]:
         return self.rank, 2

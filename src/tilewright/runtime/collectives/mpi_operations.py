@@ -20,17 +20,15 @@ import numpy as np
 
 from tilewright.base.status import StatusCode, failure
 from tilewright.formats.byte_view import view_bytes
+from tilewright.runtime.collectives.agreement import disagreement
+from tilewright.runtime.collectives.arithmetic import Array, read_array, reduce_arrays
+from tilewright.runtime.collectives.mpi_library import Communicator, Library, Request
 from tilewright.runtime.hal.collective import (
-    Array,
     CollectiveKind,
     CollectiveOp,
     Contribution,
-    disagreement,
-    read_array,
-    reduce_arrays,
     send_recv_peers,
 )
-from tilewright.runtime.hal.mpi_library import Communicator, Library, Request
 
 NOTICE_TAG: Final = 1
 _PROPOSAL_TAG, _VERDICT_TAG = 2, 3

@@ -5,14 +5,11 @@ Called by the registry of drivers.
 
 from __future__ import annotations
 
-from typing import Final
-
 from tilewright.base.errors import UserError
 from tilewright.base.knobs import COLLECTIVES
+from tilewright.runtime.collectives.process_channels import PROCESS_CHANNELS
 from tilewright.runtime.hal.channel import ChannelProvider
-from tilewright.runtime.hal.process_channels import PROCESS_CHANNELS
-
-CHANNEL_OPTION: Final = "collectives"
+from tilewright.runtime.hal.driver_registry import CHANNEL_OPTION
 
 
 def create_provider(choice: str | None) -> ChannelProvider:
@@ -27,7 +24,7 @@ def create_provider(choice: str | None) -> ChannelProvider:
         )
     if (choice or COLLECTIVES.get()) == "process":
         return PROCESS_CHANNELS
-    from tilewright.runtime.hal.mpi_channels import (  # noqa: PLC0415 - few devices need it
+    from tilewright.runtime.collectives.mpi_channels import (  # noqa: PLC0415 - few devices need it
         MpiChannels,
     )
 

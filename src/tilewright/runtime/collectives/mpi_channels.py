@@ -15,9 +15,10 @@ import time
 from typing import Final, cast, final
 
 from tilewright.base.status import StatusCode, failure
-from tilewright.runtime.hal.channel import ChannelProvider
-from tilewright.runtime.hal.mpi_group import MpiGroup
-from tilewright.runtime.hal.mpi_library import Communicator, Library, load_mpi
+from tilewright.runtime.collectives.mpi_group import MpiGroup
+from tilewright.runtime.collectives.mpi_library import Communicator, Library, load_mpi
+from tilewright.runtime.collectives.process_channels import ProcessGroup
+from tilewright.runtime.hal.channel import ChannelProvider, HostGroup
 
 _PAUSE_S: Final = 0.001
 
@@ -36,16 +37,22 @@ class MpiChannels(ChannelProvider):
         self._groups: dict[str, MpiGroup] = {}
         self._lock: threading.Lock = threading.Lock()
 
+    @property
+    def spans_processes(self) -> bool:
+        return True
+
     def query_default_rank_and_count(self) -> tuple[int, int]:
         _, world = self._load()
         self._open("")  # from here a rank that leaves can say so
         return world.rank, world.size
 
-    def open_group(self, name: str, rank: int, count: int) -> MpiGroup:
+    def open_group(self, name: str, rank: int, count: int) -> HostGroup:
         """The group of that name; the first time all ranks have to ask for it.
 
         Raises: DeviceError (INVALID_ARGUMENT) where MPI counts otherwise.
         """
+        if count == 1:
+            return ProcessGroup(name, 1)
         _, world = self._load()
         if (rank, count) != (world.rank, world.size):
             raise failure(

@@ -8,9 +8,10 @@ import pytest
 
 from tilewright.base import knobs
 from tilewright.base.errors import DeviceError, UserError
+from tilewright.runtime.collectives.mpi_channels import MpiChannels
+from tilewright.runtime.collectives.process_channels import PROCESS_CHANNELS
 from tilewright.runtime.drivers import registry
-from tilewright.runtime.hal.mpi_channels import MpiChannels
-from tilewright.runtime.hal.process_channels import PROCESS_CHANNELS
+from tilewright.runtime.hal.local.local_device import LocalDevice
 
 LAUNCHER = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
 
@@ -68,3 +69,12 @@ def test_a_rank_outside_of_its_group_is_refused() -> None:
     for rank, count in ((2, 2), (1, -1), (0, 0)):
         with pytest.raises(DeviceError, match=f"rank {rank} of a channel"):
             device.create_channel(rank, count)
+
+
+def test_a_device_without_a_provider_says_so() -> None:
+    device = LocalDevice("bare", None, (), has_thread=False)
+    with pytest.raises(
+        DeviceError, match="the device has no provider of channels"
+    ) as caught:
+        device.create_channel(0, 1)
+    assert "replace_channel_provider" in str(caught.value)

@@ -22,7 +22,7 @@ from typing import Final, cast, final
 from tilewright.base.errors import DeviceError
 from tilewright.base.knobs import NCCL_LIBRARY
 from tilewright.base.status import StatusCode, failure
-from tilewright.runtime.drivers.cuda.symbols import open_first
+from tilewright.runtime.native.shared_library import open_first
 
 OLDEST_VERSION: Final = 21400
 IN_PROGRESS: Final = 7
@@ -106,7 +106,7 @@ class NcclLibrary:
     def __init__(self, path: str = "") -> None:
         names = (path,) if path else _names()
         self._library, self.path = open_first(
-            names, "collectives between GPUs need NCCL", _HINT
+            names, "cuda", "collectives between GPUs need NCCL", _HINT
         )
         self._functions: dict[str, _Function] = {
             name: _bind(self._library, name, arguments, self.path)

@@ -2,7 +2,7 @@
 
 Participants are devices, or queues of one, that open groups with the same name.  Whoever comes last
 to a collective moves the data, and the rest of every participant's commands goes on from there.
-Called by devices, as their provider of channels unless they are given another.
+What devices are given as their provider of channels where nobody asks for another.
 """
 
 from __future__ import annotations
@@ -17,14 +17,10 @@ from typing import Final, NamedTuple, final
 from tilewright.base.errors import DeviceError
 from tilewright.base.fork_locks import Rank, fork_lock
 from tilewright.base.status import StatusCode, failure
+from tilewright.runtime.collectives.agreement import difference
+from tilewright.runtime.collectives.arithmetic import perform, transfer
 from tilewright.runtime.hal.channel import ChannelProvider, HostChannel, HostGroup, Watcher
-from tilewright.runtime.hal.collective import (
-    CollectiveKind,
-    Contribution,
-    difference,
-    perform,
-    transfer,
-)
+from tilewright.runtime.hal.collective import CollectiveKind, Contribution
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.semaphore import Semaphore
 
@@ -251,6 +247,10 @@ _LOCK: Final = fork_lock(Rank.DRIVERS)
 class ProcessChannels(ChannelProvider):
     """Groups of this process, found by their names; who does not say otherwise is alone."""
 
+    @property
+    def spans_processes(self) -> bool:
+        return False
+
     def query_default_rank_and_count(self) -> tuple[int, int]:
         return 0, 1
 
@@ -259,6 +259,8 @@ class ProcessChannels(ChannelProvider):
 
         A rank that comes again opens the next group of the name.
         """
+        if count == 1:
+            return ProcessGroup(name, 1)
         with _LOCK:
             rows = _GROUPS.setdefault((name, count), [])
             alive = [group for row in rows if (group := row()) is not None]
@@ -272,8 +274,3 @@ class ProcessChannels(ChannelProvider):
 
 
 PROCESS_CHANNELS: Final = ProcessChannels()
-
-
-def alone() -> HostChannel:
-    """The channel of somebody who has no company."""
-    return HostChannel(0, 1, ProcessGroup("alone", 1))

@@ -19,11 +19,8 @@ from typing import Final, TypeAlias, final
 
 from tilewright.base.errors import DeviceError
 from tilewright.base.status import StatusCode, failure
-from tilewright.runtime.hal.channel import HostChannel, HostGroup, Watcher
-from tilewright.runtime.hal.collective import CollectiveKind, Contribution
-from tilewright.runtime.hal.fence import Fence
-from tilewright.runtime.hal.mpi_library import Communicator, Library, Request
-from tilewright.runtime.hal.mpi_operations import (
+from tilewright.runtime.collectives.mpi_library import Communicator, Library, Request
+from tilewright.runtime.collectives.mpi_operations import (
     NOTICE_TAG,
     SHARE,
     SPLIT,
@@ -36,6 +33,9 @@ from tilewright.runtime.hal.mpi_operations import (
     move,
     offer,
 )
+from tilewright.runtime.hal.channel import HostChannel, HostGroup, Watcher
+from tilewright.runtime.hal.collective import CollectiveKind, Contribution
+from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.semaphore import Semaphore
 
 _EAGER_ROUNDS: Final = 50

@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
-from tilewright.runtime.drivers.cuda.nccl_calls import calls_of, is_supported, make_part
+from tilewright.runtime.collectives.nccl_calls import calls_of, is_supported, make_part
 from tilewright.runtime.hal.collective import (
     ELEMENT_TYPES,
     REDUCING,
