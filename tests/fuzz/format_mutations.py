@@ -32,6 +32,7 @@ from fakes import graphs_of_tvm as graphs
 from fakes import parameter_files
 from fakes.kernel_image import kernel_image
 from fakes.plans import calling_plan, dynamic_plan, static_plan
+from fakes.relax_executables import stored_executables
 from fuzz.harness import FindingError, Outcome, add_options, report, run_range
 from tilewright.base.errors import InternalError, TilewrightError
 from tilewright.formats.cuda_executable import is_cuda_executable, read_cuda_executable
@@ -46,6 +47,7 @@ from tilewright.formats.library_blob import (
 )
 from tilewright.formats.parameters import SplatEntry, StoredEntry, read_parameters
 from tilewright.formats.plan import from_json, to_json
+from tilewright.formats.relax_executable import format_executable, read_relax_executable
 from tilewright.formats.vmfb import read_archive
 
 ARCHIVES = Path(__file__).resolve().parents[1] / "golden" / "archives"
@@ -194,6 +196,14 @@ def _read_legacy_blob(data: bytes) -> None:
     read_legacy_blob(data, {"factory": lambda cursor: (cursor.raw_text("text"), None)[1]})
 
 
+def _relax_executables() -> tuple[bytes, ...]:
+    return tuple(one.data for one in stored_executables("0.27").values())
+
+
+def _read_relax_executable(data: bytes) -> None:
+    format_executable(read_relax_executable(data))
+
+
 FORMATS: Mapping[str, Format] = {
     "blob": Format(_blobs, _read_blob),
     "legacyblob": Format(_legacy_blobs, _read_legacy_blob),
@@ -208,6 +218,7 @@ FORMATS: Mapping[str, Format] = {
         lambda: tuple(map(to_json, (static_plan(), dynamic_plan(), calling_plan()))),
         from_json,
     ),
+    "relax": Format(_relax_executables, _read_relax_executable),
 }
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO, Final
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final, final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from tilewright.base.budget import pace
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.byte_cursor import ByteCursor
 from tilewright.formats.byte_view import ByteView
+from tilewright.formats.dlpack_types import DataType
 from tilewright.formats.parameters.entries import StoredEntry
 
 _LIST_MAGIC: Final = 0xF7E58D4F05049CB7
@@ -31,15 +33,6 @@ _CPU: Final = 1
 _RANK_LIMIT: Final = 64
 _TENSOR: Final = struct.Struct("<QQiiiBBH")  # magic, reserved, device, rank, data type
 _NAME_BYTES_AT_LEAST: Final = 8
-
-# DLPack's type codes, as TVM writes them before the number of bits.
-_CODES: Final[Mapping[int, str]] = {
-    0: "int", 1: "uint", 2: "float", 3: "handle", 4: "bfloat", 5: "complex", 6: "bool",
-    7: "float8_e3m4", 8: "float8_e4m3", 9: "float8_e4m3b11fnuz", 10: "float8_e4m3fn",
-    11: "float8_e4m3fnuz", 12: "float8_e5m2", 13: "float8_e5m2fnuz", 14: "float8_e8m0fnu",
-    15: "float6_e2m3fn", 16: "float6_e3m2fn", 17: "float4_e2m1fn",
-}  # fmt: skip
-_CODES_OF_ANY_WIDTH: Final = 6  # below it the name goes on with the number of bits
 
 
 def read_entries(view: ByteView) -> Iterator[StoredEntry]:
@@ -56,13 +49,31 @@ def read_entries(view: ByteView) -> Iterator[StoredEntry]:
         raise ArchiveError(f"{tensors} tensors for {count} names", location=view.location)
     for name in names:
         pace(1)
-        yield _read_tensor(cursor, name)
+        tensor = read_tensor(cursor, f"parameter '{name}'")
+        yield StoredEntry(
+            name, tensor.offset, tensor.length, str(tensor.element_type), tensor.shape
+        )
 
 
-def _read_tensor(cursor: ByteCursor, name: str) -> StoredEntry:
-    where = f"{cursor.view.location}: parameter '{name}'"
-    at = cursor.skip(_TENSOR.size, f"parameter '{name}'")
-    magic, _, _, _, rank, code, bits, lanes = cursor.view.unpack(_TENSOR, at, name)
+@final
+@dataclass(frozen=True, slots=True)
+class TensorRecord:
+    """A tensor in a file of TVM's: where its elements are, their type, its shape.
+
+    `offset` and `length` are in bytes.
+    """
+
+    offset: int
+    length: int
+    element_type: DataType
+    shape: tuple[int, ...]
+
+
+def read_tensor(cursor: ByteCursor, what: str) -> TensorRecord:
+    """The next tensor.  Raises: ArchiveError."""
+    where = f"{cursor.view.location}: {what}"
+    at = cursor.skip(_TENSOR.size, what)
+    magic, _, _, _, rank, code, bits, lanes = cursor.view.unpack(_TENSOR, at, what)
     if magic != _TENSOR_MAGIC:
         raise ArchiveError(f"no tensor at byte {at}", location=where)
     if not 0 <= rank <= _RANK_LIMIT:
@@ -71,28 +82,18 @@ def _read_tensor(cursor: ByteCursor, name: str) -> StoredEntry:
     if any(size < 0 for size in shape):
         raise ArchiveError(f"a tensor of shape {list(shape)}", location=where)
     length = cursor.i64("length of a tensor")
-    type_name = _type_name(code, bits, lanes, where)
-    elements, width = math.prod(shape), bits * lanes
-    # Elements of less than a byte have one each, or share it: that depends on the release.
-    if length not in (elements * -(-width // 8), -(-elements * width // 8)):
-        raise ArchiveError(
-            f"{length} bytes for {type_name}{list(shape)}, expected {elements * width / 8:g}",
-            location=where,
-        )
-    return StoredEntry(
-        name, cursor.skip(length, f"parameter '{name}'"), length, type_name, shape
-    )
-
-
-def _type_name(code: int, bits: int, lanes: int, where: str) -> str:
-    """`float32`, `bfloat16`, `int8x4`: what TVM calls the type."""
-    name = _CODES.get(code)
-    if name is None or bits == 0 or lanes == 0:
+    kind = DataType(code, bits, lanes)
+    if not kind.is_known:
         raise ArchiveError(
             f"unknown data type (code {code}, {bits} bits, {lanes} lanes)", location=where
         )
-    text = name + (str(bits) if code < _CODES_OF_ANY_WIDTH else "")
-    return text if lanes == 1 else f"{text}x{lanes}"
+    elements = math.prod(shape)
+    if not kind.fits(elements, length):
+        raise ArchiveError(
+            f"{length} bytes for {kind}{list(shape)}, expected {-(-elements * kind.width // 8)}",
+            location=where,
+        )
+    return TensorRecord(cursor.skip(length, what), length, kind, shape)
 
 
 def write_params(file: BinaryIO, arrays: Mapping[str, npt.NDArray[Any]]) -> None:

@@ -113,3 +113,10 @@ def test_damaged_files_are_refused_with_the_place(data: bytes, message: str) -> 
     with pytest.raises(ArchiveError, match=message) as caught:
         read_parameters(data, "w.params")
     assert str(caught.value).startswith("w.params")
+
+
+def test_a_shape_beyond_all_numbers_is_refused() -> None:
+    sizes = struct.pack("<64q", *[2**62] * 64)
+    head = MADE_BY_TVM[: FIRST_TENSOR + 24] + struct.pack("<iBBH", 64, 2, 32, 1)
+    with pytest.raises(ArchiveError, match="0 bytes for float32"):
+        read_parameters(head + sizes + bytes(8))
