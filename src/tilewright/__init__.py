@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         remove_global_func,
     )
     from tilewright.runtime.session import Session
+    from tilewright.runtime.virtual_machine.machine import VirtualMachine
 
 _HOMES = {
     "tilewright.api.compare": ("Comparison", "compare"),
@@ -102,6 +103,7 @@ _HOMES = {
         "remove_global_func",
     ),
     "tilewright.runtime.session": ("Session",),
+    "tilewright.runtime.virtual_machine.machine": ("VirtualMachine",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -131,6 +133,7 @@ __all__ = [
     "TargetError",
     "TilewrightError",
     "UserError",
+    "VirtualMachine",
     "__version__",
     "compare",
     "compile",
