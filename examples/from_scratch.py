@@ -22,7 +22,8 @@ from rich.console import Console
 
 from tilewright.base.dtypes import f32
 from tilewright.base.target import Target
-from tilewright.formats.elf import link_shared, parse_image
+from tilewright.compiler.linker import link_shared
+from tilewright.formats.elf import parse_image
 from tilewright.runtime import native
 
 # --- 1. What there is to say ---------------------------------------------------------------------

@@ -17,7 +17,7 @@ import functools
 import llvmlite.binding as llvm
 
 from tilewright.base.host import describe
-from tilewright.formats.elf import link_shared
+from tilewright.compiler.linker import link_shared
 from tilewright.formats.executable import ExportDecl, library_tables_ir
 
 FORMAT = f"embedded-elf-{describe().arch}"

@@ -36,7 +36,8 @@ from fakes.relax_executables import stored_executables
 from fuzz.harness import FindingError, Outcome, add_options, report, run_range
 from tilewright.base.errors import InternalError, TilewrightError
 from tilewright.formats.cuda_executable import is_cuda_executable, read_cuda_executable
-from tilewright.formats.elf import join_images, parse_image, parse_object, select_image
+from tilewright.formats.elf import join_images, parse_image, select_image
+from tilewright.formats.elf.objects import parse_object
 from tilewright.formats.graph_json import read_graph, write_graph
 from tilewright.formats.library_blob import (
     LibraryBlob,
@@ -126,8 +127,8 @@ def _cuda_executables() -> tuple[bytes, ...]:
 
 
 def _objects() -> tuple[bytes, ...]:
-    from unit.formats.conftest import compile_ir
-    from unit.formats.elf.test_link import CALLEE, CALLER
+    from fakes.llvm_objects import compile_ir
+    from unit.compiler.linker.test_link import CALLEE, CALLER
 
     return tuple(compile_ir(text) for text in (CALLEE, CALLER))
 

@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import llvmlite.binding as llvm
 import pytest
 
+from fakes.llvm_objects import compile_ir
+
 ARCHIVES = Path(__file__).resolve().parents[2] / "golden" / "archives"
-
-
-@functools.cache
-def _initialized() -> bool:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    return True
-
-
-def compile_ir(
-    text: str,
-    *,
-    triple: str = "x86_64-unknown-unknown-eabi-elf",
-    reloc: str = "pic",
-    codemodel: str = "small",
-    features: str = "",
-) -> bytes:
-    """LLVM IR text to a relocatable object."""
-    assert _initialized()
-    machine = llvm.Target.from_triple(triple).create_target_machine(
-        features=features, opt=2, reloc=reloc, codemodel=codemodel
-    )
-    module = llvm.parse_assembly(text)
-    module.triple = triple
-    module.data_layout = str(machine.target_data)
-    return bytes(machine.emit_object(module))
 
 
 @pytest.fixture(name="compile_ir")

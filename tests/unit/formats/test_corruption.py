@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tilewright.base.errors import ArchiveError
-from tilewright.formats.elf import link_shared, parse_image
+from tilewright.compiler.linker import link_shared
+from tilewright.formats.elf import parse_image
 from tilewright.formats.vmfb import archive_bytes, decode_module, read_archive
 from tilewright.formats.vmfb.text import disassemble_module
+from unit.compiler.linker.test_link import CALLEE, CALLER, EXPORTS
 from unit.formats.conftest import ARCHIVES, compile_ir
-from unit.formats.elf.test_link import CALLEE, CALLER, EXPORTS
 from unit.formats.vmfb.modules import add_module
 
 ROUNDS = 1

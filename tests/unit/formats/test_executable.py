@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tilewright.base.errors import ArchiveError
-from tilewright.formats.elf import link_shared
+from tilewright.compiler.linker import link_shared
 from tilewright.formats.executable import (
     DISPATCH_STATE,
     ENVIRONMENT,

@@ -1,9 +1,9 @@
 """The relocations of linked images: all that a loader must know of an instruction set.
 
-Apart from `machines`, whose tables of rules only the linker needs: a runtime loads without them.
-Called by `image` and by `machines`.
+The rules of relocations in objects are the linker's (`compiler.linker.machines`).  Called by `image` and
+by the linker.
 
-Source: as in `machines`.
+Source: as in `compiler.linker.machines`.
 """
 
 from __future__ import annotations

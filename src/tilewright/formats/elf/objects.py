@@ -1,7 +1,7 @@
 """Relocatable object files (`ET_REL`) as frozen data.
 
 Reads what a code generator wrote: sections, symbols, relocations, section groups.  Does not
-resolve or change anything (`link` does) and keeps section contents as views of the input.
+resolve or change anything (`compiler.linker` does) and keeps section contents as views of the input.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from tilewright.base.errors import ArchiveError
-from tilewright.formats.elf import link_shared, parse_image
+from tilewright.compiler.linker import link_shared
+from tilewright.formats.elf import parse_image
 from tilewright.formats.elf.dynamic import DYNAMIC
 
 TEXT = """

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tilewright.base.errors import ArchiveError
-from tilewright.formats.elf import parse_object
+from tilewright.formats.elf.objects import parse_object
 
 TEXT = """
 @value = global i32 7

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.formats.elf import link_shared
+from tilewright.compiler.linker import link_shared
 from tilewright.formats.executable import ExportDecl, library_tables_ir
 from tilewright.formats.vmfb import ModuleBuilder, ModuleDef
 from unit.formats.conftest import compile_ir

@@ -21,7 +21,7 @@ from tilewright.compiler.codegen.llvm.options import Options
 from tilewright.compiler.codegen.llvm.pool import Task, generate_here, shared_pool
 from tilewright.compiler.codegen.llvm.version import llvm_identity
 from tilewright.compiler.kernel.ir import Kernel
-from tilewright.formats.elf import link_shared
+from tilewright.compiler.linker import link_shared
 from tilewright.formats.executable import (
     LOCAL_MEMORY_PAGE_BYTES,
     ExportDecl,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright.base.errors import ArchiveError
-from tilewright.formats.elf.machines import MACHINES, Value, machine_by_number
+from tilewright.compiler.linker.machines import MACHINES, Value, machine_by_number
 
 
 @pytest.mark.parametrize("name", MACHINES)

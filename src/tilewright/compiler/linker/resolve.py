@@ -12,7 +12,7 @@ from typing import Final, final
 
 import tilewright.formats.elf.structures as elf
 from tilewright.base.errors import ArchiveError
-from tilewright.formats.elf.machines import Machine
+from tilewright.compiler.linker.machines import Machine
 from tilewright.formats.elf.objects import (
     ObjectFile,
     ObjectRelocation,

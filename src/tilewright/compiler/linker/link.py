@@ -16,8 +16,7 @@ from typing import Final, final
 
 import tilewright.formats.elf.structures as elf
 from tilewright.base.errors import ArchiveError
-from tilewright.formats.byte_view import Buffer
-from tilewright.formats.elf.layout import (
+from tilewright.compiler.linker.layout import (
     OutputSection,
     PlacedSegment,
     Region,
@@ -25,7 +24,7 @@ from tilewright.formats.elf.layout import (
     output_name,
     place,
 )
-from tilewright.formats.elf.machines import (
+from tilewright.compiler.linker.machines import (
     MACHINES,
     NEEDS_SLOT,
     Machine,
@@ -33,14 +32,15 @@ from tilewright.formats.elf.machines import (
     Value,
     machine_by_number,
 )
-from tilewright.formats.elf.objects import ObjectFile, ObjectRelocation, parse_object
-from tilewright.formats.elf.resolve import (
+from tilewright.compiler.linker.resolve import (
     InputSection,
     Resolution,
     Target,
     resolve,
 )
-from tilewright.formats.elf.write import DynamicInfo, dynamic_sections, write_image
+from tilewright.compiler.linker.write import DynamicInfo, dynamic_sections, write_image
+from tilewright.formats.byte_view import Buffer
+from tilewright.formats.elf.objects import ObjectFile, ObjectRelocation, parse_object
 
 QUERY_FUNCTION: Final = "iree_hal_executable_library_query"
 

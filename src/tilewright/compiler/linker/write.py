@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import final
 
 import tilewright.formats.elf.structures as elf
-from tilewright.formats.elf.layout import OutputSection, PlacedSegment, Region, align
-from tilewright.formats.elf.machines import Machine
-from tilewright.formats.elf.resolve import Target
+from tilewright.compiler.linker.layout import OutputSection, PlacedSegment, Region, align
+from tilewright.compiler.linker.machines import Machine
+from tilewright.compiler.linker.resolve import Target
 
 LocalSymbol = tuple[str, int, int, int, str]
 """(name, type, address, size, output section)."""

@@ -18,7 +18,7 @@ from typing import Final, final
 
 import tilewright.formats.elf.structures as elf
 from tilewright.base.errors import ArchiveError
-from tilewright.formats.elf.resolve import InputSection
+from tilewright.compiler.linker.resolve import InputSection
 
 
 class Region(enum.Enum):

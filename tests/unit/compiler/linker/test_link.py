@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.base.errors import ArchiveError
-from tilewright.formats.elf import ElfImage, link_shared, parse_image
+from tilewright.compiler.linker import link_shared
+from tilewright.formats.elf import ElfImage, parse_image
 
 Compile = Callable[..., bytes]
 
