@@ -33,6 +33,9 @@ MODULES_OF_IREE: Final = {
     "programs": "programs of `tests/conformance/interop/programs`, llvm-cpu, several ways to compile",
 }
 REASON_LENGTH: Final = 160
+MATRIX: Final = "release-matrix"
+SAME: Final = ("equal", "close")
+RAN: Final = (*SAME, "different", "failed here")
 Suite = dict[str, Any]
 
 
@@ -96,8 +99,17 @@ modules of its own and at most a few neighbouring releases; here there is one ru
 
 {_releases(suites)}
 
-Releases in between have the same bytecode and the same `hal` as one of these (3.1 to 3.3 as 3.0; 3.5 to 3.8 as 3.4 or
-3.9; 3.12 as 3.13); they were not run.
+### Every release since April 2024
+
+The programs of `tests/conformance/interop/release_programs` ({_programs(suites)}), compiled in {_columns(suites)} ways by
+every stable release of the package index, each against its own release's `iree-run-module`: how many give the same
+bits, of those that the release compiles and runs. The first three rows are the generation with pipeline layouts and
+pushed descriptor sets.
+
+{_matrix(suites)}
+
+*Microkernels* add f32 up in an order that depends on the processor; there the last places may differ (1e-6), which is
+counted as the same. {_matrix_refusals(suites)}
 
 ## Modules of IREE's compiler
 
@@ -157,6 +169,68 @@ def _releases(suites: Mapping[str, Suite]) -> str:
             )
         )
     return table(("release", "bytecode", "`hal`", "executables", "programs", "bits"), body)
+
+
+def _matrix_cases(
+    suites: Mapping[str, Suite],
+) -> dict[tuple[str, str, str], Mapping[str, Any]]:
+    """(release, way to compile, program) of every case."""
+    cases = suites.get(MATRIX, {"cases": {}})["cases"]
+    found: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+    for name, row in cases.items():
+        release, _, rest = name.partition(" ")
+        column, _, program = rest.rpartition(" ")
+        found[release, column, program] = row
+    return found
+
+
+def _names(suites: Mapping[str, Suite], place: int) -> list[str]:
+    return sorted({key[place] for key in _matrix_cases(suites)})
+
+
+def _programs(suites: Mapping[str, Suite]) -> str:
+    return ", ".join(name.replace("_", " ") for name in _names(suites, 2))
+
+
+def _columns(suites: Mapping[str, Suite]) -> str:
+    return str(len(_names(suites, 1)))
+
+
+def _by_age(release: str) -> tuple[bool, list[int]]:
+    """Releases called by a date came before those called by a version."""
+    return not release.startswith("20"), [int(n) for n in release.split(".")]
+
+
+def _matrix(suites: Mapping[str, Suite]) -> str:
+    cases, columns = _matrix_cases(suites), _names(suites, 1)
+    body: list[Sequence[str]] = []
+    for release in sorted(_names(suites, 0), key=_by_age):
+        rows = {key[1:]: row for key, row in cases.items() if key[0] == release}
+        built = [row for row in rows.values() if "bytecode" in row]
+        cells: list[str] = []
+        for column in columns:
+            ran = [r for (c, _), r in rows.items() if c == column and r["outcome"] in RAN]
+            same = sum(row["outcome"] in SAME for row in ran)
+            cells.append(f"{same} of {len(ran)}" if ran else "-")
+        hal = {str(row["modules"]["hal"]) for row in built if "hal" in row["modules"]}
+        versions = ", ".join(sorted({row["bytecode"] for row in built}))
+        body.append((release, versions, ", ".join(sorted(hal)), *cells))
+    return table(("release", "bytecode", "`hal`", *columns), body)
+
+
+def _matrix_refusals(suites: Mapping[str, Suite]) -> str:
+    cases = _matrix_cases(suites)
+    counts = Counter(row["outcome"] for row in cases.values())
+    others = [
+        f"{' '.join(key)}: {row['outcome']}: {row.get('detail', '')}"
+        for key, row in cases.items()
+        if row["outcome"] in RAN and row["outcome"] not in SAME
+    ]
+    text = (
+        f"Of {counts.total()} cases the release's compiler refuses {counts['refused']} and its "
+        f"own runtime fails on {counts['not run by IREE']}; "
+    )
+    return text + ("; ".join(others) or "no other gives anything else here") + "."
 
 
 def _suites(suites: Mapping[str, Suite]) -> str:

@@ -1,4 +1,4 @@
-"""The kernel ABI: IREE's executable library, version 6 (and what version 5 did differently).
+"""The kernel ABI: IREE's executable library, version 6 (and what versions 4 and 5 did differently).
 
 Struct layouts as data (for code generators, loaders and Python callers alike), the limits, the
 declaration of one exported kernel, and the library's tables as LLVM IR *text*: strings only, so
@@ -7,7 +7,7 @@ this room needs no LLVM.  Knows neither how kernels are made nor how they are ca
 Called by `compiler.codegen.llvm` (tables, offsets) and `runtime.loaders` (reading a library).
 
 Source: IREE `hal/local/executable_library.h`, library version 0.6; version 5 from modules of
-releases 3.0 to 3.7.
+releases 20240828 to 3.7, version 4 from those before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilewright.base.errors import ArchiveError
 from tilewright.base.record import record
 
 VERSION: Final = 6
-OLDEST_VERSION: Final = 5
+OLDEST_VERSION: Final = 4
 QUERY_FUNCTION: Final = "iree_hal_executable_library_query"
 
 LOCAL_MEMORY_PAGE_BYTES: Final = 4096
@@ -137,6 +137,9 @@ EXPORT_ATTRIBUTES_5: Final = _layout(
     "u16 local_memory_pages, u8 constant_count, u8 binding_count, u32 reserved_0, "
     "u64 reserved[8]",
 )
+EXPORT_ATTRIBUTES_4: Final = _layout(
+    "export_attributes_4", "u16 local_memory_pages, u16 reserved"
+)
 LIBRARY: Final = _layout(
     "library",
     "ptr header, u32 import_count, ptr import_symbols, "
@@ -155,6 +158,7 @@ LIBRARY_5: Final = _layout(
 LIBRARIES: Final[Mapping[int, tuple[Layout, Layout]]] = {
     6: (LIBRARY, EXPORT_ATTRIBUTES),
     5: (LIBRARY_5, EXPORT_ATTRIBUTES_5),
+    4: (LIBRARY_5, EXPORT_ATTRIBUTES_4),
 }
 """Per header version: the library and the attributes of one export."""
 

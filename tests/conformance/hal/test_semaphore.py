@@ -11,6 +11,7 @@ from tilewright.base.errors import DeviceError
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.hal.fence import Fence
+from tilewright.runtime.hal.semaphore import Semaphore, SemaphoreCompatibility
 
 
 def test_a_semaphore_begins_where_told_and_only_rises(device: Device) -> None:
@@ -139,3 +140,57 @@ def test_asyncio_awaits_semaphores_and_fences(device: Device) -> None:
         await fence  # what was reached stays reached
 
     asyncio.run(main())
+
+
+def test_a_device_waits_for_all_semaphores(device: Device) -> None:
+    first, second = device.create_semaphore(), device.create_semaphore()
+    both = Fence(((first, 2), (second, 1)))
+    first.signal(2)
+    with pytest.raises(DeviceError, match="DEADLINE_EXCEEDED"):
+        device.wait_semaphores(both, timeout_ns=1_000_000)
+    thread = threading.Timer(0.01, lambda: second.signal(1))
+    thread.start()
+    device.wait_semaphores(both)
+    thread.join()
+
+
+def test_a_device_waits_for_any_semaphore(device: Device) -> None:
+    first, second = device.create_semaphore(), device.create_semaphore()
+    either = Fence(((first, 2), (second, 1)))
+    with pytest.raises(DeviceError, match="DEADLINE_EXCEEDED"):
+        device.wait_semaphores(either, timeout_ns=1_000_000, wait_for_all=False)
+    assert not first.is_watched
+    assert not second.is_watched
+    thread = threading.Timer(0.01, lambda: second.signal(1))
+    thread.start()
+    device.wait_semaphores(either, wait_for_all=False)
+    thread.join()
+    assert first.query() == 0
+    assert not first.is_watched
+    device.wait_semaphores(either, timeout_ns=0, wait_for_all=False)
+    device.wait_semaphores(Fence(), timeout_ns=0, wait_for_all=False)
+
+
+def test_a_wait_for_any_semaphore_hears_of_a_failure(device: Device) -> None:
+    first, second = device.create_semaphore(), device.create_semaphore()
+    second.fail(failure(StatusCode.DATA_LOSS, "lost"))
+    with pytest.raises(DeviceError, match="lost"):
+        device.wait_semaphores(Fence(((first, 1), (second, 1))), wait_for_all=False)
+
+
+def test_two_semaphores_that_are_reached_end_one_wait(device: Device) -> None:
+    semaphores = [device.create_semaphore() for _ in range(4)]
+    either = Fence((s, 1) for s in semaphores)
+    threads = [threading.Thread(target=s.signal, args=(1,)) for s in semaphores]
+    for thread in threads:
+        thread.start()
+    device.wait_semaphores(either, wait_for_all=False)
+    for thread in threads:
+        thread.join()
+
+
+def test_a_device_tells_what_it_does_with_a_semaphore(device: Device) -> None:
+    own = device.query_semaphore_compatibility(device.create_semaphore())
+    assert own == SemaphoreCompatibility.ALL
+    foreign = device.query_semaphore_compatibility(Semaphore())
+    assert foreign & SemaphoreCompatibility.HOST_ONLY == SemaphoreCompatibility.HOST_ONLY

@@ -20,7 +20,7 @@ from tilewright.runtime.bytecode_machine import BytecodeMachine
 OURS = ("local-sync", "local-task://?threads=2")
 CALLS = 3  # of ours: what repeats itself may be recorded
 Outcome = Literal[
-    "equal", "refused", "not run by IREE", "undefined", "different", "failed here"
+    "equal", "close", "refused", "not run by IREE", "undefined", "different", "failed here"
 ]
 
 

@@ -212,6 +212,7 @@ def run_module(
     device: str = "local-sync",
     flags: Sequence[str] = (),
     libraries: Sequence[Path] = (),
+    tool: str = "",
 ) -> Answer:
     """Run a function under `iree-run-module`.
 
@@ -224,9 +225,10 @@ def run_module(
         device: URI of IREE's device.
         flags: further ones.
         libraries: archives that are loaded before.
+        tool: the program; default: that of the environment.
     """
     modules = [f"--module={path}" for path in (*libraries, module)]
-    command = [program("iree-run-module"), *modules, f"--device={device}"]
+    command = [tool or program("iree-run-module"), *modules, f"--device={device}"]
     command += [f"--function={function}"] if function else []
     command += [f"--input={_input(v, i, folder)}" for i, v in enumerate(inputs)]
     command += flags

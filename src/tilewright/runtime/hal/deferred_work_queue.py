@@ -25,7 +25,7 @@ from typing import final
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.hal.device_semaphore import DeviceSemaphore
 from tilewright.runtime.hal.fence import Fence
-from tilewright.runtime.hal.semaphore import Semaphore
+from tilewright.runtime.hal.semaphore import Semaphore, SemaphoreCompatibility
 
 Work = Callable[[], object]
 
@@ -140,6 +140,14 @@ class DeferredWorkQueue:
     def create_semaphore(self, initial_value: int = 0) -> DeviceSemaphore:
         """A timeline that work of this queue can promise."""
         return DeviceSemaphore(initial_value, self._core.device.domain)
+
+    def query_semaphore_compatibility(self, semaphore: Semaphore) -> SemaphoreCompatibility:
+        """All for timelines whose work can be promised to the device, else what the host does."""
+        is_own = (
+            isinstance(semaphore, DeviceSemaphore)
+            and semaphore.domain is self._core.device.domain
+        )
+        return SemaphoreCompatibility.ALL if is_own else SemaphoreCompatibility.HOST_ONLY
 
     def submit(
         self,

@@ -34,7 +34,11 @@ from tilewright.runtime.hal.executable import Executable
 from tilewright.runtime.hal.executable_loaders import ExecutableLoaders
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.file import File, HostFile
-from tilewright.runtime.hal.semaphore import Semaphore
+from tilewright.runtime.hal.semaphore import (
+    INFINITE,
+    Semaphore,
+    SemaphoreCompatibility,
+)
 
 HostWork = Callable[[], object]
 
@@ -205,6 +209,23 @@ class Device(ABC):
     def create_semaphore(self, initial_value: int = 0) -> Semaphore:
         """A semaphore that queues can wait for and signal."""
         return Semaphore(initial_value)
+
+    def query_semaphore_compatibility(self, semaphore: Semaphore) -> SemaphoreCompatibility:
+        """What queues do with a semaphore themselves; the rest happens on the host, and is slower."""
+        del semaphore
+        return SemaphoreCompatibility.ALL
+
+    def wait_semaphores(
+        self, timepoints: Fence, timeout_ns: int = INFINITE, *, wait_for_all: bool = True
+    ) -> None:
+        """Block the calling thread until all timepoints, or any one of them, are reached.
+
+        Raises: the first failure; DeviceError (DEADLINE_EXCEEDED).
+        """
+        if wait_for_all:
+            timepoints.wait(timeout_ns)
+        else:
+            timepoints.wait_any(timeout_ns)
 
     # --- queues ---------------------------------------------------------------------------------
 

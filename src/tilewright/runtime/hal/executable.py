@@ -60,7 +60,7 @@ class Executable(ABC):
     Thread-safety: immutable.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
 
     @property
     @abstractmethod

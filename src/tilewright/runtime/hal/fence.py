@@ -5,6 +5,7 @@ Source: IREE `hal/fence.h`.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, final
@@ -85,6 +86,22 @@ class Fence:
             left = INFINITE if timeout_ns < 0 else max(0, deadline - time.monotonic_ns())
             semaphore.wait(value, left)
 
+    def wait_any(self, timeout_ns: int = INFINITE) -> None:
+        """Block until one timepoint is reached; a fence without any is.
+
+        Raises: what a semaphore fails with before one is reached; DeviceError (DEADLINE_EXCEEDED).
+        """
+        if not self.timepoints or any(s.value >= value for s, value in self.timepoints):
+            return
+        first = Semaphore()
+        once = _Countdown(1, lambda error: _settle(first, error))
+        undo = [semaphore.watch(value, once) for semaphore, value in self.timepoints]
+        try:
+            first.wait(1, timeout_ns)
+        finally:
+            for step in undo:
+                step()
+
     def __await__(self) -> Generator[Any, None, None]:
         """For asyncio: `await fence`.  Raises: the first failure."""
         return future_of(self.watch).__await__()
@@ -119,6 +136,13 @@ def _merged(timepoints: Iterable[Timepoint]) -> tuple[Timepoint, ...]:
     return tuple(highest.values())
 
 
+def _settle(semaphore: Semaphore, error: BaseException | None) -> None:
+    if error is None:
+        semaphore.signal(1)
+    else:
+        semaphore.fail(error)
+
+
 def _nothing() -> None:
     """There is nothing to take back."""
 
@@ -134,7 +158,8 @@ class _Countdown:
         self._reached: list[Reached] = [reached]
 
     def __call__(self, error: BaseException | None) -> None:
-        self._left.pop()  # list operations are atomic: the last one sees an empty list
+        with contextlib.suppress(IndexError):  # of one that counts the first call alone
+            self._left.pop()  # list operations are atomic: the last one sees an empty list
         if (error is not None or not self._left) and self._reached:
             try:
                 reached = self._reached.pop()

@@ -8,6 +8,7 @@ Source: IREE `hal/semaphore.h`.
 
 from __future__ import annotations
 
+import enum
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -20,6 +21,19 @@ from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.hal.awaiting import Reached, future_of
 
 INFINITE: Final = -1
+
+
+class SemaphoreCompatibility(enum.IntFlag):
+    """What a device can do with a semaphore, and where the waiting is done."""
+
+    HOST_WAIT = 1
+    DEVICE_WAIT = 2
+    HOST_SIGNAL = 4
+    DEVICE_SIGNAL = 8
+    HOST_ONLY = HOST_WAIT | HOST_SIGNAL
+    ALL = HOST_WAIT | DEVICE_WAIT | HOST_SIGNAL | DEVICE_SIGNAL
+
+
 # One lock for the few instructions in which any semaphore changes: cheaper to make semaphores.
 _LOCK: Final = fork_lock(Rank.SEMAPHORE)
 _LONGEST_SLEEP_S: Final = 3600.0  # the system takes no timeouts of centuries

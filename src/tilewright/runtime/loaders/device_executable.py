@@ -27,5 +27,5 @@ def local_executable(loaded: LoadedExecutable, params: ExecutableParams) -> Loca
         loaded.library.exports,
         loaded.environment,
         loaded,
-        has_counts=loaded.library.has_attributes,
+        has_counts=loaded.library.has_counts,
     )

@@ -1,9 +1,10 @@
-"""Reads the tables of a loaded executable library, version 0.5 or 0.6, out of memory.
+"""Reads the tables of a loaded executable library, versions 0.4 to 0.6, out of memory.
 
 Not here: loading (`CodeImage`, the loaders) and calling (`CommandList`).  Every pointer goes through a reader
 that refuses addresses outside the image, so a corrupt library gives an error and no crash.
 
-Source: IREE's executable library interface, versions 0.5 (releases 3.0 to 3.7) and 0.6.
+Source: IREE's executable library interface, versions 0.4 (releases to 20240724), 0.5 (to 3.7)
+and 0.6.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from tilewright.base.record import record
 Reader = Callable[[int, int], bytes]
 
 _HEADER: Final = Struct("<I4xQII")  # version, name, features, sanitizer
-# header, imports, exports (9 arrays; 6 in version 5), constants
+# header, imports, exports (9 arrays; 6 before version 6), constants
 _LIBRARY: Final = Struct("<Q I4xQ I4xQQQQQQQQQ I")
 _LIBRARY_5: Final = Struct("<Q I4xQ I4xQQQQQQ I")
 _ATTRIBUTES: Final = Struct("<QHBBIIHH40x")
 _ATTRIBUTES_5: Final = Struct("<HBB68x")
+_ATTRIBUTES_4: Final = Struct("<H2x")
 _POINTER: Final = Struct("<Q")
 _COUNT_LIMIT: Final = 1 << 20
 _NAME_LIMIT: Final = 1 << 16
@@ -77,7 +79,7 @@ class Library:
     constant_count: int
     imports: tuple[str, ...]  # a leading "?" marks an optional one
     exports: tuple[Export, ...]
-    has_attributes: bool = True  # whether the exports' counts and sizes were given
+    has_counts: bool = True  # whether the exports say what constants and bindings they take
 
 
 def read_library(memory: ImageMemory, library_address: int) -> Library:
@@ -125,14 +127,20 @@ def _read_library(read: Reader, address: int) -> Library:
                 strict=True,
             )
         ),
-        has_attributes=attributes != 0,
+        has_counts=attributes != 0 and version >= 5,
     )
 
 
 def _attribute_addresses(version: int, attributes: int, count: int) -> tuple[int, ...]:
     """Where the attributes of each export are; 0 where there are none."""
-    size = _ATTRIBUTES.size if version >= 6 else _ATTRIBUTES_5.size
+    size = _attributes_form(version).size
     return tuple(attributes + i * size if attributes else 0 for i in range(count))
+
+
+def _attributes_form(version: int) -> Struct:
+    if version >= 6:
+        return _ATTRIBUTES
+    return _ATTRIBUTES_5 if version == 5 else _ATTRIBUTES_4
 
 
 def _read_export(
@@ -142,12 +150,14 @@ def _read_export(
     flags, pages, constant_count, binding_count, x, y, z, parameter_count = (
         0, 0, 0, 0, 1, 1, 1, 0,
     )  # fmt: skip
-    if attributes and version >= 6:
-        row = _ATTRIBUTES.unpack(read(attributes, _ATTRIBUTES.size))
+    form = _attributes_form(version)
+    row = form.unpack(read(attributes, form.size)) if attributes else ()
+    if len(row) == 8:
         flags, pages, constant_count, binding_count, x, y, z, parameter_count = row
-    elif attributes:
-        row = _ATTRIBUTES_5.unpack(read(attributes, _ATTRIBUTES_5.size))
+    elif len(row) == 3:
         pages, constant_count, binding_count = row
+    elif row:
+        (pages,) = row
     return Export(
         name=_read_name(read, name),
         function=function,

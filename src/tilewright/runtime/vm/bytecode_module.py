@@ -141,6 +141,10 @@ class BytecodeModule(Module):
         return self.definition.version
 
     @property
+    def attributes(self) -> Mapping[str, str]:
+        return self.definition.attributes
+
+    @property
     def dependencies(self) -> Sequence[ModuleDependency]:
         return tuple(
             ModuleDependency(

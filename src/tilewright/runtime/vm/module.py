@@ -102,6 +102,11 @@ class Module(ABC):
         return 0
 
     @property
+    def attributes(self) -> Mapping[str, str]:
+        """What its maker wrote into it, key to value."""
+        return {}
+
+    @property
     def dependencies(self) -> Sequence[ModuleDependency]:
         """Modules that it calls."""
         return ()

@@ -101,6 +101,33 @@ def test_attributes_may_be_missing(core: ModuleType) -> None:
     assert library.exports[0].local_memory_bytes == 0
 
 
+def test_a_library_of_version_4_has_short_attributes_and_no_counts(
+    core: ModuleType,
+) -> None:
+    def make(version: int) -> bytes:
+        """A library at 0 as versions 4 and 5 lay it out: two exports."""
+        data = bytearray(PAGE)
+        struct.pack_into("<I", data, 24, 2)
+        struct.pack_into("<I", data, 80, 7)
+        struct.pack_into("<I", data, HEADER, version)
+        struct.pack_into("<HHHH", data, ATTRIBUTES, 2, 0, 3, 0)
+        return bytes(data)
+
+    targets = [(0, HEADER), (32, FUNCTIONS), (40, ATTRIBUTES), (48, NAMES)]
+    targets += [(at + 8 * i, CODE) for at in (FUNCTIONS, NAMES) for i in range(2)]
+    rows = [(at, target, True) for at, target in targets]
+    access = [(0, PAGE, PROTECT_READ | PROTECT_EXECUTE)]
+    image = core.CodeImage(PAGE, [(0, make(4))], rows, access)
+    library = read_library(image, image.base)
+    assert (library.version, library.constant_count, library.has_counts) == (4, 7, False)
+    assert [e.local_memory_bytes for e in library.exports] == [2 * PAGE, 3 * PAGE]
+    assert [e.binding_count for e in library.exports] == [0, 0]
+    image = core.CodeImage(PAGE, [(0, make(5))], rows, access)
+    library = read_library(image, image.base)
+    assert library.has_counts
+    assert [e.constant_count for e in library.exports] == [0, 0]
+
+
 def test_exports_are_code(core: ModuleType) -> None:
     image, base, _ = image_of(core, access=PROTECT_READ)
     for memory in (image, ProcessMemory()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tilewright.base.errors import ArchiveError, DeviceError
@@ -47,6 +49,12 @@ def counter() -> ModuleDef:
 def test_init_runs_before_the_first_call() -> None:
     context = load(counter())
     assert [context.lookup("counter.next")() for _ in range(2)] == [10, 11]
+
+
+def test_a_module_tells_what_its_maker_wrote_into_it() -> None:
+    module = BytecodeModule(replace(counter(), attributes={"maker": "me"}), Instance())
+    assert module.attributes == {"maker": "me"}
+    assert host().attributes == {}
 
 
 def test_a_fork_has_a_state_of_its_own() -> None:

@@ -49,7 +49,7 @@ from tilewright.runtime.hal.executable import Executable
 from tilewright.runtime.hal.executable_loaders import ExecutableLoaders
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.file import File
-from tilewright.runtime.hal.semaphore import Semaphore
+from tilewright.runtime.hal.semaphore import Semaphore, SemaphoreCompatibility
 
 _MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76  # CUdevice_attribute
 _STAGING_BYTES: Final = 64 << 20
@@ -179,6 +179,9 @@ class CudaDevice(Device):
 
     def create_semaphore(self, initial_value: int = 0) -> Semaphore:
         return self._queue.create_semaphore(initial_value)
+
+    def query_semaphore_compatibility(self, semaphore: Semaphore) -> SemaphoreCompatibility:
+        return self._queue.query_semaphore_compatibility(semaphore)
 
     # --- queues ---------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Exports of the `hal` module about command buffers and executables.
 
 Signatures before 3.4 lack flags, those before 3.12 name kernels by an i32; both mean the same.
+Those before version 5, which bring no operands, are rows of `layouts`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def _refs(bindings: Sequence[Binding]) -> list[BufferRef]:
 # --- command buffers --------------------------------------------------------------------------------
 
 
-def _create(
+def create_command_buffer(
     state: HalState,
     device: Device,
     modes: int,
@@ -45,6 +46,7 @@ def _create(
     queue_affinity: int,
     binding_capacity: int,
 ) -> CommandBuffer:
+    """A command buffer that is being recorded."""
     del state
     commands = device.create_command_buffer(
         modes, categories, queue_affinity, binding_capacity
@@ -104,7 +106,7 @@ def _make_visible(
     commands.check_reference(BufferRef(buffer, offset, length, slot), "range")
 
 
-def _fill(
+def fill(
     state: HalState,
     commands: CommandBuffer,
     target: Buffer | None,
@@ -115,6 +117,7 @@ def _fill(
     pattern_length: int,
     flags: int = 0,
 ) -> None:
+    """Record a fill."""
     del state
     place = BufferRef(target, offset, length, slot)
     commands.fill_buffer(place, pattern_bytes(pattern, pattern_length), flags)
@@ -139,7 +142,7 @@ def _update(
     commands.update_buffer(data, BufferRef(target, target_offset, length, slot), flags)
 
 
-def _copy(
+def copy(
     state: HalState,
     commands: CommandBuffer,
     source_slot: int,
@@ -151,6 +154,7 @@ def _copy(
     length: int,
     flags: int = 0,
 ) -> None:
+    """Record a copy."""
     del state
     commands.copy_buffer(
         BufferRef(source, source_offset, length, source_slot),
@@ -159,7 +163,7 @@ def _copy(
     )
 
 
-def _collective(
+def collective(
     state: HalState,
     commands: CommandBuffer,
     channel: Channel,
@@ -175,6 +179,7 @@ def _collective(
     receive_length: int,
     element_count: int,
 ) -> None:
+    """Record a collective operation."""
     del state
     collective = CollectiveOp.unpack(op & 0xFFFF_FFFF)
     if collective.kind is CollectiveKind.ALL_GATHER:
@@ -231,7 +236,7 @@ def _dispatch_indirect(
 # --- executables ------------------------------------------------------------------------------------
 
 
-def _executable_create(
+def create_executable(
     state: HalState,
     device: Device,
     queue_affinity: int,
@@ -239,6 +244,7 @@ def _executable_create(
     data: VmBuffer,
     constants: VmBuffer | None,
 ) -> Executable:
+    """Prepare an executable for a device; constants are u32."""
     del queue_affinity
     words = b"" if constants is None else bytes(constants.data[:_CONSTANTS_BYTES])
     values = struct.unpack(f"<{len(words) // 4}I", words[: len(words) // 4 * 4])
@@ -254,7 +260,7 @@ def _executable_create_3_0(
     data: VmBuffer,
     constants: VmBuffer | None,
 ) -> Executable:
-    return _executable_create(state, device, -1, format_name, data, constants)
+    return create_executable(state, device, -1, format_name, data, constants)
 
 
 def _executable_lookup(state: HalState, executable: Executable, name: VmBuffer) -> int:
@@ -263,7 +269,7 @@ def _executable_lookup(state: HalState, executable: Executable, name: VmBuffer) 
 
 
 ROWS: Final = (
-    NativeFunction("command_buffer.create", ("0riiIi_r",), _create, "device"),
+    NativeFunction("command_buffer.create", ("0riiIi_r",), create_command_buffer, "device"),
     NativeFunction("command_buffer.finalize", ("0r_v",), _finalize, "commands"),
     NativeFunction(
         "command_buffer.begin_debug_group", ("0rr_v",), _begin_group, "commands bytes"
@@ -284,7 +290,7 @@ ROWS: Final = (
     NativeFunction(
         "command_buffer.fill_buffer",
         ("0rrIIiIiI_v", "0rrIIiii_v"),
-        _fill,
+        fill,
         "commands buffer?",
     ),
     NativeFunction(
@@ -296,13 +302,13 @@ ROWS: Final = (
     NativeFunction(
         "command_buffer.copy_buffer",
         ("0riirIrIII_v", "0riirIrII_v"),
-        _copy,
+        copy,
         "commands buffer? buffer?",
     ),
     NativeFunction(
         "command_buffer.collective",
         ("0rriiiirrIIIII_v",),
-        _collective,
+        collective,
         "commands channel buffer? buffer?",
     ),
     NativeFunction(
@@ -318,7 +324,7 @@ ROWS: Final = (
         "commands executable buffer? buffer?",
     ),
     NativeFunction(
-        "executable.create", ("0rIrrr_r",), _executable_create, "device bytes bytes bytes?"
+        "executable.create", ("0rIrrr_r",), create_executable, "device bytes bytes bytes?"
     ),
     NativeFunction(
         "executable.create",

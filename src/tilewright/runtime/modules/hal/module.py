@@ -18,12 +18,14 @@ from tilewright.runtime.hal.executable import Executable
 from tilewright.runtime.hal.executable_loaders import ExecutableLoaders
 from tilewright.runtime.hal.fence import Fence
 from tilewright.runtime.hal.file import File
+from tilewright.runtime.hal.pipeline_layout import DescriptorSetLayout, PipelineLayout
 from tilewright.runtime.hal.semaphore import Semaphore
 from tilewright.runtime.modules.executable_policy import TRUSTED, ExecutablePolicy
 from tilewright.runtime.modules.hal.buffers import ROWS as BUFFER_ROWS
 from tilewright.runtime.modules.hal.commands import ROWS as COMMAND_ROWS
 from tilewright.runtime.modules.hal.devices import ROWS as DEVICE_ROWS
 from tilewright.runtime.modules.hal.fences import ROWS as FENCE_ROWS
+from tilewright.runtime.modules.hal.layouts import ROWS as LAYOUT_ROWS
 from tilewright.runtime.modules.hal.state import HalState, ViewTracer
 from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.native_module import NativeFunction, NativeModule, metered
@@ -40,12 +42,14 @@ _INSTANCE_TYPES: Final[Mapping[str, type]] = {
     "hal.buffer_view": BufferView,
     "hal.channel": Channel,
     "hal.command_buffer": CommandBuffer,
+    "hal.descriptor_set_layout": DescriptorSetLayout,
     "hal.device": Device,
     "hal.event": Event,
     "hal.executable": Executable,
     "hal.executable_cache": ExecutableLoaders,
     "hal.fence": Fence,
     "hal.file": File,
+    "hal.pipeline_layout": PipelineLayout,
     "hal.semaphore": Semaphore,
 }
 _ROW_TYPES: Final[Mapping[str, type]] = {
@@ -58,6 +62,8 @@ _ROW_TYPES: Final[Mapping[str, type]] = {
     "executable": Executable,
     "fence": Fence,
     "file": File,
+    "layout": PipelineLayout,
+    "set_layout": DescriptorSetLayout,
     "view": BufferView,
 }
 
@@ -101,6 +107,7 @@ def create_hal_module(
         *COMMAND_ROWS,
         *DEVICE_ROWS,
         *FENCE_ROWS,
+        *LAYOUT_ROWS,
     )
     if policy.budget is not None:
         rows = [metered(_recorded(row)) for row in rows]

@@ -184,6 +184,34 @@ def _pack(
         upright[...] = padded.reshape(outer0, tile0, outer1, tile1).transpose(0, 2, 1, 3)
 
 
+def _pack_2024(
+    source: VmBuffer,
+    offset: int,
+    stride0: int,
+    out: VmBuffer,
+    out_offset: int,
+    out_stride0: int,
+    *sizes: int,
+) -> None:
+    """Until release 20240410: columns and tiles lie next to each other."""
+    tile = sizes[4] * sizes[5]
+    _pack(source, offset, stride0, 1, out, out_offset, out_stride0, tile, *sizes)
+
+
+def _unpack_2024(
+    source: VmBuffer,
+    offset: int,
+    stride0: int,
+    out: VmBuffer,
+    out_offset: int,
+    out_stride0: int,
+    *sizes: int,
+) -> None:
+    """Until release 20240410: columns and tiles lie next to each other."""
+    tile = sizes[2] * sizes[3]
+    _unpack(source, offset, stride0, tile, out, out_offset, out_stride0, 1, *sizes)
+
+
 def _unpack(
     source: VmBuffer,
     offset: int,
@@ -285,6 +313,8 @@ def _query_tile_sizes(size0: int, size1: int, flags: int) -> tuple[int, int]:
 ROWS: Final = (
     NativeFunction("mmt4d", ("0rIIrIIrIIIIIiiii_v",), _multiply, "bytes bytes bytes"),
     NativeFunction("pack", ("0rIIIrIIIIIIIIIIi_v",), _pack, "bytes bytes"),
+    NativeFunction("pack", ("0rIIrIIIIIIIIIi_v",), _pack_2024, "bytes bytes"),
     NativeFunction("unpack", ("0rIIIrIIIIIIIIIi_v",), _unpack, "bytes bytes"),
+    NativeFunction("unpack", ("0rIIrIIIIIIIIi_v",), _unpack_2024, "bytes bytes"),
     NativeFunction("query_tile_sizes.2d", ("0IIi_II",), _query_tile_sizes),
 )

@@ -75,6 +75,21 @@ def test_unpacking_undoes_packing(flags: int) -> None:
     assert (out[:, :2] == 0).all()
 
 
+@pytest.mark.parametrize("flags", [0, INNER, OUTER, INNER | OUTER])
+def test_until_20240410_columns_and_tiles_lie_next_to_each_other(flags: int) -> None:
+    matrix = np.random.default_rng(1).standard_normal((9, 11)).astype(np.float32)
+    wanted = pack(matrix, 4, 3, flags | F32, 0)
+    tiles, back = np.zeros_like(wanted), np.zeros_like(matrix)
+    shape = wanted.shape
+    stride = shape[1] * shape[2] * shape[3]
+    arguments = VmBuffer(matrix), 0, 11, VmBuffer(tiles), 0, stride, 9, 11
+    MODULE.bind(None, "pack", "0rIIrIIIIIIIIIi_v")(*arguments, *shape, 0, flags | F32)
+    np.testing.assert_array_equal(tiles, wanted)
+    arguments = VmBuffer(tiles), 0, stride, VmBuffer(back), 0, 11, *shape
+    MODULE.bind(None, "unpack", "0rIIrIIIIIIIIi_v")(*arguments, 9, 11, flags | F32)
+    np.testing.assert_array_equal(back, matrix)
+
+
 def test_bytes_are_packed_with_the_low_bits_of_the_padding() -> None:
     tiles = pack(np.ones((1, 1), np.int8), 2, 2, 2, 0x1FE)
     assert tiles.reshape(-1).tolist() == [1, -2, -2, -2]
