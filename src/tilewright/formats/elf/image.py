@@ -16,7 +16,12 @@ import tilewright.formats.elf.structures as elf
 from tilewright.base.errors import ArchiveError
 from tilewright.base.record import record
 from tilewright.formats.byte_view import Buffer, ByteView
-from tilewright.formats.elf.dynamic import DYNAMIC, DynamicTypes, dynamic_by_number
+from tilewright.formats.elf.dynamic import (
+    DYNAMIC,
+    DynamicTypes,
+    WordType,
+    dynamic_by_number,
+)
 from tilewright.formats.elf.header import read_file_header
 
 PAGE_BYTES: Final = 4096
@@ -48,13 +53,17 @@ class Segment:
 @final
 @record(kw_only=True)
 class ImageRelocation:
-    """One load-time patch as the file states it; `value` is the address of `symbol`, if any."""
+    """One load-time patch as the file states it; `value` is the address of `symbol`, if any.
+
+    `moves` says whether the result is an address in the image; absolute symbols are not.
+    """
 
     offset: int
     type: int
     symbol: str
     value: int
     addend: int
+    moves: bool
 
 
 @final
@@ -72,6 +81,16 @@ class Patch:
 
 @final
 @record(kw_only=True)
+class WordPatch:
+    """Store 32 bits at `offset` of a segment's file bytes: the same wherever the image lies."""
+
+    segment: Segment
+    offset: int
+    value: int
+
+
+@final
+@record(kw_only=True)
 class ElfImage:
     """A loadable image.
 
@@ -80,7 +99,8 @@ class ElfImage:
     Attributes:
         machine: a name of `DYNAMIC`.
         segments: disjoint, in address order, none both writable and executable.
-        relocations: in file order, all inside segments.
+        relocations: those of 64 bits, in file order, all inside segments.
+        words: those of 32 bits, computed; `contents` has them in place.
         relro: `(address, size)` to make read-only after patching, or None.
         symbols: exported names and their addresses.
         init_function: address of `DT_INIT`, in an executable segment; 0 if none.
@@ -91,6 +111,7 @@ class ElfImage:
     data: memoryview
     segments: tuple[Segment, ...]
     relocations: tuple[ImageRelocation, ...]
+    words: tuple[WordPatch, ...]
     relro: tuple[int, int] | None
     symbols: Mapping[str, int]
     init_function: int
@@ -105,17 +126,25 @@ class ElfImage:
         return start, (end - start + PAGE_BYTES - 1) & -PAGE_BYTES
 
     def contents(self, segment: Segment) -> memoryview:
-        """The file bytes of a segment."""
-        return self.data[segment.offset : segment.offset + segment.file_bytes]
+        """The file bytes of a segment, with patches of 32 bits in place; a view if there are none."""
+        view = self.data[segment.offset : segment.offset + segment.file_bytes]
+        words = [patch for patch in self.words if patch.segment is segment]
+        if not words:
+            return view
+        copy = bytearray(view)
+        for patch in words:
+            copy[patch.offset : patch.offset + 4] = (patch.value & 0xFFFF_FFFF).to_bytes(
+                4, "little"
+            )
+        return memoryview(copy)
 
     def patches(self, bias: int) -> Iterator[Patch]:
         """What to store where when address 0 of the image lies at `bias`."""
         relative = DYNAMIC[self.machine].relative
         for item in self.relocations:
-            moves = item.type == relative or bool(item.symbol)
             value = item.addend + (0 if item.type == relative else item.value)
-            value += bias if moves else 0
-            yield Patch(bias + item.offset, value & 0xFFFF_FFFF_FFFF_FFFF, moves)
+            value += bias if item.moves else 0
+            yield Patch(bias + item.offset, value & 0xFFFF_FFFF_FFFF_FFFF, item.moves)
 
 
 def parse_image(data: Buffer, location: str = "ELF image") -> ElfImage:
@@ -136,6 +165,7 @@ def parse_image(data: Buffer, location: str = "ELF image") -> ElfImage:
     loaded = _Loaded(view, segments)
     tags = _dynamic_tags(loaded, programs)
     names = _symbols(loaded, tags)
+    relocations, words = _relocations(loaded, tags, names, machine)
     init_array = (tags.get(elf.DT_INIT_ARRAY, 0), tags.get(elf.DT_INIT_ARRAYSZ, 0))
     if init_array[1]:
         loaded.check(init_array[0], init_array[1], "DT_INIT_ARRAY")
@@ -145,9 +175,10 @@ def parse_image(data: Buffer, location: str = "ELF image") -> ElfImage:
         machine=machine.name,
         data=view.data,
         segments=segments,
-        relocations=_relocations(loaded, tags, names, machine),
+        relocations=relocations,
+        words=words,
         relro=_relro(loaded, programs),
-        symbols={name: address for name, address, is_global in names if is_global and name},
+        symbols={s.name: s.value for s in names if s.is_global and s.name},
         init_function=init,
         init_array=init_array if init_array[1] else (0, 0),
     )
@@ -296,8 +327,18 @@ def _dynamic_tags(loaded: _Loaded, programs: Sequence[tuple[int, ...]]) -> dict[
     return tags
 
 
-def _symbols(loaded: _Loaded, tags: Mapping[int, int]) -> list[tuple[str, int, bool]]:
-    """(name, address, is it exported) of every dynamic symbol."""
+@final
+@record
+class _Symbol:
+    """A dynamic symbol; an absolute one does not move with the image."""
+
+    name: str
+    value: int
+    is_global: bool
+    is_absolute: bool
+
+
+def _symbols(loaded: _Loaded, tags: Mapping[int, int]) -> list[_Symbol]:
     missing = [
         name
         for name, tag in (
@@ -318,7 +359,7 @@ def _symbols(loaded: _Loaded, tags: Mapping[int, int]) -> list[tuple[str, int, b
     table = loaded.read(
         tags[elf.DT_SYMTAB], count * elf.SYMBOL.size, "dynamic symbol table"
     )
-    found: list[tuple[str, int, bool]] = []
+    found: list[_Symbol] = []
     for index, fields in enumerate(elf.SYMBOL.iter_unpack(table)):
         name_offset, info, _, section, value, _ = fields
         name = strings.c_string(name_offset, "symbol name") if name_offset else ""
@@ -326,19 +367,22 @@ def _symbols(loaded: _Loaded, tags: Mapping[int, int]) -> list[tuple[str, int, b
             raise loaded.error(f"the image imports '{name}', which a kernel may not")
         if info & 15 in (elf.STT_TLS, elf.STT_GNU_IFUNC):
             raise loaded.error(f"symbol '{name}' is thread-local or an indirect function")
-        if index and section != elf.SHN_ABS:
+        is_absolute = index == 0 or section == elf.SHN_ABS
+        if not is_absolute:
             loaded.check(value, 0, f"symbol '{name}'")
-        found.append((name, value, info >> 4 in (elf.STB_GLOBAL, elf.STB_WEAK)))
+        is_global = info >> 4 in (elf.STB_GLOBAL, elf.STB_WEAK)
+        found.append(_Symbol(name, value, is_global, is_absolute))
     return found
 
 
 def _relocations(
     loaded: _Loaded,
     tags: Mapping[int, int],
-    symbols: Sequence[tuple[str, int, bool]],
+    symbols: Sequence[_Symbol],
     machine: DynamicTypes,
-) -> tuple[ImageRelocation, ...]:
+) -> tuple[tuple[ImageRelocation, ...], tuple[WordPatch, ...]]:
     entries: list[ImageRelocation] = []
+    words: list[WordPatch] = []
     for start, size, what in (
         (elf.DT_RELA, elf.DT_RELASZ, "relocations"),
         (elf.DT_JMPREL, elf.DT_PLTRELSZ, "call table relocations"),
@@ -350,36 +394,64 @@ def _relocations(
         table = loaded.read(tags.get(start, 0), tags[size], what)
         for offset, info, addend in elf.RELOCATION.iter_unpack(table):
             index, kind = info >> 32, info & 0xFFFF_FFFF
-            entries.append(
-                _relocation(loaded, symbols, machine, offset, kind, index, addend)
-            )
-    return tuple(entries)
+            found = _relocation(loaded, symbols, machine, offset, kind, index, addend)
+            if word := machine.words.get(kind):
+                words.append(_word_patch(loaded, word, found))
+            else:
+                entries.append(found)
+    return tuple(entries), tuple(words)
 
 
 def _relocation(
     loaded: _Loaded,
-    symbols: Sequence[tuple[str, int, bool]],
+    symbols: Sequence[_Symbol],
     machine: DynamicTypes,
     offset: int,
     kind: int,
     index: int,
     addend: int,
 ) -> ImageRelocation:
-    if kind != machine.relative and kind != machine.symbol and kind not in machine.slots:
-        raise loaded.error(
-            f"relocation type {kind} at address {offset:#x} is not supported for "
-            f"'{machine.name}'"
-        )
+    known = (machine.relative, machine.symbol, *machine.slots, *machine.words)
+    if kind not in known:
+        reason = machine.refused.get(kind, f"it is not supported for '{machine.name}'")
+        raise loaded.error(f"relocation type {kind} at address {offset:#x}: {reason}")
     if index >= len(symbols):
         raise loaded.error(f"relocation names symbol {index} of {len(symbols)}")
-    segment = loaded.check(offset, 8, "relocation")
+    segment = loaded.check(offset, 4 if kind in machine.words else 8, "relocation")
     if segment.executable:
         raise loaded.error(f"relocation at address {offset:#x} would patch code")
-    name, value, _ = symbols[index]
-    label = (name or f"symbol {index}") if index else ""
+    symbol = symbols[index]
     return ImageRelocation(
-        offset=offset, type=kind, symbol=label, value=value, addend=addend
+        offset=offset,
+        type=kind,
+        symbol=(symbol.name or f"symbol {index}") if index else "",
+        value=symbol.value,
+        addend=addend,
+        moves=kind == machine.relative or not symbol.is_absolute,
     )
+
+
+def _word_patch(loaded: _Loaded, word: WordType, found: ImageRelocation) -> WordPatch:
+    """The value of a relocation of 32 bits, which must not depend on where the image lies."""
+    where = f"{word.name} at address {found.offset:#x}"
+    if found.moves != word.relative:
+        what = (
+            f"the address of '{found.symbol}'"
+            if found.moves
+            else "the distance to a fixed address"
+        )
+        raise loaded.error(
+            f"{where}: {what} needs 64 bits wherever the image is loaded; compile it as "
+            "position-independent code (-fPIC)"
+        )
+    value = found.value + found.addend - (found.offset if word.relative else 0)
+    if value not in word.range:
+        raise loaded.error(f"{where}: {value:#x} does not fit into 32 bits")
+    segment = loaded.check(found.offset, 4, "relocation")
+    start = found.offset - segment.address
+    if start + 4 > segment.file_bytes:
+        raise loaded.error(f"{where}: the place has no bytes in the file")
+    return WordPatch(segment=segment, offset=start, value=value)
 
 
 def _relro(loaded: _Loaded, programs: Sequence[tuple[int, ...]]) -> tuple[int, int] | None:

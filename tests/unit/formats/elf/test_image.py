@@ -159,7 +159,7 @@ def test_a_relocation_into_code_is_refused(image: bytes) -> None:
         parse_image(changed(image, table, "<Q", code.address))
 
 
-@pytest.mark.parametrize("kind", [10, 16, 37, 99])
+@pytest.mark.parametrize("kind", [5, 16, 37, 99])
 def test_other_relocation_types_are_refused(image: bytes, kind: int) -> None:
     table = struct.unpack_from("<Q", image, dynamic_entry(image, 7) + 8)[0]
     with pytest.raises(ArchiveError, match=f"relocation type {kind} at"):
