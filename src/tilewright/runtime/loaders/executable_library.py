@@ -21,6 +21,9 @@ from tilewright.runtime.native.library import ImageMemory
 Query = Callable[[int, int], int]
 """(version, address of the environment) -> address of the library, 0 where it refuses."""
 
+# Versions that a library which refuses ours is asked for, to say which it has.
+_PROBED: Final = range(32)
+
 # What code that was built for a sanitizer needs in the process: a symbol of its runtime.
 _SANITIZER_SYMBOLS: Final[Mapping[str, str]] = {
     "address": "__asan_init",
@@ -69,8 +72,11 @@ def open_library(
     for version in range(abi.VERSION, abi.OLDEST_VERSION - 1, -1):
         address = address or query(version, environment.address)
     if address == 0:
+        own = next((v for v in _PROBED if query(v, environment.address)), None)
+        what = "none of the first versions" if own is None else f"version {own}"
         raise ArchiveError(
-            f"library refuses versions {abi.OLDEST_VERSION} to {abi.VERSION} of the interface",
+            f"the library has {what} of the interface, this runtime knows "
+            f"{abi.OLDEST_VERSION} to {abi.VERSION}",
             location=location,
             hint="it was made by an older or a newer compiler than this runtime knows",
         )
