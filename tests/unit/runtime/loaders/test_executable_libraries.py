@@ -126,7 +126,7 @@ def test_other_versions_and_sanitizers_are_refused(
     device: Device, form: str, build
 ) -> None:  # type: ignore[no-untyped-def]
     free = form == EMBEDDED
-    with pytest.raises(ArchiveError, match="has version 7 .* knows 4 to 6"):
+    with pytest.raises(ArchiveError, match=r"has version 7 .* knows 4 to 6"):
         prepare(device, form, build("library.c", "-DVERSION=7", freestanding=free))
     with pytest.raises(
         ArchiveError, match="the address sanitizer, which is not in this process"
