@@ -14,15 +14,26 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from types import FunctionType
 from typing import Final, cast
 
 import tilewright
 
-# Every name of `tilewright.__all__` stands in one of these, a test says.
+# Every name of `tilewright.__all__` stands in one of these, a test says; of a module its main names.
 GROUPS: Final = {
     "Compile, look inside, save": ("compile", "Model", "coverage"),
     "Load and call": ("load", "Session", "Limits"),
+    "Under TVM's names": (
+        "graph_executor.create",
+        "graph_executor.GraphModule",
+        "VirtualMachine",
+        "cpu",
+        "device",
+        "get_global_func",
+        "register_global_func",
+        "remove_global_func",
+    ),
     "Compare": ("compare", "Comparison"),
     "Report": ("report", "Report"),
     "Targets": ("Target",),
@@ -84,7 +95,7 @@ def page(note: str) -> str:
         for name, home in RETURNED.items()
     )
     contents = "\n".join(
-        f"- {title}: {', '.join(f'[`{name}`](#{name.lower()})' for name in names)}"
+        f"- {title}: {', '.join(f'[`{name}`](#{_anchor(name)})' for name in names)}"
         for title, names in {**GROUPS, "What these return": tuple(RETURNED)}.items()
     )
     body = "\n\n".join(parts)
@@ -106,8 +117,12 @@ is `numpy.ndarray`. Sizes are in bytes and times in seconds where the name does 
 """
 
 
+def _anchor(name: str) -> str:
+    return name.lower().replace(".", "")
+
+
 def _group(title: str, names: Iterable[str]) -> str:
-    entries = (_entry(name, getattr(tilewright, name)) for name in names)
+    entries = (_entry(name, attrgetter(name)(tilewright)) for name in names)
     return f"## {title}\n\n" + "\n\n".join(entries)
 
 

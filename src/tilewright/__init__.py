@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         UserError,
     )
     from tilewright.base.target import Target
+    from tilewright.runtime import graph_executor
     from tilewright.runtime.packed.devices import cpu, device
     from tilewright.runtime.packed.functions import (
         get_global_func,
@@ -96,6 +97,7 @@ _HOMES = {
         "UserError",
     ),
     "tilewright.base.target": ("Target",),
+    "tilewright.runtime": ("graph_executor",),
     "tilewright.runtime.packed.devices": ("cpu", "device"),
     "tilewright.runtime.packed.functions": (
         "get_global_func",
@@ -144,6 +146,7 @@ __all__ = [
     "get_available_providers",
     "get_device",
     "get_global_func",
+    "graph_executor",
     "load",
     "register_global_func",
     "remove_global_func",

@@ -208,6 +208,11 @@ def find_numpy(dtype: np.dtype[np.generic] | type) -> DType | None:
     return found if found is not None and wanted == found.numpy else None
 
 
+def find_numpy_name(name: str) -> DType | None:
+    """The row that numpy and TVM call `name` (`float32`, `bool`, `bfloat16`), None if there is none."""
+    return _BY_NUMPY_NAME.get(name)
+
+
 def from_numpy(dtype: np.dtype[np.generic] | type) -> DType:
     """The row of a numpy dtype (native byte order).
 

@@ -30,6 +30,8 @@ _HOMES = {
     "remove_module_kind": "tilewright.runtime.packed.module_kinds",
 }
 
+_PACKAGES = ("graph_executor",)  # that are asked for as attributes
+
 __all__ = [
     "FunctionTable",
     "Module",
@@ -41,6 +43,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name in _PACKAGES:
+        return importlib.import_module(f"tilewright.runtime.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'tilewright.runtime' has no attribute '{name}'")
@@ -50,4 +54,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted((*__all__, *_PACKAGES))

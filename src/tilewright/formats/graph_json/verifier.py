@@ -11,6 +11,7 @@ from typing import Final
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.graph_json.graph import (
     COPY,
+    NOTHING,
     UNKNOWN,
     Graph,
     Node,
@@ -157,6 +158,22 @@ def _check_entries(graph: Graph, location: str) -> None:
             )
 
 
+def _check_views(graph: Graph, location: str) -> None:
+    """A view lies where what it views does."""
+    storage = graph.entries.storage_id
+    for index, node in enumerate(graph.nodes):
+        if node.is_input or node.function != NOTHING or not node.inputs:
+            continue
+        sources = {storage[graph.entry_of(reference)] for reference in node.inputs}
+        for output in range(node.output_count):
+            if storage[graph.entry(index, output)] not in sources:
+                raise _refuse(
+                    f"'{NOTHING}' leads from storage {min(sources)} to storage "
+                    f"{storage[graph.entry(index, output)]}",
+                    _name(node, index, location),
+                )
+
+
 def _check_shape(shape: tuple[int, ...], where: str) -> None:
     if len(shape) > _RANK_LIMIT:
         raise _refuse(f"{len(shape)} axes, expected at most {_RANK_LIMIT}", where)
@@ -190,4 +207,5 @@ _CHECKS: Final[tuple[Callable[[Graph, str], None], ...]] = (
     _check_border,
     _check_entries,
     _check_devices,
+    _check_views,
 )

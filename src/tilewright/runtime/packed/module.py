@@ -19,6 +19,7 @@ from tilewright.base.errors import InputError
 from tilewright.base.text import did_you_mean
 from tilewright.runtime.packed.ffi import opaque, tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction
+from tilewright.runtime.packed.kernel_function import RecordableKernel
 
 _NAMES_SHOWN = 12
 
@@ -54,6 +55,14 @@ class Module:
 
     def find_function(self, name: str) -> PackedFunction | None:
         """The function of this very module, imports left aside; None when it has none of the name."""
+        del name
+        return None
+
+    def find_kernel(self, name: str) -> RecordableKernel | None:
+        """The kernel of the name, for those who record it into a list of their own; None: no kernel.
+
+        A module that has kernels offers them as packed functions as well.
+        """
         del name
         return None
 
@@ -104,6 +113,17 @@ class Module:
             found = module.find_function(name)
             if found is not None:
                 return found
+        return None
+
+    def get_kernel(self, name: str) -> RecordableKernel | None:
+        """The kernel `name` of this module or of one that it imports, depth first; None: nobody has it.
+
+        A function of the name that comes first hides it.
+        """
+        for module in self.walk():
+            kernel = module.find_kernel(name)
+            if kernel is not None or module.find_function(name) is not None:
+                return kernel
         return None
 
     def implements_function(self, name: str, query_imports: bool = False) -> bool:

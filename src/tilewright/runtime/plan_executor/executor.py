@@ -89,6 +89,16 @@ class PlanExecutor:
         self._lock: threading.RLock = fork_lock(Rank.BINDING)
         self._static: BoundPlan | None = self.bind(()) if plan.is_static else None
 
+    @property
+    def executable(self) -> LoadedExecutable | None:
+        """The kernels."""
+        return self._resources.executable
+
+    @property
+    def constants(self) -> tuple[Buffer, ...]:
+        """One buffer per constant storage of the plan, in order."""
+        return self._resources.constants
+
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
         """Run on arrays of the right types; outputs are fresh arrays.
 
@@ -106,6 +116,51 @@ class PlanExecutor:
                 for o, (dtype, _) in zip(outputs, bound.output_types, strict=True)
             )
         return cast("tuple[Array, ...]", outputs)
+
+    def run_into(
+        self, arrays: Sequence[Array], outputs: Sequence[Array | None]
+    ) -> tuple[Array, ...]:
+        """Run with results written into arrays of the caller.
+
+        Args:
+            arrays: the inputs.
+            outputs: for each output a dense array of its type, or None to make one.
+
+        Raises: InputError for an array that does not fit.
+        """
+        bound = self._static if self._static is not None else self.bound_for(arrays)
+        inputs = self._conform(bound, arrays)
+        results: list[Array] = []
+        for index, (dtype, shape) in enumerate(bound.output_types):
+            given = outputs[index]
+            result = np.empty(shape, dtype.numpy) if given is None else given
+            if result.dtype != dtype.numpy or result.shape != shape:
+                raise InputError(
+                    f"got {describe_array(result)}, expected {describe(dtype, shape)}",
+                    location=f"output '{self.output_names[index]}'",
+                )
+            results.append(result)
+        wired = [
+            as_bits(r, dtype)
+            for r, (dtype, _) in zip(results, bound.output_types, strict=True)
+        ]
+        try:
+            bound.plan.run(
+                self._resources.pool, self._buffers(bound, inputs, wired), self._heap
+            )
+        except native.KernelError as error:
+            raise error.for_user from error
+        return tuple(results)
+
+    def _buffers(
+        self, bound: BoundPlan, inputs: Sequence[Array], outputs: Sequence[Array]
+    ) -> Sequence[memoryview]:
+        """What the slots of a bound plan are given, with an arena of its own."""
+        has_arena = any(s.kind == "transient" for s in self.plan.storages)
+        arena = self._heap.lease(bound.arena_bytes, native.MemoryUse.ARENA)
+        scratch = [arena] if has_arena else []
+        buffers = [*inputs, *outputs, *self._resources.constants, *scratch]
+        return cast("Sequence[memoryview]", buffers)
 
     def _run(self, bound: BoundPlan, arrays: Sequence[Array]) -> Any:
         try:
@@ -164,12 +219,7 @@ class PlanExecutor:
             as_bits(np.empty(shape, dtype.numpy), dtype)
             for dtype, shape in bound.output_types
         ]
-        has_arena = any(s.kind == "transient" for s in self.plan.storages)
-        heap = self._heap
-        arena = heap.lease(bound.arena_bytes, native.MemoryUse.ARENA)
-        scratch = [arena] if has_arena else []
-        buffers = [*inputs, *outputs, *self._resources.constants, *scratch]
-        views = cast("Sequence[memoryview]", buffers)
+        views, heap = self._buffers(bound, inputs, outputs), self._heap
         try:
             bound.plan.run_timed(self._resources.pool, views, heap)
             times = bound.plan.run_timed(self._resources.pool, views, heap)

@@ -1,0 +1,126 @@
+"""A plan of ours as the program of a graph executor: its kernels and functions come from a module.
+
+The graph's JSON carries the plan in its metadata.  Called by `factory`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.formats.graph_json import Graph, read_graph
+from tilewright.formats.plan import Plan, from_json
+from tilewright.formats.tensor_spec import TensorSpec
+from tilewright.runtime import native
+from tilewright.runtime.graph_executor.call_program import CallProgram
+from tilewright.runtime.loaders.executable_library import LoadedExecutable
+from tilewright.runtime.packed.module import Module
+from tilewright.runtime.plan_executor import HostFunction, PlanExecutor
+from tilewright.runtime.plan_executor.tensors import Array
+
+
+@runtime_checkable
+class ExecutableModule(Protocol):
+    """A module whose kernels a plan can run."""
+
+    def load_executable(self) -> LoadedExecutable:
+        """The kernels, ready to be called."""
+        ...
+
+
+def is_plan(graph: Graph) -> bool:
+    """Whether the metadata of a graph hold a plan."""
+    metadata = graph.metadata
+    return isinstance(metadata, dict) and "tilewright" in metadata
+
+
+def plan_program(
+    graph_json: str | bytes | memoryview,
+    module: Module,
+    pool: native.Pool | None,
+    heap: native.Heap,
+    *,
+    host_function: HostFunction | None = None,
+) -> CallProgram:
+    """The program of a plan; its constants are parameters.
+
+    Args:
+        graph_json: the graph with the plan.
+        module: its kernels are those of the first `ExecutableModule` among it and its imports; the
+            functions that it calls may be in any.
+        pool: the workers, or None for the calling thread alone.
+        heap: where memory comes from.
+        host_function: runs ops that have no kernel.
+
+    Raises: ArchiveError for a damaged plan.
+    """
+    text = graph_json.encode() if isinstance(graph_json, str) else graph_json
+    plan, graph = from_json(text), read_graph(text)
+    executable = _executable(module)
+
+    def bind(parameters: Sequence[Array]) -> PlanExecutor:
+        return PlanExecutor(
+            plan,
+            executable,
+            [one.reshape(-1).view(np.uint8).data for one in parameters],
+            pool=pool,
+            host_function=host_function,
+            heap=heap,
+            find_function=lambda name: module.get_function(name, query_imports=True),
+        )
+
+    parameters = _parameters(plan, graph)
+    return CallProgram(
+        None,
+        [_spec(plan, name, entry) for name, entry in plan.inputs],
+        [_spec(plan, name, entry) for name, entry in plan.outputs],
+        parameters=parameters,
+        bind_parameters=bind,
+    )
+
+
+def plan_executor_program(executor: PlanExecutor) -> CallProgram:
+    """The program of a plan executor that has its constants."""
+    plan = executor.plan
+    return CallProgram(
+        executor,
+        [_spec(plan, name, entry) for name, entry in plan.inputs],
+        [_spec(plan, name, entry) for name, entry in plan.outputs],
+        call_into=executor.run_into,
+    )
+
+
+def _spec(plan: Plan, name: str, entry: int) -> TensorSpec:
+    found = plan.entries[entry]
+    return TensorSpec(name, found.dtype, found.shape)
+
+
+def _parameters(plan: Plan, graph: Graph) -> list[TensorSpec]:
+    """The constants in their order, each seen as its first tensor, or as bytes if that is a part."""
+    names = {
+        graph.entries.storage_id[graph.entry(node)]: graph.nodes[node].name
+        for node in graph.arguments[len(plan.inputs) :]
+    }
+    first = {entry.storage: entry for entry in reversed(plan.entries)}
+    found: list[TensorSpec] = []
+    for index, storage in enumerate(plan.storages):
+        if storage.kind != "constant":
+            continue
+        name = names.get(index) or storage.name or f"p{index}"
+        spec = TensorSpec(name, dtypes.u8, (storage.size_bytes,))
+        entry = first.get(index)
+        if entry is not None and entry.size_bytes == storage.size_bytes:
+            spec = TensorSpec(name, entry.dtype, entry.shape)
+        found.append(spec)
+    return found
+
+
+def _executable(module: Module) -> LoadedExecutable | None:
+    """The kernels of the first module that has some."""
+    for one in module.walk():
+        if isinstance(one, ExecutableModule):
+            return one.load_executable()
+    return None
