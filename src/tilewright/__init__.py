@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tilewright.base.version import VERSION as __version__  # noqa: N811 - its usual name
 
 if TYPE_CHECKING:
+    from tilewright.api import transform
     from tilewright.api.compare import Comparison, compare
     from tilewright.api.inference import (
         ExecutionMode,
@@ -107,6 +108,8 @@ _HOMES = {
     "tilewright.runtime.session": ("Session",),
     "tilewright.runtime.virtual_machine.machine": ("VirtualMachine",),
 }
+# Modules that are seen as attributes of this package.
+_MODULES = {"transform": "tilewright.api.transform"}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -151,11 +154,16 @@ __all__ = [
     "register_global_func",
     "remove_global_func",
     "report",
+    "transform",
 ]
 
 
 def __getattr__(name: str) -> object:
     home = _HOME_OF.get(name)
+    if name in _MODULES:
+        value = importlib.import_module(_MODULES[name])
+        globals()[name] = value
+        return value
     if home is None:
         raise AttributeError(f"module 'tilewright' has no attribute '{name}'")
     value = getattr(importlib.import_module(home), name)

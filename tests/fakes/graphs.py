@@ -9,8 +9,7 @@ from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.graph.text import dimension_symbols, resources, to_text
 from tilewright.compiler.graph.verifier import verify
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.passes import run_passes
-from tilewright.compiler.passes.contract import PassContext
+from tilewright.compiler.passes import PassContext, run_passes
 
 EVERYTHING_HELD = frozenset(
     {

@@ -11,7 +11,7 @@ from functools import partial
 from html import escape
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast, final
+from typing import TYPE_CHECKING, cast, final
 
 from tilewright.api.load import load, run_reference
 from tilewright.api.profiling import CALLS
@@ -47,6 +47,7 @@ from tilewright.compiler.packaging.archive import (
 )
 from tilewright.compiler.program.kernel_cache import KernelRecord
 from tilewright.compiler.program.memory import MemoryReport
+from tilewright.compiler.schedule.user import ScheduleSpec
 from tilewright.formats.plan import Step
 from tilewright.formats.tensor_spec import TensorSpec, signature_html, signature_text
 from tilewright.runtime.native import Timing
@@ -58,8 +59,6 @@ if TYPE_CHECKING:
     from tilewright.api.report import Report
     from tilewright.runtime.hal.pending_call import PendingCall
 
-DEFAULT_OPT_LEVEL: Final = 2
-
 __all__ = ["KernelView", "Model", "compile", "coverage", "report"]
 
 
@@ -68,12 +67,13 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
     *,
     target: str | Target | None = None,
     levels: Sequence[str] | None = None,
-    opt_level: int = DEFAULT_OPT_LEVEL,
+    opt_level: int | None = None,
     threads: int | None = None,
     jobs: int | None = None,
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     input_values: Mapping[str, Array] | None = None,
     check_indices: bool | None = None,
+    schedules: Mapping[str, ScheduleSpec] | None = None,
     cache: bool = True,
     progress: pipeline.Progress | bool | None = None,
 ) -> Model:
@@ -87,14 +87,16 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
             the machine has is picked at load.
         opt_level: 0 = the model's ops as they are, each its own kernel; 1 = the graph rewritten for
             the kernels (layouts, packed weights, one op for several); 2 = and ops fused into kernels.
-        threads: threads a call may use; default: `TILEWRIGHT_THREADS`, else the cores this
-            process may use.
+            Default: that of the `transform.PassContext` that is entered, else 2.
+        threads: threads a call may use; default: `TILEWRIGHT_THREADS`, else the cores of this process.
         jobs: processes that generate code; default: `TILEWRIGHT_JOBS`, else those cores.
         input_shapes: shapes by input name; strings name dynamic dimensions.
         input_values: inputs that become constants, such as a shape that a model takes as data.
         check_indices: let a call fail (InputError) for an index in its data that is out of range,
             as onnxruntime does; without, the index is clamped. Default: `TILEWRIGHT_CHECK_INDICES`,
             else yes.
+        schedules: your own for kernels by name or pattern (`"matmul_*"`): a function that gets a kernel
+            whose methods are the primitives, or a trace. Slow at worst, never wrong.
         cache: reuse kernels of earlier compilations (`TILEWRIGHT_CACHE_DIR`).
         progress: True shows a line on a terminal and in notebooks that is gone when the model is
             compiled; or an object whose `phase(name)` and `advance(done, total)` are called.
@@ -103,10 +105,7 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
     Raises: ModelError listing everything in the model that is not supported; TargetError for an unknown
     target; UserError for an option that makes no sense.
     """
-    if threads is not None:
-        threads = count_option("threads", threads, least=0)
-    if jobs is not None:
-        jobs = count_option("jobs", jobs, least=0)
+    threads, jobs = _count("threads", threads), _count("jobs", jobs)
     watcher = watcher_of(progress)
     options = pipeline.CompileOptions(
         targets=resolve_targets(target, levels),
@@ -117,11 +116,16 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
         input_shapes=input_shapes,
         input_values=input_values,
         check_indices=_flag("check_indices", check_indices, knobs.CHECK_INDICES),
+        schedules={} if schedules is None else schedules,
     )
     with watcher as watching:
         compiled = pipeline.compile_model(model, options, watching)
     compiled.diagnostics.show(stacklevel=2)
     return Model(compiled, threads=threads)
+
+
+def _count(name: str, value: int | None) -> int | None:
+    return None if value is None else count_option(name, value, least=0)
 
 
 def _flag(name: str, value: bool | None, knob: knobs.Knob[bool]) -> bool:

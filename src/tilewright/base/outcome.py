@@ -24,6 +24,7 @@ class Outcome(enum.StrEnum):
     COLUMNS = "columns"  # lanes along an axis outside of the inner loops
     POINTWISE = "pointwise"  # no inner loops; lanes along an axis that lies in order
     GENERIC = "generic"  # machine code without lanes: one element after the other
+    USER = "user schedule"  # whatever a schedule of the user's made of them
     HOST = "host"  # no kernel: the reference implementation, in Python
     CALL = "call"  # no kernel of ours: a packed function of another module
 

@@ -20,6 +20,7 @@ from tilewright.cli.options import (
     parse_input_values,
     parse_levels,
 )
+from tilewright.cli.pass_options import PassChoice, pass_options
 
 if TYPE_CHECKING:
     from tilewright.api.model import Model
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     "Default: the model's name with .vmfb.",
 )
 @compile_options
+@pass_options
 @option(
     "--no-sources",
     is_flag=True,
@@ -70,6 +72,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     no_sources: bool,
     memory: bool,
     quiet: bool,
+    passes: PassChoice,
 ) -> None:
     """Compile MODEL (an ONNX file) to machine code.
 
@@ -81,7 +84,8 @@ def command(  # noqa: PLR0913 - one parameter per option
 
     path = output or beside(model, ".vmfb")
     check_artifact_path(path, inputs=[model])  # said before the work, not after it
-    with phase_bar(quiet=quiet) as progress:
+    schedules = passes.read_schedules()
+    with passes.context(), phase_bar(quiet=quiet) as progress:
         compiled = api.compile(
             str(model),
             target=target,
@@ -92,6 +96,7 @@ def command(  # noqa: PLR0913 - one parameter per option
             input_shapes=parse_input_shapes(input_shape),
             input_values=parse_input_values(input_value),
             check_indices=False if no_index_checks else None,
+            schedules=schedules,
             cache=not no_cache,
             progress=progress,
         )

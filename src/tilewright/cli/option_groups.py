@@ -25,6 +25,7 @@ class Group(enum.Enum):
     COMMON = "Options"
     CHECKING = "Expected results"
     CODE = "Code generation"
+    PASSES = "Passes and schedules"
     WHERE = "Device and engine"
     MODULES = "Modules and weights"
     LIMITS = "Modules of strangers"

@@ -25,7 +25,6 @@ from tilewright.base.options import (
     count_option,
     shapes_option,
     values_option,
-    wrong,
 )
 from tilewright.base.outcome import Verdict
 from tilewright.base.symbolic import Dim
@@ -44,7 +43,12 @@ from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.lowering import machine
 from tilewright.compiler.lowering.build_kernel import build_kernel, can_build
 from tilewright.compiler.packaging.archive import Part
-from tilewright.compiler.passes import PassContext, instruments_of_knobs, run_passes
+from tilewright.compiler.passes import (
+    PassContext,
+    check_opt_level,
+    instruments_of_knobs,
+    run_passes,
+)
 from tilewright.compiler.program import memory
 from tilewright.compiler.program.build import Lowered, build_program
 from tilewright.compiler.program.emit_plan import emit_plan
@@ -58,6 +62,12 @@ from tilewright.compiler.program.kernel_cache import (
 )
 from tilewright.compiler.program.work import arithmetic_work, bytes_moved, host_verdict
 from tilewright.compiler.schedule import rules
+from tilewright.compiler.schedule.user import (
+    ScheduleSpec,
+    check_patterns,
+    check_schedules,
+    trace_for,
+)
 
 _LOG: Final = Log("compiler")
 # Kernels are compared by their text under this name, then get names of their own.
@@ -94,7 +104,9 @@ class CompileOptions:
     """How to compile.
 
     targets: code is made for each; one of them decides how weights are packed.
-    opt_level: the passes of that level and below run (`transforms.standard`).
+    opt_level: the passes of that level and below run (`transforms.standard`); None: the context's.
+    context: which passes run and who watches; None: the one that is entered.
+    schedules: the user's own, by patterns of kernel names (`schedule.user`).
     threads: cores that kernels may count on (schedules only, results do not depend on it).
     jobs: processes that generate code.
     check_indices: let calls check the indices in their data (see `docs/errors.md`).
@@ -102,7 +114,7 @@ class CompileOptions:
     """
 
     targets: tuple[Target, ...]
-    opt_level: int = 2
+    opt_level: int | None = None
     threads: int = field(default_factory=usable_cores)
     jobs: int = field(default_factory=usable_cores)
     cache: CompilationCache | None = None
@@ -110,11 +122,13 @@ class CompileOptions:
     input_values: Mapping[str, Array] | None = None
     context: PassContext | None = None
     check_indices: bool = True
+    schedules: Mapping[str, ScheduleSpec] = field(default_factory=dict[str, ScheduleSpec])
 
     def __post_init__(self) -> None:
         """Raises: UserError for numbers out of range."""
-        if isinstance(self.opt_level, bool) or self.opt_level not in (0, 1, 2):
-            raise wrong("opt_level", self.opt_level, "0, 1 or 2")
+        if self.opt_level is not None:
+            check_opt_level(self.opt_level)
+        check_schedules(self.schedules)
         count_option("threads", self.threads, most=THREAD_LIMIT)
         count_option("jobs", self.jobs)
         if self.input_shapes is not None:
@@ -123,6 +137,14 @@ class CompileOptions:
             values_option("input_values", self.input_values)
         for target in self.targets:
             target.checked()  # of which LLVM knows every word from here on
+
+    @property
+    def pass_context(self) -> PassContext:
+        """What surrounds the passes: the given or entered context, and the watchers of the knobs."""
+        context = self.context or PassContext.current()
+        level = context.opt_level if self.opt_level is None else self.opt_level
+        watchers = (*context.instruments, *instruments_of_knobs())
+        return replace(context, opt_level=level, instruments=watchers)
 
     @property
     def packing_target(self) -> Target:
@@ -213,7 +235,8 @@ def compile_model(
     diagnostics = Diagnostics()
     warn_about_host_calls(programs[0], diagnostics)
     # Without rewriting, slow kernels are what was asked for.
-    rewritten = zip(options.targets, kernels, strict=True) if options.opt_level else ()
+    is_rewritten = options.pass_context.opt_level > 0
+    rewritten = zip(options.targets, kernels, strict=True) if is_rewritten else ()
     for target, records in rewritten:
         warn_about_slow_kernels(groups, target, records, diagnostics)
     parts = tuple(
@@ -226,9 +249,6 @@ def compile_model(
 
 def optimize(graph: Graph, options: CompileOptions) -> None:
     """Run every pass over the graph, in order and in place."""
-    context = options.context or PassContext(
-        opt_level=options.opt_level, instruments=instruments_of_knobs()
-    )
     target = options.packing_target
 
     def panel(m: Sequence[Dim], n: Dim, k: Dim, dtype: DType) -> int:
@@ -237,7 +257,7 @@ def optimize(graph: Graph, options: CompileOptions) -> None:
     passes = transforms.standard_passes(
         choose_panel=panel, check_indices=options.check_indices
     )
-    run_passes(graph, passes, context)
+    run_passes(graph, passes, options.pass_context)
 
 
 @final
@@ -295,8 +315,11 @@ def schedule_kernels(
 ) -> tuple[Scheduled | KernelRecord, ...]:
     """One kernel per group: scheduled, or finished by an earlier compilation."""
     kernels: list[Scheduled | KernelRecord] = []
+    check_patterns(options.schedules, [group.naive.name for group in groups])
     for group in groups:
-        request = KernelRequest(group.naive, target, options.threads)
+        naive = group.naive
+        by_user = trace_for(options.schedules, naive.name, replace(naive, name=_KEY_NAME))
+        request = KernelRequest(naive, target, options.threads, by_user)
         known = None if options.cache is None else recall(request, options.cache)
         kernels.append(known or Scheduled(request, request.schedule()))
         progress.advance(len(kernels), len(groups))

@@ -326,7 +326,7 @@ def _compile(
     compiled = model.compile(
         source,
         threads=threads or None,
-        opt_level=_LEVELS.get(options.graph_optimization_level, model.DEFAULT_OPT_LEVEL),
+        opt_level=_LEVELS.get(options.graph_optimization_level),
         input_shapes=onnx.shapes_with(source, sizes) if sizes else None,
     )
     if saved:

@@ -17,6 +17,7 @@ MEANINGS: Final = {
     Outcome.COLUMNS: "vectors across the axis that is walked",
     Outcome.POINTWISE: "element by element, in vectors",
     Outcome.GENERIC: "machine code without vectors",
+    Outcome.USER: "a schedule of yours",
     Outcome.HOST: "no kernel: the reference, in Python",
     Outcome.CALL: "a function of another module",
 }
@@ -25,7 +26,7 @@ OTHER: Final = "other"
 
 def outcome_class(outcome: Outcome | None) -> str:
     """The class of an outcome; of copies and what is unknown, too."""
-    return f"o-{outcome or OTHER}"
+    return f"o-{(outcome or OTHER).replace(' ', '-')}"
 
 
 def nice_ticks(limit: float, count: int, base: int = 10) -> list[float]:

@@ -3,15 +3,25 @@
 Passes themselves live in `compiler/transforms`; their order is written in `compiler/pipeline.py`.
 """
 
-from tilewright.compiler.passes.contract import (
-    GraphPass,
-    Instrument,
+from tilewright.compiler.passes.context import (
+    DEFAULT_OPT_LEVEL,
+    OPT_LEVELS,
     PassContext,
-    PassResult,
+    PassInfo,
+    PassInstrument,
+    PassRow,
+    check_opt_level,
+    config_keys,
+    known_passes,
 )
+from tilewright.compiler.passes.contract import GraphPass, PassResult, register_pass
 from tilewright.compiler.passes.instruments import (
-    DumpInstrument,
-    TimingInstrument,
+    DumpIR,
+    PassPrintingInstrument,
+    PassTimingInstrument,
+    PrintAfterAll,
+    PrintBeforeAll,
+    PrintTimes,
     VerifyInstrument,
     instruments_of_knobs,
 )
@@ -25,19 +35,31 @@ from tilewright.compiler.passes.rewriting import (
 from tilewright.compiler.passes.runner import PassError, run_passes
 
 __all__ = [
-    "DumpInstrument",
+    "DEFAULT_OPT_LEVEL",
+    "OPT_LEVELS",
+    "DumpIR",
     "Emitter",
     "GraphPass",
-    "Instrument",
     "PassContext",
     "PassError",
+    "PassInfo",
+    "PassInstrument",
+    "PassPrintingInstrument",
     "PassResult",
+    "PassRow",
+    "PassTimingInstrument",
+    "PrintAfterAll",
+    "PrintBeforeAll",
+    "PrintTimes",
     "RewritePass",
     "Rule",
-    "TimingInstrument",
     "VerifyInstrument",
     "apply_rules",
+    "check_opt_level",
+    "config_keys",
     "instruments_of_knobs",
+    "known_passes",
     "merge_rules",
+    "register_pass",
     "run_passes",
 ]

@@ -2,33 +2,29 @@
 
 The class name in kebab-case is the name of the pass.  `requires`, `ensures` and `invalidates` are
 names of properties of the whole graph; the runner checks them.  A pass edits the graph in place
-through an `Editor` and tells whether it changed anything.  `PassContext` is what surrounds a run:
-level, switches, option overrides, instruments.  Not here: order (the pipeline), timing, dumping
-and verification (instruments).
+through an `Editor` and tells whether it changed anything.  Not here: order (the pipeline), what surrounds
+a run (`context`), timing, dumping and verification (`instruments`).
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Protocol, final
+from typing import ClassVar, TypeVar, final
 
-from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.errors import UserError
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.graph.ir import Graph
-
-_BOOLS: Final = {
-    "true": True,
-    "1": True,
-    "yes": True,
-    "false": False,
-    "0": False,
-    "no": False,
-}
+from tilewright.compiler.passes.context import (
+    PassContext,
+    PassInfo,
+    PassRow,
+    enter_row,
+    parse_option,
+    pass_name,
+)
 
 
 @final
@@ -46,66 +42,34 @@ class PassResult:
         return PassResult(self.modified or other.modified, counts)
 
 
-class Instrument(Protocol):
-    """Called around every pass that runs; may raise, never changes the graph."""
-
-    def before(self, graph_pass: GraphPass, graph: Graph) -> None:
-        """The pass is about to run."""
-        ...
-
-    def after(
-        self, graph_pass: GraphPass, graph: Graph, result: PassResult, duration_ns: int
-    ) -> None:
-        """The pass returned."""
-        ...
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassContext:
-    """Which passes run and who watches.
-
-    Args:
-        opt_level: passes of a higher level are left out.
-        required: names of passes that run whatever the level.
-        disabled: names of passes that never run (`required` wins).
-        config: option overrides by pass name, values typed or as text.
-        instruments: called around every pass, in order.
-        diagnostics: where passes put warnings and remarks.
-    """
-
-    opt_level: int = 2
-    required: frozenset[str] = frozenset()
-    disabled: frozenset[str] = frozenset()
-    config: Mapping[str, Mapping[str, object]] = field(
-        default_factory=dict[str, Mapping[str, object]]
-    )
-    instruments: tuple[Instrument, ...] = ()
-    diagnostics: Diagnostics = field(default_factory=Diagnostics)
-
-    def runs(self, name: str, level: int) -> bool:
-        """Whether a pass of that name and level takes part."""
-        if name in self.required:
-            return True
-        return level <= self.opt_level and name not in self.disabled
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphPass(abc.ABC):
     """Base of all graph passes; subclasses are frozen dataclasses whose fields are options.
 
     `level` is the lowest optimisation level at which the pass runs by default; 0 always.
+    `required_because` says why it cannot be left out, where a program without it would be wrong.
     """
 
     requires: ClassVar[frozenset[str]] = frozenset()
     ensures: ClassVar[frozenset[str]] = frozenset()
     invalidates: ClassVar[frozenset[str]] = frozenset()
     level: ClassVar[int] = 0
+    required_because: ClassVar[str] = ""
 
     @property
     def name(self) -> str:
         """The class name in kebab-case: `FoldConstants` is `fold-constants`."""
-        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", type(self).__name__).lower()
+        return pass_name(type(self).__name__)
+
+    @property
+    def info(self) -> PassInfo:
+        """What watchers are told."""
+        return PassInfo(
+            name=self.name,
+            opt_level=self.level,
+            required_because=self.required_because,
+            text=str(self),
+        )
 
     @abc.abstractmethod
     def run(self, graph: Graph, context: PassContext) -> PassResult:
@@ -126,7 +90,8 @@ class GraphPass(abc.ABC):
                     f"pass '{self.name}' has no option '{key}'",
                     hint=did_you_mean(key, known) or f"known: {' '.join(sorted(known))}",
                 )
-            values[key] = _parse(self.name, key, value, known[key])
+            what = f"option '{key}' of pass '{self.name}'"
+            values[key] = parse_option(what, value, known[key])
         return dataclasses.replace(self, **values)
 
     def __str__(self) -> str:
@@ -138,17 +103,24 @@ class GraphPass(abc.ABC):
         return f"{self.name}({', '.join(shown)})" if shown else self.name
 
 
-def _parse(name: str, key: str, value: object, current: object) -> object:
-    if not isinstance(value, str) or isinstance(current, str):
-        return value
-    try:
-        if isinstance(current, bool):
-            return _BOOLS[value.lower()]
-        if isinstance(current, int | float):
-            return type(current)(value)
-    except (KeyError, ValueError) as error:
-        raise UserError(
-            f"option '{key}' of pass '{name}' is '{value}', "
-            f"expected {type(current).__name__}"
-        ) from error
-    raise UserError(f"option '{key}' of pass '{name}' cannot be given as text")
+Registered = TypeVar("Registered", bound=type[GraphPass])
+
+
+def register_pass(cls: Registered) -> Registered:
+    """Make a class of passes known by name, so that a `PassContext` may name it; a decorator, too.
+
+    Raises: UserError for a name that another class has.
+    """
+    fields = dataclasses.fields(cls)
+    enter_row(
+        PassRow(
+            name=pass_name(cls.__name__),
+            owner=f"{cls.__module__}.{cls.__qualname__}",
+            opt_level=cls.level,
+            required_because=cls.required_because,
+            options={
+                f.name: f.default for f in fields if f.default is not dataclasses.MISSING
+            },
+        )
+    )
+    return cls

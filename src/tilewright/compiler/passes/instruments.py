@@ -1,15 +1,17 @@
-"""Watchers of a run of passes: time, dumps, verification.
+"""Ready-made watchers of passes: time, prints, dumps, verification.
 
-An instrument sees the graph before and after every pass and may raise; it never changes the
-graph.  The pipeline decides which are on; passes know nothing of them.
+A watcher sees the graph before and after every pass and may raise; it never changes the graph.  Who is
+on is the `PassContext`'s business; passes know nothing of them.
+
+Source: the names are those of TVM, `python/tvm/ir/instrument.py`.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import final
+from typing import TextIO, final
 
 from tilewright.base import knobs
 from tilewright.base.output_file import make_output_folder, write_text_output
@@ -17,28 +19,20 @@ from tilewright.base.text import format_duration
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.text import ArrayHashes, to_text
 from tilewright.compiler.graph.verifier import verify
-from tilewright.compiler.passes.contract import GraphPass, Instrument, PassResult
+from tilewright.compiler.passes.context import PassInfo, PassInstrument, pass_name
 
 
 @final
-@dataclass(slots=True)
-class TimingInstrument:
-    """Collects (pass name, nanoseconds, modified) in order."""
+class PassTimingInstrument(PassInstrument):
+    """Notes how long each pass takes: `rows` are (pass name, nanoseconds, modified), in order."""
 
-    rows: list[tuple[str, int, bool]] = field(default_factory=list[tuple[str, int, bool]])
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, int, bool]] = []
 
-    def before(self, graph_pass: GraphPass, graph: Graph) -> None:
-        """Nothing to do."""
-
-    def after(
-        self,
-        graph_pass: GraphPass,
-        graph: Graph,  # noqa: ARG002 - protocol
-        result: PassResult,
-        duration_ns: int,
-    ) -> None:
+    def run_after_pass(self, graph: Graph, info: PassInfo) -> None:
         """Note the time."""
-        self.rows.append((graph_pass.name, duration_ns, result.modified))
+        del graph
+        self.rows.append((info.name, info.duration_ns, info.modified))
 
     def render(self) -> str:
         """A table, one pass per line, and the sum."""
@@ -51,93 +45,145 @@ class TimingInstrument:
         return "\n".join([*lines, f"{'total':{width}}  {format_duration(total):>10}"])
 
 
-@final
-@dataclass(slots=True)
-class DumpInstrument:
-    """Writes the graph as text before the first and after every pass that changed it.
+class _Printing(PassInstrument):
+    """Prints graphs: on standard error, unless another stream is given."""
 
-    Files are `000-input.twir`, `001-fold-constants.twir` … in `folder`.
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream: TextIO | None = stream
+        self._hashes: ArrayHashes = ArrayHashes()
+
+    def _print(self, when: str, info: PassInfo, graph: Graph) -> None:
+        stream = self._stream or sys.stderr
+        text = to_text(graph, locations=True, hashes=self._hashes)
+        stream.write(f"// ----- {when} {info.text or info.name} -----\n{text}\n")
+
+
+@final
+class PassPrintingInstrument(_Printing):
+    """Prints the graph before and after the passes that are named.
+
+    Args:
+        print_before_pass_names, print_after_pass_names: names of passes.
+        stream: where to; default: standard error.
     """
 
-    folder: Path
-    count: int = 0
-    last: Path | None = None
-    hashes: ArrayHashes = field(default_factory=ArrayHashes)
+    def __init__(
+        self,
+        print_before_pass_names: Sequence[str] = (),
+        print_after_pass_names: Sequence[str] = (),
+        stream: TextIO | None = None,
+    ) -> None:
+        super().__init__(stream)
+        self._before: frozenset[str] = frozenset(map(pass_name, print_before_pass_names))
+        self._after: frozenset[str] = frozenset(map(pass_name, print_after_pass_names))
 
-    def before(self, graph_pass: GraphPass, graph: Graph) -> None:  # noqa: ARG002 - protocol
-        """Write the input of the first pass."""
-        if self.last is None:
+    def run_before_pass(self, graph: Graph, info: PassInfo) -> None:
+        """Print, where the pass is one of those."""
+        if info.name in self._before:
+            self._print("before", info, graph)
+
+    def run_after_pass(self, graph: Graph, info: PassInfo) -> None:
+        """Print, where the pass is one of those."""
+        if info.name in self._after:
+            self._print("after", info, graph)
+
+
+@final
+class PrintBeforeAll(_Printing):
+    """Prints the graph before every pass."""
+
+    def run_before_pass(self, graph: Graph, info: PassInfo) -> None:
+        """Print."""
+        self._print("before", info, graph)
+
+
+@final
+class PrintAfterAll(_Printing):
+    """Prints the graph after every pass."""
+
+    def run_after_pass(self, graph: Graph, info: PassInfo) -> None:
+        """Print."""
+        self._print("after", info, graph)
+
+
+@final
+class DumpIR(PassInstrument):
+    """Writes the graph as text before the first and after every pass that changed it.
+
+    Files are `000-input.twir`, `001-fold-constants.twir` ...  `last` is the one written last.
+
+    Args:
+        dump_dir: the folder, which is made.
+        refresh: begin by removing the dumps that are there.
+    """
+
+    def __init__(self, dump_dir: str | Path, refresh: bool = False) -> None:
+        self.folder: Path = Path(dump_dir)
+        self.last: Path | None = None
+        self._count: int = 0
+        self._graph: Graph | None = None
+        self._hashes: ArrayHashes = ArrayHashes()
+        if refresh:
+            for path in self.folder.glob("[0-9][0-9][0-9]-*.twir"):
+                path.unlink()
+
+    def run_before_pass(self, graph: Graph, info: PassInfo) -> None:
+        """Write what comes in: another graph than the one before."""
+        del info
+        if self._graph is not graph:
+            self._graph = graph
             self._write("input", graph)
 
-    def after(
-        self,
-        graph_pass: GraphPass,
-        graph: Graph,
-        result: PassResult,
-        duration_ns: int,  # noqa: ARG002 - protocol
-    ) -> None:
+    def run_after_pass(self, graph: Graph, info: PassInfo) -> None:
         """Write what the pass made."""
-        self.count += 1
-        if result.modified:
-            self._write(graph_pass.name, graph)
+        self._count += 1
+        if info.modified:
+            self._write(info.name, graph)
 
     def _write(self, what: str, graph: Graph) -> None:
         make_output_folder(self.folder)
-        self.last = self.folder / f"{self.count:03}-{what}.twir"
-        write_text_output(self.last, to_text(graph, locations=True, hashes=self.hashes))
+        self.last = self.folder / f"{self._count:03}-{what}.twir"
+        write_text_output(self.last, to_text(graph, locations=True, hashes=self._hashes))
 
 
 @final
-@dataclass(slots=True)
-class VerifyInstrument:
+class VerifyInstrument(PassInstrument):
     """Verifies the graph before the first pass and after every pass that changed it."""
 
-    started: bool = False
+    def __init__(self) -> None:
+        self._graph: Graph | None = None
 
-    def before(self, graph_pass: GraphPass, graph: Graph) -> None:  # noqa: ARG002 - protocol
-        """Verify what comes in."""
-        if not self.started:
-            self.started = True
+    def run_before_pass(self, graph: Graph, info: PassInfo) -> None:
+        """Verify what comes in: another graph than the one before."""
+        del info
+        if self._graph is not graph:
+            self._graph = graph
             verify(graph)
 
-    def after(
-        self,
-        graph_pass: GraphPass,  # noqa: ARG002 - protocol
-        graph: Graph,
-        result: PassResult,
-        duration_ns: int,  # noqa: ARG002 - protocol
-    ) -> None:
+    def run_after_pass(self, graph: Graph, info: PassInfo) -> None:
         """Verify what the pass made."""
-        if result.modified:
+        if info.modified:
             verify(graph)
 
 
 @final
-class _PrintedTimes:
+class PrintTimes(PassInstrument):
     """Writes the time of every pass to standard error as it ends."""
 
-    def before(self, graph_pass: GraphPass, graph: Graph) -> None:
-        """Nothing to do."""
-
-    def after(
-        self,
-        graph_pass: GraphPass,
-        graph: Graph,  # noqa: ARG002 - protocol
-        result: PassResult,
-        duration_ns: int,
-    ) -> None:
+    def run_after_pass(self, graph: Graph, info: PassInfo) -> None:
         """Write one line."""
-        note = "" if result.modified else "  (no change)"
-        time = format_duration(duration_ns)
-        sys.stderr.write(f"{graph_pass.name:24}  {time:>10}{note}\n")
+        del graph
+        note = "" if info.modified else "  (no change)"
+        time = format_duration(info.duration_ns)
+        sys.stderr.write(f"{info.name:24}  {time:>10}{note}\n")
 
 
-def instruments_of_knobs() -> tuple[Instrument, ...]:
+def instruments_of_knobs() -> tuple[PassInstrument, ...]:
     """The watchers that `TILEWRIGHT_DUMP_DIR`, `_VERIFY` and `_TIMING` ask for."""
     folder = knobs.DUMP_DIR.get()
-    found: list[Instrument] = [] if folder is None else [DumpInstrument(folder)]
+    found: list[PassInstrument] = [] if folder is None else [DumpIR(folder)]
     if knobs.VERIFY.get():
         found.append(VerifyInstrument())
     if knobs.TIMING.get():
-        found.append(_PrintedTimes())
+        found.append(PrintTimes())
     return tuple(found)

@@ -18,7 +18,8 @@ import numpy as np
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Location, Node, Value
 from tilewright.compiler.graph.schema import Array, OpSchema
-from tilewright.compiler.passes.contract import GraphPass, PassContext, PassResult
+from tilewright.compiler.passes.context import PassContext
+from tilewright.compiler.passes.contract import GraphPass, PassResult
 
 Lookup = Callable[[str], OpSchema]
 Replacement = Value | Sequence[Value] | None

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import final
 
 from tilewright.base.errors import InternalError, UserError
 from tilewright.compiler.graph.ir import Graph
-from tilewright.compiler.passes.contract import GraphPass, PassContext, PassResult
-from tilewright.compiler.passes.instruments import DumpInstrument
+from tilewright.compiler.passes.context import PassContext
+from tilewright.compiler.passes.contract import GraphPass, PassResult
+from tilewright.compiler.passes.instruments import DumpIR
 
 
 @final
@@ -34,21 +36,21 @@ def run_passes(
     Args:
         graph: what to transform.
         passes: in the order they run; the context may leave some out.
-        context: levels, switches, overrides, instruments.
+        context: levels, switches, options, watchers; default: the one that is entered.
         held: properties that hold before the first pass.
 
     Raises: PassError, or the UserError of a pass with a note that names the pass.
     """
-    surroundings = context or PassContext()
+    surroundings = context or PassContext.current()
     done: list[str] = []
     properties = set(held)
     total = PassResult(modified=False)
     for listed in passes:
-        if not surroundings.runs(listed.name, listed.level):
+        if not surroundings.runs(listed.info, graph):
             # Left out on purpose: passes after it do less, the order as written is still right.
             properties |= listed.ensures
             continue
-        graph_pass = listed.configured(surroundings.config.get(listed.name, {}))
+        graph_pass = listed.configured(surroundings.options_of(listed.name))
         missing = sorted(graph_pass.requires - properties)
         if missing:
             raise InternalError(
@@ -66,15 +68,17 @@ def _run_one(
     graph: Graph, graph_pass: GraphPass, context: PassContext, done: Sequence[str]
 ) -> PassResult:
     try:
+        info = graph_pass.info
         for instrument in context.instruments:
-            instrument.before(graph_pass, graph)
+            instrument.run_before_pass(graph, info)
         start = time.perf_counter_ns()
         result = PassResult(modified=False)
         for part in with_regions(graph):
             result |= graph_pass.run(part, context)
         duration_ns = time.perf_counter_ns() - start
+        info = replace(info, modified=result.modified, duration_ns=duration_ns)
         for instrument in context.instruments:
-            instrument.after(graph_pass, graph, result, duration_ns)
+            instrument.run_after_pass(graph, info)
     except UserError as error:
         error.add_note(_story(graph_pass, done, context))
         raise
@@ -89,9 +93,7 @@ def _story(graph_pass: GraphPass, done: Sequence[str], context: PassContext) -> 
     story = f"in pass '{graph_pass}'"
     if done:
         story += f" after {', '.join(done)}"
-    dumps = [
-        i.last for i in context.instruments if isinstance(i, DumpInstrument) and i.last
-    ]
+    dumps = [i.last for i in context.instruments if isinstance(i, DumpIR) and i.last]
     return story + f" (last dump: {dumps[-1]})" if dumps else story
 
 

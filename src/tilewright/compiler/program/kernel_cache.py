@@ -32,6 +32,7 @@ from tilewright.compiler.program.fingerprint import SOURCES_DIGEST
 from tilewright.compiler.program.ir import KernelSignature
 from tilewright.compiler.program.signature import signature_of
 from tilewright.compiler.schedule import rules
+from tilewright.compiler.schedule.user import UserTrace, schedule_by_user
 from tilewright.formats.executable import ExportDecl
 
 _ANY_NAME: Final = "kernel"
@@ -43,17 +44,24 @@ _EFFORT: Final = (
 @final
 @dataclass(frozen=True, eq=False)
 class KernelRequest:
-    """A kernel that is wanted: its naive loops, for a target and a number of threads."""
+    """A kernel that is wanted: its naive loops, for a target and a number of threads.
+
+    `by_user` are the steps of a schedule of the user's; None leaves it to the rules.
+    """
 
     naive: Kernel
     target: Target
     threads: int
+    by_user: UserTrace | None = None
 
     def schedule(self) -> Kernel:
         """The kernel with its loops tiled, fused and bound to a grid."""
         # Notes may name the kernel; the cache gives one answer to kernels of any name.
         naive = replace(self.naive, name=_ANY_NAME)
-        kernel = rules.schedule(naive, self.target, threads=self.threads)
+        if self.by_user is None:
+            kernel = rules.schedule(naive, self.target, threads=self.threads)
+        else:
+            kernel = schedule_by_user(naive, self.by_user, self.target)
         # From here no buffer of the kernel lives in memory that nobody gave it.
         return replace(promote_scratch(kernel), name=self.naive.name)
 
@@ -73,6 +81,7 @@ class KernelRequest:
             f"{target.arch} {target.os} {target.cpu} {sorted(target.features)}",
             repr(target.caches),
             str(self.threads),
+            "" if self.by_user is None else self.by_user.text,
             repr(Options()),
             SOURCES_DIGEST,
             llvm_identity(),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base import symbolic
+from tilewright.base.options import count_option
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node, Value
@@ -31,6 +32,9 @@ from tilewright.compiler.transforms.fusion_classes import (
 )
 from tilewright.compiler.transforms.fusion_groups import Group, Groups
 from tilewright.compiler.transforms.matching import operand
+from tilewright.formats.executable import MAX_BINDINGS
+
+_OTHER_BINDINGS: Final = 16  # results, findings and scratch
 
 # These read each element of an operand once, whatever the size of their result.
 _READ_ONCE: Final = (Role.ROWS, Role.REDUCTION, Role.PLACE, Role.PACKING)
@@ -61,6 +65,14 @@ class FuseKernels(GraphPass):
     right_moves: bool = True
     most_operands: int = 24
     most_nodes: int = 64
+
+    def __post_init__(self) -> None:
+        """Raises: UserError for more operands than a kernel can bind."""
+        count_option(
+            "fuse-kernels.most_operands",
+            self.most_operands,
+            most=MAX_BINDINGS - _OTHER_BINDINGS,
+        )
 
     def run(self, graph: Graph, context: PassContext) -> PassResult:
         """Epilogues of anchors, then prologues and the rest, then the regions."""

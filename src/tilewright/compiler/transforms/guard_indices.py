@@ -40,6 +40,10 @@ class GuardIndices(GraphPass):
     """
 
     ensures: ClassVar[frozenset[str]] = frozenset({"guarded"})
+    required_because: ClassVar[str] = (
+        "an index out of range would be a wrong result without a word; "
+        "check_indices=False (--no-index-checks) leaves out what costs time in a call"
+    )
     run_time: bool = True
 
     def run(self, graph: Graph, context: PassContext) -> PassResult:

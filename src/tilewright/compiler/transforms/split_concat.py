@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Final, final
 
+from tilewright.base.options import count_option
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.formats.executable import MAX_BINDINGS
+
+_OTHER_BINDINGS: Final = 16  # results, findings and scratch
 
 
 @final
@@ -25,7 +29,17 @@ class SplitConcat(RewritePass):
     """
 
     lookup: ClassVar = staticmethod(catalogue.schema)
+    required_because: ClassVar[str] = "a kernel would have more operands than one can bind"
     most_operands: int = 32
+
+    def __post_init__(self) -> None:
+        """Raises: UserError for more operands than a kernel can bind."""
+        count_option(
+            "split-concat.most_operands",
+            self.most_operands,
+            least=2,
+            most=MAX_BINDINGS - _OTHER_BINDINGS,
+        )
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """One rule."""

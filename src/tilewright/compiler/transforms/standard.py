@@ -5,7 +5,7 @@ The pipeline runs this list; tools and tests may run a prefix.
 
 from __future__ import annotations
 
-from tilewright.compiler.passes import GraphPass
+from tilewright.compiler.passes import GraphPass, register_pass
 from tilewright.compiler.transforms.contract_integers import ContractIntegers
 from tilewright.compiler.transforms.convert_layout import ConvertLayout
 from tilewright.compiler.transforms.decompose_norms import DecomposeNorms
@@ -26,6 +26,28 @@ from tilewright.compiler.transforms.recognize_norms import RecognizeNorms
 from tilewright.compiler.transforms.simplify import Simplify
 from tilewright.compiler.transforms.sink_reshapes import SinkReshapes
 from tilewright.compiler.transforms.split_concat import SplitConcat
+
+# What a `PassContext` may name.
+for _pass in (
+    ContractIntegers,
+    ConvertLayout,
+    DecomposeNorms,
+    EliminateCommon,
+    EliminateDead,
+    FoldConstants,
+    FoldScales,
+    FuseKernels,
+    GuardIndices,
+    LegalizeConvolution,
+    LegalizePooling,
+    PackMatmul,
+    RecognizeActivations,
+    RecognizeNorms,
+    Simplify,
+    SinkReshapes,
+    SplitConcat,
+):
+    register_pass(_pass)
 
 
 def standard_passes(

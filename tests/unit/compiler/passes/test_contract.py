@@ -4,7 +4,7 @@ from typing import final
 import pytest
 
 from tilewright.base.errors import UserError
-from tilewright.compiler.passes import GraphPass, PassContext, PassResult
+from tilewright.compiler.passes import GraphPass, PassResult
 
 
 @final
@@ -54,20 +54,3 @@ def test_printing_shows_options_that_are_not_default():
 def test_results_add_up():
     total = PassResult(False, {"a": 1}) | PassResult(True, {"a": 2, "b": 3})
     assert total == PassResult(True, {"a": 3, "b": 3})
-
-
-@pytest.mark.parametrize(
-    ("context", "runs"),
-    [
-        (PassContext(opt_level=1), False),
-        (PassContext(opt_level=2), True),
-        (PassContext(opt_level=2, disabled=frozenset({"p"})), False),
-        (PassContext(opt_level=0, required=frozenset({"p"})), True),
-        (
-            PassContext(opt_level=0, required=frozenset({"p"}), disabled=frozenset({"p"})),
-            True,
-        ),
-    ],
-)
-def test_level_and_switches_decide_whether_a_pass_runs(context, runs):
-    assert context.runs("p", 2) is runs

@@ -8,17 +8,19 @@ from tilewright.base.errors import InternalError, ModelError
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.passes import (
-    DumpInstrument,
+    DumpIR,
     GraphPass,
     PassContext,
     PassError,
     PassResult,
-    TimingInstrument,
+    PassTimingInstrument,
     VerifyInstrument,
+    register_pass,
     run_passes,
 )
 
 
+@register_pass
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropNegs(GraphPass):
@@ -87,7 +89,7 @@ def test_passes_run_in_order_and_counts_add_up():
 
 def test_configuration_by_name_replaces_options():
     graph = two_negs()
-    context = PassContext(config={"drop-negs": {"most": "1"}})
+    context = PassContext(config={"drop-negs.most": "1"})
     assert run_passes(graph, [DropNegs()], context).counts == {"dropped": 1}
 
 
@@ -101,7 +103,7 @@ def test_a_missing_requirement_is_named():
 
 
 def test_passes_above_the_level_are_left_out():
-    timing = TimingInstrument()
+    timing = PassTimingInstrument()
     context = PassContext(opt_level=1, instruments=(timing,))
     run_passes(two_negs(), [DropNegs(), NeedsNoNegs()], context)
     assert [name for name, _, _ in timing.rows] == ["drop-negs"]
@@ -110,7 +112,7 @@ def test_passes_above_the_level_are_left_out():
 
 
 def test_an_error_is_chained_with_the_pass_those_before_and_the_dump(tmp_path):
-    context = PassContext(instruments=(DumpInstrument(tmp_path),))
+    context = PassContext(instruments=(DumpIR(tmp_path),))
     with pytest.raises(PassError) as caught:
         run_passes(two_negs(), [DropNegs(), Fails()], context)
     text = str(caught.value)
@@ -129,7 +131,7 @@ def test_a_user_error_keeps_its_class_and_gets_a_note():
 
 def test_dumps_hold_the_input_and_every_change(tmp_path):
     folder = tmp_path / "deep" / "dumps"
-    context = PassContext(instruments=(DumpInstrument(folder),))
+    context = PassContext(instruments=(DumpIR(folder),))
     run_passes(two_negs(), [DropNegs(most=0), DropNegs()], context)
     assert sorted(p.name for p in folder.iterdir()) == [
         "000-input.twir",

@@ -117,7 +117,7 @@ def test_integer_convolutions_take_the_way_of_floats():
 
 def test_without_the_layout_pass_convolutions_stay():
     text = conv("1, 3, 5, 6", "7, 3, 3, 3", "1, 7, 3, 4").replace("NHWC", "NCHW")
-    context = PassContext(disabled=frozenset({"convert-layout"}))
+    context = PassContext(disabled_pass=["convert-layout"])
     passes = [ConvertLayout(), *G]
     graph = run(passes, text, context=context)
     assert ops(graph) == ["conv"]

@@ -1,0 +1,207 @@
+"""A user's own schedules: for kernels by name or pattern, as functions or as traces.
+
+A function gets a `KernelSchedule`, whose methods are the primitives; a trace is replayed.  Either way every
+step checks itself, so what comes out computes what the naive kernel computes; it may be slow.  What is kept
+of a function is its trace, so equal traces are one entry of the cache.
+Called by the pipeline (`trace_for`) and by whoever makes the kernel (`schedule_by_user`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any, Final, TypeAlias, cast, final
+
+from tilewright.base.errors import ScheduleError, TilewrightError, UserError
+from tilewright.base.options import wrong
+from tilewright.base.outcome import Outcome
+from tilewright.base.target import Target
+from tilewright.base.text import did_you_mean, format_duration
+from tilewright.compiler.kernel.ir import Kernel, LoopKind
+from tilewright.compiler.kernel.rewrite import loops
+from tilewright.compiler.kernel.text import kernel_text
+from tilewright.compiler.schedule.rules.structure import top_nests
+from tilewright.compiler.schedule.rules.verdict import kernel_verdict, nest_verdict
+from tilewright.compiler.schedule.trace import (
+    PRIMITIVES,
+    Schedule,
+    Step,
+    from_json,
+    replay,
+    to_json,
+)
+
+_MOST_LANES: Final = 256
+_MOST_COPIES: Final = 4096
+
+
+@final
+class KernelSchedule:
+    """A kernel in the hands of a user: each primitive is a method, which records and checks itself.
+
+    `kernel.split("i0", 8, into=["i0_o", "i0_i"])`, `kernel.vectorize("i0_i")`, ...  Primitives and their
+    arguments are those of `compiler.schedule.primitives`.
+
+    Attributes:
+        name: of the kernel.
+    """
+
+    def __init__(self, kernel: Kernel, name: str) -> None:
+        self.name: str = name
+        self._schedule: Schedule = Schedule(kernel)
+
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """The names of all loops, outer before inner."""
+        return tuple(loop.var.name for loop in loops(self._schedule.kernel.body))
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """The names of the parameters and of the temporaries."""
+        kernel = self._schedule.kernel
+        return tuple(
+            b.name for b in (*(p.buffer for p in kernel.parameters), *kernel.locals)
+        )
+
+    @property
+    def trace(self) -> tuple[Step, ...]:
+        """What was done so far, as data."""
+        return cast("tuple[Step, ...]", self._schedule.kernel.trace)
+
+    def __str__(self) -> str:
+        """The loops as they are now."""
+        return kernel_text(replace(self._schedule.kernel, name=self.name))
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        function = PRIMITIVES.get(name)
+        if function is not None:
+            return partial(self._apply, name, function)
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise ScheduleError(
+            f"there is no primitive '{name}'",
+            location=_place(self.name),
+            hint=did_you_mean(name, PRIMITIVES)
+            or f"primitives: {' '.join(sorted(PRIMITIVES))}",
+        )
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *PRIMITIVES})
+
+    def _apply(
+        self, name: str, function: Callable[..., Kernel], *args: Any, **named: Any
+    ) -> None:
+        try:
+            self._schedule.apply(function, *args, **named)
+        except (TypeError, UserError) as error:
+            raise _failure(self.name, f"primitive '{name}'", error) from error
+
+
+ScheduleFunction: TypeAlias = Callable[[KernelSchedule], object]
+ScheduleSpec: TypeAlias = "ScheduleFunction | Sequence[Step] | str"
+"""A function, the steps of a trace, or a trace as JSON."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class UserTrace:
+    """What a user does with a kernel: the pattern that named it, and the steps."""
+
+    pattern: str
+    steps: tuple[Step, ...]
+
+    @property
+    def text(self) -> str:
+        """For keys of caches."""
+        return to_json(self.steps)
+
+
+def check_schedules(schedules: object) -> None:
+    """Raise UserError for what is no mapping from patterns to functions or traces."""
+    expected = "a mapping from patterns of kernel names to functions or traces"
+    if not isinstance(schedules, Mapping):
+        raise wrong("schedules", schedules, expected, "schedules={'matmul_*': function}")
+    for pattern, spec in cast("Mapping[object, object]", schedules).items():
+        is_trace = isinstance(spec, str | Sequence)
+        if not isinstance(pattern, str) or not (callable(spec) or is_trace):
+            raise wrong(f"schedules: {pattern!r}", spec, "a function or a trace")
+
+
+def check_patterns(schedules: Mapping[str, ScheduleSpec], kernels: Sequence[str]) -> None:
+    """Raise UserError for a pattern that names no kernel."""
+    for pattern in schedules:
+        if not any(fnmatchcase(name, pattern) for name in kernels):
+            raise UserError(
+                f"schedules: no kernel is called '{pattern}'",
+                hint=did_you_mean(pattern, kernels)
+                or f"kernels: {' '.join(kernels) or 'none'}",
+            )
+
+
+def trace_for(
+    schedules: Mapping[str, ScheduleSpec], name: str, naive: Kernel
+) -> UserTrace | None:
+    """The steps for the kernel called `name`: those of the first pattern that fits, if one does.
+
+    Raises: ScheduleError naming the kernel and the primitive that does not apply.
+    """
+    for pattern, spec in schedules.items():
+        if fnmatchcase(name, pattern):
+            return UserTrace(pattern, _steps(spec, name, naive))
+    return None
+
+
+def _steps(spec: ScheduleSpec, name: str, naive: Kernel) -> tuple[Step, ...]:
+    if callable(spec):
+        kernel = KernelSchedule(naive, name)
+        try:
+            spec(kernel)
+        except Exception as error:
+            error.add_note(f"in the {_place(name)}")
+            raise
+        steps = kernel.trace
+    elif isinstance(spec, str):
+        steps = from_json(spec)
+    else:
+        steps = from_json(to_json(spec))
+    try:
+        _check_size(replay(naive, steps))
+    except TilewrightError as error:
+        raise _failure(name, "", error) from error
+    return steps
+
+
+def _check_size(kernel: Kernel) -> None:
+    """Refuse what a code generator would choke on."""
+    for loop in loops(kernel.body):
+        most = {LoopKind.VECTOR: _MOST_LANES, LoopKind.UNROLL: _MOST_COPIES}.get(loop.kind)
+        if most is not None and isinstance(loop.extent, int) and loop.extent > most:
+            raise ScheduleError(
+                f"loop '{loop.var.name}' of {loop.extent} is marked {loop.kind.value}, "
+                f"expected at most {most}",
+                hint="split it first",
+            )
+
+
+def _failure(name: str, what: str, error: Exception) -> ScheduleError:
+    text = error.message if isinstance(error, TilewrightError) else str(error)
+    hint = error.hint if isinstance(error, TilewrightError) else None
+    message = f"{what}: {text}" if what else text
+    return ScheduleError(message, location=_place(name), hint=hint)
+
+
+def _place(name: str) -> str:
+    return f"user schedule of kernel '{name}'"
+
+
+def schedule_by_user(naive: Kernel, trace: UserTrace, target: Target) -> Kernel:
+    """The naive kernel after the user's steps, with notes and verdict."""
+    kernel = replay(naive, trace.steps)
+    nests = [
+        nest_verdict(nest, Outcome.USER, naive, kernel, target) for nest in top_nests(naive)
+    ]
+    verdict = replace(kernel_verdict(nests), outcome=Outcome.USER)
+    note = f"outcome: {verdict.outcome}, about {format_duration(verdict.expected_ns)}"
+    return replace(kernel, notes=(*kernel.notes, note), verdict=verdict)

@@ -1,0 +1,112 @@
+"""The ready-made watchers print and write what passes did."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import pytest
+
+from fakes import tiny_ops
+from tilewright.compiler.graph.editor import Editor
+from tilewright.compiler.graph.ir import Graph
+from tilewright.compiler.graph.parser import parse_graph
+from tilewright.compiler.passes import (
+    DumpIR,
+    GraphPass,
+    PassContext,
+    PassInstrument,
+    PassPrintingInstrument,
+    PassResult,
+    PassTimingInstrument,
+    PrintAfterAll,
+    PrintBeforeAll,
+    run_passes,
+)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropOne(GraphPass):
+    """Removes the first neg."""
+
+    def run(self, graph: Graph, context: PassContext) -> PassResult:
+        with Editor(graph) as edit:
+            for node in edit.nodes():
+                edit.replace(node, [node.present_operands[0]])
+                return PassResult(modified=True)
+        return PassResult(modified=False)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look(GraphPass):
+    """Does nothing."""
+
+    def run(self, graph: Graph, context: PassContext) -> PassResult:
+        return PassResult(modified=False)
+
+
+def watched(*instruments: PassInstrument) -> None:
+    text = "graph @g(%x: f32[2]) { %a: f32[2] = neg(%x) %b: f32[2] = neg(%a) return %b }"
+    context = PassContext(instruments=instruments)
+    run_passes(parse_graph(text, tiny_ops.lookup), [DropOne(), Look()], context)
+
+
+def test_prints_go_where_they_are_told_to() -> None:
+    before, after = io.StringIO(), io.StringIO()
+    watched(PrintBeforeAll(before), PrintAfterAll(after))
+    assert before.getvalue().count("// ----- before") == 2
+    assert before.getvalue().count("neg(") == 3
+    assert after.getvalue().count("// ----- after") == 2
+    assert after.getvalue().count("neg(") == 2
+
+
+def test_prints_go_to_standard_error_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    watched(PrintAfterAll())
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "// ----- after drop-one -----\ngraph @g" in captured.err
+
+
+def test_named_passes_alone_are_printed() -> None:
+    out = io.StringIO()
+    watched(PassPrintingInstrument(["Look"], ["drop_one"], out))
+    heads = [line for line in out.getvalue().splitlines() if line.startswith("//")]
+    assert heads == ["// ----- after drop-one -----", "// ----- before look -----"]
+
+
+def test_times_are_a_table() -> None:
+    timing = PassTimingInstrument()
+    watched(timing)
+    assert [(name, changed) for name, _, changed in timing.rows] == [
+        ("drop-one", True),
+        ("look", False),
+    ]
+    first, second, total = timing.render().splitlines()
+    assert first.startswith("drop-one ")
+    assert second.endswith("(no change)")
+    assert total.startswith("total ")
+
+
+def test_dumps_of_another_graph_begin_with_its_input(tmp_path: Path) -> None:
+    dump = DumpIR(tmp_path)
+    watched(dump)
+    watched(dump)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [
+        "000-input.twir",
+        "001-drop-one.twir",
+        "002-input.twir",
+        "003-drop-one.twir",
+    ]
+    assert dump.last == tmp_path / "003-drop-one.twir"
+
+
+def test_a_refresh_removes_old_dumps_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("007-old.twir", "notes.txt", "model.twir"):
+        (tmp_path / name).write_text("")
+    DumpIR(tmp_path, refresh=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model.twir", "notes.txt"]
