@@ -27,6 +27,9 @@ GROUPS: Final = {
     "Under TVM's names": (
         "graph_executor.create",
         "graph_executor.GraphModule",
+        "debug_executor.create",
+        "debug_executor.GraphModuleDebug",
+        "debug_executor.first_divergence",
         "VirtualMachine",
         "cpu",
         "device",
@@ -71,7 +74,7 @@ RETURNED: Final = {
     "PendingCall": "tilewright.runtime.hal.pending_call",
     "CoverageReport": "tilewright.compiler.frontends.onnx",
     "MemoryReport": "tilewright.compiler.program.memory",
-    "Difference": "tilewright.api.compare.difference",
+    "Difference": "tilewright.base.difference",
     "Finding": "tilewright.api.compare.search",
 }
 _WIDTH: Final = 88

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         UserError,
     )
     from tilewright.base.target import Target
-    from tilewright.runtime import graph_executor
+    from tilewright.runtime import debug_executor, graph_executor
     from tilewright.runtime.packed.devices import cpu, device
     from tilewright.runtime.packed.functions import (
         get_global_func,
@@ -98,7 +98,7 @@ _HOMES = {
         "UserError",
     ),
     "tilewright.base.target": ("Target",),
-    "tilewright.runtime": ("graph_executor",),
+    "tilewright.runtime": ("debug_executor", "graph_executor"),
     "tilewright.runtime.packed.devices": ("cpu", "device"),
     "tilewright.runtime.packed.functions": (
         "get_global_func",
@@ -144,6 +144,7 @@ __all__ = [
     "compile",
     "coverage",
     "cpu",
+    "debug_executor",
     "device",
     "get_all_providers",
     "get_available_providers",

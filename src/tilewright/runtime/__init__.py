@@ -30,7 +30,7 @@ _HOMES = {
     "remove_module_kind": "tilewright.runtime.packed.module_kinds",
 }
 
-_PACKAGES = ("graph_executor",)  # that are asked for as attributes
+_PACKAGES = ("debug_executor", "graph_executor")  # that are asked for as attributes
 
 __all__ = [
     "FunctionTable",

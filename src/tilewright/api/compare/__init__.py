@@ -4,7 +4,7 @@
 """
 
 from tilewright.api.compare.compare import Comparison, compare
-from tilewright.api.compare.difference import Difference
 from tilewright.api.compare.search import Finding
+from tilewright.base.difference import Difference
 
 __all__ = ["Comparison", "Difference", "Finding", "compare"]

@@ -10,7 +10,6 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final, final
 
-from tilewright.api.compare.difference import Difference, measure
 from tilewright.api.compare.search import Finding, Search
 from tilewright.api.compare.sides import (
     ArtifactSide,
@@ -22,6 +21,7 @@ from tilewright.api.compare.sides import (
 from tilewright.api.load import load
 from tilewright.api.model import watcher_of
 from tilewright.api.model_inputs import Inputs, model_inputs
+from tilewright.base.difference import Difference, measure
 from tilewright.base.errors import InputError, TilewrightError, UserError
 from tilewright.base.options import (
     count_option,

@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Final, final
 
-from tilewright.api.compare.difference import Difference
 from tilewright.api.compare.sides import values_by_name
+from tilewright.base.difference import Difference
 from tilewright.base.record import record
 from tilewright.base.symbolic import evaluate
 from tilewright.compiler.graph.ir import Graph, Value

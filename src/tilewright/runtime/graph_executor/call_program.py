@@ -136,14 +136,22 @@ class CallProgram:
             return _zeros([int(str(size)) for size in spec.shape], spec)
         return self._results[index]
 
+    @property
+    def callee(self) -> Callee:
+        """What is called, with the parameters that are set."""
+        return self._callee or self._bind()
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """What it is called with.  Raises: InputError for an input that is not set and must be."""
+        if self._ready is None:
+            self._ready = tuple(self.input(i) for i in range(self._count))
+        return self._ready
+
     def run(self) -> None:
         """Call it."""
-        callee = self._callee
-        if callee is None:
-            callee = self._bind()
-        arrays = self._ready
-        if arrays is None:
-            arrays = self._ready = tuple(self.input(i) for i in range(self._count))
+        callee = self._callee or self._bind()
+        arrays = self._ready or self.arrays
         if not any(array is not None for array in self._bound):
             self._results = callee(*arrays)
         elif self._call_into is not None:

@@ -61,6 +61,7 @@ class BoundPlan:
     arena_bytes: int
     input_types: tuple[TensorType, ...]
     output_types: tuple[TensorType, ...]
+    places: tuple[tuple[int, int], ...]  # slot and byte offset of each storage
     output_bits: bool  # whether some output arrives as a bit pattern of its type
 
 
@@ -134,6 +135,7 @@ class _Binder:
             arena_bytes,
             input_types,
             output_types,
+            tuple(self.places),
             any(wire_type(dtype) != dtype.numpy for dtype, _ in output_types),
         )
 

@@ -32,6 +32,7 @@ from tilewright.runtime.plan_executor.binding import (
     bind_plan,
 )
 from tilewright.runtime.plan_executor.host_call import HostFunction
+from tilewright.runtime.plan_executor.stepper import PlanStepper
 from tilewright.runtime.plan_executor.tensors import (
     Array,
     as_bits,
@@ -230,6 +231,15 @@ class PlanExecutor:
             # The look at the checks behind the last step is nobody's.
             for step, time in zip(bound.command_steps, times, strict=False)
         ]
+
+    def stepper(self, arrays: Sequence[Array]) -> PlanStepper:
+        """The steps of a call with these inputs, to be run one by one.
+
+        Raises: InputError naming the input that does not fit.
+        """
+        bound = self._static if self._static is not None else self.bound_for(arrays)
+        inputs = self._conform(bound, arrays)
+        return PlanStepper(self._resources, self._dims_of(arrays), inputs)
 
     def _dims_of(self, arrays: Sequence[Array]) -> tuple[int, ...]:
         self._check_count(arrays)

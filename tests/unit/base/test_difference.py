@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.api.compare.difference import measure
+from tilewright.base.difference import measure
 
 
 def f32(*values: float) -> np.ndarray:

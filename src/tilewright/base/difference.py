@@ -15,7 +15,8 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.record import record
-from tilewright.runtime.plan_executor import Array
+
+Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 TOLERANCES: Final[Mapping[DType, float]] = {
     dtypes.f64: 1e-9,

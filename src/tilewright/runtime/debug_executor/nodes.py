@@ -1,0 +1,195 @@
+"""The nodes of an executor's program, run one by one: of a graph its operators, of a plan its steps.
+
+Storages are shared: a tensor is what its node wrote only until a later node uses the bytes again, so
+it is read right after its node ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol, final
+
+from tilewright.base.errors import UserError
+from tilewright.base.record import field, record
+from tilewright.formats.graph_json import Graph
+from tilewright.formats.plan import Plan, operands_of, results_of
+from tilewright.formats.plan.json_form import graph_form
+from tilewright.runtime.graph_executor import CallProgram, GraphExecutor, GraphProgram
+from tilewright.runtime.plan_executor import PlanExecutor
+from tilewright.runtime.plan_executor.stepper import PlanStepper
+from tilewright.runtime.plan_executor.tensors import Array
+
+PARAMETER: Final = "param"  # what TVM's debugger calls inputs and parameters
+
+
+@final
+@record
+class DebugNode:
+    """One node.
+
+    Attributes:
+        name: in the graph's terms; not always unique.
+        function: what it calls; `param` for inputs and parameters.
+        inputs: names of the nodes that it reads.
+        input_count: how many tensors it reads.
+        output_count: how many it writes.
+        attributes: of the graph, as texts.
+    """
+
+    name: str
+    function: str
+    inputs: tuple[str, ...] = ()
+    input_count: int = 0
+    output_count: int = 1
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_parameter(self) -> bool:
+        return self.function == PARAMETER
+
+
+class Nodes(Protocol):
+    """Nodes in the order in which they run, and the tensors behind them."""
+
+    @property
+    def nodes(self) -> Sequence[DebugNode]: ...
+
+    @property
+    def graph(self) -> Graph:
+        """All of it in TVM's form."""
+        ...
+
+    def prepare(self) -> None:
+        """Take note of the inputs and buffers as they are now; before the first node of a pass."""
+        ...
+
+    def call(self, node: int) -> Callable[[], object] | None:
+        """What runs a node, those before having run; None where there is nothing to do."""
+        ...
+
+    def tensor(self, node: int, output: int) -> Array:
+        """The memory of an output of a node."""
+        ...
+
+
+@final
+class GraphNodes:
+    """The nodes of a graph of TVM's form."""
+
+    def __init__(self, program: GraphProgram) -> None:
+        self.graph: Graph = program.graph
+        self._program: GraphProgram = program
+        self._operators = {operator.node: operator for operator in program.operators}
+        self._calls: dict[int, Callable[[], object]] = {}
+        self.nodes: tuple[DebugNode, ...] = tuple(
+            DebugNode(
+                node.name,
+                PARAMETER if node.is_input else node.function,
+                tuple(self.graph.nodes[reference.node].name for reference in node.inputs),
+                len(node.inputs),
+                node.output_count,
+                node.attributes,
+            )
+            for node in self.graph.nodes
+        )
+
+    def prepare(self) -> None:
+        """Buffers may have been exchanged since the last pass."""
+        self._calls.clear()
+
+    def call(self, node: int) -> Callable[[], object] | None:
+        """Views and inputs do nothing."""
+        operator = self._operators.get(node)
+        if operator is None:
+            return None
+        if node not in self._calls:
+            self._calls[node] = self._program.call_of([operator])
+        return self._calls[node]
+
+    def tensor(self, node: int, output: int) -> Array:
+        """The memory of an output of a node."""
+        return self._program.storages.view(self.graph.entry(node, output))
+
+
+@final
+class PlanNodes:
+    """The inputs, the constants and the steps of a plan."""
+
+    def __init__(self, program: CallProgram, plan: Plan) -> None:
+        self.graph: Graph = graph_form(plan)
+        self._program: CallProgram = program
+        self._plan: Plan = plan
+        self._stepper: PlanStepper | None = None
+        leaves = [self.graph.nodes[node].name for node in self.graph.arguments]
+        self._first: int = len(leaves)
+        self._leaf_entries: list[int] = _leaf_entries(plan)
+        owner: dict[int, str] = {
+            plan.entries[entry].storage: name
+            for entry, name in zip(self._leaf_entries, leaves, strict=True)
+        }
+        found = [DebugNode(name, PARAMETER) for name in leaves]
+        for step in plan.steps:
+            read = (plan.entries[entry].storage for entry in operands_of(step))
+            found.append(
+                DebugNode(
+                    step.name,
+                    step.target or "__copy",
+                    tuple(owner[storage] for storage in read if storage in owner),
+                    len(operands_of(step)),
+                    step.result_count,
+                    {"nodes": ", ".join(step.nodes)} if step.nodes else {},
+                )
+            )
+            for entry in results_of(step):
+                owner[plan.entries[entry].storage] = step.name
+        self.nodes: tuple[DebugNode, ...] = tuple(found)
+
+    def prepare(self) -> None:
+        """The inputs decide the sizes."""
+        callee = self._program.callee
+        assert isinstance(callee, PlanExecutor), "made for such a program only"
+        self._stepper = callee.stepper(self._program.arrays)
+
+    @property
+    def stepper(self) -> PlanStepper:
+        if self._stepper is None:
+            self.prepare()
+        assert self._stepper is not None
+        return self._stepper
+
+    def call(self, node: int) -> Callable[[], object] | None:
+        """Inputs and constants do nothing."""
+        return None if node < self._first else self.stepper.call(node - self._first)
+
+    def tensor(self, node: int, output: int) -> Array:
+        """The memory of an output of a node."""
+        if node < self._first:
+            return self.stepper.tensor(self._leaf_entries[node])
+        return self.stepper.tensor(results_of(self._plan.steps[node - self._first])[output])
+
+
+def _leaf_entries(plan: Plan) -> list[int]:
+    """The entries of the graph's arguments, in their order: inputs, then the first of each constant."""
+    found = [entry for _, entry in plan.inputs]
+    seen: set[int] = set()
+    for index, entry in enumerate(plan.entries):
+        if plan.storages[entry.storage].kind == "constant" and entry.storage not in seen:
+            seen.add(entry.storage)
+            found.append(index)
+    return found
+
+
+def nodes_of(executor: GraphExecutor) -> Nodes:
+    """The nodes of an executor.
+
+    Raises: UserError for a program that cannot be looked into.
+    """
+    program = executor.program
+    if isinstance(program, GraphProgram):
+        return GraphNodes(program)
+    if isinstance(program, CallProgram) and isinstance(program.callee, PlanExecutor):
+        return PlanNodes(program, program.callee.plan)
+    raise UserError(
+        "the program runs as a whole and has no nodes to look at",
+        hint="debug the model's factory or its graph instead of an exported library",
+    )
