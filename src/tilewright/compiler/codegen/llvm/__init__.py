@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         assembly_text,
         compile_kernels,
         link_executable,
+        system_objects,
     )
     from tilewright.compiler.codegen.llvm.options import Options
     from tilewright.compiler.codegen.llvm.version import llvm_identity
@@ -24,6 +25,7 @@ __all__ = [
     "compile_kernels",
     "link_executable",
     "llvm_identity",
+    "system_objects",
 ]
 
 # At first use: a worker process needs none of it, and starts in a quarter of the time without.
@@ -35,6 +37,7 @@ _HOMES: Final = {
     "compile_kernels": "compile",
     "link_executable": "compile",
     "llvm_identity": "version",
+    "system_objects": "compile",
 }
 
 

@@ -15,7 +15,12 @@ from typing import Final, final
 
 from tilewright.base.target import Target
 from tilewright.compiler.codegen.cache import CompilationCache
-from tilewright.compiler.codegen.llvm.function import TRIPLES, KernelModule, emit_kernel
+from tilewright.compiler.codegen.llvm.function import (
+    SYSTEM_TRIPLES,
+    TRIPLES,
+    KernelModule,
+    emit_kernel,
+)
 from tilewright.compiler.codegen.llvm.machine import Product, Settings
 from tilewright.compiler.codegen.llvm.options import Options
 from tilewright.compiler.codegen.llvm.pool import Task, generate_here, shared_pool
@@ -245,6 +250,47 @@ def compile_kernels(
         run.is_wanted = False  # after an error; others may be using the workers
     return tuple(
         _compiled(module, settings, *run.objects[module.symbol]) for module in modules
+    )
+
+
+def system_objects(
+    compiled: Sequence[CompiledKernel],
+    target: Target,
+    *,
+    jobs: int = 1,
+    cache: CompilationCache | None = None,
+) -> dict[str, bytes]:
+    """Objects of kernels for the linkers of the target's system, by symbol.
+
+    On Linux those that are there already; elsewhere others are made of the same LLVM IR, with the
+    object format and the calls of that system.
+
+    Raises: as `compile_kernels`.
+    """
+    if target.os not in SYSTEM_TRIPLES:
+        return {kernel.export.function: kernel.object_bytes for kernel in compiled}
+    triple = SYSTEM_TRIPLES[target.os].format(arch=target.arch)
+    settings = {**settings_of(target, Options()), "triple": triple}
+    run = _Run(target, settings, len(compiled), jobs, cache, None)
+    try:
+        for kernel in compiled:
+            run.want(_for_triple(kernel, triple))
+        run.finish()
+    finally:
+        run.is_wanted = False
+    return {symbol: code for symbol, (code, _) in run.objects.items()}
+
+
+def _for_triple(kernel: CompiledKernel, triple: str) -> KernelModule:
+    head, _, body = kernel.llvm_ir.partition("\n")
+    assert head.startswith("target triple"), "written by emit_kernel"
+    return KernelModule(
+        name=kernel.name,
+        symbol=kernel.export.function,
+        text=f'target triple = "{triple}"\n{body}',
+        constant_count=kernel.export.constant_count,
+        binding_count=kernel.export.binding_count,
+        local_memory_bytes=kernel.export.local_memory_pages * LOCAL_MEMORY_PAGE_BYTES,
     )
 
 

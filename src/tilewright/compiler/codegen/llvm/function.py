@@ -33,6 +33,12 @@ TRIPLES: Final = {
     "aarch64": "aarch64-unknown-unknown-eabi-elf",
     "riscv64": "riscv64-unknown-unknown-eabi-elf",
 }
+"""By architecture.  Images are ELF on every system: it is our own loader that reads them."""
+SYSTEM_TRIPLES: Final = {
+    "macos": "{arch}-apple-macosx12.0.0",
+    "windows": "{arch}-pc-windows-gnu",
+}
+"""Of the systems whose linkers take another format, Mach-O and COFF, or pass arguments in other places."""
 
 
 @final

@@ -1,0 +1,69 @@
+"""Kernels as objects that a linker of the target's system takes, under names that nobody else has.
+
+A kernel's symbol is made of its content, so two models, or two levels of one, may have the same name
+for code that differs or that comes twice.  Here each gets a new one, made of whose it is: as long as
+the old, so it is written over the old one in the object's table of names, whatever the format, and no
+kernel is compiled anew for it.  Called by exports.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.base.errors import InternalError
+from tilewright.base.target import Target
+from tilewright.compiler.codegen import CompilationCache
+from tilewright.compiler.codegen.llvm import CompiledKernel, system_objects
+
+
+def kernel_objects(
+    compiled: Sequence[CompiledKernel],
+    target: Target,
+    owner: str,
+    *,
+    jobs: int = 1,
+    cache: CompilationCache | None = None,
+) -> tuple[CompiledKernel, ...]:
+    """The kernels, each with an object in the format of the target's system and a symbol of its own.
+
+    Kernels that shared an object share it still.
+
+    Args:
+        compiled: kernels for `target`.
+        target: what they are for; its system says the format: ELF, Mach-O or COFF.
+        owner: whose they are: the model and the level; the same gives the same symbols again.
+        jobs: processes that may work at a time, where another format is made.
+        cache: objects made before.
+
+    Raises: InternalError, TargetError as `compile_kernels`.
+    """
+    objects = system_objects(compiled, target, jobs=jobs, cache=cache)
+    renamed: dict[str, bytes] = {}
+    for symbol, data in objects.items():
+        renamed[symbol] = _rename(data, symbol, _symbol_for(owner, symbol))
+    return tuple(
+        replace(
+            kernel,
+            object_bytes=renamed[kernel.export.function],
+            export=replace(
+                kernel.export, symbol=_symbol_for(owner, kernel.export.function)
+            ),
+        )
+        for kernel in compiled
+    )
+
+
+def _symbol_for(owner: str, symbol: str) -> str:
+    """A name as long as `symbol`, of the same form: `tw_` and digits of a digest."""
+    head = symbol[: symbol.index("_") + 1]
+    digest = hashlib.sha256(f"{owner}\0{symbol}".encode()).hexdigest()
+    return head + digest[: len(symbol) - len(head)]
+
+
+def _rename(data: bytes, old: str, new: str) -> bytes:
+    """The object with one name for another, wherever its format repeats it."""
+    if old.encode() not in data:
+        raise InternalError(f"an object does not name '{old}', which it defines")
+    return data.replace(old.encode(), new.encode())
