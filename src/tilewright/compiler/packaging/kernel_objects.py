@@ -15,7 +15,7 @@ from dataclasses import replace
 from tilewright.base.errors import InternalError
 from tilewright.base.target import Target
 from tilewright.compiler.codegen import CompilationCache
-from tilewright.compiler.codegen.llvm import CompiledKernel, system_objects
+from tilewright.compiler.codegen.llvm import CompiledKernel, for_system
 
 
 def kernel_objects(
@@ -28,7 +28,7 @@ def kernel_objects(
 ) -> tuple[CompiledKernel, ...]:
     """The kernels, each with an object in the format of the target's system and a symbol of its own.
 
-    Kernels that shared an object share it still.
+    Kernels that shared an object share it still; the LLVM IR has the new names, too.
 
     Args:
         compiled: kernels for `target`.
@@ -39,19 +39,21 @@ def kernel_objects(
 
     Raises: InternalError, TargetError as `compile_kernels`.
     """
-    objects = system_objects(compiled, target, jobs=jobs, cache=cache)
-    renamed: dict[str, bytes] = {}
-    for symbol, data in objects.items():
-        renamed[symbol] = _rename(data, symbol, _symbol_for(owner, symbol))
-    return tuple(
-        replace(
-            kernel,
-            object_bytes=renamed[kernel.export.function],
-            export=replace(
-                kernel.export, symbol=_symbol_for(owner, kernel.export.function)
-            ),
-        )
-        for kernel in compiled
+    made = for_system(compiled, target, jobs=jobs, cache=cache)
+    return tuple(_renamed(kernel, owner) for kernel in made)
+
+
+def _renamed(kernel: CompiledKernel, owner: str) -> CompiledKernel:
+    old = kernel.export.function
+    new = _symbol_for(owner, old)
+    if old.encode() not in kernel.object_bytes:
+        raise InternalError(f"an object does not name '{old}', which it defines")
+    return replace(
+        kernel,
+        # Wherever the format repeats it.
+        object_bytes=kernel.object_bytes.replace(old.encode(), new.encode()),
+        llvm_ir=kernel.llvm_ir.replace(old, new),
+        export=replace(kernel.export, symbol=new),
     )
 
 
@@ -60,10 +62,3 @@ def _symbol_for(owner: str, symbol: str) -> str:
     head = symbol[: symbol.index("_") + 1]
     digest = hashlib.sha256(f"{owner}\0{symbol}".encode()).hexdigest()
     return head + digest[: len(symbol) - len(head)]
-
-
-def _rename(data: bytes, old: str, new: str) -> bytes:
-    """The object with one name for another, wherever its format repeats it."""
-    if old.encode() not in data:
-        raise InternalError(f"an object does not name '{old}', which it defines")
-    return data.replace(old.encode(), new.encode())

@@ -2,7 +2,7 @@
 
 `read_parameters` tells .irpa, .safetensors, .gguf and .params (TVM) apart by their content and gives an index of
 entries; the bytes stay where they are, usually a mapped file.  `write_archive` makes .irpa files,
-`write_tvm_params` those of TVM.
+`write_safetensors` and `write_tvm_params` the others.
 Not here: scopes and who may read them (`runtime.modules.io_parameters`).
 """
 
@@ -16,6 +16,7 @@ from tilewright.formats.parameters.entries import (
 )
 from tilewright.formats.parameters.irpa import write_archive
 from tilewright.formats.parameters.read import read_parameters
+from tilewright.formats.parameters.safetensors import write_safetensors
 from tilewright.formats.parameters.tvm import write_params as write_tvm_params
 
 __all__ = [
@@ -25,5 +26,6 @@ __all__ = [
     "StoredEntry",
     "read_parameters",
     "write_archive",
+    "write_safetensors",
     "write_tvm_params",
 ]

@@ -1,4 +1,4 @@
-"""Reads .safetensors: a JSON table of tensors, then their bytes.
+"""Reads and writes .safetensors: a JSON table of tensors, then their bytes.
 
 Source: https://huggingface.co/docs/safetensors, format section.
 """
@@ -8,9 +8,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, cast
+from typing import Any, BinaryIO, Final, cast
 
-from tilewright.base.errors import ArchiveError
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.base import dtypes
+from tilewright.base.arena import align
+from tilewright.base.errors import ArchiveError, UserError
 from tilewright.formats.byte_view import ByteView
 from tilewright.formats.parameters.entries import StoredEntry
 
@@ -24,6 +29,13 @@ _BITS: Final[Mapping[str, int]] = {
     "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8,
     "F16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64,
 }  # fmt: skip
+
+_NAMES: Final[Mapping[str, str]] = {
+    "bool": "BOOL", "u8": "U8", "i8": "I8", "u16": "U16", "i16": "I16", "u32": "U32", "i32": "I32",
+    "u64": "U64", "i64": "I64", "f8e4m3fn": "F8_E4M3", "f8e5m2": "F8_E5M2", "f16": "F16",
+    "bf16": "BF16", "f32": "F32", "f64": "F64",
+}  # fmt: skip
+_DATA_ALIGNMENT: Final = 64
 
 
 def looks_like(view: ByteView) -> bool:
@@ -88,3 +100,41 @@ def _naturals(value: object) -> tuple[int, ...] | None:
     if not all(type(number) is int and 0 <= number < 1 << 64 for number in numbers):
         return None
     return tuple(cast("list[int]", numbers))
+
+
+def write_safetensors(file: BinaryIO, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write a file; the same arrays give the same bytes.
+
+    Data may have no gaps, so what fills whole cache lines comes first: all of it is aligned.
+
+    Args:
+        file: opened for writing, at its beginning.
+        arrays: of any shape and order in memory, by name.
+    Raises: UserError for a type that the format has no name for.
+    """
+    order = sorted(arrays, key=lambda name: arrays[name].nbytes % _DATA_ALIGNMENT != 0)
+    header: dict[str, object] = {}
+    end = 0
+    for name in order:
+        array, begin = arrays[name], end
+        end += array.nbytes
+        header[name] = {
+            "dtype": _name_of(array, name),
+            "shape": list(array.shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    length = align(_PREFIX_BYTES + len(text), _DATA_ALIGNMENT) - _PREFIX_BYTES
+    file.write(length.to_bytes(_PREFIX_BYTES, "little") + text.ljust(length))
+    for name in order:
+        file.write(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
+
+
+def _name_of(array: npt.NDArray[Any], name: str) -> str:
+    dtype = dtypes.from_numpy(array.dtype).name
+    if dtype not in _NAMES:
+        raise UserError(
+            f"'{name}' is of type {dtype}, which .safetensors has no name for",
+            hint="write an .irpa",
+        )
+    return _NAMES[dtype]

@@ -11,7 +11,8 @@ Source: the names and the meaning of the properties are those of tvm-ffi 0.1.15,
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Iterator, Sequence
+import importlib
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -99,6 +100,45 @@ class Module:
         """Text to look at (`ll`, `asm`, `json`, ...); empty when there is none."""
         del fmt
         return ""
+
+    def export_library(
+        self,
+        file_name: str | Path,
+        fcompile: Callable[..., Any] | None = None,
+        addons: Sequence[str] | None = None,
+        workspace_dir: str | Path | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Write this module and all that it imports as one file; the suffix says what it becomes.
+
+        `.so` `.dylib` `.dll` `.o` `.a` `.tar` (objects, linked at load) `.c` (sources, and the kernels as
+        objects) `.ll` `.s` (the kernels) `.vmfb`, or a program (no suffix, or `.exe`).
+
+        Args:
+            file_name: the file; it appears when it is complete.
+            fcompile: links instead: `fcompile(file, objects, **kwargs)`; `runtime.library.cc` makes such
+                functions.
+            addons: further objects, sources and archives.
+            workspace_dir: a folder for what is made on the way, which stays there; default: a
+                temporary one.
+            kwargs: `name`, what the names of the C interface begin with (default: the file's);
+                `header`, a file for it; `weights`, a file for the weights; `cc`, the compiler;
+                `options`, further words for it.  With `fcompile` what is no such word is its own.
+
+        Returns: what `fcompile` returns, else None.
+        Raises: UserError for a suffix that nothing has, for what cannot be linked, and when there
+            is no compiler or it fails.
+        """
+        # By name: exports stand above all kinds of modules, and few processes need one.
+        exports = importlib.import_module("tilewright.runtime.library.export")
+        return exports.export_library(
+            self,
+            file_name,
+            fcompile=fcompile,
+            addons=addons,
+            workspace_dir=workspace_dir,
+            **kwargs,
+        )
 
     # --- functions
 

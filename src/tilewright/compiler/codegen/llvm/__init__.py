@@ -11,8 +11,9 @@ if TYPE_CHECKING:
         CompiledKernel,
         assembly_text,
         compile_kernels,
+        for_system,
+        joined_text,
         link_executable,
-        system_objects,
     )
     from tilewright.compiler.codegen.llvm.options import Options
     from tilewright.compiler.codegen.llvm.version import llvm_identity
@@ -23,9 +24,10 @@ __all__ = [
     "Options",
     "assembly_text",
     "compile_kernels",
+    "for_system",
+    "joined_text",
     "link_executable",
     "llvm_identity",
-    "system_objects",
 ]
 
 # At first use: a worker process needs none of it, and starts in a quarter of the time without.
@@ -35,9 +37,10 @@ _HOMES: Final = {
     "Options": "options",
     "assembly_text": "compile",
     "compile_kernels": "compile",
+    "for_system": "compile",
+    "joined_text": "compile",
     "link_executable": "compile",
     "llvm_identity": "version",
-    "system_objects": "compile",
 }
 
 

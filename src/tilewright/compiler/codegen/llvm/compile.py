@@ -11,17 +11,22 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, final
+from typing import Final, Literal, final
 
 from tilewright.base.target import Target
 from tilewright.compiler.codegen.cache import CompilationCache
 from tilewright.compiler.codegen.llvm.function import (
+    FUNCTION_ATTRIBUTES,
     SYSTEM_TRIPLES,
     TRIPLES,
     KernelModule,
     emit_kernel,
 )
-from tilewright.compiler.codegen.llvm.machine import Product, Settings
+from tilewright.compiler.codegen.llvm.machine import (
+    MODULE_SEPARATOR,
+    Product,
+    Settings,
+)
 from tilewright.compiler.codegen.llvm.options import Options
 from tilewright.compiler.codegen.llvm.pool import Task, generate_here, shared_pool
 from tilewright.compiler.codegen.llvm.version import llvm_identity
@@ -253,32 +258,35 @@ def compile_kernels(
     )
 
 
-def system_objects(
+def for_system(
     compiled: Sequence[CompiledKernel],
     target: Target,
     *,
     jobs: int = 1,
     cache: CompilationCache | None = None,
-) -> dict[str, bytes]:
-    """Objects of kernels for the linkers of the target's system, by symbol.
+) -> tuple[CompiledKernel, ...]:
+    """The kernels with objects for the linkers of the target's system.
 
-    On Linux those that are there already; elsewhere others are made of the same LLVM IR, with the
-    object format and the calls of that system.
+    On Linux they have those already; elsewhere others are made of the same LLVM IR, with the object
+    format and the calls of that system.
 
     Raises: as `compile_kernels`.
     """
     if target.os not in SYSTEM_TRIPLES:
-        return {kernel.export.function: kernel.object_bytes for kernel in compiled}
+        return tuple(compiled)
     triple = SYSTEM_TRIPLES[target.os].format(arch=target.arch)
     settings = {**settings_of(target, Options()), "triple": triple}
     run = _Run(target, settings, len(compiled), jobs, cache, None)
+    modules = [_for_triple(kernel, triple) for kernel in compiled]
     try:
-        for kernel in compiled:
-            run.want(_for_triple(kernel, triple))
+        for module in modules:
+            run.want(module)
         run.finish()
     finally:
         run.is_wanted = False
-    return {symbol: code for symbol, (code, _) in run.objects.items()}
+    return tuple(
+        _compiled(module, settings, *run.objects[module.symbol]) for module in modules
+    )
 
 
 def _for_triple(kernel: CompiledKernel, triple: str) -> KernelModule:
@@ -292,6 +300,26 @@ def _for_triple(kernel: CompiledKernel, triple: str) -> KernelModule:
         binding_count=kernel.export.binding_count,
         local_memory_bytes=kernel.export.local_memory_pages * LOCAL_MEMORY_PAGE_BYTES,
     )
+
+
+def joined_text(
+    kernels: Sequence[tuple[CompiledKernel, Target]], product: Literal["module", "assembly"]
+) -> str:
+    """All kernels, of several targets, too, as one LLVM module or its assembly.
+
+    Every function says which CPU it is for.  Kernels that share a symbol are one.
+    """
+    target = kernels[0][1]
+    texts = {k.export.function: _with_cpu(k.llvm_ir, t) for k, t in kernels}
+    triple = SYSTEM_TRIPLES.get(target.os, TRIPLES[target.arch]).format(arch=target.arch)
+    settings = {**settings_of(target, Options()), "triple": triple}
+    text = MODULE_SEPARATOR.join(texts.values())
+    return _answer("all kernels", target, settings, text, product)[0].decode()
+
+
+def _with_cpu(llvm_ir: str, target: Target) -> str:
+    cpu = f'"target-cpu"="{target.llvm_cpu}" "target-features"="{feature_string(target)}"'
+    return llvm_ir.replace(FUNCTION_ATTRIBUTES, f"{FUNCTION_ATTRIBUTES} {cpu}", 1)
 
 
 def compile_module(

@@ -27,6 +27,7 @@ from tilewright.formats.executable import DISPATCH_STATE, WORKGROUP_STATE
 LOCAL_ALIGNMENT_BYTES: Final = 64
 STACK_LIMIT_BYTES: Final = 32 << 10
 _PLACEHOLDER: Final = "@tw_kernel"
+FUNCTION_ATTRIBUTES: Final = 'nounwind "no-builtins"'
 
 TRIPLES: Final = {
     "x86_64": "x86_64-unknown-unknown-eabi-elf",
@@ -67,7 +68,7 @@ def emit_kernel(kernel: Kernel, target: Target) -> KernelModule:
     header = f'target triple = "{TRIPLES[target.arch]}"'
     signature = (
         f"define hidden i32 {_PLACEHOLDER}(ptr %environment, ptr %dispatch, ptr %workgroup) "
-        'nounwind "no-builtins" {'
+        f"{FUNCTION_ATTRIBUTES} {{"
     )
     declarations = function.writer.declarations.values()
     head = [line for line in declarations if not line.startswith("!")]

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
 Settings = Mapping[str, str | int]
-Product = Literal["object", "assembly"]
+Product = Literal["object", "assembly", "module"]
+MODULE_SEPARATOR: Final = "\f\n"
+"""Between the texts of modules that are joined into one."""
 
 _ABI_NAMES: Final = {"riscv64": "lp64d"}
 
@@ -55,8 +57,13 @@ def _parse(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     llvm = _binding()
     context = llvm.create_context()
     try:
-        module = llvm.parse_assembly(text, context)
+        first, *others = text.split(MODULE_SEPARATOR)
+        module = llvm.parse_assembly(first, context)
         module.data_layout = str(machine.target_data)
+        for other in others:
+            further = llvm.parse_assembly(other, context)
+            further.data_layout = str(machine.target_data)
+            module.link_in(further)
         module.verify()
     except RuntimeError as error:
         raise InternalError(f"LLVM rejects our code: {error}", dump=text) from error
@@ -64,11 +71,11 @@ def _parse(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
 
 
 def generate(product: Product, text: str, settings: Settings) -> bytes:
-    """The relocatable object of a module, or its assembly for people.
+    """The relocatable object of a module, its assembly, or the module itself as LLVM prints it.
 
     Args:
         product: which of them.
-        text: the module.
+        text: the module; several become one.
         settings: triple, cpu, features, and opt, the effort.
 
     Raises: InternalError with the text in `dump`; TargetError.
@@ -76,6 +83,8 @@ def generate(product: Product, text: str, settings: Settings) -> bytes:
     triple, cpu, features = (str(settings[key]) for key in ("triple", "cpu", "features"))
     machine = _target_machine(triple, cpu, features, int(settings["opt"]))
     module = _parse(text, machine)
+    if product == "module":
+        return str(module).encode()
     if product == "assembly":
         return str(machine.emit_assembly(module)).encode()
     return bytes(machine.emit_object(module))

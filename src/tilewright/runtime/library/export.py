@@ -1,0 +1,401 @@
+"""Modules written as one file: a library, an archive, objects, sources, a program.
+
+    tree of modules → what is linked, what is saved → objects → the file that the suffix asks for
+
+The steps and the meaning of the arguments are those of TVM's `Module.export_library`.  Not here: which
+compiler (`toolchain`), what a module brings (`link_files`).  Called by `Module.export_library`.
+
+Source: TVM 0.27, `python/tvm/runtime/module.py`.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, cast, final
+
+from tilewright.base.errors import UserError
+from tilewright.base.options import path_option, paths_option, text_option
+from tilewright.base.output_file import check_output, open_output, write_text_output
+from tilewright.base.record import record
+from tilewright.base.target import Target
+from tilewright.base.text import did_you_mean, identifier
+from tilewright.formats.byte_view import Buffer, view_bytes
+from tilewright.formats.library_blob import SYMBOL, write_blob
+from tilewright.runtime.library.factory_module import FactoryModule
+from tilewright.runtime.library.link_files import Linkable, LinkFiles
+from tilewright.runtime.library.module_groups import group_modules
+from tilewright.runtime.library.toolchain import (
+    SHARED_SUFFIXES,
+    Toolchain,
+    find_toolchain,
+    working_folder,
+)
+from tilewright.runtime.packed.module import Module
+
+Compile = Callable[..., Any]
+
+FORMS: Final[Mapping[str, str]] = {
+    ".so": "a shared library for Linux",
+    ".dylib": "a shared library for macOS",
+    ".dll": "a shared library for Windows",
+    ".o": "one relocatable object",
+    ".a": "a static library",
+    ".tar": "objects, linked when they are loaded",
+    ".c": "the host side in C, with the kernels as objects beside it",
+    ".ll": "the kernels as LLVM IR",
+    ".s": "the kernels as assembly",
+    ".vmfb": "an archive for Tilewright's and IREE's runtime",
+    "": "a program",
+    ".exe": "a program for Windows",
+}
+"""What `export_library` writes, by the suffix of the file."""
+ARCHIVE_SUFFIX: Final = ".vmfb"
+_PROGRAM_SUFFIXES: Final = ("", ".exe")
+_TEXT_SUFFIXES: Final = (".ll", ".s")
+_WORDS: Final = ("options",)
+
+
+@final
+@record(kw_only=True)
+class _Link:
+    """One export on its way: the compiler, the folder, and the objects so far."""
+
+    toolchain: Toolchain
+    folder: Path
+    files: LinkFiles
+    objects: tuple[Path, ...]
+    entry_objects: tuple[Path, ...]
+    addons: tuple[str, ...]
+
+    @property
+    def everything(self) -> list[str | Path]:
+        return [*self.objects, *self.entry_objects, *self.addons]
+
+
+def export_library(  # noqa: PLR0913 - keyword-only options
+    module: Module,
+    path: str | Path,
+    *,
+    fcompile: Compile | None = None,
+    addons: Sequence[str] | None = None,
+    workspace_dir: str | Path | None = None,
+    name: str | None = None,
+    header: str | Path | None = None,
+    weights: str | Path | None = None,
+    cc: str | None = None,
+    **kwargs: object,
+) -> Any:
+    """Write a tree of modules as one file; see `Module.export_library`."""
+    path = Path(path_option("path", path))
+    suffix = _checked_suffix(path, has_linker=fcompile is not None)
+    extra = paths_option("addons", addons or ())
+    if fcompile is None:
+        _check_words(kwargs)
+    if suffix == ARCHIVE_SUFFIX and fcompile is None:
+        return _save_archive(module, path, weights)
+    groups = group_modules(module)
+    if suffix in _TEXT_SUFFIXES and fcompile is None:
+        return _write_text(groups.linked, path, suffix[1:])
+    name = identifier(text_option("name", name, "a name") if name else _stem(path))
+    for output in filter(None, (header, weights)):
+        check_output(output)
+    with working_folder(workspace_dir) as folder:
+        brought = _bring(groups.linked, name, Path(weights) if weights else None, folder)
+        if groups.blob is not None:
+            brought = _with_blob(brought, write_blob(groups.blob))
+        if suffix in _PROGRAM_SUFFIXES and fcompile is None:
+            brought = _with_main(brought, path)
+        _check_system(path, suffix, brought.os)
+        if header is not None:
+            _write_header(header, brought)
+        if suffix == ".c" and fcompile is None:
+            return _write_sources(path, brought)
+        link = _compile(brought, folder, extra, cc=cc, toolchain=_toolchain_of(fcompile))
+        if fcompile is not None:
+            files = [str(file) for file in link.everything]
+            return fcompile(str(path), files, **_arguments(brought, kwargs))
+        words = cast("Sequence[str]", kwargs.get("options", ()))
+        return _FORMS[suffix](link, path, words)
+
+
+# --- before the work -------------------------------------------------------------------------
+
+
+def _checked_suffix(path: Path, *, has_linker: bool) -> str:
+    """The suffix of a file that can be written.  Raises: UserError."""
+    suffix = path.suffix.lower()
+    if suffix not in FORMS and not has_linker:
+        known = ", ".join(f"{form or 'none'} ({what})" for form, what in FORMS.items())
+        raise UserError(
+            f"no library is called '{suffix}'",
+            location=path,
+            hint=did_you_mean(suffix, FORMS) or f"suffixes: {known}",
+        )
+    check_output(path)
+    return suffix
+
+
+def _check_words(given: Mapping[str, object]) -> None:
+    """Raise for options that nobody would look at."""
+    for word in given:
+        if word not in _WORDS:
+            known = (
+                "fcompile",
+                "addons",
+                "workspace_dir",
+                "name",
+                "header",
+                "weights",
+                "cc",
+            )
+            raise UserError(
+                f"export_library has no option '{word}'",
+                hint=did_you_mean(word, (*known, *_WORDS))
+                or f"options: {', '.join(known)}",
+            )
+
+
+def _stem(path: Path) -> str:
+    return path.name.partition(".")[0].removeprefix("lib") or "model"
+
+
+def _check_system(path: Path, suffix: str, system: str) -> None:
+    """Raise where the suffix is that of another system than the objects are for."""
+    wanted = {"linux": ".so", "macos": ".dylib", "windows": ".dll"}
+    is_other = suffix in wanted.values() and suffix != SHARED_SUFFIXES[system]
+    if is_other or (suffix == ".exe" and system != "windows"):
+        raise UserError(
+            f"the code is for {system}, the file is called '{suffix}'",
+            location=path,
+            hint=f"call it '{SHARED_SUFFIXES[system]}', or compile for another system: "
+            "target='x86_64-windows', 'aarch64-macos'",
+        )
+
+
+# --- what goes in ----------------------------------------------------------------------------
+
+
+def _bring(
+    linked: Sequence[Module], name: str, weights: Path | None, folder: Path
+) -> LinkFiles:
+    """The files of all modules that are linked, as one set."""
+    found: LinkFiles | None = None
+    others: dict[str, Buffer] = {}
+    sources: list[str] = []
+    covered: list[Module] = []
+    for index, module in enumerate(linked):
+        if any(cast("Linkable", one).goes_along(module) for one in covered):
+            continue
+        if not hasattr(module, "link_files"):
+            file = _write_module(module, folder, f"lib{index}")
+            others[file.name] = file.read_bytes()
+            if file.suffix not in (".o", ".obj", ".a"):
+                sources.append(file.name)
+            continue
+        if found is not None:
+            raise UserError(
+                "two models cannot become one library",
+                hint="export each alone; a program may link several of them",
+            )
+        found = cast("Linkable", module).link_files(name, weights)
+        covered.append(module)
+    if found is None:
+        host = Target.host()
+        found = LinkFiles(name="", arch=host.arch, os=host.os)
+    objects = {n: data for n, data in others.items() if n not in sources}
+    files = {n: data for n, data in others.items() if n in sources}
+    return replace(
+        found,
+        objects={**found.objects, **objects},
+        files={**found.files, **files},
+        units=(*found.units, *sources),
+    )
+
+
+def _write_module(module: Module, folder: Path, stem: str) -> Path:
+    """One file of a module that is not ours: an object, or source for a compiler."""
+    formats = list(module.get_write_formats()) or ["o"]
+    fmt = "o" if "o" in formats else formats[0]
+    path = folder / f"{stem}.{fmt}"
+    module.write_to_file(str(path), fmt)
+    return path
+
+
+_BLOB_FILE: Final = "devc.bin"
+_BLOB_SOURCE: Final = f"""\
+// The modules that no linker takes, for whoever loads the library.
+#ifdef __APPLE__
+#define SYMBOL _{SYMBOL}
+    .section __TEXT,__const
+#else
+#define SYMBOL {SYMBOL}
+#ifdef _WIN32
+    .section .rdata,"dr"
+#else
+    .section .rodata
+#endif
+#endif
+    .globl SYMBOL
+    .p2align 6
+SYMBOL:
+    .incbin "{_BLOB_FILE}"
+#ifdef __ELF__
+    .section .note.GNU-stack,"",%progbits
+#endif
+"""
+
+
+def _with_blob(files: LinkFiles, blob: Buffer) -> LinkFiles:
+    added = {_BLOB_FILE: blob, "devc.S": _BLOB_SOURCE.encode()}
+    return replace(
+        files,
+        files={**files.files, **added},
+        entry_units=(*files.entry_units, "devc.S"),
+        exports=(*files.exports, SYMBOL),
+    )
+
+
+_MAIN: Final = "program.c"
+_TYPES: Final = ("interface", "tensor", "tensor_info", "dim_info", "options")
+
+
+def _with_main(files: LinkFiles, path: Path) -> LinkFiles:
+    """The files with a main function for the model's interface."""
+    if not files.public:
+        raise UserError(
+            "a program runs a model, and these modules have none",
+            location=path,
+            hint="give the file a suffix: .so",
+        )
+    name = files.name
+    lines = [f'#include "{files.public[0]}"', f"typedef {name} model;"]
+    lines += [f"typedef {name}_{word} model_{word};" for word in _TYPES]
+    added = {
+        _MAIN: Path(__file__).with_name(_MAIN).read_bytes(),
+        "program.h": "\n".join([*lines, ""]).encode(),
+    }
+    return replace(
+        files,
+        files={**files.files, **added},
+        entry_units=(*files.entry_units, _MAIN),
+    )
+
+
+# --- to objects ------------------------------------------------------------------------------
+
+
+def _toolchain_of(fcompile: Compile | None) -> Toolchain | None:
+    return cast("Toolchain | None", getattr(fcompile, "toolchain", None))
+
+
+def _compile(
+    files: LinkFiles,
+    folder: Path,
+    addons: Sequence[str],
+    *,
+    cc: str | None,
+    toolchain: Toolchain | None,
+) -> _Link:
+    """Everything as objects, in the folder."""
+    for name, data in {**files.files, **files.objects}.items():
+        (folder / name).write_bytes(view_bytes(data))
+    target = Target.parse(f"{files.arch}-{files.os}")
+    chosen = toolchain or find_toolchain(target, cc=cc)
+    flags = [f"-I{folder}", f"-Wa,-I{folder}", *files.flags]
+
+    def compiled(units: Sequence[str]) -> list[Path]:
+        return chosen.compile([folder / unit for unit in units], folder, flags)
+
+    return _Link(
+        toolchain=chosen,
+        folder=folder,
+        files=files,
+        objects=(*compiled(files.units), *(folder / name for name in files.objects)),
+        entry_objects=tuple(compiled(files.entry_units)),
+        addons=tuple(addons),
+    )
+
+
+def _arguments(files: LinkFiles, given: Mapping[str, object]) -> dict[str, object]:
+    """What an `fcompile` gets besides the files."""
+    options = [*files.link_flags, *cast("Sequence[str]", given.get("options", ()))]
+    return {**given, "options": options} if options or "options" in given else dict(given)
+
+
+# --- forms -----------------------------------------------------------------------------------
+
+
+def _link_shared(link: _Link, path: Path, options: Sequence[str]) -> None:
+    link.toolchain.link_shared(path, link.everything, [*link.files.link_flags, *options])
+
+
+def _merge(link: _Link, path: Path, options: Sequence[str]) -> None:
+    del options
+    link.toolchain.merge(path, [*link.objects, *link.addons])
+
+
+def _archive(link: _Link, path: Path, options: Sequence[str]) -> None:
+    del options
+    link.toolchain.archive(path, [*link.objects, *link.addons])
+
+
+def _tar(link: _Link, path: Path, options: Sequence[str]) -> None:
+    """The objects, always in the same order and of the same time."""
+    del options
+    with open_output(path) as file, tarfile.open(fileobj=file, mode="w") as archive:
+        for item in map(Path, link.everything):
+            data = item.read_bytes()
+            entry = tarfile.TarInfo(item.name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+
+
+def _link_program(link: _Link, path: Path, options: Sequence[str]) -> None:
+    link.toolchain.link_executable(
+        path, link.everything, [*link.files.link_flags, *options]
+    )
+
+
+_FORMS: Final[Mapping[str, Callable[..., None]]] = {
+    ".so": _link_shared,
+    ".dylib": _link_shared,
+    ".dll": _link_shared,
+    ".o": _merge,
+    ".a": _archive,
+    ".tar": _tar,
+    "": _link_program,
+    ".exe": _link_program,
+}
+
+
+def _save_archive(module: Module, path: Path, weights: str | Path | None) -> None:
+    """The `.vmfb` of the model that the tree is of."""
+    if not isinstance(module, FactoryModule):
+        raise UserError(
+            f"an archive holds a model, the module is of kind '{module.kind}'",
+            location=path,
+        )
+    module.save(path, weights)
+
+
+def _write_text(linked: Sequence[Module], path: Path, fmt: str) -> None:
+    """The kernels as text, of the module that has them."""
+    module = next((m for m in linked if fmt in m.get_write_formats()), None)
+    if module is None:
+        raise UserError(f"no module has kernels to write as '.{fmt}'", location=path)
+    write_text_output(path, module.inspect_source(fmt))
+
+
+def _write_header(path: str | Path, files: LinkFiles) -> None:
+    if not files.public:
+        raise UserError("these modules have no C interface, so no header", location=path)
+    with open_output(path) as file:
+        file.write(view_bytes(files.files[files.public[0]]))
+
+
+def _write_sources(path: Path, files: LinkFiles) -> None:
+    raise NotImplementedError

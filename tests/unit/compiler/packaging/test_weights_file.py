@@ -1,0 +1,72 @@
+"""Weights in a file of their own: which are written, and what stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.base.errors import UserError
+from tilewright.compiler.packaging.weights_file import store_weights
+
+A = np.arange(6, dtype=np.float32).reshape(2, 3)
+B = np.arange(5, dtype=np.int64)
+
+
+@pytest.mark.parametrize("suffix", [".irpa", ".safetensors", ".params"])
+def test_weights_are_found_again_in_every_format(tmp_path: Path, suffix: str) -> None:
+    stored = store_weights(tmp_path / f"w{suffix}", {"b": B, "a": A})
+    assert stored.names == ("b", "a")
+    found = [bytes(stored.index.bytes_of(entry)) for entry in stored.entries]
+    assert found == [B.tobytes(), A.tobytes()]
+
+
+@pytest.mark.parametrize("suffix", [".irpa", ".safetensors", ".params"])
+def test_a_file_that_has_everything_stays_as_it_is(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"w{suffix}"
+    store_weights(path, {"a": A, "b": B})
+    before = path.stat()
+    assert store_weights(path, {"b": B}).names == ("b",)
+    assert path.stat().st_ino == before.st_ino
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_file_that_has_some_gets_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "w.irpa"
+    store_weights(path, {"a": A})
+    stored = store_weights(path, {"b": B})
+    assert set(stored.index.entries) == {"a", "b"}
+    assert bytes(stored.index.bytes_of(stored.index.entries["a"])) == A.tobytes()
+
+
+def test_another_value_under_a_name_that_is_taken_gets_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "w.irpa"
+    store_weights(path, {"a": A})
+    assert store_weights(path, {"a": A + 1}).names == ("a.1",)
+    assert store_weights(path, {"a": A + 1}).names == ("a.1",)
+    assert store_weights(path, {"a": A}).names == ("a",)
+
+
+def test_a_format_that_cannot_be_extended_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    store_weights(path, {"a": A})
+    before = path.read_bytes()
+    with pytest.raises(UserError, match="has other weights") as caught:
+        store_weights(path, {"b": B})
+    assert ".irpa" in str(caught.value)
+    assert path.read_bytes() == before
+
+
+def test_a_file_of_something_else_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "w.irpa"
+    path.write_bytes(b"a letter")
+    with pytest.raises(UserError, match="is there already and holds no weights"):
+        store_weights(path, {"a": A})
+    assert path.read_bytes() == b"a letter"
+
+
+def test_an_unknown_suffix_is_said_with_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no file of weights is called '\.npz'") as caught:
+        store_weights(tmp_path / "w.npz", {"a": A})
+    assert ".irpa .safetensors .params" in str(caught.value)

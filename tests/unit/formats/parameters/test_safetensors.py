@@ -1,0 +1,60 @@
+"""Files of safetensors that we write."""
+
+from __future__ import annotations
+
+import io
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tilewright.base import dtypes
+from tilewright.base.errors import UserError
+from tilewright.formats.parameters import StoredEntry, read_parameters, write_safetensors
+
+ARRAYS = {
+    "odd": np.arange(5, dtype=np.int8),
+    "whole lines": np.arange(32, dtype=np.float32).reshape(2, 16),
+    "scalar": np.float64(1.5) + np.zeros((), np.float64),
+    "half": np.ones((3, 2), ml_dtypes.bfloat16),
+    "none": np.zeros((0, 4), np.uint16),
+    "turned": np.arange(64, dtype=np.int64).reshape(8, 8).T,
+}
+
+
+def written() -> bytes:
+    file = io.BytesIO()
+    write_safetensors(file, ARRAYS)
+    return file.getvalue()
+
+
+def test_what_is_written_is_read_again() -> None:
+    index = read_parameters(memoryview(written()), "w.safetensors")
+    assert index.entries.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        entry = index.entries[name]
+        assert isinstance(entry, StoredEntry)
+        assert entry.shape == array.shape
+        assert bytes(index.bytes_of(entry)) == array.tobytes()
+
+
+def test_what_fills_whole_cache_lines_is_aligned() -> None:
+    index = read_parameters(memoryview(written()), "w.safetensors")
+    for name in ("whole lines", "turned"):
+        entry = index.entries[name]
+        assert isinstance(entry, StoredEntry)
+        assert entry.offset % 64 == 0
+
+
+def test_the_package_itself_reads_it() -> None:
+    safetensors = pytest.importorskip("safetensors.numpy")
+    arrays = {name: a for name, a in ARRAYS.items() if name != "half"}
+    file = io.BytesIO()
+    write_safetensors(file, arrays)
+    for name, array in safetensors.load(file.getvalue()).items():
+        np.testing.assert_array_equal(array, arrays[name])
+
+
+def test_a_type_without_a_name_is_refused() -> None:
+    with pytest.raises(UserError, match="'x' is of type i4"):
+        write_safetensors(io.BytesIO(), {"x": np.zeros(2, dtypes.i4.numpy)})

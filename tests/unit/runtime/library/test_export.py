@@ -1,0 +1,156 @@
+"""Trees of modules as files of every form, linked by the system's compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import subprocess
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fakes.linked_modules import LinkedModule, SavedModule, SourceModule
+from tilewright.base.errors import UserError
+from tilewright.base.target import Target
+from tilewright.formats.library_blob import SYMBOL, read_blob
+from tilewright.runtime.library import cc
+from tilewright.runtime.library.toolchain import find_toolchain
+from tilewright.runtime.packed.ffi import tvm_ffi
+
+CALLER = "int net_answer(void); int main(void) { return net_answer(); }\n"
+
+
+def run_main(path: Path) -> object:
+    return tvm_ffi.load_module(str(path))["main"]()
+
+
+def call(tmp_path: Path, *inputs: Path) -> int:
+    """What a program of C that is linked with `inputs` gets."""
+    source = tmp_path / "caller.c"
+    source.write_text(CALLER)
+    find_toolchain().link_executable(tmp_path / "caller", [source, *inputs])
+    return subprocess.run([tmp_path / "caller"], check=False).returncode
+
+
+def test_a_shared_library_runs_where_only_tvm_ffi_is(tmp_path: Path) -> None:
+    LinkedModule().export_library(tmp_path / "net.so")
+    assert run_main(tmp_path / "net.so") == 42
+
+
+def test_names_begin_as_the_file_does_or_as_they_are_told(tmp_path: Path) -> None:
+    module = LinkedModule()
+    module.export_library(tmp_path / "libsmall-net.v2.a")
+    module.export_library(tmp_path / "x.a", name="other")
+    assert [name for name, _ in module.asked] == ["small_net", "other"]
+
+
+@pytest.mark.parametrize("form", ["net.o", "net.a"])
+def test_objects_and_archives_are_linked_with_a_program(tmp_path: Path, form: str) -> None:
+    LinkedModule().export_library(tmp_path / form)
+    assert call(tmp_path, tmp_path / form) == 42
+
+
+def test_a_tar_holds_objects_in_one_order_and_of_one_time(tmp_path: Path) -> None:
+    LinkedModule().export_library(tmp_path / "net.tar")
+    LinkedModule().export_library(tmp_path / "again.tar", name="net")
+    first = (tmp_path / "net.tar").read_bytes()
+    with tarfile.open(fileobj=io.BytesIO(first)) as archive:
+        assert archive.getnames() == ["answer.o", "entry.o"]
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    cc.create_shared(
+        str(tmp_path / "a.so"), [str(p) for p in (tmp_path / "unpacked").iterdir()]
+    )
+    assert run_main(tmp_path / "a.so") == 42
+    assert first == (tmp_path / "again.tar").read_bytes()
+
+
+def test_modules_that_no_linker_takes_go_into_the_blob(tmp_path: Path) -> None:
+    module = LinkedModule()
+    module.import_module(SavedModule(b"\0some bytes\xff"))
+    module.export_library(tmp_path / "net.so")
+    library = ctypes.CDLL(str(tmp_path / "net.so"))
+    size = ctypes.c_uint64.in_dll(library, SYMBOL).value
+    data = bytes((ctypes.c_char * (size + 8)).in_dll(library, SYMBOL).raw)
+    saved = read_blob(data).modules
+    assert [(m.kind, m.data and bytes(m.data)) for m in saved] == [
+        ("_lib", None),
+        ("fake_saved", b"\0some bytes\xff"),
+    ]
+
+
+def test_a_module_of_c_is_compiled(tmp_path: Path) -> None:
+    module = SourceModule("int net_answer(void) { return 7; }\n")
+    module.export_library(tmp_path / "net.o")
+    assert call(tmp_path, tmp_path / "net.o") == 7
+
+
+def test_a_given_function_links_and_its_result_is_returned(tmp_path: Path) -> None:
+    seen: dict[str, object] = {}
+
+    def fcompile(file: str, objects: Sequence[str], **kwargs: object) -> str:
+        seen.update(kwargs, file=file, names=[Path(o).name for o in objects])
+        assert all(Path(o).is_file() for o in objects)
+        return "made"
+
+    path = tmp_path / "net.img"
+    made = LinkedModule().export_library(path, fcompile=fcompile, options=["-x"], more=1)
+    assert made == "made"
+    assert seen == {
+        "file": str(path), "names": ["answer.o", "entry.o"], "options": ["-x"], "more": 1
+    }  # fmt: skip
+
+
+def test_a_cross_compiler_of_ours_compiles_the_sources_too(tmp_path: Path) -> None:
+    LinkedModule().export_library(tmp_path / "net.so", cc.cross_compiler("gcc"))
+    assert run_main(tmp_path / "net.so") == 42
+
+
+def test_addons_are_linked_as_well(tmp_path: Path) -> None:
+    extra = tmp_path / "extra.c"
+    extra.write_text("int extra(void) { return 3; }\n")
+    LinkedModule().export_library(tmp_path / "net.so", addons=[str(extra)])
+    assert ctypes.CDLL(str(tmp_path / "net.so")).extra() == 3
+
+
+def test_a_workspace_keeps_what_was_made_on_the_way(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    LinkedModule().export_library(tmp_path / "net.so", workspace_dir=folder)
+    assert {"answer.c", "answer.o", "entry.o"} <= {p.name for p in folder.iterdir()}
+
+
+def test_the_header_is_written_where_it_is_wanted(tmp_path: Path) -> None:
+    LinkedModule().export_library(tmp_path / "net.so", header=tmp_path / "n.h")
+    assert (tmp_path / "n.h").read_text() == "int net_answer(void);\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("net.sox", "no library is called '.sox'"),
+        ("net.dll", "the code is for linux, the file is called '.dll'"),
+        ("net.exe", "the code is for linux, the file is called '.exe'"),
+        ("net.ll", "no module has kernels to write as '.ll'"),
+        ("net.vmfb", "an archive holds a model, the module is of kind 'fake_graph'"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_the_work(
+    tmp_path: Path, name: str, what: str
+) -> None:
+    with pytest.raises(UserError, match=what):
+        LinkedModule(Target.parse("x86_64")).export_library(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_word_that_nothing_takes_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no option 'optoins'"):
+        LinkedModule().export_library(tmp_path / "net.so", optoins=["-O3"])
+
+
+def test_two_models_are_no_library(tmp_path: Path) -> None:
+    root = LinkedModule()
+    root.import_module(LinkedModule())
+    with pytest.raises(UserError, match="two models cannot become one library"):
+        root.export_library(tmp_path / "net.so")
