@@ -92,6 +92,9 @@ const tw_slot_t* tw_command_list_slot(const tw_command_list_t* list, uint32_t sl
 const tw_command_t* tw_command_list_command(const tw_command_list_t* list, uint32_t command);
 const tw_binding_t* tw_command_list_binding(const tw_command_list_t* list, uint32_t binding);
 
+// The workgroup memory that a run on so many threads takes.
+size_t tw_command_list_scratch_bytes(const tw_command_list_t* list, uint32_t thread_count);
+
 // The mutable part of one run in flight: patched pointers, dispatch states. The list outlives it.
 typedef struct tw_frame_t tw_frame_t;
 
@@ -111,6 +114,7 @@ typedef struct tw_span_t {
 typedef struct tw_run_options_t {
   tw_pool_t* pool;                                    // NULL: the caller works alone
   tw_heap_t* heap;                                    // of workgroup memory; NULL: one without bound
+  void* scratch;                                      // workgroup memory instead of the heap's, aligned to 64 bytes
   int (*host_call)(void* context, uint32_t command);  // non-zero stops with TW_STATUS_HOST_FAILED
   int (*poll)(void* context);  // called between workgroups about every 50 ms; non-zero: TW_STATUS_INTERRUPTED
   void* context;

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tw_names.h"
+
 enum { TW_PROCESSOR_DATA_COUNT = 8 };
 
 // What a kernel may know about the process it runs in. One per loaded executable.

@@ -22,6 +22,7 @@ typedef enum tw_model_status_t {
   TW_MODEL_BAD_WEIGHTS = 4,  // the file of the weights is missing, foreign or damaged
   TW_MODEL_FAILED = 5,       // a kernel or a called function failed
   TW_MODEL_INTERRUPTED = 6,
+  TW_MODEL_CALLEE_FAILED = 7,  // a packed function that the model calls, which raised its own error
 } tw_model_status_t;
 
 // MIRROR MODEL OPTIONS. All zero: the defaults.

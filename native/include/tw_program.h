@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "tw_executable.h"
-#include "tw_plan.h"
+#include "tw_command_list.h"
 
 // A number; or TW_SIZE(i), which stands for what `evaluate` wrote at i.
 typedef int64_t tw_number_t;
@@ -120,6 +120,12 @@ typedef struct tw_step_t {
   tw_number_t grid[3];
 } tw_step_t;
 
+// A packed function, `int (*)(void*, const tw_any_t*, int32_t, tw_any_t*)`: linked, or NULL to be looked up by name.
+typedef struct tw_callee_t {
+  const char* name;
+  int (*function)(void* self, const void* args, int32_t num_args, void* result);
+} tw_callee_t;
+
 typedef struct tw_program_t {
   const char* level;            // of the processor that it is for: "v3"
   const char* const* features;  // that the processor must have, up to NULL
@@ -136,10 +142,11 @@ typedef struct tw_program_t {
   const tw_number_t* constants;
   const tw_step_t* steps;
   const tw_kernel_row_t* kernels;
-  const char* const* calls;              // symbols of packed functions
+  const tw_callee_t* callees;            // packed functions that steps call
+  void* const* callee_context;           // what tvm-ffi looks them up with; NULL: only linked ones are called
   const tw_signature_t* call_arguments;  // of the arguments of calls: parallel to `arguments`, NULL if there is no call
-  // Writes `size_count` sizes; non-zero: one of them does not fit 63 bits, or a division by zero.
-  int (*evaluate)(const int64_t* dims, int64_t* out_sizes);
+  // Writes `size_count` sizes, TW_NO_SIZE (tw_size.h) for those that have no number.
+  void (*evaluate)(const int64_t* dims, int64_t* out_sizes);
   uint32_t size_count;
   uint32_t input_count;
   uint32_t output_count;

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tw_names.h"
+
 typedef enum tw_status_t {
   TW_STATUS_OK = 0,
   TW_STATUS_INVALID,        // an argument is out of range; the message says which

@@ -354,12 +354,20 @@ static uint32_t find_hungriest(const tw_command_list_t* list) {
   return ordinal;
 }
 
+static size_t scratch_stride(const tw_command_list_t* list) {
+  return ((size_t)list->local_memory_bytes + SCRATCH_ALIGNMENT - 1) & ~(size_t)(SCRATCH_ALIGNMENT - 1);
+}
+
+size_t tw_command_list_scratch_bytes(const tw_command_list_t* list, uint32_t thread_count) {
+  return scratch_stride(list) * thread_count;
+}
+
 // Workgroup memory for every thread and any kernel of the list, for the time of the run.
 static tw_status_t lease_scratch(const run_t* run, tw_heap_t* heap, tw_failure_t* out_failure) {
   tw_frame_t* frame = run->frame;
   const tw_command_list_t* list = frame->list;
   const size_t thread_count = run->seat == NULL ? 1 : tw_pool_thread_count(run->options->pool);
-  frame->scratch_stride = ((size_t)list->local_memory_bytes + SCRATCH_ALIGNMENT - 1) & ~(size_t)(SCRATCH_ALIGNMENT - 1);
+  frame->scratch_stride = scratch_stride(list);
   const tw_lease_request_t request = {
       .size_bytes = frame->scratch_stride * thread_count, .use = TW_MEMORY_SCRATCH, .ends_with_call = 1};
   tw_refusal_t refusal = {.size_bytes = request.size_bytes};
@@ -371,11 +379,15 @@ static tw_status_t lease_scratch(const run_t* run, tw_heap_t* heap, tw_failure_t
 
 static tw_status_t run_with_scratch(run_t* run, tw_failure_t* out_failure) {
   tw_frame_t* frame = run->frame;
-  const int needs_scratch = frame->list->local_memory_bytes != 0;
+  const int needs_scratch = frame->list->local_memory_bytes != 0 && run->options->scratch == NULL;
   tw_heap_t* heap = run->options->heap == NULL && needs_scratch ? tw_heap_default() : run->options->heap;
   if (needs_scratch) {
     const tw_status_t status = lease_scratch(run, heap, out_failure);
     if (status != TW_STATUS_OK) return status;
+  }
+  if (run->options->scratch != NULL) {
+    frame->scratch.base = run->options->scratch;
+    frame->scratch_stride = scratch_stride(frame->list);
   }
   const tw_status_t status = run->options->spans == NULL ? run_batches(run) : run_timed(run);
   if (needs_scratch) tw_heap_return(heap, &frame->scratch);

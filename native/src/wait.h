@@ -8,6 +8,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "tw_names.h"
+
 typedef _Atomic uint32_t tw_word_t;
 
 // Returns when the word differs from `expected`, or for no reason at all.

@@ -27,8 +27,9 @@ enum {
   @UPPER@_NO_MEMORY = 2,
   @UPPER@_NO_CODE = 3,     /* the library has none for this processor */
   @UPPER@_BAD_WEIGHTS = 4, /* the file of the weights is missing, foreign or damaged */
-  @UPPER@_FAILED = 5,      /* a kernel or a called function failed */
-  @UPPER@_INTERRUPTED = 6
+  @UPPER@_FAILED = 5,      /* a kernel failed */
+  @UPPER@_INTERRUPTED = 6,
+  @UPPER@_CALLEE_FAILED = 7 /* a packed function that the model calls */
 };
 
 /* A model that is loaded. */

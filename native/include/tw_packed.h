@@ -1,0 +1,46 @@
+// Packed functions of an exported library: what its `__tvm_ffi_<name>` symbols do.
+//
+// A library has one model for all of them, made at the first call. Thread-safety: any thread may call.
+#ifndef TW_PACKED_H_
+#define TW_PACKED_H_
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "tw_model.h"
+
+// A value of tvm-ffi: 16 bytes.
+typedef struct tw_any_t {
+  int32_t type_index;
+  uint32_t padding;
+  union {
+    int64_t v_int64;
+    double v_float64;
+    void* v_ptr;
+    const char* v_c_str;
+  };
+} tw_any_t;
+
+// The functions return 0; or -1, with the error raised in tvm-ffi if that is there; or -2 where Python raised it.
+
+// The model of a library's packed functions.
+typedef struct tw_packed_model_t {
+  const tw_library_t* library;
+  _Atomic(tw_model_t*) model;  // NULL until the first call
+} tw_packed_model_t;
+
+// main(x…) -> y: outputs are new tensors, several in an array; main(x…, y…): outputs are filled.
+int tw_packed_main(tw_packed_model_t* model, const tw_any_t* args, int32_t num_args, tw_any_t* result);
+
+// Questions. Those that take an index take one argument.
+int tw_packed_input_count(tw_packed_model_t* model, const tw_any_t* args, int32_t num_args, tw_any_t* result);
+int tw_packed_output_count(tw_packed_model_t* model, const tw_any_t* args, int32_t num_args, tw_any_t* result);
+int tw_packed_input_name(tw_packed_model_t* model, const tw_any_t* args, int32_t num_args, tw_any_t* result);
+int tw_packed_output_name(tw_packed_model_t* model, const tw_any_t* args, int32_t num_args, tw_any_t* result);
+int tw_packed_graph_json(tw_packed_model_t* model, const tw_any_t* args, int32_t num_args, tw_any_t* result);
+int tw_packed_level(tw_packed_model_t* model, const tw_any_t* args, int32_t num_args, tw_any_t* result);
+
+// When the library goes.
+void tw_packed_close(tw_packed_model_t* model);
+
+#endif  // TW_PACKED_H_

@@ -1,0 +1,382 @@
+// Calls: a bound program per set of sizes, a frame per call in flight.
+//
+// A model without `concurrency` leases the memory of a call from a heap, where calls of other sizes find it again.
+// With it, memory for so many calls (seats) is made beforehand, as are their frames: a call then takes a seat, or
+// waits for one, and allocates nothing.
+#include <stdlib.h>
+#include <string.h>
+
+#include "error.h"
+#include "model.h"
+#include "packed.h"
+
+enum { SIZES_LIMIT = 32, IDLE_LIMIT = 8, SEAT_ALIGNMENT = 64 };
+
+struct tw_context_t {
+  tw_context_t* next;
+  tw_frame_t* frame;
+};
+
+static int fail_no_memory(void) { return tw_error_set(TW_MODEL_NO_MEMORY, "out of memory"); }
+
+// ---- contexts ---------------------------------------------------------------------------------------
+
+static void context_destroy(tw_context_t* context) {
+  if (context == NULL) return;
+  tw_frame_destroy(context->frame);
+  free(context);
+}
+
+// A frame where all that calls share is bound.
+static tw_context_t* context_create(const tw_model_t* model, const tw_bound_t* bound) {
+  tw_context_t* context = calloc(1, sizeof(*context));
+  if (context == NULL || tw_frame_create(bound->list, &context->frame) != TW_STATUS_OK) {
+    free(context);
+    return NULL;
+  }
+  const tw_program_t* program = bound->program;
+  const uint32_t first = program->input_count + program->output_count;
+  for (uint32_t i = 0; i < program->constant_storage_count; ++i) {
+    const uint8_t* data = model->weights.base + model->weights.offsets[i];
+    tw_frame_bind(context->frame, first + i, (void*)(uintptr_t)data);
+  }
+  return context;
+}
+
+void tw_sized_destroy(tw_sized_t* sized) {
+  if (sized == NULL) return;
+  for (tw_context_t* context = sized->idle; context != NULL;) {
+    tw_context_t* next = context->next;
+    context_destroy(context);
+    context = next;
+  }
+  tw_bound_destroy(sized->bound);
+  free(sized);
+}
+
+static int add_contexts(const tw_model_t* model, tw_sized_t* sized, uint32_t count) {
+  for (; sized->idle_count < count; ++sized->idle_count) {
+    tw_context_t* context = context_create(model, sized->bound);
+    if (context == NULL) return fail_no_memory();
+    context->next = sized->idle;
+    sized->idle = context;
+  }
+  return TW_MODEL_OK;
+}
+
+// ---- seats ------------------------------------------------------------------------------------------
+
+static size_t round_up(size_t size_bytes) {
+  return (size_bytes + SEAT_ALIGNMENT - 1) & ~(size_t)(SEAT_ALIGNMENT - 1);
+}
+
+static uint32_t threads_of(const tw_model_t* model) {
+  return model->pool == NULL ? 1 : tw_pool_thread_count(model->pool);
+}
+
+size_t tw_model_bound_bytes(const tw_model_t* model, const tw_bound_t* bound) {
+  return round_up(bound->arena_bytes) + tw_command_list_scratch_bytes(bound->list, threads_of(model));
+}
+
+// Takes any seat, or every one; only with the lock.
+static tw_model_seat_t* take_seat(tw_model_t* model) {
+  for (;;) {
+    for (uint32_t i = 0; i < model->seat_count; ++i) {
+      if (model->seats[i].is_taken) continue;
+      model->seats[i].is_taken = 1;
+      return &model->seats[i];
+    }
+    pthread_cond_wait(&model->seat_returned, &model->lock);
+  }
+}
+
+static void return_seat(tw_model_t* model, tw_model_seat_t* seat) {
+  seat->is_taken = 0;
+  pthread_cond_broadcast(&model->seat_returned);  // somebody may wait for this seat, others for any
+}
+
+static int grow_seat(const tw_model_t* model, tw_model_seat_t* seat, size_t size_bytes) {
+  if (seat->size_bytes >= size_bytes) return TW_MODEL_OK;
+  if (!model->owns_seats) {
+    return tw_error_set(TW_MODEL_BAD_INPUT, "the workspace has %zu bytes, expected at least %zu for these sizes",
+                        seat->size_bytes, size_bytes);
+  }
+  void* memory = NULL;
+  if (tw_memory_allocate(size_bytes, &memory) != TW_STATUS_OK) return fail_no_memory();
+  tw_memory_free(seat->memory, seat->size_bytes);
+  seat->memory = memory;
+  seat->size_bytes = size_bytes;
+  return TW_MODEL_OK;
+}
+
+// Makes every seat large enough; calls in flight are waited for, one at a time.
+static int grow_seats(tw_model_t* model, size_t size_bytes) {
+  int status = TW_MODEL_OK;
+  for (uint32_t i = 0; status == TW_MODEL_OK && i < model->seat_count; ++i) {
+    tw_model_seat_t* seat = &model->seats[i];
+    pthread_mutex_lock(&model->lock);
+    while (seat->is_taken) pthread_cond_wait(&model->seat_returned, &model->lock);
+    seat->is_taken = 1;
+    pthread_mutex_unlock(&model->lock);
+    status = grow_seat(model, seat, size_bytes);
+    pthread_mutex_lock(&model->lock);
+    seat->is_taken = 0;
+    pthread_cond_broadcast(&model->seat_returned);
+    pthread_mutex_unlock(&model->lock);
+  }
+  return status;
+}
+
+// ---- sizes ------------------------------------------------------------------------------------------
+
+static int has_dims(const tw_sized_t* sized, const int64_t* dims) {
+  const uint32_t count = sized->bound->program->dim_count;
+  return count == 0 || memcmp(sized->bound->dims, dims, count * sizeof(*dims)) == 0;
+}
+
+// Known sizes, counted as used; only with the lock.
+static tw_sized_t* find_sized(tw_model_t* model, const int64_t* dims) {
+  for (uint32_t i = 0; i < model->size_count; ++i) {
+    tw_sized_t* sized = model->sizes[i];
+    if (!has_dims(sized, dims)) continue;
+    ++sized->users;
+    sized->last_use = ++model->clock;
+    return sized;
+  }
+  return NULL;
+}
+
+// Takes out what was used longest ago, if there are too many; only with the lock. Returns what is to be destroyed.
+static tw_sized_t* drop_oldest(tw_model_t* model) {
+  if (model->size_count <= SIZES_LIMIT || model->seats != NULL) return NULL;
+  uint32_t oldest = 0;
+  for (uint32_t i = 1; i < model->size_count; ++i) {
+    if (model->sizes[i]->last_use < model->sizes[oldest]->last_use) oldest = i;
+  }
+  tw_sized_t* sized = model->sizes[oldest];
+  model->sizes[oldest] = model->sizes[--model->size_count];
+  sized->is_dropped = 1;
+  return sized->users == 0 ? sized : NULL;
+}
+
+static int reserve_sizes(tw_model_t* model) {
+  if (model->size_count < model->size_room) return 1;
+  const uint32_t room = model->size_room == 0 ? 4 : model->size_room * 2;
+  tw_sized_t** sizes = realloc(model->sizes, room * sizeof(*sizes));
+  if (sizes == NULL) return 0;
+  model->sizes = sizes;
+  model->size_room = room;
+  return 1;
+}
+
+static int insert_sized(tw_model_t* model, tw_sized_t* sized) {
+  tw_sized_t* dropped = NULL;
+  pthread_mutex_lock(&model->lock);
+  const int fits = reserve_sizes(model);
+  if (fits) {
+    sized->users = 1;
+    sized->last_use = ++model->clock;
+    model->sizes[model->size_count++] = sized;
+    dropped = drop_oldest(model);
+  }
+  pthread_mutex_unlock(&model->lock);
+  tw_sized_destroy(dropped);
+  return fits ? TW_MODEL_OK : fail_no_memory();
+}
+
+static int make_sized(tw_model_t* model, const int64_t* dims, tw_sized_t** out_sized) {
+  tw_sized_t* sized = calloc(1, sizeof(*sized));
+  if (sized == NULL) return fail_no_memory();
+  int status = tw_bound_create(model->program, dims, &sized->bound);
+  if (status == TW_MODEL_OK) status = add_contexts(model, sized, model->seat_count == 0 ? 1 : model->seat_count);
+  if (status == TW_MODEL_OK && model->seats != NULL) status = grow_seats(model, tw_model_bound_bytes(model, sized->bound));
+  if (status == TW_MODEL_OK) status = insert_sized(model, sized);
+  if (status == TW_MODEL_OK) {
+    *out_sized = sized;
+  } else {
+    tw_sized_destroy(sized);
+  }
+  return status;
+}
+
+// Sizes that the caller counts as a user of, until `leave_sized`.
+int tw_sized_enter(tw_model_t* model, const int64_t* dims, tw_sized_t** out_sized) {
+  pthread_mutex_lock(&model->bind_lock);
+  pthread_mutex_lock(&model->lock);
+  *out_sized = find_sized(model, dims);  // somebody may have made it meanwhile
+  pthread_mutex_unlock(&model->lock);
+  const int status = *out_sized == NULL ? make_sized(model, dims, out_sized) : TW_MODEL_OK;
+  pthread_mutex_unlock(&model->bind_lock);
+  return status;
+}
+
+void tw_sized_leave(tw_model_t* model, tw_sized_t* sized) {
+  pthread_mutex_lock(&model->lock);
+  const int is_last = --sized->users == 0 && sized->is_dropped;
+  pthread_mutex_unlock(&model->lock);
+  if (is_last) tw_sized_destroy(sized);
+}
+
+// ---- calls ------------------------------------------------------------------------------------------
+
+int tw_call_begin(tw_call_t* call, tw_model_t* model, const int64_t* dims, int (*poll)(void)) {
+  *call = (tw_call_t){.model = model, .poll = poll};
+  pthread_mutex_lock(&model->lock);
+  call->sized = find_sized(model, dims);
+  if (call->sized == NULL) {
+    pthread_mutex_unlock(&model->lock);
+    if (model->seats != NULL) {
+      return tw_error_set(TW_MODEL_BAD_INPUT, "these sizes were not prepared, and calls of this model allocate nothing"
+                                              "\nhint: prepare them before, or create the model without concurrency");
+    }
+    const int status = tw_sized_enter(model, dims, &call->sized);
+    if (status != TW_MODEL_OK) return status;
+    pthread_mutex_lock(&model->lock);
+  }
+  if (model->seats != NULL) call->seat = take_seat(model);
+  call->context = call->sized->idle;
+  if (call->context != NULL) {
+    call->sized->idle = call->context->next;
+    --call->sized->idle_count;
+  }
+  pthread_mutex_unlock(&model->lock);
+  if (call->context == NULL) call->context = context_create(model, call->sized->bound);
+  return call->context == NULL ? fail_no_memory() : TW_MODEL_OK;
+}
+
+void tw_call_end(tw_call_t* call) {
+  tw_model_t* model = call->model;
+  tw_sized_t* sized = call->sized;
+  if (sized == NULL) return;
+  tw_context_t* surplus = call->context;
+  pthread_mutex_lock(&model->lock);
+  if (surplus != NULL && (model->seats != NULL || sized->idle_count < IDLE_LIMIT)) {
+    surplus->next = sized->idle;
+    sized->idle = surplus;
+    ++sized->idle_count;
+    surplus = NULL;
+  }
+  if (call->seat != NULL) return_seat(model, call->seat);
+  const int is_last = --sized->users == 0 && sized->is_dropped;
+  pthread_mutex_unlock(&model->lock);
+  context_destroy(surplus);
+  if (is_last) tw_sized_destroy(sized);
+}
+
+// Runs the checks behind the last step, and steps that call packed functions.
+static int host_call(void* context, uint32_t command) {
+  tw_call_t* call = context;
+  const tw_bound_t* bound = call->sized->bound;
+  tw_frame_t* frame = call->context->frame;
+  const uint32_t index = bound->command_steps[command];
+  if (index == bound->program->step_count) {
+    const uint8_t* arena = tw_frame_slot_base(frame, bound->arena_slot);
+    call->status = tw_bound_report(bound, arena + tw_bound_records(bound));
+    return call->status;
+  }
+  const tw_step_t* step = &bound->program->steps[index];
+  const tw_command_t* record = tw_command_list_command(bound->list, command);
+  void* addresses[UINT8_MAX];
+  for (uint32_t i = 0; i < record->binding_count; ++i) {
+    const tw_binding_t* binding = tw_command_list_binding(bound->list, record->binding_first + i);
+    addresses[i] = (uint8_t*)tw_frame_slot_base(frame, binding->slot) + binding->offset;
+  }
+  call->status = tw_packed_call_step(bound, step, addresses);
+  return call->status;
+}
+
+static int poll(void* context) {
+  const tw_call_t* call = context;
+  return call->poll();
+}
+
+static int fail_run(const tw_call_t* call, tw_status_t status, const tw_failure_t* failure) {
+  const tw_bound_t* bound = call->sized->bound;
+  const char* name = "";
+  if (status == TW_STATUS_KERNEL_FAILED || status == TW_STATUS_NO_SCRATCH) {
+    name = bound->program->kernels[bound->program->steps[bound->command_steps[failure->command]].target].name;
+  }
+  switch (status) {
+    case TW_STATUS_HOST_FAILED:
+      return call->status;
+    case TW_STATUS_INTERRUPTED:
+      return tw_error_set(TW_MODEL_INTERRUPTED, "the call was interrupted");
+    case TW_STATUS_KERNEL_FAILED:
+      return tw_error_set(TW_MODEL_FAILED, "kernel '%s': returned %d", name, failure->code);
+    case TW_STATUS_NO_SCRATCH:
+      return tw_error_set(TW_MODEL_NO_MEMORY, "kernel '%s': no %u bytes of workgroup memory for each thread", name,
+                          failure->scratch_bytes);
+    case TW_STATUS_FORKED:
+      return tw_error_set(TW_MODEL_FAILED, "the process was forked during the call, and this is the child");
+    default:
+      return fail_no_memory();
+  }
+}
+
+// The arena of the call, in its seat or leased from the heap.
+static int bind_arena(tw_call_t* call) {
+  const tw_bound_t* bound = call->sized->bound;
+  uint8_t* memory = NULL;
+  if (call->seat != NULL) {
+    memory = call->seat->memory;
+  } else {
+    const tw_lease_request_t request = {
+        .size_bytes = bound->arena_bytes, .use = TW_MEMORY_ARENA, .ends_with_call = 1};
+    tw_refusal_t refusal;
+    if (tw_heap_lease(call->model->heap, &request, &call->lease, &refusal) != TW_STATUS_OK) {
+      return tw_error_set(TW_MODEL_NO_MEMORY, "out of memory: a call needs %zu bytes for intermediate tensors",
+                          bound->arena_bytes);
+    }
+    memory = call->lease.base;
+  }
+  tw_frame_bind(call->context->frame, bound->arena_slot, memory);
+  return TW_MODEL_OK;
+}
+
+void tw_call_bind_input(tw_call_t* call, uint32_t index, const void* data) {
+  tw_frame_bind(call->context->frame, index, (void*)(uintptr_t)data);
+}
+
+void tw_call_bind_output(tw_call_t* call, uint32_t index, void* data) {
+  tw_frame_bind(call->context->frame, call->model->program->input_count + index, data);
+}
+
+int tw_call_run(tw_call_t* call) {
+  tw_model_t* model = call->model;
+  const tw_bound_t* bound = call->sized->bound;
+  const int has_arena = bound->arena_bytes != 0;
+  const int has_scratch = call->seat != NULL && tw_command_list_scratch_bytes(bound->list, 1) != 0;
+  int status = has_arena ? bind_arena(call) : TW_MODEL_OK;
+  if (status != TW_MODEL_OK) return status;
+  const tw_run_options_t options = {
+      .pool = model->pool,
+      .heap = model->heap,
+      .scratch = has_scratch ? call->seat->memory + round_up(bound->arena_bytes) : NULL,
+      .host_call = host_call,
+      .poll = call->poll == NULL ? NULL : poll,
+      .context = call,
+  };
+  tw_failure_t failure = {.command = 0};
+  const tw_status_t ran = tw_frame_run(call->context->frame, &options, &failure);
+  if (has_arena && call->seat == NULL) tw_heap_return(model->heap, &call->lease);
+  return ran == TW_STATUS_OK ? tw_weights_check(&model->weights) : fail_run(call, ran, &failure);
+}
+
+int tw_model_run(tw_model_t* model, const int64_t* dims, const void* const* inputs, void* const* outputs) {
+  tw_call_t call;
+  int status = tw_call_begin(&call, model, dims, NULL);
+  if (status == TW_MODEL_OK) {
+    for (uint32_t i = 0; i < model->program->input_count; ++i) tw_call_bind_input(&call, i, inputs[i]);
+    for (uint32_t i = 0; i < model->program->output_count; ++i) tw_call_bind_output(&call, i, outputs[i]);
+    status = tw_call_run(&call);
+  }
+  tw_call_end(&call);
+  return status;
+}
+
+int tw_model_prepare(tw_model_t* model, const int64_t* dims) {
+  tw_sized_t* sized = NULL;
+  const int status = tw_sized_enter(model, dims, &sized);
+  if (status == TW_MODEL_OK) tw_sized_leave(model, sized);
+  return status;
+}

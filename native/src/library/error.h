@@ -1,0 +1,18 @@
+// What went wrong, for the thread that asked. Private to the library.
+#ifndef TW_LIBRARY_ERROR_H_
+#define TW_LIBRARY_ERROR_H_
+
+#include "tw_model.h"
+
+// Remembers the text for this thread and returns `status`, so that it can stand in a return statement.
+__attribute__((format(printf, 2, 3))) int tw_error_set(int status, const char* format, ...);
+
+// Text that is made piece by piece; what does not fit is cut.
+typedef struct tw_text_t {
+  char text[512];
+  size_t length;
+} tw_text_t;
+
+__attribute__((format(printf, 2, 3))) void tw_text_add(tw_text_t* text, const char* format, ...);
+
+#endif  // TW_LIBRARY_ERROR_H_

@@ -1,0 +1,164 @@
+#include "model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "error.h"
+#include "place.h"
+
+enum { SPIN_US = 100, CONCURRENCY_LIMIT = 1024, SEAT_ALIGNMENT = 64 };
+
+const tw_program_t* tw_model_program(const tw_model_t* model) { return model->program; }
+
+static int fail_no_memory(void) { return tw_error_set(TW_MODEL_NO_MEMORY, "out of memory"); }
+
+// ---- questions --------------------------------------------------------------------------------------
+
+static int shape_of(tw_model_t* model, const int64_t* dims, const tw_signature_t* rows, uint32_t index,
+                    int64_t* out_shape) {
+  tw_sized_t* sized = NULL;
+  const int status = tw_sized_enter(model, dims, &sized);
+  if (status != TW_MODEL_OK) return status;
+  tw_bound_shape(sized->bound, &rows[index], out_shape);  // all of them have numbers: binding looked
+  tw_sized_leave(model, sized);
+  return TW_MODEL_OK;
+}
+
+int tw_model_input_shape(tw_model_t* model, const int64_t* dims, uint32_t index, int64_t* out_shape) {
+  const tw_program_t* program = model->program;
+  if (index < program->input_count) return shape_of(model, dims, program->inputs, index, out_shape);
+  return tw_error_set(TW_MODEL_BAD_INPUT, "got input %u, expected less than %u", index, program->input_count);
+}
+
+int tw_model_output_shape(tw_model_t* model, const int64_t* dims, uint32_t index, int64_t* out_shape) {
+  const tw_program_t* program = model->program;
+  if (index < program->output_count) return shape_of(model, dims, program->outputs, index, out_shape);
+  return tw_error_set(TW_MODEL_BAD_INPUT, "got output %u, expected less than %u", index, program->output_count);
+}
+
+int tw_model_workspace_bytes(tw_model_t* model, const int64_t* dims, size_t* out_bytes) {
+  tw_bound_t* bound = NULL;
+  const int status = tw_bound_create(model->program, dims, &bound);
+  if (status != TW_MODEL_OK) return status;
+  *out_bytes = tw_model_bound_bytes(model, bound);
+  tw_bound_destroy(bound);
+  return TW_MODEL_OK;
+}
+
+// ---- creation ---------------------------------------------------------------------------------------
+
+// What of the options the caller knows of.
+static int read_options(const tw_model_options_t* given, tw_model_options_t* out_options) {
+  memset(out_options, 0, sizeof(*out_options));
+  if (given == NULL) return TW_MODEL_OK;
+  const size_t given_bytes = given->struct_bytes == 0 ? sizeof(*given) : given->struct_bytes;
+  memcpy(out_options, given, given_bytes < sizeof(*given) ? given_bytes : sizeof(*given));
+  if (out_options->concurrency > CONCURRENCY_LIMIT) {
+    return tw_error_set(TW_MODEL_BAD_INPUT, "concurrency is %u, expected at most %d", out_options->concurrency,
+                        CONCURRENCY_LIMIT);
+  }
+  if (out_options->workspace == NULL) return TW_MODEL_OK;
+  if ((uintptr_t)out_options->workspace % SEAT_ALIGNMENT != 0) {
+    return tw_error_set(TW_MODEL_BAD_INPUT, "the workspace is at address %p, expected a multiple of %d",
+                        out_options->workspace, SEAT_ALIGNMENT);
+  }
+  if (out_options->concurrency > 1) {
+    return tw_error_set(TW_MODEL_BAD_INPUT, "concurrency is %u, but a workspace serves one call at a time",
+                        out_options->concurrency);
+  }
+  out_options->concurrency = 1;
+  return TW_MODEL_OK;
+}
+
+static void add_levels(tw_text_t* text, const tw_library_t* library) {
+  for (uint32_t i = 0; i < library->program_count; ++i) {
+    tw_text_add(text, "%s'%s'", i == 0 ? "" : ", ", library->programs[i]->level);
+  }
+}
+
+static int choose_program(const tw_library_t* library, const char* level, const tw_program_t** out_program) {
+  const char* missing = NULL;
+  const char* lacks = NULL;
+  int is_known = level == NULL;
+  for (uint32_t i = 0; i < library->program_count; ++i) {
+    const tw_program_t* program = library->programs[i];
+    if (level != NULL && strcmp(level, program->level) != 0) continue;
+    is_known = 1;
+    if (tw_place_has_features(program->features, &missing)) {
+      *out_program = program;
+      return TW_MODEL_OK;
+    }
+    lacks = missing;
+  }
+  tw_text_t levels = {.length = 0};
+  add_levels(&levels, library);
+  if (!is_known) return tw_error_set(TW_MODEL_BAD_INPUT, "no level '%s', expected one of %s", level, levels.text);
+  return tw_error_set(TW_MODEL_NO_CODE, "%s: no code for this processor; the library has %s; missing here: %s",
+                      library->name, levels.text, lacks == NULL ? "" : lacks);
+}
+
+static int create_seats(tw_model_t* model, const tw_model_options_t* options) {
+  if (options->concurrency == 0) return TW_MODEL_OK;
+  model->seats = calloc(options->concurrency, sizeof(*model->seats));
+  if (model->seats == NULL) return fail_no_memory();
+  model->seat_count = options->concurrency;
+  model->owns_seats = options->workspace == NULL;
+  if (model->owns_seats) return TW_MODEL_OK;
+  model->seats[0] = (tw_model_seat_t){.memory = options->workspace, .size_bytes = options->workspace_bytes};
+  return TW_MODEL_OK;
+}
+
+// Has the workers started now, so that no call does.
+static void start_workers(tw_model_t* model) {
+  if (model->pool != NULL) tw_pool_leave(tw_pool_enter(model->pool));
+}
+
+static int create_parts(tw_model_t* model, const tw_model_options_t* options) {
+  int status = choose_program(model->library, options->level, &model->program);
+  if (status != TW_MODEL_OK) return status;
+  const tw_pool_options_t pool = {
+      .thread_count = options->threads == 0 ? tw_place_thread_count() : options->threads, .spin_us = SPIN_US};
+  if (pool.thread_count > 1 && tw_pool_create(&pool, &model->pool) != TW_STATUS_OK) return fail_no_memory();
+  if (tw_heap_create(SIZE_MAX, SIZE_MAX, &model->heap) != TW_STATUS_OK) return fail_no_memory();
+  status = tw_weights_open(model->library->weights, options->weights_path, &model->weights);
+  if (status == TW_MODEL_OK) status = create_seats(model, options);
+  if (status == TW_MODEL_OK && model->program->dim_count == 0) status = tw_model_prepare(model, NULL);
+  if (status == TW_MODEL_OK && model->seats != NULL) start_workers(model);
+  return status;
+}
+
+int tw_model_create(const tw_library_t* library, const tw_model_options_t* options, tw_model_t** out_model) {
+  tw_model_options_t known;
+  int status = read_options(options, &known);
+  if (status != TW_MODEL_OK) return status;
+  tw_model_t* model = calloc(1, sizeof(*model));
+  if (model == NULL) return fail_no_memory();
+  model->library = library;
+  pthread_mutex_init(&model->bind_lock, NULL);
+  pthread_mutex_init(&model->lock, NULL);
+  pthread_cond_init(&model->seat_returned, NULL);
+  status = create_parts(model, &known);
+  if (status != TW_MODEL_OK) {
+    tw_model_destroy(model);
+    return status;
+  }
+  *out_model = model;
+  return TW_MODEL_OK;
+}
+
+void tw_model_destroy(tw_model_t* model) {
+  if (model == NULL) return;
+  for (uint32_t i = 0; i < model->size_count; ++i) tw_sized_destroy(model->sizes[i]);
+  free(model->sizes);
+  for (uint32_t i = 0; model->owns_seats && i < model->seat_count; ++i) {
+    if (model->seats[i].memory != NULL) tw_memory_free(model->seats[i].memory, model->seats[i].size_bytes);
+  }
+  free(model->seats);
+  tw_weights_close(&model->weights);
+  if (model->heap != NULL) tw_heap_destroy(model->heap);
+  tw_pool_destroy(model->pool);
+  pthread_cond_destroy(&model->seat_returned);
+  pthread_mutex_destroy(&model->lock);
+  pthread_mutex_destroy(&model->bind_lock);
+  free(model);
+}

@@ -1,0 +1,487 @@
+#include "packed.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "error.h"
+#include "model.h"
+
+// Type indices of tvm-ffi, and what a DLPack device and tensor are.
+enum { TYPE_NONE = 0, TYPE_INT = 1, TYPE_DL_TENSOR = 7, TYPE_RAW_STRING = 8, TYPE_TENSOR = 70 };
+enum { DEVICE_CPU = 1, DEVICE_CUDA_HOST = 3, OBJECT_HEADER_BYTES = 24, DATA_ALIGNMENT = 64 };
+enum { RAISED = -1, RAISED_IN_PYTHON = -2 };
+
+typedef struct dl_tensor_t {
+  void* data;
+  int32_t device_type;
+  int32_t device_id;
+  int32_t rank;
+  uint8_t type_code;
+  uint8_t type_bits;
+  uint16_t type_lanes;
+  int64_t* shape;
+  int64_t* strides;  // in elements; NULL: dense
+  uint64_t byte_offset;
+} dl_tensor_t;
+
+typedef struct dl_managed_tensor_t {
+  dl_tensor_t tensor;
+  void* context;
+  void (*deleter)(struct dl_managed_tensor_t* self);
+} dl_managed_tensor_t;
+
+typedef struct byte_array_t {
+  const char* data;
+  size_t size;
+} byte_array_t;
+
+// ---- functions of tvm-ffi ---------------------------------------------------------------------------
+
+#if defined(__ELF__)
+
+#define IMPORT(result, name, ...) extern __attribute__((weak)) result name(__VA_ARGS__)
+IMPORT(void, TVMFFIErrorSetRaisedFromCStr, const char* kind, const char* message);
+IMPORT(int, TVMFFITensorFromDLPack, dl_managed_tensor_t* from, int32_t alignment, int32_t contiguous, void** out);
+IMPORT(int, TVMFFIStringFromByteArray, const byte_array_t* input, tw_any_t* out);
+IMPORT(int, TVMFFIFunctionGetGlobal, const byte_array_t* name, void** out);
+IMPORT(int, TVMFFIFunctionCall, void* function, tw_any_t* args, int32_t num_args, tw_any_t* result);
+IMPORT(int, TVMFFIObjectDecRef, void* object);
+IMPORT(int, TVMFFIEnvCheckSignals, void);
+IMPORT(int, TVMFFIEnvModLookupFromImports, void* context, const char* name, void** out);
+#define FIND(name) (&name)
+
+#else
+
+#if defined(_WIN32)
+#define WIN32_LEAN_AND_MEAN
+#include <windows.h>
+static void* find(const char* name) {
+  const HMODULE module = GetModuleHandleA("tvm_ffi.dll");
+  return module == NULL ? NULL : (void*)(uintptr_t)GetProcAddress(module, name);
+}
+#else
+#include <dlfcn.h>
+static void* find(const char* name) { return dlsym(RTLD_DEFAULT, name); }
+#endif
+
+typedef void (*TVMFFIErrorSetRaisedFromCStr_t)(const char* kind, const char* message);
+typedef int (*TVMFFITensorFromDLPack_t)(dl_managed_tensor_t* from, int32_t alignment, int32_t contiguous, void** out);
+typedef int (*TVMFFIStringFromByteArray_t)(const byte_array_t* input, tw_any_t* out);
+typedef int (*TVMFFIFunctionGetGlobal_t)(const byte_array_t* name, void** out);
+typedef int (*TVMFFIFunctionCall_t)(void* function, tw_any_t* args, int32_t num_args, tw_any_t* result);
+typedef int (*TVMFFIObjectDecRef_t)(void* object);
+typedef int (*TVMFFIEnvCheckSignals_t)(void);
+typedef int (*TVMFFIEnvModLookupFromImports_t)(void* context, const char* name, void** out);
+#define FIND(name) ((name##_t)(uintptr_t)find(#name))
+
+#endif
+
+typedef int (*check_signals_t)(void);
+
+static check_signals_t find_check_signals(void) { return FIND(TVMFFIEnvCheckSignals); }
+
+// Hands the error text to tvm-ffi.
+static int raise(const char* kind) {
+  void (*set_raised)(const char*, const char*) = FIND(TVMFFIErrorSetRaisedFromCStr);
+  if (set_raised != NULL) set_raised(kind, tw_error_text());
+  return RAISED;
+}
+
+static int raise_status(int status) {
+  switch (status) {
+    case TW_MODEL_INTERRUPTED:
+      return RAISED_IN_PYTHON;
+    case TW_MODEL_CALLEE_FAILED:
+      return RAISED;  // by whom was called
+    case TW_MODEL_BAD_INPUT:
+      return raise("ValueError");
+    case TW_MODEL_NO_MEMORY:
+      return raise("MemoryError");
+    default:
+      return raise("RuntimeError");
+  }
+}
+
+static int fail_no_memory(void) { return tw_error_set(TW_MODEL_NO_MEMORY, "out of memory"); }
+
+static int fail_without_tvm_ffi(void) {
+  return tw_error_set(TW_MODEL_FAILED, "results are tensors of tvm-ffi, which this process has not loaded"
+                                       "\nhint: pass the outputs, too: main(inputs..., outputs...)");
+}
+
+// ---- the model --------------------------------------------------------------------------------------
+
+static pthread_mutex_t create_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int get_model(tw_packed_model_t* packed, tw_model_t** out_model) {
+  *out_model = atomic_load_explicit(&packed->model, memory_order_acquire);
+  if (*out_model != NULL) return TW_MODEL_OK;
+  int status = TW_MODEL_OK;
+  pthread_mutex_lock(&create_lock);
+  *out_model = atomic_load(&packed->model);
+  if (*out_model == NULL) {
+    status = tw_model_create(packed->library, NULL, out_model);
+    if (status == TW_MODEL_OK) atomic_store_explicit(&packed->model, *out_model, memory_order_release);
+  }
+  pthread_mutex_unlock(&create_lock);
+  return status;
+}
+
+void tw_packed_close(tw_packed_model_t* packed) { tw_model_destroy(atomic_exchange(&packed->model, NULL)); }
+
+// ---- arguments --------------------------------------------------------------------------------------
+
+static int is_dense(const dl_tensor_t* tensor) {
+  if (tensor->strides == NULL) return 1;
+  int64_t expected = 1;
+  int dense = 1;
+  for (int32_t axis = tensor->rank - 1; axis >= 0; --axis) {
+    const int64_t extent = tensor->shape[axis];
+    if (extent == 0) return 1;
+    if (extent != 1 && tensor->strides[axis] != expected) dense = 0;
+    expected *= extent;
+  }
+  return dense;
+}
+
+static const dl_tensor_t* tensor_of(const tw_any_t* value) {
+  if (value->type_index == TYPE_DL_TENSOR) return value->v_ptr;
+  if (value->type_index != TYPE_TENSOR) return NULL;
+  return (const dl_tensor_t*)(const void*)((const uint8_t*)value->v_ptr + OBJECT_HEADER_BYTES);
+}
+
+// Whether an argument is a tensor that the model can take in place; the error has its role and name.
+static int read_tensor(const tw_any_t* value, const char* role, const char* name, tw_tensor_t* out_tensor) {
+  const dl_tensor_t* tensor = tensor_of(value);
+  if (tensor == NULL) {
+    return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': got a value of type index %d, expected a tensor", role, name,
+                        value->type_index);
+  }
+  if (tensor->device_type != DEVICE_CPU && tensor->device_type != DEVICE_CUDA_HOST) {
+    return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': is on a device of type %d, expected the CPU's memory", role, name,
+                        tensor->device_type);
+  }
+  if (!is_dense(tensor)) {
+    return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': is not contiguous, expected a dense tensor in row-major order",
+                        role, name);
+  }
+  *out_tensor = (tw_tensor_t){
+      .data = (uint8_t*)tensor->data + tensor->byte_offset,
+      .shape = tensor->shape,
+      .rank = tensor->rank,
+      .type_code = tensor->type_code,
+      .type_bits = tensor->type_lanes == 1 ? tensor->type_bits : 0,
+  };
+  return TW_MODEL_OK;
+}
+
+// ---- results ----------------------------------------------------------------------------------------
+
+// A tensor, its extents and its data in one block.
+typedef struct fresh_tensor_t {
+  dl_managed_tensor_t managed;
+  void* block;
+  int64_t shape[];
+} fresh_tensor_t;
+
+static void delete_fresh(dl_managed_tensor_t* self) { free(((fresh_tensor_t*)(void*)self)->block); }
+
+static fresh_tensor_t* allocate_fresh(const tw_signature_t* row, uint64_t size_bytes) {
+  const size_t head = sizeof(fresh_tensor_t) + row->rank * sizeof(int64_t);
+  if (size_bytes > SIZE_MAX / 2) return NULL;
+  void* block = malloc(head + DATA_ALIGNMENT + (size_t)size_bytes);
+  if (block == NULL) return NULL;
+  fresh_tensor_t* fresh = block;
+  const uintptr_t data = ((uintptr_t)block + head + DATA_ALIGNMENT - 1) & ~(uintptr_t)(DATA_ALIGNMENT - 1);
+  fresh->block = block;
+  fresh->managed = (dl_managed_tensor_t){
+      .tensor =
+          {
+              .data = (void*)data,
+              .device_type = DEVICE_CPU,
+              .rank = (int32_t)row->rank,
+              .type_code = row->type->code,
+              .type_bits = row->type->bits,
+              .type_lanes = 1,
+              .shape = fresh->shape,
+          },
+      .deleter = delete_fresh,
+  };
+  return fresh;
+}
+
+// A new tensor of tvm-ffi for an output of the call, bound to it.
+static int make_output(tw_call_t* call, uint32_t index, tw_any_t* out_value) {
+  const tw_bound_t* bound = call->sized->bound;
+  const tw_signature_t* row = &bound->program->outputs[index];
+  int (*from_dlpack)(dl_managed_tensor_t*, int32_t, int32_t, void**) = FIND(TVMFFITensorFromDLPack);
+  if (from_dlpack == NULL) return fail_without_tvm_ffi();
+  const tw_slot_t* slot = tw_command_list_slot(bound->list, bound->program->input_count + index);
+  fresh_tensor_t* fresh = allocate_fresh(row, slot->size_bytes);
+  if (fresh == NULL) return fail_no_memory();
+  tw_bound_shape(bound, row, fresh->shape);
+  tw_call_bind_output(call, index, fresh->managed.tensor.data);
+  *out_value = (tw_any_t){.type_index = TYPE_TENSOR};
+  if (from_dlpack(&fresh->managed, 0, 0, &out_value->v_ptr) == 0) return TW_MODEL_OK;
+  free(fresh);
+  return tw_error_set(TW_MODEL_FAILED, "tvm-ffi did not take the tensor of output '%s'", row->name);
+}
+
+static void release(tw_any_t* values, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) FIND(TVMFFIObjectDecRef)(values[i].v_ptr);
+}
+
+// An array of the outputs, which it takes over.
+static int make_array(tw_any_t* values, uint32_t count, tw_any_t* result) {
+  static const byte_array_t name = {"ffi.Array", sizeof("ffi.Array") - 1};
+  void* function = NULL;
+  int failed = FIND(TVMFFIFunctionGetGlobal)(&name, &function) != 0 || function == NULL;
+  if (!failed) {
+    failed = FIND(TVMFFIFunctionCall)(function, values, (int32_t)count, result) != 0;
+    FIND(TVMFFIObjectDecRef)(function);
+  }
+  release(values, count);
+  return failed ? tw_error_set(TW_MODEL_FAILED, "tvm-ffi made no array of the outputs") : TW_MODEL_OK;
+}
+
+// ---- main -------------------------------------------------------------------------------------------
+
+static int begin(tw_call_t* call, tw_model_t* model, const tw_any_t* args) {
+  const tw_program_t* program = model->program;
+  int64_t dims[TW_DIM_LIMIT];
+  for (uint32_t i = 0; i < program->dim_count; ++i) {
+    const uint32_t input = program->dims[i].input;
+    tw_tensor_t tensor;
+    int status = read_tensor(&args[input], "input", program->inputs[input].name, &tensor);
+    if (status == TW_MODEL_OK) status = tw_model_dim_of(model, i, &tensor, &dims[i]);
+    if (status != TW_MODEL_OK) return status;
+  }
+  return tw_call_begin(call, model, dims, find_check_signals());
+}
+
+static int take_inputs(tw_call_t* call, const tw_any_t* args) {
+  const tw_program_t* program = call->model->program;
+  for (uint32_t i = 0; i < program->input_count; ++i) {
+    tw_tensor_t tensor;
+    int status = read_tensor(&args[i], "input", program->inputs[i].name, &tensor);
+    if (status == TW_MODEL_OK) status = tw_call_take_input(call, i, &tensor);
+    if (status != TW_MODEL_OK) return status;
+  }
+  return TW_MODEL_OK;
+}
+
+static int take_outputs(tw_call_t* call, const tw_any_t* args) {
+  const tw_program_t* program = call->model->program;
+  for (uint32_t i = 0; i < program->output_count; ++i) {
+    tw_tensor_t tensor;
+    int status = read_tensor(&args[i], "output", program->outputs[i].name, &tensor);
+    if (status == TW_MODEL_OK) status = tw_call_take_output(call, i, &tensor);
+    if (status != TW_MODEL_OK) return status;
+  }
+  return TW_MODEL_OK;
+}
+
+static int run_into(tw_call_t* call, const tw_any_t* args, tw_any_t* result) {
+  int status = take_outputs(call, args);
+  if (status == TW_MODEL_OK) status = tw_call_run(call);
+  if (status == TW_MODEL_OK) *result = (tw_any_t){.type_index = TYPE_NONE};
+  return status;
+}
+
+static int run_for_one(tw_call_t* call, tw_any_t* result) {
+  int status = make_output(call, 0, result);
+  if (status != TW_MODEL_OK) return status;
+  status = tw_call_run(call);
+  if (status != TW_MODEL_OK) {
+    release(result, 1);
+    *result = (tw_any_t){.type_index = TYPE_NONE};
+  }
+  return status;
+}
+
+static int run_for_several(tw_call_t* call, tw_any_t* result) {
+  const uint32_t count = call->model->program->output_count;
+  tw_any_t* values = calloc((size_t)count + 1, sizeof(*values));
+  uint32_t made = 0;
+  int status = values == NULL ? fail_no_memory() : TW_MODEL_OK;
+  while (status == TW_MODEL_OK && made < count) {
+    status = make_output(call, made, &values[made]);
+    if (status == TW_MODEL_OK) ++made;
+  }
+  if (status == TW_MODEL_OK) status = tw_call_run(call);
+  if (status == TW_MODEL_OK) {
+    status = make_array(values, made, result);
+  } else {
+    release(values, made);
+  }
+  free(values);
+  return status;
+}
+
+static int run(tw_model_t* model, const tw_any_t* args, int32_t num_args, tw_any_t* result) {
+  const tw_program_t* program = model->program;
+  const int fills = num_args != (int32_t)program->input_count;
+  tw_call_t call = {.model = NULL};
+  int status = begin(&call, model, args);
+  if (status == TW_MODEL_OK) status = take_inputs(&call, args);
+  if (status == TW_MODEL_OK) {
+    if (fills) {
+      status = run_into(&call, args + program->input_count, result);
+    } else if (program->output_count == 1) {
+      status = run_for_one(&call, result);
+    } else {
+      status = run_for_several(&call, result);
+    }
+  }
+  tw_call_end(&call);
+  return status;
+}
+
+int tw_packed_main(tw_packed_model_t* packed, const tw_any_t* args, int32_t num_args, tw_any_t* result) {
+  tw_model_t* model = NULL;
+  const int status = get_model(packed, &model);
+  if (status != TW_MODEL_OK) return raise_status(status);
+  const uint32_t inputs = model->program->input_count;
+  const uint32_t all = inputs + model->program->output_count;
+  if (num_args != (int32_t)inputs && num_args != (int32_t)all) {
+    tw_error_set(TW_MODEL_BAD_INPUT, "%s: got %d arguments, expected %u inputs, or these and %u outputs",
+                 packed->library->name, num_args, inputs, model->program->output_count);
+    return raise("TypeError");
+  }
+  const int ran = run(model, args, num_args, result);
+  return ran == TW_MODEL_OK ? 0 : raise_status(ran);
+}
+
+// ---- questions --------------------------------------------------------------------------------------
+
+static int answer_count(uint32_t count, tw_any_t* result) {
+  *result = (tw_any_t){.type_index = TYPE_INT, .v_int64 = count};
+  return 0;
+}
+
+// A string of tvm-ffi where that is; else of C.
+static int answer_text(const char* text, tw_any_t* result) {
+  int (*from_bytes)(const byte_array_t*, tw_any_t*) = FIND(TVMFFIStringFromByteArray);
+  const byte_array_t bytes = {text, strlen(text)};
+  if (from_bytes != NULL) return from_bytes(&bytes, result);
+  *result = (tw_any_t){.type_index = TYPE_RAW_STRING, .v_c_str = text};
+  return 0;
+}
+
+static int answer_name(const tw_signature_t* rows, uint32_t count, const tw_any_t* args, int32_t num_args,
+                       tw_any_t* result) {
+  if (num_args != 1 || args[0].type_index != TYPE_INT) {
+    tw_error_set(TW_MODEL_BAD_INPUT, "expected one argument, an index");
+    return raise("TypeError");
+  }
+  if (args[0].v_int64 >= 0 && args[0].v_int64 < (int64_t)count) return answer_text(rows[args[0].v_int64].name, result);
+  tw_error_set(TW_MODEL_BAD_INPUT, "got index %lld, expected less than %u", (long long)args[0].v_int64, count);
+  return raise("IndexError");
+}
+
+// All programs of a library have one signature.
+static const tw_program_t* any_program(const tw_packed_model_t* packed) { return packed->library->programs[0]; }
+
+int tw_packed_input_count(tw_packed_model_t* packed, const tw_any_t* args, int32_t num_args, tw_any_t* result) {
+  (void)args;
+  (void)num_args;
+  return answer_count(any_program(packed)->input_count, result);
+}
+
+int tw_packed_output_count(tw_packed_model_t* packed, const tw_any_t* args, int32_t num_args, tw_any_t* result) {
+  (void)args;
+  (void)num_args;
+  return answer_count(any_program(packed)->output_count, result);
+}
+
+int tw_packed_input_name(tw_packed_model_t* packed, const tw_any_t* args, int32_t num_args, tw_any_t* result) {
+  return answer_name(any_program(packed)->inputs, any_program(packed)->input_count, args, num_args, result);
+}
+
+int tw_packed_output_name(tw_packed_model_t* packed, const tw_any_t* args, int32_t num_args, tw_any_t* result) {
+  return answer_name(any_program(packed)->outputs, any_program(packed)->output_count, args, num_args, result);
+}
+
+int tw_packed_graph_json(tw_packed_model_t* packed, const tw_any_t* args, int32_t num_args, tw_any_t* result) {
+  (void)args;
+  (void)num_args;
+  tw_model_t* model = NULL;
+  const int status = get_model(packed, &model);
+  if (status != TW_MODEL_OK) return raise_status(status);
+  return answer_text(model->program->graph_json == NULL ? "" : model->program->graph_json, result);
+}
+
+int tw_packed_level(tw_packed_model_t* packed, const tw_any_t* args, int32_t num_args, tw_any_t* result) {
+  (void)args;
+  (void)num_args;
+  tw_model_t* model = NULL;
+  const int status = get_model(packed, &model);
+  return status == TW_MODEL_OK ? answer_text(model->program->level, result) : raise_status(status);
+}
+
+// ---- steps that call packed functions ---------------------------------------------------------------
+
+// The tensors of a step, with their extents behind them.
+typedef struct step_tensors_t {
+  dl_tensor_t* tensors;
+  tw_any_t* args;
+  int64_t* shapes;
+} step_tensors_t;
+
+static int fill_tensors(const tw_bound_t* bound, const tw_step_t* step, void* const* addresses,
+                        step_tensors_t* out_tensors) {
+  const tw_signature_t* rows = bound->program->call_arguments + step->argument_first;
+  const size_t count = step->argument_count;
+  out_tensors->tensors = calloc(count + 1, sizeof(dl_tensor_t));
+  out_tensors->args = calloc(count + 1, sizeof(tw_any_t));
+  out_tensors->shapes = calloc(count * TW_RANK_LIMIT + 1, sizeof(int64_t));
+  if (out_tensors->tensors == NULL || out_tensors->args == NULL || out_tensors->shapes == NULL) return fail_no_memory();
+  for (size_t i = 0; i < count; ++i) {
+    dl_tensor_t* tensor = &out_tensors->tensors[i];
+    *tensor = (dl_tensor_t){
+        .data = addresses[i],
+        .device_type = DEVICE_CPU,
+        .rank = (int32_t)rows[i].rank,
+        .type_code = rows[i].type->code,
+        .type_bits = rows[i].type->bits,
+        .type_lanes = 1,
+        .shape = out_tensors->shapes + i * TW_RANK_LIMIT,
+    };
+    tw_bound_shape(bound, &rows[i], tensor->shape);
+    out_tensors->args[i] = (tw_any_t){.type_index = TYPE_DL_TENSOR, .v_ptr = tensor};
+  }
+  return TW_MODEL_OK;
+}
+
+static int call_function(const tw_program_t* program, const tw_callee_t* callee, tw_any_t* args, int32_t count) {
+  tw_any_t result = {.type_index = TYPE_NONE};
+  int (*look_up)(void*, const char*, void**) = FIND(TVMFFIEnvModLookupFromImports);
+  int code = 0;
+  void* function = NULL;
+  if (callee->function != NULL) {
+    code = callee->function(NULL, args, count, &result);
+  } else if (look_up == NULL || program->callee_context == NULL || *program->callee_context == NULL) {
+    return tw_error_set(TW_MODEL_FAILED, "function '%s' is not linked, and tvm-ffi, which would look it up among the "
+                                         "library's imports, is not there", callee->name);
+  } else if (look_up(*program->callee_context, callee->name, &function) != 0) {
+    return tw_error_set(TW_MODEL_FAILED, "function '%s' is not among the library's imports", callee->name);
+  } else {
+    code = FIND(TVMFFIFunctionCall)(function, args, count, &result);
+  }
+  if (code == 0 && result.type_index >= 64 && FIND(TVMFFIObjectDecRef) != NULL) FIND(TVMFFIObjectDecRef)(result.v_ptr);
+  return code == 0 ? TW_MODEL_OK : tw_error_set(TW_MODEL_CALLEE_FAILED, "function '%s' failed", callee->name);
+}
+
+int tw_packed_call_step(const tw_bound_t* bound, const tw_step_t* step, void* const* addresses) {
+  step_tensors_t tensors = {.tensors = NULL};
+  int status = fill_tensors(bound, step, addresses, &tensors);
+  if (status == TW_MODEL_OK) {
+    const tw_callee_t* callee = &bound->program->callees[step->target];
+    status = call_function(bound->program, callee, tensors.args, step->argument_count);
+  }
+  free(tensors.tensors);
+  free(tensors.args);
+  free(tensors.shapes);
+  return status;
+}

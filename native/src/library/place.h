@@ -1,0 +1,22 @@
+// Where this library lies, and what it may use of the machine. Private to the library.
+#ifndef TW_LIBRARY_PLACE_H_
+#define TW_LIBRARY_PLACE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tw_names.h"
+
+// The folder of the library (or the program that it is part of), with the separator at its end; 0: nobody knows.
+int tw_place_folder(char* out_folder, size_t room_bytes);
+
+// The library stays in memory until the process ends, even if it is closed.
+void tw_place_pin(void);
+
+// TILEWRIGHT_THREADS, or the processors that this process may keep busy: affinity and quota.
+uint32_t tw_place_thread_count(void);
+
+// Whether the processor has all of the features, by LLVM's names, up to NULL; else one that it lacks.
+int tw_place_has_features(const char* const* features, const char** out_missing);
+
+#endif  // TW_LIBRARY_PLACE_H_

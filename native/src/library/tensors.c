@@ -1,0 +1,134 @@
+// Calls with tensors: types, ranks and extents are checked, with the errors of `plan_executor/executor.py`.
+#include <inttypes.h>
+#include <string.h>
+
+#include "error.h"
+#include "model.h"
+
+// Data types of DLPack by the names that messages have for them; what is not here has its code.
+static const tw_type_t known_types[] = {
+    {"bool", 6, 8, 1}, {"i8", 0, 8, 1},   {"i16", 0, 16, 2},  {"i32", 0, 32, 4}, {"i64", 0, 64, 8},
+    {"u8", 1, 8, 1},   {"u16", 1, 16, 2}, {"u32", 1, 32, 4},  {"u64", 1, 64, 8}, {"f16", 2, 16, 2},
+    {"f32", 2, 32, 4}, {"f64", 2, 64, 8}, {"bf16", 4, 16, 2},
+};
+
+static void add_type(tw_text_t* text, const tw_tensor_t* tensor) {
+  for (size_t i = 0; i < sizeof(known_types) / sizeof(known_types[0]); ++i) {
+    if (known_types[i].code != tensor->type_code || known_types[i].bits != tensor->type_bits) continue;
+    tw_text_add(text, "%s", known_types[i].name);
+    return;
+  }
+  tw_text_add(text, "type %u of %u bits ", tensor->type_code, tensor->type_bits);
+}
+
+static void add_tensor(tw_text_t* text, const tw_tensor_t* tensor) {
+  add_type(text, tensor);
+  tw_text_add(text, "[");
+  for (int32_t axis = 0; axis < tensor->rank; ++axis) {
+    tw_text_add(text, "%s%" PRId64, axis == 0 ? "" : ", ", tensor->shape[axis]);
+  }
+  tw_text_add(text, "]");
+}
+
+// ` with batch = 2, sequence = 7`: what the extents depend on, in the order of the alphabet.
+static void add_dims(tw_text_t* text, const tw_program_t* program, const tw_signature_t* row, const int64_t* dims) {
+  const char* before = NULL;
+  for (;;) {
+    const tw_dimension_t* next = NULL;
+    int64_t value = 0;
+    for (uint32_t i = 0; i < program->dim_count && i < 64; ++i) {
+      const tw_dimension_t* dim = &program->dims[i];
+      if (((row->dims >> i) & 1u) == 0 || (before != NULL && strcmp(dim->name, before) <= 0)) continue;
+      if (next != NULL && strcmp(dim->name, next->name) > 0) continue;
+      next = dim;
+      value = dims[i];
+    }
+    if (next == NULL) return;
+    tw_text_add(text, "%s%s = %" PRId64, before == NULL ? " with " : ", ", next->name, value);
+    before = next->name;
+  }
+}
+
+static int has_type(const tw_tensor_t* tensor, const tw_signature_t* row) {
+  return tensor->type_code == row->type->code && tensor->type_bits == row->type->bits;
+}
+
+// `dims` are what the inputs say of the dimensions, if they do.
+static int fail_mismatch(const tw_program_t* program, const tw_signature_t* row, const char* what,
+                         const tw_tensor_t* tensor, const int64_t* dims) {
+  tw_text_t text = {.length = 0};
+  tw_text_add(&text, "%s '%s': got ", what, row->name);
+  add_tensor(&text, tensor);
+  tw_text_add(&text, ", expected %s", row->text);
+  const int has_rank = tensor->rank == (int32_t)row->rank;
+  if (dims != NULL && has_rank) add_dims(&text, program, row, dims);
+  if (has_rank && !has_type(tensor, row)) tw_text_add(&text, "\nhint: convert it to %s", row->type->name);
+  return tw_error_set(TW_MODEL_BAD_INPUT, "%s", text.text);
+}
+
+int tw_model_dim_of(const tw_model_t* model, uint32_t index, const tw_tensor_t* tensor, int64_t* out_value) {
+  const tw_program_t* program = tw_model_program(model);
+  const tw_dimension_t* dim = &program->dims[index];
+  if ((int64_t)dim->axis >= tensor->rank) {
+    return fail_mismatch(program, &program->inputs[dim->input], "input", tensor, NULL);
+  }
+  *out_value = tensor->shape[dim->axis];
+  return TW_MODEL_OK;
+}
+
+static int check_tensor(const tw_bound_t* bound, const tw_signature_t* row, const char* what,
+                        const tw_tensor_t* tensor) {
+  int fits = has_type(tensor, row) && tensor->rank == (int32_t)row->rank;
+  int is_empty = 0;
+  for (uint32_t axis = 0; fits && axis < row->rank; ++axis) {
+    fits = tensor->shape[axis] == tw_bound_number(bound, row->shape[axis]);
+    is_empty |= tensor->shape[axis] == 0;
+  }
+  if (!fits) return fail_mismatch(bound->program, row, what, tensor, bound->dims);
+  if (is_empty) return TW_MODEL_OK;
+  if (tensor->data == NULL) return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': has no data", what, row->name);
+  if ((uintptr_t)tensor->data % row->type->item_bytes == 0) return TW_MODEL_OK;
+  return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': is at address %p, expected a multiple of %u", what, row->name,
+                      tensor->data, row->type->item_bytes);
+}
+
+int tw_call_take_input(tw_call_t* call, uint32_t index, const tw_tensor_t* tensor) {
+  const tw_bound_t* bound = call->sized->bound;
+  const int status = check_tensor(bound, &bound->program->inputs[index], "input", tensor);
+  if (status == TW_MODEL_OK) tw_call_bind_input(call, index, tensor->data);
+  return status;
+}
+
+int tw_call_take_output(tw_call_t* call, uint32_t index, const tw_tensor_t* tensor) {
+  const tw_bound_t* bound = call->sized->bound;
+  const int status = check_tensor(bound, &bound->program->outputs[index], "output", tensor);
+  if (status == TW_MODEL_OK) tw_call_bind_output(call, index, tensor->data);
+  return status;
+}
+
+static int take_all(tw_call_t* call, const tw_tensor_t* inputs, const tw_tensor_t* outputs) {
+  const tw_program_t* program = call->model->program;
+  int status = TW_MODEL_OK;
+  for (uint32_t i = 0; status == TW_MODEL_OK && i < program->input_count; ++i) {
+    status = tw_call_take_input(call, i, &inputs[i]);
+  }
+  for (uint32_t i = 0; status == TW_MODEL_OK && i < program->output_count; ++i) {
+    status = tw_call_take_output(call, i, &outputs[i]);
+  }
+  return status;
+}
+
+int tw_model_run_tensors(tw_model_t* model, const tw_tensor_t* inputs, const tw_tensor_t* outputs) {
+  const tw_program_t* program = model->program;
+  int64_t dims[TW_DIM_LIMIT];
+  tw_call_t call = {.model = NULL};
+  int status = TW_MODEL_OK;
+  for (uint32_t i = 0; status == TW_MODEL_OK && i < program->dim_count; ++i) {
+    status = tw_model_dim_of(model, i, &inputs[program->dims[i].input], &dims[i]);
+  }
+  if (status == TW_MODEL_OK) status = tw_call_begin(&call, model, dims, NULL);
+  if (status == TW_MODEL_OK) status = take_all(&call, inputs, outputs);
+  if (status == TW_MODEL_OK) status = tw_call_run(&call);
+  tw_call_end(&call);
+  return status;
+}

@@ -1,0 +1,91 @@
+#include "weights.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "error.h"
+#include "place.h"
+#include "tw_fault.h"
+
+// FNV-1a. MIRROR WEIGHTS CHECKSUM.
+static uint64_t checksum(const uint8_t* data, uint64_t size_bytes) {
+  uint64_t value = UINT64_C(0xCBF29CE484222325);
+  for (uint64_t i = 0; i < size_bytes; ++i) value = (value ^ data[i]) * UINT64_C(0x100000001B3);
+  return value;
+}
+
+static int find_file(const tw_weights_t* weights, const char* path, tw_open_weights_t* out_weights) {
+  const size_t room = sizeof(out_weights->path);
+  char folder[2048];
+  int length = 0;
+  if (path != NULL) {
+    length = snprintf(out_weights->path, room, "%s", path);
+  } else if (tw_place_folder(folder, sizeof(folder))) {
+    length = snprintf(out_weights->path, room, "%s%s", folder, weights->file_name);
+  } else {
+    length = snprintf(out_weights->path, room, "%s", weights->file_name);
+  }
+  if (length >= 0 && (size_t)length < room) return TW_MODEL_OK;
+  return tw_error_set(TW_MODEL_BAD_WEIGHTS, "the path of the weights is longer than %zu bytes", room - 1);
+}
+
+static int check_file(const tw_weights_t* weights, const tw_open_weights_t* file) {
+  const tw_file_mapping_t* mapping = &file->mapping;
+  if (mapping->size_bytes != weights->file_bytes) {
+    return tw_error_set(TW_MODEL_BAD_WEIGHTS,
+                        "%s: the file of the weights has %zu bytes, expected %" PRIu64
+                        "\nhint: it must be the one that was written with the library",
+                        file->path, mapping->size_bytes, weights->file_bytes);
+  }
+  if (checksum(mapping->data, weights->header_bytes) == weights->header_checksum) return tw_weights_check(file);
+  return tw_error_set(TW_MODEL_BAD_WEIGHTS,
+                      "%s: the header of the file is another one than the library was made with"
+                      "\nhint: it must be the one that was written with the library",
+                      file->path);
+}
+
+static int open_file(const tw_weights_t* weights, const char* path, tw_open_weights_t* out_weights) {
+  tw_message_t message = {.text = ""};
+  int status = find_file(weights, path, out_weights);
+  if (status != TW_MODEL_OK) return status;
+  if (tw_file_mapping_create(out_weights->path, 0, SIZE_MAX, &message, &out_weights->mapping) != TW_STATUS_OK) {
+    return tw_error_set(TW_MODEL_BAD_WEIGHTS,
+                        "%s: cannot map the file of the weights: %s"
+                        "\nhint: put it beside the library, or say where it is: weights_path",
+                        out_weights->path, message.text);
+  }
+  status = check_file(weights, out_weights);
+  if (status != TW_MODEL_OK) {
+    tw_weights_close(out_weights);
+    return status;
+  }
+  tw_place_pin();  // the handler of reads that fail stays behind
+  out_weights->base = out_weights->mapping.data;
+  return TW_MODEL_OK;
+}
+
+int tw_weights_open(const tw_weights_t* weights, const char* path, tw_open_weights_t* out_weights) {
+  memset(out_weights, 0, sizeof(*out_weights));
+  out_weights->offsets = weights->offsets;
+  if (weights->file_name != NULL) return open_file(weights, path, out_weights);
+  if (path != NULL) {
+    return tw_error_set(TW_MODEL_BAD_INPUT, "weights_path is '%s', but the weights are in the library", path);
+  }
+  out_weights->base = weights->data;
+  return TW_MODEL_OK;
+}
+
+void tw_weights_close(tw_open_weights_t* weights) {
+  if (weights->mapping.map_base != NULL) tw_file_mapping_destroy(&weights->mapping);
+}
+
+int tw_weights_check(const tw_open_weights_t* weights) {
+  tw_message_t name = {.text = ""};
+  const tw_file_mapping_t* mapping = &weights->mapping;
+  if (mapping->map_base == NULL || !tw_fault_any() || !tw_fault_find(mapping->data, mapping->size_bytes, &name)) {
+    return TW_MODEL_OK;
+  }
+  return tw_error_set(TW_MODEL_BAD_WEIGHTS, "%s: the file of the weights was cut, or cannot be read",
+                      weights->path);
+}

@@ -1,0 +1,22 @@
+// Where a model's constants are: in the library, or in a file that it maps. Private to the library.
+#ifndef TW_LIBRARY_WEIGHTS_H_
+#define TW_LIBRARY_WEIGHTS_H_
+
+#include "tw_memory.h"
+#include "tw_model.h"
+
+typedef struct tw_open_weights_t {
+  const uint8_t* base;        // NULL: there are none
+  const uint64_t* offsets;
+  tw_file_mapping_t mapping;  // of the file, if there is one
+  char path[4096];
+} tw_open_weights_t;
+
+// `path` NULL: the file beside the library. Sets the error text.
+int tw_weights_open(const tw_weights_t* weights, const char* path, tw_open_weights_t* out_weights);
+void tw_weights_close(tw_open_weights_t* weights);
+
+// Whether the file was cut while it was mapped; sets the error text.
+int tw_weights_check(const tw_open_weights_t* weights);
+
+#endif  // TW_LIBRARY_WEIGHTS_H_
