@@ -16,6 +16,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 SOURCES = sorted(
     path.as_posix()
@@ -50,6 +51,21 @@ class BuildCore(build_ext):
         super().build_extensions()
 
 
+class PackageCore(build_py):
+    """Puts the C core beside the package that exports libraries: it travels with every one of them."""
+
+    def run(self) -> None:
+        """Copy `native/include` and `native/src`, without what is Python's."""
+        super().run()
+        if self.editable_mode:
+            return  # a checkout has `native/`
+        target = Path(self.build_lib, "tilewright/compiler/packaging/library/core")
+        for folder in ("include", "src", "src/library"):
+            for path in sorted(Path("native", folder).glob("*.[ch]")):
+                self.mkpath(str(target / folder))
+                self.copy_file(str(path), str(target / folder / path.name))
+
+
 setup(
     ext_modules=[
         Extension(
@@ -71,7 +87,7 @@ setup(
             optional=True,
         )
     ],
-    cmdclass={"build_ext": BuildCore},
+    cmdclass={"build_ext": BuildCore, "build_py": PackageCore},
     options={
         "bdist_wheel": {"py_limited_api": "cp311"}
     },  # one wheel for every Python from 3.11 on

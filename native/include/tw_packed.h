@@ -9,6 +9,22 @@
 
 #include "tw_model.h"
 
+// A symbol that may be missing, and its address or NULL. Elsewhere than in ELF files it is not looked for.
+#if defined(__ELF__)
+#define TW_WEAK __attribute__((weak))
+#define TW_LINKED(symbol) symbol
+#else
+#define TW_WEAK
+#define TW_LINKED(symbol) NULL
+#endif
+
+// What a library shows; all else is hidden.
+#if defined(_WIN32)
+#define TW_EXPORT __declspec(dllexport)
+#else
+#define TW_EXPORT __attribute__((visibility("default")))
+#endif
+
 // A value of tvm-ffi: 16 bytes.
 typedef struct tw_any_t {
   int32_t type_index;

@@ -58,7 +58,6 @@ typedef struct tw_signature_t {
   const tw_type_t* type;
   const tw_number_t* shape;  // `rank` extents
   uint32_t rank;
-  uint32_t storage;
   uint64_t dims;             // bit i: some extent depends on dimension i
 } tw_signature_t;
 

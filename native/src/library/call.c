@@ -362,14 +362,34 @@ int tw_call_run(tw_call_t* call) {
   return ran == TW_STATUS_OK ? tw_weights_check(&model->weights) : fail_run(call, ran, &failure);
 }
 
+// The size of a tensor of the signature tells whether it may have no data.
+static int check_data(const tw_call_t* call, uint32_t slot, const void* data) {
+  const tw_program_t* program = call->model->program;
+  if (data != NULL || tw_command_list_slot(call->sized->bound->list, slot)->size_bytes == 0) return TW_MODEL_OK;
+  const int is_input = slot < program->input_count;
+  const char* name = is_input ? program->inputs[slot].name : program->outputs[slot - program->input_count].name;
+  return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': has no data", is_input ? "input" : "output", name);
+}
+
+static int bind_all(tw_call_t* call, const void* const* inputs, void* const* outputs) {
+  const uint32_t input_count = call->model->program->input_count;
+  int status = TW_MODEL_OK;
+  for (uint32_t i = 0; status == TW_MODEL_OK && i < input_count; ++i) {
+    status = check_data(call, i, inputs[i]);
+    tw_call_bind_input(call, i, inputs[i]);
+  }
+  for (uint32_t i = 0; status == TW_MODEL_OK && i < call->model->program->output_count; ++i) {
+    status = check_data(call, input_count + i, outputs[i]);
+    tw_call_bind_output(call, i, outputs[i]);
+  }
+  return status;
+}
+
 int tw_model_run(tw_model_t* model, const int64_t* dims, const void* const* inputs, void* const* outputs) {
   tw_call_t call;
   int status = tw_call_begin(&call, model, dims, NULL);
-  if (status == TW_MODEL_OK) {
-    for (uint32_t i = 0; i < model->program->input_count; ++i) tw_call_bind_input(&call, i, inputs[i]);
-    for (uint32_t i = 0; i < model->program->output_count; ++i) tw_call_bind_output(&call, i, outputs[i]);
-    status = tw_call_run(&call);
-  }
+  if (status == TW_MODEL_OK) status = bind_all(&call, inputs, outputs);
+  if (status == TW_MODEL_OK) status = tw_call_run(&call);
   tw_call_end(&call);
   return status;
 }

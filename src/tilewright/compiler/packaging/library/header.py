@@ -127,28 +127,29 @@ def _run(plan: Plan, name: str, upper: str) -> str:
     if not plan.dims:
         return (
             f"/* Computes the outputs: {upper}_INPUT_COUNT tensors in, {upper}_OUTPUT_COUNT out. */\n"
-            f"int {name}_run({name}* model, {arrays});"
+            f"{upper}_API int {name}_run({name}* model, {arrays});"
         )
     return (
         f"/* Computes the outputs for these sizes, {upper}_DIM_COUNT of them. */\n"
-        f"int {name}_run_dims({name}* model, const int64_t dims[], {arrays});"
+        f"{upper}_API int {name}_run_dims({name}* model, const int64_t dims[], {arrays});"
     )
 
 
 def _shapes(plan: Plan, name: str) -> str:
     if not plan.dims:
         return ""
+    api = f"{name.upper()}_API"
     return f"""
 /* Makes what calls of these sizes need, which they then find: the 32 sizes used last are kept, with `concurrency`
    all that were prepared, and no others run. */
-int {name}_prepare({name}* model, const int64_t dims[]);
+{api} int {name}_prepare({name}* model, const int64_t dims[]);
 
 /* The extents of a tensor for these sizes. */
-int {name}_input_shape({name}* model, const int64_t dims[], uint32_t input, int64_t out_shape[]);
-int {name}_output_shape({name}* model, const int64_t dims[], uint32_t output, int64_t out_shape[]);
+{api} int {name}_input_shape({name}* model, const int64_t dims[], uint32_t input, int64_t out_shape[]);
+{api} int {name}_output_shape({name}* model, const int64_t dims[], uint32_t output, int64_t out_shape[]);
 
 /* What a workspace for these sizes must have. */
-int {name}_workspace_bytes({name}* model, const int64_t dims[], size_t* out_bytes);
+{api} int {name}_workspace_bytes({name}* model, const int64_t dims[], size_t* out_bytes);
 """
 
 

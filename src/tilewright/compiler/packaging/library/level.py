@@ -37,32 +37,14 @@ class Level:
     kernels: Mapping[str, ExportDecl]
 
 
-def level_of(part: Part, kernels: Sequence[CompiledKernel], *, prefix: str = "") -> Level:
-    """The level of a compiled part.
-
-    Args:
-        part: the plan and its target.
-        kernels: what the plan's steps name.
-        prefix: put before the symbols of the kernels; whoever links the objects renames them alike.
-    """
-    exports = {
-        kernel.name: ExportDecl(
-            name=kernel.export.name,
-            symbol=prefix + kernel.export.function,
-            constant_count=kernel.export.constant_count,
-            binding_count=kernel.export.binding_count,
-            local_memory_pages=kernel.export.local_memory_pages,
-            workgroup_size=kernel.export.workgroup_size,
-            flags=kernel.export.flags,
-        )
-        for kernel in kernels
-    }
+def level_of(part: Part, kernels: Sequence[CompiledKernel]) -> Level:
+    """The level of a compiled part, whose kernels have symbols of their own (`kernel_objects`)."""
     return Level(
         label=level_label(part.target),
         arch=part.target.arch,
         features=part.target.features,
         plan=part.plan,
-        kernels=exports,
+        kernels={kernel.name: kernel.export for kernel in kernels},
     )
 
 

@@ -16,6 +16,10 @@
 extern "C" {
 #endif
 
+#ifndef @UPPER@_API
+#define @UPPER@_API
+#endif
+
 #define @UPPER@_INPUT_COUNT @INPUT_COUNT@
 #define @UPPER@_OUTPUT_COUNT @OUTPUT_COUNT@
 #define @UPPER@_DIM_COUNT @DIM_COUNT@ /* sizes that a call decides */
@@ -78,8 +82,9 @@ typedef struct @NAME@_dim_info {
   int64_t maximum; /* -1: any */
 } @NAME@_dim_info;
 
-/* Everything about the model that one finds by its symbol `tilewright_model` alone, without this header: the same
- * struct for all models, where `@NAME@` is another name. It only grows; `struct_bytes` says how far it goes. */
+/* All of the above by address. A shared library's function `tilewright_model` returns it, too, so that any model can
+ * be used without its header: the struct is the same for all, but for their names. It only grows; `struct_bytes`
+ * says how far it goes. */
 typedef struct @NAME@_interface {
   uint32_t struct_bytes;
   uint32_t interface_version; /* 1 */
@@ -106,24 +111,24 @@ typedef struct @NAME@_interface {
   const char* (*error)(void);
 } @NAME@_interface;
 
-const @NAME@_interface* @NAME@_get_interface(void);
+@UPPER@_API const @NAME@_interface* @NAME@_get_interface(void);
 
 /* Loads the model: chooses the code for this processor, maps weights that lie beside the library. */
-int @NAME@_create(const @NAME@_options* options, @NAME@** out_model);
+@UPPER@_API int @NAME@_create(const @NAME@_options* options, @NAME@** out_model);
 
 /* No call may run any more. NULL is fine. */
-void @NAME@_destroy(@NAME@* model);
+@UPPER@_API void @NAME@_destroy(@NAME@* model);
 
 @RUN@
 
 /* The same, where types and shapes are checked@AND_DIMS@. */
-int @NAME@_run_tensors(@NAME@* model, const @NAME@_tensor inputs[], const @NAME@_tensor outputs[]);
+@UPPER@_API int @NAME@_run_tensors(@NAME@* model, const @NAME@_tensor inputs[], const @NAME@_tensor outputs[]);
 @SHAPES@
 /* The code that was chosen: one of @LEVELS@. */
-const char* @NAME@_level(const @NAME@* model);
+@UPPER@_API const char* @NAME@_level(const @NAME@* model);
 
 /* What went wrong in this thread's last call that did not return @UPPER@_OK. */
-const char* @NAME@_error(void);
+@UPPER@_API const char* @NAME@_error(void);
 
 #ifdef __cplusplus
 }

@@ -18,7 +18,8 @@ _RESERVED_WORDS: Final = """
     loop main malloc map match mod move mut namespace new not nullptr operator or package private
     protected pub public range ref register restrict return select self short signed sizeof static
     std string struct super switch template this throw time trait true try type typedef typename union
-    unsafe unsigned use using var virtual void volatile wchar_t where while xor yield
+    unsafe unsigned use assert_ complex ctype dlfcn fenv inttypes limits locale math pthread sched setjmp
+signal stdarg stdatomic stddef stdint stdio stdlib tgmath threads time uchar unistd wchar wctype core tilewright using var virtual void volatile wchar_t where while xor yield
 """
 _RESERVED: Final = frozenset(_RESERVED_WORDS.split())
 

@@ -8,15 +8,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, final
 
+from tilewright.base.arena import align
 from tilewright.base.errors import UserError
 from tilewright.base.record import record
+from tilewright.base.text import identifier
+from tilewright.compiler.packaging.library.core_files import FOLDER as CORE
+from tilewright.compiler.packaging.library.core_files import UNITS as CORE_UNITS
+from tilewright.compiler.packaging.library.core_files import core_files
+from tilewright.compiler.packaging.library.header import fill, header_text
+from tilewright.compiler.packaging.library.interface import (
+    PACKED_FUNCTIONS,
+    entry_source,
+    interface_source,
+    weights_beside,
+    weights_inside,
+)
 from tilewright.compiler.packaging.library.level import Level, refuse_host_steps
 from tilewright.compiler.packaging.library.names import library_name
-from tilewright.compiler.packaging.library.weights import WeightsFile
-from tilewright.formats.byte_view import Buffer
+from tilewright.compiler.packaging.library.tables import level_source, scratch_bytes
+from tilewright.compiler.packaging.library.weights import WeightsFile, place_inside
+from tilewright.formats.byte_view import Buffer, view_bytes
+from tilewright.formats.plan import Plan
 
 DESCRIPTOR_SYMBOL: Final = "tilewright_model"
-"""The symbol by which a loader knows a library of ours: a `<name>_interface` (see the header)."""
+"""How a loader knows a library of ours: a function that returns its `<name>_interface` (see the header)."""
+
+FLAGS: Final = (
+    "-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-D_GNU_SOURCE",
+)  # fmt: skip
 
 
 @final
@@ -24,7 +43,7 @@ DESCRIPTOR_SYMBOL: Final = "tilewright_model"
 class HostSources:
     """The host side of a model, in C11.
 
-    All `files` go into one folder, which is the include path.  Each of `units` is compiled with `flags`
+    All `files` go below one folder, where a compiler is started: each of `units` is compiled with `flags`
     (`.S` files are assembled by the C compiler) and linked with the kernels' objects and `link_flags`.
 
     Attributes:
@@ -67,8 +86,88 @@ def make_host_sources(
 
     Raises: UserError for ops that run in Python, and for more weights than a library holds.
     """
+    ordered = _in_order(levels)
+    name = library_name(name)
+    labels = [level.label for level in ordered]
+    words = [identifier(label) for label in labels]
+    plan = ordered[0].plan
+    files: dict[str, Buffer] = dict(core_files(name))
+    units = [f"{CORE}/{unit}" for unit in CORE_UNITS]
+    programs = [
+        (f"{name}_program_{word}", level)
+        for word, level in zip(words, ordered, strict=True)
+    ]
+    for word, (symbol, level) in zip(words, programs, strict=True):
+        files[f"{name}_{word}.c"] = level_source(
+            level, name, symbol, graph_json=graph_json
+        ).encode()
+        units.append(f"{name}_{word}.c")
+    lines, stored = _weights(constants, name, weights)
+    files |= stored
+    units += [file for file in stored if file.endswith(".S")]
+    rows = [(symbol, level.label) for symbol, level in programs]
+    files[f"{name}.c"] = interface_source(plan, name, rows, lines).encode()
+    files[f"{name}_entry.c"] = entry_source(name).encode()
+    arena = max(align(max(level.plan.arena_bytes, 0)) for level in levels)
+    scratch = max(scratch_bytes(level) for level in levels)
+    files[f"{name}.h"] = header_text(plan, name, labels, arena, scratch).encode()
+    files[f"{name}.hpp"] = fill("model.hpp", {"NAME": name, "UPPER": name.upper()}).encode()
+    return HostSources(
+        name=name,
+        files=files,
+        units=(*units, f"{name}.c"),
+        entry_units=(f"{name}_entry.c",),
+        public=(f"{name}.h", f"{name}.hpp"),
+        exports=_exports(plan, name),
+        flags=FLAGS,
+        link_flags=("-pthread",),
+    )
+
+
+def _in_order(levels: Sequence[Level]) -> list[Level]:
+    """Levels that can be one library, best first.  Raises: UserError."""
     if not levels or len({level.arch for level in levels}) != 1:
         raise UserError("a library has code for one architecture")
     for level in levels:
         refuse_host_steps(level.plan)
-    raise NotImplementedError(library_name(name), constants, weights, graph_json)
+    labels = [level.label for level in levels]
+    if len({identifier(label) for label in labels}) != len(labels):
+        raise UserError(f"two levels of a library have one name: {', '.join(labels)}")
+    return sorted(levels, key=lambda level: len(level.features), reverse=True)
+
+
+def _weights(
+    constants: Sequence[Buffer], name: str, file: WeightsFile | None
+) -> tuple[list[str], dict[str, Buffer]]:
+    """The lines of C that say where the constants are, and the files they are in."""
+    if file is not None:
+        if len(file.offsets) != len(constants):
+            raise UserError(
+                f"the file has {len(file.offsets)} weights, the model {len(constants)}",
+                location=file.name,
+            )
+        return weights_beside(file), {}
+    offsets, size = place_inside(constants)
+    lines = weights_inside(name, offsets, size)
+    if not size:
+        return lines, {}
+    data = bytearray(size)
+    for offset, constant in zip(offsets, constants, strict=True):
+        view = view_bytes(constant)
+        data[offset : offset + view.nbytes] = view
+    assembly = fill("weights.S", {"NAME": name}).encode()
+    return lines, {f"{name}_weights.S": assembly, f"{name}_weights.bin": data}
+
+
+def _exports(plan: Plan, name: str) -> tuple[str, ...]:
+    dynamic = ("run_dims", "prepare", "input_shape", "output_shape", "workspace_bytes")
+    functions = (
+        *("get_interface", "create", "destroy", "run_tensors", "level", "error"),
+        *(dynamic if plan.dims else ("run",)),
+    )
+    return (
+        *(f"{name}_{function}" for function in functions),
+        DESCRIPTOR_SYMBOL,
+        "__tvm_ffi__library_ctx",
+        *(f"__tvm_ffi_{function}" for function in PACKED_FUNCTIONS),
+    )

@@ -1,0 +1,148 @@
+"""The functions of a library's header in C, the tables behind them, and its entry points.
+
+Called by `sources`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tilewright.base.version import VERSION
+from tilewright.compiler.packaging.library.header import entries_of, fill, fixed_size
+from tilewright.compiler.packaging.library.names import string
+from tilewright.compiler.packaging.library.weights import WeightsFile, checksum
+from tilewright.formats.plan import Entry, Plan
+
+PACKED_FUNCTIONS: Final = {
+    "main": "tw_packed_main",
+    "get_num_inputs": "tw_packed_input_count",
+    "get_num_outputs": "tw_packed_output_count",
+    "get_input_name": "tw_packed_input_name",
+    "get_output_name": "tw_packed_output_name",
+    "get_graph_json": "tw_packed_graph_json",
+    "get_level": "tw_packed_level",
+}
+"""The packed functions of a library by name, and what of the core they are."""
+
+
+def interface_source(
+    plan: Plan, name: str, programs: Sequence[tuple[str, str]], weights: Sequence[str]
+) -> str:
+    """`<name>.c`.
+
+    Args:
+        plan: whose signature it is.
+        name: what its names begin with.
+        programs: symbol and label of each level, best first.
+        weights: the lines that define the constant `weights`.
+    """
+    words = {
+        "NAME": name,
+        "UPPER": name.upper(),
+        "VERSION": VERSION,
+        "TITLE": string(plan.name),
+        "PROGRAMS": ", ".join(f"&{symbol}" for symbol, _ in programs),
+        "PROGRAM_DECLARATIONS": "\n".join(
+            f"extern const tw_program_t {symbol};" for symbol, _ in programs
+        ),
+        "PROGRAM_COUNT": str(len(programs)),
+        "LEVELS": ", ".join([*(string(label) for _, label in programs), "NULL"]),
+        "WEIGHTS": "\n".join(weights),
+        "TENSOR_INFOS": "\n".join(_infos(plan, name)),
+        "DIM_INFOS": "\n".join(_dim_infos(plan, name)),
+        "INPUT_COUNT": str(len(plan.inputs)),
+        "OUTPUT_COUNT": str(len(plan.outputs)),
+        "DIM_COUNT": str(len(plan.dims)),
+    }
+    shapes = fill("shapes.c", words) if plan.dims else ""
+    return fill("model.c", {**words, "RUN": _run(plan, name), "SHAPES": shapes})
+
+
+def entry_source(name: str) -> str:
+    """`<name>_entry.c`: names of which a process has one each."""
+    functions = "\n".join(
+        f"ENTRY({entry}, {function})" for entry, function in PACKED_FUNCTIONS.items()
+    )
+    return fill("entry.c", {"NAME": name, "FUNCTIONS": functions})
+
+
+def weights_inside(name: str, offsets: Sequence[int], size_bytes: int) -> list[str]:
+    """The lines that define `weights` for bytes that are assembled into the library."""
+    data = f"{name}_weight_data" if size_bytes else "NULL"
+    lines = [f"extern const uint8_t {data}[];"] if size_bytes else []
+    return [*lines, *_offsets(offsets), _weights(data, "NULL", (0, 0, 0))]
+
+
+def weights_beside(file: WeightsFile) -> list[str]:
+    """The lines that define `weights` for a file beside the library."""
+    numbers = (file.size_bytes, len(file.header), checksum(file.header))
+    return [*_offsets(file.offsets), _weights("NULL", string(file.name), numbers)]
+
+
+def _offsets(offsets: Sequence[int]) -> list[str]:
+    rows = [
+        "    " + ", ".join(map(str, offsets[i : i + 12])) + ","
+        for i in range(0, len(offsets), 12)
+    ]
+    return ["static const uint64_t weight_offsets[] = {", *(rows or ["    0,"]), "};"]
+
+
+def _weights(data: str, file: str, numbers: tuple[int, int, int]) -> str:
+    size, header, check = numbers
+    return (
+        f"static const tw_weights_t weights = {{{data}, {file}, {size}u, {header}u, "
+        f"UINT64_C({check}), weight_offsets}};"
+    )
+
+
+def _infos(plan: Plan, name: str) -> list[str]:
+    lines: list[str] = []
+    for what, rows in (("input", plan.inputs), ("output", plan.outputs)):
+        entries = entries_of(plan, rows)
+        lines += [
+            f"static const int64_t {what}_{i}_shape[] = "
+            f"{{{', '.join(str(fixed_size(d)) for d in entry.shape) or '0'}}};"
+            for i, entry in enumerate(entries)
+        ]
+        infos = [
+            _info(label, entry, f"{what}_{i}_shape")
+            for i, ((label, _), entry) in enumerate(zip(rows, entries, strict=True))
+        ]
+        lines += [
+            f"static const {name}_tensor_info {what}_infos[] = {{",
+            *(infos or ["    {0},"]),
+            "};",
+        ]
+    return lines
+
+
+def _info(label: str, entry: Entry, shape: str) -> str:
+    code, bits = entry.dtype.dlpack
+    return (
+        f"    {{{string(label)}, {string(entry.dtype.name)}, {shape}, "
+        f"{fixed_size(entry.size_bytes)}, {len(entry.shape)}, {code}, {bits}, "
+        f"{entry.dtype.itemsize}}},"
+    )
+
+
+def _dim_infos(plan: Plan, name: str) -> list[str]:
+    rows = [
+        f"    {{{string(d.name)}, {d.input}, {d.axis}, {d.minimum}, "
+        f"{-1 if d.maximum is None else d.maximum}}},"
+        for d in plan.dims
+    ]
+    return [
+        f"static const {name}_dim_info dim_infos[] = {{",
+        *(rows or ["    {0},"]),
+        "};",
+    ]
+
+
+def _run(plan: Plan, name: str) -> str:
+    arrays = "const void* const inputs[], void* const outputs[]"
+    if plan.dims:
+        head = f"int {name}_run_dims({name}* model, const int64_t dims[], {arrays}) {{"
+        return f"{head}\n  return run(model, dims, inputs, outputs);\n}}"
+    head = f"int {name}_run({name}* model, {arrays}) {{"
+    return f"{head}\n  return run(model, NULL, inputs, outputs);\n}}"

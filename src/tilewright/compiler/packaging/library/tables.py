@@ -1,0 +1,411 @@
+"""The tables of one level: a plan as constant data of C (`tw_program.h`).
+
+Everything that a runtime would check of a plan it read is checked here, or by the C core when the
+program is bound.  Called by `sources`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, final
+
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import ArchiveError, UserError
+from tilewright.base.symbolic import bounds, symbols
+from tilewright.compiler.packaging.library.expressions import Sizes
+from tilewright.compiler.packaging.library.header import shape_text
+from tilewright.compiler.packaging.library.level import Level
+from tilewright.compiler.packaging.library.names import comment, string
+from tilewright.formats.executable import LOCAL_MEMORY_PAGE_BYTES, ExportDecl
+from tilewright.formats.plan import Dimension, Entry, Plan, Step, to_json
+
+DIM_LIMIT: Final = 64  # MIRROR LIBRARY LIMITS
+ARGUMENT_LIMIT: Final = 255
+_KINDS: Final = {
+    "dispatch": "TW_STEP_DISPATCH",
+    "copy": "TW_STEP_COPY",
+    "call": "TW_STEP_CALL",
+}
+_STORAGE_KINDS: Final = {
+    "input": "TW_STORAGE_INPUT",
+    "output": "TW_STORAGE_OUTPUT",
+    "constant": "TW_STORAGE_CONSTANT",
+    "transient": "TW_STORAGE_TRANSIENT",
+}
+
+
+def level_source(level: Level, name: str, symbol: str, *, graph_json: bool) -> str:
+    """The C file of a level, which defines the program `symbol`.
+
+    Raises: UserError for a plan beyond a library's limits; ArchiveError for one that does not fit its
+        kernels.
+    """
+    return _Writer(level, name, symbol).text(graph_json=graph_json)
+
+
+def scratch_bytes(level: Level) -> int:
+    """The workgroup memory that a thread needs for any kernel of the plan."""
+    used = {step.target for step in level.plan.steps if step.kind == "dispatch"}
+    return max((_local_bytes(level.kernels[name]) for name in used), default=0)
+
+
+def type_name(dtype: DType) -> str:
+    """What the tables call a data type."""
+    return f"type_{dtype.name}"
+
+
+def type_tables(dtypes: Iterable[DType]) -> list[str]:
+    """The definitions of data types."""
+    unique = {dtype.name: dtype for dtype in dtypes}
+    return [
+        f"static const tw_type_t {type_name(d)} = "
+        f"{{{string(d.name)}, {d.dlpack[0]}, {d.dlpack[1]}, {d.itemsize}}};"
+        for d in unique.values()
+    ]
+
+
+def _local_bytes(export: ExportDecl) -> int:
+    return export.local_memory_pages * LOCAL_MEMORY_PAGE_BYTES
+
+
+def _table(type_: str, name: str, rows: Sequence[str]) -> list[str]:
+    """A constant array; C has none without elements."""
+    body = [f"    {row}," for row in rows] or ["    {0},"]
+    return [f"static const {type_} {name}[] = {{", *body, "};", ""]
+
+
+def _flat_table(type_: str, name: str, rows: Sequence[str]) -> list[str]:
+    """The same of rows that are lists of numbers."""
+    body = [f"    {row}," for row in rows if row] or ["    0,"]
+    return [f"static const {type_} {name}[] = {{", *body, "};", ""]
+
+
+@final
+class _Writer:
+    """Writes the tables of one plan, in the order in which they refer to each other."""
+
+    def __init__(self, level: Level, name: str, symbol: str) -> None:
+        self.level: Level = level
+        self.plan: Plan = level.plan
+        self.name: str = name
+        self.symbol: str = symbol
+        self.sizes: Sizes = Sizes(level.plan.dims)
+        self.shapes: list[str] = []
+        used = (step.target for step in self.plan.steps if step.kind == "dispatch")
+        self.kernels: dict[str, int] = {t: i for i, t in enumerate(dict.fromkeys(used))}
+        calls = (step.target for step in self.plan.steps if step.kind == "call")
+        self.callees: dict[str, int] = {t: i for i, t in enumerate(dict.fromkeys(calls))}
+
+    def text(self, *, graph_json: bool) -> str:
+        """The whole file."""
+        self._check_limits()
+        tables = [
+            *self._signatures(),
+            *self._dimensions(),
+            *self._conditions(),
+            *self._storages(),
+            *self._entries(),
+            *self._steps(),
+            *self._call_arguments(),
+        ]
+        return "\n".join(
+            [
+                self._title(),
+                '#include "core/tw_packed.h"',
+                '#include "core/tw_program.h"',
+                '#include "core/tw_size.h"',
+                "",
+                *type_tables(e.dtype for e in self._typed_entries()),
+                "",
+                *self.shapes,
+                "",
+                *tables,
+                *self._kernels(),
+                *self._callees(),
+                *self._features(),
+                *self._evaluate(),
+                *self._graph_json(graph_json=graph_json),
+                *self._program(graph_json=graph_json),
+                "",
+            ]
+        )
+
+    def _title(self) -> str:
+        whose, what = comment(self.plan.name), comment(self.level.label)
+        return f"// The code of '{whose}' for {what}. Generated by Tilewright; do not edit."
+
+    def _check_limits(self) -> None:
+        if len(self.plan.dims) > DIM_LIMIT:
+            raise UserError(
+                f"the model has {len(self.plan.dims)} dynamic sizes, a library up to {DIM_LIMIT}",
+                location=self.plan.name,
+            )
+        for step in self.plan.steps:
+            if len(step.arguments) > ARGUMENT_LIMIT:
+                raise UserError(
+                    f"step '{step.name}' has {len(step.arguments)} arguments, "
+                    f"a library's up to {ARGUMENT_LIMIT}",
+                    location=self.plan.name,
+                )
+
+    def _typed_entries(self) -> list[Entry]:
+        plan = self.plan
+        named = [entry for _, entry in (*plan.inputs, *plan.outputs)]
+        called = [e for s in plan.steps if s.kind == "call" for e in s.arguments]
+        return [plan.entries[e] for e in (*named, *called)]
+
+    # ---- what a call sees ----
+
+    def _signature_row(self, name: str, entry: Entry, shape: str) -> str:
+        extents = self.sizes.numbers(entry.shape) or "0"
+        self.shapes.append(f"static const tw_number_t {shape}[] = {{{extents}}};")
+        names = {s.name for extent in entry.shape for s in symbols(extent)}
+        mask = sum(1 << i for i, d in enumerate(self.plan.dims) if d.name in names)
+        return (
+            f"{{{string(name)}, {string(shape_text(entry))}, &{type_name(entry.dtype)}, {shape}, "
+            f"{len(entry.shape)}, {mask}ull}}"
+        )
+
+    def _signatures(self) -> list[str]:
+        lines: list[str] = []
+        for what, rows in (("input", self.plan.inputs), ("output", self.plan.outputs)):
+            texts = [
+                self._signature_row(name, self.plan.entries[entry], f"{what}_{i}_shape")
+                for i, (name, entry) in enumerate(rows)
+            ]
+            lines += _table("tw_signature_t", f"{what}s", texts)
+        return lines
+
+    def _dimensions(self) -> list[str]:
+        outputs = [self.plan.entries[e].shape for _, e in self.plan.outputs]
+
+        def row(dim: Dimension) -> str:
+            limit = -1 if dim.maximum is None else dim.maximum
+            nothing = int(dim.leaves_nothing(outputs))
+            return f"{{{string(dim.name)}, {dim.input}, {dim.axis}, {dim.minimum}, {limit}, {nothing}}}"
+
+        return _table("tw_dimension_t", "dimensions", [row(dim) for dim in self.plan.dims])
+
+    def _conditions(self) -> list[str]:
+        """What must hold of the sizes, and of the indices in the data."""
+        number = self.sizes.number
+        equalities = [
+            f"{{{number(a)}, {number(b)}, {string(str(a))}, {string(str(b))}}}"
+            for a, b in self.plan.equalities
+        ]
+        extents = {
+            d: None for e in self.plan.entries for d in e.shape if not isinstance(d, int)
+        }
+        lowest = {extent: bounds(extent)[0] for extent in extents}
+        guards = [
+            f"{{{number(extent)}, {string(str(extent))}}}"
+            for extent, low in lowest.items()
+            if low is None or low < 0
+        ]
+        checks = [
+            f"{{{string(c.location)}, {c.axis}, {number(c.size)}, {number(c.low)}, {number(c.high)}}}"
+            for c in self.plan.checks
+        ]
+        self.guard_count: int = len(guards)
+        return [
+            *_table("tw_equality_t", "equalities", equalities),
+            *_table("tw_size_guard_t", "guards", guards),
+            *_table("tw_index_check_t", "checks", checks),
+        ]
+
+    # ---- memory ----
+
+    def _storages(self) -> list[str]:
+        plan = self.plan
+        places = {plan.entries[e].storage: i for i, (_, e) in enumerate(plan.inputs)}
+        places |= {plan.entries[e].storage: i for i, (_, e) in enumerate(plan.outputs)}
+        constants = (i for i, s in enumerate(plan.storages) if s.kind == "constant")
+        places |= {storage: i for i, storage in enumerate(constants)}
+        rows: list[str] = []
+        for index, storage in enumerate(plan.storages):
+            place = storage.offset_bytes if storage.kind == "transient" else places[index]
+            rows.append(
+                f"{{{_STORAGE_KINDS[storage.kind]}, {storage.first}, {storage.last}, {place}, "
+                f"{self.sizes.number(storage.size_bytes)}}}"
+                + (f" /* {comment(storage.name)} */" if storage.name else "")
+            )
+        return _table("tw_storage_t", "storages", rows)
+
+    def _entries(self) -> list[str]:
+        rows = [
+            f"{{{e.storage}, {self.sizes.number(e.offset_bytes)}, "
+            f"{self.sizes.number(e.size_bytes)}}} /* {i}: {comment(shape_text(e))} */"
+            for i, e in enumerate(self.plan.entries)
+        ]
+        return _table("tw_entry_t", "entries", rows)
+
+    # ---- steps ----
+
+    def _steps(self) -> list[str]:
+        arguments: list[str] = []
+        constants: list[str] = []
+        rows: list[str] = []
+        argument_count = constant_count = 0
+        for step in self.plan.steps:
+            rows.append(self._step(step, argument_count, constant_count))
+            arguments.append(", ".join(map(str, step.arguments)))
+            argument_count += len(step.arguments)
+            if step.kind == "dispatch":
+                constants.append(self.sizes.numbers(step.dims))
+                constant_count += len(step.dims)
+        return [
+            "// By step: operands, then results.",
+            *_flat_table("uint32_t", "arguments", arguments),
+            *_flat_table("tw_number_t", "constants", constants),
+            *_table("tw_step_t", "steps", rows),
+        ]
+
+    def _step(self, step: Step, argument_first: int, constant_first: int) -> str:
+        target, constant_count = 0, 0
+        if step.kind == "dispatch":
+            self._check_kernel(step)
+            target, constant_count = self.kernels[step.target], len(step.dims)
+        elif step.kind == "call":
+            target = self.callees[step.target]
+        barrier = int(step.barrier or step.kind == "call")
+        nodes = ", ".join(step.nodes) if step.nodes and step.nodes != (step.name,) else ""
+        what = comment(step.name + (f": {nodes}" if nodes else ""))
+        return (
+            f"{{{_KINDS[step.kind]}, {target}, {argument_first}, {len(step.arguments)}, "
+            f"{step.result_count}, {constant_first}, {constant_count}, {barrier}, "
+            f"{{{self.sizes.numbers(step.grid)}}}}} /* {what} */"
+        )
+
+    def _check_kernel(self, step: Step) -> None:
+        export = self.level.kernels.get(step.target)
+        if export is None:
+            raise ArchiveError(f"there is no kernel '{step.target}'", location="plan")
+        if (export.binding_count, export.constant_count) != (
+            len(step.arguments),
+            len(step.dims),
+        ):
+            raise ArchiveError(
+                f"kernel '{step.target}' takes {export.binding_count} bindings and "
+                f"{export.constant_count} constants, the plan passes {len(step.arguments)} and "
+                f"{len(step.dims)}",
+                location="plan",
+            )
+
+    def _call_arguments(self) -> list[str]:
+        """What the arguments of calls look like, in the places that they have among all arguments."""
+        rows: list[str] = []
+        place = 0
+        for step in self.plan.steps:
+            for i, argument in enumerate(step.arguments):
+                if step.kind == "call":
+                    entry = self.plan.entries[argument]
+                    shape = f"argument_{place}_shape"
+                    row = self._signature_row(
+                        f"argument {i} of {step.target}", entry, shape
+                    )
+                    rows.append(f"[{place}] = {row}")
+                place += 1
+        return _table("tw_signature_t", "call_arguments", rows) if rows else []
+
+    # ---- code ----
+
+    def _kernels(self) -> list[str]:
+        declarations = [
+            f"extern int {export.function}(const tw_environment_t*, const tw_dispatch_state_t*, "
+            "const tw_workgroup_state_t*);"
+            for export in dict.fromkeys(self.level.kernels[name] for name in self.kernels)
+        ]
+        rows = [
+            f"{{{string(name)}, {self.level.kernels[name].function}, "
+            f"{_local_bytes(self.level.kernels[name])}, {{1, 1, 1}}}}"
+            for name in self.kernels
+        ]
+        unique = dict.fromkeys(declarations)
+        return [*unique, "", *_table("tw_kernel_row_t", "kernels", rows)]
+
+    def _callees(self) -> list[str]:
+        if not self.callees:
+            return []
+        symbols_of = {target: f"__tvm_ffi_{target}" for target in self.callees}
+        linkable = {t: s for t, s in symbols_of.items() if t.isidentifier()}
+        rows = [
+            f"{{{string(target)}, "
+            + (f"TW_LINKED({linkable[target]})}}" if target in linkable else "NULL}")
+            for target in self.callees
+        ]
+        return [
+            "// Packed functions: linked, or looked up among the library's imports.",
+            *(
+                f"extern TW_WEAK int {symbol}(void*, const void*, int32_t, void*);"
+                for symbol in linkable.values()
+            ),
+            "extern TW_WEAK void* __tvm_ffi__library_ctx;",
+            *_table("tw_callee_t", "callees", rows),
+        ]
+
+    def _features(self) -> list[str]:
+        names = [string(name) for name in sorted(self.level.features)]
+        return [
+            f"static const char* const features[] = {{{', '.join([*names, 'NULL'])}}};",
+            "",
+        ]
+
+    def _evaluate(self) -> list[str]:
+        return [*self.sizes.function("evaluate"), ""] if len(self.sizes) else []
+
+    def _graph_json(self, *, graph_json: bool) -> list[str]:
+        if not graph_json:
+            return []
+        text = to_json(self.plan).decode()
+        pieces = [text[i : i + 100] for i in range(0, len(text), 100)]
+        return [
+            "// The plan in its file form, TVM's graph JSON.",
+            "static const char graph_json[] =",
+            *(f"    {string(piece)}" for piece in pieces),
+            "    ;",
+            "",
+        ]
+
+    def _program(self, *, graph_json: bool) -> list[str]:
+        plan = self.plan
+        has_calls = bool(self.callees)
+        members = {
+            "level": string(self.level.label),
+            "features": "features",
+            "graph_json": "graph_json" if graph_json else "NULL",
+            "inputs": "inputs",
+            "outputs": "outputs",
+            "dims": "dimensions",
+            "equalities": "equalities",
+            "guards": "guards",
+            "checks": "checks",
+            "storages": "storages",
+            "entries": "entries",
+            "arguments": "arguments",
+            "constants": "constants",
+            "steps": "steps",
+            "kernels": "kernels",
+            "callees": "callees" if has_calls else "NULL",
+            "callee_context": "TW_LINKED(&__tvm_ffi__library_ctx)" if has_calls else "NULL",
+            "call_arguments": "call_arguments" if has_calls else "NULL",
+            "evaluate": "evaluate" if len(self.sizes) else "NULL",
+            "size_count": len(self.sizes),
+            "input_count": len(plan.inputs),
+            "output_count": len(plan.outputs),
+            "constant_storage_count": sum(s.kind == "constant" for s in plan.storages),
+            "dim_count": len(plan.dims),
+            "equality_count": len(plan.equalities),
+            "guard_count": self.guard_count,
+            "check_count": len(plan.checks),
+            "check_storage": max(plan.check_storage, 0),
+            "storage_count": len(plan.storages),
+            "entry_count": len(plan.entries),
+            "step_count": len(plan.steps),
+            "arena_bytes": plan.arena_bytes,
+        }
+        return [
+            f"extern const tw_program_t {self.symbol};",
+            f"const tw_program_t {self.symbol} = {{",
+            *(f"    .{member} = {value}," for member, value in members.items()),
+            "};",
+        ]
