@@ -99,16 +99,15 @@ def measure(threads: int, *, seconds: float = 0.3) -> Roofline:
     np.frombuffer(memoryview(data), np.float32)[:] = 0.0
 
     def run(name: str, buffers: list[native.Memory], seconds: float = seconds) -> float:
-        export = library.exports[name]
         recorder = Recorder()
         slots = [recorder.slot(b.size_bytes, writable=True) for b in buffers]
         bindings = [(s, 0, b.size_bytes) for s, b in zip(slots, buffers, strict=True)]
-        recorder.dispatch(export.function, bindings, (threads, 1, 1))
-        plan = recorder.build()
+        recorder.kernel(library, library.exports[name], bindings, (threads, 1, 1))
+        commands = recorder.build()
         best, stop = float("inf"), time.perf_counter() + seconds
         while time.perf_counter() < stop:
             start = time.perf_counter()
-            plan.run(pool, buffers)
+            commands.run(pool, buffers)
             best = min(best, time.perf_counter() - start)
         return best
 

@@ -17,12 +17,12 @@ from typing import Any, Final, cast, final
 import numpy as np
 
 from tilewright.base.errors import UserError
-from tilewright.base.status import StatusCode, failure
 from tilewright.runtime import native
 from tilewright.runtime.hal.buffer_view import Array, BufferView
 from tilewright.runtime.hal.local.call_listener import CallListener
-from tilewright.runtime.hal.local.heap_storage import HeapStorage
+from tilewright.runtime.hal.local.heap_storage import ALIGNMENT_BYTES, HeapStorage
 from tilewright.runtime.hal.local.local_device import LocalDevice
+from tilewright.runtime.recorder import CallRecorder, raise_failure
 from tilewright.runtime.vm.effects import Effects
 
 Key = tuple[tuple[tuple[int, ...], np.dtype[np.generic]], ...]
@@ -184,31 +184,28 @@ class RecordedCalls:
             ]
         except (UserError, ValueError, BufferError):
             return None
-        storages = {id(view.buffer.storage): view.buffer.storage for view in outputs}
-        made = listener.build(
-            [cast("HeapStorage", view.buffer.storage) for view in views],
-            [cast("HeapStorage", storage) for storage in storages.values()],
-            copies_inputs=self._copies_inputs,
-        )
-        if made is None or any(view.element_type & 7 for view in outputs):
+        if any(view.element_type & 7 for view in outputs):
             return None
-        invocation = native.RecordedCall(
-            made.plan,
-            self._device.pool,
-            [
-                (f"input{index}", text, array.shape)
-                for index, (text, array) in enumerate(zip(formats, inputs, strict=True))
-            ],
-            [
-                functools.partial(self._device.heap.lease, size)
-                for size in made.output_bytes
-            ],
-            [storage.map(0, storage.size_bytes) for storage in made.kept],
-            self._device.heap,
-        )
+        call, heap = CallRecorder(), self._device.heap
+        alignment = 1 if self._copies_inputs else ALIGNMENT_BYTES
+        taken: list[tuple[HeapStorage, int]] = []
+        for index, (array, view) in enumerate(zip(inputs, views, strict=True)):
+            storage = cast("HeapStorage", view.buffer.storage)
+            name, size = f"input{index}", storage.size_bytes
+            slot = call.input(name, formats[index], array.shape, size, alignment)
+            taken.append((storage, slot))
+        storages = {id(view.buffer.storage): view.buffer.storage for view in outputs}
+        given: list[tuple[HeapStorage, int]] = []
+        for kept in storages.values():
+            storage = cast("HeapStorage", kept)
+            size = storage.size_bytes
+            given.append((storage, call.output(functools.partial(heap.lease, size), size)))
+        if not listener.record(call, taken, given, copies_inputs=self._copies_inputs):
+            return None
+        replayed = call.build(self._device.pool, heap).call
         order = list(storages)
         places = [order.index(id(view.buffer.storage)) for view in outputs]
-        return _bind(invocation, places, makers, is_single=len(order) == 1)
+        return _bind(replayed, places, makers, is_single=len(order) == 1)
 
 
 def _formats(array: Array) -> str:
@@ -218,23 +215,19 @@ def _formats(array: Array) -> str:
 
 
 def _bind(
-    invocation: native.RecordedCall,
+    call: native.RecordedCall,
     places: Sequence[int],
     makers: Sequence[tuple[tuple[int, ...], np.dtype[np.generic], int]],
     *,
     is_single: bool,
 ) -> Replay:
-    """Call the plan and see its outputs as arrays, which keep their memory."""
+    """Replay the call and see its outputs as arrays, which keep their memory."""
 
     def replay(*inputs: object) -> list[object]:
         try:
-            memory: Any = invocation(*cast("Any", inputs))
-        except native.KernelError as error:
-            raise error.for_user from error
-        except RecursionError:  # of the caller's, not of the device
-            raise
+            memory: Any = call(*cast("Any", inputs))
         except RuntimeError as error:
-            raise failure(StatusCode.ABORTED, str(error)) from error
+            raise_failure(error)
         blocks = (memory,) if is_single else memory
         return [
             np.ndarray(shape, dtype, blocks[place], offset)

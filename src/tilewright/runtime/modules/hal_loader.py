@@ -26,13 +26,13 @@ from tilewright.runtime.hal.local.heap_storage import ALIGNMENT_BYTES
 from tilewright.runtime.hal.local.host_executable import Grid, HostExecutable
 from tilewright.runtime.hal.local.local_device import LocalDevice
 from tilewright.runtime.modules.executable_policy import TRUSTED, ExecutablePolicy
-from tilewright.runtime.recorder import Recorder
+from tilewright.runtime.recorder import Recorder, raise_failure
 from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.native_module import NativeFunction, NativeModule, metered
 
 HAL_LOADER_VERSION: Final = 1
 _U32: Final = 0xFFFF_FFFF
-_PLANS_KEPT: Final = 256
+_LISTS_KEPT: Final = 256
 
 
 def create_hal_loader_module(
@@ -58,12 +58,12 @@ def create_hal_loader_module(
 
 @final
 class _LoaderState:
-    """Per context: the device's loaders, and plans of calls that were made before."""
+    """Per context: the device's loaders, and command lists of calls that were made before."""
 
     def __init__(self, device: Device, policy: ExecutablePolicy) -> None:
         self.policy: ExecutablePolicy = policy
         self.loaders: ExecutableLoaders = device.executable_loaders
-        self.plan = lru_cache(_PLANS_KEPT)(_plan)
+        self.commands = lru_cache(_LISTS_KEPT)(_record)
         self.heap: native.Heap | None = (
             device.heap if isinstance(device, LocalDevice) else None
         )
@@ -112,11 +112,11 @@ def _dispatch(
     if not isinstance(executable, LocalExecutable):
         raise failure(StatusCode.INVALID_ARGUMENT, "an executable of another device")
     lengths = tuple(view.nbytes for view in views)
-    plan = state.plan(executable, function, grid, tuple(constants), lengths)
-    _run(plan, views, state.heap)
+    commands = state.commands(executable, function, grid, tuple(constants), lengths)
+    _run(commands, views, state.heap)
 
 
-def _plan(
+def _record(
     executable: LocalExecutable,
     function: int,
     grid: Grid,
@@ -126,23 +126,22 @@ def _plan(
     recorder = Recorder()
     slots = [recorder.slot(length) for length in lengths]
     ranges = [(slot, 0, length) for slot, length in zip(slots, lengths, strict=True)]
-    executable.record(recorder, function, ranges, grid, constants, is_inline=True)
+    export = executable.exports[function]
+    recorder.kernel(executable, export, ranges, grid, constants, is_inline=True)
     return recorder.build()
 
 
 def _run(
-    plan: native.CommandList, views: Sequence[memoryview], heap: native.Heap | None
+    commands: native.CommandList, views: Sequence[memoryview], heap: native.Heap | None
 ) -> None:
     """Call with memory that is aligned as kernels expect: what is not, is copied there and back."""
     placed = [_aligned(view) for view in views]
     try:
-        plan.run(
+        commands.run(
             None, [copy or view for copy, view in zip(placed, views, strict=True)], heap
         )
-    except native.KernelError as error:
-        raise error.for_user from error
     except RuntimeError as error:
-        raise failure(StatusCode.ABORTED, str(error)) from error
+        raise_failure(error)
     for copy, view in zip(placed, views, strict=True):
         if copy is not None and not view.readonly:
             view[:] = memoryview(copy)[: view.nbytes]

@@ -30,9 +30,8 @@ from tilewright.runtime.plan_executor.tensors import (
     buffer_formats,
     wire_type,
 )
-from tilewright.runtime.recorder import Recorder
+from tilewright.runtime.recorder import CallRecorder, Grid, Range, Recorder
 
-Range = tuple[int, int, int]  # slot, byte offset, bytes
 FindFunction = Callable[[str], Callable[..., object] | None]
 
 
@@ -55,8 +54,8 @@ class Resources:
 class BoundPlan:
     """A plan for one set of dimensions, recorded in the C core."""
 
-    plan: native.CommandList
-    invocation: native.RecordedCall
+    commands: native.CommandList
+    call: native.RecordedCall
     command_steps: tuple[int, ...]  # the plan's step of each native command
     arena_bytes: int
     input_types: tuple[TensorType, ...]
@@ -89,7 +88,8 @@ class _Binder:
         self.env: dict[str, int] = {
             dim.name: value for dim, value in zip(self.plan.dims, dims, strict=True)
         }
-        self.recorder: Recorder = Recorder()
+        self.slots: CallRecorder = CallRecorder()
+        self.recorder: Recorder = self.slots.recorder
         self.places: list[tuple[int, int]] = []  # (slot, byte offset) per storage
         self.command_steps: list[int] = []
 
@@ -114,23 +114,11 @@ class _Binder:
             for index, step in enumerate(plan.steps):
                 self._record(index, step)
             self._check_indices()
-        native_plan = self.recorder.build()
-        names = (name for name, _ in plan.inputs)
-        invocation = native.RecordedCall(
-            native_plan,
-            self.resources.pool,
-            [
-                (name, buffer_formats(dtype), shape)
-                for name, (dtype, shape) in zip(names, input_types, strict=True)
-            ],
-            [functools.partial(np.empty, shape, wire_type(t)) for t, shape in output_types],
-            cast("Sequence[memoryview]", self.resources.constants),
-            self.resources.heap,
-            output_bytes,
-        )
+        resources = self.resources
+        built = self.slots.build(resources.pool, resources.heap, output_bytes)
         return BoundPlan(
-            native_plan,
-            invocation,
+            built.commands,
+            built.call,
             tuple(self.command_steps),
             arena_bytes,
             input_types,
@@ -194,21 +182,34 @@ class _Binder:
         return entry.dtype, tuple(self._number(d) for d in entry.shape)
 
     def _place_storages(self, *, is_used: bool) -> int:
-        """Number the slots as the invocation wants them: inputs, outputs, constants, arena."""
-        plan = self.plan
+        """Give every storage its slot and offset; the size of the arena."""
+        plan, slots = self.plan, self.slots
         self.places = [(-1, 0)] * len(plan.storages)
-        for _, entry in plan.inputs:
-            self._slot(plan.entries[entry].storage, writable=False)
-        for _, entry in plan.outputs:
-            self._slot(plan.entries[entry].storage, writable=True)
-        for index, storage in enumerate(plan.storages):
-            if storage.kind == "constant":
-                self._slot(index, writable=False)
+        for name, index in plan.inputs:
+            entry = plan.entries[index]
+            dtype, shape = self._type(entry)
+            slot = slots.input(
+                name, buffer_formats(dtype), shape, self._size_of(entry.storage)
+            )
+            self.places[entry.storage] = (slot, 0)
+        for _, index in plan.outputs:
+            entry = plan.entries[index]
+            dtype, shape = self._type(entry)
+            allocate = functools.partial(np.empty, shape, wire_type(dtype))
+            slot = slots.output(allocate, self._size_of(entry.storage))
+            self.places[entry.storage] = (slot, 0)
+        rows = [i for i, s in enumerate(plan.storages) if s.kind == "constant"]
+        given = self.resources.constants
+        if len(rows) != len(given):
+            raise ArchiveError(
+                f"the plan has {len(rows)} constants, got {len(given)}", location="plan"
+            )
+        for index, memory in zip(rows, given, strict=True):
+            self.places[index] = (slots.constant(memory, self._size_of(index)), 0)
         return self._place_transients(is_used=is_used)
 
-    def _slot(self, storage: int, *, writable: bool) -> None:
-        size = self._number(self.plan.storages[storage].size_bytes)
-        self.places[storage] = (self.recorder.slot(size, writable=writable), 0)
+    def _size_of(self, storage: int) -> int:
+        return self._number(self.plan.storages[storage].size_bytes)
 
     def _place_transients(self, *, is_used: bool) -> int:
         """The arena's size; planned by the compiler, or here once the sizes are known."""
@@ -224,7 +225,7 @@ class _Binder:
                 [Block(self._number(s.size_bytes), s.first, s.last) for _, s in rows]
             )
             offsets, size = packing.offsets, packing.size_bytes
-        slot = self.recorder.slot(size, writable=True) if rows else -1
+        slot = self.slots.scratch(size) if rows else -1
         for (index, _), offset in zip(rows, offsets, strict=True):
             self.places[index] = (slot, offset)
         return size
@@ -287,17 +288,9 @@ class _Binder:
                 location="plan",
             )
         grid = tuple(self._number(d) for d in step.grid)
-        self.recorder.dispatch(
-            export.function,
-            ranges,
-            cast("tuple[int, int, int]", grid),
-            constants=constants,
-            environment=executable.environment.address,
-            local_memory_bytes=export.local_memory_bytes,
-            barrier=step.barrier,
-            name=step.target,
+        self.recorder.kernel(
+            executable, export, ranges, cast("Grid", grid), constants, barrier=step.barrier
         )
-        self.recorder.keep(executable)
 
     def _host_call(
         self, step: Step, entries: Sequence[Entry], ranges: Sequence[Range]

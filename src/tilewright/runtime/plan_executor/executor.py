@@ -165,12 +165,12 @@ class PlanExecutor:
 
     def _run(self, bound: BoundPlan, arrays: Sequence[Array]) -> Any:
         try:
-            return bound.invocation(*arrays)
+            return bound.call(*arrays)
         except (TypeError, ValueError, BufferError):
             fixed = self._conform(bound, arrays)
             if all(a is b for a, b in zip(fixed, arrays, strict=True)):
                 raise  # the inputs fit: the error comes from a step
-            return bound.invocation(*fixed)
+            return bound.call(*fixed)
 
     def dimensions_of(self, arrays: Sequence[Array]) -> dict[str, int]:
         """The value of each dynamic dimension in a call with these inputs."""
@@ -202,7 +202,7 @@ class PlanExecutor:
         _LOG.info(
             "%s: recorded %s for %s, %s of intermediate tensors",
             self.plan.name,
-            plural(bound.plan.command_count, "command"),
+            plural(bound.commands.command_count, "command"),
             sizes or "its one shape",
             format_bytes(bound.arena_bytes),
         )
@@ -222,8 +222,8 @@ class PlanExecutor:
         ]
         views, heap = self._buffers(bound, inputs, outputs), self._heap
         try:
-            bound.plan.run_timed(self._resources.pool, views, heap)
-            times = bound.plan.run_timed(self._resources.pool, views, heap)
+            bound.commands.run_timed(self._resources.pool, views, heap)
+            times = bound.commands.run_timed(self._resources.pool, views, heap)
         except native.KernelError as error:
             raise error.for_user from error
         return [

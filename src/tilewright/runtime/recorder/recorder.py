@@ -1,16 +1,18 @@
-"""Packs commands into the records of a command list.
+"""Records commands over slots, and packs them into the tables of a command list.
 
 Not here: scheduling or memory planning.  Called by whoever knows what to record (see the package).
 """
 
 from __future__ import annotations
 
+import struct
 from array import array
 from collections.abc import Callable, Sequence
-from itertools import chain
-from typing import Any
+from typing import Any, Final, NamedTuple, Protocol, final
 
-from tilewright.runtime.native.core import CommandList
+from tilewright.formats.executable import FLAG_KEEPS_DENORMALS
+from tilewright.runtime.native.core import CommandList, Memory
+from tilewright.runtime.native.library import Export
 from tilewright.runtime.native.records import (
     BINDING,
     BINDING_WRITABLE,
@@ -23,28 +25,72 @@ from tilewright.runtime.native.records import (
     Kind,
 )
 
-Range = tuple[int, int, int]  # (slot, offset, length) in bytes
+Range = tuple[int, int, int]
+"""(slot, offset, length) in bytes; a negative length reaches to the end of the slot."""
+Grid = tuple[int, int, int]
+
+_NO_GRID: Final = (0,) * 7
+
+
+class LoadedCode(Protocol):
+    """An executable in memory: what its kernels are given, and what keeps them mapped."""
+
+    @property
+    def environment(self) -> Memory: ...
+
+
+@final
+class Command(NamedTuple):
+    """A recorded command.
+
+    Attributes:
+        kind: what it does.
+        flags: whether it waits for all before it, and how it runs.
+        bindings: what it reads and writes.
+        writes: of those, from the first on, which it is known to write; kernels do not say.
+        constants: of a dispatch.
+        sizes: workgroups along x, y and z, their sizes, bytes of workgroup memory.
+        payload: function and environment, or the pattern of a fill.
+        callee: what a host call calls.
+        name: what errors and profiles call it.
+    """
+
+    kind: Kind
+    flags: int
+    bindings: Sequence[Range]
+    writes: Sequence[bool] = ()
+    constants: Sequence[int] = ()
+    sizes: Sequence[int] = _NO_GRID
+    payload: tuple[int, int] = (0, 0)
+    callee: Callable[..., object] | None = None
+    name: str = ""
+
+    @property
+    def workgroup_count(self) -> Grid:
+        """Of a dispatch; transfers and calls are one."""
+        x, y, z = self.sizes[:3]
+        return (x, y, z) if self.kind is Kind.DISPATCH else (1, 1, 1)
+
+    def with_workgroup_count(self, count: Grid) -> Command:
+        """The same over another grid."""
+        return self._replace(sizes=(*count, *self.sizes[3:]))
 
 
 class Recorder:
-    """Records slots and commands; `build` checks all of them.
+    """Records slots and commands; `build` has all of them checked.
 
     Thread-safety: one thread at a time.
     """
 
     def __init__(self) -> None:
-        self._slots = bytearray()
-        self._bindings = bytearray()
-        self._commands = bytearray()
-        self._constants = array("I")
-        self._host_calls: list[Callable[..., object]] = []
+        self.commands: list[Command] = []
+        self._slots: list[tuple[int, bool, int]] = []
         self._owners: dict[int, object] = {}
-        self._names: dict[int, str] = {}
 
     @property
     def command_count(self) -> int:
         """Commands recorded so far."""
-        return len(self._commands) // COMMAND.size
+        return len(self.commands)
 
     def slot(self, size_bytes: int, writable: bool = False, alignment: int = 1) -> int:
         """Add a buffer that every run supplies.
@@ -52,19 +98,31 @@ class Recorder:
         Returns:
             Its number: slots count up from 0.
         """
-        ordinal = len(self._slots) // SLOT.size
-        self._slots += SLOT.pack(size_bytes, SLOT_WRITABLE if writable else 0, alignment)
-        return ordinal
+        self._slots.append((size_bytes, writable, alignment))
+        return len(self._slots) - 1
+
+    def widen(self, slot: int, size_bytes: int, *, writable: bool) -> None:
+        """Let a slot be at least so large, and writable if it was not."""
+        before, was_writable, alignment = self._slots[slot]
+        self._slots[slot] = (max(before, size_bytes), was_writable or writable, alignment)
+
+    def is_writable(self, slot: int) -> bool:
+        """Whether some command may write to a slot."""
+        return self._slots[slot][1]
+
+    def sizes_bytes(self) -> list[int]:
+        """The size of every slot."""
+        return [size_bytes for size_bytes, _, _ in self._slots]
 
     def dispatch(  # noqa: PLR0913 - keyword-only options
         self,
         function: int,
         bindings: Sequence[Range],
-        workgroup_count: tuple[int, int, int],
+        workgroup_count: Grid,
         *,
         constants: Sequence[int] = (),
         environment: int = 0,
-        workgroup_size: tuple[int, int, int] = (1, 1, 1),
+        workgroup_size: Grid = (1, 1, 1),
         local_memory_bytes: int = 0,
         barrier: bool = True,
         flushes_denormals: bool = False,
@@ -75,52 +133,90 @@ class Recorder:
         `flushes_denormals`: the kernel runs with denormal operands and results taken as zero.
         `name`: what errors call it.
         """
-        if name:
-            self._names[self.command_count] = name
-        first = len(self._constants)
-        self._constants.extend(value & 0xFFFFFFFF for value in constants)
+        flags = COMMAND_FLUSH_DENORMALS if flushes_denormals else 0
         return self._append(
-            Kind.DISPATCH,
-            bindings,
-            barrier=barrier,
-            flags=COMMAND_FLUSH_DENORMALS if flushes_denormals else 0,
-            constants=(first, len(constants)),
-            grid=(*workgroup_count, *workgroup_size, local_memory_bytes),
-            payload=(function, environment),
+            Command(
+                Kind.DISPATCH,
+                flags | COMMAND_BARRIER if barrier else flags,
+                bindings,
+                constants=constants,
+                sizes=(*workgroup_count, *workgroup_size, local_memory_bytes),
+                payload=(function, environment),
+                name=name,
+            )
         )
 
-    def copy(self, target: Range, source: Range, barrier: bool = True) -> int:
-        """Record a copy between two ranges of equal length that do not overlap."""
-        return self._append(
-            Kind.COPY, (target, source), barrier=barrier, writable=(True, False)
+    def kernel(
+        self,
+        code: LoadedCode,
+        export: Export,
+        bindings: Sequence[Range],
+        workgroup_count: Grid,
+        constants: Sequence[int] = (),
+        *,
+        barrier: bool = True,
+        is_inline: bool = False,
+    ) -> int:
+        """Record a kernel of an executable library, which the list keeps; returns the ordinal.
+
+        Args:
+            code: the executable.
+            export: the kernel.
+            bindings: what it reads and writes.
+            workgroup_count: the grid.
+            constants: push constants, u32.
+            barrier: whether it waits for what was recorded before.
+            is_inline: it runs as the caller's thread is, which IREE's inline HAL leaves alone; all
+                other kernels have denormals taken as zero unless they are marked.
+        """
+        x, y, z = export.workgroup_size
+        keeps_denormals = is_inline or bool(export.flags & FLAG_KEEPS_DENORMALS)
+        self.keep(code)
+        return self.dispatch(
+            export.function,
+            bindings,
+            workgroup_count,
+            constants=constants,
+            environment=code.environment.address,
+            workgroup_size=(x or 1, y or 1, z or 1),
+            local_memory_bytes=export.local_memory_bytes,
+            barrier=barrier,
+            flushes_denormals=not keeps_denormals,
+            name=export.name,
         )
+
+    def copy(
+        self, target: Range, source: Range, barrier: bool = True, name: str = "copy"
+    ) -> int:
+        """Record a copy between two ranges of equal length that do not overlap."""
+        flags = COMMAND_BARRIER if barrier else 0
+        both = (target, source)
+        return self._append(Command(Kind.COPY, flags, both, (True,), name=name))
 
     def fill(self, target: Range, pattern: bytes, barrier: bool = True) -> int:
         """Record the repetition of 1, 2, 4 or 8 bytes over a range."""
         return self._append(
-            Kind.FILL,
-            (target,),
-            barrier=barrier,
-            writable=(True,),
-            constants=(0, len(pattern)),
-            payload=(int.from_bytes(pattern[:8], "little"), 0),
+            Command(
+                Kind.FILL,
+                COMMAND_BARRIER if barrier else 0,
+                (target,),
+                (True,),
+                constants=pattern,
+                name="fill",
+            )
         )
 
     def host_call(
         self,
         function: Callable[..., object],
         bindings: Sequence[Range],
-        writable: Sequence[bool] | None = None,
+        writable: Sequence[bool] = (),
         barrier: bool = True,
     ) -> int:
         """Record a call of `function` with one byte view per binding; none is writable by default."""
-        self._host_calls.append(function)
+        flags = COMMAND_BARRIER if barrier else 0
         return self._append(
-            Kind.HOST_CALL,
-            bindings,
-            barrier=barrier,
-            writable=tuple(writable) if writable is not None else (False,) * len(bindings),
-            payload=(len(self._host_calls) - 1, 0),
+            Command(Kind.HOST_CALL, flags, bindings, writable, callee=function)
         )
 
     def on_finding(self, function: Callable[..., object], findings: Range) -> int:
@@ -128,61 +224,112 @@ class Recorder:
 
         `findings` are records of 64 bytes with an i64 at their start, the least one for none.
         """
-        self._host_calls.append(function)
-        return self._append(
-            Kind.HOST_CALL,
-            (findings,),
-            barrier=True,
-            flags=COMMAND_ON_FINDING,
-            payload=(len(self._host_calls) - 1, 0),
-        )
+        flags = COMMAND_BARRIER | COMMAND_ON_FINDING
+        return self._append(Command(Kind.HOST_CALL, flags, (findings,), callee=function))
 
     def keep(self, owner: object) -> None:
         """Make the list hold a reference, to the code or environment that its commands use."""
         self._owners[id(owner)] = owner
 
-    def build(self, list_type: Callable[..., Any] = CommandList) -> CommandList:
-        """Check the records and make the list.
+    def append(self, other: Recorder, places: Sequence[Range]) -> None:
+        """Record what another recorder has behind what is here; its first command waits for that.
+
+        Args:
+            other: whose commands.
+            places: the range of a slot here that each of its slots becomes.
+        """
+
+        def moved(range_: Range) -> Range:
+            slot, offset, length = range_
+            target, base, room = places[slot]
+            return target, base + offset, room - offset if length < 0 else length
+
+        waits = COMMAND_BARRIER
+        for command in other.commands:
+            self.commands.append(
+                command._replace(
+                    flags=command.flags | waits,
+                    bindings=[moved(range_) for range_ in command.bindings],
+                )
+            )
+            waits = 0
+        self._owners.update(other._owners)
+
+    def build(
+        self,
+        list_type: Callable[..., Any] = CommandList,
+        *,
+        commands: Sequence[Command] | None = None,
+        sizes_bytes: Sequence[int] | None = None,
+    ) -> CommandList:
+        """Check what was recorded, and make a list of it.
+
+        Args:
+            list_type: which core's.
+            commands: of those that were recorded, or made from them; None: all.
+            sizes_bytes: of the slots, where they are known only now.
 
         Raises:
             ValueError: a range leaves its slot, a read-only slot is written, a count is too large.
         """
+        sizes = self.sizes_bytes() if sizes_bytes is None else sizes_bytes
+        tables = _Tables(sizes)
+        try:
+            for command in self.commands if commands is None else commands:
+                tables.add(command)
+            slots = b"".join(
+                SLOT.pack(size, SLOT_WRITABLE if writable else 0, alignment)
+                for size, (_, writable, alignment) in zip(sizes, self._slots, strict=True)
+            )
+        except (struct.error, OverflowError) as error:
+            raise ValueError(f"a number does not fit its record: {error}") from error
         return list_type(
-            bytes(self._commands),
-            bytes(self._bindings),
-            bytes(self._slots),
-            self._constants.tobytes(),
-            tuple(self._host_calls),
+            bytes(tables.commands),
+            bytes(tables.bindings),
+            slots,
+            tables.constants.tobytes(),
+            tuple(tables.host_calls),
             tuple(self._owners.values()),
-            tuple(self._names.get(i, "") for i in range(max(self._names, default=-1) + 1)),
+            tuple(tables.names),
         )
 
-    def _append(
-        self,
-        kind: int,
-        bindings: Sequence[Range],
-        *,
-        barrier: bool,
-        flags: int = 0,
-        writable: Sequence[bool] = (),
-        constants: tuple[int, int] = (0, 0),
-        grid: Sequence[int] = (0,) * 7,
-        payload: tuple[int, int] = (0, 0),
-    ) -> int:
-        ordinal = self.command_count
-        first = len(self._bindings) // BINDING.size
-        written = chain(writable, (False,) * (len(bindings) - len(writable)))
-        for (slot, offset, length), writes in zip(bindings, written, strict=True):
-            flag = BINDING_WRITABLE if writes else 0
-            self._bindings += BINDING.pack(slot, flag, offset, length)
-        self._commands += COMMAND.pack(
-            kind,
-            flags | (COMMAND_BARRIER if barrier else 0),
-            first,
-            len(bindings),
-            *constants,
-            *grid,
-            0,
-            *payload,
+    def _append(self, command: Command) -> int:
+        self.commands.append(command)
+        return len(self.commands) - 1
+
+
+@final
+class _Tables:
+    """The records of a list in the making."""
+
+    __slots__ = ("bindings", "commands", "constants", "host_calls", "names", "sizes")
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes: Sequence[int] = sizes
+        self.commands: bytearray = bytearray()
+        self.bindings: bytearray = bytearray()
+        self.constants: array[int] = array("I")
+        self.host_calls: list[Callable[..., object]] = []
+        self.names: list[str] = []
+
+    def add(self, command: Command) -> None:
+        """Pack a command and what it refers to."""
+        kind, flags, ranges, writes, constants, sizes, payload, callee, name = command
+        first, constant_first = len(self.bindings) // BINDING.size, 0
+        for index, (slot, offset, length) in enumerate(ranges):
+            writable = BINDING_WRITABLE if index < len(writes) and writes[index] else 0
+            room = length if length >= 0 else self.sizes[slot] - offset
+            self.bindings += BINDING.pack(slot, writable, offset, room)
+        if kind is Kind.DISPATCH:
+            constant_first = len(self.constants)
+            self.constants.extend([value & 0xFFFFFFFF for value in constants])
+        elif kind is Kind.FILL:
+            payload = (int.from_bytes(bytes(constants[:8]), "little"), 0)
+        elif callee is not None:
+            payload = (len(self.host_calls), 0)
+            self.host_calls.append(callee)
+        self.names.append(name)
+        self.commands += COMMAND.pack(
+            *(kind, flags, first, len(ranges), constant_first, len(constants)),
+            *(*sizes, 0, *payload),
         )
-        return ordinal

@@ -1,6 +1,6 @@
-"""Listens to what a call submits to a local device, and makes one plan of it.
+"""Listens to what a call submits to a local device, and records it as one command list.
 
-The plan does in one native call what the call did in many: the same kernels on the same ranges,
+The list does in one native call what the call did in many: the same kernels on the same ranges,
 with other inputs.  That holds only if the call would submit the same again, which the caller has
 to know.  Called by `runtime.bytecode_machine`.
 """
@@ -10,33 +10,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
-from tilewright.runtime import native
 from tilewright.runtime.hal.buffer import Buffer
 from tilewright.runtime.hal.command_buffer import BindingTable
 from tilewright.runtime.hal.fence import Fence
-from tilewright.runtime.hal.local.heap_storage import ALIGNMENT_BYTES, HeapStorage
-from tilewright.runtime.hal.local.later_commands import SlotRange
-from tilewright.runtime.hal.local.local_command_buffer import LocalCommandBuffer
-from tilewright.runtime.recorder import Recorder
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class CallPlan:
-    """A call as a plan: slots are inputs, outputs, kept memory and scratch, in this order.
-
-    Attributes:
-        plan: the commands.
-        output_bytes: sizes of the outputs' slots.
-        kept: memory that outlives the call (weights), for the slots behind the outputs.
-    """
-
-    plan: native.CommandList
-    output_bytes: tuple[int, ...]
-    kept: tuple[HeapStorage, ...]
+from tilewright.runtime.hal.local.heap_storage import HeapStorage
+from tilewright.runtime.hal.local.local_command_buffer import LocalCommandBuffer, SlotRange
+from tilewright.runtime.recorder import CallRecorder, Recorder
 
 
 @final
@@ -51,7 +32,7 @@ class CallListener:
         self._thread: Final[tuple[int, int]] = _this_thread()
         self._allocated: dict[int, HeapStorage] = {}
         self._checked: list[tuple[HeapStorage, int, int, Callable[..., object]]] = []
-        self._executed: list[tuple[LocalCommandBuffer, Sequence[SlotRange]]] = []
+        self._executed: list[tuple[Recorder, Sequence[SlotRange]]] = []
 
     @property
     def is_of_parent(self) -> bool:
@@ -64,7 +45,7 @@ class CallListener:
         return _this_thread() == self._thread
 
     def refuse(self, reason: str) -> None:
-        """The call does something that no plan can."""
+        """The call does something that no list can."""
         self.refusal = self.refusal or reason
 
     def allocated(self, buffer: Buffer) -> None:
@@ -89,35 +70,34 @@ class CallListener:
         """Commands were submitted."""
         if wait is not None and any(s.value < v for s, v in wait.timepoints):
             self.refuse("work is submitted before what it waits for")
-        elif not commands.is_plain:
-            self.refuse("a command stands between plans")
+        elif commands.recorder is None:
+            self.refuse("a command stands between lists")
         else:
-            self._executed.append((commands, commands.slot_ranges(table)))
+            self._executed.append((commands.recorder, commands.slot_ranges(table)))
 
     def owns(self, storage: object) -> bool:
         """Whether the call made this memory."""
         return id(storage) in self._allocated
 
-    def build(
+    def record(
         self,
-        inputs: Sequence[HeapStorage],
-        outputs: Sequence[HeapStorage],
+        call: CallRecorder,
+        inputs: Sequence[tuple[HeapStorage, int]],
+        outputs: Sequence[tuple[HeapStorage, int]],
         *,
         copies_inputs: bool,
-    ) -> CallPlan | None:
-        """The plan, or None with a refusal.
+    ) -> bool:
+        """Record what was submitted; whether it could be, else there is a refusal.
 
         Args:
-            inputs: memory of the call's inputs, which the caller exchanges.
-            outputs: memory of its results, which the call made.
+            call: the recorder, which has slots for inputs and outputs only.
+            inputs: memory of the call's inputs, which the caller exchanges, and their slots.
+            outputs: memory of its results, which the call made, and their slots.
             copies_inputs: let the commands work on copies of the inputs, made by every run.
         """
-        recorder = Recorder()
-        alignment = 1 if copies_inputs else ALIGNMENT_BYTES
-        given = {id(s): recorder.slot(s.size_bytes, False, alignment) for s in inputs}
+        given = {id(storage): slot for storage, slot in inputs}
         slots = {} if copies_inputs else dict(given)
-        for storage in outputs:
-            slots[id(storage)] = recorder.slot(storage.size_bytes, True)
+        slots.update((id(storage), slot) for storage, slot in outputs)
         ranges = [r for _, found in self._executed for r in found]
         others = {id(r.storage): r.storage for r in ranges if id(r.storage) not in slots}
         kept = [s for s in others.values() if not (self.owns(s) or id(s) in given)]
@@ -125,22 +105,24 @@ class CallListener:
         if any(r.writable and id(r.storage) in fixed for r in ranges):
             self.refuse("a command writes to memory that outlives the call")
         if self.refusal:
-            return None
+            return False
         for storage in kept:
-            slots[id(storage)] = recorder.slot(storage.size_bytes)
+            memory = storage.map(0, storage.size_bytes)
+            slots[id(storage)] = call.constant(memory, storage.size_bytes)
         for key, storage in others.items():
             if key not in slots:
-                slots[key] = recorder.slot(storage.size_bytes, True)
-        for storage in [s for s in inputs if copies_inputs and id(s) in slots]:
+                slots[key] = call.scratch(storage.size_bytes)
+        recorder = call.recorder
+        for storage, slot in inputs if copies_inputs else ():
             key, size = id(storage), storage.size_bytes
-            recorder.copy((slots[key], 0, size), (given[key], 0, size), barrier=False)
+            if key in slots:
+                recorder.copy((slots[key], 0, size), (slot, 0, size), barrier=False)
         for commands, found in self._executed:
             places = [(slots[id(r.storage)], r.offset, r.length) for r in found]
-            commands.record_again(recorder, places)
+            recorder.append(commands, places)
         for storage, offset, length, report in self._checked:
             recorder.on_finding(report, (slots[id(storage)], offset, length))
-        plan = recorder.build()
-        return CallPlan(plan, tuple(s.size_bytes for s in outputs), tuple(kept))
+        return True
 
 
 def _this_thread() -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """Machine code of the host CPU as an executable: kernels with addresses.
 
-Made by loaders, called by recorded plans.  Not here: how code gets into memory.
+Made by loaders, recorded by command buffers.  Not here: how code gets into memory.
 """
 
 from __future__ import annotations
@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-from tilewright.formats.executable import FLAG_KEEPS_DENORMALS
 from tilewright.runtime import native
 from tilewright.runtime.hal.executable import Executable, FunctionInfo
-from tilewright.runtime.recorder import Recorder
 
 
 @final
@@ -53,43 +51,3 @@ class LocalExecutable(Executable):
     @property
     def functions(self) -> tuple[FunctionInfo, ...]:
         return self._functions
-
-    def record(
-        self,
-        recorder: Recorder,
-        function: int,
-        bindings: Sequence[tuple[int, int, int]],
-        workgroup_count: tuple[int, int, int],
-        constants: Sequence[int],
-        *,
-        barrier: bool = True,
-        is_inline: bool = False,
-    ) -> None:
-        """Add a dispatch to a plan, which keeps the executable.
-
-        Args:
-            recorder: of the plan.
-            function: ordinal of the kernel.
-            bindings: ranges of plan slots.
-            workgroup_count: the grid.
-            constants: push constants, u32.
-            barrier: whether it waits for what was recorded before.
-            is_inline: it runs as the caller's thread is, which IREE's inline HAL leaves alone; all
-                other kernels have denormals taken as zero unless they are marked.
-        """
-        export = self.exports[function]
-        size_x, size_y, size_z = export.workgroup_size
-        keeps_denormals = is_inline or bool(export.flags & FLAG_KEEPS_DENORMALS)
-        recorder.dispatch(
-            export.function,
-            bindings,
-            workgroup_count,
-            constants=constants,
-            environment=self.environment.address,
-            workgroup_size=(max(size_x, 1), max(size_y, 1), max(size_z, 1)),
-            local_memory_bytes=export.local_memory_bytes,
-            barrier=barrier,
-            flushes_denormals=not keeps_denormals,
-            name=export.name,
-        )
-        recorder.keep(self)

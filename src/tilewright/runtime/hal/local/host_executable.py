@@ -61,6 +61,11 @@ class HostDispatch:
     constants: tuple[int, ...]
     bindings: tuple[tuple[Buffer | None, int, int, int], ...]  # entry, offset, length
 
+    @property
+    def name(self) -> str:
+        """Of the kernel."""
+        return self.executable.functions[self.function].name
+
     def run(self, workgroup_count: Grid, table: BindingTable, thread_count: int) -> None:
         """Run now.  Raises: DeviceError when a range leaves its buffer or a kernel fails."""
         views = [

@@ -1,16 +1,16 @@
-"""Commands recorded as a plan of the C core, replayed once or many times.
+"""Commands of a local device, recorded once and replayed once or many times.
 
-Ranges of buffers become ranges of plan slots: one slot per storage and one per entry of the
-binding table, so a replay only passes addresses.  A dispatch whose grid lies in a buffer cuts the
-plan in two, and so does one that the host interprets.  Called by local devices.
+Ranges of buffers become ranges of slots: one slot per storage and one per entry of the binding
+table, so a replay only passes addresses.  A dispatch whose grid lies in a buffer cuts the commands in
+two lists, and so does one that the host interprets.  Called by local devices.
 """
 
 from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, cast, final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias, cast, final
 
 from tilewright.base.budget import BYTES_PER_STEP, CURRENT
 from tilewright.base.status import StatusCode, failure
@@ -33,8 +33,7 @@ from tilewright.runtime.hal.local.collective_command import Collective, run_with
 from tilewright.runtime.hal.local.executable import LocalExecutable
 from tilewright.runtime.hal.local.heap_storage import HeapStorage
 from tilewright.runtime.hal.local.host_executable import HostDispatch, HostExecutable
-from tilewright.runtime.hal.local.later_commands import LaterCommands, Range, SlotRange
-from tilewright.runtime.recorder import Recorder
+from tilewright.runtime.recorder import Command, Grid, Range, Recorder, raise_failure
 
 _ONE_SHOT: Final = int(CommandBufferMode.ONE_SHOT)
 _GRID: Final = struct.Struct("<3I")
@@ -42,58 +41,45 @@ _U32: Final = 0xFFFF_FFFF
 _PIECE_BYTES: Final = 64 << 20
 _PIECE_COMMANDS: Final = 4096
 
-Record = Callable[[Recorder, "_Ranges"], object]
 Profile = Callable[[DispatchTime], None]
 
 
-@final
-class _Ranges:
-    """Resolves recorded ranges against the lengths of a binding table."""
+class SlotRange(NamedTuple):
+    """The memory of a slot in one execution."""
 
-    __slots__ = ("lengths",)
-
-    def __init__(self, lengths: Sequence[int]) -> None:
-        self.lengths: Sequence[int] = lengths
-
-    def __call__(self, range_: Range) -> Range:
-        slot, offset, length = range_
-        return range_ if length >= 0 else (slot, offset, self.lengths[slot] - offset)
+    storage: HeapStorage
+    offset: int
+    length: int
+    writable: bool
 
 
 @final
-class _Command:
-    """One recorded command.
+class _Replay(NamedTuple):
+    """Commands of the recorder that run as one list."""
 
-    `grid` is the range that an indirect dispatch reads its grid from; `host` the dispatch that is
-    interpreted, which `record` does not know; `collective` what is done with other devices.
-    """
-
-    __slots__ = ("collective", "grid", "host", "moved", "name", "record", "workgroups")
-
-    def __init__(
-        self,
-        name: str,
-        record: Callable[..., object],
-        workgroups: tuple[int, int, int] = (1, 1, 1),
-        grid: Range | None = None,
-        host: HostDispatch | None = None,
-        moved: int = 0,
-    ) -> None:
-        self.moved: int = moved
-        self.name: str = name
-        self.record: Callable[..., object] = record
-        self.workgroups: tuple[int, int, int] = workgroups
-        self.grid: Range | None = grid
-        self.host: HostDispatch | None = host
-        self.collective: Collective | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it can be part of a plan with others."""
-        return self.grid is None and self.host is None and self.collective is None
+    commands: Sequence[Command]
+    built: native.CommandList
 
 
-Part = tuple[native.CommandList, "list[_Command]"] | _Command
+@final
+class _IndirectDispatch(NamedTuple):
+    """The command of the recorder whose grid lies in memory when it runs."""
+
+    ordinal: int
+    grid: Range
+
+
+@final
+class _HostDispatch(NamedTuple):
+    """A dispatch that is interpreted; `place` is its grid, or where that lies when it runs."""
+
+    dispatch: HostDispatch
+    place: Grid | Range
+    is_indirect: bool = False
+
+
+_Alone: TypeAlias = _IndirectDispatch | _HostDispatch | Collective
+_Part: TypeAlias = _Replay | _Alone
 
 
 @final
@@ -102,30 +88,28 @@ class LocalCommandBuffer(CommandBuffer):
 
     __slots__ = (
         "_addresses",
+        "_alone",
         "_barrier",
-        "_commands",
         "_executed",
-        "_extents",
-        "_keep",
         "_late",
-        "_plans",
+        "_parts",
+        "_places",
+        "_recorder",
         "_slots",
         "_table_slots",
-        "_writable",
     )
 
     def __init__(self, mode: int, categories: int, binding_capacity: int) -> None:
         super().__init__(mode, categories, binding_capacity)
-        self._commands: list[_Command] = []
+        self._recorder: Recorder = Recorder()
+        self._alone: list[tuple[int, _Alone]] = []  # before which command of the recorder
         self._slots: dict[object, int] = {}
+        self._places: list[HeapStorage | int] = []  # per slot; or the binding table's entry
         self._addresses: list[int] = []  # per slot; 0 for entries of the binding table
-        self._extents: list[int] = []  # per slot: the bytes that commands reach
-        self._writable: list[bool] = []
         self._table_slots: list[tuple[int, int]] = []  # (slot, entry of the binding table)
-        self._keep: list[object] = []
         self._barrier: bool = False
         self._late: bool = False  # some length is known only with the binding table
-        self._plans: list[Part] = []
+        self._parts: list[_Part] = []
         self._executed: bool = False
 
     # --- recording ------------------------------------------------------------------------------
@@ -133,7 +117,7 @@ class LocalCommandBuffer(CommandBuffer):
     def end(self) -> None:
         super().end()
         if not self._late:
-            self._plans = self._build(_Ranges(self._extents))
+            self._parts = self._build(None)
 
     def execution_barrier(
         self, source_stages: int, target_stages: int, flags: int = 0
@@ -146,41 +130,21 @@ class LocalCommandBuffer(CommandBuffer):
     def fill_buffer(self, target: BufferRef, pattern: bytes, flags: int = 0) -> None:
         del flags
         place = self._range(target, self.begin_fill(target, pattern), writes=True)
-        barrier = self._take_barrier()
-        self._commands.append(
-            _Command(
-                "fill",
-                lambda b, r: b.fill(r(place), pattern, barrier=barrier),
-                moved=self._reach(place),
-            )
-        )
+        self._recorder.fill(place, pattern, self._take_barrier())
 
     def update_buffer(self, source: bytes, target: BufferRef, flags: int = 0) -> None:
         del flags
         place = self._range(target, self.begin_update(source, target), writes=True)
         data = self._slot(HeapStorage.wrap(bytes(source)), len(source), writes=False)
-        self._copy("update", (data, 0, len(source)), place)
+        origin = data, 0, len(source)
+        self._recorder.copy(place, origin, self._take_barrier(), "update")
 
     def copy_buffer(self, source: BufferRef, target: BufferRef, flags: int = 0) -> None:
         del flags
         lengths = self.begin_copy(source, target)
         origin = self._range(source, lengths[0], writes=False)
         place = self._range(target, lengths[1], writes=True)
-        self._copy("copy", origin, place)
-
-    def _copy(self, name: str, origin: Range, place: Range) -> None:
-        barrier = self._take_barrier()
-        self._commands.append(
-            _Command(
-                name,
-                lambda b, r: b.copy(r(place), r(origin), barrier=barrier),
-                moved=self._reach(place),
-            )
-        )
-
-    def _reach(self, place: Range) -> int:
-        """Bytes of a range; those that a binding table will tell count as a whole piece."""
-        return place[2] if place[2] >= 0 else _PIECE_BYTES
+        self._recorder.copy(place, origin, self._take_barrier())
 
     def dispatch(
         self,
@@ -193,9 +157,10 @@ class LocalCommandBuffer(CommandBuffer):
     ) -> None:
         del flags
         x, y, z = workgroup_count
-        command = self._dispatch(executable, function, constants, bindings)
-        command.workgroups = (x & _U32, y & _U32, z & _U32)
-        self._commands.append(command)
+        grid = x & _U32, y & _U32, z & _U32
+        host = self._dispatch(executable, function, grid, constants, bindings)
+        if host is not None:
+            self._stand_alone(_HostDispatch(host, grid))
 
     def dispatch_indirect(
         self,
@@ -207,18 +172,24 @@ class LocalCommandBuffer(CommandBuffer):
         flags: int = 0,
     ) -> None:
         del flags
-        command = self._dispatch(executable, function, constants, bindings)
-        grid = self.check_grid(workgroup_count)
-        command.grid = self._range(grid, grid.length, writes=False)
-        self._commands.append(command)
+        ordinal = self._recorder.command_count
+        host = self._dispatch(executable, function, (0, 0, 0), constants, bindings)
+        ref = self.check_grid(workgroup_count)
+        place = self._range(ref, ref.length, writes=False)
+        if host is None:
+            self._alone.append((ordinal, _IndirectDispatch(ordinal, place)))
+        else:
+            self._stand_alone(_HostDispatch(host, place, is_indirect=True))
 
     def _dispatch(
         self,
         executable: Executable,
         function: int,
+        grid: Grid,
         constants: Sequence[int],
         bindings: Sequence[BufferRef],
-    ) -> _Command:
+    ) -> HostDispatch | None:
+        """Record a dispatch; or what is to be interpreted instead."""
         lengths = self.begin_dispatch(executable, function, constants, bindings)
         if not isinstance(executable, LocalExecutable | HostExecutable):
             raise self.log.error(
@@ -228,32 +199,17 @@ class LocalCommandBuffer(CommandBuffer):
             self._range(ref, length, writes=False)
             for ref, length in zip(bindings, lengths, strict=True)
         ]
-        if isinstance(executable, HostExecutable):
-            return self._host_dispatch(executable, function, constants, bindings)
-        export = executable.exports[function]
         barrier = self._take_barrier()
-        values = tuple(constants)
-
-        def record(
-            recorder: Recorder, resolve: _Ranges, grid: tuple[int, int, int]
-        ) -> None:
-            ranges = [resolve(place) for place in places]
-            executable.record(recorder, function, ranges, grid, values, barrier=barrier)
-
-        return _Command(export.name, record)
-
-    def _host_dispatch(
-        self,
-        executable: HostExecutable,
-        function: int,
-        constants: Sequence[int],
-        bindings: Sequence[BufferRef],
-    ) -> _Command:
-        name = executable.functions[function].name
-        self._take_barrier()  # it stands between plans, so everything before has ended
-        places = tuple((ref.buffer, ref.slot, ref.offset, ref.length) for ref in bindings)
-        host = HostDispatch(executable, function, tuple(constants), places)
-        return _Command(name, _refuse_to_record, host=host)
+        if isinstance(executable, HostExecutable):
+            ranges = tuple(
+                (ref.buffer, ref.slot, ref.offset, ref.length) for ref in bindings
+            )
+            return HostDispatch(executable, function, tuple(constants), ranges)
+        export = executable.exports[function]
+        self._recorder.kernel(
+            executable, export, places, grid, tuple(constants), barrier=barrier
+        )
+        return None
 
     def collective(
         self,
@@ -273,17 +229,19 @@ class LocalCommandBuffer(CommandBuffer):
             places.append(place)
             if place is not None:
                 self._range(place, size, writes=ref is receive)
-        self._take_barrier()  # it stands between plans, so everything before has ended
-        command = _Command(str(op), _refuse_to_record)
-        command.collective = Collective(channel, op, parameter, element_count, *places)
-        self._commands.append(command)
+        self._take_barrier()
+        self._stand_alone(Collective(channel, op, parameter, element_count, *places))
+
+    def _stand_alone(self, command: _HostDispatch | Collective) -> None:
+        """A command between lists: all before it has ended, so it needs no barrier."""
+        self._alone.append((self._recorder.command_count, command))
 
     def _take_barrier(self) -> bool:
         barrier, self._barrier = self._barrier, False
         return barrier
 
     def _range(self, ref: BufferRef, length: int, *, writes: bool) -> Range:
-        """Where a reference is among the plan's slots; its length was resolved by the checks."""
+        """Where a reference is among the slots; its length was resolved by the checks."""
         if ref.buffer is None:
             self._late |= length < 0
             reach = ref.offset + max(length, 0)
@@ -296,118 +254,82 @@ class LocalCommandBuffer(CommandBuffer):
         offset = ref.buffer.byte_offset + ref.offset
         return self._slot(storage, storage.size_bytes, writes=writes), offset, length
 
-    def _slot(self, key: HeapStorage | int, reach: int, *, writes: bool) -> int:
-        """The plan slot of a storage or of an entry of the binding table."""
-        name: object = key if isinstance(key, int) else ("storage", id(key))
-        slot = self._slots.get(name)
-        if slot is None:
-            slot = self._slots[name] = len(self._extents)
-            self._extents.append(reach)
-            self._writable.append(writes)
-            self._addresses.append(0 if isinstance(key, int) else key.address)
-            if isinstance(key, int):
-                self._table_slots.append((slot, key))
-            else:
-                self._keep.append(key)
+    def _slot(self, place: HeapStorage | int, reach: int, *, writes: bool) -> int:
+        """The slot of a storage or of an entry of the binding table."""
+        key: object = place if isinstance(place, int) else ("storage", id(place))
+        slot = self._slots.get(key)
+        if slot is not None:
+            self._recorder.widen(slot, reach, writable=writes)
             return slot
-        self._extents[slot] = max(self._extents[slot], reach)
-        self._writable[slot] |= writes
+        slot = self._slots[key] = self._recorder.slot(reach, writes)
+        self._places.append(place)
+        self._addresses.append(0 if isinstance(place, int) else place.address)
+        if isinstance(place, int):
+            self._table_slots.append((slot, place))
         return slot
 
     # --- building -------------------------------------------------------------------------------
 
-    def _build(self, resolve: _Ranges) -> list[Part]:
-        """Plans between the dispatches whose grid is known late.
-
-        What a budget pays for is cut into pieces, between which the clock is looked at.
-        """
-        parts: list[Part] = []
-        pending: list[_Command] = []
-        is_metered, moved = CURRENT.account is not None, 0
-        for command in self._commands:
-            if command.is_plain:
-                pending.append(command)
-                moved += command.moved
-                if not is_metered or (
-                    moved < _PIECE_BYTES and len(pending) < _PIECE_COMMANDS
-                ):
-                    continue
-                parts.append((self._plan(pending, resolve), pending))
-                pending, moved = [], 0
-                continue
-            if pending:
-                parts.append((self._plan(pending, resolve), pending))
-                pending = []
-            parts.append(command)
-        if pending:
-            parts.append((self._plan(pending, resolve), pending))
+    def _build(self, sizes_bytes: Sequence[int] | None) -> list[_Part]:
+        """Lists, and between them the commands that stand alone."""
+        parts: list[_Part] = []
+        first = 0
+        for ordinal, alone in self._alone:
+            parts += self._lists(first, ordinal, sizes_bytes)
+            parts.append(alone)
+            first = ordinal + isinstance(alone, _IndirectDispatch)
+        parts += self._lists(first, self._recorder.command_count, sizes_bytes)
         return parts
 
-    def _plan(
-        self,
-        commands: Sequence[_Command],
-        resolve: _Ranges,
-        grid: tuple[int, int, int] | None = None,
-    ) -> native.CommandList:
-        recorder = Recorder()
-        for length, writable in zip(resolve.lengths, self._writable, strict=True):
-            recorder.slot(length, writable)
-        for command in commands:
-            if command.name in ("fill", "copy", "update") and command.grid is None:
-                command.record(recorder, resolve)
-            else:
-                command.record(recorder, resolve, grid or command.workgroups)
+    def _lists(
+        self, first: int, end: int, sizes_bytes: Sequence[int] | None
+    ) -> Iterator[_Replay]:
+        """One list; what a budget pays for is cut into pieces, between which the clock is looked at."""
+        commands, moved = self._recorder.commands, 0
+        for ordinal in range(first, end) if CURRENT.account is not None else ():
+            moved += _bytes_moved(commands[ordinal])
+            if moved >= _PIECE_BYTES or ordinal + 1 - first >= _PIECE_COMMANDS:
+                yield self._list(commands[first : ordinal + 1], sizes_bytes)
+                moved, first = 0, ordinal + 1
+        if first < end:
+            yield self._list(commands[first:end], sizes_bytes)
+
+    def _list(
+        self, commands: Sequence[Command], sizes_bytes: Sequence[int] | None
+    ) -> _Replay:
         try:
-            return recorder.build()
+            built = self._recorder.build(commands=commands, sizes_bytes=sizes_bytes)
         except ValueError as error:
             raise failure(StatusCode.INVALID_ARGUMENT, str(error)) from error
+        return _Replay(commands, built)
 
-    # --- once more, as part of a longer plan ----------------------------------------------------
+    # --- once more, as part of a longer list ----------------------------------------------------
 
     @property
-    def is_plain(self) -> bool:
-        """Whether all commands can be part of a plan."""
-        return all(command.is_plain for command in self._commands)
+    def recorder(self) -> Recorder | None:
+        """What was recorded, with the slots of `slot_ranges`; None where something stands alone."""
+        return None if self._alone else self._recorder
 
     def slot_ranges(self, table: BindingTable) -> list[SlotRange]:
         """The memory of each slot, given a binding table.  Raises: as `execute`."""
         self._resolve(table)
-        entries = dict(self._table_slots)
-        storages = iter(self._keep)
-        found: list[SlotRange] = []
-        for slot, writable in enumerate(self._writable):
-            if slot not in entries:
-                storage = cast("HeapStorage", next(storages))
-                found.append(SlotRange(storage, 0, storage.size_bytes, writable))
-                continue
-            binding = table[entries[slot]]
-            buffer = cast("Buffer", binding.buffer)
-            length = _binding_range(binding, entries[slot])[1]
-            offset = buffer.byte_offset + binding.offset
-            found.append(
-                SlotRange(cast("HeapStorage", buffer.storage), offset, length, writable)
-            )
-        return found
+        return [
+            self._slot_range(slot, place, table) for slot, place in enumerate(self._places)
+        ]
 
-    def record_again(self, recorder: Recorder, places: Sequence[Range]) -> None:
-        """Record all commands to another plan, behind what it has.
-
-        Args:
-            recorder: of that plan.
-            places: the range of its slots that each slot here becomes.
-        """
-
-        def moved(range_: Range) -> Range:
-            slot, offset, length = range_
-            target, base, room = places[slot]
-            return target, base + offset, room - offset if length < 0 else length
-
-        again = LaterCommands(recorder)
-        for command in self._commands:
-            if command.name in ("fill", "copy", "update"):
-                command.record(again, moved)
-            else:
-                command.record(again, moved, command.workgroups)
+    def _slot_range(
+        self, slot: int, place: HeapStorage | int, table: BindingTable
+    ) -> SlotRange:
+        writable = self._recorder.is_writable(slot)
+        if isinstance(place, HeapStorage):
+            return SlotRange(place, 0, place.size_bytes, writable)
+        binding = table[place]
+        buffer = cast("Buffer", binding.buffer)
+        offset, length = (
+            buffer.byte_offset + binding.offset,
+            _binding_range(binding, place)[1],
+        )
+        return SlotRange(cast("HeapStorage", buffer.storage), offset, length, writable)
 
     # --- execution ------------------------------------------------------------------------------
 
@@ -434,48 +356,41 @@ class LocalCommandBuffer(CommandBuffer):
                 )
             self._executed = True
         addresses = self._resolve(table) if self._table_slots else self._addresses
-        plans = self._plans
-        if self._late:
-            plans = self._build(_Ranges(self._table_lengths(table)))
+        parts = self._build(self._table_sizes(table)) if self._late else self._parts
         run = _Run(self, pool, table, addresses, profile, heap)
         if not self.has_collectives:
-            for part in plans:
+            for part in parts:
                 run.part(part)
             return None
-        return run_with_others(plans, _collective_of, run.part, table)
+        return run_with_others(parts, _collective_of, run.part, table)
 
     @property
     def has_collectives(self) -> bool:
         """Whether running it takes other participants."""
-        return any(command.collective is not None for command in self._commands)
+        return any(isinstance(alone, Collective) for _, alone in self._alone)
 
     def abandon(self, error: BaseException) -> None:
         """Tell the other participants of its collectives that it will not run."""
-        for command in self._commands:
-            if command.collective is not None:
-                command.collective.channel.fail(error)
+        for _, alone in self._alone:
+            if isinstance(alone, Collective):
+                alone.channel.fail(error)
 
-    def run_alone(self, command: _Command, run: _Run) -> None:
-        """Run a command that no plan could take: its grid is known now, or it is interpreted."""
-        grid = command.workgroups
-        if command.grid is not None:
-            grid = _read_grid(command.grid, run.addresses)
-        if command.host is not None:
-            _run_host(command, command.host, grid, run.pool, run.table, run.profile)
-            return
-        lengths = self._table_lengths(run.table) if self._late else self._extents
-        plan = self._plan([command], _Ranges(lengths), grid)
-        _run(plan, [command], run)
+    def with_grid(self, dispatch: _IndirectDispatch, run: _Run) -> _Replay:
+        """A dispatch whose grid is there by now."""
+        command = self._recorder.commands[dispatch.ordinal]
+        grid = _read_grid(dispatch.grid, run.addresses)
+        sizes = self._table_sizes(run.table) if self._late else None
+        return self._list([command.with_workgroup_count(grid)], sizes)
 
-    def _table_lengths(self, table: BindingTable) -> list[int]:
-        lengths = list(self._extents)
+    def _table_sizes(self, table: BindingTable) -> list[int]:
+        sizes = self._recorder.sizes_bytes()
         for slot, entry in self._table_slots:
-            lengths[slot] = _binding_range(table[entry], entry)[1]
-        return lengths
+            sizes[slot] = _binding_range(table[entry], entry)[1]
+        return sizes
 
     def _resolve(self, table: BindingTable) -> list[int]:
         """The address of each slot."""
-        addresses = list(self._addresses)
+        addresses, sizes = list(self._addresses), self._recorder.sizes_bytes()
         for slot, entry in self._table_slots:
             if entry >= len(table):
                 raise failure(
@@ -484,11 +399,11 @@ class LocalCommandBuffer(CommandBuffer):
                 )
             address, length = _binding_range(table[entry], entry)
             self.log.check_slot(entry, cast("Buffer", table[entry].buffer))
-            if length < self._extents[slot]:
+            if length < sizes[slot]:
                 raise failure(
                     StatusCode.OUT_OF_RANGE,
                     f"slot {entry} of the binding table has {length} bytes, the commands "
-                    f"need {self._extents[slot]}",
+                    f"need {sizes[slot]}",
                 )
             addresses[slot] = address
         return addresses
@@ -504,51 +419,80 @@ class _Run(NamedTuple):
     profile: Profile | None
     heap: native.Heap | None
 
-    def part(self, part: Part) -> None:
-        """Run a plan, or a command that stands between plans."""
+    def part(self, part: _Part) -> None:
+        """Run a list, or a command that stands between lists."""
         account = CURRENT.account
         if account is not None:
             account.check_clock()
-        if isinstance(part, _Command):
-            self.commands.run_alone(part, self)
-        else:
-            if account is not None:
-                account.spend(sum(1 + c.moved // BYTES_PER_STEP for c in part[1]))
-            _run(part[0], part[1], self)
+        match part:
+            case _Replay():
+                if account is not None:
+                    steps = (1 + _bytes_moved(c) // BYTES_PER_STEP for c in part.commands)
+                    account.spend(sum(steps))
+                self._replay(part)
+            case _IndirectDispatch():
+                self._replay(self.commands.with_grid(part, self))
+            case _HostDispatch():
+                self._interpret(part)
+            case _:
+                raise AssertionError("collectives are joined, not run")
+
+    def _replay(self, replay: _Replay) -> None:
+        profile, built = self.profile, replay.built
+        try:
+            if profile is None:
+                built.run(self.pool, self.addresses, self.heap)
+                return
+            times = built.run_timed(self.pool, self.addresses, self.heap)
+        except (RuntimeError, ValueError) as error:
+            raise_failure(error)
+        timings = map(native.Timing.of, times)
+        for command, timing in zip(replay.commands, timings, strict=True):
+            profile(
+                DispatchTime(
+                    name=command.name,
+                    workgroup_count=command.workgroup_count,
+                    duration_ns=timing.duration_ns,
+                    begin_ns=timing.begin_ns,
+                    threads=timing.threads,
+                )
+            )
+
+    def _interpret(self, host: _HostDispatch) -> None:
+        grid = host.place
+        if host.is_indirect:
+            grid = _read_grid(host.place, self.addresses)
+        begin = time.perf_counter_ns()
+        host.dispatch.run(
+            grid, self.table, 1 if self.pool is None else self.pool.thread_count
+        )
+        if self.profile is not None:
+            self.profile(
+                DispatchTime(
+                    name=host.dispatch.name,
+                    workgroup_count=grid,
+                    duration_ns=time.perf_counter_ns() - begin,
+                    begin_ns=begin,
+                )
+            )
 
 
-def _collective_of(part: Part) -> Collective | None:
-    return part.collective if isinstance(part, _Command) else None
+def _collective_of(part: _Part) -> Collective | None:
+    return part if isinstance(part, Collective) else None
 
 
-def _refuse_to_record(*arguments: object) -> None:
-    del arguments
-    raise AssertionError("it stands between plans")
+def _bytes_moved(command: Command) -> int:
+    """By a transfer; one whose length a binding table will tell counts as a whole piece."""
+    if not command.writes:
+        return 0
+    length = command.bindings[0][2]
+    return length if length >= 0 else _PIECE_BYTES
 
 
-def _read_grid(place: Range, addresses: Sequence[int]) -> tuple[int, int, int]:
+def _read_grid(place: Range, addresses: Sequence[int]) -> Grid:
     slot, offset, _ = place
     data = native.read_process_memory(addresses[slot] + offset, _GRID.size)
-    return cast("tuple[int, int, int]", _GRID.unpack(data))
-
-
-def _run_host(
-    command: _Command,
-    host: HostDispatch,
-    grid: tuple[int, int, int],
-    pool: native.Pool | None,
-    table: BindingTable,
-    profile: Profile | None,
-) -> None:
-    begin = time.perf_counter_ns()
-    host.run(grid, table, 1 if pool is None else pool.thread_count)
-    if profile is not None:
-        took = time.perf_counter_ns() - begin
-        profile(
-            DispatchTime(
-                name=command.name, workgroup_count=grid, duration_ns=took, begin_ns=begin
-            )
-        )
+    return cast("Grid", _GRID.unpack(data))
 
 
 def _binding_range(binding: BufferBinding, entry: int) -> tuple[int, int]:
@@ -568,30 +512,3 @@ def _binding_range(binding: BufferBinding, entry: int) -> tuple[int, int]:
     if binding.offset or length != buffer.byte_length:
         length = buffer.check_range(binding.offset, binding.length, f"slot {entry}")
     return storage.address + buffer.byte_offset + binding.offset, length
-
-
-def _run(plan: native.CommandList, commands: Sequence[_Command], run: _Run) -> None:
-    profile = run.profile
-    try:
-        if profile is None:
-            plan.run(run.pool, run.addresses, run.heap)
-            return
-        times = plan.run_timed(run.pool, run.addresses, run.heap)
-    except native.KernelError as error:
-        raise error.for_user from error
-    except RecursionError:  # of the caller's, not of the device
-        raise
-    except RuntimeError as error:
-        raise failure(StatusCode.ABORTED, str(error)) from error
-    except ValueError as error:
-        raise failure(StatusCode.INVALID_ARGUMENT, str(error)) from error
-    for command, timing in zip(commands, map(native.Timing.of, times), strict=True):
-        profile(
-            DispatchTime(
-                name=command.name,
-                workgroup_count=command.workgroups,
-                duration_ns=timing.duration_ns,
-                begin_ns=timing.begin_ns,
-                threads=timing.threads,
-            )
-        )

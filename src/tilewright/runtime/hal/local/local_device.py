@@ -1,4 +1,4 @@
-"""A device of the host CPU: heap memory, plans, and a queue that runs them on a pool or alone.
+"""A device of the host CPU: heap memory, command lists, and a queue that runs them on a pool or alone.
 
 Drivers choose the pool and the queue and bring loaders; everything else is the same for all of
 them.
