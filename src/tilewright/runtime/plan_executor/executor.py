@@ -146,7 +146,7 @@ class PlanExecutor:
             for r, (dtype, _) in zip(results, bound.output_types, strict=True)
         ]
         try:
-            bound.plan.run(
+            bound.commands.run(
                 self._resources.pool, self._buffers(bound, inputs, wired), self._heap
             )
         except native.KernelError as error:
