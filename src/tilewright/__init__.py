@@ -98,7 +98,6 @@ _HOMES = {
         "UserError",
     ),
     "tilewright.base.target": ("Target",),
-    "tilewright.runtime": ("debug_executor", "graph_executor"),
     "tilewright.runtime.packed.devices": ("cpu", "device"),
     "tilewright.runtime.packed.functions": (
         "get_global_func",
@@ -109,7 +108,11 @@ _HOMES = {
     "tilewright.runtime.virtual_machine.machine": ("VirtualMachine",),
 }
 # Modules that are seen as attributes of this package.
-_MODULES = {"transform": "tilewright.api.transform"}
+_MODULES = {
+    "debug_executor": "tilewright.runtime.debug_executor",
+    "graph_executor": "tilewright.runtime.graph_executor",
+    "transform": "tilewright.api.transform",
+}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [

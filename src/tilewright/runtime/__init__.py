@@ -30,8 +30,6 @@ _HOMES = {
     "remove_module_kind": "tilewright.runtime.packed.module_kinds",
 }
 
-_PACKAGES = ("debug_executor", "graph_executor")  # that are asked for as attributes
-
 __all__ = [
     "FunctionTable",
     "Module",
@@ -43,8 +41,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name in _PACKAGES:
-        return importlib.import_module(f"tilewright.runtime.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'tilewright.runtime' has no attribute '{name}'")
@@ -54,4 +50,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted((*__all__, *_PACKAGES))
+    return sorted(__all__)

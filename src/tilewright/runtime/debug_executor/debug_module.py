@@ -60,7 +60,7 @@ class GraphModuleDebug(GraphModule):
     """A graph executor whose nodes can be timed, run and looked at one by one.
 
     Args:
-        module: an executor's, as `lib["default"](device)` gives it.
+        module: what `graph_executor.create` gave, or the function `default` of a factory for a device.
         device: for TVM's sake; the executor's own is used.
         graph_json_str: for TVM's sake; the executor knows its graph.
         dump_root: a folder that `run` writes its files to; None: no files.

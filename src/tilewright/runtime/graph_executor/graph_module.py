@@ -24,7 +24,7 @@ class GraphModule:
     """A graph executor: set inputs, run, get outputs.
 
     Args:
-        module: what `lib["default"](device)` or `create` gave.
+        module: what `create` gave, or the function `default` of a factory for a device.
 
     Raises: InputError for another module.
     Ownership: keeps the executor; tensors that it gives are views of its memory.
