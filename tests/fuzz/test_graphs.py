@@ -1,0 +1,32 @@
+"""Some thousand mutated graphs (`graph_mutations.py`) are refused, or run to the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from fuzz.graph_mutations import run, run_one
+
+
+def test_mutated_graphs_are_refused_or_run() -> None:
+    counts: Counter[str] = Counter()
+    findings = []
+    for what, finding in run("default", 0, 2000):
+        counts[what] += 1
+        if finding is not None:
+            findings.append(f"input {finding.number}: {finding.what}")
+    assert not findings
+    assert counts["refused"] > 500
+    assert counts["run"] > 100
+
+
+@pytest.mark.slow
+def test_more_mutated_graphs() -> None:
+    assert all(finding is None for _, finding in run("slow", 0, 50_000))
+
+
+def test_an_input_is_the_same_each_time() -> None:
+    assert [run_one("again", n) for n in range(20)] == [
+        run_one("again", n) for n in range(20)
+    ]
