@@ -15,7 +15,12 @@ from tilewright.base.errors import ArchiveError, InputError
 from tilewright.formats.graph_json import Graph
 from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.runtime import native
-from tilewright.runtime.graph_executor.operators import Operator, find_operators
+from tilewright.runtime.graph_executor.operators import (
+    Operator,
+    find_operators,
+    group,
+    lifetimes,
+)
 from tilewright.runtime.graph_executor.program import check_array
 from tilewright.runtime.graph_executor.storage_pool import (
     ALIGNMENT,
@@ -58,10 +63,12 @@ class GraphProgram:
     ) -> None:
         self.graph: Graph = graph
         self.location: str = location
-        self.storages: StoragePool = StoragePool(
-            graph, entry_types(graph, location), heap, location
-        )
         self.operators: tuple[Operator, ...] = find_operators(graph, module, location)
+        types = entry_types(graph, location)
+        self._groups: tuple[int, ...] = group(self.operators, types)
+        self.storages: StoragePool = StoragePool(
+            graph, types, lifetimes(self.operators, self._groups, types), heap
+        )
         self.inputs: tuple[TensorSpec, ...] = tuple(
             self._spec(graph.nodes[node].name, graph.entry(node))
             for node in graph.arguments
@@ -197,11 +204,13 @@ class GraphProgram:
 
     def call_of(self, operators: Sequence[Operator]) -> Callable[[], object]:
         """A call that runs these operators, over the memory as it is bound now."""
-        return self._recorded(self._record(operators))
+        return self._recorded(self._record([(operator, True) for operator in operators]))
 
     def _prepare(self) -> Callable[[], object]:
         if self._commands is None:
-            self._commands = self._record(self.operators)
+            before = (-1, *self._groups)
+            waits = (own != last for own, last in zip(self._groups, before, strict=False))
+            self._commands = self._record(list(zip(self.operators, waits, strict=True)))
         self._call = self._recorded(self._commands)
         return self._call
 
@@ -209,12 +218,11 @@ class GraphProgram:
         buffers = cast("Sequence[memoryview]", self.storages.buffers())
         return native.RecordedCall(commands, self._workers, (), (), buffers, self._heap)
 
-    def _record(self, operators: Sequence[Operator]) -> native.CommandList:
+    def _record(self, operators: Sequence[tuple[Operator, bool]]) -> native.CommandList:
+        """The list of some operators, each with whether it waits for those before."""
         recorder = Recorder()
         self.storages.add_slots(recorder, self._written)
-        order = _Order(self.storages)
-        for operator in operators:
-            barrier = order.must_wait(operator)
+        for operator, barrier in operators:
             if operator.kernel is not None:
                 self._record_kernel(recorder, operator, operator.kernel, barrier=barrier)
             elif operator.function is not None:
@@ -282,27 +290,3 @@ class GraphProgram:
 
     def _where(self, operator: Operator) -> str:
         return f"{self.location}: node {operator.node} '{operator.name:.80}'"
-
-
-@final
-class _Order:
-    """Which operators must wait for those before: they touch what one of them writes."""
-
-    def __init__(self, storages: StoragePool) -> None:
-        self._storages: StoragePool = storages
-        self._read: set[int] = set()
-        self._written: set[int] = set()
-
-    def must_wait(self, operator: Operator) -> bool:
-        """Whether the operator begins a new group; it is noted either way."""
-        reads = {
-            self._storages.storage_of(e) for e in operator.arguments[: operator.input_count]
-        }
-        writes = {self._storages.storage_of(e) for e in operator.results}
-        waits = bool((reads | writes) & self._written or writes & self._read)
-        if waits:
-            self._read.clear()
-            self._written.clear()
-        self._read |= reads
-        self._written |= writes
-        return waits

@@ -1,17 +1,20 @@
 """The operators of a graph with what each calls, looked up once.
 
 A function comes from the module that is given with the graph, or from one that it imports: a kernel to be
-recorded if there is one of the name, else any packed function.  Called by `graph_program`.
+recorded if there is one of the name, else any packed function.  Operators that touch different storages
+make a group, which runs at the same time.  Called by `graph_program`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
 from tilewright.base.errors import ArchiveError
 from tilewright.base.record import record
 from tilewright.base.text import did_you_mean
 from tilewright.formats.graph_json import COPY, NOTHING, Graph, Node
+from tilewright.runtime.graph_executor.storage_pool import EntryType
 from tilewright.runtime.packed.kernel_function import RecordableKernel
 from tilewright.runtime.packed.module import Module
 
@@ -85,3 +88,35 @@ def _missing(node: Node, index: int, module: Module, location: str) -> ArchiveEr
         location=f"{location}: node {index} '{node.name:.80}'",
         hint=f"{close}; {listing}" if close else listing,
     )
+
+
+def group(operators: Sequence[Operator], types: Sequence[EntryType]) -> tuple[int, ...]:
+    """The group of each operator: those of one group touch nothing that another of it writes.
+
+    Groups run one after the other; the operators of one may run at the same time.
+    """
+    read: set[int] = set()
+    written: set[int] = set()
+    number, found = 0, []
+    for operator in operators:
+        reads = {types[e].storage for e in operator.arguments[: operator.input_count]}
+        writes = {types[e].storage for e in operator.results}
+        if (reads | writes) & written or writes & read:
+            number += 1
+            read, written = set(), set()
+        read |= reads
+        written |= writes
+        found.append(number)
+    return tuple(found)
+
+
+def lifetimes(
+    operators: Sequence[Operator], groups: Sequence[int], types: Sequence[EntryType]
+) -> dict[int, tuple[int, int]]:
+    """The first and the last group that touches each storage; those that none does are left out."""
+    found: dict[int, tuple[int, int]] = {}
+    for operator, number in zip(operators, groups, strict=True):
+        for entry in operator.arguments:
+            storage = types[entry].storage
+            found[storage] = found.get(storage, (number, number))[0], number
+    return found

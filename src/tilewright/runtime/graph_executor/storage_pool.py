@@ -1,18 +1,19 @@
 """The memory of a graph: one buffer per storage, which entries see with types and shapes of their own.
 
 Storages of arguments and of outputs are buffers that can be exchanged for a caller's; all others lie
-in one block.  Nothing is taken before somebody asks: parameters that are given or shared take no memory.
+in one block, where those that do not live at the same time share bytes.  Nothing is taken before somebody asks: parameters that are given or shared take no memory.
 Not here: what runs over it (`graph_program`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, final
 
 import numpy as np
 
+from tilewright.base.arena import Block, pack
 from tilewright.base.dtypes import DType, find_numpy_name
 from tilewright.base.errors import ArchiveError
 from tilewright.base.record import record
@@ -82,14 +83,18 @@ class StoragePool:
     Args:
         graph: whose storages.
         types: of its entries.
+        lives: the first and the last time at which a storage is used, where it is.
         heap: where memory comes from.
-        location: how errors call the graph.
 
     Ownership: keeps its memory and what was bound until the next binding; views keep it, too.
     """
 
     def __init__(
-        self, graph: Graph, types: Sequence[EntryType], heap: native.Heap, location: str
+        self,
+        graph: Graph,
+        types: Sequence[EntryType],
+        lives: Mapping[int, tuple[int, int]],
+        heap: native.Heap,
     ) -> None:
         self.types: tuple[EntryType, ...] = tuple(types)
         self.slot_storages: list[
@@ -101,23 +106,25 @@ class StoragePool:
             size = max(self._sizes.get(entry.storage, 0), entry.size_bytes)
             self._sizes[entry.storage] = size
         self._places: dict[int, tuple[int, int]] = {}  # storage -> slot, offset
-        self._block_bytes: int = self._place(graph)
+        self._block_bytes: int = self._place(graph, lives)
         self._block: native.Memory | None = None
         self._buffers: dict[int, native.Memory | Array] = {}
-        self._location: str = location
 
-    def _place(self, graph: Graph) -> int:
+    def _place(self, graph: Graph, lives: Mapping[int, tuple[int, int]]) -> int:
         """Give every storage a place; returns the size of the block."""
         border = [graph.entry(node) for node in graph.arguments]
         border += [graph.entry_of(head) for head in graph.heads]
         self.slot_storages = list(dict.fromkeys(self.types[e].storage for e in border))
         for slot, storage in enumerate(self.slot_storages):
             self._places[storage] = slot, 0
-        offset = 0
-        for storage in sorted(self._sizes.keys() - self._places.keys()):
+        inside = sorted(self._sizes.keys() - self._places.keys())
+        end = max((last for _, last in lives.values()), default=0)
+        packing = pack(
+            [Block(self._sizes[one], *lives.get(one, (0, end))) for one in inside]
+        )
+        for storage, offset in zip(inside, packing.offsets, strict=True):
             self._places[storage] = len(self.slot_storages), offset
-            offset += -(-self._sizes[storage] // ALIGNMENT) * ALIGNMENT
-        return offset
+        return packing.size_bytes
 
     # --- recording
 
