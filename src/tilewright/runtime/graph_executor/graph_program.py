@@ -21,6 +21,7 @@ from tilewright.runtime.graph_executor.operators import (
     group,
     lifetimes,
 )
+from tilewright.runtime.graph_executor.prepared_call import PreparedCall
 from tilewright.runtime.graph_executor.program import check_array
 from tilewright.runtime.graph_executor.storage_pool import (
     ALIGNMENT,
@@ -81,6 +82,7 @@ class GraphProgram:
         self._workers: native.Pool | None = pool
         self._heap: native.Heap = heap
         self._commands: native.CommandList | None = None
+        self._prepared: list[tuple[Operator, PreparedCall]] = []
         self._call: Callable[[], object] | None = None
         self._targets: dict[int, Array] = {}  # what inputs are copied to
         self._written: frozenset[int] = self._storages_of(
@@ -186,6 +188,9 @@ class GraphProgram:
 
     def _exchange(self, storage: int, buffer: native.Memory | Array) -> None:
         self.storages.bind(storage, buffer)
+        for operator, call in self._prepared:
+            if any(self.storages.storage_of(e) == storage for e in operator.arguments):
+                call.bind(self._arrays_of(operator))
         self._call = None
         self._targets.clear()
 
@@ -204,7 +209,10 @@ class GraphProgram:
 
     def call_of(self, operators: Sequence[Operator]) -> Callable[[], object]:
         """A call that runs these operators, over the memory as it is bound now."""
-        return self._recorded(self._record([(operator, True) for operator in operators]))
+        kept = self._prepared
+        commands = self._record([(operator, True) for operator in operators])
+        self._prepared = kept  # of the whole graph
+        return self._recorded(commands)
 
     def _prepare(self) -> Callable[[], object]:
         if self._commands is None:
@@ -220,6 +228,7 @@ class GraphProgram:
 
     def _record(self, operators: Sequence[tuple[Operator, bool]]) -> native.CommandList:
         """The list of some operators, each with whether it waits for those before."""
+        self._prepared = []
         recorder = Recorder()
         self.storages.add_slots(recorder, self._written)
         for operator, barrier in operators:
@@ -234,15 +243,29 @@ class GraphProgram:
     def _record_call(
         self, recorder: Recorder, operator: Operator, function: PackedFunction
     ) -> None:
-        types = [
-            (self.storages.types[entry].dtype, self._shape_of(entry, operator))
-            for entry in operator.arguments
-        ]
-        recorder.host_call(
-            bind_tensors(function, types, self._where(operator)),
-            [self.storages.place(entry) for entry in operator.arguments],
-            writable=[i >= operator.input_count for i in range(len(operator.arguments))],
-        )
+        call = PreparedCall(function, self._where(operator))
+        try:
+            call.bind(self._arrays_of(operator))
+        except (BufferError, TypeError, RuntimeError):  # a type that DLPack lacks
+            types = [
+                (self.storages.types[entry].dtype, self._shape_of(entry, operator))
+                for entry in operator.arguments
+            ]
+            recorder.host_call(
+                bind_tensors(function, types, self._where(operator)),
+                [self.storages.place(entry) for entry in operator.arguments],
+                writable=[
+                    i >= operator.input_count for i in range(len(operator.arguments))
+                ],
+            )
+            return
+        recorder.host_call(call, ())
+        self._prepared.append((operator, call))
+
+    def _arrays_of(self, operator: Operator) -> list[Array]:
+        """What the operator's function is called with."""
+        arrays = (self.storages.view(entry) for entry in operator.arguments)
+        return [array.reshape(-1) if operator.flattens else array for array in arrays]
 
     def _record_kernel(
         self,

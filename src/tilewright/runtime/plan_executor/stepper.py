@@ -52,7 +52,10 @@ class PlanStepper:
         self._places: tuple[tuple[int, int], ...] = whole.places
         self._calls: tuple[Callable[[], object], ...] = tuple(
             partial(
-                self._bound(dims, (index,)).plan.run, resources.pool, self._buffers, heap
+                self._bound(dims, (index,)).commands.run,
+                resources.pool,
+                self._buffers,
+                heap,
             )
             for index in range(len(self.plan.steps))
         )
