@@ -44,7 +44,7 @@ class DescriptorSetLayout:
     Thread-safety: immutable.
     """
 
-    __slots__ = ("bindings", "flags")
+    __slots__ = ("__weakref__", "bindings", "flags")
 
     def __init__(self, flags: int, bindings: Sequence[DescriptorBinding]) -> None:
         _check("bindings of a set", len(bindings), MAX_SET_BINDINGS)
@@ -61,7 +61,7 @@ class PipelineLayout:
     Thread-safety: immutable.
     """
 
-    __slots__ = ("constant_count", "places", "set_layouts")
+    __slots__ = ("__weakref__", "constant_count", "places", "set_layouts")
 
     def __init__(
         self, constant_count: int, set_layouts: Sequence[DescriptorSetLayout]

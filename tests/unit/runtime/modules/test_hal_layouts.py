@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fakes.kernel_image import FORMAT, KERNELS, kernel_image
-from tilewright.base.errors import DeviceError
+from tilewright.base.budget import OBJECT_BYTES, Budget, Limits
+from tilewright.base.errors import DeviceError, LimitError
 from tilewright.runtime.drivers import registry
 from tilewright.runtime.hal.nested_commands import NESTED
 from tilewright.runtime.modules.hal import create_hal_module
@@ -188,6 +189,17 @@ def test_what_does_not_fit_is_refused(hal: Program) -> None:
     for constants, sets in ((65, [1]), (-1, [1]), (0, [1] * 5), (0, [33])):
         with pytest.raises(DeviceError, match="expected at most"):
             hal.layout(constants, *sets)
+
+
+def test_layouts_of_strangers_are_paid_for() -> None:
+    hal, kept = Program("local-sync"), list[object]()
+    with (
+        Budget(Limits(max_bytes=OBJECT_BYTES * 20)).call(),
+        pytest.raises(LimitError, match="max_bytes"),
+    ):
+        while len(kept) < 20:
+            kept.append(hal.layout(0, 1))
+    assert 2 < len(kept) < 8
 
 
 def test_what_was_pushed_lives_as_long_as_the_command_buffer(hal: Program) -> None:

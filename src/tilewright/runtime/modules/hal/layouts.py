@@ -12,7 +12,7 @@ Source: IREE `modules/hal/module.c`, `hal/local/inline_command_buffer.c` of rele
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from tilewright.base.budget import CURRENT, OBJECT_BYTES
 from tilewright.base.status import StatusCode, failure
@@ -39,6 +39,7 @@ from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.native_module import NativeFunction
 
 _ANY_QUEUE: Final = -1
+_Item = TypeVar("_Item")
 
 # --- layouts ----------------------------------------------------------------------------------------
 
@@ -47,7 +48,8 @@ def _create_set_layout(
     state: HalState, device: Device, flags: int, bindings: Sequence[tuple[int, int, int]]
 ) -> DescriptorSetLayout:
     del state, device
-    return DescriptorSetLayout(flags, [DescriptorBinding(*entry) for entry in bindings])
+    layout = DescriptorSetLayout(flags, [DescriptorBinding(*entry) for entry in bindings])
+    return _kept(layout, len(bindings))
 
 
 def _create_layout(
@@ -57,7 +59,16 @@ def _create_layout(
     set_layouts: Sequence[DescriptorSetLayout],
 ) -> PipelineLayout:
     del state, device
-    return PipelineLayout(constant_count, set_layouts)
+    layout = PipelineLayout(constant_count, set_layouts)
+    return _kept(layout, len(layout.places))
+
+
+def _kept(item: _Item, entry_count: int = 0) -> _Item:
+    """The object, charged to the budget of the call as long as it lives."""
+    account = CURRENT.account
+    if account is not None:
+        account.budget.keep(item, OBJECT_BYTES * (1 + entry_count))
+    return item
 
 
 def _create_executable(
@@ -94,10 +105,7 @@ def _create(
         return newer.create_command_buffer(
             state, device, modes, categories, _ANY_QUEUE, binding_capacity
         )
-    commands = create_nested_commands(modes, categories, binding_capacity)
-    account = CURRENT.account
-    if account is not None:
-        account.budget.keep(commands, OBJECT_BYTES)
+    commands = _kept(create_nested_commands(modes, categories, binding_capacity))
     commands.begin()
     return commands
 
