@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         report,
     )
     from tilewright.api.report import Report
+    from tilewright.api.signing import generate_key, sign
     from tilewright.base.budget import Limits
     from tilewright.base.errors import (
         ArchiveError,
@@ -82,6 +83,7 @@ _HOMES = {
         "get_device",
     ),
     "tilewright.api.load": ("load",),
+    "tilewright.api.signing": ("generate_key", "sign"),
     "tilewright.api.model": ("Model", "compile", "coverage", "report"),
     "tilewright.api.report": ("Report",),
     "tilewright.base.budget": ("Limits",),
@@ -149,6 +151,7 @@ __all__ = [
     "cpu",
     "debug_executor",
     "device",
+    "generate_key",
     "get_all_providers",
     "get_available_providers",
     "get_device",
@@ -158,6 +161,7 @@ __all__ = [
     "register_global_func",
     "remove_global_func",
     "report",
+    "sign",
     "transform",
 ]
 

@@ -17,6 +17,7 @@ from tilewright.runtime.session_options import Engine
 
 if TYPE_CHECKING:
     from tilewright.runtime.hal.device import Device
+    from tilewright.runtime.loaders.trusted_keys import Key
     from tilewright.runtime.vm.bytecode_module import BytecodeMode
 
 
@@ -34,6 +35,7 @@ def load(  # noqa: PLR0913 - keyword-only options
     limits: Limits | None = None,
     copy: bool = False,
     verify: bool = False,
+    trusted_keys: Sequence[Key] | None = None,
 ) -> Session:
     """Load a `.vmfb` that `Model.save`, `tilewright compile` or a compiler of IREE wrote.
 
@@ -57,8 +59,10 @@ def load(  # noqa: PLR0913 - keyword-only options
         copy: read the file into memory and verify it, instead of mapping it: it may be cut, replaced or
             written over while the session is in use.
         verify: compare the whole file with its checksum; by default everything but the weights.
+        trusted_keys: public keys (PEM files, or their content), of which one must have signed the file,
+            every library and every file of weights; checked before anything of them is used.
 
-    Raises: ArchiveError for a file that is corrupt or no artifact; TargetError if it has no code
+    Raises: ArchiveError for a file that is corrupt, no artifact, or not signed as asked; TargetError if it has no code
     for this CPU; LimitError for one that takes more than its limits allow.
     """
     return Session.from_file(
@@ -75,6 +79,7 @@ def load(  # noqa: PLR0913 - keyword-only options
         limits=limits,
         copy=copy,
         verify=verify,
+        trusted_keys=trusted_keys,
     )
 
 

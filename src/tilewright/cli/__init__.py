@@ -36,6 +36,8 @@ VERBS: Final = {
     "compare": "Run a model in two ways; name the first node that differs.",
     "coverage": "Say how a model will run, operator by operator, before compiling it.",
     "devices": "List the devices and what they can do.",
+    "sign": "Sign an artifact, or any file, with a private key.",
+    "keygen": "Make a key to sign with.",
     "cache": "Show or clear the kernels kept from earlier compilations.",
 }
 

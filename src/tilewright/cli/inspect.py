@@ -24,6 +24,7 @@ from tilewright.formats.plan import Plan
 from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.formats.vmfb.text import disassemble_module
 from tilewright.runtime.loaders.module_file import read_module_file
+from tilewright.runtime.loaders.trusted_keys import TrustedKeys, signers
 
 MODEL_SUFFIX: Final = ".onnx"
 # What the colours of a level come from: our own texts read like one of these.
@@ -51,7 +52,20 @@ LEVELS = ("metadata", "graph", "naive", "kernel", "llvm", "asm", "bytecode", "pl
 )
 @option("--kernel", metavar="NAME", help="Only this kernel (naive, kernel, llvm, asm).")
 @option("--verify", is_flag=True, help="Compare the whole file with its checksum.")
-def command(module: Path, output: str, kernel: str | None, verify: bool) -> None:
+@option(
+    "--trusted-key",
+    "trusted_keys",
+    multiple=True,
+    metavar="FILE",
+    help="A public key (PEM) that must have signed the file.",
+)
+def command(
+    module: Path,
+    output: str,
+    kernel: str | None,
+    verify: bool,
+    trusted_keys: tuple[str, ...],
+) -> None:
     """Print MODULE (.vmfb, also of IREE's compilers; .onnx is compiled first) at one level.
 
     \b
@@ -67,7 +81,8 @@ def command(module: Path, output: str, kernel: str | None, verify: bool) -> None
     if module.suffix == MODEL_SUFFIX:
         archive = _compiled(module)
     else:
-        archive = read_module_file(module, verify=verify)
+        keys = TrustedKeys(trusted_keys) if trusted_keys else None
+        archive = read_module_file(module, verify=verify, trusted=keys)
     if output == "bytecode":
         _show(disassemble_module(archive, rodata_limit=256), output)
         return
@@ -146,6 +161,8 @@ def _print_metadata(path: Path, module: ModuleDef) -> None:
     rows = table(str(path), [("", "left"), ("", "left")])
     rows.show_header = False
     rows.add_row("file", format_bytes(path.stat().st_size))
+    names = signers(path) if path.suffix != MODEL_SUFFIX else ()
+    rows.add_row("signed by", ", ".join(names) or "nobody")
     rows.add_row(
         "module",
         f"{module.name}, bytecode version {module.bytecode_version >> 16}.{module.bytecode_version & 0xFFFF}",

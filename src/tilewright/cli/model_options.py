@@ -63,6 +63,7 @@ class ModelChoice:
     max_bytes: int | None = None
     timeout: float | None = None
     copy: bool = False
+    trusted_keys: tuple[str, ...] = ()
     threads: int | None = None
 
     @property
@@ -103,7 +104,7 @@ class ModelChoice:
             if what is not None:
                 raise InputError(what, location=path)
         for plugin in self.plugins:
-            _register_plugin(plugin)
+            _register_plugin(plugin, self.trusted_keys)
         if Path(self.path).suffix != ARTIFACT_SUFFIX:
             return self._compile()
         from tilewright.runtime.session import Session
@@ -125,6 +126,7 @@ class ModelChoice:
             "parameters": self.parameters,
             "untrusted": self.untrusted,
             "limits": self._limits(),
+            "trusted_keys": self.trusted_keys or None,
         }
 
     def _limits(self) -> Limits | None:
@@ -138,6 +140,12 @@ class ModelChoice:
         return replace(Limits(), **said) if said else None
 
     def _compile(self) -> tuple[Session, Sources]:
+        if self.trusted_keys:
+            raise InputError(
+                "is a model that is compiled here, only artifacts are checked for signatures",
+                location=self.path,
+                hint="compile and sign it first: tilewright compile, tilewright sign",
+            )
         if self.parameters:
             raise InputError(
                 "parameters belong to a .vmfb that was made without them",
@@ -160,10 +168,17 @@ class ModelChoice:
         return Session.from_bytes(data, location=self.path, **options), sources
 
 
-def _register_plugin(path: str) -> None:
-    """Offer a plugin's functions to everything that this process loads.  Raises: InputError."""
+def _register_plugin(path: str, trusted_keys: tuple[str, ...]) -> None:
+    """Offer a plugin's functions to everything that this process loads.
+
+    Raises: InputError; ArchiveError where keys are given of which none has signed it.
+    """
     from tilewright.runtime.loaders.imports import Plugin, register_import_provider
 
+    if trusted_keys:
+        from tilewright.runtime.loaders.trusted_keys import TrustedKeys
+
+        TrustedKeys(trusted_keys).check_file(path)
     register_import_provider(Plugin(path))
 
 
@@ -256,6 +271,14 @@ _OPTIONS: Final = (
         metavar="SECONDS",
         help=f"Of loading and of each call; {Limits().timeout_s:g} where --untrusted is given.",
         group=Group.LIMITS,
+    ),
+    option(
+        "--trusted-key",
+        "trusted_keys",
+        multiple=True,
+        metavar="FILE",
+        help="A public key (PEM) that must have signed the module, its libraries, weights and plugins.",
+        group=Group.MODULES,
     ),
     option(
         "--copy",

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.hal.device import Device
     from tilewright.runtime.hal.host_threads import HostThreads
     from tilewright.runtime.hal.pending_call import PendingCall
+    from tilewright.runtime.loaders.trusted_keys import Key, TrustedKeys
     from tilewright.runtime.vm.bytecode_module import BytecodeMode
     from tilewright.runtime.vm.module import Module
 
@@ -110,6 +111,16 @@ def closed(location: str) -> UserError:
     )
 
 
+def trusted(keys: Sequence[Key] | None) -> TrustedKeys | None:
+    """The keys that files must be signed with; None where none are asked for."""
+    if keys is None:
+        return None
+    with LATE_IMPORTS:
+        from tilewright.runtime.loaders.trusted_keys import TrustedKeys  # noqa: PLC0415
+
+    return TrustedKeys(keys)
+
+
 @final
 class Session:
     """A loaded model: call it with arrays.  Made by `tilewright.load`.
@@ -137,6 +148,8 @@ class Session:
             `limits`: for files of strangers.
         limits: what loading and each call of a module may take (or the budget that loading began
             with); default: those of `Limits()` for files that are not trusted, none for others.
+        trusted_keys: public keys, of which one must have signed each library and file of weights (and
+            the archive itself, where it is read: `from_file`, `from_bytes`).
 
     Raises: TargetError if the artifact has no code for this CPU; UserError if the engine or the device
     does not fit the artifact.
@@ -164,6 +177,7 @@ class Session:
         parameters: Sequence[str] = (),
         untrusted: bool = False,
         limits: Limits | Budget | None = None,
+        trusted_keys: Sequence[Key] | None = None,
     ) -> None:
         self.artifact: Artifact | None = artifact
         self.location: str = location
@@ -181,6 +195,7 @@ class Session:
         self._machine: Target | None = machine
         self._owns_device: bool = isinstance(device, str)
         self._limits: Limits | Budget | None = limits
+        self._trusted: TrustedKeys | None = trusted(trusted_keys)
         if self.engine == "plan" and device == DEFAULT_DEVICE:
             self._pool, self._heap = create_pool(threads or 0), native.Heap()
         else:
@@ -374,11 +389,14 @@ class Session:
                 open_parameters,
             )
 
-        loaded = [(read_module_file(path), str(path)) for path in libraries]
+        keys = self._trusted
+        loaded = [(read_module_file(path, trusted=keys), str(path)) for path in libraries]
         loaded.append((module, location))
         offered: list[Module] = []
         if parameters:
-            offered.append(create_parameters_module(open_parameters(parameters)))
+            check = None if keys is None else keys.check
+            scopes = open_parameters(parameters, check)
+            offered.append(create_parameters_module(scopes))
         if any(i.name.startswith("check.") for m, _ in loaded for i in m.imports):
             offered.append(create_check_module())
         virtual = BytecodeMachine(
@@ -417,10 +435,14 @@ class Session:
             verify: compare all of it with its checksum, weights included.
             **options: as of the class.
 
-        Raises: ArchiveError if the file cannot be read or is corrupt.
+        Raises: ArchiveError if the file cannot be read, is corrupt, or has not the signature that is
+        asked for.
         """
+        keys = trusted(options.get("trusted_keys"))
         return _load(
-            lambda: read_module_file(path, copy=copy, verify=verify), str(path), options
+            lambda: read_module_file(path, copy=copy, verify=verify, trusted=keys),
+            str(path),
+            options,
         )
 
     @staticmethod
@@ -428,7 +450,14 @@ class Session:
         data: Buffer, *, location: str = "artifact", **options: Unpack[LoadOptions]
     ) -> Session:
         """Load an archive from memory, which must stay unchanged."""
-        return _load(lambda: read_archive(data, location), location, options)
+        keys = trusted(options.get("trusted_keys"))
+
+        def read() -> ModuleDef:
+            if keys is not None:
+                keys.check(data, None, location)
+            return read_archive(data, location)
+
+        return _load(read, location, options)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

@@ -18,6 +18,7 @@ from tilewright.runtime.plan_executor import HostFunction
 
 if TYPE_CHECKING:
     from tilewright.runtime.hal.device import Device
+    from tilewright.runtime.loaders.trusted_keys import Key
     from tilewright.runtime.vm.bytecode_module import BytecodeMode
 
 MAIN: Final = "main"  # the function of every artifact
@@ -38,6 +39,7 @@ class LoadOptions(TypedDict, total=False):
     parameters: Sequence[str]
     untrusted: bool
     limits: Limits | None
+    trusted_keys: Sequence[Key] | None
 
 
 def check_words(device: object, engine: object, bytecode: object, function: object) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from tilewright.base.errors import ArchiveError
 from tilewright.formats.byte_view import Buffer, ByteView
+from tilewright.formats.signature import split_signatures
 from tilewright.formats.vmfb.flatbuffer import PREFIX_BYTES, TableView
 from tilewright.formats.vmfb.module import (
     Dependency,
@@ -54,7 +55,7 @@ def read_archive(buffer: Buffer, location: str = "module") -> ModuleDef:
     Raises:
         ArchiveError: the archive is corrupt, truncated or of an unknown version.
     """
-    view = ByteView(buffer, location)
+    view = ByteView(split_signatures(buffer, location)[0], location)
     start = _flatbuffer_start(view)
     _check_identifier(view, start)
     size = view.u32(start, "size of the tables")

@@ -3,8 +3,8 @@
 The last 24 bytes of the file: a magic word, how many bytes come before, the CRC-32 of the tables and
 that of everything before the seal.  The module attribute `tilewright.seal` says that there is one, so a
 file that was cut is noticed, too.  Runtimes that know nothing of it ignore both.  The checksums of the
-code and of the plans, which every load looks at, stand in the manifest (`formats.artifact`).  Says nothing
-about who wrote the file.
+code and of the plans, which every load looks at, stand in the manifest (`formats.artifact`).  Signatures may
+follow (`formats.signature`): those say who wrote the file, the seal does not.
 
 Called by the reader, the writer and whoever verifies whole files.
 """
@@ -16,7 +16,8 @@ import zlib
 from typing import Final
 
 from tilewright.base.errors import ArchiveError
-from tilewright.formats.byte_view import Buffer, view_bytes
+from tilewright.formats.byte_view import Buffer
+from tilewright.formats.signature import split_signatures
 
 SEAL_ATTRIBUTE: Final = "tilewright.seal"
 SEAL_KIND: Final = "crc32"
@@ -81,7 +82,7 @@ def verify_archive(
 
     Raises: ArchiveError for a damaged file, or one without a seal.
     """
-    view = view_bytes(data)
+    view, _ = split_signatures(data, location)
     seal = _find(view)
     if seal is None:
         if optional:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import io
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tilewright.base.errors import ArchiveError
 from tilewright.base.input_file import STREAM, is_stream
@@ -16,9 +17,16 @@ from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.formats.vmfb.seal import verify_archive
 from tilewright.runtime import native
 
+if TYPE_CHECKING:
+    from tilewright.runtime.loaders.trusted_keys import TrustedKeys
+
 
 def read_module_file(
-    path: str | Path, *, copy: bool = False, verify: bool = False
+    path: str | Path,
+    *,
+    copy: bool = False,
+    verify: bool = False,
+    trusted: TrustedKeys | None = None,
 ) -> ModuleDef:
     """The module of a `.vmfb`, whose parts are views of the mapped file.
 
@@ -27,8 +35,9 @@ def read_module_file(
         copy: read it into memory and verify it, instead of mapping it: what becomes of the file later
             does not matter.
         verify: compare all of it with its checksum.
+        trusted: whose signature it must have; checked before anything else of it is read.
 
-    Raises: ArchiveError if the file cannot be read or is corrupt.
+    Raises: ArchiveError if the file cannot be read, is corrupt, or is not signed so.
     """
     path = path_option("path", path)
     try:
@@ -45,6 +54,8 @@ def read_module_file(
             hint="compile it first: tilewright.compile or tilewright compile",
         )
     view = memoryview(data)[: data.size_bytes]
+    if trusted is not None:
+        trusted.check(view, path, path)
     module = read_archive(view, path)
     if copy or verify:
         verify_archive(view, path, optional=not verify)

@@ -47,11 +47,17 @@ _IMMUTABLE: Final = int(BufferUsage.SHARING_IMMUTABLE)
 # --- where parameters come from ----------------------------------------------------------------
 
 
-def open_parameters(specs: Iterable[str]) -> dict[str, dict[str, Source]]:
+FileCheck = Callable[[HostBytes, str, str], object]
+
+
+def open_parameters(
+    specs: Iterable[str], check: FileCheck | None = None
+) -> dict[str, dict[str, Source]]:
     """Map parameter files; what several files of a scope hold is merged, the first one wins.
 
     Args:
         specs: `path` or `scope=path`; .irpa, .safetensors, .gguf or .params (TVM).
+        check: sees each file (bytes, path, how errors call it) before it is read, and may raise.
     Raises: ArchiveError for a file that cannot be read.
     """
     scopes: dict[str, dict[str, Source]] = {}
@@ -65,6 +71,8 @@ def open_parameters(specs: Iterable[str]) -> dict[str, dict[str, Source]]:
             contents = memoryview(native.map_file(path))
         except (OSError, ValueError) as error:
             raise ArchiveError(f"cannot read the file: {error}", location=path) from error
+        if check is not None:
+            check(contents, path, path)
         index = read_parameters(contents, path)
         known = scopes.setdefault(scope, {})
         for name, entry in index.entries.items():
