@@ -24,6 +24,7 @@ import tilewright
 GROUPS: Final = {
     "Compile, look inside, save": ("compile", "Model", "coverage"),
     "Load and call": ("load", "Session", "Limits"),
+    "Sign": ("sign", "generate_key"),
     "Under TVM's names": (
         "graph_executor.create",
         "graph_executor.GraphModule",

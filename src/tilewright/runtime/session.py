@@ -200,11 +200,7 @@ class Session:
             self._pool, self._heap = create_pool(threads or 0), native.Heap()
         else:
             self._open_device(device, threads, location)
-        self.variant: Variant | None = None
-        if artifact is not None:
-            told = None if self._opened is None else self._opened.machine
-            host = told or machine or Target.host()
-            self.variant = choose_variant(artifact.variants, host, location)
+        self.variant: Variant | None = self._choose_variant()
         if self.engine == "vm":
             self.executor: Executor = self._open_module(
                 module,
@@ -222,6 +218,14 @@ class Session:
             check_plan_function(location, function, module)
             self.executor = self._open_plan(host_function, location)
         self._tell(device if isinstance(device, str) else device.id)
+
+    def _choose_variant(self) -> Variant | None:
+        """The best code for the machine; None where there is no choice."""
+        if self.artifact is None:
+            return None
+        told = None if self._opened is None else self._opened.machine
+        host = told or self._machine or Target.host()
+        return choose_variant(self.artifact.variants, host, self.location)
 
     def _tell(self, device: str) -> None:
         """Log what was chosen."""
@@ -390,12 +394,11 @@ class Session:
             )
 
         keys = self._trusted
-        loaded = [(read_module_file(path, trusted=keys), str(path)) for path in libraries]
+        loaded = [(read_module_file(p, trusted=keys), str(p)) for p in libraries]
         loaded.append((module, location))
         offered: list[Module] = []
         if parameters:
-            check = None if keys is None else keys.check
-            scopes = open_parameters(parameters, check)
+            scopes = open_parameters(parameters, keys and keys.check)
             offered.append(create_parameters_module(scopes))
         if any(i.name.startswith("check.") for m, _ in loaded for i in m.imports):
             offered.append(create_check_module())
