@@ -18,6 +18,7 @@ from tilewright.base.version import VERSION as __version__  # noqa: N811 - its u
 
 if TYPE_CHECKING:
     from tilewright.api import transform
+    from tilewright.api.build import build
     from tilewright.api.compare import Comparison, compare
     from tilewright.api.inference import (
         ExecutionMode,
@@ -82,6 +83,7 @@ _HOMES = {
         "get_available_providers",
         "get_device",
     ),
+    "tilewright.api.build": ("build",),
     "tilewright.api.load": ("load",),
     "tilewright.api.signing": ("generate_key", "sign"),
     "tilewright.api.model": ("Model", "compile", "coverage", "report"),
@@ -145,6 +147,7 @@ __all__ = [
     "UserError",
     "VirtualMachine",
     "__version__",
+    "build",
     "compare",
     "compile",
     "coverage",

@@ -11,7 +11,7 @@ from functools import partial
 from html import escape
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, final
+from typing import TYPE_CHECKING, Any, cast, final
 
 from tilewright.api.load import load, run_reference
 from tilewright.api.profiling import CALLS
@@ -55,6 +55,7 @@ from tilewright.runtime.plan_executor import Array
 from tilewright.runtime.session import Session, signature
 
 if TYPE_CHECKING:
+    from tilewright.api.factory import Factory
     from tilewright.api.model_inputs import Inputs
     from tilewright.api.report import Report
     from tilewright.runtime.hal.pending_call import PendingCall
@@ -468,6 +469,29 @@ class Model:
             limits=limits,
             watcher=watcher_of(progress),
         )
+
+    def build(self) -> Factory:
+        """Plan, kernels and weights, apart and as a factory of executors (see `tilewright.build`)."""
+        # Imported here: modules and packed functions take longer to load than a model does.
+        with LATE_IMPORTS:
+            from tilewright.api.factory import Factory, compiled_module  # noqa: PLC0415
+
+        return Factory(compiled_module(self.compiled, self._save_archive))
+
+    def export_library(self, path: str | Path, **options: Any) -> Any:
+        """Write it as a library, an archive of objects, sources or a program; the suffix says which.
+
+        Args:
+            path: the file (see `tilewright.runtime.Module.export_library`).
+            options: those of that function.
+
+        Raises: as that function.
+        """
+        return self.build().export_library(path, **options)
+
+    def _save_archive(self, path: Path, weights: Path | None) -> int:
+        del weights
+        return self.save(path)
 
     def save(self, path: str | Path, *, sources: bool = True) -> int:
         """Write the artifact; returns its size in bytes.

@@ -1,7 +1,8 @@
 """The kernels of a model as a module: kind `llvm`.
 
-What whoever compiled them knows (objects for a linker, LLVM IR, assembly, loops) is handed in as functions,
-because the runtime knows no compiler.  Made by `api.build`.
+Each is a packed function of its tensors, operands before results, and can be recorded into the list of
+whoever calls it again and again.  The code is the best that this machine can run.  What whoever compiled them knows (objects for a linker, LLVM IR, assembly, loops) is handed in as functions,
+because the runtime knows no compiler.  Made by `api.factory`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,21 @@ from pathlib import Path
 from typing import Final, final
 
 from tilewright.base.errors import InputError
+from tilewright.base.lazy import lazy
 from tilewright.base.output_file import write_text_output
 from tilewright.base.record import record
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean
+from tilewright.formats.artifact import Variant
 from tilewright.formats.byte_view import Buffer, view_bytes
+from tilewright.formats.plan import Step
+from tilewright.formats.variant_choice import choose_variant
+from tilewright.runtime.library.kernel_call import KernelCall
 from tilewright.runtime.library.toolchain import find_toolchain, working_folder
+from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
+from tilewright.runtime.loaders.executable_library import LoadedExecutable
+from tilewright.runtime.packed.functions import PackedFunction, packed_function
+from tilewright.runtime.packed.kernel_function import KernelFunction
 from tilewright.runtime.packed.module import Module, ModuleProperties
 
 _OBJECT: Final = "o"
@@ -46,15 +56,69 @@ class CodeModule(Module):
     """The kernels of a model.
 
     Args:
-        code: what its compiler knows of them; None for code that was loaded.
+        variants: their code and the plans that run them.
+        code: what their compiler knows of them; None for code that was loaded.
+        name: how errors call the model.
     """
 
     kind = "llvm"
-    properties = ModuleProperties.COMPILATION_EXPORTABLE
+    properties = ModuleProperties.RUNNABLE | ModuleProperties.COMPILATION_EXPORTABLE
 
-    def __init__(self, code: Code | None) -> None:
+    def __init__(self, variants: Sequence[Variant], code: Code | None, name: str) -> None:
         super().__init__()
+        self._variants: Sequence[Variant] = variants
         self._code: Code | None = code
+        self._name: str = name
+
+    # --- running
+
+    @lazy
+    def _variant(self) -> Variant:
+        return choose_variant(self._variants, Target.host(), self._name)
+
+    @lazy
+    def _executable(self) -> LoadedExecutable:
+        return load_embedded_elf(view_bytes(self._variant.image), self._name)
+
+    @lazy
+    def _steps(self) -> Mapping[str, Step]:
+        """The first step of the plan that runs each kernel."""
+        steps = (s for s in reversed(self._variants[0].plan.steps) if s.kind == "dispatch")
+        return {step.target: step for step in steps}
+
+    def load_executable(self) -> LoadedExecutable:
+        """The kernels, ready to be called.  Raises: TargetError for code of another machine."""
+        return self._executable
+
+    def function_names(self) -> Sequence[str]:
+        return tuple(self._steps)
+
+    def find_kernel(self, name: str) -> KernelFunction | None:
+        if name not in self._steps:
+            return None
+        plan = self._variant.plan
+        step = next(s for s in plan.steps if s.kind == "dispatch" and s.target == name)
+        export = self._executable.exports[name]
+        entries = (plan.entries[argument] for argument in step.arguments)
+        return KernelFunction(
+            name=name,
+            address=export.function,
+            parameters=tuple((entry.dtype, entry.shape) for entry in entries),
+            grid=step.grid,
+            constants=step.dims,
+            environment=self._executable.environment.address,
+            local_memory_bytes=export.local_memory_bytes,
+            owner=self._executable,
+        )
+
+    def find_function(self, name: str) -> PackedFunction | None:
+        kernel = self.find_kernel(name)
+        if kernel is None:
+            return None
+        result_count = self._steps[name].result_count
+        return packed_function(KernelCall(kernel, result_count))
+
+    # --- looking at it, and linking
 
     def get_write_formats(self) -> Sequence[str]:
         if self._code is None:

@@ -302,13 +302,14 @@ def _compile(
 ) -> _Link:
     """Everything as objects, in the folder."""
     for name, data in {**files.files, **files.objects}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(view_bytes(data))
     target = Target.parse(f"{files.arch}-{files.os}")
     chosen = toolchain or find_toolchain(target, cc=cc)
-    flags = [f"-I{folder}", f"-Wa,-I{folder}", *files.flags]
+    flags = ["-I.", *files.flags]
 
     def compiled(units: Sequence[str]) -> list[Path]:
-        return chosen.compile([folder / unit for unit in units], folder, flags)
+        return chosen.compile(units, folder, flags)
 
     return _Link(
         toolchain=chosen,

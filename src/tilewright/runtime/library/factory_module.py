@@ -4,8 +4,8 @@
     lib["get_graph_json"]()      the plan, as TVM's graph executor has it
     lib["get_graph_params"]()    the weights by name
 
-Its imports are the kernels (`llvm`) and the weights (`params`); a library of it has them inside.  How it is
-linked and saved its maker hands in, because the runtime knows no compiler.  Made by `api.build`.
+Its imports are the kernels (`llvm`) and the weights (`params`); a library of it has them inside.  What only
+a compiler knows its maker hands in as functions.  Made by `api.factory`.
 
 Source: TVM 0.19, `src/runtime/graph_executor/graph_executor_factory.cc`.
 """
@@ -21,9 +21,19 @@ import numpy as np
 from tilewright.base.errors import UserError
 from tilewright.base.lazy import lazy
 from tilewright.base.record import record
+from tilewright.base.target import Target
+from tilewright.formats.artifact import Artifact
+from tilewright.formats.byte_view import view_bytes
+from tilewright.formats.plan import Plan, to_json
+from tilewright.formats.plan.weights import weights_of
+from tilewright.formats.variant_choice import choose_variant
+from tilewright.runtime.graph_executor.factory import create_executor_module, host_of
 from tilewright.runtime.library.link_files import LinkFiles
+from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
+from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
 from tilewright.runtime.packed.module import Module, ModuleProperties
+from tilewright.runtime.plan_executor import HostFunction, PlanExecutor
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 _LINKED_KINDS: Final = ("llvm", "params")
@@ -31,21 +41,17 @@ _LINKED_KINDS: Final = ("llvm", "params")
 
 @final
 @record(kw_only=True)
-class Factory:
-    """What a model's maker knows.
+class Maker:
+    """What the maker of a model can do.
 
     Attributes:
-        graph_json: the plan.
-        params: its weights by the names of the plan.
-        executor: makes an executor on devices (tvm-ffi's).
-        link: its files for a linker (see `Linkable`); None for a model that was loaded.
+        host_function: runs ops that have no kernel.
+        link: the model's files for a linker (see `Linkable`); None for a model that was loaded.
         save: writes a `.vmfb`, with the weights in another file where one is named.
-        text: `graph` and other texts to look at.
+        text: a level of the compilation: `graph` …
     """
 
-    graph_json: Callable[[], str]
-    params: Callable[[], Mapping[str, Array]]
-    executor: Callable[..., Module]
+    host_function: HostFunction | None
     link: Callable[[str, Path | None], LinkFiles] | None
     save: Callable[[Path, Path | None], int]
     text: Callable[[str], str]
@@ -56,25 +62,64 @@ class FactoryModule(Module):
     """A compiled model.
 
     Args:
-        factory: what its maker knows.
+        artifact: its plans, code and weights.
+        maker: what its maker can do.
+        name: how errors call it.
     """
 
     kind = "graph"
     properties = ModuleProperties.RUNNABLE | ModuleProperties.COMPILATION_EXPORTABLE
     entry_name = "default"
 
-    def __init__(self, factory: Factory) -> None:
+    def __init__(self, artifact: Artifact, maker: Maker, name: str) -> None:
         super().__init__()
-        self._factory: Factory = factory
+        self._artifact: Artifact = artifact
+        self._maker: Maker = maker
+        self._name: str = name
+
+    @property
+    def plan(self) -> Plan:
+        """The plan; of several levels, which differ in their grids only, the first one's."""
+        return self._artifact.variants[0].plan
+
+    @lazy
+    def graph_json(self) -> str:
+        """The plan, as TVM's graph executor has it."""
+        return to_json(self.plan).decode()
+
+    @lazy
+    def params(self) -> Mapping[str, Array]:
+        """The weights by the names of the plan: views, not copies."""
+        return weights_of(self.plan, self._artifact.constants)
 
     @lazy
     def _functions(self) -> Mapping[str, PackedFunction]:
         table: Mapping[str, Callable[..., Any]] = {
-            "default": self._factory.executor,
-            "get_graph_json": self._factory.graph_json,
-            "get_graph_params": lambda: dict(self._factory.params()),
+            "default": self._make_executor,
+            "get_graph_json": lambda: self.graph_json,
+            "get_graph_params": self._tensors,
         }
         return {name: packed_function(function) for name, function in table.items()}
+
+    def _make_executor(self, *devices: object) -> Module:
+        """An executor on the first of the devices; all share code and weights."""
+        variant = choose_variant(self._artifact.variants, Target.host(), self._name)
+        image = view_bytes(variant.image)
+        pool, heap = host_of(list(devices))
+        executor = PlanExecutor(
+            variant.plan,
+            load_embedded_elf(image, self._name) if image.nbytes else None,
+            self._artifact.constants,
+            pool=pool,
+            host_function=self._maker.host_function,
+            heap=heap,
+            find_function=lambda name: self.get_function(name, query_imports=True),
+        )
+        return create_executor_module(executor)
+
+    def _tensors(self) -> dict[str, tvm_ffi.Tensor]:
+        # Copies: weights are read-only, which DLPack cannot say.
+        return {n: tvm_ffi.from_dlpack(array.copy()) for n, array in self.params.items()}
 
     def find_function(self, name: str) -> PackedFunction | None:
         return self._functions.get(name)
@@ -83,44 +128,31 @@ class FactoryModule(Module):
         return tuple(self._functions)
 
     def get_write_formats(self) -> Sequence[str]:
-        return ("c",)
+        return ("c",) if self._maker.link is not None else ()
 
     def inspect_source(self, fmt: str = "") -> str:
         """The plan as JSON (by default), or another level by name: `graph`.
 
         Raises: InputError for a level that there is not.
         """
-        return (
-            self._factory.graph_json() if fmt in ("", "json") else self._factory.text(fmt)
-        )
-
-    @property
-    def graph_json(self) -> str:
-        """The plan, as TVM's graph executor has it."""
-        return self._factory.graph_json()
-
-    @property
-    def params(self) -> Mapping[str, Array]:
-        """The weights by the names of the plan."""
-        return self._factory.params()
+        return self.graph_json if fmt in ("", "json") else self._maker.text(fmt)
 
     def link_files(self, name: str, weights: Path | None) -> LinkFiles:
         """See `Linkable`.  Raises: UserError for a model that was loaded, not compiled."""
-        if self._factory.link is None:
+        if self._maker.link is None:
             raise UserError(
                 "a loaded archive has linked code, which no linker takes again",
+                location=self._name,
                 hint="compile the model again and export that, or write a .vmfb",
             )
-        return self._factory.link(name, weights)
+        return self._maker.link(name, weights)
 
     def goes_along(self, module: object) -> bool:
         """Whether a module is linked with this one."""
-        return (
-            isinstance(module, Module)
-            and module in self.imports
-            and module.kind in _LINKED_KINDS
-        )
+        if not isinstance(module, Module) or module.kind not in _LINKED_KINDS:
+            return False
+        return any(module.identity() == one.identity() for one in self.imports)
 
     def save(self, path: str | Path, weights: str | Path | None = None) -> int:
         """Write a `.vmfb`; returns its size in bytes.  Raises: as `Model.save`."""
-        return self._factory.save(Path(path), None if weights is None else Path(weights))
+        return self._maker.save(Path(path), None if weights is None else Path(weights))

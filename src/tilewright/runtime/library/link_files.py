@@ -19,7 +19,7 @@ from tilewright.formats.byte_view import Buffer
 class LinkFiles:
     """Files that become one library.
 
-    All `files` go into one folder, which is the include path.
+    All `files` go below one folder, where the compiler is started.
 
     Attributes:
         name: what the symbols of the C interface begin with; empty where there is none.

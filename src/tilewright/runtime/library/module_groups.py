@@ -15,6 +15,7 @@ from typing import Final, cast, final
 from tilewright.base.errors import UserError
 from tilewright.base.record import record
 from tilewright.formats.library_blob import LIBRARY_ITSELF, LibraryBlob, SavedModule
+from tilewright.runtime.library.link_files import Linkable
 from tilewright.runtime.packed.module import Module
 
 _LIBRARY: Final = "library"
@@ -41,8 +42,13 @@ def group_modules(root: Module) -> Groups:
         one library would make it import itself.
     """
     modules = list(root.walk())
-    linked = tuple(m for m in modules if m.is_compilation_exportable())
-    saved = [m for m in modules if not m.is_compilation_exportable()]
+    models = [cast("Linkable", m) for m in modules if hasattr(m, "link_files")]
+    linked = tuple(
+        m
+        for m in modules
+        if m.is_compilation_exportable() or any(one.goes_along(m) for one in models)
+    )
+    saved = [m for m in modules if m not in linked]
     lost = next((m for m in saved if not m.is_binary_serializable()), None)
     if lost is not None:
         raise UserError(

@@ -14,7 +14,7 @@
 
 #include "program.h"
 
-extern const model_interface tilewright_model;
+const model_interface* tilewright_model(void);
 
 enum { RANK_LIMIT = 64, TEXT_LIMIT = 1024 };
 
@@ -394,7 +394,7 @@ static void print_signature(FILE* file, const char* what, const model_tensor_inf
 }
 
 static void print_help(const char* program) {
-  const model_interface* model = &tilewright_model;
+  const model_interface* model = tilewright_model();
   printf("usage: %s --input=[NAME=]VALUE ... [options]\n\nRuns the model '%s', made by %s.\n\n", program, model->name,
          model->compiler);
   for (uint32_t i = 0; i < model->input_count; ++i) print_signature(stdout, "input ", &model->inputs[i]);
@@ -424,7 +424,7 @@ static int64_t number_of(const char* text, const char* where, int64_t most) {
 }
 
 static void take_input(options_t* options, const char* value) {
-  const model_interface* model = &tilewright_model;
+  const model_interface* model = tilewright_model();
   uint32_t index = model->input_count, next = 0;
   size_t longest = 0;
   for (uint32_t i = 0; i < model->input_count; ++i) {
@@ -445,7 +445,7 @@ static void take_input(options_t* options, const char* value) {
 }
 
 static void parse_arguments(int argc, char** argv, options_t* options) {
-  const model_interface* model = &tilewright_model;
+  const model_interface* model = tilewright_model();
   for (int i = 1; i < argc; ++i) {
     const char* value = NULL;
     if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
@@ -479,7 +479,7 @@ static void parse_arguments(int argc, char** argv, options_t* options) {
 
 static void check(int status) {
   if (status) {
-    fprintf(stderr, "error: %s\n", tilewright_model.error());
+    fprintf(stderr, "error: %s\n", tilewright_model()->error());
     exit(1);
   }
 }
@@ -502,7 +502,7 @@ static void check_type(const array_t* array, const model_tensor_info* info) {
 }
 
 int main(int argc, char** argv) {
-  const model_interface* interface = &tilewright_model;
+  const model_interface* interface = tilewright_model();
   uint32_t inputs = interface->input_count, outputs = interface->output_count;
   options_t options = {.limit = 1024};
   options.inputs = take((inputs + 1) * sizeof(char*));

@@ -60,17 +60,23 @@ class Toolchain:
         return "ziglang" in self.command or Path(self.command[0]).stem == "zig"
 
     def compile(
-        self, sources: Sequence[Path], folder: Path, options: Sequence[str] = ()
+        self, sources: Sequence[str | Path], folder: Path, options: Sequence[str] = ()
     ) -> list[Path]:
         """One position-independent object per source of C or assembly, in `folder`.
+
+        The compiler is started there, so sources and what they include may be named from there.
 
         Raises: UserError with the command and what it said.
         """
         pic = () if self.os == "windows" else ("-fPIC",)
         objects: list[Path] = []
-        for source in sources:
-            made = folder / f"{source.stem}.o"
-            self._run("-c", "-O2", *pic, *options, "-o", str(made), str(source))
+        for source in map(Path, sources):
+            words = (source.stem,) if source.is_absolute() else source.with_suffix("").parts
+            made = folder / f"{'_'.join(words)}.o"
+            self._run(
+                *("-c", "-O2", *pic, *options, "-o", str(made), str(source)),
+                cwd=str(folder),
+            )
             objects.append(made)
         return objects
 

@@ -1,0 +1,232 @@
+"""The result of a build: plan, kernels and weights, apart and as one module that makes executors.
+
+    factory = tw.build("net.onnx")
+    graph_json, lib, params = factory
+    factory.export_library("net.so")
+    net = tw.graph_executor.GraphModule(factory["default"](tw.cpu(0)))
+
+Joins the roofs: what only the compiler knows (objects, C sources, texts) reaches the runtime's modules as
+functions.  The words are those of TVM's `GraphExecutorFactoryModule`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from tilewright.api.load import run_reference
+from tilewright.compiler.codegen import CompilationCache
+from tilewright.compiler.codegen.llvm import CompiledKernel, joined_text
+from tilewright.compiler.graph.text import to_text
+from tilewright.compiler.packaging.archive import Part, make_artifact
+from tilewright.compiler.packaging.kernel_objects import kernel_objects
+from tilewright.compiler.packaging.library import (
+    WeightsFile,
+    level_of,
+    make_host_sources,
+)
+from tilewright.compiler.packaging.library.level import level_label
+from tilewright.compiler.packaging.weights_file import store_weights
+from tilewright.compiler.pipeline import Compiled
+from tilewright.formats.plan.weights import weights_of
+from tilewright.runtime.library.code_module import Code, CodeModule
+from tilewright.runtime.library.factory_module import FactoryModule, Maker
+from tilewright.runtime.library.link_files import LinkFiles
+from tilewright.runtime.packed.function_table import FunctionTable
+from tilewright.runtime.packed.functions import PackedFunction
+from tilewright.runtime.packed.module import Module
+
+Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+
+
+@final
+class _CompiledCode:
+    """The kernels of a compiled model, for linkers and readers."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        self.compiled: Final = compiled
+
+    def levels(self, owner: str) -> list[tuple[Part, tuple[CompiledKernel, ...]]]:
+        """Per level its kernels under symbols that only `owner` has, for a linker of its system."""
+        cache = CompilationCache.default()
+        return [
+            (
+                part,
+                kernel_objects(
+                    [record.compiled for record in records],
+                    part.target,
+                    f"{owner}/{level_label(part.target)}",
+                    cache=cache,
+                ),
+            )
+            for part, records in zip(
+                self.compiled.parts, self.compiled.kernels, strict=True
+            )
+        ]
+
+    def objects(self, owner: str) -> dict[str, bytes]:
+        return _object_files(self.levels(owner))
+
+    def text(self, fmt: str) -> str:
+        """All kernels as LLVM IR, assembly, or loops."""
+        if fmt == "kernel":
+            return "\n".join(r.kernel_ir for r in self.compiled.kernels[0])
+        name = self.compiled.graph.name
+        kernels = [(k, part.target) for part, ks in self.levels(name) for k in ks]
+        return joined_text(kernels, "module" if fmt == "ll" else "assembly")
+
+
+def _object_files(
+    levels: list[tuple[Part, tuple[CompiledKernel, ...]]],
+) -> dict[str, bytes]:
+    """One file per object; the name says level and kernel to whoever looks into an archive."""
+    found: dict[str, tuple[str, bytes]] = {}
+    for part, kernels in levels:
+        for kernel in kernels:
+            name = f"{level_label(part.target)}.{kernel.name}.o"
+            found.setdefault(kernel.export.function, (name, kernel.object_bytes))
+    return dict(found.values())
+
+
+def link_files(compiled: Compiled, name: str, weights: Path | None) -> LinkFiles:
+    """What a compiled model brings to a linker.
+
+    Raises: UserError for ops that run in Python, and as writing the weights does.
+    """
+    code = _CompiledCode(compiled)
+    levels = code.levels(name)
+    target = compiled.parts[0].target
+    host = make_host_sources(
+        [level_of(part, kernels) for part, kernels in levels],
+        make_artifact(compiled.parts).constants,
+        name,
+        weights=None if weights is None else _weights_file(compiled, weights),
+    )
+    return LinkFiles(
+        name=host.name,
+        arch=target.arch,
+        os=target.os,
+        files=host.files,
+        objects=_object_files(levels),
+        units=host.units,
+        entry_units=host.entry_units,
+        public=host.public,
+        exports=host.exports,
+        flags=host.flags,
+        link_flags=host.link_flags,
+    )
+
+
+def _weights_file(compiled: Compiled, path: Path) -> WeightsFile:
+    """The weights, written to a file that a library maps."""
+    stored = store_weights(path, _weights(compiled), inputs=compiled.files)
+    begin = min((entry.offset for entry in stored.entries), default=0)
+    return WeightsFile(
+        name=path.name,
+        size_bytes=stored.index.contents.nbytes,
+        header=bytes(stored.index.contents[:begin]),
+        offsets=tuple(entry.offset for entry in stored.entries),
+    )
+
+
+def _weights(compiled: Compiled) -> Mapping[str, Array]:
+    plan = compiled.parts[0].plan
+    return weights_of(plan, make_artifact(compiled.parts).constants)
+
+
+def compiled_module(
+    compiled: Compiled, save: Callable[[Path, Path | None], int]
+) -> FactoryModule:
+    """A compiled model as a tree of modules: factory, kernels, weights.
+
+    Args:
+        compiled: the model.
+        save: writes it as an archive.
+    """
+    code = _CompiledCode(compiled)
+    name = compiled.graph.name
+    artifact = make_artifact(compiled.parts)
+    maker = Maker(
+        host_function=run_reference,
+        link=partial(link_files, compiled),
+        save=save,
+        text=partial(_text, compiled, code),
+    )
+    module = FactoryModule(artifact, maker, name)
+    if compiled.kernels[0]:
+        kernels = Code(
+            target=compiled.parts[0].target,
+            objects=partial(code.objects, name),
+            text=code.text,
+        )
+        module.import_module(CodeModule(artifact.variants, kernels, name))
+    return module
+
+
+def _text(compiled: Compiled, code: _CompiledCode, fmt: str) -> str:
+    return to_text(compiled.graph) if fmt == "graph" else code.text(fmt)
+
+
+@final
+class Factory:
+    """A built model: `factory.graph_json`, `.lib` and `.params`, also by unpacking, in this order.
+
+    Args:
+        module: the root of its modules.
+
+    Thread-safety: immutable; executors are independent of each other.
+    """
+
+    def __init__(self, module: FactoryModule) -> None:
+        self.module: Final[FactoryModule] = module
+
+    @property
+    def graph_json(self) -> str:
+        """The plan, as TVM's graph executor has it."""
+        return self.module.graph_json
+
+    @property
+    def lib(self) -> Module:
+        """The kernels: functions of their tensors, by name."""
+        kernels = [m for m in self.module.imports if m.kind == CodeModule.kind]
+        return kernels[0] if kernels else FunctionTable({})
+
+    @property
+    def params(self) -> dict[str, Array]:
+        """The weights by name, as the kernels want them: views, not copies."""
+        return dict(self.module.params)
+
+    def get_graph_json(self) -> str:
+        """As `graph_json`."""
+        return self.graph_json
+
+    def get_lib(self) -> Module:
+        """As `lib`."""
+        return self.lib
+
+    def get_params(self) -> dict[str, Array]:
+        """As `params`."""
+        return self.params
+
+    def __iter__(self) -> Iterator[Any]:
+        """`graph_json, lib, params = factory`."""
+        return iter((self.graph_json, self.lib, self.params))
+
+    def __getitem__(self, name: str) -> PackedFunction:
+        """`default`, `get_graph_json` or `get_graph_params`.  Raises: InputError for another name."""
+        return self.module[name]
+
+    def export_library(self, file_name: str | Path, *arguments: Any, **options: Any) -> Any:
+        """Write it as one file; the suffix says what it becomes (see `Module.export_library`)."""
+        return self.module.export_library(file_name, *arguments, **options)
+
+    def inspect_source(self, fmt: str = "") -> str:
+        """The plan (`json`), the `graph`, or the kernels as `kernel`, `ll` or `s`."""
+        return self.module.inspect_source(fmt)
+
+    def __repr__(self) -> str:
+        return f"<factory of '{self.module.plan.name}', {len(self.module.params)} weights>"

@@ -1,0 +1,118 @@
+"""`build`: plan, kernels and weights of a model, apart and as a factory of executors."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from fakes import small_models
+from tilewright.api.factory import Factory
+from tilewright.base.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def factory() -> Factory:
+    return tw.build(small_models.mlp())
+
+
+@pytest.fixture(scope="module")
+def expected() -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(1).standard_normal((5, 20), np.float32)
+    return x, tw.compile(small_models.mlp())(x)
+
+
+def test_a_factory_unpacks_into_graph_kernels_and_weights(factory: Factory) -> None:
+    graph_json, lib, params = factory
+    assert graph_json == factory.graph_json == factory["get_graph_json"]()
+    assert {"nodes", "arg_nodes", "heads"} <= json.loads(graph_json).keys()
+    assert lib is factory.lib
+    assert params.keys() == factory.params.keys()
+
+
+def test_its_executor_gives_the_bits_of_a_session(factory: Factory, expected) -> None:
+    x, y = expected
+    net = tw.graph_executor.GraphModule(factory["default"](tw.cpu(0)))
+    net.set_input("x", x)
+    net.run()
+    np.testing.assert_array_equal(net.get_output(0), y)
+
+
+def test_its_three_parts_make_an_executor_too(factory: Factory, expected) -> None:
+    x, y = expected
+    graph_json, lib, params = factory
+    net = tw.graph_executor.GraphModule(
+        tw.graph_executor.create(graph_json, lib, tw.cpu(0))
+    )
+    for name, value in params.items():
+        net.set_input(name, value)
+    net.run(x=x)
+    np.testing.assert_array_equal(net.get_output(0), y)
+
+
+def test_weights_come_as_views_and_as_tensors(factory: Factory) -> None:
+    tensors = factory["get_graph_params"]()
+    for name, array in factory.params.items():
+        assert array.base is not None
+        np.testing.assert_array_equal(np.from_dlpack(tensors[name]), array)
+
+
+def test_kernels_are_functions_of_their_tensors(factory: Factory, expected) -> None:
+    """Run node after node through packed functions: the bits are those of the model."""
+    x, y = expected
+    plan = factory.module.plan
+    arrays = {
+        index: np.zeros(entry.shape, entry.dtype.numpy)
+        for index, entry in enumerate(plan.entries)
+    }
+    storages: dict[int, np.ndarray] = {}
+    weights = iter(factory.params.values())
+    for index, storage in enumerate(plan.storages):
+        if storage.kind == "constant":
+            storages[index] = np.array(next(weights)).reshape(-1).view(np.uint8)
+        else:
+            storages[index] = np.zeros(storage.size_bytes, np.uint8)
+    for index, entry in enumerate(plan.entries):
+        view = storages[entry.storage][entry.offset_bytes :][: arrays[index].nbytes]
+        arrays[index] = view.view(entry.dtype.numpy).reshape(entry.shape)
+    arrays[plan.inputs[0][1]][...] = x
+    assert set(factory.lib.function_names()) == {step.target for step in plan.steps}
+    for step in plan.steps:
+        factory.lib[step.target](*(arrays[a] for a in step.arguments))
+    np.testing.assert_array_equal(arrays[plan.outputs[0][1]], y)
+
+
+def test_a_kernel_refuses_tensors_that_do_not_fit(factory: Factory) -> None:
+    name = factory.lib.function_names()[0]
+    with pytest.raises(InputError, match=rf"kernel '{name}': got 1 tensors, expected"):
+        factory.lib[name](np.zeros(3, np.float32))
+
+
+def test_every_level_can_be_looked_at(factory: Factory) -> None:
+    assert factory.inspect_source("json") == factory.graph_json
+    assert factory.inspect_source("graph").startswith("graph")
+    assert factory.lib.inspect_source().count("define hidden i32 @tw_") == len(
+        set(factory.lib.function_names())
+    )
+    assert ".globl\ttw_" in factory.lib.inspect_source("asm")
+    assert "for " in factory.lib.inspect_source("kernel")
+    with pytest.raises(InputError, match="kernels have no text 'x'"):
+        factory.lib.inspect_source("x")
+
+
+def test_a_function_that_there_is_not_is_said_with_those_there_are(
+    factory: Factory,
+) -> None:
+    with pytest.raises(InputError, match="has no function 'defualt'") as caught:
+        factory["defualt"]
+    assert "get_graph_json" in str(caught.value)
+
+
+def test_one_module_of_two_levels_has_a_function_for_each() -> None:
+    text = tw.build(
+        small_models.mlp(), target="x86_64", levels=("v2", "v3")
+    ).lib.inspect_source()
+    assert '"target-cpu"="x86-64-v2"' in text
+    assert '"target-cpu"="x86-64-v3"' in text
