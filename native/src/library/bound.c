@@ -9,11 +9,6 @@
 #include "error.h"
 #include "tw_size.h"
 
-int64_t tw_bound_number(const tw_bound_t* bound, tw_number_t number) {
-  const tw_number_t ordinal = number - INT64_MIN;
-  return number < INT64_MIN + TW_SIZE_LIMIT ? bound->sizes[ordinal] : number;
-}
-
 int tw_bound_shape(const tw_bound_t* bound, const tw_signature_t* signature, int64_t* out_shape) {
   for (uint32_t axis = 0; axis < signature->rank; ++axis) {
     out_shape[axis] = tw_bound_number(bound, signature->shape[axis]);

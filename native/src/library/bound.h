@@ -23,7 +23,9 @@ int tw_bound_create(const tw_program_t* program, const int64_t* dims, tw_bound_t
 void tw_bound_destroy(tw_bound_t* bound);
 
 // What a number of the program stands for; TW_NO_SIZE if it does not fit.
-int64_t tw_bound_number(const tw_bound_t* bound, tw_number_t number);
+static inline int64_t tw_bound_number(const tw_bound_t* bound, tw_number_t number) {
+  return number < INT64_MIN + TW_SIZE_LIMIT ? bound->sizes[number - INT64_MIN] : number;
+}
 
 // The extents of a tensor; 0 if one of them has no number.
 int tw_bound_shape(const tw_bound_t* bound, const tw_signature_t* signature, int64_t* out_shape);

@@ -1,7 +1,9 @@
 // Calls: a bound program per set of sizes, a frame per call in flight.
 //
 // A model without `concurrency` leases the memory of a call from a heap, where calls of other sizes find it again.
-// With it, memory for so many calls (seats) is made beforehand, as are their frames: a call then takes a seat, or
+// The context of the call before lies ready (`spare`), counted as a user of its sizes: a call that finds it there
+// takes no lock.
+// With `concurrency`, memory for so many calls (seats) is made beforehand, as are their frames: a call then takes a seat, or
 // waits for one, and allocates nothing.
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +16,7 @@ enum { SIZES_LIMIT = 32, IDLE_LIMIT = 8, SEAT_ALIGNMENT = 64 };
 
 struct tw_context_t {
   tw_context_t* next;
+  tw_sized_t* sized;
   tw_frame_t* frame;
 };
 
@@ -28,7 +31,8 @@ static void context_destroy(tw_context_t* context) {
 }
 
 // A frame where all that calls share is bound.
-static tw_context_t* context_create(const tw_model_t* model, const tw_bound_t* bound) {
+static tw_context_t* context_create(const tw_model_t* model, tw_sized_t* sized) {
+  const tw_bound_t* bound = sized->bound;
   tw_context_t* context = calloc(1, sizeof(*context));
   if (context == NULL || tw_frame_create(bound->list, &context->frame) != TW_STATUS_OK) {
     free(context);
@@ -36,6 +40,7 @@ static tw_context_t* context_create(const tw_model_t* model, const tw_bound_t* b
   }
   const tw_program_t* program = bound->program;
   const uint32_t first = program->input_count + program->output_count;
+  context->sized = sized;
   for (uint32_t i = 0; i < program->constant_storage_count; ++i) {
     const uint8_t* data = model->weights.base + model->weights.offsets[i];
     tw_frame_bind(context->frame, first + i, (void*)(uintptr_t)data);
@@ -56,7 +61,7 @@ void tw_sized_destroy(tw_sized_t* sized) {
 
 static int add_contexts(const tw_model_t* model, tw_sized_t* sized, uint32_t count) {
   for (; sized->idle_count < count; ++sized->idle_count) {
-    tw_context_t* context = context_create(model, sized->bound);
+    tw_context_t* context = context_create(model, sized);
     if (context == NULL) return fail_no_memory();
     context->next = sized->idle;
     sized->idle = context;
@@ -219,8 +224,44 @@ void tw_sized_leave(tw_model_t* model, tw_sized_t* sized) {
 
 // ---- calls ------------------------------------------------------------------------------------------
 
-int tw_call_begin(tw_call_t* call, tw_model_t* model, const int64_t* dims, int (*poll)(void)) {
-  *call = (tw_call_t){.model = model, .poll = poll};
+// Gives a context back to its sizes; only with the lock. Returns the context if it is to be destroyed.
+static tw_context_t* shelve(const tw_model_t* model, tw_context_t* context) {
+  tw_sized_t* sized = context->sized;
+  if (model->seats == NULL && sized->idle_count >= IDLE_LIMIT) return context;
+  context->next = sized->idle;
+  sized->idle = context;
+  ++sized->idle_count;
+  return NULL;
+}
+
+// The other sizes' context, which lay ready for a call that did not come.
+static void put_back(tw_model_t* model, tw_context_t* context) {
+  tw_sized_t* sized = context->sized;
+  pthread_mutex_lock(&model->lock);
+  sized->last_use = ++model->clock;
+  tw_context_t* surplus = shelve(model, context);
+  const int is_last = --sized->users == 0 && sized->is_dropped;
+  pthread_mutex_unlock(&model->lock);
+  context_destroy(surplus);
+  if (is_last) tw_sized_destroy(sized);
+}
+
+// The context of the call before, if it had these sizes.
+static int take_spare(tw_call_t* call, const int64_t* dims) {
+  tw_model_t* model = call->model;
+  tw_context_t* spare = atomic_exchange_explicit(&model->spare, NULL, memory_order_acquire);
+  if (spare == NULL) return 0;
+  if (has_dims(spare->sized, dims)) {
+    call->context = spare;
+    call->sized = spare->sized;
+    return 1;
+  }
+  put_back(model, spare);
+  return 0;
+}
+
+static int take_context(tw_call_t* call, const int64_t* dims) {
+  tw_model_t* model = call->model;
   pthread_mutex_lock(&model->lock);
   call->sized = find_sized(model, dims);
   if (call->sized == NULL) {
@@ -240,27 +281,45 @@ int tw_call_begin(tw_call_t* call, tw_model_t* model, const int64_t* dims, int (
     --call->sized->idle_count;
   }
   pthread_mutex_unlock(&model->lock);
-  if (call->context == NULL) call->context = context_create(model, call->sized->bound);
+  if (call->context == NULL) call->context = context_create(model, call->sized);
   return call->context == NULL ? fail_no_memory() : TW_MODEL_OK;
+}
+
+int tw_call_begin(tw_call_t* call, tw_model_t* model, const int64_t* dims, int (*poll)(void)) {
+  call->model = model;
+  call->poll = poll;
+  call->sized = NULL;
+  call->context = NULL;
+  call->seat = NULL;
+  call->status = TW_MODEL_OK;
+  if (model->seats == NULL && take_spare(call, dims)) return TW_MODEL_OK;
+  return take_context(call, dims);
 }
 
 void tw_call_end(tw_call_t* call) {
   tw_model_t* model = call->model;
   tw_sized_t* sized = call->sized;
   if (sized == NULL) return;
-  tw_context_t* surplus = call->context;
-  pthread_mutex_lock(&model->lock);
-  if (surplus != NULL && (model->seats != NULL || sized->idle_count < IDLE_LIMIT)) {
-    surplus->next = sized->idle;
-    sized->idle = surplus;
-    ++sized->idle_count;
-    surplus = NULL;
+  tw_context_t* none = NULL;
+  if (model->seats == NULL && call->context != NULL &&
+      atomic_compare_exchange_strong_explicit(&model->spare, &none, call->context, memory_order_release,
+                                              memory_order_relaxed)) {
+    return;
   }
+  pthread_mutex_lock(&model->lock);
+  tw_context_t* surplus = call->context == NULL ? NULL : shelve(model, call->context);
   if (call->seat != NULL) return_seat(model, call->seat);
   const int is_last = --sized->users == 0 && sized->is_dropped;
   pthread_mutex_unlock(&model->lock);
   context_destroy(surplus);
   if (is_last) tw_sized_destroy(sized);
+}
+
+void tw_model_close_calls(tw_model_t* model) {
+  tw_context_t* spare = atomic_exchange(&model->spare, NULL);
+  if (spare != NULL) put_back(model, spare);
+  for (uint32_t i = 0; i < model->size_count; ++i) tw_sized_destroy(model->sizes[i]);
+  free(model->sizes);
 }
 
 // Runs the checks behind the last step, and steps that call packed functions.

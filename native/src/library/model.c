@@ -148,8 +148,7 @@ int tw_model_create(const tw_library_t* library, const tw_model_options_t* optio
 
 void tw_model_destroy(tw_model_t* model) {
   if (model == NULL) return;
-  for (uint32_t i = 0; i < model->size_count; ++i) tw_sized_destroy(model->sizes[i]);
-  free(model->sizes);
+  tw_model_close_calls(model);
   for (uint32_t i = 0; model->owns_seats && i < model->seat_count; ++i) {
     if (model->seats[i].memory != NULL) tw_memory_free(model->seats[i].memory, model->seats[i].size_bytes);
   }

@@ -3,6 +3,7 @@
 #define TW_LIBRARY_MODEL_H_
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "bound.h"
 #include "tw_heap.h"
@@ -43,6 +44,7 @@ struct tw_model_t {
   pthread_mutex_t bind_lock;  // held while a program is bound
   pthread_mutex_t lock;       // guards what follows, for a few instructions
   pthread_cond_t seat_returned;
+  _Atomic(tw_context_t*) spare;  // of the call before; guarded by nothing
   tw_sized_t** sizes;
   uint32_t size_count;
   uint32_t size_room;
@@ -67,6 +69,9 @@ void tw_call_bind_input(tw_call_t* call, uint32_t index, const void* data);
 void tw_call_bind_output(tw_call_t* call, uint32_t index, void* data);
 int tw_call_run(tw_call_t* call);
 void tw_call_end(tw_call_t* call);
+
+// Ends what calls left behind; none may run.
+void tw_model_close_calls(tw_model_t* model);
 
 // Sizes that the caller counts as a user of, until `tw_sized_leave`: known ones, or made now.
 int tw_sized_enter(tw_model_t* model, const int64_t* dims, tw_sized_t** out_sized);

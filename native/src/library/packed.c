@@ -322,7 +322,8 @@ static int run_for_several(tw_call_t* call, tw_any_t* result) {
 static int run(tw_model_t* model, const tw_any_t* args, int32_t num_args, tw_any_t* result) {
   const tw_program_t* program = model->program;
   const int fills = num_args != (int32_t)program->input_count;
-  tw_call_t call = {.model = NULL};
+  tw_call_t call;
+  call.sized = NULL;  // nothing has begun
   int status = begin(&call, model, args);
   if (status == TW_MODEL_OK) status = take_inputs(&call, args);
   if (status == TW_MODEL_OK) {

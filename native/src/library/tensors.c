@@ -87,7 +87,7 @@ static int check_tensor(const tw_bound_t* bound, const tw_signature_t* row, cons
   if (!fits) return fail_mismatch(bound->program, row, what, tensor, bound->dims);
   if (is_empty) return TW_MODEL_OK;
   if (tensor->data == NULL) return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': has no data", what, row->name);
-  if ((uintptr_t)tensor->data % row->type->item_bytes == 0) return TW_MODEL_OK;
+  if (((uintptr_t)tensor->data & (row->type->item_bytes - 1u)) == 0) return TW_MODEL_OK;
   return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': is at address %p, expected a multiple of %u", what, row->name,
                       tensor->data, row->type->item_bytes);
 }
@@ -121,7 +121,8 @@ static int take_all(tw_call_t* call, const tw_tensor_t* inputs, const tw_tensor_
 int tw_model_run_tensors(tw_model_t* model, const tw_tensor_t* inputs, const tw_tensor_t* outputs) {
   const tw_program_t* program = model->program;
   int64_t dims[TW_DIM_LIMIT];
-  tw_call_t call = {.model = NULL};
+  tw_call_t call;
+  call.sized = NULL;  // nothing has begun
   int status = TW_MODEL_OK;
   for (uint32_t i = 0; status == TW_MODEL_OK && i < program->dim_count; ++i) {
     status = tw_model_dim_of(model, i, &inputs[program->dims[i].input], &dims[i]);
