@@ -98,6 +98,9 @@ void* tw_memory_object_data(PyObject* memory);
 // A byte view of `size_bytes` at `data` that keeps `owner`'s buffer held (owner may be NULL).
 PyObject* tw_memory_borrow(void* data, size_t size_bytes, int readonly, PyObject* owner);
 
+// A capsule `dltensor`, see tensor_capsule.c.
+PyObject* tw_tensor_capsule(PyObject* module, PyObject* arguments);
+
 PyObject* tw_map_file(PyObject* module, PyObject* arguments, PyObject* keywords);
 
 // ---- running command lists ----

@@ -1,6 +1,7 @@
 // The extension module `tilewright.runtime._native`: registration and error mapping.
 
 #include "binding.h"
+#include "tw_backend.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -122,11 +123,35 @@ static PyObject* import_thunk(PyObject* module, PyObject* unused) {
   return PyLong_FromUnsignedLongLong((uintptr_t)tw_import_thunk);
 }
 
+static PyObject* use_backend_pool(PyObject* module, PyObject* pool) {
+  (void)module;
+  if (pool == Py_None || !tw_pool_check(pool)) {
+    return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "pool: expected a Pool");
+  }
+  Py_INCREF(pool);  // for the life of the process: threads of others may be in it at any time
+  tw_backend_use(((tw_pool_object_t*)pool)->pool);
+  Py_RETURN_NONE;
+}
+
+static PyObject* backend_function(PyObject* module, PyObject* arguments) {
+  (void)module;
+  const char* name = NULL;
+  int has_barriers = 0;
+  if (!PyArg_ParseTuple(arguments, "s|p:backend_function", &name, &has_barriers)) return NULL;
+  return PyLong_FromUnsignedLongLong((uintptr_t)tw_backend_find(name, has_barriers));
+}
+
 static PyMethodDef module_methods[] = {
+    {"use_backend_pool", use_backend_pool, METH_O,
+     "use_backend_pool(pool): run parallel loops of code that TVM compiled on these threads."},
+    {"backend_function", backend_function, METH_VARARGS,
+     "backend_function(name, has_barriers=False) -> int: the address of a function of TVM's runtime, or 0."},
     {"import_thunk", import_thunk, METH_NOARGS, "The address of the function that kernels call imports through."},
     {"processor_data", processor_data, METH_NOARGS, "The eight processor words of the executable environment."},
     {"map_file", (PyCFunction)(void (*)(void))tw_map_file, METH_VARARGS | METH_KEYWORDS,
      "map_file(path, offset=0, length=None) -> Memory: a read-only shared mapping of a file range."},
+    {"tensor_capsule", tw_tensor_capsule, METH_VARARGS,
+     "tensor_capsule(owner, address, shape, code, bits, lanes) -> a DLPack capsule that keeps the owner alive."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -12,6 +12,8 @@ Memory
     `.address: int`, `.size_bytes: int`, `.readonly: bool`; buffer protocol (format "B"), so
     `memoryview(m)`, `np.frombuffer(m, dtype)` work and keep it alive.
 `map_file(path, offset=0, length=None) -> Memory`: read-only shared mapping of a file range (any offset).
+`tensor_capsule(owner, address, shape, code, bits, lanes)`: a DLPack capsule of dense memory at an address, which keeps
+    `owner` alive as long as somebody has the tensor.  Nobody can check the address.
 `import_thunk() -> int`: address of the function that kernels call their imports through.
 `processor_data() -> tuple[int, ...]`: the eight 64-bit words of the executable environment (IREE layout).
 `denormals_flushed()`: a context in which this thread takes denormal floats as zero, for kernels in Python.
@@ -113,6 +115,7 @@ from tilewright.runtime.native.core import (
     import_thunk,
     map_file,
     processor_data,
+    tensor_capsule,
 )
 from tilewright.runtime.native.denormals import denormals_flushed
 from tilewright.runtime.native.environment import create_environment
@@ -151,4 +154,5 @@ __all__ = [
     "processor_data",
     "read_library",
     "read_process_memory",
+    "tensor_capsule",
 ]

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         import_thunk,
         map_file,
         processor_data,
+        tensor_capsule,
     )
 else:
     _chosen = EXTENSION or import_module("tilewright.runtime.native.fallback")
@@ -50,6 +51,7 @@ else:
     import_thunk = _chosen.import_thunk
     map_file = _chosen.map_file
     processor_data = _chosen.processor_data
+    tensor_capsule = _chosen.tensor_capsule
 
 __all__ = [
     "EXTENSION",
@@ -64,4 +66,5 @@ __all__ = [
     "import_thunk",
     "map_file",
     "processor_data",
+    "tensor_capsule",
 ]

@@ -94,27 +94,27 @@ class MachineModule(Module):
         self._inputs: dict[str, tuple[Any, ...]] = {}
         self._outputs: dict[str, object] = {}
         self._saved: dict[str, PackedFunction] = {}
-        self._own: Final[dict[str, PackedFunction]] = {
-            name: packed_function(call)
-            for name, call in {
-                "vm_initialization": self._initialize,
-                "set_input": self._set_input,
-                "invoke_stateful": self._invoke_stateful,
-                "get_output": self._get_output,
-                "get_output_arity": self._get_output_arity,
-                "get_function_arity": self._get_function_arity,
-                "get_function_param_name": self._get_function_param_name,
-                "invoke_closure": self._invoke_closure,
-                "save_function": self._save_function,
-                "set_instrument": self._set_instrument,
-            }.items()
+        self._own: Final[dict[str, Callable[..., object]]] = {
+            "vm_initialization": self._initialize,
+            "set_input": self._set_input,
+            "invoke_stateful": self._invoke_stateful,
+            "get_output": self._get_output,
+            "get_output_arity": self._get_output_arity,
+            "get_function_arity": self._get_function_arity,
+            "get_function_param_name": self._get_function_param_name,
+            "invoke_closure": self._invoke_closure,
+            "save_function": self._save_function,
+            "set_instrument": self._set_instrument,
         }
 
     def function_names(self) -> Sequence[str]:
         return (*self._names, *self._saved, *self._own)
 
     def find_function(self, name: str) -> PackedFunction | None:
-        known = self._own.get(name) or self._saved.get(name)
+        # Made anew: the collector of cycles does not see through a packed function.
+        if name in self._own:
+            return packed_function(self._own[name])
+        known = self._saved.get(name)
         if known is not None or name not in self._names:
             return known
         return packed_function(lambda *arguments: self._call(name, arguments))

@@ -1,0 +1,93 @@
+// `tensor_capsule`: memory that a Python object owns, as a DLPack tensor that keeps the object alive.
+//
+// Source: DLPack 1.0, `DLManagedTensor`; its layout is the same since 0.2.
+
+#include "binding.h"
+
+#include <stdlib.h>
+
+enum { RANK_LIMIT = 64, DEVICE_CPU = 1 };
+
+typedef struct tw_dlpack_t {
+  void* data;
+  int32_t device_type;
+  int32_t device_id;
+  int32_t rank;
+  uint8_t code;
+  uint8_t bits;
+  uint16_t lanes;
+  int64_t* shape;
+  int64_t* strides;
+  uint64_t byte_offset;
+  void* owner;
+  void (*deleter)(struct tw_dlpack_t*);
+  int64_t sizes[];  // shape, then strides
+} tw_dlpack_t;
+
+// Whoever took the tensor may let it go on any thread, with or without the lock of Python's.
+static void tensor_delete(tw_dlpack_t* tensor) {
+  if (Py_IsInitialized()) {
+    const PyGILState_STATE state = PyGILState_Ensure();
+    Py_DECREF((PyObject*)tensor->owner);
+    PyGILState_Release(state);
+  }
+  free(tensor);
+}
+
+// Nobody took it.
+static void capsule_destroy(PyObject* capsule) {
+  if (!PyCapsule_IsValid(capsule, "dltensor")) return;
+  tw_dlpack_t* tensor = (tw_dlpack_t*)PyCapsule_GetPointer(capsule, "dltensor");
+  tensor->deleter(tensor);
+}
+
+static int fill_sizes(tw_dlpack_t* tensor, PyObject* shape) {
+  for (Py_ssize_t i = 0; i < tensor->rank; ++i) {
+    tensor->shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
+    if (tensor->shape[i] < 0) {
+      if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "shape: a size is below 0");
+      return -1;
+    }
+  }
+  uint64_t stride = 1;  // may wrap where the product of an empty tensor's sizes does; nobody reads it then
+  for (int32_t i = tensor->rank; i > 0; --i) {
+    tensor->strides[i - 1] = (int64_t)stride;
+    stride *= (uint64_t)tensor->shape[i - 1];
+  }
+  return 0;
+}
+
+PyObject* tw_tensor_capsule(PyObject* module, PyObject* arguments) {
+  (void)module;
+  PyObject* owner = NULL;
+  PyObject* shape = NULL;
+  unsigned long long address = 0;
+  unsigned char code = 0;
+  unsigned char bits = 0;
+  unsigned short lanes = 0;
+  if (!PyArg_ParseTuple(arguments, "OKO!BBH:tensor_capsule", &owner, &address, &PyTuple_Type, &shape, &code, &bits,
+                        &lanes)) {
+    return NULL;
+  }
+  const Py_ssize_t rank = PyTuple_Size(shape);
+  if (rank > RANK_LIMIT) return PyErr_Format(PyExc_ValueError, "shape: rank %zd, at most %d", rank, (int)RANK_LIMIT);
+  tw_dlpack_t* tensor = malloc(sizeof(*tensor) + 2 * (size_t)rank * sizeof(int64_t));
+  if (tensor == NULL) return PyErr_NoMemory();
+  *tensor = (tw_dlpack_t){.data = (void*)(uintptr_t)address,
+                          .device_type = DEVICE_CPU,
+                          .rank = (int32_t)rank,
+                          .code = code,
+                          .bits = bits,
+                          .lanes = lanes,
+                          .shape = tensor->sizes,
+                          .strides = tensor->sizes + rank,
+                          .owner = owner,
+                          .deleter = tensor_delete};
+  PyObject* capsule = fill_sizes(tensor, shape) < 0 ? NULL : PyCapsule_New(tensor, "dltensor", capsule_destroy);
+  if (capsule == NULL) {
+    free(tensor);
+    return NULL;
+  }
+  Py_INCREF(owner);
+  return capsule;
+}

@@ -1,0 +1,16 @@
+"""TVM's Relax virtual machine, small: runs the executables in libraries that TVM made.
+
+`RelaxExecutableModule` is the module that `load_module` makes of one; `RelaxMachine` runs its functions.
+Four instructions (`translate`), the built-ins that such code calls (`builtins`), memory whose lifetime follows
+references (`storage`).  Not here: the file form (`formats.relax_executable`), and what users hold
+(`runtime.virtual_machine`).
+"""
+
+from tilewright.runtime.relax_machine.machine import RelaxMachine
+from tilewright.runtime.relax_machine.modules import (
+    KIND,
+    RelaxExecutableModule,
+    load_relax_executable,
+)
+
+__all__ = ["KIND", "RelaxExecutableModule", "RelaxMachine", "load_relax_executable"]
