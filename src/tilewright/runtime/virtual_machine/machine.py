@@ -300,7 +300,9 @@ class _Functions(MachineEngine):
 
 
 def _open(module: Module) -> Module:
-    """The module of a machine: the one that a module makes, or one around its functions."""
+    """The module of a machine: itself, the one that it makes, or one around its functions."""
+    if module.implements_function("vm_initialization"):
+        return module
     make = module.get_function("vm_load_executable")
     if make is not None:
         return as_module(make())
