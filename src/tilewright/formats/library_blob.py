@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, final
 
 from tilewright.base.budget import pace
-from tilewright.base.errors import ArchiveError
+from tilewright.base.errors import ArchiveError, UserError
 from tilewright.base.record import record
 from tilewright.formats.byte_cursor import ByteCursor
 from tilewright.formats.byte_view import Buffer, ByteView, view_bytes
@@ -235,12 +235,21 @@ def _check_no_circle(
 
 
 def write_blob(blob: LibraryBlob) -> bytes:
-    """The bytes of a tree in the current layout, their length first."""
+    """The bytes of a tree in the current layout, their length first.  Raises: as `blob_parts`."""
     return b"".join(view_bytes(part) for part in blob_parts(blob))
 
 
 def blob_parts(blob: LibraryBlob) -> Iterator[Buffer]:
-    """The same piece by piece; the bytes of modules are not copied."""
+    """The same piece by piece; the bytes of modules are not copied.
+
+    Raises: UserError for a module of no bytes, where tvm-ffi 0.1.15 takes the blob for cut off.
+    """
+    empty = next((m for m in blob.modules if m.data is not None and not len(m.data)), None)
+    if empty is not None:
+        raise UserError(
+            f"a module of kind '{empty.kind}' is saved as no bytes, which tvm-ffi cannot read",
+            hint="save at least one byte",
+        )
     rows = [len(row) for row in blob.imports]
     head = _vector([0, *itertools.accumulate(rows)])
     head += _vector([child for row in blob.imports for child in row])

@@ -13,6 +13,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tilewright.runtime.library.static_library import load_static_library
     from tilewright.runtime.packed.function_table import FunctionTable
     from tilewright.runtime.packed.functions import packed_function
     from tilewright.runtime.packed.module import Module, ModuleProperties
@@ -21,10 +24,20 @@ if TYPE_CHECKING:
         remove_module_kind,
     )
 
+    # Written out: everything below `load` takes `native` from this package, which would be a circle.
+    def load_module(
+        path: str | Path, *, keep_module_alive: bool = True, **options: object
+    ) -> Module:
+        """The module in a file: see `tilewright.runtime.library.load`."""
+        ...
+
+
 _HOMES = {
     "FunctionTable": "tilewright.runtime.packed.function_table",
     "Module": "tilewright.runtime.packed.module",
     "ModuleProperties": "tilewright.runtime.packed.module",
+    "load_module": "tilewright.runtime.library.load",
+    "load_static_library": "tilewright.runtime.library.static_library",
     "packed_function": "tilewright.runtime.packed.functions",
     "register_module_kind": "tilewright.runtime.packed.module_kinds",
     "remove_module_kind": "tilewright.runtime.packed.module_kinds",
@@ -34,6 +47,8 @@ __all__ = [
     "FunctionTable",
     "Module",
     "ModuleProperties",
+    "load_module",
+    "load_static_library",
     "packed_function",
     "register_module_kind",
     "remove_module_kind",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.base.errors import ArchiveError
+from tilewright.base.errors import ArchiveError, UserError
 from tilewright.formats.byte_cursor import ByteCursor
 from tilewright.formats.library_blob import (
     LibraryBlob,
@@ -60,7 +60,7 @@ def test_a_blob_of_tvm_is_its_tree_and_is_written_byte_for_byte(name: str) -> No
 
 
 SHARED = LibraryBlob(
-    (SavedModule("a", b"1"), SavedModule("_lib"), SavedModule("b", b""), SavedModule("c", b"xyz")),
+    (SavedModule("a", b"1"), SavedModule("_lib"), SavedModule("b", b"22"), SavedModule("c", b"xyz")),
     ((1, 2), (3,), (3,), ()),
 )  # fmt: skip
 
@@ -69,7 +69,7 @@ def test_a_tree_with_a_shared_module_comes_back() -> None:
     data = write_blob(SHARED)
     blob = read_blob(data + b"what follows in the library")
     assert [(m.kind, None if m.data is None else bytes(m.data)) for m in blob.modules] == [
-        ("a", b"1"), ("_lib", None), ("b", b""), ("c", b"xyz"),
+        ("a", b"1"), ("_lib", None), ("b", b"22"), ("c", b"xyz"),
     ]  # fmt: skip
     assert blob.imports == SHARED.imports
     assert b"".join(bytes(part) for part in blob_parts(SHARED)) == data
@@ -172,6 +172,11 @@ def test_damage_of_a_legacy_blob_is_refused(data: bytes, said: str) -> None:
         read_legacy_blob(data, {"a": pass_text})
 
 
+def test_a_module_of_no_bytes_is_not_written() -> None:
+    with pytest.raises(UserError, match="kind 'a' is saved as no bytes"):
+        write_blob(LibraryBlob((SavedModule("a", b""),), ((),)))
+
+
 def test_random_trees_come_back() -> None:
     rng = random.Random(7)
     for _ in range(100):
@@ -182,7 +187,9 @@ def test_random_trees_come_back() -> None:
         )
         library = rng.randrange(count)
         modules = tuple(
-            SavedModule("_lib") if i == library else SavedModule(f"k{i}", rng.randbytes(i))
+            SavedModule("_lib")
+            if i == library
+            else SavedModule(f"k{i}", rng.randbytes(i + 1))
             for i in range(count)
         )
         blob = LibraryBlob(modules, imports)

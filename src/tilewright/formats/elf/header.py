@@ -1,6 +1,6 @@
 """The first 64 bytes: what objects and images have in common, checked.
 
-Called by `objects`, `image`, and the loader of system libraries.
+Called by `objects`, `image` and `shared_library`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import tilewright.formats.elf.structures as elf
 from tilewright.base.errors import ArchiveError
-from tilewright.formats.byte_view import Buffer, ByteView
+from tilewright.formats.byte_view import ByteView
 
 
 def read_file_header(view: ByteView, expected_type: int) -> Sequence[int]:
@@ -40,28 +40,3 @@ def read_file_header(view: ByteView, expected_type: int) -> Sequence[int]:
             "ELF header of an unknown version or size", location=view.location
         )
     return fields
-
-
-def check_complete(data: Buffer, machine: int, location: str) -> None:
-    """Check that every segment of a shared library lies in the file.
-
-    The system maps what the program headers say, and touching pages behind the end of a file that
-    was cut kills the process.
-
-    Args:
-        data: the file.
-        machine: the `e_machine` value that it must have.
-        location: how errors call it.
-
-    Raises: ArchiveError.
-    """
-    view = ByteView(data, location)
-    fields = read_file_header(view, elf.ET_DYN)
-    if fields[2] != machine:
-        raise ArchiveError(
-            f"ELF machine {fields[2]}, expected {machine}", location=location
-        )
-    offset, count = fields[5], fields[10]
-    table = view.sub(offset, count * elf.PROGRAM_HEADER.size, "program header table")
-    for _, _, place, _, _, length, _, _ in elf.PROGRAM_HEADER.iter_unpack(table):
-        view.check(place, length, "segment")

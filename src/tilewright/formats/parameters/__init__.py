@@ -1,13 +1,14 @@
 """Parameter files: names to bytes, kept outside of the program that uses them.
 
 `read_parameters` tells .irpa, .safetensors, .gguf and .params (TVM) apart by their content and gives an index of
-entries; the bytes stay where they are, usually a mapped file.  `write_archive` makes .irpa files,
-`write_safetensors` and `write_tvm_params` the others.
+entries; the bytes stay where they are, usually a mapped file; `read_arrays` gives its tensors.
+`write_archive` makes .irpa files, `write_safetensors` and `write_tvm_params` the others.
 Not here: scopes and who may read them (`runtime.modules.io_parameters`).
 """
 
 from __future__ import annotations
 
+from tilewright.formats.parameters.arrays import read_arrays
 from tilewright.formats.parameters.entries import (
     Entry,
     ParameterIndex,
@@ -24,6 +25,7 @@ __all__ = [
     "ParameterIndex",
     "SplatEntry",
     "StoredEntry",
+    "read_arrays",
     "read_parameters",
     "write_archive",
     "write_safetensors",

@@ -8,16 +8,14 @@ Source: TVM 0.19, `src/runtime/graph_executor/graph_executor.cc`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import final
 
 import numpy as np
 
-from tilewright.base import dtypes
 from tilewright.base.errors import InputError
 from tilewright.base.text import did_you_mean
-from tilewright.formats.parameters import SplatEntry, StoredEntry, read_parameters
+from tilewright.formats.parameters import read_arrays, read_parameters
 from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.runtime.graph_executor.graph_program import GraphProgram
 from tilewright.runtime.graph_executor.program import Program
@@ -150,7 +148,7 @@ class GraphExecutor:
 
         Raises: ArchiveError for a damaged file; InputError for a tensor that does not fit its parameter.
         """
-        for name, array in _arrays(data).items():
+        for name, array in read_arrays(data).items():
             self._parameters.add(name)
             if name in self._indices:
                 self.program.set_input(self._indices[name], array)
@@ -240,24 +238,3 @@ def _index(key: object, count: int, what: str) -> int:
 def parameter_names(data: bytes | bytearray | memoryview) -> tuple[str, ...]:
     """The names in a file of parameters.  Raises: ArchiveError."""
     return tuple(read_parameters(bytes(data)).entries)
-
-
-def _arrays(data: bytes | bytearray | memoryview) -> dict[str, Array]:
-    """All tensors of a file of parameters; those whose type tensors here lack are refused."""
-    index = read_parameters(bytes(data))
-    found: dict[str, Array] = {}
-    for name, entry in index.entries.items():
-        if isinstance(entry, SplatEntry):
-            raise InputError(f"parameter '{name:.80}' is a pattern, expected a tensor")
-        found[name] = _array_of(name, entry, index.bytes_of(entry))
-    return found
-
-
-def _array_of(name: str, entry: StoredEntry, data: memoryview) -> Array:
-    dtype = dtypes.find_numpy_name(entry.element_type)
-    if dtype is None or math.prod(entry.shape) * dtype.itemsize != entry.length:
-        raise InputError(
-            f"parameter '{name:.80}' is of type '{entry.element_type}', which tensors do not have",
-            hint="load_params takes the files of TVM (save_param_dict)",
-        )
-    return np.frombuffer(data, dtype.numpy).reshape(entry.shape)

@@ -18,7 +18,7 @@ from tilewright.formats import executable as abi
 from tilewright.formats.byte_view import Buffer as HostBytes
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.elf.dynamic import DYNAMIC
-from tilewright.formats.elf.header import check_complete
+from tilewright.formats.elf.shared_library import read_shared_library
 from tilewright.runtime import native
 from tilewright.runtime.hal.executable import Executable, ExecutableParams
 from tilewright.runtime.hal.executable_loaders import ExecutableLoader
@@ -69,7 +69,11 @@ def load_system_library(
     """
     arch = architecture()
     if sys.platform == "linux" and arch in DYNAMIC:
-        check_complete(data, DYNAMIC[arch].number, location)
+        machine = read_shared_library(data, location).machine
+        if machine != arch:
+            raise ArchiveError(
+                f"is a library for {machine}, this machine is {arch}", location=location
+            )
     try:
         library = SharedLibrary(view_bytes(data))
     except OSError as error:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
+import itertools
 import os
 import sys
 import tempfile
 import weakref
 from collections.abc import Sequence
-from typing import final
+from typing import Final, final
 
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.native.foreign_functions import address_of
@@ -36,7 +37,7 @@ class SharedLibrary:
             while done < len(data):
                 done += os.write(file, data[done:])
             folder = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
-            self._library: ctypes.CDLL = ctypes.CDLL(f"{folder}/{file}")
+            self._library: ctypes.CDLL = ctypes.CDLL(new_spelling(f"{folder}/{file}"))
         finally:
             os.close(file)
         close = getattr(_ctypes, "dlclose")  # noqa: B009 - not in the stubs
@@ -66,6 +67,38 @@ def open_first(
             problems.append(str(error))
     text = f"{lacking}: {problems[0]}"
     raise failure(StatusCode.UNAVAILABLE, text, location=location, hint=hint)
+
+
+_SPELLINGS: Final = itertools.count(2)
+
+
+def new_spelling(path: str) -> str:
+    """The path of a file in letters that no library was opened by yet.
+
+    The system takes a path that it has seen for the library that it has, whatever the file has become
+    since; it knows the same file by another spelling.
+    """
+    folder, _, name = path.rpartition("/")
+    bits = f"{next(_SPELLINGS):b}"
+    return f"{folder}/{''.join('./' if bit == '1' else '/' for bit in bits)}{name}"
+
+
+@final
+class PathLibrary:
+    """A library that was opened where it lies, all its symbols found; closed by `with`.
+
+    Raises: OSError with the system's reason.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._library: ctypes.CDLL = ctypes.CDLL(path)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        close = getattr(_ctypes, "dlclose")  # noqa: B009 - not in the stubs
+        close(self._library._handle)  # pyright: ignore[reportPrivateUsage]
 
 
 def _anonymous_file() -> int:

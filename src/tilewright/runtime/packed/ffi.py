@@ -86,7 +86,6 @@ _EXCEPTIONS: Final[tuple[type[Exception], ...]] = (
     errors.InputError,
     errors.DeviceError,
     errors.LimitError,
-    errors.InternalError,
 )
 
 
@@ -95,6 +94,8 @@ def _register_errors() -> None:
     for cls in _EXCEPTIONS:
         if cls.__name__ not in from_name:
             tvm_ffi.register_error(cls.__name__, cls)
+    # An `InternalError` alone is tvm-ffi's or TVM's, and no bug of ours.
+    tvm_ffi.register_error("tilewright.InternalError", errors.InternalError)
 
 
 _register_errors()

@@ -1,25 +1,32 @@
-"""tvm-ffi's own modules, seen as modules of ours.
+"""tvm-ffi's own modules seen as modules of ours, and genuine stand-ins for modules of Python.
 
 A class of Python cannot be a `tvm_ffi.Module`: that is a final class of C++, its functions are found
 through a table of the C++ compiler's, and the C interface has no way to make one.  So a module of ours
 crosses the border as a Python object, which comes out as what it was (`Module.__tvm_ffi_object__`), and one
-of tvm-ffi's comes in through here.  Where compiled code must find functions of a Python module among its
-imports, something genuine stands in for it (`stand_in`).
+of tvm-ffi's comes in through here.
+
+Where compiled code must find functions of a Python module among the imports of its library, something
+genuine stands in for it: a "system library", which tvm-ffi makes for any prefix of names and never
+takes away; its functions are addresses (`native.forwarders`).  Stand-ins that nothing genuine imports are
+used again.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 from tilewright.base.errors import InputError
+from tilewright.runtime.native.forwarders import Forwarder, register_system_symbol
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction
 from tilewright.runtime.packed.module import Module, ModuleProperties
 
+_SYMBOL_PREFIX: Final = "__tvm_ffi_"
 
-@final
+
 class GenuineModule(Module):
     """A `tvm_ffi.Module`.
 
@@ -59,6 +66,16 @@ class GenuineModule(Module):
     def inspect_source(self, fmt: str = "") -> str:
         return str(self.genuine.inspect_source(fmt))
 
+    def get_function_metadata(
+        self, name: str, query_imports: bool = False
+    ) -> dict[str, Any] | None:
+        """What the library says of a function (`type_schema`), or None."""
+        return self.genuine.get_function_metadata(name, query_imports)
+
+    def get_function_doc(self, name: str, query_imports: bool = False) -> str | None:
+        """What the library explains of a function, or None."""
+        return self.genuine.get_function_doc(name, query_imports)
+
     @property
     def imports(self) -> tuple[Module, ...]:
         """The modules that this one imports."""
@@ -69,13 +86,7 @@ class GenuineModule(Module):
         return ("tvm_ffi", self.genuine.__chandle__())
 
     def _add_import(self, module: Module) -> None:
-        if not isinstance(module, GenuineModule):
-            raise InputError(
-                f"a module of tvm-ffi (kind '{self.kind}') cannot import one of Python "
-                f"(kind '{module.kind}')",
-                hint="import the other way round",
-            )
-        self.genuine.import_module(module.genuine)
+        self.genuine.import_module(as_genuine(module))
 
     def clear_imports(self) -> None:
         self.genuine.clear_imports()
@@ -86,12 +97,97 @@ class GenuineModule(Module):
 
 
 def as_module(module: object) -> Module:
-    """A module as one of ours: itself, or a `tvm_ffi.Module` in its wrapper.
+    """A module as one of ours: itself, what a stand-in stands for, or a `tvm_ffi.Module` in its wrapper.
 
     Raises: InputError for anything else.
     """
     if isinstance(module, Module):
         return module
     if isinstance(module, tvm_ffi.Module):
-        return GenuineModule(module)
+        standing = _standing(module)
+        if standing is None or standing.module is None:
+            return GenuineModule(module)
+        return standing.module
     raise InputError(f"'{type(module).__name__}' is no module")
+
+
+# --- the other way round ------------------------------------------------------------------------
+
+
+@final
+class _StandIn:
+    """Something genuine, and the module that it stands for."""
+
+    def __init__(self, prefix: str) -> None:
+        self.genuine: Final[tvm_ffi.Module] = tvm_ffi.system_lib(prefix)
+        self.prefix: Final[str] = prefix
+        self.module: Module | None = None
+        self.offered: list[tuple[PackedFunction, Forwarder]] | None = None
+
+    def offer(self) -> None:
+        """Let compiled code find the functions that the module lists now."""
+        if self.offered is not None or self.module is None:
+            return
+        self.offered = []
+        for name in self.module.function_names():
+            function = self.module.find_function(name)
+            if function is None:
+                continue
+            forwarder = Forwarder(tvm_ffi.LIB, function.__chandle__())
+            self.offered.append((function, forwarder))
+            symbol = f"{_SYMBOL_PREFIX}{self.prefix}{name}"
+            register_system_symbol(tvm_ffi.LIB, symbol, forwarder.address)
+
+
+_LOCK: Final = threading.RLock()
+_STAND_INS: Final[dict[int, _StandIn]] = {}  # by the address of the genuine module
+
+
+def _standing(genuine: tvm_ffi.Module) -> _StandIn | None:
+    return _STAND_INS.get(genuine.__chandle__())
+
+
+def as_genuine(module: Module) -> tvm_ffi.Module:
+    """A module for what takes tvm-ffi's only: itself, or a stand-in that has its functions.
+
+    The stand-in keeps the module, the functions that it lists now, and its imports for the rest of
+    the process, because nobody can tell how long compiled code will call them.
+    """
+    if isinstance(module, GenuineModule):
+        return module.genuine
+    with _LOCK:
+        for standing in _STAND_INS.values():
+            if standing.module is module and standing.offered is not None:
+                return standing.genuine
+        genuine = stand_in(module)
+        offer_functions(genuine)
+        for imported in module.imports:
+            genuine.import_module(as_genuine(imported))
+        return genuine
+
+
+def stand_in(module: Module) -> tvm_ffi.Module:
+    """Something genuine, without functions yet, that `as_module` makes `module` of."""
+    with _LOCK:
+        free = (one for one in _STAND_INS.values() if one.module is None)
+        standing = next(free, None) or _StandIn(f"tilewright.module.{len(_STAND_INS)}.")
+        standing.module = module
+        _STAND_INS[standing.genuine.__chandle__()] = standing
+        return standing.genuine
+
+
+def offer_functions(genuine: tvm_ffi.Module) -> None:
+    """Let compiled code find the functions of what `genuine` stands for, from here on for ever."""
+    with _LOCK:
+        standing = _standing(genuine)
+        if standing is not None:
+            standing.offer()
+
+
+def release_stand_in(genuine: tvm_ffi.Module) -> None:
+    """Let a stand-in that nothing genuine imports stand for another, unless it has functions."""
+    with _LOCK:
+        standing = _standing(genuine)
+        if standing is not None and standing.offered is None:
+            genuine.clear_imports()
+            standing.module = None

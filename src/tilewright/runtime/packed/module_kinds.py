@@ -6,7 +6,7 @@ registry, as `ffi.Module.load_from_bytes.<kind>`, counts as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from tilewright.base.errors import InputError
@@ -55,9 +55,16 @@ def remove_module_kind(kind: str) -> None:
         raise InputError(f"no loader for modules of kind '{kind}'")
 
 
-def registered_loader(kind: str) -> LoadFromBytes | None:
-    """The loader of a kind that was registered here or with tvm-ffi; None for an unknown kind."""
-    ours = _LOADERS.get(kind)
+def registered_loader(
+    kind: str, built_in: Mapping[str, LoadFromBytes] | None = None
+) -> LoadFromBytes | None:
+    """The loader of a kind; None for an unknown one.
+
+    Args:
+        kind: as in the library.
+        built_in: those that come after what users registered, and before tvm-ffi's.
+    """
+    ours = _LOADERS.get(kind) or (built_in or {}).get(kind)
     if ours is not None:
         return ours
     theirs = get_global_func(GLOBAL_PREFIX + kind, allow_missing=True)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, InternalError
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import (
     function_at,
@@ -133,6 +133,17 @@ def test_an_error_crosses_with_kind_message_and_traceback(raised: Exception) -> 
     assert type(caught.value) is type(raised)
     frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert "innermost_place" in frames
+
+
+def test_internal_errors_of_others_are_no_bugs_of_ours() -> None:
+    theirs = tvm_ffi.core.Error("InternalError", "a check failed in C++", "")
+    assert type(theirs.py_error()) is RuntimeError
+
+    def fail() -> None:
+        raise InternalError("ours")
+
+    with pytest.raises(InternalError, match="ours"):
+        packed_function(fail)()
 
 
 def test_an_error_of_a_class_nobody_knows_arrives_with_its_message() -> None:

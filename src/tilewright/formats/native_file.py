@@ -1,0 +1,62 @@
+"""What a file of machine code is, by its first bytes: for choosing what to do, and for errors.
+
+Not here: reading them (`elf`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Final
+
+from tilewright.formats.byte_view import Buffer, ByteView
+from tilewright.formats.elf.dynamic import DYNAMIC
+
+ELF_MAGIC: Final = b"\x7fELF"
+ARCHIVE_MAGIC: Final = b"!<arch>\n"
+_MACH_O: Final = (b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
+_ELF_TYPES: Final[Mapping[int, str]] = {
+    1: "object", 2: "program", 3: "shared library", 4: "core dump",
+}  # fmt: skip
+_MORE_MACHINES: Final[Mapping[int, str]] = {3: "i386", 40: "arm", 8: "mips", 21: "ppc64"}
+_TEXT_LIKE: Final = frozenset(range(32, 127)) | set(b"\t\r\n\f")
+
+
+def elf_type(data: Buffer) -> int:
+    """The type in an ELF header (1 object, 3 shared library, ...); 0 for other files."""
+    view = ByteView(data, "file")
+    if view.size < 20 or bytes(view.data[:4]) != ELF_MAGIC:
+        return 0
+    return view.u16(16, "ELF type")
+
+
+def describe(data: Buffer) -> str:
+    """What a file is, in words: `an ELF shared library for aarch64`."""
+    view = ByteView(data, "file")
+    begin = bytes(view.data[:512])
+    if not begin:
+        return "empty"
+    if begin.startswith(ELF_MAGIC):
+        return _describe_elf(begin)
+    if begin.startswith(b"MZ"):
+        return "a file for Windows (PE)"
+    if begin.startswith(_MACH_O):
+        return "a file for macOS (Mach-O)"
+    if begin.startswith(ARCHIVE_MAGIC):
+        return "an archive of objects"
+    if begin.startswith(b"\0asm"):
+        return "WebAssembly"
+    if set(begin) <= _TEXT_LIKE:
+        return "text"
+    return "of an unknown format"
+
+
+def _describe_elf(begin: bytes) -> str:
+    if len(begin) < 20:
+        return "a truncated ELF file"
+    if begin[4] != 2 or begin[5] != 1:
+        return "an ELF file that is not 64-bit little-endian"
+    kind, machine = struct.unpack_from("<HH", begin, 16)
+    names = {row.number: row.name for row in DYNAMIC.values()} | _MORE_MACHINES
+    name = names.get(machine, f"machine {machine}")
+    return f"an ELF {_ELF_TYPES.get(kind, 'file')} for {name}"

@@ -1,0 +1,157 @@
+"""`load_module`: a file, by what it holds, to a module.
+
+    shared library               mapped by the system, after it was checked        → library_module
+    object, archive of objects   linked to a shared library first
+    .tar                         its objects and sources likewise
+    .vmfb                        bytecode, or a plan of ours                        → vm_module
+
+What a file is called does not matter.  A file of a stranger that is damaged is an error here; one that is
+whole runs its code (see SECURITY.md).
+
+Source: TVM 0.27, `tvm.runtime.load_module`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, Unpack, cast
+
+from tilewright.base.errors import ArchiveError, UserError
+from tilewright.base.input_file import why_no_file
+from tilewright.base.options import flag_option, path_option
+from tilewright.formats.byte_view import Buffer
+from tilewright.formats.native_file import ARCHIVE_MAGIC, describe, elf_type
+from tilewright.formats.tar import TarMember, is_tar, read_tar
+from tilewright.formats.vmfb import is_archive
+from tilewright.runtime.library.kinds import find_loader
+from tilewright.runtime.library.library_module import open_library
+from tilewright.runtime.library.toolchain import find_toolchain
+from tilewright.runtime.library.vm_module import VmModule
+from tilewright.runtime.native import map_file
+from tilewright.runtime.packed.module import Module
+from tilewright.runtime.session_options import LoadOptions
+
+_OBJECT, _SHARED = 1, 3  # ELF types
+_LINKED: Final = (".o", ".obj", ".a", ".c", ".cc", ".cpp", ".cxx", ".s", ".S")
+_LINK_OPTIONS: Final = ("-lm", "-lpthread", "-ldl")
+
+
+def load_module(
+    path: str | Path, *, keep_module_alive: bool = True, **options: Unpack[LoadOptions]
+) -> Module:
+    """The module in a file, with the modules that it imports.
+
+    Args:
+        path: a shared library, an object or an archive of objects, a `.tar` of objects and sources, or a
+            `.vmfb`.  What must be linked first needs a C compiler (`TILEWRIGHT_CC`, `CC`, `cc`, or the
+            package ziglang).
+        keep_module_alive: keep a library in memory for the rest of the process, as `tvm_ffi.load_module`
+            does.  Otherwise it goes with the last module and function that is in use; tensors and
+            other things that its functions gave must be gone by then.
+        options: of `tilewright.load`, for a `.vmfb`.
+
+    Raises: ArchiveError for a file that cannot be read, is damaged, or is for another machine, with the
+    place; UserError when what must be linked cannot be; InputError for a module in a library whose
+    kind nobody registered.
+    """
+    location = path_option("path", path)
+    keep = flag_option("keep_module_alive", keep_module_alive)
+    data = _map(location)
+    if elf_type(data) == _SHARED:
+        return _open(Path(location), data, location, keep)
+    if elf_type(data) == _OBJECT or bytes(data[:8]) == ARCHIVE_MAGIC:
+        with TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True) as folder:
+            return _link([Path(location)], Path(folder), location, keep)
+    if is_tar(data):
+        return _load_tar(data, location, keep)
+    if is_archive(data):
+        return VmModule(data, location, **options)
+    raise ArchiveError(
+        f"is {describe(data)}, expected a library, objects or an artifact",
+        location=location,
+        hint="load_module takes .so, .o, .a, .tar and .vmfb",
+    )
+
+
+def _map(location: str) -> memoryview:
+    reason = why_no_file(location)
+    if reason is not None:
+        raise ArchiveError(reason, location=location)
+    try:
+        data = map_file(location)
+    except OSError as error:
+        raise ArchiveError(
+            f"cannot read the file: {error.strerror or error}", location=location
+        ) from error
+    return memoryview(data)[: data.size_bytes]
+
+
+def _open(path: Path, data: Buffer, location: str, keep: bool) -> Module:
+    return open_library(path, data, find_loader, location=location, keep_module_alive=keep)
+
+
+# --- what is linked first -----------------------------------------------------------------------
+
+
+def _link(files: Sequence[Path], folder: Path, location: str, keep: bool) -> Module:
+    """One library of objects, archives and sources, loaded.
+
+    The system keeps what it has mapped when the file goes.
+    """
+    output = folder / "linked.so"
+    whole = [
+        word
+        for file in files
+        for word in (
+            ("-Wl,--whole-archive", str(file), "-Wl,--no-whole-archive")
+            if file.suffix == ".a" or _is_archive(file)
+            else (str(file),)
+        )
+    ]
+    try:
+        find_toolchain().link_shared(output, whole, _LINK_OPTIONS)
+    except UserError as error:
+        raise UserError(
+            f"cannot be linked: {error.message}", location=location, hint=error.hint
+        ) from error
+    return _open(output, _map(str(output)), location, keep)
+
+
+def _is_archive(file: Path) -> bool:
+    with file.open("rb") as opened:
+        return opened.read(len(ARCHIVE_MAGIC)) == ARCHIVE_MAGIC
+
+
+def _load_tar(data: Buffer, location: str, keep: bool) -> Module:
+    members = read_tar(data, location)
+    linked = [member for member in members if Path(member.name).suffix in _LINKED]
+    if not linked:
+        names = ", ".join(member.name for member in members[:8]) or "nothing"
+        raise ArchiveError(
+            "has no objects or sources to link", location=location, hint=f"it has {names}"
+        )
+    folder = TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True)
+    try:
+        _unpack(members, Path(folder.name))
+        files = [Path(folder.name) / member.name for member in linked]
+        module = _link(files, Path(folder.name), location, keep)
+    except BaseException:
+        folder.cleanup()
+        raise
+    if len(linked) == len(members):
+        folder.cleanup()
+    else:  # what lies beside the library (weights) is opened when it is needed
+        weakref.finalize(module, folder.cleanup)
+    return module
+
+
+def _unpack(members: Sequence[TarMember], folder: Path) -> None:
+    """Write the members: plain names in a folder of this process alone."""
+    for member in members:
+        file = folder / member.name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("xb") as opened:
+            opened.write(cast("bytes", member.data))

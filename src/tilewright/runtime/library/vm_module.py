@@ -1,0 +1,133 @@
+"""An artifact (`.vmfb`) as a module: kind `vm`, whose functions are those of its bytecode.
+
+A function takes tensors and gives one tensor, or an array of them when it has several results; the
+main function of an artifact of ours runs by its plan.  In a library the module travels as the bytes of the
+archive.
+
+Source: `runtime.session` for what a call does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, Unpack, final
+
+from tilewright.base.errors import InputError
+from tilewright.base.lazy import lazy
+from tilewright.base.output_file import open_output
+from tilewright.formats.artifact import Artifact, extract, is_artifact
+from tilewright.formats.byte_view import Buffer, view_bytes
+from tilewright.formats.vmfb import ModuleDef, read_archive
+from tilewright.runtime.packed.ffi import tvm_ffi
+from tilewright.runtime.packed.functions import PackedFunction, packed_function
+from tilewright.runtime.packed.module import Module, ModuleProperties
+from tilewright.runtime.session import Session
+from tilewright.runtime.session_options import LoadOptions
+
+_INTERNAL: Final = "__"  # begins names that are no functions for users
+
+
+@final
+class VmModule(Module):
+    """A module of bytecode.
+
+    Args:
+        data: the archive, which must stay unchanged; kept alive.
+        location: how errors call it.
+        options: how sessions run its functions (`tilewright.load`).
+
+    Raises: ArchiveError for a damaged archive.
+    Ownership: keeps the archive (and its mapped file) alive.
+    Thread-safety: functions may be called by several threads.
+    """
+
+    kind = "vm"
+    properties = ModuleProperties.BINARY_SERIALIZABLE | ModuleProperties.RUNNABLE
+
+    def __init__(
+        self, data: Buffer, location: str = "module", **options: Unpack[LoadOptions]
+    ) -> None:
+        super().__init__()
+        self._data: Buffer = data
+        self.location: str = location
+        self.definition: Final[ModuleDef] = read_archive(data, location)
+        self._options: LoadOptions = options
+        self._functions: dict[str, PackedFunction] = {}
+        self._lock = threading.Lock()
+
+    @lazy
+    def _artifact(self) -> Artifact | None:
+        has_plan = is_artifact(self.definition)
+        return extract(self.definition, self.location) if has_plan else None
+
+    def session(self, function: str | None = None) -> Session:
+        """What runs a function: a session of its own.
+
+        Raises: as `tilewright.load`.
+        """
+        options: LoadOptions = {**self._options}
+        if function is not None:
+            options["function"] = function
+        return Session(
+            self._artifact, location=self.location, module=self.definition, **options
+        )
+
+    def find_function(self, name: str) -> PackedFunction | None:
+        if name not in self.function_names():
+            return None
+        with self._lock:
+            if name not in self._functions:
+                self._functions[name] = packed_function(_caller(self.session(name)))
+            return self._functions[name]
+
+    def function_names(self) -> Sequence[str]:
+        names = dict.fromkeys(export.name for export in self.definition.exports)
+        return tuple(name for name in names if not name.startswith(_INTERNAL))
+
+    def save_to_bytes(self) -> bytes:
+        return bytes(view_bytes(self._data))
+
+    def get_write_formats(self) -> Sequence[str]:
+        return ("vmfb",)
+
+    def write_to_file(self, file_name: str | Path, fmt: str = "") -> None:
+        """Write the archive.  Raises: InputError for another format."""
+        if fmt not in ("", "vmfb"):
+            raise InputError(
+                f"a module of kind 'vm' is not written as '{fmt}'",
+                location=str(file_name),
+                hint="formats: vmfb",
+            )
+        with open_output(Path(file_name)) as file:
+            file.write(view_bytes(self._data))
+
+    def inspect_source(self, fmt: str = "") -> str:
+        """A text of the artifact (`graph`, `kernel/<name>`, `llvm/<name>`, ...); the graph by default.
+
+        Empty for a module without texts.  Raises: InputError for a text that it does not have.
+        """
+        sources = {} if self._artifact is None else self._artifact.sources
+        if fmt in sources or not fmt:
+            return sources.get(fmt or "graph", "")
+        raise InputError(
+            f"no text '{fmt}'",
+            location=self.location,
+            hint="there is " + (", ".join(sorted(sources)[:12]) or "none"),
+        )
+
+
+def _caller(session: Session) -> Callable[..., Any]:
+    def call(*arguments: object) -> object:
+        results = session(*arguments)
+        if isinstance(results, tuple):
+            return [tvm_ffi.from_dlpack(one) for one in results]
+        return tvm_ffi.from_dlpack(results)
+
+    return call
+
+
+def load_vm(data: bytes) -> VmModule:
+    """The loader of the kind."""
+    return VmModule(data)

@@ -1,0 +1,96 @@
+"""Libraries that system linkers made: read, and checked for what the system would follow without asking."""
+
+from __future__ import annotations
+
+import lzma
+import struct
+from pathlib import Path
+
+import pytest
+
+import tilewright.formats.elf.structures as elf
+from tilewright.base.errors import ArchiveError
+from tilewright.formats.elf.shared_library import read_shared_library
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "libraries" / "tvm_0_27_mlp.so.xz"
+
+
+@pytest.fixture(scope="module")
+def library() -> bytes:
+    return lzma.decompress(GOLDEN.read_bytes())
+
+
+def test_a_library_says_what_it_has_and_needs(library: bytes) -> None:
+    file = read_shared_library(library)
+    assert file.machine == "x86_64"
+    assert file.symbols["__tvm_ffi_matmul"].is_code
+    assert not file.symbols["__tvm_ffi__library_bin"].is_code
+    assert file.symbols["__tvm_ffi__library_bin"].size == 1936
+    assert file.imports == {"TVMFFIErrorSetRaisedFromCStrParts"}
+    assert file.needs == ()
+    data = file.data_at("__tvm_ffi__library_bin", "blob")
+    assert struct.unpack_from("<Q", data) == (1936 - 8,)
+
+
+def test_libraries_of_the_system_are_read() -> None:
+    paths = sorted(Path("/usr/lib/x86_64-linux-gnu").glob("*.so.*"))[:40]
+    if not paths:
+        pytest.skip("another system")
+    for path in paths:
+        data = path.read_bytes()
+        if data.startswith(elf.MAGIC):
+            assert read_shared_library(data, str(path)).machine == "x86_64"
+
+
+def place_of(library: bytes, tag: int) -> int:
+    """Where in the file a value of the dynamic section stands."""
+    offset, count = struct.unpack_from("<Q", library, 32)[0], library[56]
+    for index in range(count):
+        fields = elf.PROGRAM_HEADER.unpack_from(library, offset + 56 * index)
+        if fields[0] == elf.PT_DYNAMIC:
+            for at in range(fields[2], fields[2] + fields[5], 16):
+                if struct.unpack_from("<Q", library, at)[0] == tag:
+                    return at + 8
+    raise AssertionError(tag)
+
+
+@pytest.mark.parametrize(
+    ("tag", "said"),
+    [
+        (elf.DT_STRTAB, "lies outside the segments"),
+        (elf.DT_SYMTAB, "table of symbols at address"),
+        (elf.DT_GNU_HASH, "hash table at address"),
+        (elf.DT_RELA, "lies outside the segments"),
+        (elf.DT_INIT, "DT_INIT at address"),
+        (elf.DT_INIT_ARRAY, "lies outside the segments"),
+    ],
+)
+def test_a_table_outside_of_the_library_is_refused(
+    library: bytes, tag: int, said: str
+) -> None:
+    data = bytearray(library)
+    struct.pack_into("<Q", data, place_of(library, tag), 1 << 40)
+    with pytest.raises(ArchiveError, match=said):
+        read_shared_library(data)
+
+
+def test_a_constructor_in_data_is_refused(library: bytes) -> None:
+    data = bytearray(library)
+    address = read_shared_library(library).symbols["__tvm_ffi__library_bin"].address
+    struct.pack_into("<Q", data, place_of(library, elf.DT_INIT), address)
+    with pytest.raises(ArchiveError, match="lies in data, expected code"):
+        read_shared_library(data)
+
+
+@pytest.mark.parametrize("length", [0, 10, 64, 200, 4096, 12_000, 16_000])
+def test_a_library_that_was_cut_is_refused(library: bytes, length: int) -> None:
+    assert length < read_shared_library(library).file_bytes
+    with pytest.raises(ArchiveError):
+        read_shared_library(library[:length], "net.so")
+
+
+def test_objects_and_programs_are_no_libraries(library: bytes) -> None:
+    data = bytearray(library)
+    data[16] = 1
+    with pytest.raises(ArchiveError, match="ELF type 1, expected 3"):
+        read_shared_library(data)

@@ -1,0 +1,259 @@
+"""`load_module`: libraries, objects, archives and tars, and every kind of file that is none."""
+
+from __future__ import annotations
+
+import gc
+import io
+import lzma
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from fakes.ffi_library import blob_source, compiler, make_library
+from fakes.small_models import mlp
+from tilewright.base.errors import ArchiveError, InputError, UserError
+from tilewright.formats.elf.shared_library import read_shared_library
+from tilewright.formats.library_blob import LibraryBlob, SavedModule
+from tilewright.runtime import load_module
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "libraries"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("libraries")
+    make_library(made)
+    subprocess.run(["ar", "rcs", made / "net.a", made / "lib0.o"], check=True)
+    with tarfile.open(made / "net.tar", "w") as archive:
+        archive.add(made / "lib0.o", "lib0.o")
+    with tarfile.open(made / "packed.tar", "w:gz") as archive:
+        archive.add(made / "lib0.o", "kernels/lib0.o")
+    with tarfile.open(made / "sources.tar", "w") as archive:
+        archive.add(made / "lib0.o", "lib0.o")
+        data = b"int __tvm_ffi_none(void* a, void* b, int c, void* d) { return 0; }\n"
+        entry = tarfile.TarInfo("more.c")
+        entry.size = len(data)
+        archive.addfile(entry, io.BytesIO(data))
+    return made
+
+
+@pytest.mark.parametrize(
+    "name", ["net.so", "lib0.o", "net.a", "net.tar", "packed.tar", "sources.tar"]
+)
+def test_every_form_of_a_library_loads_to_the_same_functions(
+    folder: Path, name: str
+) -> None:
+    module = load_module(folder / name)
+    assert module.kind == "library"
+    assert {"add", "call", "fail", "twice"} <= set(module.function_names())
+    assert module["add"](20, 22) == 42
+    assert module.get_property_mask() & 2
+    array = np.arange(6, dtype=np.float32)
+    module["twice"](array)
+    np.testing.assert_array_equal(array, 2 * np.arange(6))
+
+
+def test_what_a_file_is_called_does_not_matter(folder: Path, tmp_path: Path) -> None:
+    for name in ("net.so", "net.tar", "lib0.o"):
+        (tmp_path / "no_suffix").unlink(missing_ok=True)
+        (tmp_path / "no_suffix").write_bytes((folder / name).read_bytes())
+        assert load_module(tmp_path / "no_suffix")["add"](1, 1) == 2
+
+
+def test_a_library_that_was_written_again_is_the_new_one(tmp_path: Path) -> None:
+    values = []
+    for value in (1, 2, 3):
+        source = (
+            "typedef struct { int type, zero; long value; } any;\n"
+            "int __tvm_ffi_f(void* a, void* b, int c, any* r) "
+            f"{{ r->type = 1; r->zero = 0; r->value = {value}; return 0; }}\n"
+        )
+        made = make_library(tmp_path, source=source, name=f"made{value}.so")
+        made.rename(tmp_path / "net.so")
+        values.append(load_module(tmp_path / "net.so")["f"]())
+    assert values == [1, 2, 3]
+
+
+def test_nothing_stays_in_the_temporary_folder(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    modules = [load_module(folder / name) for name in ("net.tar", "lib0.o", "net.a")]
+    assert list(tmp_path.iterdir()) == []
+    assert [module["add"](1, 2) for module in modules] == [3, 3, 3]
+    broken = folder / "broken.o"
+    broken.write_bytes((folder / "lib0.o").read_bytes()[:200])
+    with pytest.raises(UserError, match="cannot be linked"):
+        load_module(broken)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tar_with_more_than_objects_keeps_its_files_while_it_is_used(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tarfile.open(tmp_path / "net.tar", "w") as archive:
+        archive.add(folder / "lib0.o", "lib0.o")
+        archive.add(folder / "lib0.o", "net.weights")
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    module = load_module(tmp_path / "net.tar")
+    assert len(list(place.glob("*/net.weights"))) == 1
+    del module
+    gc.collect()
+    assert list(place.iterdir()) == []
+
+
+def test_an_artifact_is_a_module_of_kind_vm(tmp_path: Path) -> None:
+    tw.compile(mlp(), jobs=1).save(tmp_path / "mlp.vmfb")
+    module = load_module(tmp_path / "mlp.vmfb", threads=1)
+    assert module.kind == "vm"
+    session = tw.load(tmp_path / "mlp.vmfb")
+    ((_, dtype, shape),) = session.inputs
+    x = np.ones([d if isinstance(d, int) else 3 for d in shape], dtype.numpy)
+    np.testing.assert_array_equal(np.from_dlpack(module["main"](x)), session(x))
+
+
+def test_a_library_of_tvm_names_the_kind_that_is_missing(tmp_path: Path) -> None:
+    data = lzma.decompress((GOLDEN / "tvm_0_27_mlp.so.xz").read_bytes())
+    path = tmp_path / "mlp.so"
+    path.write_bytes(data.replace(b"relax.VMExecutable", b"relax.XXExecutable"))
+    with pytest.raises(
+        InputError, match=r"a module of kind 'relax.XXExecutable'"
+    ) as caught:
+        load_module(path)
+    assert "register_module_kind('relax.XXExecutable', load)" in str(caught.value)
+
+
+# --- files that are none ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"hello, world\n" * 9, "is text, expected a library"),
+        (b"MZ" + bytes(600), "for Windows"),
+        (b"\xcf\xfa\xed\xfe" + bytes(600), "for macOS"),
+        (b"\0asm" + bytes(600), "WebAssembly"),
+        (b"\x7fELF", "truncated ELF"),
+        (bytes(5000), "of an unknown format"),
+        (b"\x1f\x8b" + bytes(100), "damaged gzip"),
+    ],
+)  # fmt: skip
+def test_a_foreign_file_is_called_what_it_is(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
+    path = tmp_path / "net.so"
+    path.write_bytes(content)
+    with pytest.raises(ArchiveError, match=said) as caught:
+        load_module(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_folders_pipes_and_absent_files_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.so")
+    for path, said in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "pipe.so", "is a device or a pipe"),
+        (tmp_path / "none.so", "no such file"),
+    ):
+        with pytest.raises(ArchiveError, match=said):
+            load_module(path)
+    with pytest.raises(UserError):
+        load_module(3)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "net.so"
+    path.write_bytes(b"x")
+    path.chmod(0)
+    with pytest.raises(ArchiveError, match="cannot read the file"):
+        load_module(path)
+
+
+def test_a_library_for_another_machine_is_refused(folder: Path, tmp_path: Path) -> None:
+    data = bytearray((folder / "net.so").read_bytes())
+    data[18:20] = (183 if data[18] != 183 else 62).to_bytes(2, "little")
+    (tmp_path / "net.so").write_bytes(data)
+    with pytest.raises(ArchiveError, match=r"is a library for .*, this machine is"):
+        load_module(tmp_path / "net.so")
+
+
+def test_a_library_that_was_cut_is_refused_at_any_length(
+    folder: Path, tmp_path: Path
+) -> None:
+    data = (folder / "net.so").read_bytes()
+    path = tmp_path / "net.so"
+    headers = read_shared_library(data).file_bytes
+    for length in (*range(0, headers, 397), headers - 1):
+        path.write_bytes(data[:length])
+        with pytest.raises(ArchiveError):
+            load_module(path)
+
+
+def test_a_library_that_lacks_a_symbol_is_refused_before_a_call(tmp_path: Path) -> None:
+    source = (
+        "int nobody_has_this(void);\n"
+        "int __tvm_ffi_f(void* a, void* b, int c, void* d) { return nobody_has_this(); }\n"
+    )
+    path = make_library(tmp_path, source=source)
+    with pytest.raises(ArchiveError, match="undefined symbol: nobody_has_this"):
+        load_module(path)
+
+
+def test_a_library_of_old_tvm_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    source = "const char __tvm_dev_mblob[16]; void* __tvm_module_ctx;\n"
+    path = make_library(tmp_path, source=source)
+    with pytest.raises(ArchiveError, match=r"library of TVM up to 0.20") as caught:
+        load_module(path)
+    assert "compile the model again" in str(caught.value)
+
+
+def test_a_damaged_blob_is_refused_before_the_library_is_mapped(tmp_path: Path) -> None:
+    source = blob_source(LibraryBlob((SavedModule("_lib"),), ((),))).replace(
+        "{", "{255,255,", 1
+    )
+    path = make_library(tmp_path, source=source)
+    with pytest.raises(ArchiveError, match="blob at byte 8 needs"):
+        load_module(path)
+
+
+def test_a_tar_without_objects_says_what_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "net.tar"
+    with tarfile.open(path, "w") as archive:
+        archive.addfile(tarfile.TarInfo("readme.txt"))
+    with pytest.raises(ArchiveError, match="has no objects") as caught:
+        load_module(path)
+    assert "it has readme.txt" in str(caught.value)
+
+
+def test_an_object_that_is_no_linkers_food_is_an_error(tmp_path: Path) -> None:
+    compiler()
+    (tmp_path / "x.o").write_bytes(b"\x7fELF\2\1\1" + bytes(9) + b"\1\0\x3e\0" + bytes(500))
+    with pytest.raises(UserError, match="cannot be linked"):
+        load_module(tmp_path / "x.o")
+
+
+def test_a_library_goes_with_its_last_function_when_it_is_asked_to(tmp_path: Path) -> None:
+    path = make_library(tmp_path, name="gone.so")
+    program = (
+        "import sys\n"
+        "from tilewright.runtime import load_module\n"
+        "import pathlib, gc\n"
+        f"path = {str(path)!r}\n"
+        "mapped = lambda: path in pathlib.Path('/proc/self/maps').read_text()\n"
+        "f = load_module(path, keep_module_alive=False)['add']\n"
+        "assert mapped() and f(1, 2) == 3\n"
+        "del f; gc.collect(); assert not mapped()\n"
+        "load_module(path); gc.collect(); assert mapped()\n"
+    )
+    if sys.platform == "linux":
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -1,0 +1,35 @@
+"""Libraries that the system opens: each is the one that was meant."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tilewright.runtime.native.shared_library import SharedLibrary, new_spelling
+
+
+def library(folder: Path, value: int) -> bytes:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    (folder / "f.c").write_text(f"int f(void) {{ return {value}; }}\n")
+    made = folder / f"{value}.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", made, folder / "f.c"], check=True)
+    return made.read_bytes()
+
+
+def test_two_libraries_from_bytes_are_two_libraries(tmp_path: Path) -> None:
+    libraries = [SharedLibrary(memoryview(library(tmp_path, value))) for value in (1, 2, 3)]
+    call = ctypes.CFUNCTYPE(ctypes.c_int)
+    assert [call(one.address("f"))() for one in libraries] == [1, 2, 3]
+
+
+def test_a_path_has_many_spellings(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("here")
+    spellings = {new_spelling(str(tmp_path / "x")) for _ in range(200)}
+    assert len(spellings) == 200
+    assert {Path(one).read_text() for one in spellings} == {"here"}
+    assert max(map(len, spellings)) < len(str(tmp_path)) + 50
