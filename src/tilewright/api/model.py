@@ -53,6 +53,7 @@ from tilewright.formats.tensor_spec import TensorSpec, signature_html, signature
 from tilewright.runtime.native import Timing
 from tilewright.runtime.plan_executor import Array
 from tilewright.runtime.session import Session, signature
+from tilewright.runtime.session_options import HostOptions, PlanOptions
 
 if TYPE_CHECKING:
     from tilewright.api.factory import Factory
@@ -341,10 +342,10 @@ class Model:
         return self._session
 
     def _load(self) -> Session:
+        host = HostOptions(threads=self._threads, host_function=run_reference)
         return Session(
             make_artifact(self.compiled.parts),
-            threads=self._threads,
-            host_function=run_reference,
+            PlanOptions(host=host),
             location=self.compiled.graph.name,
         )
 

@@ -15,7 +15,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
-    Any,
     Final,
     Literal,
     NoReturn,
@@ -28,15 +27,10 @@ from typing import (
 
 import numpy as np
 
-from tilewright.base.budget import Budget, Limits, budget_of
+from tilewright.base.budget import Limits, budget_of
 from tilewright.base.errors import UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.log import Log
-from tilewright.base.options import (
-    count_option,
-    flag_option,
-    paths_option,
-)
 from tilewright.base.target import Target
 from tilewright.base.text import plural
 from tilewright.formats.artifact import Artifact, Variant, extract, is_artifact
@@ -50,15 +44,15 @@ from tilewright.runtime.drivers import DEFAULT_DEVICE
 from tilewright.runtime.drivers.local_task.workers import create_pool
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
 from tilewright.runtime.loaders.module_file import read_module_file
-from tilewright.runtime.plan_executor import Array, HostFunction, PlanExecutor, arrange
+from tilewright.runtime.plan_executor import Array, PlanExecutor, arrange
 from tilewright.runtime.session_options import (
     MAIN,
+    BytecodeOptions,
     Engine,
+    EngineOptions,
     LoadOptions,
-    check_plan_function,
-    check_plan_limits,
-    check_plan_options,
-    check_words,
+    PlanOptions,
+    choose_options,
 )
 
 if TYPE_CHECKING:
@@ -67,7 +61,6 @@ if TYPE_CHECKING:
     from tilewright.runtime.hal.host_threads import HostThreads
     from tilewright.runtime.hal.pending_call import PendingCall
     from tilewright.runtime.loaders.trusted_keys import Key, TrustedKeys
-    from tilewright.runtime.vm.bytecode_module import BytecodeMode
     from tilewright.runtime.vm.module import Module
 
 _LOG: Final = Log("runtime")
@@ -127,29 +120,9 @@ class Session:
 
     Args:
         artifact: what to run; None for a module of another compiler.
-        threads: that a call may use, the caller's included; None = the cores this process may use.
-        host_function: runs ops that have no kernel (see `tilewright.load`).
-        location: how errors call the artifact.
-        machine: choose code for this machine instead of the host (it must run here); a device
-            that was made already says itself for which one.
-        device: a device or its URI: `local-task` (default), `local-sync`, ...
-        engine: `plan` replays the artifact's plan natively, `vm` runs its bytecode; None takes the
-            plan where there is one, unless `bytecode` or `libraries` ask for the virtual machine.
-        bytecode: how the virtual machine runs bytecode: `translate` (the default) makes Python
-            functions of it, `interpret` goes instruction by instruction.
+        options: of the engine that runs it.
         module: the module around the artifact; the virtual machine needs it.
-        libraries: files of modules that are loaded before it, in this order; each may import
-            functions of those before.
-        function: which function, for the virtual machine: one of the module's, or
-            `library.function`.
-        parameters: files of weights that a module keeps outside (`path` or `scope=path`; .irpa,
-            .safetensors, .gguf, .params).
-        untrusted: run no machine code of the file, only kernels in bytecode (VMVX), and hold it to
-            `limits`: for files of strangers.
-        limits: what loading and each call of a module may take (or the budget that loading began
-            with); default: those of `Limits()` for files that are not trusted, none for others.
-        trusted_keys: public keys, of which one must have signed each library and file of weights (and
-            the archive itself, where it is read: `from_file`, `from_bytes`).
+        location: how errors call the artifact.
 
     Raises: TargetError if the artifact has no code for this CPU; UserError if the engine or the device
     does not fit the artifact.
@@ -160,64 +133,34 @@ class Session:
     _begun: HostThreads | None = None
     _is_closed: bool = False
 
-    def __init__(  # noqa: PLR0913 - keyword-only options
+    def __init__(
         self,
         artifact: Artifact | None,
+        options: EngineOptions,
         *,
-        threads: int | None = None,
-        host_function: HostFunction | None = None,
-        location: str = "artifact",
-        machine: Target | None = None,
-        device: str | Device = DEFAULT_DEVICE,
-        engine: Engine | None = None,
-        bytecode: BytecodeMode | None = None,
         module: ModuleDef | None = None,
-        libraries: Sequence[str | Path] = (),
-        function: str | None = None,
-        parameters: Sequence[str] = (),
-        untrusted: bool = False,
-        limits: Limits | Budget | None = None,
-        trusted_keys: Sequence[Key] | None = None,
+        location: str = "artifact",
     ) -> None:
         self.artifact: Artifact | None = artifact
         self.location: str = location
-        if threads is not None:
-            threads = count_option("threads", threads, least=0)
-        check_words(device, engine, bytecode, function)
-        libraries = paths_option("libraries", libraries)
-        parameters = paths_option("parameters", parameters)
-        untrusted = flag_option("untrusted", untrusted)
-        needs_vm = artifact is None or bytecode is not None or bool(libraries)
-        self.engine: Engine = engine or ("vm" if needs_vm else "plan")
+        self.engine: Engine = options.engine
+        host = options.host
         self._pool: native.Pool | None = None
         self._heap: native.Heap | None = None  # what calls take their memory from
         self._opened: Device | None = None
-        self._machine: Target | None = machine
-        self._owns_device: bool = isinstance(device, str)
-        self._limits: Limits | Budget | None = limits
-        self._trusted: TrustedKeys | None = trusted(trusted_keys)
-        if self.engine == "plan" and device == DEFAULT_DEVICE:
-            self._pool, self._heap = create_pool(threads or 0), native.Heap()
+        self._machine: Target | None = host.machine
+        self._owns_device: bool = isinstance(host.device, str)
+        if self.engine == "plan" and host.device == DEFAULT_DEVICE:
+            self._pool, self._heap = create_pool(host.threads or 0), native.Heap()
         else:
-            self._open_device(device, threads, location)
+            self._open_device(host.device, host.threads, location)
         self.variant: Variant | None = self._choose_variant()
-        if self.engine == "vm":
-            self.executor: Executor = self._open_module(
-                module,
-                location,
-                libraries,
-                function,
-                parameters,
-                host_function=host_function,
-                bytecode=bytecode,
-                untrusted=untrusted,
-            )
-        else:
-            check_plan_options(location, parameters, libraries, bytecode, untrusted)
-            check_plan_limits(location, limits)
-            check_plan_function(location, function, module)
-            self.executor = self._open_plan(host_function, location)
-        self._tell(device if isinstance(device, str) else device.id)
+        self.executor: Executor = (
+            self._open_plan(options)
+            if isinstance(options, PlanOptions)
+            else self._open_module(options, module)
+        )
+        self._tell(host.device if isinstance(host.device, str) else host.device.id)
 
     def _choose_variant(self) -> Variant | None:
         """The best code for the machine; None where there is no choice."""
@@ -341,14 +284,16 @@ class Session:
             self._pool = device.pool
             self._heap = device.heap
 
-    def _open_plan(self, host_function: HostFunction | None, location: str) -> Executor:
+    def _open_plan(self, options: PlanOptions) -> Executor:
         if self.artifact is None or self.variant is None:
             raise UserError(
-                "no plan in this module", location=location, hint="use the engine 'vm'"
+                "no plan in this module",
+                location=self.location,
+                hint="use the engine 'vm'",
             )
         image = view_bytes(self.variant.image)
         executable = (
-            load_embedded_elf(image, f"{location}: {self.variant.target}")
+            load_embedded_elf(image, f"{self.location}: {self.variant.target}")
             if image.nbytes
             else None
         )
@@ -357,26 +302,15 @@ class Session:
             executable,
             self.artifact.constants,
             pool=self._pool,
-            host_function=host_function,
+            host_function=options.host.host_function,
             heap=self._heap,
         )
 
-    def _open_module(
-        self,
-        module: ModuleDef | None,
-        location: str,
-        libraries: Sequence[str | Path],
-        function: str | None,
-        parameters: Sequence[str],
-        *,
-        host_function: HostFunction | None,
-        bytecode: BytecodeMode | None,
-        untrusted: bool,
-    ) -> Executor:
+    def _open_module(self, options: BytecodeOptions, module: ModuleDef | None) -> Executor:
         if module is None:
             raise UserError(
                 "only the plan is at hand, not the module",
-                location=location,
+                location=self.location,
                 hint="save the model and load the file with engine='vm'",
             )
         # Imported here: most sessions replay a plan, and start in half the time without it.
@@ -393,26 +327,26 @@ class Session:
                 open_parameters,
             )
 
-        keys = self._trusted
-        loaded = [(read_module_file(p, trusted=keys), str(p)) for p in libraries]
-        loaded.append((module, location))
+        keys = trusted(options.trusted_keys)
+        loaded = [(read_module_file(p, trusted=keys), str(p)) for p in options.libraries]
+        loaded.append((module, self.location))
         offered: list[Module] = []
-        if parameters:
-            scopes = open_parameters(parameters, keys and keys.check)
+        if options.parameters:
+            scopes = open_parameters(options.parameters, keys and keys.check)
             offered.append(create_parameters_module(scopes))
         if any(i.name.startswith("check.") for m, _ in loaded for i in m.imports):
             offered.append(create_check_module())
         virtual = BytecodeMachine(
             self.device,
-            host_function=host_function,
+            host_function=options.host.host_function,
             modules=offered,
-            mode=bytecode,
-            untrusted=untrusted,
-            limits=self._limits,
+            mode=options.mode,
+            untrusted=options.untrusted,
+            limits=options.limits,
         )
         for definition, name in loaded:
             virtual.load_module(definition, name)
-        plan = None
+        plan, function = None, options.function
         if self.variant is not None and function in (None, MAIN):
             plan, function = self.variant.plan, MAIN
         return BytecodeExecutor(
@@ -436,7 +370,7 @@ class Session:
             path: the file.
             copy: read all of it into memory, and verify it, so that it may change afterwards.
             verify: compare all of it with its checksum, weights included.
-            **options: as of the class.
+            **options: see `tilewright.load`.
 
         Raises: ArchiveError if the file cannot be read, is corrupt, or has not the signature that is
         asked for.
@@ -547,15 +481,20 @@ class Session:
 
 def _load(read: Callable[[], ModuleDef], location: str, options: LoadOptions) -> Session:
     """A session of what `read` gives; one budget pays for reading it and for all that follows."""
-    given = cast("dict[str, Any]", {**options})
-    limits = given.pop("limits", None)
-    if limits is None and given.get("untrusted"):
+    limits = options.get("limits")
+    if limits is None and options.get("untrusted"):
         limits = Limits()
     budget = budget_of(limits)
     with nullcontext() if budget is None else budget.call():
         module = read()
         artifact = extract(module, location) if is_artifact(module) else None
-        return Session(artifact, location=location, module=module, limits=budget, **given)
+        chosen = choose_options(
+            {**options, "limits": budget},
+            has_plan=artifact is not None,
+            module=module,
+            location=location,
+        )
+        return Session(artifact, chosen, module=module, location=location)
 
 
 def signature(plan: Plan, side: Literal["inputs", "outputs"]) -> tuple[TensorSpec, ...]:

@@ -1,19 +1,30 @@
-"""The options of a session, and which of them go together.
+"""The options of a session: what each engine takes, and which of a user's words go together.
 
-Not here: what they do (`session`).
+`LoadOptions` are the words, as `tilewright.load`, the command line and others hear them;
+`choose_options` checks them all at once and gives the options of one engine.  Not here: what they do
+(`session`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypedDict, final, get_args
 
 from tilewright.base.budget import Budget, Limits
 from tilewright.base.errors import UserError
-from tilewright.base.options import choice_option, text_option, wrong
+from tilewright.base.options import (
+    choice_option,
+    count_option,
+    flag_option,
+    paths_option,
+    text_option,
+    wrong,
+)
+from tilewright.base.record import record
 from tilewright.base.target import Target
 from tilewright.formats.vmfb import ModuleDef
+from tilewright.runtime.drivers import DEFAULT_DEVICE
 from tilewright.runtime.plan_executor import HostFunction
 
 if TYPE_CHECKING:
@@ -25,8 +36,83 @@ MAIN: Final = "main"  # the function of every artifact
 Engine = Literal["plan", "vm"]
 
 
+@final
+@record(kw_only=True)
+class HostOptions:
+    """What both engines take.
+
+    Attributes:
+        threads: that a call may use, the caller's included; None: the cores this process may use.
+        device: a device or its URI: `local-task` (default), `local-sync`, ...
+        machine: choose code for this machine instead of the host (it must run here); a device
+            that was made already says itself for which one.
+        host_function: runs ops that have no kernel (see `tilewright.load`).
+    """
+
+    threads: int | None = None
+    device: str | Device = DEFAULT_DEVICE
+    machine: Target | None = None
+    host_function: HostFunction | None = None
+
+
+@final
+@record(kw_only=True)
+class PlanOptions:
+    """Replay the plan of an artifact natively."""
+
+    host: HostOptions = HostOptions()
+
+    @property
+    def engine(self) -> Engine:
+        """The word for it."""
+        return "plan"
+
+
+@final
+@record(kw_only=True)
+class BytecodeOptions:
+    """Run the bytecode of a module by the virtual machine.
+
+    Attributes:
+        mode: `translate` (the default) makes Python functions of it, `interpret` goes instruction by
+            instruction.
+        libraries: files of modules that are loaded before it, in this order; each may import
+            functions of those before.
+        function: one of the module's, or `library.function`; None: the only one.
+        parameters: files of weights that a module keeps outside (`path` or `scope=path`; .irpa,
+            .safetensors, .gguf, .params).
+        untrusted: run no machine code of the file, only kernels in bytecode (VMVX), and hold it to
+            `limits`: for files of strangers.
+        limits: what loading and each call of a module may take (or the budget that loading began
+            with); None: those of `Limits()` for files that are not trusted, none for others.
+        trusted_keys: public keys, of which one must have signed each library and file of weights (and
+            the archive itself, where it is read: `Session.from_file`, `from_bytes`).
+    """
+
+    host: HostOptions = HostOptions()
+    mode: BytecodeMode | None = None
+    libraries: tuple[str | Path, ...] = ()
+    function: str | None = None
+    parameters: tuple[str, ...] = ()
+    untrusted: bool = False
+    limits: Limits | Budget | None = None
+    trusted_keys: Sequence[Key] | None = None
+
+    @property
+    def engine(self) -> Engine:
+        """The word for it."""
+        return "vm"
+
+
+EngineOptions = PlanOptions | BytecodeOptions
+
+
 class LoadOptions(TypedDict, total=False):
-    """How an archive is loaded: those arguments of `Session` that do not come from the archive."""
+    """The words of a user; those that are left out are as in the options of the engines.
+
+    `engine` is `plan` or `vm`; None takes the plan where there is one, unless `bytecode` or `libraries` ask
+    for the virtual machine.
+    """
 
     threads: int | None
     host_function: HostFunction | None
@@ -38,66 +124,95 @@ class LoadOptions(TypedDict, total=False):
     function: str | None
     parameters: Sequence[str]
     untrusted: bool
-    limits: Limits | None
+    limits: Limits | Budget | None
     trusted_keys: Sequence[Key] | None
 
 
-def check_words(device: object, engine: object, bytecode: object, function: object) -> None:
-    """Raise for options that are of another kind than they can be."""
+def choose_options(
+    words: LoadOptions, *, has_plan: bool, module: ModuleDef | None, location: str
+) -> EngineOptions:
+    """The options of the engine that a user's words ask for.
+
+    Args:
+        words: what was said.
+        has_plan: whether there is a plan to replay.
+        module: what there is to run.
+        location: how errors call it.
+
+    Raises: UserError for a word that is of another kind than it can be, or that the engine cannot
+        follow.
+    """
+    engine = words.get("engine")
     if engine is not None:
         choice_option("engine", engine, get_args(Engine))
-    if bytecode is not None:
-        choice_option("bytecode", bytecode, ("translate", "interpret"))
-    if function is not None:
-        text_option("function", function, "the name of a function")
+    wanted = _bytecode_options(words)
+    needs_vm = not has_plan or wanted.mode is not None or bool(wanted.libraries)
+    if (engine or ("vm" if needs_vm else "plan")) == "vm":
+        return wanted
+    _check_plan(wanted, module, location)
+    return PlanOptions(host=wanted.host)
+
+
+def _host_options(words: LoadOptions) -> HostOptions:
+    threads, device = words.get("threads"), words.get("device", DEFAULT_DEVICE)
+    if threads is not None:
+        threads = count_option("threads", threads, least=0)
     if not isinstance(device, str) and not hasattr(device, "allocator"):
         raise wrong("device", device, "the URI of a device, or a Device")
+    return HostOptions(
+        threads=threads,
+        device=device,
+        machine=words.get("machine"),
+        host_function=words.get("host_function"),
+    )
 
 
-def check_plan_options(
-    location: str,
-    parameters: Sequence[str],
-    libraries: Sequence[str | Path],
-    bytecode: BytecodeMode | None,
-    untrusted: bool,
-) -> None:
+def _bytecode_options(words: LoadOptions) -> BytecodeOptions:
+    mode, function = words.get("bytecode"), words.get("function")
+    if mode is not None:
+        choice_option("bytecode", mode, ("translate", "interpret"))
+    if function is not None:
+        text_option("function", function, "the name of a function")
+    return BytecodeOptions(
+        host=_host_options(words),
+        mode=mode,
+        libraries=paths_option("libraries", words.get("libraries", ())),
+        function=function,
+        parameters=paths_option("parameters", words.get("parameters", ())),
+        untrusted=flag_option("untrusted", words.get("untrusted", False)),
+        limits=words.get("limits"),
+        trusted_keys=words.get("trusted_keys"),
+    )
+
+
+def _check_plan(said: BytecodeOptions, module: ModuleDef | None, location: str) -> None:
     """Raise for what only the virtual machine can do."""
-    if parameters:
+    if said.parameters:
         raise UserError(
             "the weights are in the artifact, parameters would not be read",
             location=location,
         )
-    if untrusted:
+    if said.untrusted:
         raise UserError(
             "the artifact has machine code only, which is not trusted",
             location=location,
             hint="load it without untrusted (--untrusted) if you trust where it comes from; kernels "
             "in bytecode come from iree-compile --iree-hal-target-backends=vmvx",
         )
-    if libraries or bytecode:
+    if said.libraries or said.mode:
         raise UserError(
             "a plan runs no bytecode, its own or that of libraries",
             location=location,
             hint="use the engine 'vm'",
         )
-
-
-def check_plan_limits(location: str, limits: Limits | Budget | None) -> None:
-    """Raise for limits that nothing would watch."""
-    if limits is not None:
+    if said.limits is not None:
         raise UserError(
             "a plan is machine code, which no limits hold",
             location=location,
             hint="limits are for modules with kernels in bytecode (VMVX)",
         )
-
-
-def check_plan_function(
-    location: str, function: str | None, module: ModuleDef | None
-) -> None:
-    """Raise for a function that an artifact does not have."""
     full = MAIN if module is None else f"{module.name}.{MAIN}"
-    if function not in (None, MAIN, full):
+    if said.function not in (None, MAIN, full):
         raise UserError(
-            f"no function '{function}'", location=location, hint=f"functions: {full}"
+            f"no function '{said.function}'", location=location, hint=f"functions: {full}"
         )

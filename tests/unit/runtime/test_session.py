@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -33,6 +34,7 @@ from tilewright.runtime.bytecode_machine import BytecodeMachine
 from tilewright.runtime.drivers.registry import create_device
 from tilewright.runtime.plan_executor import as_array
 from tilewright.runtime.session import Session
+from tilewright.runtime.session_options import BytecodeOptions, HostOptions, PlanOptions
 
 MODEL = """<ir_version: 10, opset_import: ["": 21]>
 g (float[N, 6] x, float[6] b) => (float[N, 6] v, int64[N] i, float[N, 6] s) {
@@ -243,7 +245,7 @@ def test_an_artifact_alone_has_no_bytecode(path: Path) -> None:
     artifact = opened(path).artifact
     assert artifact is not None
     with pytest.raises(UserError, match="only the plan is at hand"):
-        Session(artifact, engine="vm")
+        Session(artifact, BytecodeOptions())
 
 
 def test_an_op_without_a_kernel_needs_its_reference(path: Path) -> None:
@@ -271,23 +273,27 @@ def test_a_machine_that_is_named_decides_over_the_code(path: Path) -> None:
     artifact = opened(path).artifact
     assert artifact is not None
     module = read_archive(path.read_bytes())
-    options = {"host_function": run_reference, "module": module}
-    for engine in ENGINES:
+    host = HostOptions(host_function=run_reference)
+
+    def session_of(kind: type[PlanOptions | BytecodeOptions], **options: object) -> Session:
+        return Session(artifact, kind(host=replace(host, **options)), module=module)
+
+    for kind in (PlanOptions, BytecodeOptions):
         for level in ("v2", "v3"):
             machine = Target.level(level)
-            session = Session(artifact, engine=engine, machine=machine, **options)
+            session = session_of(kind, machine=machine)
             assert session.device.machine == machine
             assert session.variant is not None
             assert session.variant.features == machine.features
             check(session(*inputs(3)), *inputs(3))
         device = create_device("local-sync", machine="v2")
-        session = Session(artifact, engine=engine, device=device, **options)
+        session = session_of(kind, device=device)
         assert session.variant is not None
         assert session.variant.features == Target.level("v2").features
         with pytest.raises(UserError, match="no machine can be chosen for it"):
-            Session(artifact, engine=engine, device=device, machine=Target.host())
+            session_of(kind, device=device, machine=Target.host())
         with pytest.raises(TargetError, match="missing here: cx16"):
-            Session(artifact, engine=engine, machine=Target.level("v1"), **options)
+            session_of(kind, machine=Target.level("v1"))
 
 
 def test_machines_refuse_modules_without_code_for_the_cpu(path: Path) -> None:

@@ -15,6 +15,7 @@ from tilewright.compiler.packaging.archive import make_artifact, save_archive
 from tilewright.formats.artifact import extract
 from tilewright.formats.vmfb import read_archive, verify_module
 from tilewright.runtime.session import Session
+from tilewright.runtime.session_options import HostOptions, PlanOptions
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def test_virtual_machines_get_the_best_code_that_can_run(
     for part in parts:
         if not part.target.runs_on(host):
             continue
-        alone = Session(make_artifact([part]), threads=1)
+        alone = Session(make_artifact([part]), PlanOptions(host=HostOptions(threads=1)))
         device = f"local-sync://?machine={part.target}"
         session = tw.load(path, engine="vm", device=device)
         assert session.variant is not None
