@@ -19,31 +19,13 @@ import onnx
 from onnx import TensorProto, helper
 
 import tilewright
-from tilewright.formats.graph_json import read_graph
-from tilewright.formats.plan import to_json
 from tilewright.runtime.graph_executor import GraphModule, create
 from tilewright.runtime.packed.function_table import FunctionTable
-from tilewright.runtime.packed.kernel_function import KernelFunction
-from tilewright.runtime.packed.module import Module
 from tilewright.runtime.plan_executor import PlanExecutor
-from tilewright.runtime.plan_executor.kernels import kernel_functions
 
 KERNELS = 20
 SHAPE = (8, 64)
 ROUNDS, CALLS = 40, 500
-
-
-class Kernels(Module):
-    """Kernels by name."""
-
-    kind = "kernels"
-
-    def __init__(self, kernels: Mapping[str, KernelFunction]) -> None:
-        super().__init__()
-        self._kernels: Mapping[str, KernelFunction] = kernels
-
-    def find_kernel(self, name: str) -> KernelFunction | None:
-        return self._kernels.get(name)
 
 
 def small_model() -> onnx.ModelProto:
@@ -65,17 +47,13 @@ def small_model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
 
-def as_graph(executor: PlanExecutor) -> GraphModule:
-    """The plan's graph without the plan, over the same kernels."""
-    members = json.loads(to_json(executor.plan))
+def as_graph(model: tilewright.Model) -> GraphModule:
+    """The model's graph without its plan, over the same kernels."""
+    graph_json, lib, params = model.build()
+    members = json.loads(graph_json)
     del members["metadata"]
-    assert executor.executable is not None
-    kernels = kernel_functions(executor.plan, executor.executable)
-    net = GraphModule(create(json.dumps(members), Kernels(kernels), threads=1))
-    names = read_graph(json.dumps(members)).input_names[len(executor.plan.inputs) :]
-    for name, data in zip(names, executor.constants, strict=True):
-        target = net.get_input(name)
-        net.set_input(name, np.frombuffer(data, target.dtype).reshape(target.shape))
+    net = GraphModule(create(json.dumps(members), lib, threads=1))
+    net.set_input(**params)
     return net
 
 
@@ -132,7 +110,7 @@ def main() -> None:
     model = tilewright.compile(small_model(), threads=1)
     executor = model.session.executor
     assert isinstance(executor, PlanExecutor)
-    net = as_graph(executor)
+    net = as_graph(model)
     x = np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)
     net.set_input("x", x)
     net.run()

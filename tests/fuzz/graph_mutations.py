@@ -16,7 +16,7 @@ import functools
 import json
 import random
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +27,16 @@ import numpy as np
 import tilewright
 from fakes import graphs_of_tvm, small_models
 from fuzz.harness import FindingError, Outcome, add_options, report, run_range
+from tilewright.api.factory import Factory
 from tilewright.base.errors import InternalError, TilewrightError
 from tilewright.formats.graph_json import read_graph, write_graph
-from tilewright.formats.plan import to_json
 from tilewright.runtime import native
 from tilewright.runtime.debug_executor import GraphModuleDebug
 from tilewright.runtime.graph_executor import executor_module
 from tilewright.runtime.graph_executor.graph_program import GraphProgram
 from tilewright.runtime.packed.function_table import FunctionTable
-from tilewright.runtime.packed.kernel_function import KernelFunction
-from tilewright.runtime.plan_executor import PlanExecutor
-from tilewright.runtime.plan_executor.kernels import kernel_functions
+from tilewright.runtime.packed.kernel_function import RecordableKernel
+from tilewright.runtime.packed.module import Module
 
 HEAP_BYTES = 1 << 22
 WORDS = (
@@ -61,12 +60,12 @@ OTHERS: tuple[Any, ...] = (None, True, 1.5, [], {}, [0], [0, 0, 0], [[1, 2]], "x
 class Library(FunctionTable):
     """Functions that fill their last tensor, and the kernels of a compiled model."""
 
-    def __init__(self, names: set[str], kernels: Mapping[str, KernelFunction]) -> None:
-        super().__init__(dict.fromkeys(names - kernels.keys(), _fill))
+    def __init__(self, names: set[str], kernels: Module) -> None:
+        super().__init__(dict.fromkeys(names, _fill))
         self.kernels = kernels
 
-    def find_kernel(self, name: str) -> KernelFunction | None:
-        return self.kernels.get(name)
+    def find_kernel(self, name: str) -> RecordableKernel | None:
+        return self.kernels.find_kernel(name)
 
 
 def _fill(*tensors: Any) -> None:
@@ -75,16 +74,14 @@ def _fill(*tensors: Any) -> None:
 
 
 @functools.cache
-def _model() -> PlanExecutor:
-    executor = tilewright.compile(small_models.mlp(), threads=1).session.executor
-    assert isinstance(executor, PlanExecutor)
-    return executor
+def _factory() -> Factory:
+    return tilewright.compile(small_models.mlp(), threads=1).build()
 
 
 @functools.cache
 def seeds() -> tuple[Any, ...]:
     """The graphs that mutations begin with."""
-    compiled = json.loads(to_json(_model().plan))
+    compiled = json.loads(_factory().graph_json)
     del compiled["metadata"]
     return (*(json.loads(data) for data in graphs_of_tvm.files()), compiled)
 
@@ -92,16 +89,18 @@ def seeds() -> tuple[Any, ...]:
 @functools.cache
 def library() -> Library:
     """What all of them call."""
-    executable = _model().executable
-    assert executable is not None
-    names = {
+    return Library(set(names()) - set(_factory().lib.function_names()), _factory().lib)
+
+
+@functools.cache
+def names() -> tuple[str, ...]:
+    """The functions of all seeds."""
+    found = {
         node.get("attrs", node.get("attr", {})).get("func_name", "")
         for tree in seeds()
         for node in tree["nodes"]
     }
-    return Library(
-        names - {"", "__nop", "__copy"}, kernel_functions(_model().plan, executable)
-    )
+    return tuple(sorted(found - {"", "__nop", "__copy"}))
 
 
 # --- mutations ----------------------------------------------------------------------------------
@@ -142,9 +141,8 @@ def _value(old: Any, chooser: random.Random) -> Any:
         near = old + chooser.choice((-2, -1, 1, 2))
         return chooser.choice((near, near, chooser.randrange(12), chooser.choice(NUMBERS)))
     if isinstance(old, str):
-        names = sorted(library().function_names()) + sorted(library().kernels)
         return chooser.choice(
-            (chooser.choice(WORDS), chooser.choice(names), str(chooser.randrange(5)))
+            (chooser.choice(WORDS), chooser.choice(names()), str(chooser.randrange(5)))
         )
     return copy.deepcopy(chooser.choice(OTHERS))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,53 +14,20 @@ import tilewright
 from fakes import small_models
 from tilewright.base.diagnostics import TilewrightWarning
 from tilewright.base.errors import ArchiveError, InputError
-from tilewright.formats.graph_json import read_graph
-from tilewright.formats.plan import to_json
+from tilewright.formats.parameters import write_tvm_params
 from tilewright.runtime.graph_executor import (
     GraphModule,
     create,
     create_executor_module,
 )
-from tilewright.runtime.loaders.executable_library import LoadedExecutable
-from tilewright.runtime.packed.kernel_function import KernelFunction
 from tilewright.runtime.packed.module import Module
 from tilewright.runtime.plan_executor import PlanExecutor
-from tilewright.runtime.plan_executor.kernels import kernel_functions
-
-
-class Kernels(Module):
-    """The kernels of a plan: as an executable, and one by one."""
-
-    kind = "kernels"
-
-    def __init__(self, executor: PlanExecutor) -> None:
-        super().__init__()
-        assert executor.executable is not None
-        self.executable: LoadedExecutable = executor.executable
-        self.kernels: Mapping[str, KernelFunction] = kernel_functions(
-            executor.plan, self.executable
-        )
-
-    def load_executable(self) -> LoadedExecutable:
-        return self.executable
-
-    def find_kernel(self, name: str) -> KernelFunction | None:
-        return self.kernels.get(name)
 
 
 def executor_of(model: tilewright.Model) -> PlanExecutor:
     executor = model.session.executor
     assert isinstance(executor, PlanExecutor)
     return executor
-
-
-def set_weights(net: GraphModule, executor: PlanExecutor) -> None:
-    """The constants by the names that the graph gives them."""
-    graph = read_graph(to_json(executor.plan))
-    names = graph.input_names[len(executor.plan.inputs) :]
-    for name, data in zip(names, executor.constants, strict=True):
-        target = net.get_input(name)
-        net.set_input(name, np.frombuffer(data, target.dtype).reshape(target.shape))
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +39,17 @@ def x_of(batch: int = 5) -> np.ndarray:
     return np.random.default_rng(3).standard_normal((batch, 20), np.float32)
 
 
-def test_kernels_are_called_by_name_without_the_plan(mlp: tilewright.Model) -> None:
-    executor = executor_of(mlp)
-    members = json.loads(to_json(executor.plan))
+def without_plan(graph_json: str) -> dict[str, Any]:
+    """What TVM reads of it."""
+    members: dict[str, Any] = json.loads(graph_json)
     del members["metadata"]
-    net = GraphModule(create(json.dumps(members), Kernels(executor), threads=2))
-    set_weights(net, executor)
+    return members
+
+
+def test_kernels_are_called_by_name_without_the_plan(mlp: tilewright.Model) -> None:
+    graph_json, lib, params = mlp.build()
+    net = GraphModule(create(json.dumps(without_plan(graph_json)), lib, threads=2))
+    net.set_input(**params)
     net.run(x=x_of())
     assert np.array_equal(net.get_output(0), mlp(x_of()))
     net.run(x=-x_of())
@@ -83,26 +57,51 @@ def test_kernels_are_called_by_name_without_the_plan(mlp: tilewright.Model) -> N
 
 
 def test_kernels_of_a_graph_check_their_tensors(mlp: tilewright.Model) -> None:
-    executor = executor_of(mlp)
-    members = json.loads(to_json(executor.plan))
-    del members["metadata"]
+    graph_json, lib, _ = mlp.build()
+    members = without_plan(graph_json)
     members["attrs"]["shape"][1][0] = [5, 21]
-    net = GraphModule(create(json.dumps(members), Kernels(executor)))
+    net = GraphModule(create(json.dumps(members), lib))
     with pytest.raises(ArchiveError, match=r"node \d+ .*tensor 0 is f32\[5, 21\]"):
         net.run()
 
 
 def test_a_graph_with_its_plan_runs_as_the_plan(mlp: tilewright.Model) -> None:
-    executor = executor_of(mlp)
-    net = GraphModule(create(to_json(executor.plan), Kernels(executor)))
-    set_weights(net, executor)
+    graph_json, lib, params = mlp.build()
+    net = GraphModule(create(graph_json, lib))
+    net.load_params(params_file(params))
+    assert list(net.get_input_info()[0]) == ["x"]
     net.run(x=x_of())
     assert np.array_equal(net.get_output(0), mlp(x_of()))
-    twice = {
-        name: 2 * net.get_input(name) for name in net.get_input_info()[0] if name != "x"
-    }
-    net.run(**twice)
+    net.run(**{name: 2 * array for name, array in params.items()})
     assert not np.array_equal(net.get_output(0), mlp(x_of()))
+
+
+def params_file(params: Mapping[str, np.ndarray]) -> bytes:
+    file = io.BytesIO()
+    write_tvm_params(file, params)
+    return file.getvalue()
+
+
+def test_a_graph_of_dynamic_sizes_runs_as_its_plan() -> None:
+    model = tilewright.compile(small_models.mlp("batch"))
+    graph_json, lib, params = model.build()
+    net = GraphModule(create(graph_json, lib, tilewright.cpu(0)))
+    net.load_params(params_file(params))
+    for batch in (3, 1, 8):
+        net.run(x=x_of(batch))
+        assert np.array_equal(net.get_output(0), model(x_of(batch)))
+
+
+def test_the_executor_of_a_factory_is_the_path_of_tvm(mlp: tilewright.Model) -> None:
+    lib = mlp.build()
+    net = tilewright.graph_executor.GraphModule(lib["default"](tilewright.cpu(0)))
+    net.set_input("x", x_of())
+    net.run()
+    y = net.get_output(0)
+    assert np.array_equal(y, mlp(x_of()))
+    assert np.array_equal(np.from_dlpack(y), mlp(x_of()))
+    debug = tilewright.debug_executor.GraphModuleDebug(lib["default"](tilewright.cpu(0)))
+    assert np.array_equal(debug.run(number=1, x=x_of()).tensors[-1][0], mlp(x_of()))
 
 
 def test_the_executor_of_a_loaded_model_has_the_words(mlp: tilewright.Model) -> None:
@@ -158,7 +157,6 @@ def test_ops_on_the_host_run() -> None:
 
 
 def test_a_plan_without_its_kernels_is_refused(mlp: tilewright.Model) -> None:
-    plan = executor_of(mlp).plan
-    net = GraphModule(create(to_json(plan), Module()))
+    net = GraphModule(create(mlp.build().graph_json, Module()))
     with pytest.raises(ArchiveError, match="executable has no kernel"):
         net.run(x=x_of())
