@@ -1,19 +1,52 @@
 #include "error.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
-static _Thread_local char last_error[1024];
+// The text of a thread's last error. Not a thread-local array: `fault.c` has a variable that must lie in the static
+// block of thread-local memory, all others of the library would with it, and that block has no room for the
+// texts of several libraries.
+enum { TEXT_BYTES = 1024 };
+
+static pthread_key_t texts;
+static int has_key;
+
+__attribute__((constructor)) static void create_key(void) { has_key = pthread_key_create(&texts, free) == 0; }
+
+__attribute__((destructor)) static void delete_key(void) {
+  if (!has_key) return;
+  free(pthread_getspecific(texts));
+  pthread_key_delete(texts);
+  has_key = 0;
+}
+
+static char* thread_text(int makes_one) {
+  char* text = has_key ? pthread_getspecific(texts) : NULL;
+  if (text != NULL || !makes_one || !has_key) return text;
+  text = calloc(1, TEXT_BYTES);
+  if (text != NULL && pthread_setspecific(texts, text) != 0) {
+    free(text);
+    return NULL;
+  }
+  return text;
+}
 
 int tw_error_set(int status, const char* format, ...) {
+  char* text = thread_text(1);
+  if (text == NULL) return status;
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(last_error, sizeof(last_error), format, arguments);
+  vsnprintf(text, TEXT_BYTES, format, arguments);
   va_end(arguments);
   return status;
 }
 
-const char* tw_error_text(void) { return last_error; }
+const char* tw_error_text(void) {
+  const char* text = thread_text(0);
+  return text != NULL ? text : "no error";
+}
 
 void tw_text_add(tw_text_t* text, const char* format, ...) {
   va_list arguments;

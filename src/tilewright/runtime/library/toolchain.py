@@ -20,10 +20,11 @@ import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, final
+from typing import IO, Final, final
 
 from tilewright.base import knobs
 from tilewright.base.errors import UserError
+from tilewright.base.host import usable_cores
 from tilewright.base.options import path_option, wrong
 from tilewright.base.output_file import check_output, open_output
 from tilewright.base.record import record
@@ -69,16 +70,15 @@ class Toolchain:
         Raises: UserError with the command and what it said.
         """
         pic = () if self.os == "windows" else ("-fPIC",)
-        objects: list[Path] = []
+        made: list[Path] = []
+        commands: list[list[str]] = []
         for source in map(Path, sources):
             words = (source.stem,) if source.is_absolute() else source.with_suffix("").parts
-            made = folder / f"{'_'.join(words)}.o"
-            self._run(
-                *("-c", "-O2", *pic, *options, "-o", str(made), str(source)),
-                cwd=str(folder),
-            )
-            objects.append(made)
-        return objects
+            made.append(folder / f"{'_'.join(words)}.o")
+            files = ("-o", str(made[-1]), str(source))
+            commands.append([*self.command, "-c", "-O2", *pic, *options, *files])
+        _call_all(commands, cwd=str(folder))
+        return made
 
     def link_shared(
         self,
@@ -233,23 +233,57 @@ def _output(command: Sequence[str]) -> str:
 
 def _call(command: Sequence[str], *, cwd: str | None = None) -> None:
     """Run a command to its end.  Raises: UserError with the command and its last lines."""
+    _call_all([command], cwd=cwd)
+
+
+def _call_all(commands: Sequence[Sequence[str]], *, cwd: str | None = None) -> None:
+    """Run commands, as many at a time as there are cores.
+
+    Raises: UserError as `_call`, for the first of them that fails; the others are ended.
+    """
+    waiting = list(reversed(commands))
+    running: list[tuple[Sequence[str], subprocess.Popen[str], IO[str]]] = []
     try:
-        done = subprocess.run(
+        while waiting or running:
+            while waiting and len(running) < usable_cores():
+                running.append(_start(waiting.pop(), cwd))
+            command, process, said = running.pop(0)
+            try:
+                status = process.wait()
+            except BaseException:
+                running.append((command, process, said))
+                raise
+            with said:
+                said.seek(0)
+                if status:
+                    raise _failure(command, status, said.read())
+    finally:
+        for _, process, said in running:
+            process.kill()
+            process.wait()
+            said.close()
+
+
+def _start(
+    command: Sequence[str], cwd: str | None
+) -> tuple[Sequence[str], subprocess.Popen[str], IO[str]]:
+    """A command that runs, and the file that gets what it says."""
+    said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - whoever waits closes it
+    try:
+        process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=said,
             stderr=subprocess.STDOUT,
             text=True,
-            errors="replace",
-            check=False,
             cwd=cwd,
         )
     except OSError as error:
+        said.close()
         raise UserError(
             f"cannot run '{command[0]}': {error.strerror or error}", hint=_LINKER_HINT
         ) from error
-    if done.returncode:
-        raise _failure(command, done.returncode, done.stdout)
+    return command, process, said
 
 
 def _failure(command: Sequence[str], status: int, said: str) -> UserError:
