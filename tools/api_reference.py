@@ -22,9 +22,10 @@ import tilewright
 
 # Every name of `tilewright.__all__` stands in one of these, a test says; of a module its main names.
 GROUPS: Final = {
-    "Compile, look inside, save": ("compile", "Model", "coverage"),
+    "Compile, look inside, save": ("compile", "build", "Model", "coverage"),
     "Load and call": ("load", "Session", "Limits"),
     "Sign": ("sign", "generate_key"),
+    "Passes": ("transform.PassContext", "transform.PassInstrument"),
     "Under TVM's names": (
         "graph_executor.create",
         "graph_executor.GraphModule",
@@ -72,6 +73,7 @@ GROUPS: Final = {
 RETURNED: Final = {
     "TensorSpec": "tilewright.formats.tensor_spec",
     "KernelView": "tilewright.api.model",
+    "Factory": "tilewright.api.factory",
     "PendingCall": "tilewright.runtime.hal.pending_call",
     "CoverageReport": "tilewright.compiler.frontends.onnx",
     "MemoryReport": "tilewright.compiler.program.memory",
