@@ -25,8 +25,10 @@ static atomic_int any_lost;
 static pthread_mutex_t guards_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sigaction previous;
 static uintptr_t page_bytes;
-// Within another handler that this one called. Static, so that no handler allocates it.
-static _Thread_local __attribute__((tls_model("initial-exec"))) int is_passing_on;
+// Threads within another handler that this one called; 0: free. Not thread-local: a handler must not allocate what
+// is made at the first use, and what is not made so is scarce in libraries that are loaded late.
+enum { PASSING_LIMIT = 64 };
+static atomic_uintptr_t passing[PASSING_LIMIT];
 
 // The guard of a mapping that overlaps begin <= address < end, from `first` on; GUARD_LIMIT if there is none.
 static unsigned find_guard(unsigned first, uintptr_t begin, uintptr_t end) {
@@ -44,22 +46,39 @@ static void end_process(int number, const siginfo_t* info) {
   if (info->si_code <= 0) raise(number);
 }
 
+static int is_passing_on(uintptr_t self) {
+  for (unsigned i = 0; i < PASSING_LIMIT; ++i) {
+    if (atomic_load(&passing[i]) == self) return 1;
+  }
+  return 0;
+}
+
+// The place to clear afterwards; PASSING_LIMIT: there is none.
+static unsigned enter_passing(uintptr_t self) {
+  for (unsigned i = 0; i < PASSING_LIMIT; ++i) {
+    uintptr_t none = 0;
+    if (atomic_compare_exchange_strong(&passing[i], &none, self)) return i;
+  }
+  return PASSING_LIMIT;
+}
+
 // As if this handler were not there. A handler that raises the signal once more (faulthandler's) is done with it.
 static void pass_on(int number, siginfo_t* info, void* context) {
   const int is_default = !(previous.sa_flags & SA_SIGINFO) && previous.sa_handler == SIG_DFL;
   const int is_ignored = !(previous.sa_flags & SA_SIGINFO) && previous.sa_handler == SIG_IGN;
   if (is_ignored && info->si_code <= 0) return;
-  if (is_passing_on || is_default || is_ignored) {
+  const uintptr_t self = (uintptr_t)pthread_self();
+  const unsigned place = is_default || is_ignored || is_passing_on(self) ? PASSING_LIMIT : enter_passing(self);
+  if (place == PASSING_LIMIT) {
     end_process(number, info);
     return;
   }
-  is_passing_on = 1;
   if (previous.sa_flags & SA_SIGINFO) {
     previous.sa_sigaction(number, info, context);
   } else {
     previous.sa_handler(number);
   }
-  is_passing_on = 0;
+  atomic_store(&passing[place], 0);
 }
 
 static void on_bus_error(int number, siginfo_t* info, void* context) {

@@ -1,0 +1,168 @@
+"""Exported libraries for tests: built with the C compiler of this machine, called through their C interface."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+
+
+def c_compiler() -> list[str]:
+    """The command of a C compiler, or the test is skipped."""
+    for name in ("cc", "gcc", "clang"):
+        if path := shutil.which(name):
+            return [path]
+    if importlib.util.find_spec("ziglang"):
+        return [sys.executable, "-m", "ziglang", "cc"]
+    pytest.skip("no C compiler")
+
+
+def export(model: tw.Model, path: Path, **options: object) -> Path:
+    """The model as a library."""
+    c_compiler()
+    model.build().export_library(path, **options)
+    return path
+
+
+class _Options(ctypes.Structure):
+    _fields_ = (
+        ("struct_bytes", ctypes.c_size_t),
+        ("threads", ctypes.c_uint32),
+        ("concurrency", ctypes.c_uint32),
+        ("weights_path", ctypes.c_char_p),
+        ("level", ctypes.c_char_p),
+        ("workspace", ctypes.c_void_p),
+        ("workspace_bytes", ctypes.c_size_t),
+    )
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("rank", ctypes.c_int32),
+        ("type_code", ctypes.c_uint8),
+        ("type_bits", ctypes.c_uint8),
+        ("reserved", ctypes.c_uint16),
+    )
+
+
+_CODES = {"b": 6, "i": 0, "u": 1, "f": 2}
+
+
+def _tensors(arrays: Sequence[np.ndarray]) -> ctypes.Array[_Tensor]:
+    rows = [
+        _Tensor(
+            array.ctypes.data,
+            (ctypes.c_int64 * max(array.ndim, 1))(*array.shape),
+            array.ndim,
+            _CODES[array.dtype.kind],
+            8 * array.dtype.itemsize,
+        )
+        for array in arrays
+    ]
+    return (_Tensor * max(len(rows), 1))(*rows)
+
+
+def _pointers(arrays: Sequence[np.ndarray]) -> ctypes.Array[ctypes.c_void_p]:
+    return (ctypes.c_void_p * max(len(arrays), 1))(*(a.ctypes.data for a in arrays))
+
+
+class LibraryError(Exception):
+    """A function of the library failed; the first argument is the status."""
+
+
+class CModel:
+    """A model through the functions of its header."""
+
+    def __init__(self, path: Path, name: str = "net", **options: object) -> None:
+        self.library = ctypes.CDLL(str(path))
+        self.name = name
+        self.function("error").restype = ctypes.c_char_p
+        self.function("level").restype = ctypes.c_char_p
+        self.handle = ctypes.c_void_p()
+        known = _Options(struct_bytes=ctypes.sizeof(_Options), **options)
+        self.check(self.function("create")(ctypes.byref(known), ctypes.byref(self.handle)))
+
+    def function(self, name: str):
+        return getattr(self.library, f"{self.name}_{name}")
+
+    def check(self, status: int) -> None:
+        if status:
+            raise LibraryError(status, self.function("error")().decode())
+
+    @property
+    def level(self) -> str:
+        return self.function("level")(self.handle).decode()
+
+    def run(
+        self,
+        inputs: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray],
+        dims: Sequence[int] | None = None,
+    ) -> None:
+        """By pointers alone."""
+        arrays = (_pointers(inputs), _pointers(outputs))
+        if dims is None:
+            self.check(self.function("run")(self.handle, *arrays))
+        else:
+            values = (ctypes.c_int64 * len(dims))(*dims)
+            self.check(self.function("run_dims")(self.handle, values, *arrays))
+
+    def prepare(self, dims: Sequence[int]) -> None:
+        values = (ctypes.c_int64 * len(dims))(*dims)
+        self.check(self.function("prepare")(self.handle, values))
+
+    def workspace_bytes(self, dims: Sequence[int]) -> int:
+        size = ctypes.c_size_t()
+        values = (ctypes.c_int64 * len(dims))(*dims)
+        self.check(
+            self.function("workspace_bytes")(self.handle, values, ctypes.byref(size))
+        )
+        return size.value
+
+    def output_shape(self, dims: Sequence[int], index: int, rank: int) -> tuple[int, ...]:
+        shape = (ctypes.c_int64 * max(rank, 1))()
+        values = (ctypes.c_int64 * len(dims))(*dims)
+        self.check(self.function("output_shape")(self.handle, values, index, shape))
+        return tuple(shape)[:rank]
+
+    def run_tensors(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    ) -> None:
+        """With types and shapes."""
+        self.check(
+            self.function("run_tensors")(self.handle, _tensors(inputs), _tensors(outputs))
+        )
+
+    def close(self) -> None:
+        self.function("destroy")(self.handle)
+
+
+def compile_and_run(source: str, folder: Path, *flags: str, timeout: int = 300) -> str:
+    """What a C program prints."""
+    (folder / "program.c").write_text(source)
+    command = [*c_compiler(), "-std=c11", "-O1", "program.c", *flags, "-o", "program"]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    ran = subprocess.run(
+        [str(folder / "program")],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
