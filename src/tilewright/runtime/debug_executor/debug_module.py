@@ -5,7 +5,7 @@ Source: TVM 0.19, `python/tvm/contrib/debugger/debug_executor.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -124,7 +124,7 @@ class GraphModuleDebug(GraphModule):
             self._nodes.graph,
             tuple(self._nodes.nodes),
             tuple(tuple(row) for row in times),
-            tuple(self._tensors()),
+            tuple(arrays for _, arrays in self.outputs()),
         )
         self._last = found
         if self._dump_root is not None:
@@ -132,14 +132,17 @@ class GraphModuleDebug(GraphModule):
         self._executor.run()
         return found
 
-    def _tensors(self) -> list[tuple[Array, ...]]:
-        """Copies of all outputs, each made right after its node ran."""
-        found: list[tuple[Array, ...]] = []
+    def outputs(self, **inputs: object) -> Iterator[tuple[int, tuple[Array, ...]]]:
+        """Run node by node: the number of each, and copies of its outputs, made right after it ran.
+
+        Args:
+            inputs: set before.
+        """
+        self._executor.set_inputs(inputs)
         self._nodes.prepare()
         for index in range(len(self._nodes.nodes)):
             self._run_node(index)
-            found.append(self._outputs_of(index))
-        return found
+            yield index, self._outputs_of(index)
 
     def _run_node(self, index: int) -> None:
         call = self._nodes.call(index)
@@ -313,11 +316,14 @@ class GraphModuleDebug(GraphModule):
         return self._last
 
     def tensors(self, **inputs: object) -> Mapping[tuple[int, int], Array]:
-        """Run node by node: copies of all outputs, by number of the node and of the output."""
-        self._executor.set_inputs(inputs)
+        """Run node by node: copies of all outputs, by number of the node and of the output.
+
+        Args:
+            inputs: set before.
+        """
         return {
             (index, output): array
-            for index, row in enumerate(self._tensors())
+            for index, row in self.outputs(**inputs)
             for output, array in enumerate(row)
         }
 

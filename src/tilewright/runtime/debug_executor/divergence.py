@@ -1,21 +1,20 @@
 """The first node where two executors part, on the same inputs.
 
 Both run node by node, so every tensor is compared where it was written: one pass is enough, however the
-storages are shared.  Nodes are matched by name, in their order; what only one side has is passed over.
+storages are shared, and it ends where they part.  Nodes are matched by name, in their order; what only one side has is passed over.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from typing import final
-
-import numpy as np
 
 from tilewright.base.difference import Difference, measure
 from tilewright.base.errors import InputError
 from tilewright.base.record import record
 from tilewright.runtime.debug_executor.debug_module import GraphModuleDebug
+from tilewright.runtime.plan_executor.tensors import Array
 
 
 @final
@@ -48,7 +47,7 @@ def first_divergence(
     tolerance: float | None = None,
     **inputs: object,
 ) -> Divergence | None:
-    """Run both, and give the first tensor that differs; None where all agree.
+    """Run both side by side up to the first tensor that differs; None where all agree.
 
     Args:
         left: one executor.
@@ -58,21 +57,43 @@ def first_divergence(
 
     Raises: InputError if the two have no node in common.
     """
-    ours, theirs = left.tensors(**inputs), right.tensors(**inputs)
-    agreed = 0
     pairs = list(_pairs(left.node_names, right.node_names))
     if not pairs:
         raise InputError("the two executors have no node of the same name")
+    ours = _Pass(left, {nodes[0] for _, nodes in pairs}, inputs)
+    theirs = _Pass(right, {nodes[1] for _, nodes in pairs}, inputs)
+    agreed = 0
     for name, nodes in pairs:
-        output = 0
-        while (nodes[0], output) in ours and (nodes[1], output) in theirs:
-            a, b = ours[nodes[0], output], theirs[nodes[1], output]
-            found = measure(name, np.asarray(a), np.asarray(b), tolerance)
+        rows = zip(ours.take(nodes[0]), theirs.take(nodes[1]), strict=False)
+        for output, (a, b) in enumerate(rows):
+            found = measure(name, a, b, tolerance)
             if found.is_beyond:
                 return Divergence(name, output, nodes, found, agreed)
             agreed += 1
-            output += 1
     return None
+
+
+@final
+class _Pass:
+    """One run over an executor's nodes, as far as somebody asked; keeps what is still to be taken.
+
+    Sides whose nodes come in the same order keep one tensor at a time.
+    """
+
+    def __init__(
+        self, module: GraphModuleDebug, wanted: Container[int], inputs: Mapping[str, object]
+    ) -> None:
+        self._outputs: Iterator[tuple[int, tuple[Array, ...]]] = module.outputs(**inputs)
+        self._wanted: Container[int] = wanted
+        self._kept: dict[int, tuple[Array, ...]] = {}
+
+    def take(self, node: int) -> tuple[Array, ...]:
+        """The outputs of a node, which is asked for once."""
+        while node not in self._kept:
+            index, arrays = next(self._outputs)
+            if index in self._wanted:
+                self._kept[index] = arrays
+        return self._kept.pop(node)
 
 
 def _pairs(

@@ -1,6 +1,7 @@
 """A compiled model as a module that makes executors: kind `graph`, the root of what is exported.
 
     lib["default"](device)       an executor on that device
+    lib["debug_create"]("default", device)   the same, which GraphModuleDebug can look into
     lib["get_graph_json"]()      the plan, as TVM's graph executor has it
     lib["get_graph_params"]()    the weights by name
 
@@ -96,6 +97,7 @@ class FactoryModule(Module):
     def _functions(self) -> Mapping[str, PackedFunction]:
         table: Mapping[str, Callable[..., Any]] = {
             "default": self._make_executor,
+            "debug_create": lambda _, *devices: self._make_executor(*devices),
             "get_graph_json": lambda: self.graph_json,
             "get_graph_params": self._tensors,
         }

@@ -64,3 +64,47 @@ def test_a_tolerance_lets_small_differences_pass() -> None:
 def test_executors_without_a_node_in_common_are_refused() -> None:
     with pytest.raises(InputError, match="no node of the same name"):
         first_divergence(net(), net(prefix="my_"))
+
+
+def test_nodes_in_another_order_are_compared_all_the_same() -> None:
+    def side(names: tuple[str, str]) -> GraphModuleDebug:
+        made = GraphMaker()
+        x = made.input("x", [4])
+        outs = [made.call(name, [x], [[4]], name=name)[0] for name in names]
+        return create(made.file(outs), FunctionTable(library))
+
+    def into(scale: float) -> Callable[[Any, Any], None]:
+        def call(x: Any, y: Any) -> None:
+            np.from_dlpack(y)[...] = scale * np.from_dlpack(x)
+
+        return call
+
+    library = {"left": into(2), "right": into(3)}
+    first, second = side(("left", "right")), side(("right", "left"))
+    assert first_divergence(first, second, x=X) is None
+    library["right"] = into(4)
+    found = first_divergence(first, side(("right", "left")), x=X)
+    assert found is not None
+    assert (found.name, found.nodes) == ("right", (2, 1))
+
+
+def test_a_run_ends_where_they_part() -> None:
+    ran: list[str] = []
+
+    def note(name: str, value: float) -> Callable[[Any, Any], None]:
+        def call(_: Any, y: Any) -> None:
+            ran.append(name)
+            np.from_dlpack(y)[...] = value
+
+        return call
+
+    def side(value: float) -> GraphModuleDebug:
+        made = GraphMaker()
+        (a,) = made.call("a", [made.input("x", [4])], [[4]], name="a")
+        (b,) = made.call("b", [a], [[4]], name="b")
+        return create(
+            made.file([b]), FunctionTable({"a": note("a", value), "b": note("b", 0)})
+        )
+
+    assert first_divergence(side(1), side(2), x=X) is not None
+    assert ran == ["a", "a"]

@@ -100,7 +100,9 @@ def test_the_executor_of_a_factory_is_the_path_of_tvm(mlp: tilewright.Model) -> 
     y = net.get_output(0)
     assert np.array_equal(y, mlp(x_of()))
     assert np.array_equal(np.from_dlpack(y), mlp(x_of()))
-    debug = tilewright.debug_executor.GraphModuleDebug(lib["default"](tilewright.cpu(0)))
+    debug = tilewright.debug_executor.GraphModuleDebug(
+        lib["debug_create"]("default", tilewright.cpu(0)), tilewright.cpu(0), lib.graph_json
+    )
     assert np.array_equal(debug.run(number=1, x=x_of()).tensors[-1][0], mlp(x_of()))
 
 
