@@ -232,6 +232,7 @@ def _decode(members: Mapping[str, object]) -> Plan:
             location="plan",
             hint="update Tilewright, or compile the model again with this version",
         )
+    dims = _Dims()
     storages = cast("list[list[object]]", members["storages"])
     entries = cast("list[list[object]]", members["entries"])
     steps = cast("list[dict[str, object]]", members["steps"])
@@ -246,30 +247,30 @@ def _decode(members: Mapping[str, object]) -> Plan:
             for n, i, a, low, high in cast("list[list[object]]", members["dims"])
         ),
         storages=tuple(
-            Storage(_text(k), _read_dim(s), _number(f), _number(t), _number(o), _text(n))
+            Storage(_text(k), dims.one(s), _number(f), _number(t), _number(o), _text(n))
             for k, s, f, t, o, n in storages
         ),
         entries=tuple(
-            Entry(_number(s), dtypes.parse(_text(t)), _dims(d), _read_dim(o))
+            Entry(_number(s), dtypes.parse(_text(t)), dims.several(d), dims.one(o))
             for s, t, d, o in entries
         ),
-        steps=tuple(_decode_step(s) for s in steps),
+        steps=tuple(_decode_step(s, dims) for s in steps),
         arena_bytes=_number(members["arena_bytes"]),
         equalities=tuple(
-            (_read_dim(a), _read_dim(b))
+            (dims.one(a), dims.one(b))
             for a, b in cast("list[list[object]]", members["equalities"])
         ),
         # Since 1.1.
         checks=tuple(
-            IndexCheck(_text(p), _number(a), _read_dim(s), _read_dim(low), _read_dim(high))
+            IndexCheck(_text(p), _number(a), dims.one(s), dims.one(low), dims.one(high))
             for p, a, s, low, high in cast("list[list[object]]", members.get("checks", []))
         ),
         check_storage=_number(members.get("check_storage", -1)),
     )
 
 
-def _decode_step(row: Mapping[str, object]) -> Step:
-    x, y, z = _dims(row["grid"])
+def _decode_step(row: Mapping[str, object], dims: _Dims) -> Step:
+    x, y, z = dims.several(row["grid"])
     host = cast("dict[str, object] | None", row["host"])
     return Step(
         kind=_text(row["kind"]),
@@ -278,12 +279,12 @@ def _decode_step(row: Mapping[str, object]) -> Step:
         arguments=_numbers(row["arguments"]),
         result_count=_number(row["results"]),
         grid=(x, y, z),
-        dims=_dims(row["dims"]),
+        dims=dims.several(row["dims"]),
         host=None if host is None else _decode_host(host),
         barrier=_flag(row["barrier"]),
-        flops=_read_dim(row["flops"]),
+        flops=dims.one(row["flops"]),
         outcome=_outcome(row.get("outcome")),
-        bytes_moved=_optional_dim(row.get("bytes")),
+        bytes_moved=dims.optional(row.get("bytes")),
         nodes=tuple(_text(name) for name in _list(row.get("nodes", []))),
     )
 
@@ -332,20 +333,30 @@ def _optional_number(value: object) -> int | None:
     return None if value is None else _number(value)
 
 
-def _read_dim(value: object) -> Dim:
-    if isinstance(value, str):
-        if len(value) > _DIM_LIMIT:
-            raise ArchiveError("dimension expression is too long", location="plan")
-        return parse_dim(value)
-    return _number(value)
+@final
+class _Dims:
+    """Reads dimensions; an expression that stands in many places is parsed once."""
 
+    __slots__ = ("_known",)
 
-def _optional_dim(value: object) -> Dim | None:
-    return None if value is None else _read_dim(value)
+    def __init__(self) -> None:
+        self._known: dict[str, Dim] = {}
 
+    def one(self, value: object) -> Dim:
+        if not isinstance(value, str):
+            return _number(value)
+        known = self._known.get(value)
+        if known is None:
+            if len(value) > _DIM_LIMIT:
+                raise ArchiveError("dimension expression is too long", location="plan")
+            known = self._known[value] = parse_dim(value)
+        return known
 
-def _dims(values: object) -> tuple[Dim, ...]:
-    return tuple(_read_dim(v) for v in _list(values))
+    def optional(self, value: object) -> Dim | None:
+        return None if value is None else self.one(value)
+
+    def several(self, values: object) -> tuple[Dim, ...]:
+        return tuple(self.one(value) for value in _list(values))
 
 
 def _list(values: object) -> list[object]:

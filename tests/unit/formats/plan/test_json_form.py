@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from fakes.plans import calling_plan, dynamic_plan, static_plan
 from tilewright.base.errors import ArchiveError
 from tilewright.base.outcome import Outcome
-from tilewright.formats.plan import Plan, from_json, to_json
+from tilewright.base.symbolic import Dim
+from tilewright.base.symbolic import parse as parse_dim
+from tilewright.formats.plan import Plan, from_json, json_form, to_json
 
 PLANS = (static_plan(), dynamic_plan(), calling_plan())
 
@@ -236,3 +238,19 @@ def test_a_tensor_written_over_its_operand_comes_from_the_step_that_wrote_last()
     assert by_name["again"]["inputs"] == [[names.index("add"), 0, 0]]
     view = tree["nodes"][by_name["copy"]["inputs"][0][0]]
     assert view["inputs"] == [[names.index("again"), 0, 0]]
+
+
+def test_an_expression_is_parsed_once_however_often_it_stands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[str] = []
+
+    def parse(text: str) -> Dim:
+        seen.append(text)
+        return parse_dim(text)
+
+    data = to_json(dynamic_plan())
+    monkeypatch.setattr(json_form, "parse_dim", parse)
+    assert same(from_json(data), dynamic_plan())
+    assert seen
+    assert len(seen) == len(set(seen)) < data.count(b"n")
