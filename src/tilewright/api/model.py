@@ -509,4 +509,5 @@ class Model:
         check_artifact_path(path, inputs=self.compiled.files)
         texts = self.sources() if flag_option("sources", sources) else {}
         parts = self.compiled.parts
-        return save_archive(parts, make_artifact(parts, texts), path)
+        artifact = make_artifact(parts, texts)
+        return save_archive(parts, artifact, path, self.compiled.origin)

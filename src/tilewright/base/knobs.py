@@ -52,6 +52,14 @@ def parse_size(text: str) -> int:
     return int(match[1]) * _SIZE_SCALE[match[2].upper()]
 
 
+def _parse_epoch(text: str) -> int | None:
+    if not text.strip():
+        return None
+    if not re.fullmatch(r"\s*[0-9]{1,11}\s*", text):
+        raise ValueError("seconds since 1970")
+    return int(text)
+
+
 def _parse_path(text: str) -> Path:
     return Path(text).expanduser()
 
@@ -167,6 +175,13 @@ CHECK_INDICES: Final = Knob(
     lambda: True,
     "compile models whose calls fail for an index that is out of range; else it is clamped",
 )
+SOURCE_DATE_EPOCH: Final = Knob(
+    "source_date_epoch",
+    _parse_epoch,
+    lambda: _parse_epoch(os.environ.get("SOURCE_DATE_EPOCH", "")),
+    "the time that artifacts say they were made at, in seconds since 1970; default: "
+    "SOURCE_DATE_EPOCH, else they say none",
+)
 CC: Final = Knob(
     "cc",
     str,
@@ -181,7 +196,8 @@ TABLE: Final[Mapping[str, Knob[object]]] = MappingProxyType(
         knob.name: knob
         for knob in (
             CACHE_DIR, CACHE, CACHE_LIMIT, JOBS, THREADS, SPIN_US, TARGET, VERIFY, DUMP_DIR,
-            TIMING, CUDA_LIBRARY, NCCL_LIBRARY, COLLECTIVES, CHECK_INDICES, CC, NATIVE, DEBUG,
+            TIMING, CUDA_LIBRARY, NCCL_LIBRARY, COLLECTIVES, CHECK_INDICES,
+            SOURCE_DATE_EPOCH, CC, NATIVE, DEBUG,
         )
     }
 )  # fmt: skip

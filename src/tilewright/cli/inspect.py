@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from collections import Counter
@@ -12,13 +13,19 @@ from typing import Final
 import click
 from rich.table import Table
 
-from tilewright.base.errors import UserError
+from tilewright.base.errors import ArchiveError, UserError
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean, format_bytes, printable
 from tilewright.cli.display import example, out, phase_bar, table, thousands
 from tilewright.cli.option_groups import Verb, option
-from tilewright.formats.artifact import Artifact, extract, is_artifact
+from tilewright.formats.artifact import (
+    BILL_ATTRIBUTE,
+    PROVENANCE_ATTRIBUTE,
+    Artifact,
+    extract,
+    is_artifact,
+)
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.plan import Plan
 from tilewright.formats.vmfb import ModuleDef, read_archive
@@ -28,8 +35,20 @@ from tilewright.runtime.loaders.trusted_keys import TrustedKeys, signers
 
 MODEL_SUFFIX: Final = ".onnx"
 # What the colours of a level come from: our own texts read like one of these.
-_LEXERS: Final = {"llvm": "llvm", "asm": "gas"}
-LEVELS = ("metadata", "graph", "naive", "kernel", "llvm", "asm", "bytecode", "plan")
+_LEXERS: Final = {"llvm": "llvm", "asm": "gas", "json": "json"}
+LEVELS = (
+    "metadata",
+    "graph",
+    "naive",
+    "kernel",
+    "llvm",
+    "asm",
+    "bytecode",
+    "plan",
+    "provenance",
+    "sbom",
+)
+_DOCUMENTS: Final = {"provenance": PROVENANCE_ATTRIBUTE, "sbom": BILL_ATTRIBUTE}
 
 
 @click.command(
@@ -77,6 +96,8 @@ def command(
     asm       each kernel as machine code
     bytecode  the virtual machine's functions
     plan      the steps that a session replays
+    provenance  what was compiled, how, by which compiler (SLSA)
+    sbom      its parts and the tools that made them (CycloneDX)
     """  # noqa: D301 - click's mark for lines that stay as they are
     if module.suffix == MODEL_SUFFIX:
         archive = _compiled(module)
@@ -88,6 +109,9 @@ def command(
         return
     if output == "metadata":
         _print_metadata(module, archive)
+        return
+    if output in _DOCUMENTS:
+        _show(_document(archive, output, str(module)), "json")
         return
     artifact = extract(archive, str(module))
     if output == "plan":
@@ -108,6 +132,21 @@ def _compiled(path: Path) -> ModuleDef:
         archive = Path(folder, "model.vmfb")
         compiled.save(archive)
         return read_archive(archive.read_bytes(), str(path))
+
+
+def _document(archive: ModuleDef, output: str, location: str) -> str:
+    """A description that the archive carries, laid out to be read."""
+    text = archive.attributes.get(_DOCUMENTS[output])
+    if text is None:
+        raise UserError(
+            f"the archive has no {output}",
+            location=location,
+            hint="archives of other compilers and of older versions have none",
+        )
+    try:
+        return json.dumps(json.loads(text), indent=2)
+    except (ValueError, RecursionError) as error:
+        raise ArchiveError(f"the {output} is damaged", location=location) from error
 
 
 def _show(text: str, level: str) -> None:

@@ -43,6 +43,7 @@ from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.lowering import machine
 from tilewright.compiler.lowering.build_kernel import build_kernel, can_build
 from tilewright.compiler.packaging.archive import Part
+from tilewright.compiler.packaging.provenance import Origin, digest_of_array
 from tilewright.compiler.passes import (
     PassContext,
     check_opt_level,
@@ -147,6 +148,25 @@ class CompileOptions:
         return replace(context, opt_level=level, instruments=watchers)
 
     @property
+    def decisive(self) -> dict[str, object]:
+        """What the artifact's bytes depend on beside the model, for its provenance."""
+        context = self.pass_context
+        given = self.input_values or {}
+        said: dict[str, object] = {
+            "targets": [str(target) for target in self.targets],
+            "opt_level": context.opt_level,
+            "threads": self.threads,
+            "check_indices": self.check_indices,
+            "input_shapes": {n: list(s) for n, s in (self.input_shapes or {}).items()},
+            "input_values": {n: digest_of_array(v) for n, v in given.items()},
+            "schedules": sorted(self.schedules),
+            "required_pass": sorted(context.required_pass),
+            "disabled_pass": sorted(context.disabled_pass),
+            "config": {key: str(value) for key, value in sorted(context.config.items())},
+        }
+        return {name: value for name, value in said.items() if value not in ({}, [])}
+
+    @property
     def packing_target(self) -> Target:
         """The target whose kernels the packed weights, which all share, fit best.
 
@@ -162,7 +182,7 @@ class CompileOptions:
 class Compiled:
     """What a compilation yields; `parts` and `kernels` have one entry per target.
 
-    `files` are those that the model was read from.
+    `files` are those that the model was read from; `origin` says what was compiled and how.
     """
 
     graph: Graph
@@ -172,6 +192,7 @@ class Compiled:
     diagnostics: Diagnostics
     seconds: Mapping[str, float]
     files: tuple[Path, ...] = ()
+    origin: Origin = field(default_factory=Origin)
 
 
 @contextmanager
@@ -200,6 +221,7 @@ def compile_model(
 
     with clock("import"):
         graph, files = import_model(source, options)
+        origin = Origin.of(source, files, options.decisive)
     # From here no operator of a foreign format is left and every value has a type.
 
     with clock("optimize graph"):
@@ -244,7 +266,8 @@ def compile_model(
         for target, program, image in zip(options.targets, programs, images, strict=True)
     )
     report = memory.report(programs[0])
-    return Compiled(graph, parts, kernels, report, diagnostics, clock.seconds, files)
+    seconds = clock.seconds
+    return Compiled(graph, parts, kernels, report, diagnostics, seconds, files, origin)
 
 
 def optimize(graph: Graph, options: CompileOptions) -> None:

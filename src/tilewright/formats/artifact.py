@@ -26,6 +26,10 @@ from tilewright.formats.vmfb.seal import SEAL_ATTRIBUTE, SEAL_KIND
 
 MANIFEST_ATTRIBUTE: Final = "tilewright.manifest"
 MANIFEST_VERSION: Final = (1, 0)
+PROVENANCE_ATTRIBUTE: Final = "tilewright.provenance"
+"""JSON: what was compiled, how, by which compiler (SLSA)."""
+BILL_ATTRIBUTE: Final = "tilewright.sbom"
+"""JSON: the parts of the artifact and the tools that made them (CycloneDX)."""
 SOURCES_LIMIT_BYTES: Final = 1 << 28
 
 

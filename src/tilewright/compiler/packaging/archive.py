@@ -6,7 +6,7 @@ Called by the API (`Model.save`) and the CLI.  The bytes depend only on what was
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, final
 
@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.base.errors import UserError
 from tilewright.base.output_file import check_output, is_regular_output
 from tilewright.base.target import Target, baseline_features
+from tilewright.compiler.packaging.provenance import Origin, describe_artifact
 from tilewright.compiler.program.emit_bytecode import Code, emit_module
 from tilewright.compiler.program.ir import Program
 from tilewright.formats.artifact import Artifact, Variant, embed, leading_rodata
@@ -79,7 +80,12 @@ def check_artifact_path(path: str | Path, *, inputs: Iterable[str | Path] = ()) 
     check_output(path, inputs=inputs)
 
 
-def save_archive(parts: Sequence[Part], artifact: Artifact, path: str | Path) -> int:
+def save_archive(
+    parts: Sequence[Part],
+    artifact: Artifact,
+    path: str | Path,
+    origin: Origin | None = None,
+) -> int:
     """Write the `.vmfb`; returns its size in bytes.
 
     The file appears under its name only when it is complete.  Sessions and the module's own bytecode
@@ -98,4 +104,7 @@ def save_archive(parts: Sequence[Part], artifact: Artifact, path: str | Path) ->
         for index, part in enumerate(parts)
     ]
     module = emit_module(codes, leading_rodata(artifact), first_constant=len(parts))
-    return write_archive(embed(artifact, module), path)
+    module = embed(artifact, module)
+    described = describe_artifact(module.name, artifact, origin or Origin())
+    attributes = {**module.attributes, **described}
+    return write_archive(replace(module, attributes=attributes), path)
