@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import json
 import re
 from pathlib import Path
 
@@ -58,6 +59,19 @@ def test_every_level_is_printed(scale_vmfb: Path, level: str, text: str) -> None
 def kernels_of(path: Path) -> list[str]:
     text = tilewright("inspect", path, "--output=kernel").out
     return re.findall(r"^kernel (\w+)\(", text, re.MULTILINE)
+
+
+def test_provenance_and_parts_are_json(scale_vmfb: Path) -> None:
+    found = json.loads(tilewright("inspect", scale_vmfb, "--output=provenance").out)
+    build = found["predicate"]["buildDefinition"]
+    assert build["externalParameters"]["targets"] == [str(Target.host())]
+    bill = json.loads(tilewright("inspect", scale_vmfb, "--output=sbom").out)
+    assert bill["bomFormat"] == "CycloneDX"
+    path = ARCHIVES / "iree-3.13.0-add_vmvx.vmfb"
+    for level in ("provenance", "sbom"):
+        done = tilewright("inspect", path, f"--output={level}")
+        assert done.code == 1
+        assert f"the archive has no {level}" in done.err
 
 
 def test_one_kernel_may_be_picked(scale_vmfb: Path) -> None:

@@ -1,0 +1,127 @@
+"""The same model becomes the same bytes: wherever it lies, whenever, with however many processes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import onnx
+import pytest
+
+from fakes.small_models import mlp, scale_and_shift
+
+COMPILE = """
+import sys
+import tilewright as tw
+source, folder, jobs, suffixes, levels = sys.argv[1:]
+levels = levels.split() or None
+for suffix in suffixes.split():
+    target = f"{folder}/net{suffix}"
+    if suffix == ".vmfb":
+        tw.compile(source, jobs=int(jobs), levels=levels).save(target)
+    else:
+        tw.build(source, jobs=int(jobs), levels=levels).export_library(target)
+"""
+LIBRARIES = ".so .o .a .tar"
+
+
+def save(model: onnx.ModelProto, path: Path, *, written: float) -> Path:
+    """The model in a file that was last changed then."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(model.SerializeToString(deterministic=True))
+    os.utime(path, (written, written))
+    return path
+
+
+def digests(
+    source: Path,
+    folder: Path,
+    suffixes: str,
+    *,
+    jobs: int,
+    levels: str = "",
+    **environment: object,
+) -> Mapping[str, str]:
+    """Digests of what a process of its own makes of a model."""
+    folder.mkdir(parents=True)
+    settings = {name: str(value) for name, value in environment.items()}
+    base = {k: v for k, v in os.environ.items() if k != "SOURCE_DATE_EPOCH"}
+    subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            COMPILE,
+            source.name,
+            str(folder),
+            str(jobs),
+            suffixes,
+            levels,
+        ],
+        env={**base, "PYTHONPATH": os.pathsep.join(sys.path), **settings},
+        cwd=source.parent,
+        check=True,
+    )
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.iterdir())
+    }
+
+
+def check(
+    model: onnx.ModelProto, folder: Path, suffixes: str, levels: str = ""
+) -> Mapping[str, str]:
+    """Compile under two circumstances that have nothing in common, then again with a full cache."""
+    here = save(model, folder / "here" / "one.onnx", written=1e9)
+    there = save(model, folder / "a" / "b" / "two.onnx", written=1.5e9)
+    first = digests(
+        here,
+        folder / "first",
+        suffixes,
+        jobs=1,
+        levels=levels,
+        PYTHONHASHSEED=1,
+        TILEWRIGHT_CACHE_DIR=folder / "cache_one",
+        TZ="UTC",
+    )
+    second = digests(
+        there,
+        folder / "second" / "deeper",
+        suffixes,
+        jobs=2,
+        levels=levels,
+        PYTHONHASHSEED=4321,
+        TILEWRIGHT_CACHE_DIR=folder / "cache_two",
+        TZ="Asia/Tokyo",
+        HOME=folder,
+        LC_ALL="C",
+    )
+    warm = digests(
+        there,
+        folder / "warm",
+        suffixes,
+        jobs=1,
+        levels=levels,
+        TILEWRIGHT_CACHE_DIR=folder / "cache_one",
+    )
+    assert len(first) == len(suffixes.split())
+    assert first == second == warm
+    return first
+
+
+def test_the_same_model_becomes_the_same_archive(tmp_path: Path) -> None:
+    check(mlp(), tmp_path, ".vmfb")
+
+
+@pytest.mark.slow
+def test_models_of_open_sizes_and_several_levels_too(tmp_path: Path) -> None:
+    check(scale_and_shift(), tmp_path / "open", ".vmfb")
+    check(mlp("batch"), tmp_path / "levels", ".vmfb", "v2 v3 v4")
+
+
+@pytest.mark.slow
+def test_the_same_model_becomes_the_same_libraries(tmp_path: Path) -> None:
+    check(mlp(), tmp_path, LIBRARIES)
