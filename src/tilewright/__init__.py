@@ -115,6 +115,7 @@ _HOMES = {
 _MODULES = {
     "debug_executor": "tilewright.runtime.debug_executor",
     "graph_executor": "tilewright.runtime.graph_executor",
+    "runtime": "tilewright.runtime",
     "transform": "tilewright.api.transform",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

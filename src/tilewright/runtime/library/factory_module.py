@@ -4,6 +4,7 @@
     lib["debug_create"]("default", device)   the same, which GraphModuleDebug can look into
     lib["get_graph_json"]()      the plan, as TVM's graph executor has it
     lib["get_graph_params"]()    the weights by name
+    lib["vm_load_executable"]()  a virtual machine whose function `main` is the model
 
 Its imports are the kernels (`llvm`) and the weights (`params`); a library of it has them inside.  What only
 a compiler knows its maker hands in as functions.  Made by `api.factory`.
@@ -29,12 +30,17 @@ from tilewright.formats.plan import Plan, to_json
 from tilewright.formats.plan.weights import weights_of
 from tilewright.formats.variant_choice import choose_variant
 from tilewright.runtime.graph_executor.factory import create_executor_module, host_of
+from tilewright.runtime.hal.device import Device
 from tilewright.runtime.library.link_files import LinkFiles
+from tilewright.runtime.library.session_machine import machine_of_sessions
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
+from tilewright.runtime.packed.machine_module import LOAD_MACHINE, MachineModule
 from tilewright.runtime.packed.module import Module, ModuleProperties
 from tilewright.runtime.plan_executor import HostFunction, PlanExecutor
+from tilewright.runtime.session import Session
+from tilewright.runtime.session_options import MAIN
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 _LINKED_KINDS: Final = ("llvm", "params")
@@ -100,6 +106,7 @@ class FactoryModule(Module):
             "debug_create": lambda _, *devices: self._make_executor(*devices),
             "get_graph_json": lambda: self.graph_json,
             "get_graph_params": self._tensors,
+            LOAD_MACHINE: self._load_machine,
         }
         return {name: packed_function(function) for name, function in table.items()}
 
@@ -118,6 +125,18 @@ class FactoryModule(Module):
             find_function=lambda name: self.get_function(name, query_imports=True),
         )
         return create_executor_module(executor)
+
+    def _session(self, device: Device) -> Session:
+        return Session(
+            self._artifact,
+            location=self._name,
+            device=device,
+            host_function=self._maker.host_function,
+        )
+
+    def _load_machine(self) -> MachineModule:
+        """The virtual machine whose function `main` is the model."""
+        return machine_of_sessions(lambda _, device: self._session(device), (MAIN,))
 
     def _tensors(self) -> dict[str, tvm_ffi.Tensor]:
         # Copies: weights are read-only, which DLPack cannot say.

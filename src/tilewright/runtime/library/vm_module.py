@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, Unpack, final
+from typing import Final, Unpack, final
 
 from tilewright.base.errors import InputError
 from tilewright.base.lazy import lazy
@@ -20,8 +20,10 @@ from tilewright.base.output_file import open_output
 from tilewright.formats.artifact import Artifact, extract, is_artifact
 from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.vmfb import ModuleDef, read_archive
-from tilewright.runtime.packed.ffi import tvm_ffi
+from tilewright.runtime.hal.device import Device
+from tilewright.runtime.library.session_machine import machine_of_sessions, tensors_of
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
+from tilewright.runtime.packed.machine_module import LOAD_MACHINE, MachineModule
 from tilewright.runtime.packed.module import Module, ModuleProperties
 from tilewright.runtime.session import Session
 from tilewright.runtime.session_options import LoadOptions
@@ -62,14 +64,16 @@ class VmModule(Module):
         has_plan = is_artifact(self.definition)
         return extract(self.definition, self.location) if has_plan else None
 
-    def session(self, function: str | None = None) -> Session:
-        """What runs a function: a session of its own.
+    def session(self, function: str | None = None, device: Device | None = None) -> Session:
+        """What runs a function, on a device other than the module's options say if one is given.
 
         Raises: as `tilewright.load`.
         """
         options: LoadOptions = {**self._options}
         if function is not None:
             options["function"] = function
+        if device is not None:
+            options["device"] = device
         return Session(
             self._artifact, location=self.location, module=self.definition, **options
         )
@@ -79,12 +83,24 @@ class VmModule(Module):
             return None
         with self._lock:
             if name not in self._functions:
-                self._functions[name] = packed_function(_caller(self.session(name)))
+                call = self._load_machine if name == LOAD_MACHINE else self._caller(name)
+                self._functions[name] = packed_function(call)
             return self._functions[name]
 
     def function_names(self) -> Sequence[str]:
+        return (*self._exported(), LOAD_MACHINE)
+
+    def _exported(self) -> Sequence[str]:
         names = dict.fromkeys(export.name for export in self.definition.exports)
         return tuple(name for name in names if not name.startswith(_INTERNAL))
+
+    def _caller(self, name: str) -> Callable[..., object]:
+        session = self.session(name)
+        return lambda *arguments: tensors_of(session(*arguments))
+
+    def _load_machine(self) -> MachineModule:
+        """The virtual machine of these functions."""
+        return machine_of_sessions(self.session, self._exported())
 
     def save_to_bytes(self) -> bytes:
         return bytes(view_bytes(self._data))
@@ -116,16 +132,6 @@ class VmModule(Module):
             location=self.location,
             hint="there is " + (", ".join(sorted(sources)[:12]) or "none"),
         )
-
-
-def _caller(session: Session) -> Callable[..., Any]:
-    def call(*arguments: object) -> object:
-        results = session(*arguments)
-        if isinstance(results, tuple):
-            return [tvm_ffi.from_dlpack(one) for one in results]
-        return tvm_ffi.from_dlpack(results)
-
-    return call
 
 
 def load_vm(data: bytes) -> VmModule:

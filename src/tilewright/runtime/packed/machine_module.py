@@ -20,6 +20,8 @@ from tilewright.runtime.packed.functions import PackedFunction, packed_function
 from tilewright.runtime.packed.module import Module
 
 KIND: Final = "virtual_machine"
+LOAD_MACHINE: Final = "vm_load_executable"
+"""The function by which other modules give the virtual machine of their functions."""
 _CPU: Final = 1  # DLPack's number
 
 

@@ -21,6 +21,7 @@ from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction, get_global_func
 from tilewright.runtime.packed.genuine import as_module
 from tilewright.runtime.packed.machine_module import (
+    LOAD_MACHINE,
     Instrument,
     InstrumentResult,
     MachineEngine,
@@ -43,7 +44,7 @@ class VirtualMachine:
     """Functions of a module on devices.
 
     Args:
-        module: what `load_module`, `build` or TVM gave.
+        module: what `load_module`, `build` or TVM gave: a module, or what has one as `module`.
         device: the device, or several: the last one is the host.
         memory_cfg: `naive` (memory comes from the system and goes back), `pooled` (it is kept for the next
             tensor; the default), or one of them per device.
@@ -60,7 +61,7 @@ class VirtualMachine:
         memory_cfg: MemoryConfig = None,
     ) -> None:
         rows = _initialization(device, memory_cfg)
-        self.module: Final[Module] = _open(as_module(module))
+        self.module: Final[Module] = _open(as_module(getattr(module, "module", module)))
         self.module["vm_initialization"](*(number for row in rows for number in row))
         self._device: str = f"cpu{rows[0][1]}"
 
@@ -303,7 +304,7 @@ def _open(module: Module) -> Module:
     """The module of a machine: itself, the one that it makes, or one around its functions."""
     if module.implements_function("vm_initialization"):
         return module
-    make = module.get_function("vm_load_executable")
+    make = module.get_function(LOAD_MACHINE)
     if make is not None:
         return as_module(make())
     names = module.function_names()

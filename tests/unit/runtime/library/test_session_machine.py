@@ -136,3 +136,20 @@ def test_naive_memory_is_not_kept(path: Path) -> None:
     naive, pooled = sessions
     assert naive.memory.kept_bytes == 0
     assert pooled.memory.kept_bytes > 0
+
+
+def test_a_loaded_artifact_and_a_build_have_the_same_machine(path: Path) -> None:
+    x, w = inputs(5)
+    wanted = tw.load(path)(x, w)
+    loaded = tw.runtime.load_module(path)
+    assert_same(tw.VirtualMachine(loaded, tw.cpu(0))["main"](x, w), wanted)
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        one (float[N] x) => (float[N] y) { y = Relu (x) }"""
+    )
+    vm = tw.VirtualMachine(tw.build(model, threads=1, jobs=1), tw.cpu(0))
+    vm.set_input("main", x=x[:, 0] - 0.5)
+    vm.invoke_stateful("main")
+    assert np.array_equal(
+        np.from_dlpack(vm.get_outputs("main")), np.maximum(x[:, 0] - 0.5, 0)
+    )
