@@ -40,7 +40,7 @@ from tilewright.runtime.packed.machine_module import LOAD_MACHINE, MachineModule
 from tilewright.runtime.packed.module import Module, ModuleProperties
 from tilewright.runtime.plan_executor import HostFunction, PlanExecutor
 from tilewright.runtime.session import Session
-from tilewright.runtime.session_options import MAIN
+from tilewright.runtime.session_options import MAIN, HostOptions, PlanOptions
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 _LINKED_KINDS: Final = ("llvm", "params")
@@ -127,12 +127,8 @@ class FactoryModule(Module):
         return create_executor_module(executor)
 
     def _session(self, device: Device) -> Session:
-        return Session(
-            self._artifact,
-            location=self._name,
-            device=device,
-            host_function=self._maker.host_function,
-        )
+        host = HostOptions(device=device, host_function=self._maker.host_function)
+        return Session(self._artifact, PlanOptions(host=host), location=self._name)
 
     def _load_machine(self) -> MachineModule:
         """The virtual machine whose function `main` is the model."""

@@ -26,7 +26,7 @@ from tilewright.runtime.packed.functions import PackedFunction, packed_function
 from tilewright.runtime.packed.machine_module import LOAD_MACHINE, MachineModule
 from tilewright.runtime.packed.module import Module, ModuleProperties
 from tilewright.runtime.session import Session
-from tilewright.runtime.session_options import LoadOptions
+from tilewright.runtime.session_options import LoadOptions, choose_options
 
 _INTERNAL: Final = "__"  # begins names that are no functions for users
 
@@ -69,13 +69,19 @@ class VmModule(Module):
 
         Raises: as `tilewright.load`.
         """
-        options: LoadOptions = {**self._options}
+        words: LoadOptions = {**self._options}
         if function is not None:
-            options["function"] = function
+            words["function"] = function
         if device is not None:
-            options["device"] = device
+            words["device"] = device
+        options = choose_options(
+            words,
+            has_plan=self._artifact is not None,
+            module=self.definition,
+            location=self.location,
+        )
         return Session(
-            self._artifact, location=self.location, module=self.definition, **options
+            self._artifact, options, module=self.definition, location=self.location
         )
 
     def find_function(self, name: str) -> PackedFunction | None:
