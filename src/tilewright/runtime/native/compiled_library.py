@@ -14,9 +14,10 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final, final
 
 from tilewright.base import knobs
+from tilewright.base.errors import InputError
 from tilewright.runtime.native.core import EXTENSION, Pool
 from tilewright.runtime.native.foreign_functions import address_of
 
@@ -26,6 +27,16 @@ _BACKEND: Final = (
     "TVMBackendParallelLaunch",
     "TVMBackendParallelBarrier",
 )
+# What the variable is called, without its two underscores, and the function of tvm-ffi's.
+_FOREIGN: Final = {
+    "TVMFFIFunctionCall": "TVMFFIFunctionCall",
+    "TVMFFIErrorSetRaisedFromCStr": "TVMFFIErrorSetRaisedFromCStr",
+    "TVMFFIEnvModLookupFromImports": "TVMFFIEnvModLookupFromImports",
+    "TVMBackendGetFuncFromEnv": "TVMFFIEnvModLookupFromImports",  # up to TVM 0.25
+    "TVMFFIHandleInitOnce": "TVMFFIHandleInitOnce",
+}
+LOOKUP_VARIABLES: Final = ("__TVMFFIEnvModLookupFromImports", "__TVMBackendGetFuncFromEnv")
+"""Compiled code finds packed functions by name through one of them."""
 _BARRIER: Final = "__TVMBackendParallelBarrier"
 _LOCK: Final = threading.Lock()
 _MADE: Final[list[object]] = []  # what compiled code may call for the rest of the process
@@ -37,13 +48,24 @@ def show_imported_functions() -> None:
         ctypes.CDLL(EXTENSION.__file__, mode=ctypes.RTLD_GLOBAL | os.RTLD_NOLOAD)
 
 
-def fill_variables(library: ctypes.CDLL) -> None:
-    """Give a library the functions of TVM's runtime that nobody has given it yet."""
+def fill_variables(library: ctypes.CDLL, foreign_functions: ctypes.CDLL) -> None:
+    """Give a library the functions of TVM's runtime that nobody has given it yet.
+
+    Args:
+        library: is loaded.
+        foreign_functions: tvm-ffi's C library, some of whose functions are asked for in the same way.
+    """
+    for name, function in _FOREIGN.items():
+        _fill(library, name, lambda to=function: address_of(getattr(foreign_functions, to)))
     has_barriers = _variable(library, _BARRIER) is not None
     for name in _BACKEND:
-        variable = _variable(library, f"__{name}")
-        if variable is not None and not variable.value:
-            variable.value = _function(name, has_barriers)
+        _fill(library, name, lambda name=name: _function(name, has_barriers))
+
+
+def _fill(library: ctypes.CDLL, name: str, find: Callable[[], int]) -> None:
+    variable = _variable(library, f"__{name}")
+    if variable is not None and not variable.value:
+        variable.value = find()
 
 
 def set_variable(library: ctypes.CDLL, name: str, value: int) -> bool:
@@ -127,3 +149,65 @@ _FALLBACKS: Final[Mapping[str, Callable[..., int]]] = dict(
 
 def _fallback(name: str) -> int:
     return address_of(_FALLBACKS[name])
+
+
+# --- compiled functions of Relax ------------------------------------------------------------------
+
+_FIND: Final = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)
+)
+_OBJECT_BYTES: Final = 24
+
+
+class _Sequence(ctypes.Structure):
+    """`TVMFFISeqCell`: where the items of an array lie."""
+
+    _fields_ = (("items", ctypes.c_void_p), ("count", ctypes.c_int64))
+
+
+def opaque_pointer(address: int) -> object:
+    """An address as an argument of a packed function."""
+    return ctypes.c_void_p(address)
+
+
+def items_address(handle: int, count: int) -> int:
+    """Where the items of an array of tvm-ffi lie.
+
+    Args:
+        handle: of the array.
+        count: of its items, to see that its layout is the one that is known here.
+
+    Raises: InputError for another layout.
+    """
+    cell = _Sequence.from_address(handle + _OBJECT_BYTES)
+    if cell.count != count:
+        raise InputError(
+            "this release of tvm-ffi keeps arrays in another way than 0.1.15",
+            hint='compile the model with exec_mode="bytecode"',
+        )
+    return cell.items or 0
+
+
+@final
+class NameLookup:
+    """What compiled code calls to find packed functions by name.
+
+    Args:
+        library: tvm-ffi's C library.
+        find: the function of a name, which it keeps alive, or None: then tvm-ffi is asked.
+
+    Ownership: compiled code may call `address` as long as this object lives.
+    """
+
+    def __init__(self, library: ctypes.CDLL, find: Callable[[str], Any]) -> None:
+        ask = _FIND(address_of(library.TVMFFIEnvModLookupFromImports))
+
+        def lookup(context: int | None, name: bytes, found: Any) -> int:
+            known = find(name.decode(errors="replace"))
+            if known is None:
+                return ask(context, name, found)
+            found[0] = known.__chandle__()
+            return 0
+
+        self._callback = _FIND(lookup)
+        self.address: int = address_of(self._callback)

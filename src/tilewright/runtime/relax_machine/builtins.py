@@ -89,7 +89,7 @@ def _in(context: str | None) -> str:
 
 
 def check_tensor_info(value: object, rank: int, *rest: Any) -> None:
-    """The arguments: a tensor, its rank (-1: any), its type (optional), a text about the place."""
+    """The arguments: a tensor, its rank (-1: any), its type (none: any), a text about the place."""
     expected, context = rest if len(rest) == 2 else (None, rest[0])
     if type(value) is not Tensor:
         raise ArgumentTypeError(f"expected a tensor, got {_kind(value)}{_in(context)}")
@@ -97,7 +97,7 @@ def check_tensor_info(value: object, rank: int, *rest: Any) -> None:
         raise ArgumentValueError(
             f"expected a tensor of rank {rank}, got rank {value.ndim}{_in(context)}"
         )
-    if expected is not None and value.dtype != expected:
+    if expected and value.dtype != expected:  # no type, or the empty one: any
         raise ArgumentValueError(
             f"expected a tensor of type {expected}, got {value.dtype}{_in(context)}"
         )

@@ -42,6 +42,7 @@ from tilewright.runtime.packed.machine_module import (
 )
 from tilewright.runtime.packed.module import Module
 from tilewright.runtime.relax_machine.builtins import BUILTINS, INT64, TAKE_THE_MACHINE
+from tilewright.runtime.relax_machine.compiled import CompiledFunctions
 from tilewright.runtime.relax_machine.errors import ArgumentTypeError
 from tilewright.runtime.relax_machine.storage import (
     Allocator,
@@ -91,6 +92,7 @@ class RelaxMachine:
         )
         self._packed: Final[Mapping[int, Callable[..., Any]]] = self._find_packed()
         self._values: dict[int, PackedFunction] = {}
+        self._compiled: CompiledFunctions | None = None
         self._instrument: Instrument | None = None
         self._code: _Code = _Code(self)
 
@@ -155,6 +157,13 @@ class RelaxMachine:
         """A packed function, or a function of ours as Python calls it."""
         packed = self._packed.get(index)
         return packed if packed is not None else self._code.function(index)
+
+    def compiled(self, index: int) -> Callable[..., Any]:
+        """A compiled function.  Raises: InputError when no library has its code."""
+        if self._compiled is None:
+            values = [self.value(one) for one in range(len(self.executable.functions))]
+            self._compiled = CompiledFunctions(self, self.constants, values)
+        return self._compiled.bind(self.executable.functions[index], self.imports)
 
     def value(self, index: int) -> PackedFunction:
         """A function of the table as a value that may go anywhere; it does not keep the machine.
@@ -306,6 +315,8 @@ class _Code:
         for index, function in enumerate(table):
             if function.kind is FunctionKind.PACKED:
                 self._names[f"k{index}"] = machine.callee(index)
+            elif function.kind is FunctionKind.COMPILED:
+                self._names[f"F{index}"] = machine.compiled(index)
             else:
                 self._names[f"F{index}"] = self._first_call(index)
 

@@ -334,7 +334,8 @@ def _write_check_tensor(writer: _Writer, call: Call) -> bool:
     if len(call.arguments) == 4:
         if not isinstance(kind, DataType):
             return False
-        tests.append(f"{value}.dtype != {writer.value(call.arguments[2])}")
+        if kind.bits:  # otherwise any type
+            tests.append(f"{value}.dtype != {writer.value(call.arguments[2])}")
     rest = ", ".join(writer.value(one) for one in call.arguments)
     writer.line(f"if {' or '.join(tests)}: check_tensor_info({rest})")
     return True
