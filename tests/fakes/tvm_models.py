@@ -305,7 +305,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--seed", type=int, default=7)
     options = parser.parse_args()
+    tvm_modules.RNG = np.random.default_rng(options.seed)
     options.folder.mkdir(parents=True, exist_ok=True)
     written: dict[str, Any] = {}
     failed: dict[str, str] = {}

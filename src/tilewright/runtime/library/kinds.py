@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import tilewright.runtime.relax_machine as relax_machine
 from tilewright.runtime.library.params_module import load_params
 from tilewright.runtime.library.static_library import load_static_library_bytes
 from tilewright.runtime.library.vm_module import load_vm
@@ -17,6 +18,7 @@ BUILT_IN: Final[Mapping[str, LoadFromBytes]] = {
     "params": load_params,
     "static_library": load_static_library_bytes,
     "vm": load_vm,
+    relax_machine.KIND: relax_machine.load_relax_executable,
 }
 
 

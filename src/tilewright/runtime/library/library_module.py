@@ -27,6 +27,13 @@ from tilewright.formats.library_blob import (
     LibraryBlob,
     read_blob,
 )
+from tilewright.runtime.native.compiled_library import (
+    OpenedLibrary,
+    fill_variables,
+    show_imported_functions,
+    variables_of,
+    write_pointer,
+)
 from tilewright.runtime.native.shared_library import PathLibrary, new_spelling
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import (
@@ -59,20 +66,33 @@ class LibraryModule(GenuineModule):
         genuine: tvm-ffi's module of it.
         function_names: without their prefix.
         location: the file, for errors.
+        variables: addresses of pointers of the library that tell its code how to find functions.
 
     Ownership: the library stays loaded as long as this module, its functions and what they gave are
     in use; `load_module` keeps it for the whole process unless it is told otherwise.
     """
 
     def __init__(
-        self, genuine: tvm_ffi.Module, function_names: Sequence[str], location: str
+        self,
+        genuine: tvm_ffi.Module,
+        function_names: Sequence[str],
+        location: str,
+        variables: Mapping[str, int],
     ) -> None:
         super().__init__(genuine)
+        self._variables: dict[str, int] = dict(variables)
         self._names: tuple[str, ...] = tuple(function_names)
         self.location: str = location
 
     def function_names(self) -> Sequence[str]:
         return self._names
+
+    def set_variable(self, name: str, value: int) -> bool:
+        """Give one of its `variables` a value; returns whether there is one of that name."""
+        if name not in self._variables:
+            return False
+        write_pointer(self._variables[name], value)
+        return True
 
 
 def open_library(
@@ -102,13 +122,18 @@ def open_library(
     loaders = _loaders_of(blob, find_loader, location)
     names = _function_names(file)
     spelled = new_spelling(str(path.resolve()))
-    with _LOADING, _system_loads(spelled, location):
+    with _LOADING, _system_loads(spelled, location) as opened:
+
+        def module(genuine: tvm_ffi.Module) -> LibraryModule:
+            return LibraryModule(genuine, names, location, variables_of(opened))
+
         if blob is None:
-            root: Module = LibraryModule(_load(spelled, location), names, location)
+            root: Module = module(_load(spelled, location))
         else:
             with _offering(loaders, blob) as made:
                 genuine = _load(spelled, location)
-                root = _assemble(genuine, blob, made, names, location)
+                root = _assemble(genuine, blob, made, module)
+        fill_variables(opened, tvm_ffi.LIB)
     if keep_module_alive:
         _keep(root)
     return root
@@ -179,8 +204,9 @@ def missing_loader(kind: str, location: str) -> InputError:
 
 
 @contextmanager
-def _system_loads(path: str, location: str) -> Generator[None]:
+def _system_loads(path: str, location: str) -> Generator[OpenedLibrary]:
     """Open a library with all its symbols: one that is missing would end the process at its first use."""
+    show_imported_functions()
     try:
         library = PathLibrary(path)
     except OSError as error:
@@ -188,8 +214,8 @@ def _system_loads(path: str, location: str) -> Generator[None]:
         raise ArchiveError(
             f"the system does not load it: {said}", location=location
         ) from error
-    with library:
-        yield
+    with library as opened:
+        yield opened
 
 
 def _load(path: str, location: str) -> tvm_ffi.Module:
@@ -271,8 +297,7 @@ def _assemble(
     root: tvm_ffi.Module,
     blob: LibraryBlob,
     made: _Made,
-    names: Sequence[str],
-    location: str,
+    library: Callable[[tvm_ffi.Module], LibraryModule],
 ) -> Module:
     """Our tree of the one that tvm-ffi built; the root is first."""
     genuine: dict[int, tvm_ffi.Module] = {0: root}
@@ -284,9 +309,7 @@ def _assemble(
                 genuine[child] = one
                 waiting.append(child)
     modules = {
-        index: made.modules[index]
-        if index in made.modules
-        else LibraryModule(one, names, location)
+        index: made.modules[index] if index in made.modules else library(one)
         for index, one in genuine.items()
     }
     for index, module in modules.items():

@@ -14,13 +14,14 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Final, final
+from typing import Any, Final, TypeAlias, final
 
 from tilewright.base import knobs
 from tilewright.base.errors import InputError
 from tilewright.runtime.native.core import EXTENSION, Pool
 from tilewright.runtime.native.foreign_functions import address_of
 
+OpenedLibrary: TypeAlias = ctypes.CDLL
 _BACKEND: Final = (
     "TVMBackendAllocWorkspace",
     "TVMBackendFreeWorkspace",
@@ -68,13 +69,15 @@ def _fill(library: ctypes.CDLL, name: str, find: Callable[[], int]) -> None:
         variable.value = find()
 
 
-def set_variable(library: ctypes.CDLL, name: str, value: int) -> bool:
-    """Give a variable of a library, a pointer, a value.  Returns whether the library has it."""
-    variable = _variable(library, name)
-    if variable is None:
-        return False
-    variable.value = value
-    return True
+def variables_of(library: ctypes.CDLL) -> dict[str, int]:
+    """Where the variables of a library lie through which its code finds packed functions."""
+    found = {name: _variable(library, name) for name in LOOKUP_VARIABLES}
+    return {name: ctypes.addressof(one) for name, one in found.items() if one is not None}
+
+
+def write_pointer(address: int, value: int) -> None:
+    """Give a pointer at an address a value.  Nobody checks the address."""
+    ctypes.c_void_p.from_address(address).value = value
 
 
 def _variable(library: ctypes.CDLL, name: str) -> ctypes.c_void_p | None:

@@ -93,8 +93,8 @@ class PathLibrary:
     def __init__(self, path: str) -> None:
         self._library: ctypes.CDLL = ctypes.CDLL(path)
 
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> ctypes.CDLL:
+        return self._library
 
     def __exit__(self, *error: object) -> None:
         close = getattr(_ctypes, "dlclose")  # noqa: B009 - not in the stubs

@@ -5,6 +5,7 @@ Source: TVM 0.27, `VMExecutable::GetFunction`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
@@ -42,7 +43,7 @@ class RelaxExecutableModule(Module):
     def __init__(self, data: bytes, location: str = KIND) -> None:
         super().__init__()
         self._data: Final[bytes] = data
-        self.executable: Final[RelaxExecutable] = read_relax_executable(data, location)
+        self.executable: RelaxExecutable = read_relax_executable(data, location)
         self._own: Final[dict[str, Callable[..., object]]] = {
             "stats": self.stats,
             "as_text": self.as_text,
@@ -50,6 +51,12 @@ class RelaxExecutableModule(Module):
             "has_function": self.has_function,
             "vm_load_executable": self.load_machine,
         }
+
+    def _add_import(self, module: Module) -> None:
+        super()._add_import(module)
+        where = getattr(module, "location", None)
+        if isinstance(where, str):  # the file that the executable lies in
+            self.executable = dataclasses.replace(self.executable, location=where)
 
     def function_names(self) -> Sequence[str]:
         return tuple(self._own)
