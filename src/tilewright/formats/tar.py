@@ -25,6 +25,7 @@ from tilewright.formats.byte_view import Buffer, ByteView, decode_text
 _BLOCK: Final = 512
 _MEMBERS_AT_MOST: Final = 4096
 _NAME_AT_MOST: Final = 4096
+_LONGEST_LENGTH: Final = 20  # of the number before a line of an extended header
 _EXTENDED_AT_MOST: Final = 1 << 20
 _FILES: Final = b"0\0\x37"  # the last one: contiguous files of old systems
 _FOLDER: Final = b"5"
@@ -202,11 +203,10 @@ def _pax(content: bytes, view: ByteView) -> dict[str, str]:
     found: dict[str, str] = {}
     place = 0
     while place < len(content):
-        space = content.find(b" ", place, place + 20)
-        digits = content[place:space] if space > 0 else b""
-        length = int(digits) if digits.isdigit() else 0
-        line = content[space + 1 : place + length]
-        if length <= space + 1 - place or not line.endswith(b"\n") or b"=" not in line:
+        digits, _, rest = content[place : place + _LONGEST_LENGTH].partition(b" ")
+        length = int(digits) if digits.isdigit() and len(digits) < _LONGEST_LENGTH else 0
+        line = content[place + len(digits) + 1 : place + length]
+        if not rest or length <= len(digits) + 1 or line[-1:] != b"\n" or b"=" not in line:
             raise ArchiveError("an extended header is damaged", location=view.location)
         key, value = line[:-1].split(b"=", 1)
         if key in (b"path", b"size") or key.startswith(b"GNU.sparse"):

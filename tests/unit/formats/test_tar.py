@@ -140,3 +140,12 @@ def test_a_size_in_an_extended_header_is_bounded_by_the_archive() -> None:
         archive.addfile(entry)
     with pytest.raises(ArchiveError, match="needs 99999999999999 bytes"):
         read_tar(file.getvalue())
+
+
+@pytest.mark.parametrize(
+    "header", [b"11 path=a\n\nx=\n", b"0 a=b\n", b"5 a=b", b"x", b"6 a=b\n "]
+)
+def test_an_extended_header_that_is_none_is_refused_and_ends(header: bytes) -> None:
+    data = bytearray(make(("x", header), type=b"x"))
+    with pytest.raises(ArchiveError, match="an extended header is damaged"):
+        read_tar(data)
