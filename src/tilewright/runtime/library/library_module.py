@@ -27,6 +27,7 @@ from tilewright.formats.library_blob import (
     LibraryBlob,
     read_blob,
 )
+from tilewright.runtime.library.compiled_model import CompiledModel, interface_symbol
 from tilewright.runtime.native.compiled_library import (
     OpenedLibrary,
     fill_variables,
@@ -34,10 +35,13 @@ from tilewright.runtime.native.compiled_library import (
     variables_of,
     write_pointer,
 )
+from tilewright.runtime.native.model_interface import ModelInterface, interface_address
 from tilewright.runtime.native.shared_library import PathLibrary, new_spelling
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import (
+    PackedFunction,
     get_global_func,
+    packed_function,
     register_global_func,
     remove_global_func,
 )
@@ -67,6 +71,7 @@ class LibraryModule(GenuineModule):
         function_names: without their prefix.
         location: the file, for errors.
         variables: addresses of pointers of the library that tell its code how to find functions.
+        model: what it has an interface in C for, if it is an exported model of ours.
 
     Ownership: the library stays loaded as long as this module, its functions and what they gave are
     in use; `load_module` keeps it for the whole process unless it is told otherwise.
@@ -78,14 +83,29 @@ class LibraryModule(GenuineModule):
         function_names: Sequence[str],
         location: str,
         variables: Mapping[str, int],
+        model: CompiledModel | None = None,
     ) -> None:
         super().__init__(genuine)
         self._variables: dict[str, int] = dict(variables)
-        self._names: tuple[str, ...] = tuple(function_names)
+        more = () if model is None else model.functions
+        self._names: tuple[str, ...] = tuple(dict.fromkeys((*function_names, *more)))
+        self._model: CompiledModel | None = model
+        self._made: dict[str, PackedFunction] = {}
         self.location: str = location
 
     def function_names(self) -> Sequence[str]:
         return self._names
+
+    def find_function(self, name: str) -> PackedFunction | None:
+        found = super().find_function(name)
+        if found is not None or self._model is None or name not in self._model.functions:
+            return found
+        if name not in self._made:
+            self._made[name] = packed_function(self._model.functions[name])
+        return self._made[name]
+
+    def implements_function(self, name: str, query_imports: bool = False) -> bool:
+        return name in self._names or super().implements_function(name, query_imports)
 
     def set_variable(self, name: str, value: int) -> bool:
         """Give one of its `variables` a value; returns whether there is one of that name."""
@@ -125,7 +145,8 @@ def open_library(
     with _LOADING, _system_loads(spelled, location) as opened:
 
         def module(genuine: tvm_ffi.Module) -> LibraryModule:
-            return LibraryModule(genuine, names, location, variables_of(opened))
+            model = _model_of(file, opened, genuine, location)
+            return LibraryModule(genuine, names, location, variables_of(opened), model)
 
         if blob is None:
             root: Module = module(_load(spelled, location))
@@ -227,6 +248,16 @@ def _load(path: str, location: str) -> tvm_ffi.Module:
             f"tvm-ffi does not load it: {error}", location=location
         ) from error
     return genuine
+
+
+def _model_of(
+    file: SharedLibraryFile, opened: OpenedLibrary, genuine: tvm_ffi.Module, location: str
+) -> CompiledModel | None:
+    symbol = interface_symbol(file)
+    if symbol is None:
+        return None
+    address = interface_address(opened, symbol)
+    return CompiledModel(ModelInterface(address, location, genuine)) if address else None
 
 
 def _keep(root: Module) -> None:

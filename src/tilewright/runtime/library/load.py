@@ -60,6 +60,13 @@ def load_module(
     location = path_option("path", path)
     keep = flag_option("keep_module_alive", keep_module_alive)
     data = _map(location)
+    if is_archive(data):
+        return VmModule(data, location, **options)
+    if options:
+        raise UserError(
+            f"the option '{next(iter(options))}' is for artifacts (.vmfb), this is {describe(data)}",
+            location=location,
+        )
     if elf_type(data) == _SHARED:
         return _open(Path(location), data, location, keep)
     if elf_type(data) == _OBJECT or bytes(data[:8]) == ARCHIVE_MAGIC:
@@ -67,8 +74,6 @@ def load_module(
             return _link([Path(location)], Path(folder), location, keep)
     if is_tar(data):
         return _load_tar(data, location, keep)
-    if is_archive(data):
-        return VmModule(data, location, **options)
     raise ArchiveError(
         f"is {describe(data)}, expected a library, objects or an artifact",
         location=location,

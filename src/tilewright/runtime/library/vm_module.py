@@ -10,23 +10,27 @@ Source: `runtime.session` for what a call does.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Unpack, final
+from typing import Any, Final, Unpack, final
 
 from tilewright.base.errors import InputError
 from tilewright.base.lazy import lazy
 from tilewright.base.output_file import open_output
 from tilewright.formats.artifact import Artifact, extract, is_artifact
 from tilewright.formats.byte_view import Buffer, view_bytes
+from tilewright.formats.plan import to_json
 from tilewright.formats.vmfb import ModuleDef, read_archive
+from tilewright.runtime.graph_executor.executor_module import ExecutorModule
+from tilewright.runtime.graph_executor.factory import create_executor_module, host_of
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.library.session_machine import machine_of_sessions, tensors_of
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
-from tilewright.runtime.packed.machine_module import LOAD_MACHINE, MachineModule
+from tilewright.runtime.packed.machine_module import LOAD_MACHINE
 from tilewright.runtime.packed.module import Module, ModuleProperties
+from tilewright.runtime.plan_executor import PlanExecutor
 from tilewright.runtime.session import Session
-from tilewright.runtime.session_options import LoadOptions, choose_options
+from tilewright.runtime.session_options import MAIN, LoadOptions
 
 _INTERNAL: Final = "__"  # begins names that are no functions for users
 
@@ -65,48 +69,57 @@ class VmModule(Module):
         return extract(self.definition, self.location) if has_plan else None
 
     def session(self, function: str | None = None, device: Device | None = None) -> Session:
-        """What runs a function, on a device other than the module's options say if one is given.
+        """What runs a function: a session of its own.
 
         Raises: as `tilewright.load`.
         """
-        words: LoadOptions = {**self._options}
+        options: LoadOptions = {**self._options}
         if function is not None:
-            words["function"] = function
+            options["function"] = function
         if device is not None:
-            words["device"] = device
-        options = choose_options(
-            words,
-            has_plan=self._artifact is not None,
-            module=self.definition,
-            location=self.location,
-        )
-        return Session(
-            self._artifact, options, module=self.definition, location=self.location
-        )
+            options["device"] = device
+        return Session.from_bytes(self._data, location=self.location, **options)
 
     def find_function(self, name: str) -> PackedFunction | None:
-        if name not in self.function_names():
-            return None
         with self._lock:
             if name not in self._functions:
-                call = self._load_machine if name == LOAD_MACHINE else self._caller(name)
+                if name in self._exported:
+                    call = _caller(self.session(name))
+                elif name in self._of_module:
+                    call = self._of_module[name]
+                else:
+                    return None
                 self._functions[name] = packed_function(call)
             return self._functions[name]
 
     def function_names(self) -> Sequence[str]:
-        return (*self._exported(), LOAD_MACHINE)
+        return tuple(dict.fromkeys((*self._exported, *self._of_module)))
 
-    def _exported(self) -> Sequence[str]:
+    @lazy
+    def _exported(self) -> tuple[str, ...]:
         names = dict.fromkeys(export.name for export in self.definition.exports)
         return tuple(name for name in names if not name.startswith(_INTERNAL))
 
-    def _caller(self, name: str) -> Callable[..., object]:
-        session = self.session(name)
-        return lambda *arguments: tensors_of(session(*arguments))
+    @lazy
+    def _of_module(self) -> Mapping[str, Callable[..., Any]]:
+        """What users of executors and virtual machines ask a module for."""
+        found: dict[str, Callable[..., Any]] = {
+            LOAD_MACHINE: lambda: machine_of_sessions(self.session, self._exported)
+        }
+        if self._artifact is not None:
+            found |= {"default": self._executor, "get_graph_json": self._graph_json}
+        return found
 
-    def _load_machine(self) -> MachineModule:
-        """The virtual machine of these functions."""
-        return machine_of_sessions(self.session, self._exported())
+    def _executor(self, *devices: object) -> ExecutorModule:
+        host_of(devices[0] if devices else None)  # refuses what is not the host
+        executor = self.session(MAIN).executor
+        assert isinstance(executor, PlanExecutor)
+        return create_executor_module(executor)
+
+    def _graph_json(self) -> str:
+        variant = self.session(MAIN).variant
+        assert variant is not None
+        return bytes(to_json(variant.plan)).decode()
 
     def save_to_bytes(self) -> bytes:
         return bytes(view_bytes(self._data))
@@ -138,6 +151,10 @@ class VmModule(Module):
             location=self.location,
             hint="there is " + (", ".join(sorted(sources)[:12]) or "none"),
         )
+
+
+def _caller(session: Session) -> Callable[..., Any]:
+    return lambda *arguments: tensors_of(session(*arguments))
 
 
 def load_vm(data: bytes) -> VmModule:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 from pathlib import Path
 
 import ml_dtypes
@@ -120,3 +121,33 @@ def test_an_artifact_inside_a_library_runs(artifact: Path, tmp_path: Path) -> No
     assert found is not None
     x = inputs_of(artifact)
     np.testing.assert_array_equal(np.from_dlpack(found(x)), tw.load(artifact)(x))
+
+
+def test_an_artifact_makes_executors_and_virtual_machines(artifact: Path) -> None:
+    module = load_module(artifact)
+    x = inputs_of(artifact)
+    expected = tw.load(artifact)(x)
+    net = tw.graph_executor.GraphModule(module["default"](tw.cpu(0)))
+    net.set_input(0, x)
+    net.run()
+    np.testing.assert_array_equal(np.from_dlpack(net.get_output(0)), expected)
+    machine = tw.VirtualMachine(module, tw.cpu(0))
+    np.testing.assert_array_equal(np.from_dlpack(machine["main"](x)), expected)
+    assert module["get_graph_json"]().startswith("{")
+
+
+# --- relax.VMExecutable -------------------------------------------------------------------------
+
+
+def test_a_library_of_tvm_runs_here(tmp_path: Path) -> None:
+    path = tmp_path / "mlp.so"
+    golden = Path(__file__).parents[3] / "golden" / "libraries" / "tvm_0_27_mlp.so.xz"
+    path.write_bytes(lzma.decompress(golden.read_bytes()))
+    module = load_module(path)
+    assert module.kind == "relax.VMExecutable"
+    assert [one.kind for one in module.imports] == ["library"]
+    rng = np.random.default_rng(3)
+    x, w = rng.random((2, 8), np.float32) - 0.5, rng.random((8, 4), np.float32)
+    machine = tw.VirtualMachine(module, tw.cpu(0))
+    found = np.from_dlpack(machine["main"](x, w))
+    np.testing.assert_allclose(found, np.maximum(x @ w, 0), rtol=1e-5, atol=1e-6)

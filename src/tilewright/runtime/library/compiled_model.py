@@ -1,0 +1,137 @@
+"""An exported model inside a library: what its C interface adds to the functions of the library.
+
+    lib["default"](device)     an executor, whose runs call the library
+    lib["main"](x, ...)        where the library has no such function itself (objects that were linked here)
+
+Not here: the interface (`native.model_interface`), loading (`library_module`).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, Final, final
+
+import numpy as np
+
+from tilewright.base import dtypes, symbolic
+from tilewright.base.errors import UserError
+from tilewright.base.lazy import lazy
+from tilewright.formats.elf.shared_library import SharedLibraryFile
+from tilewright.formats.tensor_spec import TensorSpec
+from tilewright.runtime.graph_executor.call_program import CallProgram
+from tilewright.runtime.graph_executor.executor_module import (
+    ExecutorModule,
+    executor_module,
+)
+from tilewright.runtime.native.model_interface import (
+    InterfaceModel,
+    InterfaceTensor,
+    ModelInterface,
+    PreparedCall,
+)
+from tilewright.runtime.packed.ffi import tvm_ffi
+from tilewright.runtime.plan_executor import as_array
+from tilewright.runtime.plan_executor.tensors import Array
+
+_SYMBOL: Final = "tilewright_model"
+_GETTER: Final = "_get_interface"
+_BESIDE: Final = ("_create", "_destroy", "_run", "_run_tensors", "_error")
+_CPU: Final = 1
+
+
+def interface_symbol(file: SharedLibraryFile) -> str | None:
+    """The function of a library that gives the interface of its model; None where it has no model."""
+    if _SYMBOL in file.symbols:
+        return _SYMBOL
+    for symbol in file.symbols:
+        name = symbol.removesuffix(_GETTER)
+        if name != symbol and all(name + one in file.symbols for one in _BESIDE):
+            return symbol
+    return None
+
+
+@final
+class CompiledModel:
+    """The model of a library.
+
+    Args:
+        interface: of the model.
+    """
+
+    def __init__(self, interface: ModelInterface) -> None:
+        self._interface: ModelInterface = interface
+        self.functions: Final[Mapping[str, Callable[..., Any]]] = {
+            "default": self.create_executor,
+            "get_graph_json": self._graph_json,
+            "main": self.main,
+        }
+
+    @lazy
+    def _shared(self) -> InterfaceModel:
+        return self._interface.create()
+
+    def create_executor(self, *devices: object) -> ExecutorModule:
+        """An executor with a model of its own.  Raises: UserError for a device that is not the host."""
+        for device in devices[:1]:
+            kind = getattr(device, "dlpack_device_type", None)
+            if kind is not None and int(kind()) != _CPU:
+                raise UserError(
+                    f"the library runs on the host, not on '{device}'",
+                    location=self._interface.location,
+                )
+        interface = self._interface
+        model = interface.create()
+        program = CallProgram(
+            _RepeatedCall(model),
+            tuple(self._spec(one, place) for place, one in enumerate(interface.inputs)),
+            tuple(self._spec(one, None) for one in interface.outputs),
+            call_into=model.call_into,
+        )
+        return executor_module(program)
+
+    def _spec(self, tensor: InterfaceTensor, place: int | None) -> TensorSpec:
+        names = {(dim.input, dim.axis): dim.name for dim in self._interface.dims}
+        shape = tuple(
+            extent
+            if extent >= 0
+            else symbolic.symbol(
+                names.get((-1 if place is None else place, axis), f"{tensor.name}_{axis}")
+            )
+            for axis, extent in enumerate(tensor.shape)
+        )
+        return TensorSpec(tensor.name, dtypes.from_dlpack(*tensor.type), shape)
+
+    def _graph_json(self) -> str:
+        return self._shared.graph_json()
+
+    def main(self, *arguments: object) -> object:
+        """Call the model: inputs, or inputs and outputs to be filled."""
+        arrays = [np.ascontiguousarray(as_array(one)) for one in arguments]
+        count = len(self._interface.inputs)
+        outputs = [as_array(one) for one in arguments[count:]]
+        if outputs:
+            self._shared.call_into(arrays[:count], outputs)
+            return None
+        results = [tvm_ffi.from_dlpack(one) for one in self._shared(*arrays[:count])]
+        return results[0] if len(results) == 1 else results
+
+
+@final
+class _RepeatedCall:
+    """Calls of a model by an executor, whose arrays are the same in most runs, also those it gives.
+
+    Thread-safety: one thread at a time, as an executor.
+    """
+
+    def __init__(self, model: InterfaceModel) -> None:
+        self._model: InterfaceModel = model
+        self._call: PreparedCall | None = None
+
+    def __call__(self, *arrays: Array) -> tuple[Array, ...]:
+        call = self._call
+        if call is None or not all(map(operator.is_, call.inputs, arrays)):
+            count = len(self._model.interface.outputs)
+            call = self._call = self._model.prepare(arrays, [None] * count)
+        call()
+        return call.outputs

@@ -1,0 +1,344 @@
+"""The C interface of an exported model, by address: what it takes and gives, models of it, and calls.
+
+The layouts are those of the generated header (`compiler/packaging/library/model.h`), marked MIRROR MODEL there.
+Not here: which library has one (`runtime.library`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from typing import Final, final
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.base import dtypes
+from tilewright.base.errors import (
+    ArchiveError,
+    DeviceError,
+    InputError,
+    TargetError,
+    TilewrightError,
+)
+from tilewright.base.record import record
+from tilewright.runtime.native.foreign_functions import address_of
+
+Array = npt.NDArray[np.generic]
+
+_VERSION: Final = 1
+_POINTER: Final = ctypes.c_void_p
+_SIZES: Final = ctypes.POINTER(ctypes.c_int64)
+_RESOURCE_EXHAUSTED: Final = 8
+_BAD_INPUT, _NO_MEMORY, _NO_CODE, _BAD_WEIGHTS = 1, 2, 3, 4
+
+
+class _Options(ctypes.Structure):
+    _fields_ = (
+        ("struct_bytes", ctypes.c_size_t),
+        ("threads", ctypes.c_uint32),
+        ("concurrency", ctypes.c_uint32),
+        ("weights_path", ctypes.c_char_p),
+        ("level", ctypes.c_char_p),
+        ("workspace", _POINTER),
+        ("workspace_bytes", ctypes.c_size_t),
+    )
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", _POINTER),
+        ("shape", _SIZES),
+        ("rank", ctypes.c_int32),
+        ("type_code", ctypes.c_uint8),
+        ("type_bits", ctypes.c_uint8),
+        ("reserved", ctypes.c_uint16),
+    )
+
+
+class _TensorInfo(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("type_name", ctypes.c_char_p),
+        ("shape", _SIZES),
+        ("size_bytes", ctypes.c_int64),
+        ("rank", ctypes.c_int32),
+        ("type_code", ctypes.c_uint8),
+        ("type_bits", ctypes.c_uint8),
+        ("item_bytes", ctypes.c_uint16),
+    )
+
+
+class _DimInfo(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("input", ctypes.c_uint32),
+        ("axis", ctypes.c_uint32),
+        ("minimum", ctypes.c_int64),
+        ("maximum", ctypes.c_int64),
+    )
+
+
+_GET: Final = ctypes.CFUNCTYPE(_POINTER)
+_CREATE: Final = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Options), _POINTER)
+_DESTROY: Final = ctypes.CFUNCTYPE(None, _POINTER)
+_RUN: Final = ctypes.CFUNCTYPE(ctypes.c_int, _POINTER, _POINTER, _POINTER)
+_SHAPE: Final = ctypes.CFUNCTYPE(ctypes.c_int, _POINTER, _SIZES, ctypes.c_uint32, _SIZES)
+_TEXT: Final = ctypes.CFUNCTYPE(ctypes.c_char_p)
+_TEXT_OF: Final = ctypes.CFUNCTYPE(ctypes.c_char_p, _POINTER)
+
+
+class _Interface(ctypes.Structure):
+    _fields_ = (
+        ("struct_bytes", ctypes.c_uint32),
+        ("interface_version", ctypes.c_uint32),
+        ("name", ctypes.c_char_p),
+        ("compiler", ctypes.c_char_p),
+        ("inputs", ctypes.POINTER(_TensorInfo)),
+        ("outputs", ctypes.POINTER(_TensorInfo)),
+        ("dims", ctypes.POINTER(_DimInfo)),
+        ("levels", _POINTER),
+        ("input_count", ctypes.c_uint32),
+        ("output_count", ctypes.c_uint32),
+        ("dim_count", ctypes.c_uint32),
+        ("level_count", ctypes.c_uint32),
+        ("create", _CREATE),
+        ("destroy", _DESTROY),
+        ("run", _POINTER),
+        ("run_tensors", _RUN),
+        ("prepare", _POINTER),
+        ("input_shape", _POINTER),
+        ("output_shape", _SHAPE),
+        ("workspace_bytes", _POINTER),
+        ("level", _TEXT_OF),
+        ("graph_json", _TEXT_OF),
+        ("error", _TEXT),
+    )
+
+
+@final
+@record
+class InterfaceTensor:
+    """A tensor of the interface; -1 in its shape is an extent that depends on the call.
+
+    `type` is DLPack's: code and bits.
+    """
+
+    name: str
+    type: tuple[int, int]
+    shape: tuple[int, ...]
+
+
+@final
+@record
+class InterfaceDim:
+    """A size that a call decides: the extent of one axis of one input."""
+
+    name: str
+    input: int
+    axis: int
+
+
+def interface_address(library: ctypes.CDLL, symbol: str) -> int:
+    """What a function `symbol` of a library gives, which takes nothing; 0 for NULL."""
+    get = _GET(address_of(getattr(library, symbol)))
+    address: int | None = get()
+    return address or 0
+
+
+@final
+class ModelInterface:
+    """The interface at an address.
+
+    Args:
+        address: what `tilewright_model` of a library gave.
+        location: the library, for errors.
+        keep_alive: what keeps the library in memory.
+
+    Raises: ArchiveError for an interface of another version.
+    """
+
+    def __init__(self, address: int, location: str, keep_alive: object) -> None:
+        table = _Interface.from_address(address)
+        if table.interface_version != _VERSION or table.struct_bytes < ctypes.sizeof(
+            _Interface
+        ):
+            raise ArchiveError(
+                f"its interface has version {table.interface_version} and "
+                f"{table.struct_bytes} bytes, this one {_VERSION} and {ctypes.sizeof(_Interface)}",
+                location=location,
+                hint="load it with the release of Tilewright that made it, or export it again",
+            )
+        self.table: Final[_Interface] = table
+        self.location: Final[str] = location
+        self.keep_alive: Final[object] = keep_alive
+        self.name: Final[str] = _text(table.name)
+        self.inputs: Final = _tensors(table.inputs[: table.input_count])
+        self.outputs: Final = _tensors(table.outputs[: table.output_count])
+        self.dims: Final = tuple(
+            InterfaceDim(_text(one.name), one.input, one.axis)
+            for one in table.dims[: table.dim_count]
+        )
+
+    def create(self, threads: int = 0) -> InterfaceModel:
+        """A model: its code chosen, its weights mapped.
+
+        Raises: ArchiveError for weights that are missing or damaged; TargetError where the library has no
+        code for this processor; DeviceError without memory.
+        """
+        options = _Options(struct_bytes=ctypes.sizeof(_Options), threads=threads)
+        handle = _POINTER()
+        self.check(self.table.create(ctypes.byref(options), ctypes.addressof(handle)))
+        assert handle.value is not None
+        return InterfaceModel(self, handle.value)
+
+    def check(self, status: int) -> None:
+        """Raise for a status that is not OK, with the text that the library keeps."""
+        if status:
+            raise _error(status, _text(self.table.error()), self.location)
+
+
+@final
+class InterfaceModel:
+    """A model that is loaded; called with arrays.
+
+    Thread-safety: calls are independent.  Ownership: freed with its last holder.
+    """
+
+    def __init__(self, interface: ModelInterface, handle: int) -> None:
+        self.interface: Final[ModelInterface] = interface
+        self._handle: int = handle
+        finalizer = weakref.finalize(self, _destroy, interface, handle)
+        finalizer.atexit = False
+
+    @property
+    def level(self) -> str:
+        """The code that was chosen."""
+        return _text(self.interface.table.level(self._handle))
+
+    def graph_json(self) -> str:
+        """The plan in TVM's graph JSON; empty where it was left out."""
+        return _text(self.interface.table.graph_json(self._handle))
+
+    def __call__(self, *inputs: Array) -> tuple[Array, ...]:
+        """New arrays with the outputs.  Raises: InputError, DeviceError."""
+        return self.call_into(inputs, [None] * len(self.interface.outputs))
+
+    def call_into(
+        self, inputs: Sequence[Array], outputs: Sequence[Array | None]
+    ) -> tuple[Array, ...]:
+        """The same into arrays of the caller, where there are some: dense and of the right shape."""
+        call = self.prepare(inputs, outputs)
+        call()
+        return call.outputs
+
+    def prepare(
+        self, inputs: Sequence[Array], outputs: Sequence[Array | None]
+    ) -> PreparedCall:
+        """A call of these arrays, to be made any number of times; outputs that are None are made.
+
+        Raises: InputError for arrays that are too many, too few or not dense.
+        """
+        wanted = len(self.interface.inputs)
+        if len(inputs) != wanted:
+            raise InputError(
+                f"got {len(inputs)} inputs, expected {wanted}",
+                location=self.interface.location,
+            )
+        given = _described(inputs, self.interface.inputs)
+        made = tuple(
+            self._output(index, inputs) if one is None else one
+            for index, one in enumerate(outputs)
+        )
+        results = _described(made, self.interface.outputs)
+        return PreparedCall(self, tuple(inputs), made, (self._handle, given, results))
+
+    def _output(self, index: int, inputs: Sequence[Array]) -> Array:
+        info = self.interface.outputs[index]
+        shape = info.shape
+        if -1 in shape:
+            dims = self.interface.dims
+            sizes = (ctypes.c_int64 * len(dims))(
+                *(inputs[dim.input].shape[dim.axis] for dim in dims)
+            )
+            found = (ctypes.c_int64 * len(shape))()
+            table = self.interface.table
+            self.interface.check(table.output_shape(self._handle, sizes, index, found))
+            shape = tuple(found)
+        return np.empty(shape, dtypes.from_dlpack(*info.type).numpy)
+
+
+@final
+class PreparedCall:
+    """A call of one model with the same arrays; made by `InterfaceModel.prepare`.
+
+    Ownership: keeps the model and the arrays.
+    """
+
+    def __init__(
+        self,
+        model: InterfaceModel,
+        inputs: tuple[Array, ...],
+        outputs: tuple[Array, ...],
+        arguments: tuple[int, ctypes.Array[_Tensor], ctypes.Array[_Tensor]],
+    ) -> None:
+        self.inputs: Final = inputs
+        self.outputs: Final = outputs
+        self._model: InterfaceModel = model
+        handle, given, results = arguments
+        self._kept = given, results
+        pointers = (ctypes.addressof(given), ctypes.addressof(results))
+        self._arguments = tuple(_POINTER(one) for one in (handle, *pointers))
+        self._run = model.interface.table.run_tensors
+
+    def __call__(self) -> None:
+        """Call it.  Raises: InputError, DeviceError."""
+        status = self._run(*self._arguments)
+        if status:
+            self._model.interface.check(status)
+
+
+def _destroy(interface: ModelInterface, handle: int) -> None:
+    interface.table.destroy(handle)
+
+
+def _described(
+    arrays: Sequence[Array], infos: Sequence[InterfaceTensor]
+) -> ctypes.Array[_Tensor]:
+    """Arrays as the interface takes them; the addresses are theirs, so they must be kept."""
+    described = (_Tensor * max(len(arrays), 1))()
+    for target, array, info in zip(described, arrays, infos, strict=False):
+        if not array.flags.c_contiguous:
+            raise InputError("the array is not dense", location=f"tensor '{info.name}'")
+        dtype = dtypes.from_numpy(array.dtype)
+        target.data = array.ctypes.data
+        target.shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
+        target.rank = array.ndim
+        target.type_code, target.type_bits = dtype.dlpack
+    return described
+
+
+def _tensors(infos: Sequence[_TensorInfo]) -> tuple[InterfaceTensor, ...]:
+    return tuple(
+        InterfaceTensor(
+            _text(one.name), (one.type_code, one.type_bits), tuple(one.shape[: one.rank])
+        )
+        for one in infos
+    )
+
+
+def _text(data: bytes | None) -> str:
+    return (data or b"").decode(errors="replace")
+
+
+def _error(status: int, text: str, location: str) -> TilewrightError:
+    if status == _BAD_INPUT:
+        return InputError(text, location=location)
+    if status == _NO_MEMORY:
+        return DeviceError(text, code=_RESOURCE_EXHAUSTED, location=location)
+    if status == _NO_CODE:
+        return TargetError(text, location=location)
+    if status == _BAD_WEIGHTS:
+        return ArchiveError(text, location=location)
+    return DeviceError(text, location=location)
