@@ -20,6 +20,7 @@ from tilewright.runtime.graph_executor.program import Program
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
 from tilewright.runtime.packed.module import Module
+from tilewright.runtime.packed.tensors import array_of, tensor_of
 from tilewright.runtime.plan_executor.tensors import Array
 
 
@@ -76,7 +77,19 @@ def executor_of(module: object) -> GraphExecutor:
 
 
 def _packed(array: Array) -> tvm_ffi.Tensor:
-    return tvm_ffi.from_dlpack(array)
+    return tensor_of(array)
+
+
+def _given(value: object) -> object:
+    """What a packed function was called with, tensors as arrays."""
+    return array_of(value) if isinstance(value, tvm_ffi.Tensor) else value
+
+
+def _setting(setter: Callable[[Any, object], None]) -> Callable[..., None]:
+    def call(key: Any, value: object) -> None:
+        setter(key, _given(value))
+
+    return call
 
 
 def _get_output(executor: GraphExecutor) -> Callable[..., Any]:
@@ -91,7 +104,8 @@ def _get_output(executor: GraphExecutor) -> Callable[..., Any]:
 
 def _run_from_inputs(executor: GraphExecutor) -> Callable[..., Any]:
     def run_from_inputs(*pairs: object) -> list[tvm_ffi.Tensor]:
-        return [_packed(array) for array in executor.run_from_inputs(*pairs)]
+        given = (_given(one) for one in pairs)
+        return [_packed(array) for array in executor.run_from_inputs(*given)]
 
     return run_from_inputs
 
@@ -113,7 +127,7 @@ def _info(specs: Sequence[TensorSpec]) -> Mapping[str, Mapping[str, object]]:
 
 
 _FUNCTIONS: Final[Mapping[str, Callable[[GraphExecutor], Callable[..., Any]]]] = {
-    "set_input": lambda executor: executor.set_input,
+    "set_input": lambda executor: _setting(executor.set_input),
     "set_input_zero_copy": lambda executor: executor.set_input_zero_copy,
     "set_output_zero_copy": lambda executor: executor.set_output_zero_copy,
     "get_input": lambda executor: lambda key: _packed(executor.get_input(key)),

@@ -30,7 +30,6 @@ from tilewright.runtime.graph_executor.storage_pool import (
 )
 from tilewright.runtime.packed.kernel_function import RecordableKernel, TensorArgument
 from tilewright.runtime.packed.module import Module
-from tilewright.runtime.packed.tensor_call import bind_tensors
 from tilewright.runtime.plan_executor.tensors import Array
 from tilewright.runtime.recorder import Recorder
 
@@ -244,21 +243,7 @@ class GraphProgram:
         self, recorder: Recorder, operator: Operator, function: PackedFunction
     ) -> None:
         call = PreparedCall(function, self._where(operator))
-        try:
-            call.bind(self._arrays_of(operator))
-        except (BufferError, TypeError, RuntimeError):  # a type that DLPack lacks
-            types = [
-                (self.storages.types[entry].dtype, self._shape_of(entry, operator))
-                for entry in operator.arguments
-            ]
-            recorder.host_call(
-                bind_tensors(function, types, self._where(operator)),
-                [self.storages.place(entry) for entry in operator.arguments],
-                writable=[
-                    i >= operator.input_count for i in range(len(operator.arguments))
-                ],
-            )
-            return
+        call.bind(self._arrays_of(operator))
         recorder.host_call(call, ())
         self._prepared.append((operator, call))
 

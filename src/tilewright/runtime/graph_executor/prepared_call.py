@@ -1,7 +1,7 @@
 """A packed function with its tensors, made once: what a call costs is the call.
 
-Three times as fast as describing the tensors in every call (`packed.tensor_call`), which is there for
-element types that numpy's DLPack lacks.  Called by `graph_program`.
+Three times as fast as describing the tensors in every call (`packed.tensor_call`), which suits buffers that
+change.  Called by `graph_program`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, final
 
 from tilewright.base.errors import TilewrightError
-from tilewright.runtime.packed.ffi import tvm_ffi
+from tilewright.runtime.packed.tensors import tensor_of
 from tilewright.runtime.plan_executor.tensors import Array
 
 if TYPE_CHECKING:
+    from tilewright.runtime.packed.ffi import tvm_ffi
     from tilewright.runtime.packed.functions import PackedFunction
 
 
@@ -34,8 +35,8 @@ class PreparedCall:
         self._tensors: tuple[tvm_ffi.Tensor, ...] = ()
 
     def bind(self, arrays: Sequence[Array]) -> None:
-        """Take these arrays from now on.  Raises: BufferError for a type that DLPack lacks."""
-        self._tensors = tuple(tvm_ffi.from_dlpack(array) for array in arrays)
+        """Take these arrays from now on."""
+        self._tensors = tuple(tensor_of(array) for array in arrays)
 
     def __call__(self) -> None:
         try:

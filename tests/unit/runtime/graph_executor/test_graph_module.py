@@ -16,6 +16,7 @@ from tilewright.runtime.graph_executor import GraphModule, create
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.function_table import FunctionTable
 from tilewright.runtime.packed.functions import packed_function
+from tilewright.runtime.packed.tensors import array_of, tensor_of
 
 W = np.float32([[1, 2, 3], [4, 5, 6]])
 X = np.float32([[1, -1, 2], [-2, 3, 0]])
@@ -243,3 +244,19 @@ def test_other_devices_and_modules_are_refused() -> None:
         GraphModule(FunctionTable({}))
     with pytest.raises(InputError, match="'int' is no module"):
         create(graph(), 3)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "int8", "bool"])
+def test_tensors_of_every_type_go_through_packed_functions(dtype: str) -> None:
+    made = GraphMaker()
+    x = made.input("x", [2, 3], dtype)
+    (y,) = made.call("__copy", [x], [[2, 3]], dtype)
+    module = GraphModule(create(made.file([y]), FunctionTable({})))
+    value = np.array([[1, 0, 1], [0, 1, 1]]).astype(module.get_input("x").dtype)
+    module["set_input"]("x", tensor_of(value))
+    module["run"]()
+    found = module["get_output"](0)
+    assert str(found.dtype) == dtype
+    assert np.array_equal(array_of(found), value)
+    (fresh,) = module["run_from_inputs"](0, tensor_of(value))
+    assert np.array_equal(array_of(fresh), value)
