@@ -94,6 +94,20 @@ def test_products_of_open_sizes_in_all_directions(tmp_path: Path) -> None:
     check(text, calls, tmp_path)
 
 
+def test_iree_runs_what_is_signed(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography", reason="the extra 'sign' is not installed")
+    archive, key = tmp_path / "ours.vmfb", tmp_path / "key"
+    text = "f (float[n,4] x) => (float[n,4] y) { y = Softmax <axis = -1> (x) }"
+    tw.compile(onnx.parser.parse_model(HEAD + text)).save(archive)
+    tw.generate_key(key)
+    tw.sign(archive, key)
+    x = floats(3, 4)
+    wanted = tw.load(archive, trusted_keys=[f"{key}.pub"])(x)
+    answer = run_module(archive, [x], ["ref"], tmp_path)
+    assert answer.error == ""
+    np.testing.assert_array_equal(answer.results[0], wanted)
+
+
 def test_iree_dumps_what_it_is_given(tmp_path: Path) -> None:
     text = "f (float[n,4] x) => (float[n,4] y) { y = Softmax <axis = -1> (x) }"
     tw.compile(onnx.parser.parse_model(HEAD + text)).save(tmp_path / "ours.vmfb")

@@ -51,7 +51,8 @@ def load_module(
         keep_module_alive: keep a library in memory for the rest of the process, as `tvm_ffi.load_module`
             does.  Otherwise it goes with the last module and function that is in use; tensors and
             other things that its functions gave must be gone by then.
-        options: of `tilewright.load`, for a `.vmfb`.
+        options: of `tilewright.load`, for a `.vmfb`; `trusted_keys` for every form: one of them must
+            have signed the file, which is checked before anything of it is linked, loaded or run.
 
     Raises: ArchiveError for a file that cannot be read, is damaged, or is for another machine, with the
     place; UserError when what must be linked cannot be; InputError for a module in a library whose
@@ -60,11 +61,18 @@ def load_module(
     location = path_option("path", path)
     keep = flag_option("keep_module_alive", keep_module_alive)
     data = _map(location)
+    keys = options.get("trusted_keys")
+    if keys is not None:
+        # Imported here: few ask for it.
+        from tilewright.runtime.loaders.trusted_keys import TrustedKeys  # noqa: PLC0415
+
+        TrustedKeys(keys).check(data, location, location)
     if is_archive(data):
         return VmModule(data, location, **options)
-    if options:
+    others = [name for name in options if name != "trusted_keys"]
+    if others:
         raise UserError(
-            f"the option '{next(iter(options))}' is for artifacts (.vmfb), this is {describe(data)}",
+            f"the option '{others[0]}' is for artifacts (.vmfb), this is {describe(data)}",
             location=location,
         )
     if elf_type(data) == _SHARED:
