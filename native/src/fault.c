@@ -1,5 +1,27 @@
 #include "tw_fault.h"
 
+#if defined(_WIN32)
+
+// Files that are mapped cannot be cut there.
+void tw_fault_guard(void* base, size_t size_bytes, const char* name) {
+  (void)base;
+  (void)size_bytes;
+  (void)name;
+}
+
+void tw_fault_release(void* base) { (void)base; }
+
+int tw_fault_any(void) { return 0; }
+
+int tw_fault_find(const void* data, size_t size_bytes, tw_message_t* out_name) {
+  (void)data;
+  (void)size_bytes;
+  (void)out_name;
+  return 0;
+}
+
+#else
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -162,3 +184,5 @@ int tw_fault_find(const void* data, size_t size_bytes, tw_message_t* out_name) {
   pthread_mutex_unlock(&guards_lock);
   return i != GUARD_LIMIT;
 }
+
+#endif

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "system.h"
 #include "tw_memory.h"
 
 enum { SMALL_LIMIT = 4096, SMALL_STEP = 64, SMALL_COUNT = SMALL_LIMIT / SMALL_STEP, SMALL_BITS = 12 };
@@ -351,7 +352,7 @@ static void fork_child(void) {
   fork_parent();
 }
 
-static void register_fork_handlers(void) { pthread_atfork(fork_prepare, fork_parent, fork_child); }
+static void register_fork_handlers(void) { tw_system_on_fork(fork_prepare, fork_parent, fork_child); }
 
 // ---- heaps ------------------------------------------------------------------------------------------
 

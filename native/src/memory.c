@@ -1,5 +1,7 @@
 #include "tw_memory.h"
 
+#if !defined(_WIN32)  // else memory_windows.c
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -105,3 +107,5 @@ void tw_file_mapping_destroy(tw_file_mapping_t* mapping) {
   }
   *mapping = (tw_file_mapping_t){0};
 }
+
+#endif

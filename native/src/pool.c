@@ -12,11 +12,11 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "system.h"
 #include "wait.h"
 
 enum { SEAT_COUNT = 8, CACHE_LINE = 64, SPIN_LIMIT_US = 200, UNUSED_OWNER = 0 };
@@ -224,22 +224,12 @@ static void* worker_main(void* argument) {
   return NULL;
 }
 
-// What a thread starts with so that signals go to others, but for those that its own code raises: a crash in
-// a kernel must reach the process's handlers (faulthandler, a debugger's, a crash reporter's).
-static void fill_worker_mask(sigset_t* out_mask) {
-  static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
-  sigfillset(out_mask);
-  for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); ++i) sigdelset(out_mask, own[i]);
-}
-
 // Starts what the system lets us start; the callers run the rest.
 static void pool_start(tw_pool_t* pool) {
   pthread_mutex_lock(&pool->start_lock);
   if (!atomic_load(&pool->started) && !atomic_load(&pool->closing)) {
-    sigset_t mask;
-    sigset_t before;
-    fill_worker_mask(&mask);
-    pthread_sigmask(SIG_SETMASK, &mask, &before);
+    tw_signals_t before;
+    tw_signals_block(&before);
     while (pool->worker_count + 1 < pool->thread_count) {
       worker_t* worker = &pool->workers[pool->worker_count];
       worker->pool = pool;
@@ -247,7 +237,7 @@ static void pool_start(tw_pool_t* pool) {
       if (pthread_create(&worker->thread, NULL, worker_main, worker) != 0) break;
       ++pool->worker_count;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    tw_signals_restore(&before);
     atomic_store(&pool->started, 1);
   }
   pthread_mutex_unlock(&pool->start_lock);
@@ -290,7 +280,7 @@ static void fork_child(void) {
   fork_parent();
 }
 
-static void register_fork_handlers(void) { pthread_atfork(fork_prepare, fork_parent, fork_child); }
+static void register_fork_handlers(void) { tw_system_on_fork(fork_prepare, fork_parent, fork_child); }
 
 // ---- pools ------------------------------------------------------------------------------------------
 
@@ -299,7 +289,8 @@ static tw_status_t pool_fill(tw_pool_t* pool, const tw_pool_options_t* options) 
   pool->workers = calloc(thread_count, sizeof(worker_t));
   if (pool->workers == NULL) return TW_STATUS_NO_MEMORY;
   const size_t lanes_bytes = SEAT_COUNT * thread_count * sizeof(lane_t);
-  if (posix_memalign((void**)&pool->lanes, CACHE_LINE, lanes_bytes) != 0) return TW_STATUS_NO_MEMORY;
+  pool->lanes = tw_system_allocate(CACHE_LINE, lanes_bytes);
+  if (pool->lanes == NULL) return TW_STATUS_NO_MEMORY;
   memset(pool->lanes, 0, lanes_bytes);
   for (size_t i = 0; i < SEAT_COUNT; ++i) {
     pool->seats[i].pool = pool;
@@ -319,18 +310,18 @@ static tw_status_t pool_fill(tw_pool_t* pool, const tw_pool_options_t* options) 
 
 static void pool_free(tw_pool_t* pool) {
   free(pool->workers);
-  free(pool->lanes);
+  tw_system_free(pool->lanes);
   free(pool->cpu_ids);
   pthread_mutex_destroy(&pool->start_lock);
-  free(pool);
+  tw_system_free(pool);
 }
 
 tw_status_t tw_pool_create(const tw_pool_options_t* options, tw_pool_t** out_pool) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   if (options->thread_count == 0) return TW_STATUS_INVALID;
   pthread_once(&once, register_fork_handlers);
-  tw_pool_t* pool = NULL;
-  if (posix_memalign((void**)&pool, CACHE_LINE, sizeof(*pool)) != 0) return TW_STATUS_NO_MEMORY;
+  tw_pool_t* pool = tw_system_allocate(CACHE_LINE, sizeof(*pool));
+  if (pool == NULL) return TW_STATUS_NO_MEMORY;
   memset(pool, 0, sizeof(*pool));
   pthread_mutex_init(&pool->start_lock, NULL);
   pool->thread_count = options->thread_count;

@@ -82,7 +82,7 @@ typedef int (*check_signals_t)(void);
 static check_signals_t find_check_signals(void) { return FIND(TVMFFIEnvCheckSignals); }
 
 // Hands the error text to tvm-ffi.
-static int raise(const char* kind) {
+static int raise_error(const char* kind) {
   void (*set_raised)(const char*, const char*) = FIND(TVMFFIErrorSetRaisedFromCStr);
   if (set_raised != NULL) set_raised(kind, tw_error_text());
   return RAISED;
@@ -95,11 +95,11 @@ static int raise_status(int status) {
     case TW_MODEL_CALLEE_FAILED:
       return RAISED;  // by whom was called
     case TW_MODEL_BAD_INPUT:
-      return raise("ValueError");
+      return raise_error("ValueError");
     case TW_MODEL_NO_MEMORY:
-      return raise("MemoryError");
+      return raise_error("MemoryError");
     default:
-      return raise("RuntimeError");
+      return raise_error("RuntimeError");
   }
 }
 
@@ -348,7 +348,7 @@ int tw_packed_main(tw_packed_model_t* packed, const tw_any_t* args, int32_t num_
   if (num_args != (int32_t)inputs && num_args != (int32_t)all) {
     tw_error_set(TW_MODEL_BAD_INPUT, "%s: got %d arguments, expected %u inputs, or these and %u outputs",
                  packed->library->name, num_args, inputs, model->program->output_count);
-    return raise("TypeError");
+    return raise_error("TypeError");
   }
   const int ran = run(model, args, num_args, result);
   return ran == TW_MODEL_OK ? 0 : raise_status(ran);
@@ -374,11 +374,11 @@ static int answer_name(const tw_signature_t* rows, uint32_t count, const tw_any_
                        tw_any_t* result) {
   if (num_args != 1 || args[0].type_index != TYPE_INT) {
     tw_error_set(TW_MODEL_BAD_INPUT, "expected one argument, an index");
-    return raise("TypeError");
+    return raise_error("TypeError");
   }
   if (args[0].v_int64 >= 0 && args[0].v_int64 < (int64_t)count) return answer_text(rows[args[0].v_int64].name, result);
   tw_error_set(TW_MODEL_BAD_INPUT, "got index %lld, expected less than %u", (long long)args[0].v_int64, count);
-  return raise("IndexError");
+  return raise_error("IndexError");
 }
 
 // All programs of a library have one signature.

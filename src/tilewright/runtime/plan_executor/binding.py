@@ -162,8 +162,9 @@ class _Binder:
 
     def _check_sizes(self) -> None:
         """Refuse images smaller than the windows that slide over them."""
-        sizes = {d for e in self.plan.entries for d in e.shape if not isinstance(d, int)}
-        for size in sizes:
+        extents = (d for e in self.plan.entries for d in e.shape if not isinstance(d, int))
+        # In the order in which exported libraries look at them: errors name the first.
+        for size in dict.fromkeys(extents):
             lowest = bounds(size)[0]
             if (lowest is None or lowest < 0) and self._number(size) < 0:
                 raise InputError(

@@ -16,7 +16,7 @@ from tilewright.base.errors import InternalError
 
 FOLDER: Final = "core"
 UNITS: Final = (
-    "command_list.c", "fault.c", "heap.c", "memory.c", "pool.c", "processor.c", "replay.c",
+    "command_list.c", "fault.c", "heap.c", "memory.c", "memory_windows.c", "pool.c", "processor.c", "replay.c",
     "status.c", "wait.c",
     "arena.c", "bound.c", "call.c", "error.c", "features.c", "model.c", "packed.c", "place.c",
     "tensors.c", "weights.c",
@@ -24,7 +24,7 @@ UNITS: Final = (
 _HEADERS: Final = (
     "tw_command_list.h", "tw_executable.h", "tw_fault.h", "tw_heap.h", "tw_memory.h",
     "tw_model.h", "tw_packed.h", "tw_pool.h", "tw_program.h", "tw_size.h", "tw_status.h",
-    "command_list_internal.h", "denormals.h", "wait.h",
+    "command_list_internal.h", "denormals.h", "system.h", "wait.h",
     "arena.h", "bound.h", "error.h", "model.h", "packed.h", "place.h", "weights.h",
 )  # fmt: skip
 _PLACES: Final = ("include", "src", "src/library")

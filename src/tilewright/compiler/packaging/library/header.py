@@ -101,7 +101,7 @@ def _tensors(plan: Plan, upper: str, arena_bytes: int, scratch_bytes: int) -> st
             "/* What a workspace must have for a model that runs on so many threads. */",
             f"#define {upper}_WORKSPACE_BYTES(threads) {size}",
         ]
-    return "\n".join(lines).replace("\n\n\n", "\n\n")
+    return "\n".join([*lines, ""]).replace("\n\n\n", "\n\n")
 
 
 def _tensor(entry: Entry, word: str, index: int) -> list[str]:
