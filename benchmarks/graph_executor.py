@@ -117,11 +117,14 @@ def main() -> None:
     assert np.array_equal(net.get_output(0), model(x))
     out = np.empty_like(model(x))
     packed = packed_graph()
+    made = GraphModule(model.build()["default"]("local-task://?threads=1"))
+    made.set_input("x", x)
     commands = len(executor.plan.steps)
     found = in_turns(
         {
             "plan": lambda: executor(x),
             "plan, outputs given": lambda: executor.run_into([x], [out]),
+            "factory's executor": made.run,
             "graph": net.run,
             "graph, set_input": lambda: net.run(x=x),
             f"graph of {KERNELS} packed functions": packed.run,
