@@ -384,10 +384,21 @@ class Session:
 
     @staticmethod
     def from_bytes(
-        data: Buffer, *, location: str = "artifact", **options: Unpack[LoadOptions]
+        data: Buffer,
+        *,
+        location: str = "artifact",
+        is_checked: bool = False,
+        **options: Unpack[LoadOptions],
     ) -> Session:
-        """Load an archive from memory, which must stay unchanged."""
-        keys = trusted(options.get("trusted_keys"))
+        """Load an archive from memory, which must stay unchanged.
+
+        Args:
+            data: the archive.
+            location: how errors call it.
+            is_checked: its signature was looked at already; what it loads is still held to the keys.
+            **options: see `tilewright.load`.
+        """
+        keys = None if is_checked else trusted(options.get("trusted_keys"))
 
         def read() -> ModuleDef:
             if keys is not None:

@@ -42,7 +42,8 @@ class VmModule(Module):
     Args:
         data: the archive, which must stay unchanged; kept alive.
         location: how errors call it.
-        options: how sessions run its functions (`tilewright.load`).
+        options: how sessions run its functions (`tilewright.load`); the signature of the archive itself is
+            checked by whoever read it (`load_module`).
 
     Raises: ArchiveError for a damaged archive.
     Ownership: keeps the archive (and its mapped file) alive.
@@ -78,7 +79,9 @@ class VmModule(Module):
             options["function"] = function
         if device is not None:
             options["device"] = device
-        return Session.from_bytes(self._data, location=self.location, **options)
+        return Session.from_bytes(
+            self._data, location=self.location, is_checked=True, **options
+        )
 
     def find_function(self, name: str) -> PackedFunction | None:
         with self._lock:
