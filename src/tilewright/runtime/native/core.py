@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         map_file,
         processor_data,
         tensor_capsule,
+        tensor_type,
     )
 else:
     _chosen = EXTENSION or import_module("tilewright.runtime.native.fallback")
@@ -52,6 +53,7 @@ else:
     map_file = _chosen.map_file
     processor_data = _chosen.processor_data
     tensor_capsule = _chosen.tensor_capsule
+    tensor_type = _chosen.tensor_type
 
 __all__ = [
     "EXTENSION",
@@ -67,4 +69,5 @@ __all__ = [
     "map_file",
     "processor_data",
     "tensor_capsule",
+    "tensor_type",
 ]

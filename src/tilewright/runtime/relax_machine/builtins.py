@@ -242,18 +242,21 @@ def alloc_storage(
     """The arguments: sizes of a block and the type they count, the device, a scope of memory."""
     if scope not in ("", "global"):
         raise InputError(f"memory scope '{scope}', expected 'global'")
-    kind = kind if isinstance(kind, DataType) else data_type_of(kind)
-    return machine.allocator(device_index).storage(size_in_bytes(sizes, kind))
+    return machine.allocator(device_index).storage(size_in_bytes(sizes, data_type_of(kind)))
 
 
 def alloc_tensor(
     storage: object, offset: int, sizes: Sequence[int], *rest: Any
 ) -> tvm_ffi.Tensor:
     """The arguments: a storage, an offset in bytes, a shape, a type, a scope of memory (optional)."""
-    if not isinstance(storage, Storage):
-        raise ArgumentTypeError(f"expected a storage, got {_kind(storage)}")
-    kind = rest[0] if isinstance(rest[0], DataType) else data_type_of(rest[0])
-    return storage.tensor(offset, tuple(sizes), kind)
+    return storage_of(storage).tensor(offset, tuple(sizes), data_type_of(rest[0]))
+
+
+def storage_of(value: object) -> Storage:
+    """A storage.  Raises: ArgumentTypeError."""
+    if isinstance(value, Storage):
+        return value
+    raise ArgumentTypeError(f"expected a storage, got {_kind(value)}")
 
 
 def reshape(value: object, sizes: Sequence[int]) -> tvm_ffi.Tensor:

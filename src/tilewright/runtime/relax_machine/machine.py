@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, cast, final
 
 import numpy as np
@@ -92,6 +92,7 @@ class RelaxMachine:
         )
         self._packed: Final[Mapping[int, Callable[..., Any]]] = self._find_packed()
         self._values: dict[int, PackedFunction] = {}
+        self._entries: dict[str, tuple[int, int]] = {}
         self._compiled: CompiledFunctions | None = None
         self._instrument: Instrument | None = None
         self._code: _Code = _Code(self)
@@ -120,9 +121,16 @@ class RelaxMachine:
             ArgumentValueError and ArgumentMatchError for arguments that the function does not take; what
             a kernel or a registered function raises.
         """
-        index = self._rows[self._function(function).name]
-        self._check_count(index, arguments)
-        return self._code.call(index, [as_value(one) for one in arguments])
+        index, count = self._entries.get(function) or self._entry(function)
+        if len(arguments) != count:
+            self._check_count(index, arguments)
+        return self._code.call(index, map(as_value, arguments))
+
+    def _entry(self, name: str) -> tuple[int, int]:
+        """The row of a function, and the number of its arguments."""
+        function = self._function(name)
+        self._entries[name] = found = self._rows[name], function.argument_count
+        return found
 
     def set_instrument(self, instrument: Instrument | None) -> None:
         """Have every call of a kernel, a built-in or a registered function told to `instrument`."""
@@ -310,7 +318,13 @@ class _Code:
             "machine": machine,
             "located": self._locate,
             "instrumented": machine.instrumented,
+            "new_storage": machine.host.storage,
             **{f"c{i}": one for i, one in enumerate(machine.constants)},
+            **{
+                f"d{i}": one
+                for i, one in enumerate(machine.executable.constants)
+                if isinstance(one, DataType)
+            },
         }
         for index, function in enumerate(table):
             if function.kind is FunctionKind.PACKED:
@@ -320,7 +334,7 @@ class _Code:
             else:
                 self._names[f"F{index}"] = self._first_call(index)
 
-    def call(self, index: int, arguments: Sequence[Any]) -> Any:
+    def call(self, index: int, arguments: Iterable[Any]) -> Any:
         """Run a function."""
         return self._names[f"F{index}"](*arguments)
 

@@ -8,6 +8,7 @@ blocks for the next storage, a *naive* one gives each back to the system.
 from __future__ import annotations
 
 import enum
+import functools
 import math
 from collections.abc import Iterable
 from typing import Final, final
@@ -34,8 +35,9 @@ def size_in_bytes(sizes: Iterable[int], element_type: DataType) -> int:
     return -(-math.prod(sizes) * element_type.width // 8)
 
 
+@functools.cache
 def data_type_of(value: object) -> DataType:
-    """A `tvm_ffi.dtype` as a record."""
+    """A `tvm_ffi.dtype`, which is its name, as a record."""
     code, bits, lanes = (getattr(value, name) for name in ("type_code", "bits", "lanes"))
     return DataType(code, bits, lanes)
 
@@ -70,7 +72,7 @@ class Storage:
 
         Raises: InputError for one that does not fit.
         """
-        length = size_in_bytes(sizes, element_type)
+        length = -(-math.prod(sizes) * element_type.width // 8)
         if offset < 0 or offset + length > self.memory.size_bytes:
             raise InputError(
                 f"a tensor {element_type}{list(sizes)} at byte {offset} does not fit a storage "

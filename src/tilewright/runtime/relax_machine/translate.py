@@ -35,7 +35,9 @@ from tilewright.formats.relax_executable import (
     ShapeConstant,
     format_instruction,
 )
+from tilewright.runtime.native import tensor_type
 from tilewright.runtime.relax_machine.builtins import BUILTINS
+from tilewright.runtime.relax_machine.storage import Storage, size_in_bytes
 from tilewright.runtime.relax_machine.uses import Uses
 
 _INDENT: Final = "    "
@@ -47,7 +49,11 @@ NAMES: Final[Mapping[str, object]] = {
     "integer": builtins.integer,
     "match_size": builtins.match_size,
     "mismatch": builtins.mismatch,
+    "Storage": Storage,
+    "size_in_bytes": size_in_bytes,
     "sizes_of": builtins.sizes_of,
+    "storage_of": builtins.storage_of,
+    "tensor_type": tensor_type,
     **{name.rpartition(".")[2]: row for name, row in BUILTINS.items()},
 }
 
@@ -328,14 +334,20 @@ def _write_check_tensor(writer: _Writer, call: Call) -> bool:
         return False
     value = writer.value(call.arguments[0])
     tests = [f"type({value}) is not Tensor"]
-    if rank != -1:
+    kind = (
+        writer.constant(call.arguments[2])
+        if len(call.arguments) == 4
+        else DataType(3, 0, 0)
+    )
+    if not isinstance(kind, DataType):
+        return False
+    if kind.bits and rank >= 0:
+        expected = kind.code | kind.bits << 8 | kind.lanes << 16 | rank << 32
+        tests.append(f"tensor_type({value}.__chandle__()) != {expected}")
+    elif kind.bits:
+        tests.append(f"{value}.dtype != {writer.value(call.arguments[2])}")
+    elif rank >= 0:  # of any type
         tests.append(f"{value}.ndim != {rank}")
-    kind = writer.constant(call.arguments[2]) if len(call.arguments) == 4 else None
-    if len(call.arguments) == 4:
-        if not isinstance(kind, DataType):
-            return False
-        if kind.bits:  # otherwise any type
-            tests.append(f"{value}.dtype != {writer.value(call.arguments[2])}")
     rest = ", ".join(writer.value(one) for one in call.arguments)
     writer.line(f"if {' or '.join(tests)}: check_tensor_info({rest})")
     return True
@@ -438,29 +450,48 @@ def _write_make_number(writer: _Writer, call: Call) -> bool:
 
 
 def _write_storage(writer: _Writer, call: Call) -> bool:
-    if len(call.arguments) != 5 or call.target not in writer.uses.kept:
+    sizes, device, kind, scope = (call.arguments[place] for place in (1, 2, 3, 4))
+    element_type = writer.constant(kind)
+    is_plain = writer.number(device) in (0, -1) and writer.constant(scope) in ("", "global")
+    if (
+        not isinstance(element_type, DataType)
+        or not is_plain
+        or call.target >= VOID_REGISTER
+    ):
         return False
-    values = [writer.value(one) for one in call.arguments]
+    known = writer.constant(sizes)
+    size_bytes = f"size_in_bytes({writer.value(sizes)}, d{kind.value})"
+    if isinstance(known, ShapeConstant):
+        size_bytes = str(size_in_bytes(known.sizes, element_type))
+    if call.target not in writer.uses.kept:
+        writer.line(f"r{call.target} = new_storage({size_bytes})")
+        return True
     slot, made = writer.slot(None), writer.slot(None)
-    sizes = values[1]
-    writer.line(f"if {slot} != {sizes}:")
-    writer.line(f"{_INDENT}{made} = alloc_storage({', '.join(values)}); {slot} = {sizes}")
+    writer.line(f"if {slot} != {writer.value(sizes)}:")
+    writer.line(
+        f"{_INDENT}{made} = new_storage({size_bytes}); {slot} = {writer.value(sizes)}"
+    )
     writer.line(f"r{call.target} = {made}")
     return True
 
 
 def _write_tensor(writer: _Writer, call: Call) -> bool:
-    if len(call.arguments) not in (4, 5) or call.target not in writer.uses.kept:
+    kind = call.arguments[3]
+    if not isinstance(writer.constant(kind), DataType) or call.target >= VOID_REGISTER:
         return False
     values = [writer.value(one) for one in call.arguments]
+    storage = f"({values[0]} if type({values[0]}) is Storage else storage_of({values[0]}))"
+    made_there = f"{storage}.tensor({values[1]}, {values[2]}, d{kind.value})"
+    if call.target not in writer.uses.kept:
+        writer.line(f"r{call.target} = {made_there}")
+        return True
     lies_in, slot, made = (writer.slot(None) for _ in range(3))
     is_same = f"{lies_in} is {values[0]}"
     if not isinstance(writer.constant(call.arguments[2]), ShapeConstant):
         is_same += f" and {slot} == {values[2]}"
     writer.line(f"if not ({is_same}):")
     writer.line(
-        f"{_INDENT}{made} = alloc_tensor({', '.join(values)}); "
-        f"{lies_in}, {slot} = {values[0]}, {values[2]}"
+        f"{_INDENT}{made} = {made_there}; {lies_in}, {slot} = {values[0]}, {values[2]}"
     )
     writer.line(f"r{call.target} = {made}")
     return True
