@@ -8,6 +8,7 @@ its own tvm-ffi as argument.  Prints the least time of a call and the ratio.
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import time
@@ -20,11 +21,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import numpy as np
 
-from fakes.tvm_libraries import libraries, python_of, registered_functions
 from tilewright.runtime import load_module
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import register_global_func
 
+made_by_tvm: Final[Any] = importlib.import_module("fakes.tvm_libraries")
 CASES: Final = (
     ("mlp", "main"), ("mlp_dynamic", "main"), ("branch", "main"), ("calls", "main"),
     ("normalized", "main"), ("attention", "main"), ("several", "add"), ("convolutions", "main"),
@@ -57,7 +58,7 @@ def _seconds(run: Callable[..., Any], given: list[Any]) -> float:
 
 def compare(model: str, function: str, mode: str) -> tuple[float, float]:
     """The least seconds of a call, ours and TVM's."""
-    made = libraries()
+    made = made_by_tvm.libraries()
     assert made is not None
     path, arrays = made.path(model, mode, "so"), made.arrays(model)
     call = next(one for one in made.calls(model) if one["function"] == function)
@@ -66,7 +67,13 @@ def compare(model: str, function: str, mode: str) -> tuple[float, float]:
     machine["vm_initialization"](1, 0, 2)
     run = machine[function]
     given = [tvm_ffi.from_dlpack(np.array(arrays[name])) for name in names]
-    words = [str(python_of()), "-c", PEER, str(path), str(made.folder / f"{model}.npz")]
+    words = [
+        str(made_by_tvm.python_of()),
+        "-c",
+        PEER,
+        str(path),
+        str(made.folder / f"{model}.npz"),
+    ]
     words += [function, ",".join(names), str(CALLS)]
     ours: list[float] = []
     theirs: list[float] = []
@@ -85,10 +92,10 @@ def compare(model: str, function: str, mode: str) -> tuple[float, float]:
 
 def main() -> int:
     """Print a line per model and mode."""
-    if libraries() is None:
+    if made_by_tvm.libraries() is None:
         print("there is no environment with TVM: make build/envs/tvm")
         return 1
-    for name, registered in registered_functions(tvm_ffi.convert).items():
+    for name, registered in made_by_tvm.registered_functions(tvm_ffi.convert).items():
         register_global_func(name, registered, override=True)
     print(f"{'model':<14} {'mode':<10} {'ours us':>9} {'TVM us':>9} {'ratio':>7}")
     for mode in ("bytecode", "compiled"):
