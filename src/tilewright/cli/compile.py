@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tilewright.base.errors import UserError
 from tilewright.base.outcome import Outcome
-from tilewright.base.output_file import STANDARD_OUTPUT
+from tilewright.base.output_file import STANDARD_OUTPUT, check_output
 from tilewright.base.text import format_bytes, plural
 from tilewright.cli.display import err, example, out, phase_bar, table, thousands
 from tilewright.cli.option_groups import Group, Verb, option
@@ -30,11 +31,13 @@ if TYPE_CHECKING:
 @click.command(
     "compile",
     cls=Verb,
-    short_help="Compile a model to a .vmfb artifact.",
+    short_help="Compile a model to an archive, a library, or a program.",
     epilog=example(
         "tilewright compile model.onnx -o model.vmfb",
         "tilewright compile model.onnx --target=x86_64 --levels=v2,v3,v4",
         "tilewright compile bert.onnx --input-shape=ids=batch,128",
+        "tilewright compile model.onnx -o model.so --header=model.h",
+        "tilewright compile model.onnx -o model.dll --target=x86_64-windows",
     ),
 )
 @click.argument("model", type=click.Path(path_type=Path))
@@ -42,8 +45,19 @@ if TYPE_CHECKING:
     "-o",
     "--output",
     type=click.Path(allow_dash=True, path_type=Path),
-    help="The artifact, its format by the suffix (.vmfb); - is standard output. "
-    "Default: the model's name with .vmfb.",
+    help="What to write, the suffix says it: .vmfb, .so .dylib .dll, .o .a .tar, .c, .ll .s, a program "
+    "(none, .exe); - is standard output. Default: the model's name with .vmfb.",
+)
+@option(
+    "--header",
+    type=click.Path(path_type=Path),
+    help="Also write the C header of a library.",
+)
+@option(
+    "--weights",
+    type=click.Path(path_type=Path),
+    help="Keep the weights in this file: .irpa, .safetensors or .params. Several artifacts may share "
+    "one; what it has stays.",
 )
 @compile_options
 @pass_options
@@ -60,6 +74,8 @@ if TYPE_CHECKING:
 def command(  # noqa: PLR0913 - one parameter per option
     model: Path,
     output: Path | None,
+    header: Path | None,
+    weights: Path | None,
     target: str | None,
     levels: str | None,
     opt_level: int,
@@ -76,14 +92,15 @@ def command(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Compile MODEL (an ONNX file) to machine code.
 
-    The artifact is a .vmfb archive that holds the code, the weights and the execution plan.
-    It runs with `tilewright run`, `tilewright.load`, and under IREE's runtime.
+    A .vmfb archive holds the code, the weights and the execution plan. It runs with `tilewright run`,
+    `tilewright.load`, and under IREE's runtime. Libraries and programs need nothing beside them; a C
+    compiler makes them, for other machines Zig's (the package ziglang).
     """
     from tilewright.api import model as api
-    from tilewright.compiler.packaging.archive import check_artifact_path
 
     path = output or beside(model, ".vmfb")
-    check_artifact_path(path, inputs=[model])  # said before the work, not after it
+    # Said before the work, not after it.
+    _check_outputs(path, header, weights, model, api.resolve_targets(target, None)[0].os)
     schedules = passes.read_schedules()
     with passes.context(), phase_bar(quiet=quiet) as progress:
         compiled = api.compile(
@@ -101,12 +118,43 @@ def command(  # noqa: PLR0913 - one parameter per option
             progress=progress,
         )
         progress.phase("write")
-        size_bytes = compiled.save(path, sources=not no_sources)
+        size_bytes = _write(compiled, path, header, weights, sources=not no_sources)
     if quiet or str(path) == STANDARD_OUTPUT:  # where the summary would go
         return
     _print_summary(compiled, path, size_bytes)
     if memory:
         _print_memory(compiled)
+
+
+def _check_outputs(
+    path: Path, header: Path | None, weights: Path | None, model: Path, system: str
+) -> None:
+    """Raise UserError for what could not be written."""
+    from tilewright.compiler.packaging.weights_file import check_weights_path
+    from tilewright.runtime.library.forms import ARCHIVE, TEXTS, check_form, check_system
+
+    form = check_form(path, inputs=[model])
+    check_system(path, system)
+    if header is not None:
+        check_output(header, inputs=[model])
+        if form in (ARCHIVE, *TEXTS):
+            raise UserError("only libraries have a header", location=f"--header={header}")
+    if weights is not None:
+        check_weights_path(weights, inputs=[model])
+        if form in TEXTS:
+            raise UserError("kernels have no weights", location=f"--weights={weights}")
+
+
+def _write(
+    model: Model, path: Path, header: Path | None, weights: Path | None, *, sources: bool
+) -> int:
+    """Write the model; returns the bytes of the file."""
+    from tilewright.runtime.library.forms import ARCHIVE, form_of
+
+    if form_of(path) == ARCHIVE:
+        return model.save(path, sources=sources, weights=weights)
+    model.export_library(path, header=header, weights=weights)
+    return path.stat().st_size
 
 
 def _print_summary(model: Model, path: Path, size_bytes: int) -> None:

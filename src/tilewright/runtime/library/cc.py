@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from tilewright.base.target import Target
+from tilewright.runtime.library.forms import SHARED
 from tilewright.runtime.library.toolchain import (
-    SHARED_SUFFIXES,
     Toolchain,
     find_toolchain,
     named_toolchain,
@@ -158,6 +158,6 @@ def for_target(target: str | Target, options: Sequence[str] | None = None) -> Cr
         options or (),
         (),
         toolchain=find_toolchain(machine),
-        output_format=SHARED_SUFFIXES[machine.os][1:],
+        output_format=SHARED[machine.os][1:],
         get_target_triple=lambda: f"{machine.arch}-{machine.os}",
     )

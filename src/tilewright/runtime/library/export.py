@@ -26,10 +26,17 @@ from tilewright.base.text import did_you_mean, identifier
 from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.library_blob import SYMBOL, write_blob
 from tilewright.runtime.library.factory_module import FactoryModule
+from tilewright.runtime.library.forms import (
+    ARCHIVE,
+    PROGRAMS,
+    TEXTS,
+    check_form,
+    check_system,
+    form_of,
+)
 from tilewright.runtime.library.link_files import Linkable, LinkFiles
 from tilewright.runtime.library.module_groups import group_modules
 from tilewright.runtime.library.toolchain import (
-    SHARED_SUFFIXES,
     Toolchain,
     find_toolchain,
     working_folder,
@@ -38,24 +45,6 @@ from tilewright.runtime.packed.module import Module
 
 Compile = Callable[..., Any]
 
-FORMS: Final[Mapping[str, str]] = {
-    ".so": "a shared library for Linux",
-    ".dylib": "a shared library for macOS",
-    ".dll": "a shared library for Windows",
-    ".o": "one relocatable object",
-    ".a": "a static library",
-    ".tar": "objects, linked when they are loaded",
-    ".c": "the host side in C, with the kernels as objects beside it",
-    ".ll": "the kernels as LLVM IR",
-    ".s": "the kernels as assembly",
-    ".vmfb": "an archive for Tilewright's and IREE's runtime",
-    "": "a program",
-    ".exe": "a program for Windows",
-}
-"""What `export_library` writes, by the suffix of the file."""
-ARCHIVE_SUFFIX: Final = ".vmfb"
-_PROGRAM_SUFFIXES: Final = ("", ".exe")
-_TEXT_SUFFIXES: Final = (".ll", ".s")
 _WORDS: Final = ("options",)
 
 
@@ -91,14 +80,14 @@ def export_library(  # noqa: PLR0913 - keyword-only options
 ) -> Any:
     """Write a tree of modules as one file; see `Module.export_library`."""
     path = Path(path_option("path", path))
-    suffix = _checked_suffix(path, has_linker=fcompile is not None)
+    suffix = form_of(path) if fcompile is not None else check_form(path)
     extra = paths_option("addons", addons or ())
     if fcompile is None:
         _check_words(kwargs)
-    if suffix == ARCHIVE_SUFFIX and fcompile is None:
+    if suffix == ARCHIVE and fcompile is None:
         return _save_archive(module, path, weights)
     groups = group_modules(module)
-    if suffix in _TEXT_SUFFIXES and fcompile is None:
+    if suffix in TEXTS and fcompile is None:
         return _write_text(groups.linked, path, suffix[1:])
     name = identifier(text_option("name", name, "a name") if name else _stem(path))
     for output in filter(None, (header, weights)):
@@ -107,9 +96,9 @@ def export_library(  # noqa: PLR0913 - keyword-only options
         brought = _bring(groups.linked, name, Path(weights) if weights else None, folder)
         if groups.blob is not None:
             brought = _with_blob(brought, write_blob(groups.blob))
-        if suffix in _PROGRAM_SUFFIXES and fcompile is None:
+        if suffix in PROGRAMS and fcompile is None:
             brought = _with_main(brought, path)
-        _check_system(path, suffix, brought.os)
+        check_system(path, brought.os)
         if header is not None:
             _write_header(header, brought)
         if suffix == ".c" and fcompile is None:
@@ -123,20 +112,6 @@ def export_library(  # noqa: PLR0913 - keyword-only options
 
 
 # --- before the work -------------------------------------------------------------------------
-
-
-def _checked_suffix(path: Path, *, has_linker: bool) -> str:
-    """The suffix of a file that can be written.  Raises: UserError."""
-    suffix = path.suffix.lower()
-    if suffix not in FORMS and not has_linker:
-        known = ", ".join(f"{form or 'none'} ({what})" for form, what in FORMS.items())
-        raise UserError(
-            f"no library is called '{suffix}'",
-            location=path,
-            hint=did_you_mean(suffix, FORMS) or f"suffixes: {known}",
-        )
-    check_output(path)
-    return suffix
 
 
 def _check_words(given: Mapping[str, object]) -> None:
@@ -161,19 +136,6 @@ def _check_words(given: Mapping[str, object]) -> None:
 
 def _stem(path: Path) -> str:
     return path.name.partition(".")[0].removeprefix("lib") or "model"
-
-
-def _check_system(path: Path, suffix: str, system: str) -> None:
-    """Raise where the suffix is that of another system than the objects are for."""
-    wanted = {"linux": ".so", "macos": ".dylib", "windows": ".dll"}
-    is_other = suffix in wanted.values() and suffix != SHARED_SUFFIXES[system]
-    if is_other or (suffix == ".exe" and system != "windows"):
-        raise UserError(
-            f"the code is for {system}, the file is called '{suffix}'",
-            location=path,
-            hint=f"call it '{SHARED_SUFFIXES[system]}', or compile for another system: "
-            "target='x86_64-windows', 'aarch64-macos'",
-        )
 
 
 # --- what goes in ----------------------------------------------------------------------------

@@ -37,7 +37,6 @@ _TRIPLE_ARCHITECTURES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 _TRIPLE_SYSTEMS: Final = {
     "darwin": "macos", "apple": "macos", "windows": "windows", "mingw": "windows",
 }  # fmt: skip
-SHARED_SUFFIXES: Final = {"linux": ".so", "macos": ".dylib", "windows": ".dll"}
 _LINKER_HINT: Final = "install a C compiler, name one (cc=…, CC, TILEWRIGHT_CC), or: pip install 'tilewright[cross]'"
 
 

@@ -129,7 +129,7 @@ def test_the_header_is_written_where_it_is_wanted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("net.sox", "no library is called '.sox'"),
+        ("net.sox", "there is no format '.sox'"),
         ("net.dll", "the code is for linux, the file is called '.dll'"),
         ("net.exe", "the code is for linux, the file is called '.exe'"),
         ("net.ll", "no module has kernels to write as '.ll'"),
