@@ -82,8 +82,9 @@ def through_archive(model: Model, inputs: Arrays, folder: Path) -> list[np.ndarr
 
 def through_sources(model: Model, inputs: Arrays, folder: Path) -> list[np.ndarray]:
     model.export_library(folder / "net.c")
-    objects = [str(folder / "net.c"), str(folder / "net.kernels.o")]
-    cc.create_shared(str(folder / "c.so"), objects, options=["-pthread", f"-I{folder}"])
+    command = (folder / "net.c").read_text().splitlines()[0].removeprefix("// ")
+    words = command.replace("app.c", "-shared -fPIC -o c.so")
+    subprocess.run(words, shell=True, check=True, cwd=folder)
     return run_library(folder / "c.so", inputs, folder)
 
 
@@ -124,7 +125,7 @@ def results_of(model: Model, inputs: Arrays) -> list[np.ndarray]:
     return list(found) if isinstance(found, tuple) else [found]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["so", "program"])
 def test_a_small_model_gives_the_same_bits_in_every_form(form: str, tmp_path: Path) -> None:
     model = tw.compile(small_models.scale_and_shift())
     inputs = {"x": np.arange(12, dtype=np.float32).reshape(4, 3) - 5,
@@ -150,7 +151,7 @@ def test_a_model_gives_the_same_bits_in_every_form(
 
 def emulated(target: str, model: object, inputs: Arrays, folder: Path) -> list[np.ndarray]:
     """Run a program for another architecture under qemu."""
-    arch = target.split("-")[0]
+    arch = target.split("-", maxsplit=1)[0]
     emulator = shutil.which(f"qemu-{arch}")
     if emulator is None:
         pytest.skip(f"qemu-{arch} is not installed")
@@ -158,7 +159,9 @@ def emulated(target: str, model: object, inputs: Arrays, folder: Path) -> list[n
     compiled = tw.compile(model, target=target)
     zig = f"{sys.executable} -m ziglang cc -target {arch}-linux-musl"  # links without a loader
     compiled.export_library(folder / "net", cc=zig, options=["-static"])
-    return run_program([emulator, str(folder / "net")], inputs, len(compiled.outputs), folder)
+    return run_program(
+        [emulator, str(folder / "net")], inputs, len(compiled.outputs), folder
+    )
 
 
 @pytest.mark.slow

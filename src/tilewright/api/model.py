@@ -45,10 +45,12 @@ from tilewright.compiler.packaging.archive import (
     make_artifact,
     save_archive,
 )
+from tilewright.compiler.packaging.weights_file import store_weights
 from tilewright.compiler.program.kernel_cache import KernelRecord
 from tilewright.compiler.program.memory import MemoryReport
 from tilewright.compiler.schedule.user import ScheduleSpec
 from tilewright.formats.plan import Step
+from tilewright.formats.plan.weights import weights_of
 from tilewright.formats.tensor_spec import TensorSpec, signature_html, signature_text
 from tilewright.runtime.native import Timing
 from tilewright.runtime.plan_executor import Array
@@ -491,16 +493,23 @@ class Model:
         return self.build().export_library(path, **options)
 
     def _save_archive(self, path: Path, weights: Path | None) -> int:
-        del weights
-        return self.save(path)
+        return self.save(path, weights=weights)
 
-    def save(self, path: str | Path, *, sources: bool = True) -> int:
+    def save(
+        self,
+        path: str | Path,
+        *,
+        sources: bool = True,
+        weights: str | Path | None = None,
+    ) -> int:
         """Write the artifact; returns its size in bytes.
 
         Args:
             path: the file, `.vmfb`; it appears only when it is complete.  Links are followed, what
                 is no regular file is written to, `-` is standard output.
             sources: also store the printed levels, compressed, for `tilewright inspect`.
+            weights: a file for the weights (.irpa, .safetensors or .params), which several artifacts may
+                share: what it has stays.  Loading looks for it beside the archive.
 
         Raises: UserError for another suffix, for a file of the model itself, and when the system
             refuses; what was there stays as it was.
@@ -509,5 +518,10 @@ class Model:
         check_artifact_path(path, inputs=self.compiled.files)
         texts = self.sources() if flag_option("sources", sources) else {}
         parts = self.compiled.parts
-        artifact = make_artifact(parts, texts)
+        stored = None
+        if weights is not None:
+            arrays = weights_of(parts[0].plan, make_artifact(parts).constants)
+            place = Path(path_option("weights", weights))
+            stored = store_weights(place, arrays, inputs=self.compiled.files)
+        artifact = make_artifact(parts, texts, stored)
         return save_archive(parts, artifact, path, self.compiled.origin)

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Final, cast, final
 
 from tilewright.base.errors import ArchiveError
@@ -25,7 +26,9 @@ from tilewright.formats.vmfb import ModuleDef, Rodata
 from tilewright.formats.vmfb.seal import SEAL_ATTRIBUTE, SEAL_KIND
 
 MANIFEST_ATTRIBUTE: Final = "tilewright.manifest"
-MANIFEST_VERSION: Final = (1, 0)
+MANIFEST_VERSION: Final = (1, 1)
+_INSIDE_VERSION: Final = (1, 0)
+"""Of archives whose weights are inside: those who know no later one read them, too."""
 PROVENANCE_ATTRIBUTE: Final = "tilewright.provenance"
 """JSON: what was compiled, how, by which compiler (SLSA)."""
 BILL_ATTRIBUTE: Final = "tilewright.sbom"
@@ -61,11 +64,28 @@ class Needs:
 
 @final
 @record(kw_only=True)
+class OutsideWeights:
+    """The weights that lie in another file.
+
+    Attributes:
+        file: its name, without folder: where it is looked for, beside the archive.
+        names: of each constant in the file, in the order of any plan's constant storages.
+        sizes: their bytes.
+    """
+
+    file: str
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+
+@final
+@record(kw_only=True)
 class Artifact:
     """What a runtime needs to run a model without a virtual machine.
 
     Ownership: buffers may be views of a mapped file, which they keep alive.
-    `constants` are shared by all variants, in the order of any plan's constant storages.
+    `constants` are shared by all variants, in the order of any plan's constant storages; none where
+    `weights` says that they lie outside.
     `sources` maps `graph`, `kernel/<name>`, `llvm/<name>` … to texts; empty when left out.
     """
 
@@ -73,6 +93,7 @@ class Artifact:
     constants: tuple[Buffer, ...]
     producer: str = f"tilewright {PRODUCER_VERSION}"
     sources: Mapping[str, str] = field(default_factory=dict)
+    weights: OutsideWeights | None = None
 
 
 def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
@@ -94,8 +115,8 @@ def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
         text = json.dumps(dict(artifact.sources), separators=(",", ":"), sort_keys=True)
         rodata.append(Rodata(data=zlib.compress(text.encode(), 6)))
     count = len(artifact.variants)
-    manifest = {
-        "version": list(MANIFEST_VERSION),
+    manifest: dict[str, object] = {
+        "version": list(_INSIDE_VERSION if artifact.weights is None else MANIFEST_VERSION),
         "producer": artifact.producer,
         "sources": sources_index,
         "constants": list(range(count, count + len(artifact.constants))),
@@ -113,6 +134,12 @@ def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
             for index, (v, plan) in enumerate(zip(artifact.variants, plans, strict=True))
         ],
     }
+    if artifact.weights is not None:
+        manifest["weights"] = {
+            "file": artifact.weights.file,
+            "names": list(artifact.weights.names),
+            "sizes": list(artifact.weights.sizes),
+        }
     text = json.dumps(manifest, separators=(",", ":"), sort_keys=True)
     attributes = {
         **module.attributes,
@@ -246,10 +273,13 @@ def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> A
     )
     if not variants:
         raise ArchiveError("manifest lists no variant", location=location)
+    weights = _read_weights(manifest)
     for row, variant in zip(rows, variants, strict=True):
         _check_code(row, variant.image, location)
-        _check_constants(variant.plan, constants, location)
+        sizes = tuple(view_bytes(data).nbytes for data in constants)
+        _check_constants(variant.plan, weights.sizes if weights else sizes, location)
     return Artifact(
+        weights=weights,
         variants=variants,
         constants=constants,
         producer=str(manifest["producer"]),
@@ -257,14 +287,29 @@ def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> A
     )
 
 
-def _check_constants(plan: Plan, constants: Sequence[Buffer], location: str) -> None:
+def _read_weights(manifest: Mapping[str, object]) -> OutsideWeights | None:
+    """What the manifest says of weights in another file.  Raises: ValueError for what is no name of one."""
+    if "weights" not in manifest:
+        return None
+    row = cast("dict[str, object]", manifest["weights"])
+    file = str(row["file"])
+    is_name = file not in ("", "..") and PurePath(file).name == file and "\\" not in file
+    if not is_name or not file.isprintable():
+        raise ValueError(f"'{file:.80}' is no name of a file of weights")
+    names = tuple(map(str, cast("Sequence[object]", row["names"])))
+    sizes = tuple(cast("Sequence[int]", row["sizes"]))
+    if any(type(size) is not int or size < 0 for size in sizes) or len(names) != len(sizes):
+        raise ValueError("sizes of weights do not fit their names")
+    return OutsideWeights(file=file, names=names, sizes=sizes)
+
+
+def _check_constants(plan: Plan, sizes: Sequence[int], location: str) -> None:
     wanted = [s for s in plan.storages if s.kind == "constant"]
-    if len(wanted) != len(constants):
+    if len(wanted) != len(sizes):
         raise ArchiveError(
-            f"{len(constants)} constants, the plan needs {len(wanted)}", location=location
+            f"{len(sizes)} constants, the plan needs {len(wanted)}", location=location
         )
-    for storage, data in zip(wanted, constants, strict=True):
-        size = view_bytes(data).nbytes
+    for storage, size in zip(wanted, sizes, strict=True):
         if not isinstance(storage.size_bytes, int) or size < storage.size_bytes:
             raise ArchiveError(
                 f"constant '{storage.name}' has {size} bytes, expected {storage.size_bytes}",

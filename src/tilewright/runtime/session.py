@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -31,9 +32,16 @@ from tilewright.base.budget import Limits, budget_of
 from tilewright.base.errors import UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.log import Log
+from tilewright.base.options import paths_option
 from tilewright.base.target import Target
 from tilewright.base.text import plural
-from tilewright.formats.artifact import Artifact, Variant, extract, is_artifact
+from tilewright.formats.artifact import (
+    Artifact,
+    OutsideWeights,
+    Variant,
+    extract,
+    is_artifact,
+)
 from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.plan import Plan, Step
 from tilewright.formats.tensor_spec import TensorSpec, signature_html, signature_text
@@ -499,13 +507,41 @@ def _load(read: Callable[[], ModuleDef], location: str, options: LoadOptions) ->
     with nullcontext() if budget is None else budget.call():
         module = read()
         artifact = extract(module, location) if is_artifact(module) else None
+        words: LoadOptions = {**options, "limits": budget}
+        if artifact is not None and artifact.weights is not None:
+            artifact, words = _with_weights(artifact, artifact.weights, words, location)
         chosen = choose_options(
-            {**options, "limits": budget},
+            words,
             has_plan=artifact is not None,
             module=module,
             location=location,
         )
         return Session(artifact, chosen, module=module, location=location)
+
+
+def _with_weights(
+    artifact: Artifact, weights: OutsideWeights, words: LoadOptions, location: str
+) -> tuple[Artifact, LoadOptions]:
+    """An artifact with its weights, or the words that give them to the virtual machine."""
+    # Imported here: most artifacts have their weights inside.
+    with LATE_IMPORTS:
+        from tilewright.runtime.loaders.outside_weights import (  # noqa: PLC0415
+            map_weights,
+            weights_beside,
+        )
+
+    given = paths_option("parameters", words.get("parameters") or ())
+    files = given or (weights_beside(weights, location),)
+    needs_vm = (
+        words.get("engine") == "vm" or words.get("bytecode") or words.get("libraries")
+    )
+    if needs_vm:
+        return artifact, {**words, "parameters": files}
+    keys = trusted(words.get("trusted_keys"))
+    return (
+        replace(artifact, constants=map_weights(weights, files, keys and keys.check)),
+        {**words, "parameters": ()},
+    )
 
 
 def signature(plan: Plan, side: Literal["inputs", "outputs"]) -> tuple[TensorSpec, ...]:

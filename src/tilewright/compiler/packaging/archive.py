@@ -16,9 +16,16 @@ from tilewright.base.errors import UserError
 from tilewright.base.output_file import check_output, is_regular_output
 from tilewright.base.target import Target, baseline_features
 from tilewright.compiler.packaging.provenance import Origin, describe_artifact
+from tilewright.compiler.packaging.weights_file import StoredWeights
 from tilewright.compiler.program.emit_bytecode import Code, emit_module
 from tilewright.compiler.program.ir import Program
-from tilewright.formats.artifact import Artifact, Variant, embed, leading_rodata
+from tilewright.formats.artifact import (
+    Artifact,
+    OutsideWeights,
+    Variant,
+    embed,
+    leading_rodata,
+)
 from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.plan import Plan
 from tilewright.formats.vmfb import write_archive
@@ -36,9 +43,14 @@ class Part:
 
 
 def make_artifact(
-    parts: Sequence[Part], sources: Mapping[str, str] | None = None
+    parts: Sequence[Part],
+    sources: Mapping[str, str] | None = None,
+    weights: StoredWeights | None = None,
 ) -> Artifact:
-    """The artifact of a model; constants are the programs' arrays, copied only if not in order."""
+    """The artifact of a model; constants are the programs' arrays, copied only if not in order.
+
+    With `weights` they stay in that file.
+    """
     variants = tuple(
         Variant(
             target=str(part.target),
@@ -54,7 +66,16 @@ def make_artifact(
     constants = tuple(
         view_bytes(np.ascontiguousarray(a).reshape(-1).view("u1")) for a in arrays
     )
-    return Artifact(variants=variants, constants=constants, sources=dict(sources or {}))
+    if weights is None:
+        return Artifact(variants=variants, constants=constants, sources=dict(sources or {}))
+    outside = OutsideWeights(
+        file=weights.path.name,
+        names=weights.names,
+        sizes=tuple(view_bytes(data).nbytes for data in constants),
+    )
+    return Artifact(
+        variants=variants, constants=(), sources=dict(sources or {}), weights=outside
+    )
 
 
 FORMATS: Final = {".vmfb": "an archive for Tilewright's and IREE's runtime"}
@@ -103,7 +124,12 @@ def save_archive(
         )
         for index, part in enumerate(parts)
     ]
-    module = emit_module(codes, leading_rodata(artifact), first_constant=len(parts))
+    module = emit_module(
+        codes,
+        leading_rodata(artifact),
+        first_constant=len(parts),
+        weights=() if artifact.weights is None else artifact.weights.names,
+    )
     module = embed(artifact, module)
     described = describe_artifact(module.name, artifact, origin or Origin())
     attributes = {**module.attributes, **described}

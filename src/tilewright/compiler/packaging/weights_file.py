@@ -95,6 +95,8 @@ def store_weights(
         system refuses.
     """
     check_weights_path(path, inputs=inputs)
+    if not arrays:
+        raise UserError("the model has no weights to put there", location=path)
     known = _read(path)
     names: list[str] = []
     missing: dict[str, Array] = {}

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tilewright.base.errors import ArchiveError
 from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.plan.json_form import graph_form
 from tilewright.formats.plan.steps import Plan
@@ -32,10 +31,7 @@ def weight_names(plan: Plan) -> tuple[str, ...]:
 
 
 def weights_of(plan: Plan, constants: Sequence[Buffer]) -> Mapping[str, Array]:
-    """The constants of a plan as arrays by name: views of the buffers, as its first entry sees each.
-
-    Raises: ArchiveError for a constant whose shape depends on a call.
-    """
+    """The constants of a plan as arrays by name: views of the buffers, as its first entry sees each."""
     first = {entry.storage: entry for entry in reversed(plan.entries)}
     storages = [i for i, s in enumerate(plan.storages) if s.kind == "constant"]
     arrays: dict[str, Array] = {}
@@ -43,15 +39,9 @@ def weights_of(plan: Plan, constants: Sequence[Buffer]) -> Mapping[str, Array]:
     for name, storage, data in zip(names, storages, constants, strict=True):
         view = view_bytes(data)
         entry = first.get(storage)
-        if entry is None:
+        if entry is None or entry.size_bytes != view.nbytes:  # several tensors are in it
             arrays[name] = np.frombuffer(view, np.uint8)
             continue
         shape = tuple(extent for extent in entry.shape if isinstance(extent, int))
-        if len(shape) < len(entry.shape) or not isinstance(entry.offset_bytes, int):
-            raise ArchiveError(f"constant '{name}' has no fixed shape", location=plan.name)
-        length = int(np.prod(shape, dtype=np.int64)) * entry.dtype.itemsize
-        at = entry.offset_bytes
-        arrays[name] = np.frombuffer(view[at : at + length], entry.dtype.numpy).reshape(
-            shape
-        )
+        arrays[name] = np.frombuffer(view, entry.dtype.numpy).reshape(shape)
     return arrays

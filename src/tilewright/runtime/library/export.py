@@ -19,7 +19,12 @@ from typing import Any, Final, cast, final
 
 from tilewright.base.errors import UserError
 from tilewright.base.options import path_option, paths_option, text_option
-from tilewright.base.output_file import check_output, open_output, write_text_output
+from tilewright.base.output_file import (
+    check_output,
+    make_output_folder,
+    open_output,
+    write_text_output,
+)
 from tilewright.base.record import record
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean, identifier
@@ -45,6 +50,7 @@ from tilewright.runtime.packed.module import Module
 
 Compile = Callable[..., Any]
 
+_WEAK: Final = "weak_entries.h"
 _WORDS: Final = ("options",)
 
 
@@ -269,16 +275,18 @@ def _compile(
     target = Target.parse(f"{files.arch}-{files.os}")
     chosen = toolchain or find_toolchain(target, cc=cc)
     flags = ["-I.", *files.flags]
+    (folder / _WEAK).write_text("".join(f"#pragma weak {s}\n" for s in files.exports))
 
-    def compiled(units: Sequence[str]) -> list[Path]:
-        return chosen.compile(units, folder, flags)
+    def compiled(units: Sequence[str], *further: str) -> list[Path]:
+        return chosen.compile(units, folder, [*flags, *further])
 
     return _Link(
         toolchain=chosen,
         folder=folder,
         files=files,
         objects=(*compiled(files.units), *(folder / name for name in files.objects)),
-        entry_objects=tuple(compiled(files.entry_units)),
+        # Of several models that are linked into one process the first is the one that is found.
+        entry_objects=tuple(compiled(files.entry_units, "-include", _WEAK)),
         addons=tuple(addons),
     )
 
@@ -298,12 +306,12 @@ def _link_shared(link: _Link, path: Path, options: Sequence[str]) -> None:
 
 def _merge(link: _Link, path: Path, options: Sequence[str]) -> None:
     del options
-    link.toolchain.merge(path, [*link.objects, *link.addons])
+    link.toolchain.merge(path, link.everything)
 
 
 def _archive(link: _Link, path: Path, options: Sequence[str]) -> None:
     del options
-    link.toolchain.archive(path, [*link.objects, *link.addons])
+    link.toolchain.archive(path, link.everything)
 
 
 def _tar(link: _Link, path: Path, options: Sequence[str]) -> None:
@@ -361,4 +369,21 @@ def _write_header(path: str | Path, files: LinkFiles) -> None:
 
 
 def _write_sources(path: Path, files: LinkFiles) -> None:
-    raise NotImplementedError
+    """The last unit as the file itself, everything that it needs in a folder beside it."""
+    if not files.units:
+        raise UserError("these modules have no source in C", location=path)
+    beside = path.with_name(f"{path.stem}.library")
+    for folder in {beside, *((beside / name).parent for name in files.files)}:
+        make_output_folder(folder)
+    for name, data in {**files.files, **files.objects}.items():
+        if name != files.units[-1]:
+            with open_output(beside / name) as file:
+                file.write(view_bytes(data))
+    command = [
+        *("cc", *(flag for flag in files.flags if not flag.startswith("-f")), "app.c"),
+        *(path.name, f"{beside.name}/*.[cSo]", f"{beside.name}/*/*.c"),
+        *(f"-Wa,-I{beside.name}", *files.link_flags),
+    ]
+    text = bytes(view_bytes(files.files[files.units[-1]])).decode()
+    text = text.replace('#include "', f'#include "{beside.name}/')
+    write_text_output(path, f"// {' '.join(command)}\n{text}")

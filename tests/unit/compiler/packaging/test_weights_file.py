@@ -70,3 +70,9 @@ def test_an_unknown_suffix_is_said_with_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no file of weights is called '\.npz'") as caught:
         store_weights(tmp_path / "w.npz", {"a": A})
     assert ".irpa .safetensors .params" in str(caught.value)
+
+
+def test_a_model_without_weights_has_no_file_of_them(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no weights to put there"):
+        store_weights(tmp_path / "w.irpa", {})
+    assert list(tmp_path.iterdir()) == []

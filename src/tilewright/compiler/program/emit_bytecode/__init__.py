@@ -27,7 +27,11 @@ __all__ = ["Code", "emit_module"]
 
 
 def emit_module(
-    codes: Sequence[Code], rodata: Sequence[Rodata], *, first_constant: int
+    codes: Sequence[Code],
+    rodata: Sequence[Rodata],
+    *,
+    first_constant: int,
+    weights: Sequence[str] = (),
 ) -> ModuleDef:
     """The VM module of a model whose programs have their memory assigned.
 
@@ -35,8 +39,9 @@ def emit_module(
         codes: the same model for one or more CPUs.
         rodata: segments that already have numbers: images and constants.
         first_constant: the segment of the first constant storage; the others follow in order.
+        weights: names of the constants in a file instead, which the module imports.
     """
-    module = ModuleTables(codes, list(rodata), first_constant)
+    module = ModuleTables(codes, list(rodata), first_constant, weights)
     bodies = [emit_main(module, code.program) for code in module.codes]
     module.bodies = _number(bodies)
     distinct = [bodies[module.bodies.index(n)] for n in range(max(module.bodies) + 1)]

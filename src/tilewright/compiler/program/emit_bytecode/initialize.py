@@ -9,6 +9,7 @@ a runtime does not know is no reason against code (`docs/formats/vmfb.md`).
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 from tilewright.compiler.program.emit_bytecode.function import (
@@ -104,6 +105,10 @@ def emit_init(module: ModuleTables) -> AssembledFunction:
         _load_best(function)
     elif module.program.kernels:
         _load_executable(function, module.codes[0])
+    if module.weights:
+        _load_weights(function)
+        build.return_()
+        return build.finish()
     for storage, index in module.constants(module.program).items():
         assert isinstance(storage.size_bytes, int)
         data = function.rodata(module.segment(index))
@@ -113,6 +118,39 @@ def emit_init(module: ModuleTables) -> AssembledFunction:
         build.emit("global.store.ref", index, type_, buffer)
     build.return_()
     return build.finish()
+
+
+def _load_weights(function: HalFunction) -> None:
+    """Fill the constants' globals from a file that whoever runs the module gives, in place where it can be.
+
+    Source: IREE `io_parameters.imports.mlir`, `load`.
+    """
+    module, build = function.module, function.build
+    constants = module.constants(module.program)
+    keys, table, spans = bytearray(), bytearray(), bytearray()
+    for name, storage in zip(module.weights, constants, strict=True):
+        assert isinstance(storage.size_bytes, int)
+        text = name.encode()
+        table += struct.pack("<II", len(keys), len(text))
+        spans += struct.pack("<QQQ", 0, 0, storage.size_bytes)
+        keys += text
+    device = function.device()
+    fence = function.call("hal.fence.create", [device, function.i64(0)], "ref")
+    loaded = function.call(
+        "io_parameters.load",
+        [
+            *(device, function.i64(ANY_QUEUE), function.null(), fence, function.null()),
+            *(function.i64(ANY_QUEUE), function.i32(MEMORY_DEVICE_LOCAL)),
+            function.i32(USAGE | IMMUTABLE),
+            *(function.rodata(module.data(bytes(part))) for part in (table, keys, spans)),
+        ],
+        "ref",
+    )
+    function.wait(fence, "loading the weights")
+    type_ = module.type_(BUFFER_TYPE)
+    for position, index in enumerate(constants.values()):
+        buffer = build.emit("list.get.ref", loaded, function.i32(position), type_)
+        build.emit("global.store.ref", index, type_, buffer)
 
 
 def _load_best(function: HalFunction) -> None:

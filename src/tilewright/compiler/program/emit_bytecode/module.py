@@ -53,6 +53,7 @@ IMPORTS: Final = {
     "hal.executable.create": "0rIrrr_r",
     "hal.fence.await": "0iICrD_i",
     "hal.fence.create": "0rI_r",
+    "io_parameters.load": "0rIrrrIiirrr_r",
     "tilewright.call": "0rCrIIDCrIIDCID_v",
     "tilewright.check_indices": "0rrIICID_v",
     "tilewright.host_call": "0rCrIIDCrIIDCID_v",
@@ -91,8 +92,13 @@ class ModuleTables:
     """Tables that the functions of one module share."""
 
     def __init__(
-        self, codes: Sequence[Code], rodata: list[Rodata], first_constant: int
+        self,
+        codes: Sequence[Code],
+        rodata: list[Rodata],
+        first_constant: int,
+        weights: Sequence[str] = (),
     ) -> None:
+        self.weights: Sequence[str] = weights
         # Without kernels there is nothing to choose.
         self.codes: tuple[Code, ...] = tuple(
             codes if codes[0].program.kernels else codes[:1]
@@ -136,6 +142,11 @@ class ModuleTables:
             self.rodata.append(Rodata(data=data))
         return self._texts[data]
 
+    def data(self, data: bytes) -> int:
+        """A rodata segment of its own."""
+        self.rodata.append(Rodata(data=data))
+        return len(self.rodata) - 1
+
     def type_(self, name: str) -> int:
         return self.types.index(name)
 
@@ -155,6 +166,10 @@ class ModuleTables:
             types=tuple(self.types),
             dependencies=(
                 Dependency(name="hal", minimum_version=HAL_VERSION, flags=REQUIRED),
+                *(
+                    Dependency(name="io_parameters", minimum_version=0, flags=REQUIRED)
+                    for _ in self.weights[:1]
+                ),
             ),
             imports=tuple(
                 Import(
@@ -180,7 +195,7 @@ class ModuleTables:
 
 
 def _import_flags(name: str) -> int:
-    return REQUIRED if name.startswith("hal.") else OPTIONAL
+    return OPTIONAL if name.startswith("tilewright.") else REQUIRED
 
 
 def _lay_out(

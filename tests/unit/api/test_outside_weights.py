@@ -1,0 +1,109 @@
+"""Artifacts whose weights lie in a file beside them, and which others may share."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from fakes import small_models
+from tilewright.base.errors import ArchiveError, UserError
+from tilewright.formats.artifact import MANIFEST_ATTRIBUTE, extract
+from tilewright.formats.vmfb import read_archive
+
+X = np.random.default_rng(0).standard_normal((5, 20), np.float32)
+
+
+@pytest.fixture(scope="module")
+def model() -> tw.Model:
+    return tw.compile(small_models.mlp())
+
+
+def mapped_ranges(path: Path) -> list[tuple[int, int]]:
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    ends = (line.split()[0].split("-") for line in lines if line.endswith(str(path)))
+    return [(int(begin, 16), int(end, 16)) for begin, end in ends]
+
+
+@pytest.mark.parametrize("suffix", [".irpa", ".safetensors", ".params"])
+@pytest.mark.parametrize("engine", ["plan", "vm"])
+def test_every_engine_runs_with_weights_of_every_format(
+    model: tw.Model, tmp_path: Path, suffix: str, engine: str
+) -> None:
+    model.save(tmp_path / "net.vmfb", weights=tmp_path / f"w{suffix}")
+    session = tw.load(tmp_path / "net.vmfb", engine=engine)
+    np.testing.assert_array_equal(session(X), model(X))
+
+
+def test_weights_may_be_elsewhere_and_are_then_given(
+    model: tw.Model, tmp_path: Path
+) -> None:
+    (tmp_path / "weights").mkdir()
+    weights = tmp_path / "weights" / "w.irpa"
+    model.save(tmp_path / "net.vmfb", weights=weights)
+    with pytest.raises(ArchiveError, match=r"the weights are in 'w\.irpa'") as caught:
+        tw.load(tmp_path / "net.vmfb")
+    assert "--parameters" in str(caught.value)
+    session = tw.load(tmp_path / "net.vmfb", parameters=[str(weights)])
+    np.testing.assert_array_equal(session(X), model(X))
+
+
+def test_two_artifacts_share_a_file_that_neither_copies(tmp_path: Path) -> None:
+    weights = tmp_path / "w.irpa"
+    sizes: set[int] = set()
+    for batch in (3, 5):
+        shared = tw.compile(small_models.mlp(batch))
+        shared.save(tmp_path / f"{batch}.vmfb", weights=weights)
+        sizes.add(weights.stat().st_size)
+    assert len(sizes) == 1
+    for batch in (3, 5):
+        session = tw.load(tmp_path / f"{batch}.vmfb")
+        assert session.artifact is not None
+        ranges = mapped_ranges(weights)
+        for constant in session.artifact.constants:
+            address = np.frombuffer(constant, np.uint8).ctypes.data
+            assert any(begin <= address < end for begin, end in ranges)
+        np.testing.assert_array_equal(
+            session(X[:batch]), tw.compile(small_models.mlp(batch))(X[:batch])
+        )
+
+
+def test_another_file_is_refused_with_what_it_lacks(
+    model: tw.Model, tmp_path: Path
+) -> None:
+    model.save(tmp_path / "net.vmfb", weights=tmp_path / "w.irpa")
+    other = tw.compile(small_models.mlp(seed=1))
+    other.save(tmp_path / "other.vmfb", weights=tmp_path / "other.irpa")
+    (tmp_path / "empty.irpa").write_bytes(b"")
+    with pytest.raises(ArchiveError):
+        tw.load(tmp_path / "net.vmfb", parameters=[str(tmp_path / "empty.irpa")])
+    (tmp_path / "w.irpa").write_bytes((tmp_path / "net.vmfb").read_bytes())
+    with pytest.raises(ArchiveError):
+        tw.load(tmp_path / "net.vmfb")
+
+
+@pytest.mark.parametrize("name", ["../w.irpa", "/etc/passwd", "a/b", "", "..", "..\\w"])
+def test_a_name_with_a_folder_is_refused(
+    model: tw.Model, tmp_path: Path, name: str
+) -> None:
+    model.save(tmp_path / "net.vmfb", weights=tmp_path / "w.irpa")
+    module = read_archive((tmp_path / "net.vmfb").read_bytes(), "net.vmfb")
+    manifest = json.loads(module.attributes[MANIFEST_ATTRIBUTE])
+    manifest["weights"]["file"] = name
+    attributes = {**module.attributes, MANIFEST_ATTRIBUTE: json.dumps(manifest)}
+    with pytest.raises(ArchiveError, match="no name of a file of weights"):
+        extract(replace(module, attributes=attributes))
+
+
+def test_the_model_itself_is_not_overwritten(tmp_path: Path) -> None:
+    import onnx
+
+    path = tmp_path / "net.onnx"
+    onnx.save(small_models.mlp(), path)
+    (tmp_path / "w.irpa").symlink_to(path)
+    with pytest.raises(UserError, match="is an input"):
+        tw.compile(path).save(tmp_path / "net.vmfb", weights=tmp_path / "w.irpa")
