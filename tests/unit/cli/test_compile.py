@@ -142,7 +142,44 @@ def test_code_for_other_processors_is_made_without_a_word_of_llvm(
     assert artifact_of(path).variants[0].target == str(Target.parse(target))
 
 
-@pytest.mark.parametrize("name", ["out.so", "out", "out.vmfb.o"])
+def test_a_library_is_written_with_its_header_and_weights_beside(
+    mlp_onnx: Path, tmp_path: Path
+) -> None:
+    library, header, weights = (tmp_path / name for name in ("net.so", "n.h", "w.irpa"))
+    done = tilewright(
+        "compile", mlp_onnx, "-o", library, f"--header={header}", f"--weights={weights}"
+    )
+    assert done.code == 0, done.err
+    assert "int net_create(" in header.read_text()
+    assert library.read_bytes()[:4] == b"\x7fELF"
+    assert weights.read_bytes()[:4] == b"IRPA"
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["-o", "net.dll"], "the code is for linux, the file is called '.dll'"),
+        (["-o", "net.so", "--target=aarch64-macos"], "the code is for macos"),
+        (["-o", "net.vmfb", "--header=n.h"], "only libraries have a header"),
+        (["-o", "net.ll", "--weights=w.irpa"], "kernels have no weights"),
+        (["-o", "net.so", "--weights=w.bin"], "no file of weights is called '.bin'"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_the_work(
+    mlp_onnx: Path,
+    tmp_path: Path,
+    options: list[str],
+    what: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = tilewright("compile", mlp_onnx, "--target=x86_64", *options)
+    assert done.code == 1
+    assert what in done.err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["out.xyz", "out.vmfb.zip"])
 def test_the_suffix_decides_the_format(mlp_onnx: Path, tmp_path: Path, name: str) -> None:
     done = tilewright("compile", mlp_onnx, "-o", tmp_path / name)
     assert done.code == 1
