@@ -81,7 +81,6 @@ class GraphModuleDebug(GraphModule):
         self._nodes: Nodes = nodes_of(self._executor)
         self._dump_root: Path | None = None if dump_root is None else Path(dump_root)
         self._last: DebugResult | None = None
-        self._functions: dict[str, PackedFunction] = {}
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -331,9 +330,8 @@ class GraphModuleDebug(GraphModule):
         """A function of the executor or of its debugger as a packed function."""
         if name not in _DEBUG_FUNCTIONS:
             return super().__getitem__(name)
-        if name not in self._functions:
-            self._functions[name] = packed_function(_packed(getattr(self, name)))
-        return self._functions[name]
+        # Not kept: it holds this object, and what tvm-ffi holds no collector of cycles sees.
+        return packed_function(_packed(getattr(self, name)))
 
 
 def _packed(method: Callable[..., Any]) -> Callable[..., Any]:

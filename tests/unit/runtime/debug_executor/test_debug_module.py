@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -225,3 +227,20 @@ def test_what_runs_as_a_whole_has_no_nodes() -> None:
     program = CallProgram(lambda *_: (), (), ())
     with pytest.raises(UserError, match="has no nodes to look at"):
         GraphModuleDebug(executor_module(program))
+
+
+def test_executors_and_their_memory_go_when_nobody_holds_them() -> None:
+    module = net()
+    module.run(number=1, min_repeat_ms=0, x=X)
+    for name in ("run", "set_input", "debug_get_output", "execute_node"):
+        assert module[name] is not None
+    watched = [
+        weakref.ref(module),
+        weakref.ref(module.module),
+        weakref.ref(module.module.executor),
+    ]
+    view = module.get_output(0)
+    del module
+    gc.collect()
+    assert [one() for one in watched] == [None] * 3
+    assert np.array_equal(view, expected())  # a view keeps its memory
