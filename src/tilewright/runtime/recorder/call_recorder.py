@@ -1,4 +1,4 @@
-"""Records a call with arrays: a command list whose slots are those that `native.RecordedCall` numbers.
+"""Records a call with arrays: a command list whose slots are those that `RecordedCall` numbers.
 
 Not here: what is recorded.  Called by plan binding and by recorded calls of bytecode.
 """
@@ -11,7 +11,7 @@ from typing import Any, final
 
 from tilewright.base.record import record
 from tilewright.formats.byte_view import Buffer
-from tilewright.runtime import native
+from tilewright.runtime.native import CommandList, Heap, Pool, RecordedCall
 from tilewright.runtime.recorder.recorder import Recorder
 
 Allocate = Callable[[], Any]
@@ -25,12 +25,12 @@ class ReplayedCall:
     Thread-safety: `call` may be called from any thread, by several at once.
     """
 
-    commands: native.CommandList
-    call: native.RecordedCall
+    commands: CommandList
+    call: RecordedCall
 
 
 class _Role(enum.IntEnum):
-    """What a slot is for, in the order in which `native.RecordedCall` numbers them."""
+    """What a slot is for, in the order in which `RecordedCall` numbers them."""
 
     INPUT = 0
     OUTPUT = 1
@@ -91,7 +91,7 @@ class CallRecorder:
         return self.recorder.slot(size_bytes, writable=True)
 
     def build(
-        self, pool: native.Pool | None, heap: native.Heap | None, counted_bytes: int = 0
+        self, pool: Pool | None, heap: Heap | None, counted_bytes: int = 0
     ) -> ReplayedCall:
         """Check what was recorded, and make a call of it.
 
@@ -102,7 +102,7 @@ class CallRecorder:
         Raises: ValueError, as `Recorder.build`.
         """
         commands = self.recorder.build()
-        call = native.RecordedCall(
+        call = RecordedCall(
             commands,
             pool,
             self._inputs,

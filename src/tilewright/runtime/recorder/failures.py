@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from tilewright.base.status import StatusCode, failure
-from tilewright.runtime import native
+from tilewright.runtime.native import KernelError
 
 
 def raise_failure(error: RuntimeError | ValueError) -> NoReturn:
@@ -18,7 +18,7 @@ def raise_failure(error: RuntimeError | ValueError) -> NoReturn:
     closed or a run that a fork cut (ABORTED), and for buffers that do not fit (INVALID_ARGUMENT).  A
     RecursionError is the caller's, and stays.
     """
-    if isinstance(error, native.KernelError):
+    if isinstance(error, KernelError):
         raise error.for_user from error
     if isinstance(error, RecursionError):
         raise error

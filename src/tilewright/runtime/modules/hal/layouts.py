@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
+import tilewright.runtime.modules.hal.commands as newer
 from tilewright.base.budget import CURRENT, OBJECT_BYTES
 from tilewright.base.status import StatusCode, failure
 from tilewright.runtime.hal.buffer import Buffer
@@ -33,7 +34,6 @@ from tilewright.runtime.hal.pipeline_layout import (
     PushedBinding,
     PushedOperands,
 )
-from tilewright.runtime.modules.hal import commands as newer
 from tilewright.runtime.modules.hal.state import HalState
 from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.native_module import NativeFunction
