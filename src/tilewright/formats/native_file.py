@@ -30,6 +30,15 @@ def elf_type(data: Buffer) -> int:
     return view.u16(16, "ELF type")
 
 
+def elf_machine(data: Buffer) -> str:
+    """The instruction set of an ELF file (`x86_64`, ...); empty for other files and other sets."""
+    view = ByteView(data, "file")
+    if not elf_type(data):
+        return ""
+    number = view.u16(18, "ELF machine")
+    return next((row.name for row in DYNAMIC.values() if row.number == number), "")
+
+
 def describe(data: Buffer) -> str:
     """What a file is, in words: `an ELF shared library for aarch64`."""
     view = ByteView(data, "file")

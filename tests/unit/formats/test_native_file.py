@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.formats.native_file import describe, elf_type
+from tilewright.formats.native_file import describe, elf_machine, elf_type
 
 
 def elf(kind: int, machine: int, width: int = 2) -> bytes:
@@ -45,3 +45,9 @@ def test_the_type_of_elf_files_is_read() -> None:
     assert elf_type(b"\x7fELF") == elf_type(b"#!/bin/sh" * 9) == 0
     if sys.platform == "linux":
         assert elf_type(Path(sys.executable).resolve().read_bytes()[:64]) in (2, 3)
+
+
+def test_the_machine_of_elf_files_is_read() -> None:
+    assert elf_machine(elf(3, 62)) == "x86_64"
+    assert elf_machine(elf(3, 183)) == "aarch64"
+    assert elf_machine(elf(3, 40)) == elf_machine(b"MZ") == ""

@@ -27,6 +27,7 @@ from tilewright.formats.elf.header import read_file_header
 
 _HEADERS_AT_MOST: Final = 256
 _SPAN_AT_MOST: Final = 1 << 40
+_LARGEST_TAG: Final = 0x7FFF_FFFF
 _LARGEST_PAGE_BYTES: Final = 1 << 16
 _TABLES: Final = {  # what a tag points to, and the tag of its size
     elf.DT_STRTAB: elf.DT_STRSZ,
@@ -134,6 +135,7 @@ class _Segment:
     file_end: int
     offset: int
     flags: int
+    align: int
 
 
 @final
@@ -152,6 +154,8 @@ class _Memory:
             if kind == elf.PT_GNU_RELRO:
                 self._check_read_only(address, address + size)
             if kind == elf.PT_DYNAMIC:
+                if length != size:
+                    raise self.error(f"PT_DYNAMIC of {length} bytes, in memory {size}")
                 self.dynamic = (address, length)
 
     def error(self, message: str) -> ArchiveError:
@@ -176,7 +180,8 @@ class _Memory:
     def _check_read_only(self, begin: int, end: int) -> None:
         """What is protected after relocation ends with the last page of its segment."""
         segment = self.find(begin, 0, "PT_GNU_RELRO")
-        if end > segment.end + _LARGEST_PAGE_BYTES:
+        page = min(segment.align, _LARGEST_PAGE_BYTES)
+        if end > -(-segment.end // page) * page:
             raise self.error(f"PT_GNU_RELRO up to address {end:#x} leaves its segment")
 
     def rest(self, address: int, what: str) -> memoryview:
@@ -217,13 +222,18 @@ def _segments(view: ByteView, headers: Sequence[tuple[int, ...]]) -> Iterator[_S
                 f"{address:#x} does not follow the one before",
                 location=view.location,
             )
+        if flags & elf.PF_X and length != size:
+            raise ArchiveError(
+                f"code at address {address:#x} has {length} of {size} bytes in the file",
+                location=view.location,
+            )
         if align & (align - 1) or (align > 1 and (address - offset) % align):
             raise ArchiveError(
                 f"a segment at address {address:#x} is not aligned to {align}",
                 location=view.location,
             )
         end, found = address + size, True
-        yield _Segment(address, end, address + length, offset, flags)
+        yield _Segment(address, end, address + length, offset, flags, max(align, 1))
     if not found:
         raise ArchiveError("no segment to load", location=view.location)
 
@@ -240,6 +250,8 @@ def _dynamic(memory: _Memory) -> tuple[dict[int, int], list[int]]:
     for tag, value in elf.DYNAMIC.iter_unpack(table):
         if tag == elf.DT_NULL:
             break
+        if tag > _LARGEST_TAG:
+            raise memory.error(f"a dynamic section with a tag {tag:#x}")
         if tag == elf.DT_NEEDED:
             needed.append(value)
         tags[tag] = value
@@ -253,7 +265,9 @@ def _dynamic(memory: _Memory) -> tuple[dict[int, int], list[int]]:
             raise memory.error(f"entries of {tags[tag]} bytes in a table, expected {size}")
     for tag, size_tag in _TABLES.items():
         if tag in tags:
-            memory.find(tags[tag], tags.get(size_tag, 0), f"table of tag {tag}")
+            size = tags.get(size_tag, 0)
+            memory.find(tags[tag], size, f"table of tag {tag}")
+            pace(size // elf.DYNAMIC.size)
     if elf.DT_STRTAB not in tags or elf.DT_SYMTAB not in tags:
         raise memory.error("no table of symbols")
     return tags, needed
@@ -341,10 +355,13 @@ def _symbols(
     pace(count)
     found: dict[str, LibrarySymbol] = {}
     imports: set[str] = set()
-    for place, info, _, section, value, size in elf.SYMBOL.iter_unpack(table):
+    for index, entry in enumerate(elf.SYMBOL.iter_unpack(table)):
+        place, info, _, section, value, size = entry
         name = names.at(place, "name of a symbol")
         kind, binding = info & 15, info >> 4
         if section == elf.SHN_UNDEF:
+            if index and (not name or binding == elf.STB_LOCAL):
+                raise memory.error(f"symbol {index} '{name}' is neither here nor elsewhere")
             if name and binding == elf.STB_GLOBAL:
                 imports.add(name)
             continue
@@ -403,7 +420,16 @@ def _check_relocations(
         size = tags.get(_TABLES[tag], 0) // elf.RELOCATION.size * elf.RELOCATION.size
         table = memory.read(tags[tag], size, "table of relocations")
         pace(size // elf.RELOCATION.size)
-        for place, info, addend in elf.RELOCATION.iter_unpack(table):
+        relative = tags.get(elf.DT_RELACOUNT, 0) if tag == elf.DT_RELA else 0
+        if relative > size // elf.RELOCATION.size:
+            raise memory.error(
+                f"{relative} relocations of addresses do not fit their table"
+            )
+        for index, (place, info, addend) in enumerate(elf.RELOCATION.iter_unpack(table)):
+            if index < relative and info != machine.relative:
+                raise memory.error(
+                    f"relocation {index} of {relative} that add the address is of another type"
+                )
             if info & 0xFFFF_FFFF == 0:
                 continue
             segment = memory.find(place, 1, "place of a relocation")
@@ -439,13 +465,24 @@ def _check_code(memory: _Memory, tags: Mapping[int, int]) -> None:
     for tag, name in _CODE_TAGS.items():
         if tags.get(tag):
             memory.check_code(tags[tag], name)
-    arrays = [
-        (tags[tag], tags[tag] + tags.get(_TABLES[tag], 0))
+    slots = {
+        place
         for tag in (elf.DT_INIT_ARRAY, elf.DT_FINI_ARRAY, elf.DT_PREINIT_ARRAY)
-        if tag in tags
-    ]
+        for place in range(
+            tags.get(tag, 0), tags.get(tag, 0) + tags.get(_TABLES[tag], 0), 8
+        )
+    }
+    if not slots:
+        return
     size = tags.get(elf.DT_RELASZ, 0) // elf.RELOCATION.size * elf.RELOCATION.size
     table = memory.read(tags.get(elf.DT_RELA, 0), size, "relocations") if size else b""
     for place, info, addend in elf.RELOCATION.iter_unpack(table):
-        if info >> 32 == 0 and any(begin <= place < end for begin, end in arrays):
-            memory.check_code(addend, "constructor")
+        if place in slots and info & 0xFFFF_FFFF:
+            slots.remove(place)
+            if info >> 32 == 0:
+                memory.check_code(addend, "constructor")
+    for place in slots:  # packed relocations keep the address in place
+        (address,) = memory.unpack(_LONG, place, "constructor")
+        if elf.DT_RELR not in tags:
+            raise memory.error(f"a constructor at address {place:#x} is not relocated")
+        memory.check_code(address, "constructor")

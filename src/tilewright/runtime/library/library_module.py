@@ -27,6 +27,7 @@ from tilewright.formats.library_blob import (
     LibraryBlob,
     read_blob,
 )
+from tilewright.formats.native_file import elf_machine
 from tilewright.runtime.library.compiled_model import CompiledModel, interface_symbol
 from tilewright.runtime.native.compiled_library import (
     OpenedLibrary,
@@ -164,13 +165,14 @@ def open_library(
 
 
 def _checked(data: Buffer, location: str) -> SharedLibraryFile:
-    file = read_shared_library(data, location)
-    if file.machine != architecture():
+    machine = elf_machine(data)
+    if machine and machine != architecture():
         raise ArchiveError(
-            f"is a library for {file.machine}, this machine is {architecture()}",
+            f"is a library for {machine}, this machine is {architecture()}",
             location=location,
             hint="export it for this machine, or load it there",
         )
+    file = read_shared_library(data, location)
     legacy = next((name for name in _LEGACY_MARKS if name in file.symbols), None)
     if legacy is not None and SYMBOL not in file.symbols:
         raise ArchiveError(

@@ -94,3 +94,61 @@ def test_objects_and_programs_are_no_libraries(library: bytes) -> None:
     data[16] = 1
     with pytest.raises(ArchiveError, match="ELF type 1, expected 3"):
         read_shared_library(data)
+
+
+def first_relocation(library: bytes, kind: int) -> int:
+    """Where in the file the first relocation of a type stands; its table lies where it is mapped."""
+    begin, size = (
+        struct.unpack_from("<Q", library, place_of(library, tag))[0]
+        for tag in (elf.DT_RELA, elf.DT_RELASZ)
+    )
+    for at in range(begin, begin + size, 24):
+        if elf.RELOCATION.unpack_from(library, at)[1] & 0xFFFF_FFFF == kind:
+            return at
+    raise AssertionError(kind)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        (8, 6, "that add the address is of another type"),
+        (8, 8 | 999 << 32, "is of another type"),
+        (0, 0x10, "in read-only memory"),
+        (16, 1 << 40, "constructor at address 0x10000000000"),
+        (16, 0x33CF, "lies in data, expected code"),
+    ],
+)
+def test_a_relocation_that_would_end_the_process_is_refused(
+    library: bytes, field: int, value: int, said: str
+) -> None:
+    data = bytearray(library)
+    struct.pack_into("<Q", data, first_relocation(library, 8) + field, value)
+    with pytest.raises(ArchiveError, match=said):
+        read_shared_library(data)
+
+
+def test_a_constructor_that_is_not_relocated_is_refused(library: bytes) -> None:
+    data = bytearray(library)
+    struct.pack_into("<Q", data, place_of(library, elf.DT_RELACOUNT), 0)
+    struct.pack_into("<Q", data, first_relocation(library, 8) + 8, 0)
+    with pytest.raises(ArchiveError, match=r"constructor at address .* is not relocated"):
+        read_shared_library(data)
+
+
+def test_code_that_is_not_in_the_file_is_refused(library: bytes) -> None:
+    data = bytearray(library)
+    for at in range(64, 64 + 56 * data[56], 56):
+        kind, flags = struct.unpack_from("<II", data, at)
+        if kind == elf.PT_LOAD and flags & elf.PF_X:
+            (size,) = struct.unpack_from("<Q", data, at + 32)
+            struct.pack_into("<Q", data, at + 32, size - 64)
+    with pytest.raises(ArchiveError, match="code at address 0x1000 has"):
+        read_shared_library(data)
+
+
+def test_a_symbol_that_nobody_can_find_is_refused(library: bytes) -> None:
+    data = bytearray(library)
+    table = struct.unpack_from("<Q", data, place_of(library, elf.DT_SYMTAB))[0]
+    struct.pack_into("<IB", data, table + 24, 0, 0)
+    with pytest.raises(ArchiveError, match="symbol 1 '' is neither here nor elsewhere"):
+        read_shared_library(data)
