@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tilewright.base.version import VERSION as __version__  # noqa: N811 - its usual name
 
 if TYPE_CHECKING:
-    from tilewright.api import transform
+    from tilewright.api import byoc, transform
     from tilewright.api.build import build
     from tilewright.api.compare import Comparison, compare
     from tilewright.api.inference import (
@@ -113,6 +113,7 @@ _HOMES = {
 }
 # Modules that are seen as attributes of this package.
 _MODULES = {
+    "byoc": "tilewright.api.byoc",
     "debug_executor": "tilewright.runtime.debug_executor",
     "graph_executor": "tilewright.runtime.graph_executor",
     "runtime": "tilewright.runtime",
@@ -149,6 +150,7 @@ __all__ = [
     "VirtualMachine",
     "__version__",
     "build",
+    "byoc",
     "compare",
     "compile",
     "coverage",

@@ -50,6 +50,22 @@ SAYS = {
         "asyncio: True",
         "a failure arrives where the result is asked for: input 'x'",
     ),
+    "09_byoc_onnxruntime.py": (
+        "steps: call onnxruntime_matmul_add_relu, dispatch softmax",
+        "compiled: True",
+        "from a file, engine plan: True",
+        "from a file, engine vm: True",
+        "graph executor: True",
+        "exported library: True",
+    ),
+    "10_byoc_c_kernel.py": (
+        "call c_swish_mul_sigmoid_mul",
+        "the same numbers: True",
+        "from a file, engine plan: True",
+        "from a file, engine vm: True",
+        "graph executor: True",
+        "exported library: True",
+    ),
 }
 
 

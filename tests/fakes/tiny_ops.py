@@ -164,7 +164,7 @@ fused = OpSchema(
     (),
     lambda types, attributes: (),
     lambda arrays, attributes: tuple(attributes["regions"][0](arrays)),
-    Trait.PURE,
+    Trait.PURE | Trait.SEALED,
     region_count=1,
 )
 impure = OpSchema(

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, cast, final
 
 import numpy as np
 
@@ -164,6 +164,8 @@ def compiled_module(
             text=code.text,
         )
         module.import_module(CodeModule(artifact.variants, kernels, name))
+    for made in compiled.modules:  # by code generators of the user
+        module.import_module(cast("Module", made))
     return module
 
 

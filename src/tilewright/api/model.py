@@ -49,10 +49,12 @@ from tilewright.compiler.packaging.weights_file import store_weights
 from tilewright.compiler.program.kernel_cache import KernelRecord
 from tilewright.compiler.program.memory import MemoryReport
 from tilewright.compiler.schedule.user import ScheduleSpec
+from tilewright.compiler.transforms.external_codegen import choose_codegens
 from tilewright.formats.plan import Step
 from tilewright.formats.plan.weights import weights_of
 from tilewright.formats.tensor_spec import TensorSpec, signature_html, signature_text
 from tilewright.runtime.native import Timing
+from tilewright.runtime.packed.program_modules import ProgramModules
 from tilewright.runtime.plan_executor import Array
 from tilewright.runtime.session import Session, signature
 from tilewright.runtime.session_options import HostOptions, PlanOptions
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from tilewright.api.model_inputs import Inputs
     from tilewright.api.report import Report
     from tilewright.runtime.hal.pending_call import PendingCall
+    from tilewright.runtime.packed.module import Module
 
 __all__ = ["KernelView", "Model", "compile", "coverage", "report"]
 
@@ -78,6 +81,7 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
     input_values: Mapping[str, Array] | None = None,
     check_indices: bool | None = None,
     schedules: Mapping[str, ScheduleSpec] | None = None,
+    byoc: Sequence[str] | Mapping[str, Mapping[str, object]] | None = None,
     cache: bool = True,
     progress: pipeline.Progress | bool | None = None,
 ) -> Model:
@@ -85,10 +89,8 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
 
     Args:
         model: path of an ONNX file, its bytes, an `onnx.ModelProto`, or a `Graph`.
-        target: `"host"`, `"x86_64 -mcpu=znver4"`, or a `Target`; default: `TILEWRIGHT_TARGET`,
-            else the host.
-        levels: make code for several x86-64 levels (`("v2", "v3", "v4")`) instead; the best one
-            the machine has is picked at load.
+        target: `"x86_64 -mcpu=znver4"`, or a `Target`; default: `TILEWRIGHT_TARGET`, else the host.
+        levels: make code for several x86-64 levels (`("v2", "v4")`) instead; load picks the best.
         opt_level: 0 = the model's ops as they are, each its own kernel; 1 = the graph rewritten for
             the kernels (layouts, packed weights, one op for several); 2 = and ops fused into kernels.
             Default: that of the `transform.PassContext` that is entered, else 2.
@@ -97,10 +99,10 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
         input_shapes: shapes by input name; strings name dynamic dimensions.
         input_values: inputs that become constants, such as a shape that a model takes as data.
         check_indices: let a call fail (InputError) for an index in its data that is out of range,
-            as onnxruntime does; without, the index is clamped. Default: `TILEWRIGHT_CHECK_INDICES`,
-            else yes.
+            else it is clamped. Default: `TILEWRIGHT_CHECK_INDICES`, else yes.
         schedules: your own for kernels by name or pattern (`"matmul_*"`): a function that gets a kernel
             whose methods are the primitives, or a trace. Slow at worst, never wrong.
+        byoc: your code generators by name (see `byoc`), with options where it is a mapping.
         cache: reuse kernels of earlier compilations (`TILEWRIGHT_CACHE_DIR`).
         progress: True shows a line on a terminal and in notebooks that is gone when the model is
             compiled; or an object whose `phase(name)` and `advance(done, total)` are called.
@@ -121,6 +123,7 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
         input_values=input_values,
         check_indices=_flag("check_indices", check_indices, knobs.CHECK_INDICES),
         schedules={} if schedules is None else schedules,
+        byoc=choose_codegens(byoc),
     )
     with watcher as watching:
         compiled = pipeline.compile_model(model, options, watching)
@@ -344,11 +347,17 @@ class Model:
         return self._session
 
     def _load(self) -> Session:
-        host = HostOptions(threads=self._threads, host_function=run_reference)
+        name = self.compiled.graph.name
+        modules = cast("Sequence[Module]", self.compiled.modules)
+        host = HostOptions(
+            threads=self._threads,
+            host_function=run_reference,
+            find_function=ProgramModules(modules, (), name) if modules else None,
+        )
         return Session(
             make_artifact(self.compiled.parts),
             PlanOptions(host=host),
-            location=self.compiled.graph.name,
+            location=name,
         )
 
     def __repr__(self) -> str:
@@ -523,5 +532,5 @@ class Model:
             arrays = weights_of(parts[0].plan, make_artifact(parts).constants)
             place = Path(path_option("weights", weights))
             stored = store_weights(place, arrays, inputs=self.compiled.files)
-        artifact = make_artifact(parts, texts, stored)
+        artifact = make_artifact(parts, texts, stored, self.compiled.modules)
         return save_archive(parts, artifact, path, self.compiled.origin)

@@ -69,6 +69,12 @@ from tilewright.compiler.schedule.user import (
     check_schedules,
     trace_for,
 )
+from tilewright.compiler.transforms.external_codegen import (
+    ChosenCodegen,
+    ExternalModule,
+    run_codegen,
+)
+from tilewright.compiler.transforms.partition_graph import EXTERNAL
 
 _LOG: Final = Log("compiler")
 # Kernels are compared by their text under this name, then get names of their own.
@@ -107,6 +113,7 @@ class CompileOptions:
     targets: code is made for each; one of them decides how weights are packed.
     opt_level: the passes of that level and below run (`transforms.standard`); None: the context's.
     context: which passes run and who watches; None: the one that is entered.
+    byoc: code generators of the user that take part, first come first served.
     schedules: the user's own, by patterns of kernel names (`schedule.user`).
     threads: cores that kernels may count on (schedules only, results do not depend on it).
     jobs: processes that generate code.
@@ -123,6 +130,7 @@ class CompileOptions:
     input_values: Mapping[str, Array] | None = None
     context: PassContext | None = None
     check_indices: bool = True
+    byoc: tuple[ChosenCodegen, ...] = ()
     schedules: Mapping[str, ScheduleSpec] = field(default_factory=dict[str, ScheduleSpec])
 
     def __post_init__(self) -> None:
@@ -160,6 +168,7 @@ class CompileOptions:
             "input_shapes": {n: list(s) for n, s in (self.input_shapes or {}).items()},
             "input_values": {n: digest_of_array(v) for n, v in given.items()},
             "schedules": sorted(self.schedules),
+            "byoc": [chosen.codegen.name for chosen in self.byoc],
             "required_pass": sorted(context.required_pass),
             "disabled_pass": sorted(context.disabled_pass),
             "config": {key: str(value) for key, value in sorted(context.config.items())},
@@ -182,7 +191,8 @@ class CompileOptions:
 class Compiled:
     """What a compilation yields; `parts` and `kernels` have one entry per target.
 
-    `files` are those that the model was read from; `origin` says what was compiled and how.
+    `files` are those that the model was read from; `origin` says what was compiled and how; `modules` are what
+    code generators of the user made.
     """
 
     graph: Graph
@@ -193,6 +203,7 @@ class Compiled:
     seconds: Mapping[str, float]
     files: tuple[Path, ...] = ()
     origin: Origin = field(default_factory=Origin)
+    modules: tuple[ExternalModule, ...] = ()
 
 
 @contextmanager
@@ -226,7 +237,8 @@ def compile_model(
 
     with clock("optimize graph"):
         optimize(graph, options)
-    # From here every top-level node is a constant, a view, one kernel, or runs on the host.
+        modules = generate_modules(graph, options)
+    # From here every top-level node is a constant, a view, one kernel, or a call out.
 
     with clock("build kernels"):
         groups = find_kernels(graph)
@@ -266,8 +278,9 @@ def compile_model(
         for target, program, image in zip(options.targets, programs, images, strict=True)
     )
     report = memory.report(programs[0])
-    seconds = clock.seconds
-    return Compiled(graph, parts, kernels, report, diagnostics, seconds, files, origin)
+    return Compiled(
+        graph, parts, kernels, report, diagnostics, clock.seconds, files, origin, modules
+    )
 
 
 def optimize(graph: Graph, options: CompileOptions) -> None:
@@ -278,9 +291,27 @@ def optimize(graph: Graph, options: CompileOptions) -> None:
         return rules.contraction_panel(target, m, n, k, dtype)
 
     passes = transforms.standard_passes(
-        choose_panel=panel, check_indices=options.check_indices
+        choose_panel=panel,
+        check_indices=options.check_indices,
+        codegens=tuple(chosen.codegen for chosen in options.byoc),
     )
     run_passes(graph, passes, options.pass_context)
+
+
+def generate_modules(graph: Graph, options: CompileOptions) -> tuple[ExternalModule, ...]:
+    """Let the user's code generators make a module of each subgraph; equal ones are made once.
+
+    Raises: what a generator raises, with a note; UserError for a module without the function.
+    """
+    made: dict[str, ExternalModule] = {}
+    by_name = {chosen.codegen.name: chosen for chosen in options.byoc}
+    for node in graph:
+        symbol = node.attributes.get("symbol")
+        if node.op != EXTERNAL or not isinstance(symbol, str) or symbol in made:
+            continue
+        chosen = by_name[str(node.attributes["codegen"])]
+        made[symbol] = run_codegen(chosen, node.regions[0], symbol)
+    return tuple(made.values())
 
 
 @final
@@ -429,7 +460,7 @@ def import_model(
 
 def refuse_control_flow(graph: Graph) -> None:
     """Raise ModelError for ops whose regions neither a kernel nor a host call can run."""
-    found = [n for n in graph if n.regions and n.op != "fused"]
+    found = [n for n in graph if n.regions and Trait.SEALED not in n.schema.traits]
     if not found:
         return
     listed = "\n".join(

@@ -27,8 +27,8 @@ from tilewright.formats.vmfb.seal import SEAL_ATTRIBUTE, SEAL_KIND
 
 MANIFEST_ATTRIBUTE: Final = "tilewright.manifest"
 MANIFEST_VERSION: Final = (1, 1)
-_INSIDE_VERSION: Final = (1, 0)
-"""Of archives whose weights are inside: those who know no later one read them, too."""
+_PLAIN_VERSION: Final = (1, 0)
+"""Of archives without modules whose weights are inside: those who know no later one read them, too."""
 PROVENANCE_ATTRIBUTE: Final = "tilewright.provenance"
 """JSON: what was compiled, how, by which compiler (SLSA)."""
 BILL_ATTRIBUTE: Final = "tilewright.sbom"
@@ -63,6 +63,15 @@ class Needs:
 
 
 @final
+@record
+class CarriedModule:
+    """A module of functions that the plan calls: its bytes, and the kind whose loader reads them."""
+
+    kind: str
+    data: Buffer
+
+
+@final
 @record(kw_only=True)
 class OutsideWeights:
     """The weights that lie in another file.
@@ -86,11 +95,13 @@ class Artifact:
     Ownership: buffers may be views of a mapped file, which they keep alive.
     `constants` are shared by all variants, in the order of any plan's constant storages; none where
     `weights` says that they lie outside.
+    `modules` are those whose functions the plan calls.
     `sources` maps `graph`, `kernel/<name>`, `llvm/<name>` … to texts; empty when left out.
     """
 
     variants: tuple[Variant, ...]
     constants: tuple[Buffer, ...]
+    modules: tuple[CarriedModule, ...] = ()
     producer: str = f"tilewright {PRODUCER_VERSION}"
     sources: Mapping[str, str] = field(default_factory=dict)
     weights: OutsideWeights | None = None
@@ -114,9 +125,15 @@ def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
         sources_index = len(rodata)
         text = json.dumps(dict(artifact.sources), separators=(",", ":"), sort_keys=True)
         rodata.append(Rodata(data=zlib.compress(text.encode(), 6)))
+    modules = [
+        {"kind": m.kind, "rodata": index, "crc32": zlib.crc32(view_bytes(m.data))}
+        for index, m in enumerate(artifact.modules, len(rodata))
+    ]
+    rodata.extend(Rodata(data=m.data) for m in artifact.modules)
     count = len(artifact.variants)
+    is_plain = artifact.weights is None and not artifact.modules
     manifest: dict[str, object] = {
-        "version": list(_INSIDE_VERSION if artifact.weights is None else MANIFEST_VERSION),
+        "version": list(_PLAIN_VERSION if is_plain else MANIFEST_VERSION),
         "producer": artifact.producer,
         "sources": sources_index,
         "constants": list(range(count, count + len(artifact.constants))),
@@ -134,6 +151,8 @@ def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
             for index, (v, plan) in enumerate(zip(artifact.variants, plans, strict=True))
         ],
     }
+    if modules:
+        manifest["modules"] = modules
     if artifact.weights is not None:
         manifest["weights"] = {
             "file": artifact.weights.file,
@@ -282,6 +301,7 @@ def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> A
         weights=weights,
         variants=variants,
         constants=constants,
+        modules=_modules(manifest, module, location),
         producer=str(manifest["producer"]),
         sources={} if sources == -1 else _CompressedSources(segment(sources), location),
     )
@@ -301,6 +321,25 @@ def _read_weights(manifest: Mapping[str, object]) -> OutsideWeights | None:
     if any(type(size) is not int or size < 0 for size in sizes) or len(names) != len(sizes):
         raise ValueError("sizes of weights do not fit their names")
     return OutsideWeights(file=file, names=names, sizes=sizes)
+
+
+def _modules(
+    manifest: dict[str, object], module: ModuleDef, location: str
+) -> tuple[CarriedModule, ...]:
+    """The modules (since 1.1), whose bytes are those that were written."""
+    found: list[CarriedModule] = []
+    for row in cast("Sequence[dict[str, object]]", manifest.get("modules", ())):
+        kind, data = row["kind"], _segment(module, row["rodata"], location)
+        if not isinstance(kind, str) or not kind:
+            raise ArchiveError(f"{kind!r:.80} is no kind of modules", location=location)
+        if zlib.crc32(view_bytes(data)) != row["crc32"]:
+            raise ArchiveError(
+                f"the module of kind '{kind}' is damaged",
+                location=location,
+                hint="copy the file again, or compile the model again",
+            )
+        found.append(CarriedModule(kind, data))
+    return tuple(found)
 
 
 def _check_constants(plan: Plan, sizes: Sequence[int], location: str) -> None:

@@ -52,7 +52,13 @@ from tilewright.runtime.drivers import DEFAULT_DEVICE
 from tilewright.runtime.drivers.local_task.workers import create_pool
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
 from tilewright.runtime.loaders.module_file import read_module_file
-from tilewright.runtime.plan_executor import Array, PlanExecutor, arrange
+from tilewright.runtime.packed.program_modules import ProgramModules
+from tilewright.runtime.plan_executor import (
+    Array,
+    FindFunction,
+    PlanExecutor,
+    arrange,
+)
 from tilewright.runtime.session_options import (
     MAIN,
     BytecodeOptions,
@@ -312,7 +318,13 @@ class Session:
             pool=self._pool,
             host_function=options.host.host_function,
             heap=self._heap,
+            find_function=self._find_function(options),
         )
+
+    def _find_function(self, options: EngineOptions) -> FindFunction:
+        """What finds the packed functions that the program calls."""
+        carried = () if self.artifact is None else self.artifact.modules
+        return options.host.find_function or ProgramModules((), carried, self.location)
 
     def _open_module(self, options: BytecodeOptions, module: ModuleDef | None) -> Executor:
         if module is None:
@@ -347,6 +359,7 @@ class Session:
         virtual = BytecodeMachine(
             self.device,
             host_function=options.host.host_function,
+            find_function=self._find_function(options),
             modules=offered,
             mode=options.mode,
             untrusted=options.untrusted,

@@ -25,7 +25,7 @@ from tilewright.base.record import record
 from tilewright.base.target import Target
 from tilewright.formats.vmfb import ModuleDef
 from tilewright.runtime.drivers import DEFAULT_DEVICE
-from tilewright.runtime.plan_executor import HostFunction
+from tilewright.runtime.plan_executor import FindFunction, HostFunction
 
 if TYPE_CHECKING:
     from tilewright.runtime.hal.device import Device
@@ -47,12 +47,15 @@ class HostOptions:
         machine: choose code for this machine instead of the host (it must run here); a device
             that was made already says itself for which one.
         host_function: runs ops that have no kernel (see `tilewright.load`).
+        find_function: gives the packed function of a symbol, or None; by default those of the modules
+            in the artifact.
     """
 
     threads: int | None = None
     device: str | Device = DEFAULT_DEVICE
     machine: Target | None = None
     host_function: HostFunction | None = None
+    find_function: FindFunction | None = None
 
 
 @final

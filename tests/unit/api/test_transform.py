@@ -61,7 +61,7 @@ def test_each_pass_can_be_left_out_or_says_why_not() -> None:
         with context:
             result = np.asarray(tw.compile(network(), jobs=1)(X))
         np.testing.assert_allclose(result, expected, rtol=1e-4, err_msg=name)
-    assert set(refused) == {"guard-indices", "split-concat"}
+    assert set(refused) == {"guard-indices", "partition-graph", "split-concat"}
     assert all("cannot be disabled: " in text for text in refused.values())
 
 

@@ -79,6 +79,9 @@ class Trait(enum.Flag):
     ROWWISE = enum.auto()  # several passes over independent rows (softmax, layer_norm)
     CONTRACTION = enum.auto()  # sum of products (matmul, conv)
     CONSTANT = enum.auto()
+    # The region is code of its own, which takes the operands and yields the results, type by type:
+    # passes do not enter it.
+    SEALED = enum.auto()
     # Nobody uses the result, which says what of the call's data is out of range: the run's host
     # side reads it at the end.  Kept, and never merged or folded.
     GUARD = enum.auto()

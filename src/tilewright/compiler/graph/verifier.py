@@ -22,6 +22,7 @@ from tilewright.compiler.graph.schema import (
     OperandSpec,
     OpSchema,
     TensorType,
+    Trait,
 )
 from tilewright.compiler.graph.text import describe, to_text
 
@@ -206,8 +207,8 @@ def _type_violations(node: Node) -> Iterator[str]:
 
 
 def _region_type_violations(node: Node) -> Iterator[str]:
-    """A `fused` region takes the operands and yields the results, type by type."""
-    if node.op != "fused" or len(node.regions) != 1:
+    """A sealed region takes the operands and yields the results, type by type."""
+    if Trait.SEALED not in node.schema.traits or len(node.regions) != 1:
         return
     (region,) = node.regions
     operands = [v.type for v in node.present_operands]

@@ -190,9 +190,10 @@ def _region_op(
     regions: int,
     attributes: tuple[Any, ...] = (),
     source: str = "",
+    traits: Trait = Trait.NONE,
 ) -> OpDecl:
     schema = OpSchema(
-        name, summary, operands, attributes, (), _no_inference(name), evaluate, Trait.NONE,
+        name, summary, operands, attributes, (), _no_inference(name), evaluate, traits,
         regions, source,
     )  # fmt: skip
     return OpDecl(schema, None, ())
@@ -218,6 +219,17 @@ fused: Final = _region_op(
     _fused_evaluate,
     regions=1,
     attributes=(attr("name", "string", ""), attr("kind", "string", "")),
+    traits=Trait.SEALED,
+)
+
+external: Final = _region_op(
+    "external",
+    "A call of the packed function `symbol`, which the code generator `codegen` makes of the region",
+    (variadic("operands", ALL),),
+    _fused_evaluate,
+    regions=1,
+    attributes=(attr("symbol", "string"), attr("codegen", "string", "")),
+    traits=Trait.SEALED,
 )
 
 
@@ -283,4 +295,4 @@ loop: Final = _region_op(
 )
 
 
-OPS: Final = (constant, shape_tensor, full, iota, eye, fused, if_, loop)
+OPS: Final = (constant, shape_tensor, full, iota, eye, fused, external, if_, loop)

@@ -19,8 +19,10 @@ from tilewright.compiler.packaging.provenance import Origin, describe_artifact
 from tilewright.compiler.packaging.weights_file import StoredWeights
 from tilewright.compiler.program.emit_bytecode import Code, emit_module
 from tilewright.compiler.program.ir import Program
+from tilewright.compiler.transforms.external_codegen import ExternalModule
 from tilewright.formats.artifact import (
     Artifact,
+    CarriedModule,
     OutsideWeights,
     Variant,
     embed,
@@ -46,10 +48,13 @@ def make_artifact(
     parts: Sequence[Part],
     sources: Mapping[str, str] | None = None,
     weights: StoredWeights | None = None,
+    modules: Sequence[ExternalModule] = (),
 ) -> Artifact:
     """The artifact of a model; constants are the programs' arrays, copied only if not in order.
 
     With `weights` they stay in that file.
+
+    Raises: what a module of `modules` raises that has no bytes.
     """
     variants = tuple(
         Variant(
@@ -66,15 +71,19 @@ def make_artifact(
     constants = tuple(
         view_bytes(np.ascontiguousarray(a).reshape(-1).view("u1")) for a in arrays
     )
-    if weights is None:
-        return Artifact(variants=variants, constants=constants, sources=dict(sources or {}))
-    outside = OutsideWeights(
-        file=weights.path.name,
-        names=weights.names,
-        sizes=tuple(view_bytes(data).nbytes for data in constants),
-    )
+    outside = None
+    if weights is not None:
+        outside = OutsideWeights(
+            file=weights.path.name,
+            names=weights.names,
+            sizes=tuple(view_bytes(data).nbytes for data in constants),
+        )
     return Artifact(
-        variants=variants, constants=(), sources=dict(sources or {}), weights=outside
+        variants=variants,
+        constants=constants if outside is None else (),
+        modules=tuple(CarriedModule(m.kind, bytes(m.save_to_bytes())) for m in modules),
+        sources=dict(sources or {}),
+        weights=outside,
     )
 
 

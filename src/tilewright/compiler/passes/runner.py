@@ -14,6 +14,7 @@ from typing import final
 
 from tilewright.base.errors import InternalError, UserError
 from tilewright.compiler.graph.ir import Graph
+from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.passes.context import PassContext
 from tilewright.compiler.passes.contract import GraphPass, PassResult
 from tilewright.compiler.passes.instruments import DumpIR
@@ -100,10 +101,10 @@ def _story(graph_pass: GraphPass, done: Sequence[str], context: PassContext) -> 
 def with_regions(graph: Graph) -> Iterator[Graph]:
     """The regions of control flow, innermost first, then the graph itself.
 
-    Regions of `fused` nodes are kernels, not graphs for passes.
+    Sealed regions are kernels and code of others, not graphs for passes.
     """
     for node in list(graph.nodes):
-        if node.op != "fused":
+        if Trait.SEALED not in node.schema.traits:
             for region in node.regions:
                 yield from with_regions(region)
     yield graph

@@ -15,6 +15,7 @@ from tilewright.base.symbolic import Dim, Expr, bounds, symbols
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Array, Trait
 from tilewright.compiler.program.ir import (
+    Call,
     Copy,
     Dispatch,
     Entry,
@@ -129,6 +130,8 @@ class _Builder:
             )
         elif node in self.lowered:
             self._dispatch(node, self.lowered[node])
+        elif node.op == "external":
+            self._call(node)
         else:
             self._host_call(node)
 
@@ -205,6 +208,14 @@ class _Builder:
                 nodes_of(node),
             )
         )
+
+    def _call(self, node: Node) -> None:
+        symbol = cast("str", node.attributes["symbol"])
+        operands = tuple(self._entry(node, v) for v in node.present_operands)
+        name = self._unique(symbol)
+        results = tuple(self._result(v, name) for v in node.results)
+        place = node.location
+        self.steps.append(Call(name, symbol, operands, results, place, nodes_of(node)))
 
     def _unique(self, name: str) -> str:
         count = self.names.get(name, 0)

@@ -18,6 +18,7 @@ from tilewright.compiler.transforms.legalize_convolution import (
 )
 from tilewright.compiler.transforms.legalize_pooling import LegalizePooling
 from tilewright.compiler.transforms.pack_matmul import PackMatmul
+from tilewright.compiler.transforms.partition_graph import PartitionGraph
 from tilewright.compiler.transforms.recognize_activations import RecognizeActivations
 from tilewright.compiler.transforms.recognize_norms import RecognizeNorms
 from tilewright.compiler.transforms.simplify import Simplify
@@ -39,6 +40,7 @@ __all__ = [
     "LegalizeConvolution",
     "LegalizePooling",
     "PackMatmul",
+    "PartitionGraph",
     "RecognizeActivations",
     "RecognizeNorms",
     "Simplify",

@@ -11,6 +11,7 @@ from tilewright.compiler.transforms.convert_layout import ConvertLayout
 from tilewright.compiler.transforms.decompose_norms import DecomposeNorms
 from tilewright.compiler.transforms.eliminate_common import EliminateCommon
 from tilewright.compiler.transforms.eliminate_dead import EliminateDead
+from tilewright.compiler.transforms.external_codegen import Codegen
 from tilewright.compiler.transforms.fold_constants import FoldConstants
 from tilewright.compiler.transforms.fold_scales import FoldScales
 from tilewright.compiler.transforms.fuse_kernels import FuseKernels
@@ -21,6 +22,7 @@ from tilewright.compiler.transforms.legalize_convolution import (
 )
 from tilewright.compiler.transforms.legalize_pooling import LegalizePooling
 from tilewright.compiler.transforms.pack_matmul import PackMatmul
+from tilewright.compiler.transforms.partition_graph import PartitionGraph
 from tilewright.compiler.transforms.recognize_activations import RecognizeActivations
 from tilewright.compiler.transforms.recognize_norms import RecognizeNorms
 from tilewright.compiler.transforms.simplify import Simplify
@@ -41,6 +43,7 @@ for _pass in (
     LegalizeConvolution,
     LegalizePooling,
     PackMatmul,
+    PartitionGraph,
     RecognizeActivations,
     RecognizeNorms,
     Simplify,
@@ -51,7 +54,10 @@ for _pass in (
 
 
 def standard_passes(
-    *, choose_panel: ChoosePanel, check_indices: bool = True
+    *,
+    choose_panel: ChoosePanel,
+    check_indices: bool = True,
+    codegens: tuple[Codegen, ...] = (),
 ) -> tuple[GraphPass, ...]:
     """Every graph pass, in order.
 
@@ -59,9 +65,9 @@ def standard_passes(
     asked for goes, 1 rewrites the graph for the kernels, 2 puts ops together in kernels.
 
     Args:
-        choose_panel: (extents of the loops over rows, columns, depth, dtype) of a contraction to the
-            columns per panel of its packed right operand; 0 leaves a matmul unpacked.
+        choose_panel: (rows, columns, depth, dtype) of a contraction to columns per packed panel, or 0.
         check_indices: let calls check the indices in their data.
+        codegens: code generators of the user.
     """
     return (
         # What nobody asked for is not worth looking at.
@@ -76,6 +82,8 @@ def standard_passes(
         # From here normalizations and activations have one name each.
         RecognizeNorms(),
         RecognizeActivations(),
+        # From here what goes to code generators of the user is out of reach of other passes.
+        *([PartitionGraph(codegens=codegens)] if codegens else ()),
         # From here every normalization goes over whole rows.
         DecomposeNorms(),
         # From here batch normalizations are part of the weights.

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from typing import Final
 
 import tilewright.runtime.relax_machine as relax_machine
+from tilewright.runtime.library.c_module import load_c_module
 from tilewright.runtime.library.params_module import load_params
 from tilewright.runtime.library.static_library import load_static_library_bytes
 from tilewright.runtime.library.vm_module import load_vm
 from tilewright.runtime.packed.module_kinds import LoadFromBytes, registered_loader
 
 BUILT_IN: Final[Mapping[str, LoadFromBytes]] = {
+    "c": load_c_module,
     "params": load_params,
     "static_library": load_static_library_bytes,
     "vm": load_vm,

@@ -34,9 +34,9 @@ int @NAME@_create(const @NAME@_options* options, @NAME@** out_model) {
     const size_t size_bytes = options->struct_bytes;
     memcpy(&known, options, size_bytes == 0 || size_bytes > sizeof(known) ? sizeof(known) : size_bytes);
   }
-  tw_model_t* model = NULL;
-  const int status = tw_model_create(&@NAME@_library, &known, &model);
-  if (status == TW_MODEL_OK) *out_model = (@NAME@*)(uintptr_t)model;
+  tw_model_t* created = NULL;
+  const int status = tw_model_create(&@NAME@_library, &known, &created);
+  if (status == TW_MODEL_OK) *out_model = (@NAME@*)(uintptr_t)created;
   return status;
 }
 

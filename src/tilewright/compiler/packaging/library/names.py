@@ -10,8 +10,10 @@ from typing import Final
 
 from tilewright.base.text import identifier, unique
 
-# Words that are no names in C, C++, Go or Rust, and functions of every C library.
+# Words that are no names in C, C++, Go or Rust, functions of every C library, and what `model.c` calls its own.
 _RESERVED_WORDS: Final = """
+    created dim_infos graph_json input_infos input_shape known levels model_of options out_model
+    output_infos output_shape prepare programs run status weights workspace_bytes
     alignas alignof and as asm assert async auto await bool break byte case catch chan char class const
     continue crate default defer delete do double dyn else enum errno error exit explicit export extern
     fallthrough false float fn for free friend func go goto if impl import in inline int interface long

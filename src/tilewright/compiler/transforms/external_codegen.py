@@ -1,0 +1,164 @@
+"""Code generators of users, by name: the patterns that they take, and the function that makes a module.
+
+Registered by users, chosen by name when a model is compiled.  Which nodes a generator gets is worked out by
+`partition_graph`; what it makes is a module of the runtime, which the compiler passes on without knowing it.
+
+Source: TVM's BYOC, `python/tvm/relax/backend/pattern_registry.py` and `src/relax/transform/run_codegen.cc`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeAlias, cast, final
+
+from tilewright.base.errors import UserError
+from tilewright.base.options import wrong
+from tilewright.base.text import did_you_mean, identifier
+from tilewright.compiler.graph.copy import copy_graph
+from tilewright.compiler.graph.ir import Graph
+from tilewright.compiler.transforms.graph_pattern import Match, Pattern
+
+
+class ExternalModule(Protocol):
+    """What a generator makes: a module of the runtime."""
+
+    @property
+    def kind(self) -> str:
+        """Who loads its bytes."""
+        ...
+
+    def get_function(self, name: str, query_imports: bool = False) -> Any:
+        """The packed function of a name, or None."""
+        ...
+
+    def is_compilation_exportable(self) -> bool:
+        """Whether it goes to a linker."""
+        ...
+
+    def save_to_bytes(self) -> bytes:
+        """What the loader of its kind makes the same module of."""
+        ...
+
+
+Check: TypeAlias = Callable[[Match], bool]
+Generate: TypeAlias = Callable[[Graph, str, Mapping[str, object]], ExternalModule]
+"""(subgraph, name, options) -> a module with the packed function `name`: inputs, then outputs."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NamedPattern:
+    """A pattern with its name, and what else must be true of a match."""
+
+    name: str
+    pattern: Pattern
+    check: Check | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Codegen:
+    """A code generator of a user.
+
+    Attributes:
+        patterns: tried in order.
+        bind_constants: constants lie in the subgraph; else they are passed like other operands.
+        merge: matches that meet become one subgraph.
+    """
+
+    name: str
+    patterns: tuple[NamedPattern, ...]
+    generate: Generate
+    bind_constants: bool = True
+    merge: bool = True
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChosenCodegen:
+    """A generator that takes part in a compilation, with the options for it."""
+
+    codegen: Codegen
+    options: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+_CODEGENS: Final[dict[str, Codegen]] = {}
+
+
+def register_codegen(codegen: Codegen, *, override: bool = False) -> None:
+    """Make a generator known by its name.  Raises: UserError for a name that is taken or is none."""
+    name = codegen.name
+    if identifier(name) != name:
+        raise UserError(
+            f"'{name}' is no name for a code generator",
+            hint=f"for example '{identifier(name)}'",
+        )
+    if name in _CODEGENS and not override:
+        raise UserError(
+            f"there is a code generator '{name}' already", hint="replace it: override=True"
+        )
+    _CODEGENS[name] = codegen
+
+
+def remove_codegen(name: str) -> None:
+    """Forget a generator.  Raises: UserError for a name that nobody registered."""
+    _lookup(name)
+    del _CODEGENS[name]
+
+
+def known_codegens() -> tuple[str, ...]:
+    """The names of all generators."""
+    return tuple(sorted(_CODEGENS))
+
+
+def choose_codegens(
+    given: Sequence[str] | Mapping[str, Mapping[str, object]] | None,
+) -> tuple[ChosenCodegen, ...]:
+    """The generators of some names, in order; a mapping gives options with the names.
+
+    Raises: UserError for a name that nobody registered.
+    """
+    if given is None:
+        return ()
+    if isinstance(given, str) or not isinstance(given, Sequence | Mapping):
+        raise wrong("byoc", given, "names of code generators", f"byoc=[{given!r}]")
+    rows = given if isinstance(given, Mapping) else dict.fromkeys(given, cast("Any", None))
+    return tuple(
+        ChosenCodegen(codegen=_lookup(name), options=dict(options or {}))
+        for name, options in rows.items()
+    )
+
+
+def _lookup(name: str) -> Codegen:
+    found = _CODEGENS.get(name)
+    if found is None:
+        listed = ", ".join(sorted(_CODEGENS)) or "none"
+        raise UserError(
+            f"there is no code generator '{name}'",
+            hint=did_you_mean(name, _CODEGENS) or f"registered: {listed}",
+        )
+    return found
+
+
+def run_codegen(chosen: ChosenCodegen, subgraph: Graph, symbol: str) -> ExternalModule:
+    """The module that a generator makes of a subgraph.
+
+    Raises: what the generator raises, with a note that says of what; UserError for a module that lacks
+    the function.
+    """
+    where = f"code generator '{chosen.codegen.name}', subgraph '{symbol}'"
+    try:
+        module = chosen.codegen.generate(copy_graph(subgraph), symbol, chosen.options)
+        is_there = (
+            module.is_compilation_exportable()
+            or module.get_function(symbol, query_imports=True) is not None
+        )
+    except Exception as error:
+        error.add_note(f"in {where}")
+        raise
+    if not is_there:
+        raise UserError(
+            f"the module of kind '{module.kind}' has no function '{symbol}'", location=where
+        )
+    return module

@@ -1,0 +1,296 @@
+"""Partitioning: subgraphs that go to code generators of users become one `external` node each.
+
+Every node belongs to at most one subgraph, and no subgraph depends on itself through others, so
+that each can be one call.  Values that somebody outside needs are further results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, cast, final
+
+from tilewright.base.symbolic import Dim, Expr, symbols
+from tilewright.base.text import identifier, unique
+from tilewright.compiler.graph.compare import fingerprint
+from tilewright.compiler.graph.editor import Editor
+from tilewright.compiler.graph.ir import Graph, Node, Value
+from tilewright.compiler.graph.schema import Trait
+from tilewright.compiler.graph.text import ArrayHashes
+from tilewright.compiler.ops import catalogue
+from tilewright.compiler.passes import GraphPass, PassContext, PassResult
+from tilewright.compiler.transforms.external_codegen import Codegen
+from tilewright.compiler.transforms.matching import has, is_constant
+
+EXTERNAL = "external"
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Subgraph:
+    """Nodes that one generator gets."""
+
+    codegen: Codegen
+    nodes: set[Node]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionGraph(GraphPass):
+    """Give what the patterns of code generators fit to them.
+
+    Requires: nothing.  Ensures: each match is in an `external` node, whose region later passes do not
+    enter; subgraphs that are equal have the same symbol.
+
+    Args:
+        codegens: in the order in which they may take nodes.
+    """
+
+    required_because: ClassVar[str] = (
+        "it does what byoc asks for; leave the code generator out of byoc instead"
+    )
+    codegens: tuple[Codegen, ...] = ()
+
+    def run(self, graph: Graph, context: PassContext) -> PassResult:
+        """Match from the last node to the first, join what meets, write the nodes."""
+        del context
+        with Editor(graph) as edit:
+            partition = _Partition(graph, edit)
+            for codegen in self.codegens:
+                partition.match(codegen)
+            for codegen in self.codegens:
+                if codegen.merge:
+                    partition.merge(codegen)
+            count = partition.build()
+            return PassResult(edit.modified, {"subgraphs": count} if count else {})
+
+
+@final
+@dataclass(slots=True, eq=False)
+class _Partition:
+    """The subgraphs so far; a node that belongs to one stands for all of it."""
+
+    graph: Graph
+    edit: Editor
+    of: dict[Node, Subgraph] = field(default_factory=dict[Node, Subgraph])
+    all: list[Subgraph] = field(default_factory=list[Subgraph])
+    place: dict[Node, int] = field(default_factory=dict[Node, int])
+
+    def __post_init__(self) -> None:
+        self.place = {node: index for index, node in enumerate(self.graph.nodes)}
+
+    def match(self, codegen: Codegen) -> None:
+        """Take what the patterns of `codegen` fit, larger matches being rooted later."""
+        for node in reversed(self.graph.nodes):
+            for value in node.results if node not in self.of else ():
+                nodes = self._fitting(codegen, value)
+                if nodes:
+                    self._add(Subgraph(codegen, nodes))
+                    break
+
+    def _fitting(self, codegen: Codegen, value: Value) -> set[Node]:
+        for row in codegen.patterns:
+            found = row.pattern.match(value)
+            if found is None or not found.nodes:
+                continue
+            nodes = set(found.nodes)
+            if any(n in self.of or not has(n, Trait.PURE) or n.regions for n in nodes):
+                continue
+            if not self._can_stand_alone(nodes, codegen) or self._returns_to(nodes):
+                continue
+            if row.check is None or row.check(found):
+                return nodes
+        return set()
+
+    def _add(self, subgraph: Subgraph) -> None:
+        self.all.append(subgraph)
+        self.of.update(dict.fromkeys(subgraph.nodes, subgraph))
+
+    def merge(self, codegen: Codegen) -> None:
+        """Join subgraphs of one generator where one reads what the other makes."""
+        changed = True
+        while changed:
+            changed = False
+            for first in [s for s in self.all if s.codegen is codegen]:
+                for second in self._readers(first):
+                    changed |= self._join(first, second)
+
+    def _readers(self, subgraph: Subgraph) -> list[Subgraph]:
+        """Other subgraphs of the same generator that read from this one, in order."""
+        found = {
+            self.of[user]: None
+            for node in self.ordered(subgraph.nodes)
+            for user in self._users((node,))
+            if user in self.of
+        }
+        codegen = subgraph.codegen
+        return [s for s in found if s is not subgraph and s.codegen is codegen]
+
+    def _join(self, first: Subgraph, second: Subgraph) -> bool:
+        """Put `second` into `first`, if no other way leads from one to the other."""
+        nodes = first.nodes | second.nodes
+        if second not in self.all or first not in self.all or self._returns_to(nodes):
+            return False
+        first.nodes = nodes
+        self.of.update(dict.fromkeys(second.nodes, first))
+        self.all.remove(second)
+        return True
+
+    def _users(self, nodes: Iterable[Node]) -> Iterator[Node]:
+        for node in nodes:
+            for value in node.results:
+                yield from self.edit.users(value)
+
+    def _returns_to(self, nodes: set[Node]) -> bool:
+        """Whether what `nodes` make comes back to them by way of others, subgraphs taken whole."""
+        work = [user for user in self._users(nodes) if user not in nodes]
+        seen: set[Node] = set()
+        while work:
+            node = work.pop()
+            if node in seen:
+                continue
+            if node in nodes:
+                return True
+            subgraph = self.of.get(node)
+            # A subgraph that is about to be part of `nodes` counts as those.
+            members = {node} if subgraph is None else subgraph.nodes
+            if members & nodes:
+                return True
+            seen |= members
+            work.extend(self._users(members))
+        return False
+
+    def ordered(self, nodes: Iterable[Node]) -> list[Node]:
+        """Nodes in graph order."""
+        return sorted(nodes, key=self.place.__getitem__)
+
+    # --- what a subgraph consists of
+
+    def _is_bound(self, value: Value, codegen: Codegen) -> bool:
+        return codegen.bind_constants and is_constant(value)
+
+    def _inputs(self, nodes: set[Node], codegen: Codegen) -> list[Value]:
+        """What the nodes read from outside, in order of first use."""
+        found: dict[Value, None] = {}
+        for node in self.ordered(nodes):
+            for value in node.present_operands:
+                inside = value.node is not None and value.node in nodes
+                if not inside and not self._is_bound(value, codegen):
+                    found[value] = None
+        return list(found)
+
+    def _outputs(self, nodes: set[Node]) -> list[Value]:
+        """What somebody else needs of what the nodes make."""
+        return [
+            value
+            for node in self.ordered(nodes)
+            for value in node.results
+            if self.edit.is_output(value)
+            or any(user not in nodes for user in self.edit.users(value))
+        ]
+
+    def _can_stand_alone(self, nodes: set[Node], codegen: Codegen) -> bool:
+        """Whether the sizes in the nodes are those of what they read: whoever is called sees no others."""
+        known = {
+            symbol.name
+            for value in self._inputs(nodes, codegen)
+            for dim in value.type.shape
+            for symbol in symbols(dim)
+        }
+        return all(s.name in known for d in _sizes(nodes) for s in symbols(d))
+
+    # --- writing
+
+    def build(self) -> int:
+        """Replace every subgraph by one node; returns how many there are."""
+        names: dict[tuple[Codegen, str], str] = {}
+        taken: set[str] = set()
+        hashes = ArrayHashes()
+        for subgraph in sorted(self.all, key=lambda s: min(self.place[n] for n in s.nodes)):
+            region = self._region(subgraph)
+            key = (subgraph.codegen, fingerprint(region, hashes=hashes))
+            if key not in names:
+                stem = identifier(f"{subgraph.codegen.name}_{_ops_of(region)}")
+                names[key] = unique(stem, taken)
+                taken.add(names[key])
+            region.name = names[key]
+            self._replace(subgraph, region)
+        return len(self.all)
+
+    def _region(self, subgraph: Subgraph) -> Graph:
+        nodes, region = subgraph.nodes, Graph()
+        inside: dict[Value, Value] = {}
+        taken: set[str] = set()
+        for index, value in enumerate(self._inputs(nodes, subgraph.codegen)):
+            inner = Value(value.type, unique(identifier(value.name or f"x{index}"), taken))
+            taken.add(inner.name)
+            region.inputs.append(inner)
+            inside[value] = inner
+        for node in self.ordered(nodes):
+            for value in node.present_operands:
+                if value not in inside:
+                    assert value.node is not None, "inputs are inside already"
+                    _copy(value.node, region, inside)
+            _copy(node, region, inside)
+        for index, value in enumerate(self._outputs(nodes)):
+            region.outputs.append(inside[value])
+            name = unique(identifier(value.name or f"y{index}"), taken)
+            taken.add(name)
+            region.output_names.append(name)
+        return region
+
+    def _replace(self, subgraph: Subgraph, region: Graph) -> None:
+        nodes = subgraph.nodes
+        outputs = self._outputs(nodes)
+        last = self.ordered(nodes)[-1]
+        made = Node(
+            catalogue.schema(EXTERNAL),
+            self._inputs(nodes, subgraph.codegen),
+            {"symbol": region.name, "codegen": subgraph.codegen.name},
+            [value.type for value in outputs],
+            regions=[region],
+            location=last.location,
+            names=[value.name for value in outputs],
+        )
+        self.edit.insert_before(last, made)
+        for old, new in zip(outputs, made.results, strict=True):
+            self.edit.replace_uses(old, new)
+        for node in reversed(self.ordered(nodes)):
+            if self.edit.contains(node):
+                self.edit.erase_dead(node)
+
+
+def _copy(node: Node, region: Graph, inside: dict[Value, Value]) -> None:
+    copy = Node(
+        node.schema,
+        [None if v is None else inside[v] for v in node.operands],
+        node.attributes,
+        [v.type for v in node.results],
+        location=node.location,
+        names=[v.name for v in node.results],
+    )
+    region.nodes.append(copy)
+    inside.update(zip(node.results, copy.results, strict=True))
+
+
+def _ops_of(region: Graph) -> str:
+    """The first ops, for a name that says something."""
+    ops = [node.op for node in region if not has(node, Trait.CONSTANT)]
+    return "_".join(ops[:3])
+
+
+def _sizes(nodes: Iterable[Node]) -> Iterator[Dim]:
+    """Every size that the nodes have to know."""
+    for node in nodes:
+        for value in node.results:
+            yield from value.type.shape
+        for attribute in node.attributes.values():
+            yield from _sizes_in(attribute)
+
+
+def _sizes_in(attribute: object) -> Iterator[Dim]:
+    if isinstance(attribute, Expr):
+        yield attribute
+    elif isinstance(attribute, tuple):
+        for item in cast("Sequence[object]", attribute):
+            yield from _sizes_in(item)

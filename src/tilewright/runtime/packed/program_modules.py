@@ -1,0 +1,71 @@
+"""The modules that come with a program: packed functions for its calls, by symbol.
+
+Modules are at hand where the program was just compiled; from a file they come as bytes with the name of
+their kind, and are made again at the first look, by the loader that this process has for the kind.
+Called by sessions.  Importing this file imports no tvm-ffi; looking a function up does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+from tilewright.base.errors import ArchiveError
+from tilewright.base.fork_locks import LATE_IMPORTS
+from tilewright.formats.artifact import CarriedModule
+
+if TYPE_CHECKING:
+    from tilewright.runtime.packed.module import Module
+
+
+@final
+class ProgramModules:
+    """Finds functions by symbol, in the modules and what they import.
+
+    Args:
+        modules: at hand.
+        carried: as bytes; used where none are at hand.
+        location: how errors call the file.
+
+    Thread-safety: may be called from any thread.
+    """
+
+    def __init__(
+        self, modules: Sequence[Module], carried: Sequence[CarriedModule], location: str
+    ) -> None:
+        self._modules: tuple[Module, ...] | None = tuple(modules) or None
+        self._carried: tuple[CarriedModule, ...] = tuple(carried)
+        self._location: str = location
+        self._lock: threading.Lock = threading.Lock()
+
+    def __call__(self, symbol: str) -> Callable[..., Any] | None:
+        """The function called `symbol`, or None.
+
+        Raises: ArchiveError for a module of a kind that this process has no loader for.
+        """
+        with self._lock:
+            if self._modules is None:
+                self._modules = tuple(map(self._load, self._carried))
+        for module in self._modules:
+            found = module.get_function(symbol, query_imports=True)
+            if found is not None:
+                return found
+        return None
+
+    def _load(self, carried: CarriedModule) -> Module:
+        # Imported here: most programs call no such function, and tvm-ffi takes long to import.
+        with LATE_IMPORTS:
+            from tilewright.runtime.packed.module_kinds import (  # noqa: PLC0415
+                registered_loader,
+            )
+
+        loader = registered_loader(carried.kind)
+        if loader is None:
+            raise ArchiveError(
+                f"no loader for modules of kind '{carried.kind}'",
+                location=self._location,
+                hint="register it before the first call: tilewright.byoc.register_module_kind("
+                f"'{carried.kind}', load_from_bytes=…)",
+            )
+        return loader(bytes(carried.data))

@@ -1,0 +1,347 @@
+"""Code generators of users: the same numbers as without, in every engine, from memory and from a file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.base.dtypes import f32
+from tilewright.base.errors import ArchiveError, InputError, TilewrightError, UserError
+from tilewright.base.symbolic import symbol
+from tilewright.compiler.graph.ir import Graph
+from tilewright.compiler.graph.schema import TensorType
+from tilewright.compiler.ops.builder import GraphBuilder
+
+pytest.importorskip("tvm_ffi")
+from tilewright import byoc
+
+GENERATOR = np.random.default_rng(0)
+W, C = GENERATOR.random((16, 16), np.float32) - 0.5, GENERATOR.random(16, np.float32)
+X = GENERATOR.random((5, 16), np.float32)
+DENSE = byoc.is_op("add")(
+    byoc.is_op("matmul")(byoc.wildcard(), byoc.is_const()), byoc.wildcard()
+)
+
+
+class DenseModule(byoc.Module):
+    """`relu?(x @ w + c)` by numpy; its bytes are JSON."""
+
+    kind = "test_dense"
+    properties = byoc.ModuleProperties.RUNNABLE | byoc.ModuleProperties.BINARY_SERIALIZABLE
+
+    def __init__(self, name: str, w: Any, c: Any, relu: bool) -> None:
+        super().__init__()
+        self.members = (name, w, c, relu)
+
+    def find_function(self, name: str) -> Any:
+        own, w, c, relu = self.members
+        if name != own:
+            return None
+
+        def run(x: np.ndarray, y: np.ndarray) -> None:
+            z = x @ np.float32(w) + np.float32(c)
+            y[...] = np.maximum(z, 0) if relu else z
+
+        return byoc.array_function(run)
+
+    def function_names(self) -> tuple[str, ...]:
+        return (self.members[0],)
+
+    def save_to_bytes(self) -> bytes:
+        return json.dumps(self.members).encode()
+
+
+def load_dense(data: bytes) -> DenseModule:
+    return DenseModule(*json.loads(data))
+
+
+def generate(graph: Graph, name: str, options: Any) -> DenseModule:
+    w, c = (a for a in map(byoc.constant_of, graph.values()) if a is not None)
+    scale = options.get("scale", 1.0)
+    relu = any(node.op == "relu" for node in graph)
+    return DenseModule(name, (w * scale).tolist(), c.tolist(), relu)
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    byoc.register_codegen(
+        "test_dense", generate, patterns=[("dense", DENSE.optional(byoc.is_op("relu")))],
+        merge=False,
+    )  # fmt: skip
+    byoc.register_module_kind("test_dense", load_dense)
+    yield
+    byoc.remove_codegen("test_dense")
+    byoc.remove_module_kind("test_dense")
+
+
+def network() -> Graph:
+    b = GraphBuilder()
+    x = b.input("x", TensorType(f32, (symbol("rows", 1), 16)))
+    w, c = b.constant(W), b.constant(C)
+    h = b.tanh(b.relu(b.add(b.matmul(x, w), c)))
+    b.output("y", b.add(b.add(b.matmul(h, w), c), x))
+    return b.graph
+
+
+@pytest.fixture(scope="module")
+def expected() -> np.ndarray:
+    return np.asarray(tw.compile(network())(X))
+
+
+def test_a_compiled_model_calls_what_was_generated(expected: np.ndarray) -> None:
+    model = tw.compile(network(), byoc=["test_dense"])
+    steps = model.compiled.parts[0].plan.steps
+    assert [s.kind for s in steps].count("call") == 2
+    assert {m.kind for m in model.compiled.modules} == {"test_dense"}
+    np.testing.assert_allclose(model(X), expected, rtol=1e-5)
+    for rows in (1, 2, 100):
+        x = GENERATOR.random((rows, 16), np.float32)
+        np.testing.assert_allclose(
+            np.asarray(model(x)), np.asarray(tw.compile(network())(x)), rtol=1e-4, atol=1e-6
+        )
+
+
+def test_options_reach_the_generator(expected: np.ndarray) -> None:
+    model = tw.compile(network(), byoc={"test_dense": {"scale": 2.0}})
+    assert not np.allclose(np.asarray(model(X)), expected)
+
+
+@pytest.mark.parametrize("opt_level", [0, 1, 2])
+@pytest.mark.parametrize("engine", ["plan", "vm"])
+def test_a_file_brings_its_modules(
+    expected: np.ndarray, engine: Any, opt_level: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.vmfb"
+    tw.compile(network(), byoc=["test_dense"], opt_level=opt_level).save(path)
+    session = tw.load(path, engine=engine)
+    for _ in range(3):
+        np.testing.assert_allclose(session(X), expected, rtol=1e-5)
+    for rows in (1, 7):
+        assert np.asarray(session(np.zeros((rows, 16), np.float32))).shape == (rows, 16)
+
+
+@pytest.mark.parametrize("engine", ["plan", "vm"])
+def test_calls_of_several_threads_do_not_mix(engine: Any, tmp_path: Path) -> None:
+    path = tmp_path / "m.vmfb"
+    tw.compile(network(), byoc=["test_dense"]).save(path)
+    session, wrong = tw.load(path, engine=engine), []
+    inputs = [GENERATOR.random((5, 16), np.float32) for _ in range(4)]
+    answers = [np.asarray(session(x)) for x in inputs]
+
+    def work(index: int) -> None:
+        results = [np.asarray(session(inputs[index])) for _ in range(30)]
+        wrong.extend(index for y in results if not np.array_equal(y, answers[index]))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@pytest.mark.parametrize("engine", ["plan", "vm"])
+def test_a_kind_without_loader_is_named(engine: Any, tmp_path: Path) -> None:
+    path = tmp_path / "m.vmfb"
+    tw.compile(network(), byoc=["test_dense"]).save(path)
+    byoc.remove_module_kind("test_dense")
+    try:
+        with pytest.raises(
+            ArchiveError, match="no loader for modules of kind 'test_dense'"
+        ):
+            tw.load(path, engine=engine)(X)
+    finally:
+        byoc.register_module_kind("test_dense", load_dense)
+
+
+def test_another_process_with_the_loader_runs_the_file(
+    expected: np.ndarray, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.vmfb"
+    tw.compile(network(), byoc=["test_dense"]).save(path)
+    np.save(tmp_path / "x.npy", X)
+    script = (
+        "import json, sys; import numpy as np; import tilewright as tw\n"
+        "sys.path[:0] = sys.argv[2:]\n"
+        "import test_byoc\n"
+        "tw.byoc.register_module_kind('test_dense', test_byoc.load_dense)\n"
+        "folder = sys.argv[1]\n"
+        "y = tw.load(folder + '/m.vmfb')(np.load(folder + '/x.npy'))\n"
+        "np.save(folder + '/y.npy', y)\n"
+    )
+    here = Path(__file__).parent
+    command = [sys.executable, "-c", script, str(tmp_path), str(here), str(here.parent)]
+    subprocess.run(command, check=True)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5)
+
+
+def test_modules_of_a_stranger_are_not_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "m.vmfb"
+    tw.compile(network(), byoc=["test_dense"]).save(path)
+    for engine in ("plan", "vm"):
+        with pytest.raises(TilewrightError):
+            tw.load(path, engine=engine, untrusted=True)(X)
+
+
+def test_damaged_bytes_of_a_module_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "m.vmfb"
+    tw.compile(network(), byoc=["test_dense"]).save(path)
+    data = bytearray(path.read_bytes())
+    place = data.index(b'["test_dense_matmul_add')
+    data[place + 3] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ArchiveError, match=r"damaged|checksum"):
+        tw.load(path)
+
+
+def test_errors_of_the_code_say_which_node(tmp_path: Path) -> None:
+    class Failing(DenseModule):
+        def find_function(self, name: str) -> Any:
+            def run(*_: Any) -> None:
+                raise InputError("too hot")
+
+            return byoc.packed_function(run) if name == self.members[0] else None
+
+    byoc.register_codegen(
+        "test_failing", lambda g, name, options: Failing(name, 0, 0, False),
+        patterns=[("dense", DENSE)],
+    )  # fmt: skip
+    try:
+        with pytest.raises(
+            InputError, match=r"function 'test_failing_matmul_add\w*': too hot"
+        ):
+            tw.compile(network(), byoc=["test_failing"])(X)
+    finally:
+        byoc.remove_codegen("test_failing")
+
+
+class Unsaved(DenseModule):
+    kind = "test_unsaved"
+    properties = byoc.ModuleProperties.RUNNABLE
+
+    def save_to_bytes(self) -> bytes:
+        return byoc.Module.save_to_bytes(self)
+
+
+def wrong_name(graph: Graph, name: str, options: Any) -> DenseModule:
+    return DenseModule("other", 0, 0, False)
+
+
+def broken(graph: Graph, name: str, options: Any) -> DenseModule:
+    raise ZeroDivisionError("by nothing")
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "text"),
+    [
+        (
+            wrong_name,
+            UserError,
+            "the module of kind 'test_dense' has no function 'test_it_matmul",
+        ),
+        (broken, ZeroDivisionError, "by nothing"),
+    ],
+)
+def test_a_generator_that_fails_is_named(
+    function: Any, error: type[Exception], text: str
+) -> None:
+    byoc.register_codegen("test_it", function, patterns=[("dense", DENSE)])
+    try:
+        with pytest.raises(error, match=text) as caught:
+            tw.compile(network(), byoc=["test_it"])
+    finally:
+        byoc.remove_codegen("test_it")
+    told = str(caught.value) + "".join(getattr(caught.value, "__notes__", ()))
+    assert "code generator 'test_it', subgraph 'test_it_matmul_add'" in told
+
+
+def test_a_module_without_bytes_runs_but_is_not_saved(tmp_path: Path) -> None:
+    def unsaved(graph: Graph, name: str, options: Any) -> Unsaved:
+        return Unsaved(*generate(graph, name, options).members)
+
+    byoc.register_codegen("test_unsaved", unsaved, patterns=[("dense", DENSE)], merge=False)
+    try:
+        model = tw.compile(network(), byoc=["test_unsaved"])
+        model(X)
+        with pytest.raises(
+            InputError, match="kind 'test_unsaved' cannot be saved as bytes"
+        ):
+            model.save(tmp_path / "m.vmfb")
+        assert not (tmp_path / "m.vmfb").exists()
+    finally:
+        byoc.remove_codegen("test_unsaved")
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (
+            lambda: tw.compile(network(), byoc=["nobody"]),
+            "there is no code generator 'nobody'",
+        ),
+        (
+            lambda: tw.compile(network(), byoc="test_dense"),
+            "byoc is 'test_dense', expected",
+        ),
+        (
+            lambda: byoc.register_codegen("test_dense", generate, patterns=[]),
+            "there is a code generator 'test_dense' already",
+        ),
+        (
+            lambda: byoc.register_codegen("a b", generate, patterns=[]),
+            "'a b' is no name for a code generator",
+        ),
+        (
+            lambda: byoc.register_codegen("new", generate, patterns=[DENSE]),  # type: ignore[list-item]
+            "is no (name, pattern)",
+        ),
+        (lambda: byoc.remove_codegen("nobody"), "there is no code generator 'nobody'"),
+    ],
+)
+def test_what_there_is_not_is_named(call: Any, text: str) -> None:
+    with pytest.raises(UserError) as caught:
+        call()
+    assert text in str(caught.value)
+
+
+def test_passes_see_what_patterns_see() -> None:
+    timing = tw.transform.PassTimingInstrument()
+    with tw.transform.PassContext(instruments=[timing]):
+        tw.compile(network(), byoc=["test_dense"])
+    assert "partition-graph" in {name for name, _, changed in timing.rows if changed}
+
+
+def test_the_graph_executor_of_a_build_calls_what_was_generated(
+    expected: np.ndarray,
+) -> None:
+    built = tw.build(network(), byoc=["test_dense"])
+    net = tw.graph_executor.GraphModule(built["default"](tw.cpu(0)))
+    net.run(x=X)
+    np.testing.assert_allclose(np.from_dlpack(net.get_output(0)), expected, rtol=1e-5)
+    functions = [
+        node["attrs"]["func_name"]
+        for node in json.loads(built.graph_json)["nodes"]
+        if "attrs" in node
+    ]
+    assert sum(name.startswith("test_dense_") for name in functions) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".so", ".tar"])
+def test_an_exported_library_brings_its_modules(
+    expected: np.ndarray, suffix: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"net{suffix}"
+    tw.build(network(), byoc=["test_dense"]).export_library(path)
+    library = tw.runtime.load_module(path)
+    assert {module.kind for module in library.imports} == {"test_dense"}
+    np.testing.assert_allclose(np.from_dlpack(library["main"](X)), expected, rtol=1e-5)

@@ -1,0 +1,178 @@
+"""Subgraphs for code generators: taken whole, joined where they meet, never in a circle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fakes.graphs import assert_stays
+from tilewright.compiler.graph.copy import copy_graph
+from tilewright.compiler.graph.evaluator import evaluate
+from tilewright.compiler.graph.ir import Graph
+from tilewright.compiler.graph.parser import parse_graph
+from tilewright.compiler.graph.verifier import verify
+from tilewright.compiler.ops import catalogue
+from tilewright.compiler.passes import run_passes
+from tilewright.compiler.transforms import standard_passes
+from tilewright.compiler.transforms.external_codegen import Codegen, NamedPattern
+from tilewright.compiler.transforms.graph_pattern import Pattern, is_const, is_op, wildcard
+from tilewright.compiler.transforms.partition_graph import PartitionGraph
+
+
+def codegen(*patterns: Pattern, name: str = "ext", **options: bool) -> Codegen:
+    def generate(*_: object) -> None:
+        raise AssertionError("partitioning generates nothing")
+
+    rows = tuple(NamedPattern(name=f"p{i}", pattern=p) for i, p in enumerate(patterns))
+    return Codegen(name=name, patterns=rows, generate=generate, **options)  # type: ignore[arg-type]
+
+
+UNARY = codegen(is_op("relu"), is_op("exp"))
+
+
+def partitioned(text: str, *codegens: Codegen) -> Graph:
+    """The graph after the pass, verified, computing what it computed."""
+    graph = parse_graph(text, catalogue.schema)
+    before = copy_graph(graph)
+    run_passes(graph, [PartitionGraph(codegens=codegens)])
+    verify(graph)
+    generator = np.random.default_rng(0)
+    inputs = [
+        generator.random([d if isinstance(d, int) else 3 for d in v.type.shape], np.float32)
+        for v in graph.inputs
+    ]
+    for got, want in zip(evaluate(graph, inputs), evaluate(before, inputs), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+    return graph
+
+
+def shape_of(graph: Graph) -> list[str]:
+    """The ops in order; of subgraphs their own."""
+    return [
+        f"{node.attributes['codegen']}[{' '.join(n.op for n in node.regions[0])}]"
+        if node.op == "external"
+        else node.op
+        for node in graph
+    ]
+
+
+def g(body: str, inputs: str = "%x: f32[2]") -> str:
+    return f"graph @g({inputs}) {{ {body} }}"
+
+
+def test_a_match_becomes_one_node() -> None:
+    graph = partitioned(
+        g("%a: f32[2] = neg(%x) %b: f32[2] = relu(%a) %y: f32[2] = neg(%b) return %y"),
+        UNARY,
+    )
+    assert shape_of(graph) == ["neg", "ext[relu]", "neg"]
+    (node,) = (n for n in graph if n.op == "external")
+    assert node.attributes["symbol"] == node.regions[0].name == "ext_relu"
+
+
+def test_matches_that_meet_are_joined() -> None:
+    body = "%a: f32[2] = relu(%x) %b: f32[2] = exp(%a) %y: f32[2] = relu(%b) return %y"
+    assert shape_of(partitioned(g(body), UNARY)) == ["ext[relu exp relu]"]
+    apart = codegen(is_op("relu"), is_op("exp"), merge=False)
+    assert shape_of(partitioned(g(body), apart)) == ["ext[relu]", "ext[exp]", "ext[relu]"]
+
+
+def test_nothing_is_joined_into_a_circle() -> None:
+    # relu -> neg -> add and relu -> exp -> add: joining relu with what follows neg would need itself.
+    body = (
+        "%a: f32[2] = relu(%x) %n: f32[2] = neg(%a) %e: f32[2] = exp(%n)"
+        " %s: f32[2] = add(%a, %e) return %s"
+    )
+    both = codegen(is_op("relu"), is_op("exp"), is_op("add"))
+    graph = partitioned(g(body), both)
+    assert shape_of(graph) == ["ext[relu]", "neg", "ext[exp add]"]
+
+
+def test_subgraphs_of_two_generators_make_no_circle_together() -> None:
+    # a -> n1 -> b and c -> n2 -> d where a, d could be one subgraph and c, b the other.
+    body = (
+        "%a: f32[2] = relu(%x) %b: f32[2] = exp(%a) %c: f32[2] = exp(%x) %d: f32[2] = relu(%c)"
+        " %p: f32[2] = add(%a, %d) %q: f32[2] = mul(%c, %b) %r: f32[2] = sub(%p, %q) return %r"
+    )
+    first = codegen(is_op("relu"), is_op("add"), name="one")
+    second = codegen(is_op("exp"), is_op("mul"), name="two")
+    graph = partitioned(g(body), first, second)
+    found = [s for s in shape_of(graph) if "[" in s]
+    assert sum(s.count("relu") + s.count("exp") for s in found) == 4
+
+
+def test_a_pattern_whose_middle_leaves_and_returns_is_not_taken() -> None:
+    body = "%a: f32[2] = relu(%x) %n: f32[2] = neg(%a) %y: f32[2] = add(%a, %n) return %y"
+    pattern = is_op("add")(is_op("relu")(wildcard()), wildcard())
+    assert shape_of(partitioned(g(body), codegen(pattern))) == ["relu", "neg", "add"]
+
+
+def test_what_others_need_is_a_further_result() -> None:
+    body = (
+        "%a: f32[2] = relu(%x) %b: f32[2] = exp(%a) %c: f32[2] = neg(%a)"
+        " %y: f32[2] = add(%b, %c) return %y, %a"
+    )
+    graph = partitioned(g(body), UNARY)
+    assert shape_of(graph) == ["ext[relu exp]", "neg", "add"]
+    (node,) = (n for n in graph if n.op == "external")
+    assert len(node.results) == 2
+
+
+CONSTANT = (
+    "%w: f32[2, 2] = constant {value = f32[2, 2] [1.0, 2.0, 3.0, 4.0]}"
+    " %y: f32[N, 2] = matmul(%x, %w) return %y"
+)
+
+
+@pytest.mark.parametrize("bound", [True, False])
+def test_constants_are_bound_or_passed(bound: bool) -> None:
+    text = f"graph @g<N: 1..>(%x: f32[N, 2]) {{ {CONSTANT} }}"
+    pattern = is_op("matmul")(wildcard(), is_const())
+    graph = partitioned(text, codegen(pattern, bind_constants=bound))
+    (node,) = (n for n in graph if n.op == "external")
+    assert [n.op for n in node.regions[0]] == (
+        ["constant", "matmul"] if bound else ["matmul"]
+    )
+    assert len(node.operands) == (1 if bound else 2)
+
+
+def test_equal_subgraphs_have_one_symbol() -> None:
+    body = "%a: f32[2] = relu(%x) %n: f32[2] = neg(%a) %y: f32[2] = relu(%n) return %y"
+    graph = partitioned(g(body), UNARY)
+    assert {n.attributes["symbol"] for n in graph if n.op == "external"} == {"ext_relu"}
+
+
+def test_a_check_may_say_no() -> None:
+    text = g("%y: f32[2] = relu(%x) return %y")
+    row = NamedPattern(name="r", pattern=is_op("relu"), check=lambda match: False)
+    graph = partitioned(text, Codegen(name="no", patterns=(row,), generate=UNARY.generate))
+    assert shape_of(graph) == ["relu"]
+
+
+def test_what_needs_a_size_that_it_does_not_read_is_not_taken() -> None:
+    text = (
+        "graph @g<N: 1..>(%x: f32[N]) { %i: f32[N] = iota() {axis = 0, dtype = f32, shape = [N]}"
+        " %y: f32[N] = add(%x, %i) return %y }"
+    )
+    assert shape_of(partitioned(text, codegen(is_op("iota")))) == ["iota", "add"]
+    taken = codegen(is_op("add")(wildcard(), is_op("iota")))
+    assert shape_of(partitioned(text, taken)) == ["ext[iota add]"]
+
+
+def test_the_first_generator_takes_first() -> None:
+    text = g("%y: f32[2] = relu(%x) return %y")
+    one, two = (codegen(is_op("relu"), name=n) for n in ("one", "two"))
+    assert shape_of(partitioned(text, two, one)) == ["two[relu]"]
+
+
+def test_other_passes_leave_a_subgraph_alone() -> None:
+    text = g("%a: f32[2] = relu(%x) %b: f32[2] = relu(%a) %y: f32[2] = neg(%b) return %y")
+    graph = parse_graph(text, catalogue.schema)
+    keep = codegen(is_op("relu")(is_op("relu")))
+    run_passes(graph, [PartitionGraph(codegens=(keep,))])
+    run_passes(graph, standard_passes(choose_panel=lambda *_: 0))
+    assert shape_of(graph) == ["ext[relu relu]", "neg"]
+
+
+def test_without_generators_nothing_happens() -> None:
+    assert_stays([PartitionGraph()], g("%y: f32[2] = relu(%x) return %y"))

@@ -1,0 +1,96 @@
+"""Packed functions in C: compiled when they are called, written for a linker, saved as text."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.base.errors import ArchiveError, InputError, UserError
+
+pytest.importorskip("tvm_ffi")
+from tilewright.runtime.library.c_module import CSourceModule, load_c_module
+from tilewright.runtime.library.toolchain import find_toolchain
+
+SOURCE = """
+#include <dlpack/dlpack.h>
+#include <tvm/ffi/c_api.h>
+
+static DLTensor* tensor(const TVMFFIAny* value) {
+  if (value->type_index == kTVMFFIDLTensorPtr) return (DLTensor*)value->v_ptr;
+  return (DLTensor*)((char*)value->v_obj + sizeof(TVMFFIObject));
+}
+
+int __tvm_ffi_twice(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) {
+  const DLTensor* x = tensor(&args[0]);
+  float* y = (float*)tensor(&args[1])->data;
+  for (int64_t i = 0; i < x->shape[0]; ++i) y[i] = 2 * ((float*)x->data)[i];
+  return 0;
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def has_compiler() -> None:
+    try:
+        find_toolchain()
+    except UserError as error:
+        pytest.skip(error.message)
+
+
+def check(module: Any) -> None:
+    x, y = np.arange(5, dtype=np.float32), np.zeros(5, np.float32)
+    module["twice"](x, y)
+    np.testing.assert_array_equal(y, 2 * x)
+
+
+def test_a_function_is_compiled_when_it_is_looked_for() -> None:
+    module = CSourceModule(SOURCE, ["twice"])
+    assert module.get_function("thrice") is None
+    check(module)
+    check(module)
+    assert module.inspect_source() == SOURCE
+
+
+def test_its_bytes_make_the_same_module_again() -> None:
+    module = CSourceModule(SOURCE, ["twice"], ["-O1"])
+    again = load_c_module(module.save_to_bytes())
+    assert again.save_to_bytes() == module.save_to_bytes()
+    check(again)
+
+
+def test_it_is_written_as_source_or_object(tmp_path: Path) -> None:
+    module = CSourceModule(SOURCE, ["twice"])
+    module.write_to_file(tmp_path / "m.c")
+    assert (tmp_path / "m.c").read_text() == SOURCE
+    module.write_to_file(tmp_path / "m.o")
+    names = subprocess.run(
+        ["nm", str(tmp_path / "m.o")], capture_output=True, text=True, check=True
+    )
+    assert " T __tvm_ffi_twice" in names.stdout
+    with pytest.raises(InputError, match="sources of C are not written as 'll'"):
+        module.write_to_file(tmp_path / "m.ll")
+
+
+def test_a_name_that_the_source_lacks_is_refused() -> None:
+    with pytest.raises(InputError, match="does not define '__tvm_ffi_thrice'"):
+        CSourceModule(SOURCE, ["thrice"])
+
+
+def test_what_the_compiler_says_is_told() -> None:
+    with pytest.raises(UserError, match="expected"):
+        CSourceModule("int __tvm_ffi_f(", ["f"]).get_function("f")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"[]", b"{}", b'{"source": 1, "functions": [], "options": []}', b"\xff",
+     b'{"source": "", "functions": ["f"], "options": []}',
+     b'{"source": "", "functions": [1], "options": []}'],
+)  # fmt: skip
+def test_other_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(ArchiveError, match="malformed module of kind 'c'"):
+        load_c_module(data)
