@@ -70,6 +70,7 @@ class _GraphForm:
         self.outputs: list[int] = []  # the entry of every node output, in order
         self.row_ptr: list[int] = [0]
         self.position: dict[int, Reference] = {}  # entry -> where its value comes from
+        self.inside: dict[int, set[int]] = {}  # storage -> its entries that have a position
         self.owner: dict[int, Reference] = {}  # storage -> who wrote it last
 
     def graph(self, metadata: object) -> Graph:
@@ -99,17 +100,24 @@ class _GraphForm:
         )
 
     def _add(self, node: Node, results: tuple[int, ...]) -> None:
+        """A node that writes: what lay in its storages before is there no more."""
+        for storage in {self.plan.entries[e].storage for e in results}:
+            for stale in self.inside.pop(storage, ()):
+                del self.position[stale]
+        places = self._append(node, results)
+        for entry, place in zip(results, places, strict=True):
+            self.owner[self.plan.entries[entry].storage] = place
+
+    def _append(self, node: Node, results: tuple[int, ...]) -> list[Reference]:
         number = len(self.nodes)
         self.nodes.append(node)
         self.row_ptr.append(self.row_ptr[-1] + len(results))
-        written = {self.plan.entries[e].storage for e in results}
-        stale = [e for e in self.position if self.plan.entries[e].storage in written]
-        for entry in stale:
-            del self.position[entry]
-        for index, entry in enumerate(results):
+        places = [Reference(number, index) for index in range(len(results))]
+        for entry, place in zip(results, places, strict=True):
             self.outputs.append(entry)
-            self.position[entry] = Reference(number, index)
-            self.owner[self.plan.entries[entry].storage] = Reference(number, index)
+            self.position[entry] = place
+            self.inside.setdefault(self.plan.entries[entry].storage, set()).add(entry)
+        return places
 
     def _leaf(self, name: str, entry: int) -> None:
         name = unique(name, self.names)
@@ -122,13 +130,8 @@ class _GraphForm:
             source = self.owner.get(self.plan.entries[entry].storage)
             inputs = () if source is None else (source,)
             attributes = operator_attributes(NOTHING, len(inputs), 1)
-            owner = self.owner.copy()
-            kept = dict(self.position)
-            self._add(
-                Node("tvm_op", f"view{len(self.nodes)}", inputs, attributes), (entry,)
-            )
-            self.position = kept | {entry: self.position[entry]}
-            self.owner = owner
+            view = Node("tvm_op", f"view{len(self.nodes)}", inputs, attributes)
+            self._append(view, (entry,))
         return self.position[entry]
 
     def _step(self, step: Step) -> None:
