@@ -1,6 +1,6 @@
 // The sentence embedding of a list of token ids, computed by an exported model through its C++ class.
 //
-//   tilewright compile all-MiniLM-L6-v2.onnx -o libminilm.so --header minilm.h
+//   tilewright compile all-MiniLM-L6-v2.onnx -o libminilm.so --header minilm.hpp
 //   c++ -std=c++17 embed.cpp -L. -lminilm -Wl,-rpath,'$ORIGIN' -o embed
 //   ./embed 101 7592 2088 102
 #include <cstdint>

@@ -17,7 +17,6 @@ import pytest
 import minilm
 import tilewright as tw
 from fakes.exported_library import c_compiler
-from tilewright.api.factory import link_files
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TOKENS = [101, 1996, 4937, 7719, 2648, 2096, 1037, 2158, 2003, 2652, 2858, 102]
@@ -37,10 +36,9 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray
     folder = tmp_path_factory.mktemp("minilm")
     onnx.save(minilm.build_model(minilm.model_folder()), folder / "minilm.onnx")
     model = tw.compile(folder / "minilm.onnx", threads=1)
-    model.build().export_library(folder / "libminilm.so", name="minilm")
-    files = link_files(model.compiled, "minilm", None)
-    for name in files.public:
-        (folder / name).write_bytes(files.files[name])
+    model.build().export_library(
+        folder / "libminilm.so", name="minilm", header=folder / "minilm.hpp"
+    )
     ids = np.array([TOKENS])
     return folder, np.asarray(model(ids, np.ones_like(ids))[0])[0]
 

@@ -364,8 +364,14 @@ def _write_text(linked: Sequence[Module], path: Path, fmt: str) -> None:
 def _write_header(path: str | Path, files: LinkFiles) -> None:
     if not files.public:
         raise UserError("these modules have no C interface, so no header", location=path)
-    with open_output(path) as file:
-        file.write(view_bytes(files.files[files.public[0]]))
+    plain, suffix = files.public[0], Path(path).suffix
+    chosen = next((name for name in files.public if Path(name).suffix == suffix), plain)
+    places = {chosen: Path(path)}
+    if chosen != plain:  # the class for C++ includes the interface
+        places[plain] = Path(path).with_name(plain)
+    for name, place in places.items():
+        with open_output(place) as file:
+            file.write(view_bytes(files.files[name]))
 
 
 def _write_sources(path: Path, files: LinkFiles) -> None:
