@@ -30,6 +30,7 @@ from tilewright.compiler.packaging.library import (
     make_host_sources,
 )
 from tilewright.compiler.packaging.library.level import level_label
+from tilewright.compiler.packaging.provenance import describe_library
 from tilewright.compiler.packaging.weights_file import store_weights
 from tilewright.compiler.pipeline import Compiled
 from tilewright.formats.plan.weights import weights_of
@@ -100,18 +101,22 @@ def link_files(compiled: Compiled, name: str, weights: Path | None) -> LinkFiles
     code = _CompiledCode(compiled)
     levels = code.levels(name)
     target = compiled.parts[0].target
+    constants = make_artifact(compiled.parts).constants
+    objects = _object_files(levels)
+    targets = [str(part.target) for part in compiled.parts]
     host = make_host_sources(
         [level_of(part, kernels) for part, kernels in levels],
-        make_artifact(compiled.parts).constants,
+        constants,
         name,
         weights=None if weights is None else _weights_file(compiled, weights),
+        texts=describe_library(name, objects, targets, constants, compiled.origin),
     )
     return LinkFiles(
         name=host.name,
         arch=target.arch,
         os=target.os,
         files=host.files,
-        objects=_object_files(levels),
+        objects=objects,
         units=host.units,
         entry_units=host.entry_units,
         public=host.public,

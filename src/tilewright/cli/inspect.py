@@ -6,7 +6,7 @@ import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,19 +21,24 @@ from tilewright.cli.display import example, out, phase_bar, table, thousands
 from tilewright.cli.option_groups import Verb, option
 from tilewright.formats.artifact import (
     BILL_ATTRIBUTE,
+    BILL_SYMBOL,
     PROVENANCE_ATTRIBUTE,
+    PROVENANCE_SYMBOL,
     Artifact,
     extract,
     is_artifact,
 )
 from tilewright.formats.byte_view import view_bytes
+from tilewright.formats.elf.shared_library import read_shared_library
 from tilewright.formats.plan import Plan
 from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.formats.vmfb.text import disassemble_module
+from tilewright.runtime import native
 from tilewright.runtime.loaders.module_file import read_module_file
 from tilewright.runtime.loaders.trusted_keys import TrustedKeys, signers
 
 MODEL_SUFFIX: Final = ".onnx"
+LIBRARY_SUFFIX: Final = ".so"
 # What the colours of a level come from: our own texts read like one of these.
 _LEXERS: Final = {"llvm": "llvm", "asm": "gas", "json": "json"}
 LEVELS = (
@@ -49,6 +54,7 @@ LEVELS = (
     "sbom",
 )
 _DOCUMENTS: Final = {"provenance": PROVENANCE_ATTRIBUTE, "sbom": BILL_ATTRIBUTE}
+_SYMBOLS: Final = {"provenance": PROVENANCE_SYMBOL, "sbom": BILL_SYMBOL}
 
 
 @click.command(
@@ -99,6 +105,9 @@ def command(
     provenance  what was compiled, how, by which compiler (SLSA)
     sbom      its parts and the tools that made them (CycloneDX)
     """  # noqa: D301 - click's mark for lines that stay as they are
+    if module.suffix == LIBRARY_SUFFIX and output in _DOCUMENTS:
+        _show(_document_of_library(module, output, trusted_keys), "json")
+        return
     if module.suffix == MODEL_SUFFIX:
         archive = _compiled(module)
     else:
@@ -136,7 +145,24 @@ def _compiled(path: Path) -> ModuleDef:
 
 def _document(archive: ModuleDef, output: str, location: str) -> str:
     """A description that the archive carries, laid out to be read."""
-    text = archive.attributes.get(_DOCUMENTS[output])
+    return _laid_out(archive.attributes.get(_DOCUMENTS[output]), output, location)
+
+
+def _document_of_library(path: Path, output: str, keys: Sequence[str]) -> str:
+    """The same of an exported library, which is read and not loaded."""
+    data = memoryview(native.map_file(str(path)))
+    if keys:
+        TrustedKeys(keys).check(data, path, str(path))
+    library = read_shared_library(data, str(path))
+    symbol = library.symbols.get(_SYMBOLS[output])
+    text = None
+    if symbol is not None:
+        found = bytes(library.data_at(_SYMBOLS[output], output)[: symbol.size])
+        text = found.decode(errors="replace").rstrip("\0")
+    return _laid_out(text, output, str(path))
+
+
+def _laid_out(text: str | None, output: str, location: str) -> str:
     if text is None:
         raise UserError(
             f"the archive has no {output}",

@@ -33,6 +33,9 @@ PROVENANCE_ATTRIBUTE: Final = "tilewright.provenance"
 """JSON: what was compiled, how, by which compiler (SLSA)."""
 BILL_ATTRIBUTE: Final = "tilewright.sbom"
 """JSON: the parts of the artifact and the tools that made them (CycloneDX)."""
+PROVENANCE_SYMBOL: Final = "tilewright_provenance"
+BILL_SYMBOL: Final = "tilewright_sbom"
+"""The same of an exported library: symbols with a text that ends with a zero."""
 SOURCES_LIMIT_BYTES: Final = 1 << 28
 
 

@@ -26,7 +26,9 @@ from tilewright.base.version import VERSION
 from tilewright.compiler.graph.ir import Graph
 from tilewright.formats.artifact import (
     BILL_ATTRIBUTE,
+    BILL_SYMBOL,
     PROVENANCE_ATTRIBUTE,
+    PROVENANCE_SYMBOL,
     Artifact,
 )
 from tilewright.formats.byte_view import Buffer, view_bytes
@@ -36,6 +38,7 @@ Json = dict[str, object]
 _BUILD_TYPE: Final = "urn:tilewright:compile:1"
 _BUILDER: Final = "urn:tilewright"
 _CHUNK_BYTES: Final = 1 << 24
+_CORE: Final = "tilewright core"
 
 
 @final
@@ -114,9 +117,27 @@ def digest_of_array(array: np.ndarray) -> str:
 
 def describe_artifact(name: str, artifact: Artifact, origin: Origin) -> dict[str, str]:
     """The module attributes that say where an artifact comes from and what is in it."""
+    code = [(v.target, v.format, [v.image]) for v in artifact.variants]
+    bill = bill_of_materials(name, code, artifact.constants)
     return {
         PROVENANCE_ATTRIBUTE: _text(provenance(origin)),
-        BILL_ATTRIBUTE: _text(bill_of_materials(name, artifact)),
+        BILL_ATTRIBUTE: _text(bill),
+    }
+
+
+def describe_library(
+    name: str,
+    objects: Mapping[str, bytes],
+    targets: Sequence[str],
+    constants: Sequence[Buffer],
+    origin: Origin,
+) -> dict[str, str]:
+    """The same for an exported library, by the symbols that it has them under."""
+    code = [(" and ".join(targets), "objects", [objects[key] for key in sorted(objects)])]
+    bill = bill_of_materials(name, code, constants, with_core=True)
+    return {
+        PROVENANCE_SYMBOL: _text(provenance(origin)),
+        BILL_SYMBOL: _text(bill),
     }
 
 
@@ -153,15 +174,36 @@ def tools() -> dict[str, str]:
     return {"tilewright": VERSION, "llvmlite": importlib.metadata.version("llvmlite")}
 
 
-def bill_of_materials(name: str, artifact: Artifact) -> Json:
-    """A CycloneDX document: the parts of the artifact and the tools that made them."""
+def bill_of_materials(
+    name: str,
+    code: Iterable[tuple[str, str, Iterable[Buffer]]],
+    constants: Sequence[Buffer],
+    *,
+    with_core: bool = False,
+) -> Json:
+    """A CycloneDX document: the parts of an artifact and the tools that made them.
+
+    Args:
+        name: of the model.
+        code: target, format and content of each.
+        constants: the weights.
+        with_core: the C core is a part, too.
+    """
     versions = tools()
-    parts: list[Json] = [
-        _part(f"code for {v.target}", "application", [v.image], v.format)
-        for v in artifact.variants
+    parts = [
+        _part(f"code for {target}", "application", data, form)
+        for target, form, data in code
     ]
-    if artifact.constants:
-        parts.append(_part("weights", "data", artifact.constants, "tensors"))
+    if constants:
+        parts.append(_part("weights", "data", constants, "tensors"))
+    if with_core:
+        core: Json = {
+            "type": "library",
+            "bom-ref": _CORE,
+            "name": _CORE,
+            "version": VERSION,
+        }
+        parts.append(core)
     metadata: Json = {
         "tools": {
             "components": [

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tilewright as tw
+from fakes.command_line import tilewright
 from fakes.small_models import mlp, save, scale_and_shift
 from tilewright.base import knobs
 from tilewright.base.dtypes import f32
@@ -20,7 +23,9 @@ from tilewright.compiler.ops.builder import GraphBuilder
 from tilewright.compiler.packaging.provenance import FileStamp, Origin, digest_of_array
 from tilewright.formats.artifact import (
     BILL_ATTRIBUTE,
+    BILL_SYMBOL,
     PROVENANCE_ATTRIBUTE,
+    PROVENANCE_SYMBOL,
     extract,
 )
 from tilewright.formats.byte_view import view_bytes
@@ -172,3 +177,22 @@ def test_digests_of_arrays_see_type_shape_and_elements() -> None:
         np.ones(4, np.float32),
     )
     assert len({digest_of_array(a) for a in arrays}) == len(arrays)
+
+
+def test_an_exported_library_has_both_as_texts(tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    path = save(mlp(), tmp_path / "model.onnx")
+    tw.build(str(path)).export_library(tmp_path / "net.so")
+    library = ctypes.CDLL(str(tmp_path / "net.so"))
+    found, bill = (
+        json.loads(ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(library, name))))
+        for name in (PROVENANCE_SYMBOL, BILL_SYMBOL)
+    )
+    inputs = found["predicate"]["buildDefinition"]["resolvedDependencies"]
+    assert inputs[0]["digest"] == {"sha256": sha256(path.read_bytes())}
+    parts = [part["name"] for part in bill["components"]]
+    assert parts[1:] == ["weights", "tilewright core"]
+    for level, document in (("provenance", found), ("sbom", bill)):
+        shown = tilewright("inspect", tmp_path / "net.so", f"--output={level}")
+        assert json.loads(shown.out) == document, shown.err

@@ -74,6 +74,7 @@ def make_host_sources(
     *,
     weights: WeightsFile | None = None,
     graph_json: bool = True,
+    texts: Mapping[str, str] | None = None,
 ) -> HostSources:
     """The host side of a library that chooses among `levels` by the processor it runs on.
 
@@ -83,6 +84,7 @@ def make_host_sources(
         name: made a name of C (`library_name`).
         weights: where the constants lie outside of the library; None: inside.
         graph_json: also keep the plans in their file form, for `get_graph_json`.
+        texts: what the library says of itself, by symbol; nothing reads it at run time.
 
     Raises: UserError for ops that run in Python, and for more weights than a library holds.
     """
@@ -108,6 +110,8 @@ def make_host_sources(
     rows = [(symbol, level.label) for symbol, level in programs]
     files[f"{name}.c"] = interface_source(plan, name, rows, lines).encode()
     files[f"{name}_entry.c"] = entry_source(name).encode()
+    if texts:
+        files[f"{name}_texts.c"] = _texts_source(texts).encode()
     arena = max(align(max(level.plan.arena_bytes, 0)) for level in levels)
     scratch = max(scratch_bytes(level) for level in levels)
     files[f"{name}.h"] = header_text(plan, name, labels, arena, scratch).encode()
@@ -116,12 +120,21 @@ def make_host_sources(
         name=name,
         files=files,
         units=(*units, f"{name}.c"),
-        entry_units=(f"{name}_entry.c",),
+        entry_units=(f"{name}_entry.c", *([f"{name}_texts.c"] if texts else [])),
         public=(f"{name}.h", f"{name}.hpp"),
-        exports=_exports(plan, name),
+        exports=(*_exports(plan, name), *(texts or ())),
         flags=FLAGS,
         link_flags=("-pthread",),
     )
+
+
+def _texts_source(texts: Mapping[str, str]) -> str:
+    """Texts as exported arrays; as numbers, since C bounds the length of strings."""
+    lines = [f'#include "{CORE}/tw_packed.h"', ""]
+    for symbol, text in texts.items():
+        numbers = ", ".join(map(str, (*text.encode(), 0)))
+        lines.append(f"TW_EXPORT const char {symbol}[] = {{{numbers}}};")
+    return "\n".join(lines) + "\n"
 
 
 def _in_order(levels: Sequence[Level]) -> list[Level]:
