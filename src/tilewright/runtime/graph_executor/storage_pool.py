@@ -13,7 +13,7 @@ from typing import Final, final
 
 import numpy as np
 
-from tilewright.base.arena import Block, pack
+from tilewright.base.arena import Block, align, pack
 from tilewright.base.dtypes import DType, find_numpy_name
 from tilewright.base.errors import ArchiveError
 from tilewright.base.record import record
@@ -23,6 +23,7 @@ from tilewright.runtime.plan_executor.tensors import Array
 from tilewright.runtime.recorder import Range, Recorder
 
 ALIGNMENT: Final = 64
+_PACKED_LIMIT: Final = 2048  # storages; packing looks at each pair
 # How TVM calls what has another name here.
 _SPELLINGS: Final = {
     "uint1": "bool",
@@ -118,6 +119,8 @@ class StoragePool:
         for slot, storage in enumerate(self.slot_storages):
             self._places[storage] = slot, 0
         inside = sorted(self._sizes.keys() - self._places.keys())
+        if len(inside) > _PACKED_LIMIT:
+            return self._stack(inside)
         end = max((last for _, last in lives.values()), default=0)
         packing = pack(
             [Block(self._sizes[one], *lives.get(one, (0, end))) for one in inside]
@@ -125,6 +128,14 @@ class StoragePool:
         for storage, offset in zip(inside, packing.offsets, strict=True):
             self._places[storage] = len(self.slot_storages), offset
         return packing.size_bytes
+
+    def _stack(self, inside: Sequence[int]) -> int:
+        """One behind the other."""
+        end = 0
+        for storage in inside:
+            self._places[storage] = len(self.slot_storages), end
+            end += align(self._sizes[storage])
+        return end
 
     # --- recording
 

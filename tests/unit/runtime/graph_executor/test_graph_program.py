@@ -259,3 +259,14 @@ def test_a_heap_with_a_cap_holds_the_storages() -> None:
     )
     with pytest.raises(DeviceError, match="64"):
         GraphModule(executor_module(program)).run()
+
+
+@pytest.mark.parametrize("count", [3, 2500])
+def test_long_chains_run_whether_their_storages_are_packed_or_not(count: int) -> None:
+    made = GraphMaker()
+    value = made.input("x", [2, 3])
+    for index in range(count):
+        (value,) = made.call("add", [value, [0, 0, 0]], [[2, 3]], storages=[index + 1])
+    module = net(made.file([value]))
+    module.run(x=X)
+    assert np.allclose(module.get_output(0), (count + 1) * X)
