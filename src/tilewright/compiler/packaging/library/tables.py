@@ -326,18 +326,16 @@ class _Writer:
     def _callees(self) -> list[str]:
         if not self.callees:
             return []
-        symbols_of = {target: f"__tvm_ffi_{target}" for target in self.callees}
-        linkable = {t: s for t, s in symbols_of.items() if t.isidentifier()}
         rows = [
-            f"{{{string(target)}, "
-            + (f"TW_LINKED({linkable[target]})}}" if target in linkable else "NULL}")
-            for target in self.callees
+            f"{{{string(target)}, TW_LINKED(callee_{i})}}"
+            for target, i in self.callees.items()
         ]
         return [
             "// Packed functions: linked, or looked up among the library's imports.",
             *(
-                f"extern TW_WEAK int {symbol}(void*, const void*, int32_t, void*);"
-                for symbol in linkable.values()
+                f"extern TW_WEAK int callee_{i}(void*, const void*, int32_t, void*) "
+                f"__asm__({string(f'__tvm_ffi_{target}')});"
+                for target, i in self.callees.items()
             ),
             "extern TW_WEAK void* __tvm_ffi__library_ctx;",
             *_table("tw_callee_t", "callees", rows),

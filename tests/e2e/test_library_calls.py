@@ -1,0 +1,164 @@
+"""A library through tvm-ffi, where no Tilewright is; and steps of it that call somebody else's functions."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from fakes import small_models
+from fakes.exported_library import CModel, LibraryError, c_compiler, export
+from fakes.plans import calling_plan
+from tilewright.compiler.packaging.library import Level, make_host_sources
+
+tvm_ffi = pytest.importorskip("tvm_ffi")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = tw.compile(small_models.scale_and_shift(), threads=1)
+    return export(model, tmp_path_factory.mktemp("packed") / "net.so")
+
+
+ALONE = """
+import sys
+sys.modules["tilewright"] = None
+import numpy as np
+import tvm_ffi
+module = tvm_ffi.load_module(sys.argv[1])
+x, scale = np.arange(12, dtype="f4").reshape(4, 3), np.full(3, 2, "f4")
+y, z = module.main(x, scale)
+assert np.array_equal(np.from_dlpack(y), x * 2 + 1) and np.array_equal(np.from_dlpack(z), x.T)
+assert np.from_dlpack(y).ctypes.data % 64 == 0
+into = np.empty((4, 3), "f4"), np.empty((3, 4), "f4")
+assert module.main(tvm_ffi.from_dlpack(x), scale, *into) is None
+assert np.array_equal(into[0], x * 2 + 1)
+names = [str(module.get_input_name(i)) for i in range(module.get_num_inputs())]
+print(names, module.get_num_outputs(), module.get_output_name(1), '"nodes"' in module.get_graph_json())
+"""
+
+
+def test_the_library_runs_where_no_tilewright_is(library: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", ALONE, str(library)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "['x', 'scale'] 2 z True\n"
+
+
+def test_arguments_that_do_not_fit_are_errors_of_python(library: Path) -> None:
+    main = tvm_ffi.load_module(str(library)).main
+    x, scale = np.zeros((4, 3), np.float32), np.ones(3, np.float32)
+    y, z = np.empty((4, 3), np.float32), np.empty((3, 4), np.float32)
+    for arguments, kind, words in (
+        ((x,), TypeError, "got 1 arguments, expected 2 inputs, or these and 2 outputs"),
+        ((), TypeError, "got 0 arguments"),
+        (
+            (x, 1),
+            ValueError,
+            "input 'scale': got a value of type index 1, expected a tensor",
+        ),
+        ((x, "s"), ValueError, "expected a tensor"),
+        ((x, None), ValueError, "expected a tensor"),
+        ((x.astype("f8"), scale), ValueError, r"got f64\[4, 3\], expected f32\[batch, 3\]"),
+        ((x[:, :2].copy(), scale), ValueError, "with batch = 4"),
+        ((x[::2], scale), ValueError, "is not contiguous"),
+        ((np.zeros((4, 6), np.float32)[:, ::2], scale), ValueError, "is not contiguous"),
+        ((x, scale, y, y), ValueError, "output 'z': got f32"),
+        ((x, scale, y, z.astype("f8")), ValueError, "output 'z': got f64"),
+    ):
+        if words == "is not contiguous" and arguments[0].flags.c_contiguous:
+            continue
+        with pytest.raises(kind, match=words):
+            main(*arguments)
+    assert main(x, scale, y, z) is None
+    assert (y == 1).all()
+    empty = main(x[:0], scale)
+    assert np.from_dlpack(empty[0]).shape == (0, 3)
+
+
+def test_names_are_asked_for_by_an_index(library: Path) -> None:
+    module = tvm_ffi.load_module(str(library))
+    with pytest.raises(IndexError, match="got index 2, expected less than 2"):
+        module.get_input_name(2)
+    with pytest.raises(TypeError, match="expected one argument"):
+        module.get_input_name()
+
+
+# ---- steps that call ----
+
+SCALE = """
+#include <stdint.h>
+typedef struct { int32_t type; uint32_t pad; void* ptr; } any;
+typedef struct { float* data; int32_t device[2]; int32_t rank; uint8_t code, bits; uint16_t lanes; int64_t* shape; } tensor;
+__attribute__((visibility("default"))) int scale(void* self, const any* args, int32_t count, any* result)
+    __asm__("__tvm_ffi_ext.scale");
+int scale(void* self, const any* args, int32_t count, any* result) {
+  const tensor* x = args[0].ptr;
+  const tensor* w = args[1].ptr;
+  const tensor* y = args[2].ptr;
+  (void)self; (void)result;
+  if (count != 3 || args[0].type != 7 || x->rank != 2 || y->shape[0] != x->shape[0] || w->shape[0] != 3) return -1;
+  if (x->code != 2 || x->bits != 32 || x->lanes != 1) return -1;
+  for (int64_t i = 0; i < x->shape[0] * 3; ++i) y->data[i] = x->data[i] * w->data[i % 3];
+  return 0;
+}
+"""
+WEIGHTS = np.array([1, 2, 3], np.float32)
+X = np.arange(15, dtype=np.float32).reshape(5, 3)
+
+
+def link(folder: Path, *units: str) -> Path:
+    """The plan that calls `ext.scale` as a library, with further sources."""
+    level = Level(
+        label="any", arch="any", features=frozenset(), plan=calling_plan(), kernels={}
+    )
+    sources = make_host_sources([level], [WEIGHTS.tobytes()], "net")
+    for name, data in sources.files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
+    (folder / "scale.c").write_text(SCALE)
+    strict = ("-Wall", "-Wextra", "-Werror", "-shared")
+    words = [*sources.flags, *strict, *sources.units, *sources.entry_units, *units]
+    command = [*c_compiler(), *words, *sources.link_flags, "-o", "net.so"]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "net.so"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="weak symbols are those of ELF")
+def test_a_step_calls_a_function_that_is_linked(tmp_path: Path) -> None:
+    model = CModel(link(tmp_path, "scale.c"), threads=1)
+    y = np.empty_like(X)
+    model.run([X], [y], dims=[5])
+    np.testing.assert_array_equal(y, X * WEIGHTS)
+    model.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="weak symbols are those of ELF")
+def test_a_step_calls_a_function_of_an_import(tmp_path: Path) -> None:
+    path = link(tmp_path)
+    lonely = CModel(path, threads=1)
+    y = np.empty_like(X)
+    with pytest.raises(LibraryError, match=r"function 'ext\.scale' is not linked"):
+        lonely.run([X], [y], dims=[5])
+    lonely.close()
+    command = [*c_compiler(), "-shared", "-fPIC", "scale.c", "-o", "scale.so"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    module = tvm_ffi.load_module(str(path))
+    with pytest.raises(RuntimeError, match=r"ext\.scale"):
+        module.main(X)
+    module.import_module(tvm_ffi.load_module(str(tmp_path / "scale.so")))
+    np.testing.assert_array_equal(np.from_dlpack(module.main(X)), X * WEIGHTS)
