@@ -134,7 +134,7 @@ $(STAMPS)/demo: $(STAMPS)/venv
 $(BUILD)/envs/tvm: PACKAGES = apache-tvm numpy
 $(BUILD)/envs/tvm-0.26: PACKAGES = 'apache-tvm==0.26.*' numpy
 $(BUILD)/envs/tvm-0.25: PACKAGES = 'apache-tvm==0.25.*' 'apache-tvm-ffi==0.1.12' numpy
-$(BUILD)/envs/tvmffi: PACKAGES = apache-tvm-ffi numpy
+$(BUILD)/envs/tvmffi: PACKAGES = apache-tvm-ffi numpy jax
 $(PEERS) $(OLDER_PEERS):
 	$(PYTHON) -m venv $@.part
 	$@.part/bin/python -m pip install --disable-pip-version-check -q $(PACKAGES)
