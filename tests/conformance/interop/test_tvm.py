@@ -6,6 +6,7 @@ TVM is not in this environment: its own makes the libraries and says what comes 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright as tw
 from fakes.tvm_libraries import (
     MODES,
     NEWEST,
@@ -121,6 +123,25 @@ def test_a_tensor_that_is_returned_is_the_one_that_was_given() -> None:
     machine = _machine(_libraries(NEWEST).path("several", "bytecode", "so"))
     given = tvm_ffi.from_dlpack(np.arange(3, dtype=np.float32))
     assert machine["same"](given).data_ptr() == given.data_ptr()
+
+
+@pytest.mark.parametrize("memory", ["naive", "pooled"])
+def test_the_virtual_machine_runs_a_library_of_tvm(memory: str) -> None:
+    made = _libraries(NEWEST)
+    lib = load_module(made.path("normalized", "bytecode", "so"))
+    vm = tw.VirtualMachine(lib, tw.cpu(0), memory)
+    arrays, call = made.arrays("normalized"), made.calls("normalized")[0]
+    x, scale, shift = (arrays[one["array"]] for one in call["arguments"])
+    vm.set_input("main", x, shift=shift, scale=scale)
+    vm.invoke_stateful("main")
+    assert agrees(vm.get_outputs("main"), call["result"], arrays)
+    other = tw.VirtualMachine(lib, tw.cpu(0), memory)
+    report = other.profile("main", x, scale, shift)
+    assert {"gelu", "layer_norm", "vm.builtin.match_shape"} <= set(
+        re.findall(r"\S+", str(report))
+    )
+    assert other.time_evaluator("main", tw.cpu(0), number=2)(x, scale, shift).mean > 0
+    assert agrees(other["main"](x, scale, shift), call["result"], arrays)
 
 
 def _in_another_process(code: str, **environment: str) -> None:
