@@ -53,8 +53,10 @@ from tilewright.formats.library_blob import (
 from tilewright.formats.parameters import SplatEntry, StoredEntry, read_parameters
 from tilewright.formats.plan import from_json, to_json
 from tilewright.formats.relax_executable import format_executable, read_relax_executable
+from tilewright.formats.signature import split_signatures
 from tilewright.formats.tar import read_tar
 from tilewright.formats.vmfb import read_archive
+from tilewright.runtime.loaders.trusted_keys import TrustedKeys
 
 ARCHIVES = Path(__file__).resolve().parents[1] / "golden" / "archives"
 LIBRARIES = ARCHIVES.parent / "libraries"
@@ -259,7 +261,36 @@ def _read_library(data: bytes) -> None:
         bytes(file.data_at(name, "symbol"))
 
 
+_SIGNED_CONTENT = bytes(range(256)) * 8
+# Keys whose private halves are 32 bytes of 1 and of 2, and what they signed that content with.
+_SIGNED_BY_ONE = base64.b64decode(
+    "VElMRVNJR04BAAEAAABAAAAIAAAAAAAAaumcKQX2hdVXp6+dIEzoMK6gyVEphI69rnlPlfJ5Y1CKiOPddAnxlf1S2y08ul1yymcJvx2UEhvzdIgBtA9vXIlTD8G9sN3gqmfKtqMmlu8wG4TKL1cXO+5sY/jWkenfAMBeMEqXrJKOzSt3Gwj/w9pl1ocNmzoCtQejJNwoogw="
+)
+_SIGNED_BY_TWO = base64.b64decode(
+    "VElMRVNJR04BAAEAAABAAAAIAAAAAAAAaumcKQX2hdVXp6+dIEzoMK6gyVEphI69rnlPlfJ5Y1CBOXcOqH0XX1ajVGbDTH7My42KkbTuN6Jd9g9bj8mzlK43i5cf9aWs+syoD3kW349EhI9BBgl7KFAXgnWBrBkxN/rdlEnXGk8WqKe75QOyik+QLXtPFJ9/EzvmPBDfVgQ="
+)
+
+
+def _signed_files() -> tuple[bytes, ...]:
+    one, two = _SIGNED_BY_ONE, _SIGNED_BY_TWO
+    return _SIGNED_CONTENT + one, _SIGNED_CONTENT + two + one
+
+
+def _read_signed(data: bytes) -> None:
+    """Whatever was changed, no key may be found to have signed anything else than it did."""
+    split_signatures(data)
+    try:
+        import cryptography  # noqa: F401 - of an extra
+    except ImportError:
+        return
+    TrustedKeys([_SIGNED_BY_ONE[56:88]]).check(data, None, "file")
+    content, _ = split_signatures(data)
+    if bytes(content) != _SIGNED_CONTENT:
+        raise InternalError("a file that was changed has a valid signature")
+
+
 FORMATS: Mapping[str, Format] = {
+    "signature": Format(_signed_files, _read_signed),
     "library": Format(_libraries, _read_library),
     "tar": Format(_tars, _with_checksums(_read_tar)),
     "blob": Format(_blobs, _read_blob),

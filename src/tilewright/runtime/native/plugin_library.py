@@ -14,6 +14,7 @@ from typing import Final, final
 
 from tilewright.base.errors import ArchiveError, InputError
 from tilewright.base.status import code_name
+from tilewright.base.version import VERSION as TILEWRIGHT
 
 _QUERY: Final = "iree_hal_executable_plugin_query"
 _VERSION: Final = 1
@@ -117,7 +118,8 @@ class PluginLibrary:
         found: int | None = query(ctypes.c_uint32(_VERSION), None)
         if not found:
             raise ArchiveError(
-                f"the plugin refuses version {_VERSION} of the interface",
+                f"the plugin needs a version of the interface above {_VERSION}, the one that "
+                f"tilewright {TILEWRIGHT} has",
                 location=self.path,
             )
         self._interface: _Interface = _Interface.from_address(found)
