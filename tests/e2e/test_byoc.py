@@ -335,6 +335,22 @@ def test_the_graph_executor_of_a_build_calls_what_was_generated(
     assert sum(name.startswith("test_dense_") for name in functions) == 2
 
 
+def test_the_public_machines_call_what_was_generated(
+    expected: np.ndarray, tmp_path: Path
+) -> None:
+    built = tw.build(network(), byoc=["test_dense"])
+    debug = tw.debug_executor.create(built.graph_json, built.module, tw.cpu(0))
+    for name, array in {**built.params, "x": X}.items():
+        debug.set_input(name, array)
+    debug.run()
+    np.testing.assert_allclose(np.from_dlpack(debug.get_output(0)), expected, rtol=1e-5)
+    built.export_library(tmp_path / "net.vmfb")
+    module = tw.runtime.load_module(tmp_path / "net.vmfb")
+    machine = tw.VirtualMachine(module, tw.cpu(0))
+    for y in (module["main"](X), machine["main"](X)):
+        np.testing.assert_allclose(np.from_dlpack(y), expected, rtol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".so", ".tar"])
 def test_an_exported_library_brings_its_modules(
@@ -345,3 +361,6 @@ def test_an_exported_library_brings_its_modules(
     library = tw.runtime.load_module(path)
     assert {module.kind for module in library.imports} == {"test_dense"}
     np.testing.assert_allclose(np.from_dlpack(library["main"](X)), expected, rtol=1e-5)
+    net = tw.graph_executor.GraphModule(library["default"](tw.cpu(0)))
+    net.run(x=X)
+    np.testing.assert_allclose(np.from_dlpack(net.get_output(0)), expected, rtol=1e-5)

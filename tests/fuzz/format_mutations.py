@@ -56,6 +56,7 @@ from tilewright.formats.relax_executable import format_executable, read_relax_ex
 from tilewright.formats.signature import split_signatures
 from tilewright.formats.tar import read_tar
 from tilewright.formats.vmfb import read_archive
+from tilewright.runtime.library.c_module import CSourceModule, load_c_module
 from tilewright.runtime.loaders.trusted_keys import TrustedKeys
 
 ARCHIVES = Path(__file__).resolve().parents[1] / "golden" / "archives"
@@ -85,6 +86,11 @@ class Format:
 
 
 # --- the formats --------------------------------------------------------------------------------
+
+
+def _c_modules() -> tuple[bytes, ...]:
+    source = "int __tvm_ffi_f(void) { return 0; }"
+    return (CSourceModule(source, ["f"], ["-O2"]).save_to_bytes(),)
 
 
 def _archives() -> tuple[bytes, ...]:
@@ -300,6 +306,7 @@ FORMATS: Mapping[str, Format] = {
     "elf": Format(_images, _read_image),
     "fatelf": Format(_fat_images, _read_fat_image),
     "object": Format(_objects, parse_object),
+    "cmodule": Format(_c_modules, load_c_module),
     "cuda": Format(_cuda_executables, read_cuda_executable),
     "parameters": Format(_parameters, _read_parameters),
     "plan": Format(

@@ -20,6 +20,7 @@ from tilewright.base.errors import ArchiveError
 from tilewright.formats.artifact import (
     MANIFEST_ATTRIBUTE,
     Artifact,
+    CarriedModule,
     Variant,
     embed,
     extract,
@@ -83,6 +84,17 @@ def test_an_artifact_comes_back_from_the_bytes_of_an_archive() -> None:
     assert len(again.sources) == 2
 
 
+def test_modules_travel_with_their_kind() -> None:
+    modules = (CarriedModule("one", b"first"), CarriedModule("two", b""))
+    made = replace(artifact(), modules=modules)
+    again = extract(read_archive(archive_bytes(module_of(made)), "m.vmfb"))
+    assert [(m.kind, bytes(m.data)) for m in again.modules] == [
+        ("one", b"first"),
+        ("two", b""),
+    ]
+    assert extract(module_of(artifact())).modules == ()
+
+
 def test_the_same_artifact_gives_the_same_bytes() -> None:
     assert archive_bytes(module_of(artifact())) == archive_bytes(module_of(artifact()))
 
@@ -127,6 +139,12 @@ def test_a_module_needs_the_segments_that_its_bytecode_uses() -> None:
         ({"variants": [3]}, "malformed manifest"),
         ({"sources": 99}, "manifest names rodata segment 99"),
         ({"sources": None}, "manifest names rodata segment None"),
+        ({"modules": 3}, "malformed manifest"),
+        ({"modules": [{"kind": "a"}]}, "malformed manifest"),
+        ({"modules": [{"kind": "a", "rodata": 99, "crc32": 0}]}, "names rodata segment 99"),
+        ({"modules": [{"kind": "", "rodata": 0, "crc32": 0}]}, "'' is no kind of modules"),
+        ({"modules": [{"kind": 3, "rodata": 0, "crc32": 0}]}, "3 is no kind of modules"),
+        ({"modules": [{"kind": "a", "rodata": 0, "crc32": 0}]}, "kind 'a' is damaged"),
     ],
 )
 def test_a_damaged_manifest_is_refused(changes: dict[str, Any], message: str) -> None:
