@@ -134,7 +134,7 @@ class Session:
 
     Args:
         artifact: what to run; None for a module of another compiler.
-        options: of the engine that runs it.
+        options: of the engine that runs it: `PlanOptions` or `BytecodeOptions` (`runtime.session_options`).
         module: the module around the artifact; the virtual machine needs it.
         location: how errors call the artifact.
 

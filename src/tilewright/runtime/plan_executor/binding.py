@@ -30,7 +30,7 @@ from tilewright.runtime.plan_executor.tensors import (
     buffer_formats,
     wire_type,
 )
-from tilewright.runtime.recorder import CallRecorder, Grid, Range, Recorder
+from tilewright.runtime.recorder import CallRecorder, Command, Grid, Range, Recorder
 
 FindFunction = Callable[[str], Callable[..., object] | None]
 
@@ -70,8 +70,25 @@ def bind_plan(resources: Resources, dims: Sequence[int]) -> BoundPlan:
     Raises: ArchiveError when the plan does not fit its executable or its own storages; DeviceError
     (RESOURCE_EXHAUSTED) when one call needs more than the heap may ever have.
     """
+    return _bind(_Binder(resources, dims))
+
+
+def bind_steps(
+    resources: Resources, dims: Sequence[int]
+) -> tuple[BoundPlan, tuple[native.CommandList, ...]]:
+    """Record the plan, and each of its steps as a list of its own.  Raises: as `bind_plan`."""
+    binder = _Binder(resources, dims)
+    bound = _bind(binder)
+    parts: list[list[Command]] = [[] for _ in resources.plan.steps]
+    # Behind the commands of the steps may stand one that looks at what they found.
+    for step, command in zip(bound.command_steps, binder.recorder.commands, strict=False):
+        parts[step].append(command)
+    return bound, tuple(binder.recorder.build(commands=part) for part in parts)
+
+
+def _bind(binder: _Binder) -> BoundPlan:
     try:
-        return _Binder(resources, dims).bind()
+        return binder.bind()
     except (ValueError, OverflowError, struct.error, UserError) as error:
         if isinstance(error, ArchiveError | InputError):
             raise

@@ -6,7 +6,6 @@ written (later steps may use their bytes again).  Made by `PlanExecutor.stepper`
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast, final
@@ -15,7 +14,7 @@ import numpy as np
 
 from tilewright.base.symbolic import evaluate
 from tilewright.runtime import native
-from tilewright.runtime.plan_executor.binding import BoundPlan, Resources, bind_plan
+from tilewright.runtime.plan_executor.binding import Resources, bind_steps
 from tilewright.runtime.plan_executor.tensors import Array, as_bits
 
 
@@ -38,8 +37,7 @@ class PlanStepper:
         self._sizes: dict[str, int] = {
             dim.name: value for dim, value in zip(self.plan.dims, dims, strict=True)
         }
-        self._resources: Resources = resources
-        whole = self._bound(dims, tuple(range(len(self.plan.steps))))
+        whole, lists = bind_steps(resources, dims)
         outputs = [
             as_bits(np.zeros(shape, dtype.numpy), dtype)
             for dtype, shape in whole.output_types
@@ -51,19 +49,8 @@ class PlanStepper:
         self._buffers: Sequence[memoryview] = cast("Sequence[memoryview]", buffers)
         self._places: tuple[tuple[int, int], ...] = whole.places
         self._calls: tuple[Callable[[], object], ...] = tuple(
-            partial(
-                self._bound(dims, (index,)).commands.run,
-                resources.pool,
-                self._buffers,
-                heap,
-            )
-            for index in range(len(self.plan.steps))
+            partial(commands.run, resources.pool, self._buffers, heap) for commands in lists
         )
-
-    def _bound(self, dims: Sequence[int], steps: Sequence[int]) -> BoundPlan:
-        chosen = tuple(self.plan.steps[index] for index in steps)
-        part = dataclasses.replace(self.plan, steps=chosen, checks=())
-        return bind_plan(dataclasses.replace(self._resources, plan=part), dims)
 
     def call(self, step: int) -> Callable[[], object]:
         """What runs one step; those before must have run."""
