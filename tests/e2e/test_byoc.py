@@ -364,3 +364,33 @@ def test_an_exported_library_brings_its_modules(
     net = tw.graph_executor.GraphModule(library["default"](tw.cpu(0)))
     net.run(x=X)
     np.testing.assert_allclose(np.from_dlpack(net.get_output(0)), expected, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_an_exported_library_passes_tensors_that_have_dlpack(
+    expected: np.ndarray, tmp_path: Path
+) -> None:
+    class Packed(DenseModule):
+        kind = "test_packed"
+
+        def find_function(self, name: str) -> Any:
+            own, w, c, relu = self.members
+
+            def run(x: Any, y: Any) -> None:
+                z = np.from_dlpack(x) @ np.float32(w) + np.float32(c)
+                np.from_dlpack(y)[...] = np.maximum(z, 0) if relu else z
+
+            return byoc.packed_function(run) if name == own else None
+
+    def packed(graph: Graph, name: str, options: Any) -> Packed:
+        return Packed(*generate(graph, name, options).members)
+
+    byoc.register_codegen("test_packed", packed, patterns=[("dense", DENSE)], merge=False)
+    byoc.register_module_kind("test_packed", lambda data: Packed(*json.loads(data)))
+    try:
+        tw.build(network(), byoc=["test_packed"]).export_library(tmp_path / "net.so")
+        library = tw.runtime.load_module(tmp_path / "net.so")
+        np.testing.assert_allclose(np.from_dlpack(library["main"](X)), expected, rtol=1e-5)
+    finally:
+        byoc.remove_codegen("test_packed")
+        byoc.remove_module_kind("test_packed")

@@ -455,6 +455,45 @@ static int fill_tensors(const tw_bound_t* bound, const tw_step_t* step, void* co
   return TW_MODEL_OK;
 }
 
+// A tensor for a function of another module, which may be Python's: tvm-ffi gives no DLPack of a bare pointer. The
+// memory is the call's.
+typedef struct lent_tensor_t {
+  dl_managed_tensor_t managed;
+  int64_t shape[TW_RANK_LIMIT];
+} lent_tensor_t;
+
+static void delete_lent(dl_managed_tensor_t* managed) { free(managed); }
+
+// Makes a tensor of tvm-ffi of a pointer to one.
+static int lend_tensor(tw_any_t* value) {
+  int (*from_dlpack)(dl_managed_tensor_t*, int32_t, int32_t, void**) = FIND(TVMFFITensorFromDLPack);
+  const dl_tensor_t* tensor = value->v_ptr;
+  lent_tensor_t* lent = calloc(1, sizeof(*lent));
+  if (from_dlpack == NULL || lent == NULL) {
+    free(lent);
+    return RAISED;
+  }
+  lent->managed = (dl_managed_tensor_t){.tensor = *tensor, .deleter = delete_lent};
+  memcpy(lent->shape, tensor->shape, (size_t)tensor->rank * sizeof(lent->shape[0]));
+  lent->managed.tensor.shape = lent->shape;
+  tw_any_t made = {.type_index = TYPE_TENSOR};
+  if (from_dlpack(&lent->managed, 0, 0, &made.v_ptr) != 0) {
+    free(lent);
+    return RAISED;
+  }
+  *value = made;
+  return 0;
+}
+
+static int call_imported(void* function, tw_any_t* args, int32_t count, tw_any_t* result) {
+  int32_t lent = 0;
+  int code = 0;
+  while (lent < count && (code = lend_tensor(&args[lent])) == 0) ++lent;
+  if (code == 0) code = FIND(TVMFFIFunctionCall)(function, args, count, result);
+  release(args, (uint32_t)lent);
+  return code;
+}
+
 static int call_function(const tw_program_t* program, const tw_callee_t* callee, tw_any_t* args, int32_t count) {
   tw_any_t result = {.type_index = TYPE_NONE};
   int (*look_up)(void*, const char*, void**) = FIND(TVMFFIEnvModLookupFromImports);
@@ -468,7 +507,7 @@ static int call_function(const tw_program_t* program, const tw_callee_t* callee,
   } else if (look_up(*program->callee_context, callee->name, &function) != 0) {
     return tw_error_set(TW_MODEL_FAILED, "function '%s' is not among the library's imports", callee->name);
   } else {
-    code = FIND(TVMFFIFunctionCall)(function, args, count, &result);
+    code = call_imported(function, args, count, &result);
   }
   if (code == 0 && result.type_index >= 64 && FIND(TVMFFIObjectDecRef) != NULL) FIND(TVMFFIObjectDecRef)(result.v_ptr);
   return code == 0 ? TW_MODEL_OK : tw_error_set(TW_MODEL_CALLEE_FAILED, "function '%s' failed", callee->name);
