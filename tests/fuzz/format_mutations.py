@@ -52,12 +52,18 @@ from tilewright.formats.library_blob import (
 )
 from tilewright.formats.parameters import SplatEntry, StoredEntry, read_parameters
 from tilewright.formats.plan import from_json, to_json
-from tilewright.formats.relax_executable import format_executable, read_relax_executable
+from tilewright.formats.relax_executable import (
+    FunctionKind,
+    format_executable,
+    read_relax_executable,
+)
 from tilewright.formats.signature import split_signatures
 from tilewright.formats.tar import read_tar
 from tilewright.formats.vmfb import read_archive
 from tilewright.runtime.library.c_module import CSourceModule, load_c_module
 from tilewright.runtime.loaders.trusted_keys import TrustedKeys
+from tilewright.runtime.relax_machine.translate import translate
+from tilewright.runtime.relax_machine.uses import find_uses
 
 ARCHIVES = Path(__file__).resolve().parents[1] / "golden" / "archives"
 LIBRARIES = ARCHIVES.parent / "libraries"
@@ -216,7 +222,15 @@ def _relax_executables() -> tuple[bytes, ...]:
 
 
 def _read_relax_executable(data: bytes) -> None:
-    format_executable(read_relax_executable(data))
+    executable = read_relax_executable(data)
+    format_executable(executable)
+    for index, function in enumerate(executable.functions):
+        if function.kind is FunctionKind.BYTECODE:
+            translate(executable, function, index, find_uses(executable, function, _is_odd))
+
+
+def _is_odd(number: int) -> bool:
+    return number % 2 == 1
 
 
 def _tars() -> tuple[bytes, ...]:

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ import tilewright as tw
 from fakes.tvm_libraries import (
     MODES,
     NEWEST,
+    ROOT,
     Libraries,
     agrees,
     as_argument,
     libraries,
+    python_of,
     registered_functions,
 )
 from tilewright.runtime import load_module
@@ -37,6 +40,7 @@ MODELS = (
     "branch", "loop", "calls", "closures", "tuples", "shapes", "numbers", "strings", "large_constants",
     "extern", "several", "parallel", "in_place",
 )  # fmt: skip
+SITE = f"python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 OLDER = ("0.25", "0.26")
 
 
@@ -142,6 +146,41 @@ def test_the_virtual_machine_runs_a_library_of_tvm(memory: str) -> None:
     )
     assert other.time_evaluator("main", tw.cpu(0), number=2)(x, scale, shift).mean > 0
     assert agrees(other["main"](x, scale, shift), call["result"], arrays)
+
+
+@pytest.mark.parametrize("first", ["tvm", "tilewright"])
+def test_both_machines_run_one_library_in_one_process(first: str) -> None:
+    made, python = _libraries(NEWEST), python_of()
+    files = [str(made.path("mlp_dynamic", mode, "so")) for mode in MODES]
+    code = f"""
+import importlib
+import numpy as np
+importlib.import_module({first!r})
+import tilewright as tw, tilewright.runtime, tvm
+from tvm import relax
+x = np.ones((3, 16), np.float32)
+for path in {files!r} * 2:
+    ours = tw.VirtualMachine(tw.runtime.load_module(path), tw.cpu(0))["main"](x)
+    machine = relax.VirtualMachine(tvm.runtime.load_module(path), tvm.cpu())
+    theirs = machine["main"](tvm.runtime.tensor(x))
+    again = tw.VirtualMachine(tw.runtime.load_module(path), tw.cpu(0))["main"](x)
+    for one in (ours, again):
+        assert np.array_equal(np.from_dlpack(one), theirs.numpy())
+"""
+    folders = [
+        ROOT / "src",
+        python.parents[1] / "lib" / SITE,
+        sysconfig.get_paths()["purelib"],
+    ]
+    done = subprocess.run(
+        [str(python), "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def _in_another_process(code: str, **environment: str) -> None:

@@ -11,6 +11,8 @@ Source: tvm-ffi 0.1.15, `src/ffi/extra/library_module.cc`.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,6 +59,7 @@ from tilewright.runtime.packed.module import Module
 from tilewright.runtime.packed.module_kinds import GLOBAL_PREFIX, LoadFromBytes
 
 _FUNCTION_PREFIX: Final = "__tvm_ffi_"
+_COMPILED_PREFIX: Final = "__tvm_ffi___vmtir__"
 _LEGACY_MARKS: Final = (LEGACY_SYMBOL, "__tvm_module_ctx", "__tvm_main__")
 _LOADING: Final = threading.RLock()
 
@@ -142,8 +145,11 @@ def open_library(
         blob = read_blob(file.data_at(SYMBOL, "blob of modules"), location)
     loaders = _loaders_of(blob, find_loader, location)
     names = _function_names(file)
-    spelled = new_spelling(str(path.resolve()))
-    with _LOADING, _system_loads(spelled, location) as opened:
+    with (
+        _LOADING,
+        _own_copy(path.resolve(), file) as where,
+        _system_loads(spelled := new_spelling(str(where)), location) as opened,
+    ):
 
         def module(genuine: tvm_ffi.Module) -> LibraryModule:
             model = _model_of(file, opened, genuine, location)
@@ -224,6 +230,22 @@ def missing_loader(kind: str, location: str) -> InputError:
 
 
 # --- loading ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _own_copy(path: Path, file: SharedLibraryFile) -> Generator[Path]:
+    """The file, or a copy for as long as it is loaded: of functions that TVM compiled for its machine.
+
+    Their library remembers which functions it found by name, ours or TVM's own, so it may not be the one
+    that TVM has loaded in the same process.
+    """
+    if not any(name.startswith(_COMPILED_PREFIX) for name in file.symbols):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        copy = Path(folder, path.name)
+        shutil.copyfile(path, copy)
+        yield copy
 
 
 @contextmanager

@@ -40,7 +40,8 @@ class Machine(Protocol):
         ...
 
 
-Tensor: Final = tvm_ffi.Tensor
+Tensor: Final = tvm_ffi.core.Tensor
+"""Of tvm-ffi; TVM has a class of its own below it."""
 INT64: Final = DataType(0, 64)
 # ORDER as TVM's MatchShapeCode and MakeShapeCode: what a pair of arguments says about a size.
 ASSERT_EQUAL, STORE, NOTHING, ASSERT_EQUAL_TO_STORED = range(4)
@@ -54,7 +55,7 @@ _HANDLE: Final = 3
 
 def sizes_of(value: object, context: str = "") -> tuple[int, ...]:
     """The shape of a tensor, or a shape itself.  Raises: ArgumentTypeError."""
-    if type(value) is Tensor:
+    if isinstance(value, Tensor):
         return value.shape
     if isinstance(value, tuple):
         return value
@@ -91,7 +92,7 @@ def _in(context: str | None) -> str:
 def check_tensor_info(value: object, rank: int, *rest: Any) -> None:
     """The arguments: a tensor, its rank (-1: any), its type (none: any), a text about the place."""
     expected, context = rest if len(rest) == 2 else (None, rest[0])
-    if type(value) is not Tensor:
+    if not isinstance(value, Tensor):
         raise ArgumentTypeError(f"expected a tensor, got {_kind(value)}{_in(context)}")
     if rank not in (-1, value.ndim):
         raise ArgumentValueError(
@@ -218,7 +219,7 @@ def alloc_shape_heap(machine: Machine, count: int) -> tvm_ffi.Tensor:
 
 def shape_of(value: object) -> tvm_ffi.Shape:
     """The shape of a tensor.  Raises: ArgumentTypeError."""
-    if type(value) is not Tensor:
+    if not isinstance(value, Tensor):
         raise ArgumentTypeError(f"expected a tensor, got {_kind(value)}")
     return tvm_ffi.Shape(value.shape)
 
@@ -264,7 +265,7 @@ def reshape(value: object, sizes: Sequence[int]) -> tvm_ffi.Tensor:
 
     Raises: ArgumentValueError where there are too few.
     """
-    if type(value) is not Tensor:
+    if not isinstance(value, Tensor):
         raise ArgumentTypeError(f"expected a tensor, got {_kind(value)}")
     kind = data_type_of(value.dtype)
     have, need = size_in_bytes(value.shape, kind), size_in_bytes(sizes, kind)

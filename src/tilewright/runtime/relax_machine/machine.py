@@ -41,7 +41,12 @@ from tilewright.runtime.packed.machine_module import (
     MemoryManager,
 )
 from tilewright.runtime.packed.module import Module
-from tilewright.runtime.relax_machine.builtins import BUILTINS, INT64, TAKE_THE_MACHINE
+from tilewright.runtime.relax_machine.builtins import (
+    BUILTINS,
+    INT64,
+    TAKE_THE_MACHINE,
+    Tensor,
+)
 from tilewright.runtime.relax_machine.compiled import CompiledFunctions
 from tilewright.runtime.relax_machine.errors import ArgumentTypeError
 from tilewright.runtime.relax_machine.storage import (
@@ -471,7 +476,7 @@ def as_value(value: Any) -> Any:
 
     Raises: ArgumentTypeError for anything else.
     """
-    if type(value) is tvm_ffi.Tensor:
+    if isinstance(value, Tensor):
         return value if value.numel() else _dense(value)
     if isinstance(value, _PASSED_AS_THEY_ARE):
         return value

@@ -265,7 +265,7 @@ class _Writer:
             case ArgumentKind.REGISTER:
                 return self._register(argument.value)
             case ArgumentKind.IMMEDIATE:
-                return str(argument.value)
+                return f"({argument.value})"
             case ArgumentKind.CONSTANT:
                 return f"c{argument.value}"
             case ArgumentKind.FUNCTION:
@@ -333,7 +333,7 @@ def _write_check_tensor(writer: _Writer, call: Call) -> bool:
     if rank is None or len(call.arguments) not in (3, 4):
         return False
     value = writer.value(call.arguments[0])
-    tests = [f"type({value}) is not Tensor"]
+    tests = [f"not isinstance({value}, Tensor)"]
     kind = (
         writer.constant(call.arguments[2])
         if len(call.arguments) == 4
@@ -375,7 +375,7 @@ def _write_match_shape(writer: _Writer, call: Call) -> bool:
         return False
     name = writer.value(value)
     writer.line(
-        f"s = {name}.shape if type({name}) is Tensor else sizes_of({name}, {context})"
+        f"s = {name}.shape if isinstance({name}, Tensor) else sizes_of({name}, {context})"
     )
     if codes and all(code == builtins.ASSERT_EQUAL for code, _ in codes):
         sizes = "".join(f"{number}, " for _, number in codes)

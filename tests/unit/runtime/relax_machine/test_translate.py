@@ -6,7 +6,17 @@ import linecache
 
 from fakes.relax_executables import stored_executables
 from fakes.relax_kernels import machine
-from tilewright.formats.relax_executable import FunctionKind, read_relax_executable
+from tilewright.formats.relax_executable import (
+    VOID_REGISTER,
+    Argument,
+    ArgumentKind,
+    Call,
+    Function,
+    FunctionKind,
+    RelaxExecutable,
+    Return,
+    read_relax_executable,
+)
 from tilewright.runtime.relax_machine.translate import translate
 from tilewright.runtime.relax_machine.uses import find_uses
 
@@ -56,3 +66,24 @@ def test_only_what_kernels_alone_see_is_kept() -> None:
     assert not {7, 15} & uses.kept
     assert uses.heaps == {2}
     assert find_uses(executable, step, lambda _: False).kept == frozenset()
+
+
+def test_a_number_may_stand_where_a_tensor_is_expected() -> None:
+    packed = Function(
+        kind=FunctionKind.PACKED, name="vm.builtin.match_shape", first=0, end=0,
+        argument_count=0, register_count=0, parameter_names=(),
+    )  # fmt: skip
+    main = Function(
+        kind=FunctionKind.BYTECODE, name="main", first=0, end=2, argument_count=1,
+        register_count=1, parameter_names=(),
+    )  # fmt: skip
+    numbers = [Argument(ArgumentKind.IMMEDIATE, one) for one in (-7, 0, 1, 0, 3, 0)]
+    executable = RelaxExecutable(
+        location="net.so",
+        functions=(packed, main),
+        constants=(),
+        memory_scopes={},
+        instructions=(Call(VOID_REGISTER, 0, tuple(numbers)), Return(0)),
+    )
+    uses = find_uses(executable, main, lambda _: False)
+    assert "isinstance((-7), Tensor)" in translate(executable, main, 1, uses).source
