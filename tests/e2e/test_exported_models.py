@@ -14,6 +14,7 @@ import pytest
 
 import tilewright as tw
 from fakes import small_models
+from fakes.foreign_libraries import exports_of_macho, exports_of_pe
 from tilewright.api.model import Model
 from tilewright.runtime.library import cc
 
@@ -175,3 +176,30 @@ def test_models_run_on_other_architectures(name: str, target: str, tmp_path: Pat
     outputs = emulated(target, path, inputs, tmp_path)
     for got, want in zip(outputs, results_of(model, inputs), strict=True):
         np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("target", "form", "exports"),
+    [
+        ("x86_64-windows -mcpu=x86-64-v3", "net.dll", exports_of_pe),
+        ("aarch64-macos -mcpu=apple-m1", "net.dylib", exports_of_macho),
+    ],
+)
+def test_libraries_of_other_systems_export_what_they_should(
+    target: str, form: str, exports: Callable[[bytes], set[str]], tmp_path: Path
+) -> None:
+    pytest.importorskip("ziglang")
+    tw.compile(small_models.mlp(), target=target).export_library(tmp_path / form)
+    found = exports((tmp_path / form).read_bytes())
+    wanted = {"net_create", "net_run", "net_destroy", "tilewright_model", "__tvm_ffi_main"}
+    assert wanted <= found
+    assert not any(name.startswith(("tw_", "net_tw_")) for name in found)
+
+
+@pytest.mark.slow
+def test_a_program_for_windows_is_one(tmp_path: Path) -> None:
+    pytest.importorskip("ziglang")
+    model = tw.compile(small_models.mlp(), target="x86_64-windows")
+    model.export_library(tmp_path / "net.exe")
+    assert (tmp_path / "net.exe").read_bytes()[:2] == b"MZ"

@@ -18,6 +18,7 @@ from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean, format_bytes, printable
 from tilewright.cli.display import example, out, phase_bar, table, thousands
+from tilewright.cli.library_model import describe_library, is_library
 from tilewright.cli.option_groups import Verb, option
 from tilewright.formats.artifact import (
     BILL_ATTRIBUTE,
@@ -93,6 +94,8 @@ def command(
 ) -> None:
     """Print MODULE (.vmfb, also of IREE's compilers; .onnx is compiled first) at one level.
 
+    Of a library (.so .o .a .tar, also of TVM): its modules, who imports whom, and their functions.
+
     \b
     metadata  functions, imports, dispatches, sizes
     graph     the tensor graph after every pass
@@ -107,6 +110,15 @@ def command(
     """  # noqa: D301 - click's mark for lines that stay as they are
     if module.suffix == LIBRARY_SUFFIX and output in _DOCUMENTS:
         _show(_document_of_library(module, output, trusted_keys), "json")
+        return
+    if is_library(module):
+        if output != "metadata":
+            raise UserError(
+                f"a library has no level '{output}'",
+                location=module,
+                hint="write it as text: tilewright compile MODEL -o net.ll",
+            )
+        out.print("\n".join(describe_library(module)), markup=False, highlight=False)
         return
     if module.suffix == MODEL_SUFFIX:
         archive = _compiled(module)

@@ -18,6 +18,7 @@ from tilewright.base.budget import Limits
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.input_file import why_no_file
 from tilewright.base.knobs import parse_size
+from tilewright.cli.library_model import LibraryModel
 from tilewright.cli.option_groups import NUMBER, Group, option
 from tilewright.cli.options import THREADS
 
@@ -93,6 +94,21 @@ class ModelChoice:
         Raises: InputError if there is no such file; errors of compilation and loading.
         """
         return self.open_with_sources()[0]
+
+    def open_library(self) -> LibraryModel:
+        """Load the model of a library.
+
+        Raises: InputError for options that a library does not take; as `LibraryModel`.
+        """
+        given = [
+            f"--{field.name.replace('_', '-')}"
+            for field in fields(self)
+            if field.name not in ("model", "modules")
+            and getattr(self, field.name) != field.default
+        ]
+        if given:
+            raise InputError(f"{given[0]} is not for libraries", location=self.path)
+        return LibraryModel(self.path)
 
     def open_with_sources(self) -> tuple[Session, Sources]:
         """The session, and what gives the printed levels of its kernels.

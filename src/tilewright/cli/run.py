@@ -10,6 +10,7 @@ import click
 from tilewright.api.model_inputs import random_inputs
 from tilewright.base.errors import DeviceError, InputError, UserError
 from tilewright.cli.display import err, example, labelled, out
+from tilewright.cli.library_model import is_library
 from tilewright.cli.model_options import ModelChoice, model_options
 from tilewright.cli.option_groups import NUMBER, Group, Verb, option
 from tilewright.cli.options import Command, given_inputs, parse_dims
@@ -155,7 +156,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     dims: tuple[str, ...],
     limit: int,
 ) -> None:
-    """Run MODEL (.vmfb or .onnx) once.
+    """Run MODEL (.vmfb, .onnx, or a library: .so .o .a .tar) once.
 
     Inputs and outputs use IREE's grammar: 2x3xf32=1 2 3 4 5 6, 4xf32=0, f32=1.5, @file.npy,
     2x2xf32=@file.bin.
@@ -167,7 +168,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     check_outputs(
         places_of(outputs), [*choice.files, *files_of(inputs), *files_of(expected)]
     )
-    session = choice.open()
+    session = choice.open_library() if is_library(choice.path) else choice.open()
     check_output_names(outputs, session.executor.output_names)
     try:
         if use_random:
