@@ -99,14 +99,18 @@ SCALE = """
 #include <stdint.h>
 typedef struct { int32_t type; uint32_t pad; void* ptr; } any;
 typedef struct { float* data; int32_t device[2]; int32_t rank; uint8_t code, bits; uint16_t lanes; int64_t* shape; } tensor;
+// A pointer (7), or a tensor of tvm-ffi behind the head of its object.
+static const tensor* tensor_of(const any* value) {
+  return (const tensor*)(const void*)((const char*)value->ptr + (value->type == 7 ? 0 : 24));
+}
 __attribute__((visibility("default"))) int scale(void* self, const any* args, int32_t count, any* result)
     __asm__("__tvm_ffi_ext.scale");
 int scale(void* self, const any* args, int32_t count, any* result) {
-  const tensor* x = args[0].ptr;
-  const tensor* w = args[1].ptr;
-  const tensor* y = args[2].ptr;
+  const tensor* x = tensor_of(&args[0]);
+  const tensor* w = tensor_of(&args[1]);
+  const tensor* y = tensor_of(&args[2]);
   (void)self; (void)result;
-  if (count != 3 || args[0].type != 7 || x->rank != 2 || y->shape[0] != x->shape[0] || w->shape[0] != 3) return -1;
+  if (count != 3 || x->rank != 2 || y->shape[0] != x->shape[0] || w->shape[0] != 3) return -1;
   if (x->code != 2 || x->bits != 32 || x->lanes != 1) return -1;
   for (int64_t i = 0; i < x->shape[0] * 3; ++i) y->data[i] = x->data[i] * w->data[i % 3];
   return 0;
