@@ -9,9 +9,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
+import tilewright as tw
+from fakes.onnx_models import parse
 from fakes.small_models import mlp, scale_and_shift
 
 COMPILE = """
@@ -114,6 +117,25 @@ def check(
 
 def test_the_same_model_becomes_the_same_archive(tmp_path: Path) -> None:
     check(mlp(), tmp_path, ".vmfb")
+
+
+def test_the_name_of_the_file_is_not_part_of_the_model(tmp_path: Path) -> None:
+    model = parse(
+        "unnamed (float[8,4] w, int64[n] i) => (float[n,4] y)"
+        "{ g = Gather <axis = 0> (w, i)  y = Relu (g) }"
+    )
+    model.graph.name = ""
+    archives: list[bytes] = []
+    for name in ("one", "two"):
+        source = save(model, tmp_path / f"{name}.onnx", written=1e9)
+        tw.compile(str(source)).save(tmp_path / f"{name}.vmfb")
+        archives.append((tmp_path / f"{name}.vmfb").read_bytes())
+        assert f"{name}.onnx".encode() not in archives[-1]
+    assert archives[0] == archives[1]
+    for engine in ("plan", "vm"):
+        session = tw.load(tmp_path / "one.vmfb", engine=engine)
+        with pytest.raises(tw.InputError, match=r"node '.*an index is out of range|index"):
+            session(np.zeros((8, 4), np.float32), np.array([9]))
 
 
 @pytest.mark.slow

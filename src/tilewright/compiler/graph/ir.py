@@ -30,6 +30,11 @@ class Location:
     def __str__(self) -> str:
         return f"{self.file}: node '{self.name}'" if self.name else self.file
 
+    @property
+    def place(self) -> str:
+        """Without the file, for what artifacts keep: a model by another name is the same model."""
+        return f"node '{self.name}'" if self.name else "a node without a name"
+
 
 UNKNOWN_LOCATION = Location()
 

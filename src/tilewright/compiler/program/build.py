@@ -185,7 +185,7 @@ class _Builder:
             cast("tuple[Dim]", guard.attributes[name]) for name in ("size", "low", "high")
         )
         axis = cast("int", guard.attributes["axis"])
-        self.checks.append(IndexCheck(str(guard.location), axis, size, low, high))
+        self.checks.append(IndexCheck(guard.location.place, axis, size, low, high))
         self.check_storage.size_bytes = place + CHECK_BYTES
         return Entry(self.check_storage, value.type, place)
 

@@ -16,6 +16,7 @@ from tilewright.compiler.program.ir import (
     Step,
     Storage,
     operands_of,
+    place_of,
 )
 from tilewright.formats import plan as form
 
@@ -115,7 +116,7 @@ def _step(program: Program, step: Step, table: _Entries) -> form.Step:
                 arguments=numbers((*operands_of(step), *step.results)),
                 result_count=len(step.results),
                 host=form.HostCall(
-                    len(step.operands), present, step.attributes, str(step.location)
+                    len(step.operands), present, step.attributes, place_of(step)
                 ),
                 nodes=step.nodes,
                 outcome=Outcome.HOST,

@@ -14,6 +14,7 @@ from typing import final
 
 from tilewright.base.outcome import Verdict
 from tilewright.base.symbolic import Dim, Symbol
+from tilewright.compiler.graph.ir import Location
 from tilewright.compiler.graph.schema import Array, TensorType
 from tilewright.formats.plan import Dimension, IndexCheck
 
@@ -136,6 +137,12 @@ class Call:
 
 
 Step = Dispatch | Copy | HostCall | Call
+
+
+def place_of(step: HostCall | Call) -> str:
+    """Where a step comes from, as artifacts keep it: without the model's file."""
+    location = step.location
+    return location.place if isinstance(location, Location) else str(location)
 
 
 @final

@@ -36,7 +36,6 @@ from tilewright.compiler.frontends.onnx.model import (
     NEWEST_OPSET,
     OLDEST_OPSET,
     OpenModel,
-    metadata_of,
     normal_domain,
     opset_versions,
 )
@@ -65,6 +64,7 @@ from tilewright.compiler.frontends.onnx.values import (
 from tilewright.compiler.graph.ir import Graph, Location, Value
 
 MAX_DEPTH: Final = 32
+_UNNAMED: Final = "model"  # the file's name is not the model's
 # Unrolled loops and inlined functions count every time; a model far beyond this is hostile.
 MAX_NODES: Final = 200_000
 _MALFORMED: Final = (ArithmeticError, LookupError, TypeError, ValueError, MemoryError)
@@ -82,7 +82,7 @@ class Importer:
         facts: Facts | None = None,
     ) -> None:
         self.model: OpenModel = model
-        self.graph: Graph = Graph(metadata_of(model).name)
+        self.graph: Graph = Graph(text_of(model.proto.graph.name) or _UNNAMED)
         self.emitter: Emitter = Emitter(self.graph)
         self.problems: list[Problem] = []
         self.records: list[Record] = []

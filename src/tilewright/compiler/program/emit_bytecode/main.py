@@ -39,6 +39,7 @@ from tilewright.compiler.program.ir import (
     Step,
     Storage,
     operands_of,
+    place_of,
     results_of,
 )
 from tilewright.formats.bytecode.assembler import (
@@ -320,7 +321,7 @@ class _Main:
                 if isinstance(step, HostCall)
                 else {"symbol": step.symbol}
             ),
-            "location": str(step.location),
+            "location": place_of(step),
             "dims": [dim.name for dim in self.program.dims],
             "types": [
                 [e.type.dtype.name, [str(d) for d in e.type.shape]]
