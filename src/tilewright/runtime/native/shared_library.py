@@ -38,6 +38,8 @@ class SharedLibrary:
                 done += os.write(file, data[done:])
             folder = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
             self._library: ctypes.CDLL = ctypes.CDLL(new_spelling(f"{folder}/{file}"))
+        except UnicodeDecodeError as error:
+            raise _no_text(error) from error
         finally:
             os.close(file)
         close = getattr(_ctypes, "dlclose")  # noqa: B009 - not in the stubs
@@ -69,6 +71,11 @@ def open_first(
     raise failure(StatusCode.UNAVAILABLE, text, location=location, hint=hint)
 
 
+def _no_text(error: UnicodeDecodeError) -> OSError:
+    """The system's reason, where it names a symbol that is no text."""
+    return OSError(error.object.decode(errors="backslashreplace"))
+
+
 _SPELLINGS: Final = itertools.count(2)
 
 
@@ -91,7 +98,10 @@ class PathLibrary:
     """
 
     def __init__(self, path: str) -> None:
-        self._library: ctypes.CDLL = ctypes.CDLL(path)
+        try:
+            self._library: ctypes.CDLL = ctypes.CDLL(path)
+        except UnicodeDecodeError as error:
+            raise _no_text(error) from error
 
     def __enter__(self) -> ctypes.CDLL:
         return self._library

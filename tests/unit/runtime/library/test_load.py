@@ -209,6 +209,19 @@ def test_a_library_that_lacks_a_symbol_is_refused_before_a_call(tmp_path: Path) 
         load_module(path)
 
 
+def test_a_symbol_that_is_no_text_is_shown(tmp_path: Path) -> None:
+    source = (
+        "int nobody_has_this(void);\n"
+        "int __tvm_ffi_f(void* a, void* b, int c, void* d) { return nobody_has_this(); }\n"
+    )
+    path = make_library(tmp_path, source=source)
+    path.write_bytes(
+        path.read_bytes().replace(b"nobody_has_this", b"nobody_\xcd\xff\xff_this")
+    )
+    with pytest.raises(ArchiveError, match=r"undefined symbol: nobody_.xcd.xff.xff_this"):
+        load_module(path)
+
+
 def test_a_library_of_old_tvm_is_refused_with_what_to_do(tmp_path: Path) -> None:
     source = "const char __tvm_dev_mblob[16]; void* __tvm_module_ctx;\n"
     path = make_library(tmp_path, source=source)
