@@ -17,6 +17,7 @@ ROOMS: Final = (
     "compiler/codegen",
     "compiler/graph",
     "compiler/kernel",
+    "compiler/linker",
     "compiler/lowering",
     "compiler/program",
     "compiler/schedule",
