@@ -351,6 +351,52 @@ def test_the_public_machines_call_what_was_generated(
         np.testing.assert_allclose(np.from_dlpack(y), expected, rtol=1e-5)
 
 
+class OracleModule(byoc.Module):
+    """Any subgraph, by the evaluator."""
+
+    kind = "test_oracle"
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        super().__init__()
+        self.graph, self.name = graph, name
+
+    def find_function(self, name: str) -> Any:
+        count = len(self.graph.inputs)
+
+        def run(*arrays: np.ndarray) -> None:
+            results = byoc.evaluate(self.graph, list(arrays[:count]))
+            for target, result in zip(arrays[count:], results, strict=True):
+                target[...] = result
+
+        return byoc.array_function(run) if name == self.name else None
+
+
+@pytest.mark.parametrize("opt_level", [0, 2])
+def test_images_and_further_results_pass_through_unchanged(opt_level: int) -> None:
+    b = GraphBuilder()
+    x = b.input("x", TensorType(f32, (symbol("n", 1), 4, 9, 9)))
+    w = b.constant(GENERATOR.random((8, 4, 3, 3), np.float32) - 0.5)
+    conv = b.conv(x, w, strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1))
+    b.output("y", b.exp(b.relu(conv)))
+    b.output("z", b.tanh(conv))
+    patterns = [("conv", byoc.is_op("relu")(byoc.is_op("conv")))]
+    byoc.register_codegen(
+        "test_oracle",
+        lambda graph, name, options: OracleModule(graph, name),
+        patterns=patterns,
+    )
+    try:
+        model = tw.compile(b.graph, byoc=["test_oracle"], opt_level=opt_level)
+    finally:
+        byoc.remove_codegen("test_oracle")
+    (step,) = (s for s in model.compiled.parts[0].plan.steps if s.kind == "call")
+    assert step.result_count == 2
+    images = GENERATOR.random((2, 4, 9, 9), np.float32)
+    plain = tw.compile(b.graph, opt_level=opt_level)
+    for got, want in zip(model(images), plain(images), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".so", ".tar"])
 def test_an_exported_library_brings_its_modules(
