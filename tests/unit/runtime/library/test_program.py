@@ -1,0 +1,123 @@
+"""Models as programs: their arguments and what they print are those of `tilewright run`."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import tilewright as tw
+from fakes.command_line import tilewright
+
+MODEL = """<ir_version: 10, opset_import: ["" : 21]>
+passed (float[n,2] a, double[3] b, float16[4] c, bfloat16[4] d, int8[3] e, int64[2] f, uint8[2] g, bool[3] h,
+        float k) => (float[n,2] A, double[3] B, float16[4] C, bfloat16[4] D, int8[3] E, int64[2] F, uint8[2] G,
+        bool[3] H, float K) {
+  A = Neg (a)
+  B = Neg (b)
+  C = Relu (c)
+  D = Relu (d)
+  E = Neg (e)
+  F = Neg (f)
+  G = Add (g, g)
+  H = Not (h)
+  K = Neg (k)
+}"""
+VALUES = {
+    "a": "3x2xf32=1 -2.5 3e10 0x1p-3 nan inf",
+    "b": "3xf64=0.1 1e-300 -7",
+    "c": "4xf16=0.1 65504 70000 6e-8",
+    "d": "4xbf16=0.1 3.39e38 1 nan",
+    "e": "3xi8=1 -2 127",
+    "f": "2xi64=9223372036854775807 -5",
+    "g": "2xui8=[7],[100]",
+    "h": "3xi1=1 false 0",
+    "k": "2.5",
+}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("program") / "net"
+    model = tw.compile(onnx.parser.parse_model(MODEL))
+    model.export_library(path)
+    model.save(path.with_suffix(".vmfb"))
+    return path
+
+
+def run(program: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([program, *words], capture_output=True, text=True, check=False)
+
+
+def test_values_of_every_type_are_read_and_printed_as_run_does(program: Path) -> None:
+    words = [f"--input={name}={value}" for name, value in reversed(VALUES.items())]
+    done = run(program, *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == tilewright("run", program.with_suffix(".vmfb"), *words).out
+
+
+@pytest.mark.parametrize("limit", [0, 1, 3, 5])
+def test_long_results_are_cut_where_run_cuts_them(program: Path, limit: int) -> None:
+    words = [f"--input={value}" for value in VALUES.values()]
+    words.append(f"--output-max-element-count={limit}")
+    expected = tilewright("run", program.with_suffix(".vmfb"), *words).out
+    assert run(program, *words).stdout == expected
+
+
+def test_arrays_are_read_from_files_and_written_to_files(
+    program: Path, tmp_path: Path
+) -> None:
+    x = np.arange(8, dtype=np.float32).reshape(4, 2)
+    np.save(tmp_path / "a.npy", x)
+    (tmp_path / "b.bin").write_bytes(np.arange(3.0).tobytes())
+    given = {**VALUES, "a": f"@{tmp_path}/a.npy", "b": f"3xf64=@{tmp_path}/b.bin"}
+    words = [f"--input={value}" for value in given.values()]
+    words += [f"--output=@{tmp_path}/A.npy", f"--output=@{tmp_path}/B.bin"]
+    words += ["--output="] * 6 + ["--output=-"]
+    done = run(program, *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "result[8]: hal.buffer_view\nf32=-2.5\n"
+    np.testing.assert_array_equal(np.load(tmp_path / "A.npy"), -x)
+    assert (tmp_path / "B.bin").read_bytes() == (-np.arange(3.0)).tobytes()
+
+
+def test_help_has_the_signature(program: Path) -> None:
+    done = run(program, "--help")
+    assert done.returncode == 0
+    assert "input  a: ?x2xf32\n" in done.stdout
+    assert "output K: f32\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        ("a=2x2xf32=1 2", "got 2 values, expected 4 (or 1 for all)"),
+        ("a=2x2xf32=x", "bad value: expected numbers"),
+        ("e=3xi8=128", "bad value: out of range for the type"),
+        ("e=3xi8=1.5", "bad value: expected whole numbers"),
+        ("g=2xu8=-1", "bad value: out of range for the type"),
+        ("a=3xf33=1", "not a tensor"),
+        ("a=@/no/such.npy", "cannot open '/no/such.npy'"),
+        ("a=3x2xf32=@/dev/null", "the file is too short"),
+        ("a=@/dev/null", "not a .npy file"),
+        ("a=99999999x99999999xf32=1", "too many elements"),
+        ("a=3x2xf64=1", "input 'a' has the type f64, expected f32"),
+        ("a=3x3xf32=1", "input 'a'"),
+    ],
+)
+def test_a_mistake_is_named_and_ends_it(program: Path, value: str, what: str) -> None:
+    name = value[0]
+    others = {key: text for key, text in VALUES.items() if key != name}
+    words = [f"--input={key}={text}" for key, text in others.items()]
+    done = run(program, f"--input={value}", *words)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert what in done.stderr
+
+
+def test_missing_and_unknown_arguments_are_named(program: Path) -> None:
+    assert "a: the input is missing" in run(program).stderr
+    assert "--inputs=1: no such option" in run(program, "--inputs=1").stderr
