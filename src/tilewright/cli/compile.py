@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -26,6 +26,8 @@ from tilewright.cli.pass_options import PassChoice, pass_options
 if TYPE_CHECKING:
     from tilewright.api.model import Model
     from tilewright.formats.plan import Plan
+
+_BESIDE: Final = Path("<beside the library>")
 
 
 @click.command(
@@ -51,7 +53,9 @@ if TYPE_CHECKING:
 @option(
     "--header",
     type=click.Path(path_type=Path),
-    help="Also write the C header of a library.",
+    is_flag=False,
+    flag_value=_BESIDE,
+    help="Also write the C header of a library; without a name, beside it (net.h for net.so).",
 )
 @option(
     "--weights",
@@ -99,6 +103,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     from tilewright.api import model as api
 
     path = output or beside(model, ".vmfb")
+    header = path.with_suffix(".h") if header == _BESIDE else header
     # Said before the work, not after it.
     _check_outputs(path, header, weights, model, api.resolve_targets(target, None)[0].os)
     schedules = passes.read_schedules()

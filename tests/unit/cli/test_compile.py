@@ -153,6 +153,9 @@ def test_a_library_is_written_with_its_header_and_weights_beside(
     assert "int net_create(" in header.read_text()
     assert library.read_bytes()[:4] == b"\x7fELF"
     assert weights.read_bytes()[:4] == b"IRPA"
+    done = tilewright("compile", mlp_onnx, "-o", tmp_path / "other.a", "--header")
+    assert done.code == 0, done.err
+    assert "int other_create(" in (tmp_path / "other.h").read_text()
 
 
 @pytest.mark.parametrize(
