@@ -97,7 +97,7 @@ $(STAMPS)/base: $(STAMPS)/venv pyproject.toml $(NATIVE)
 	@touch $@
 
 $(STAMPS)/test: $(STAMPS)/base
-	$(PIP) install -e '.[test,peers]'
+	$(PIP) install -e '.[test,peers,sign]'
 	@touch $@
 
 $(STAMPS)/dev: $(STAMPS)/base
