@@ -467,7 +467,12 @@ def test_a_processor_without_the_features_gets_an_error(tmp_path: Path) -> None:
     program = """
 #include <stdio.h>
 #include "net.h"
-int main(void) { net* model = NULL; printf("%d %s", net_create(NULL, &model), net_error()); return 0; }
+int main(void) {
+  net* model = NULL;
+  const int status = net_create(NULL, &model);
+  printf("%d %s", status, net_error());
+  return 0;
+}
 """
     out = compile_and_run(
         program,
