@@ -135,6 +135,7 @@ class Target:
     # --- making one ------------------------------------------------------------------------
 
     @staticmethod
+    @functools.cache  # a dozen files of the system, and loading asks
     def host() -> Target:
         """The machine this process runs on."""
         seen = host.describe()
