@@ -14,7 +14,6 @@ import hashlib
 import os
 import struct
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, final
 
@@ -127,6 +126,9 @@ def content_digest(data: Buffer) -> bytes:
     if len(starts) < 2:
         leaves: Sequence[bytes] = [_leaf(view[s : s + _PIECE_BYTES]) for s in starts]
     else:  # hashing lets go of the interpreter's lock
+        # Imported here: it takes logging along, and most files are loaded without a key.
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
         with ThreadPoolExecutor(min(len(starts), os.cpu_count() or 1)) as threads:
             leaves = list(threads.map(lambda s: _leaf(view[s : s + _PIECE_BYTES]), starts))
     root = hashlib.sha256(_ROOT + struct.pack("<Q", len(view)))
