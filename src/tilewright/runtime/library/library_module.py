@@ -111,6 +111,11 @@ class LibraryModule(GenuineModule):
     def implements_function(self, name: str, query_imports: bool = False) -> bool:
         return name in self._names or super().implements_function(name, query_imports)
 
+    @property
+    def has_model(self) -> bool:
+        """Whether it is an exported model of ours."""
+        return self._model is not None
+
     def set_variable(self, name: str, value: int) -> bool:
         """Give one of its `variables` a value; returns whether there is one of that name."""
         if name not in self._variables:
@@ -130,7 +135,7 @@ def open_library(
     """The root of the tree of modules in a library.
 
     Args:
-        path: the library.
+        path: the library, absolute; its model looks for weights in the folder that this names.
         data: its bytes.
         find_loader: of a kind of modules in its blob.
         location: how errors call it.
@@ -147,7 +152,7 @@ def open_library(
     names = _function_names(file)
     with (
         _LOADING,
-        _own_copy(path.resolve(), file) as where,
+        _own_copy(path, file) as where,
         _system_loads(spelled := new_spelling(str(where)), location) as opened,
     ):
 

@@ -13,6 +13,8 @@ Source: TVM 0.27, `tvm.runtime.load_module`.
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +29,7 @@ from tilewright.formats.native_file import ARCHIVE_MAGIC, describe, elf_type
 from tilewright.formats.tar import TarMember, is_tar, read_tar
 from tilewright.formats.vmfb import is_archive
 from tilewright.runtime.library.kinds import find_loader
-from tilewright.runtime.library.library_module import open_library
+from tilewright.runtime.library.library_module import LibraryModule, open_library
 from tilewright.runtime.library.toolchain import find_toolchain
 from tilewright.runtime.library.vm_module import VmModule
 from tilewright.runtime.native import map_file
@@ -37,6 +39,7 @@ from tilewright.runtime.session_options import LoadOptions
 _OBJECT, _SHARED = 1, 3  # ELF types
 _LINKED: Final = (".o", ".obj", ".a", ".c", ".cc", ".cpp", ".cxx", ".s", ".S")
 _LINK_OPTIONS: Final = ("-lm", "-lpthread", "-ldl")
+_LINKED_NAME: Final = "linked.so"
 
 
 def load_module(
@@ -76,10 +79,9 @@ def load_module(
             location=location,
         )
     if elf_type(data) == _SHARED:
-        return _open(Path(location), data, location, keep)
+        return _open(Path(location).resolve(), data, location, keep)
     if elf_type(data) == _OBJECT or bytes(data[:8]) == ARCHIVE_MAGIC:
-        with TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True) as folder:
-            return _link([Path(location)], Path(folder), location, keep)
+        return _link([Path(location)], Path(location).resolve().parent, location, keep)
     if is_tar(data):
         return _load_tar(data, location, keep)
     raise ArchiveError(
@@ -109,12 +111,53 @@ def _open(path: Path, data: Buffer, location: str, keep: bool) -> Module:
 # --- what is linked first -----------------------------------------------------------------------
 
 
-def _link(files: Sequence[Path], folder: Path, location: str, keep: bool) -> Module:
-    """One library of objects, archives and sources, loaded.
+def _link(files: Sequence[Path], beside: Path, location: str, keep: bool) -> Module:
+    """One library of objects, archives and sources, loaded, with its weights in the folder `beside`.
 
-    The system keeps what it has mapped when the file goes.
+    The system keeps what it has mapped when the file goes.  A model looks for weights in the folder that its
+    library was opened from: that is a link, which leads to `beside` from then on.
     """
-    output = folder / "linked.so"
+    place = _temporary_folder()
+    made, opened_from = Path(place.name, "made"), Path(place.name, "beside")
+    try:
+        made.mkdir()
+        opened_from.symlink_to(made.name)
+        _link_shared(files, made / _LINKED_NAME, location)
+        library = opened_from / _LINKED_NAME
+        module = _open(library, _map(str(library)), location, keep)
+        opened_from.unlink()
+        opened_from.symlink_to(beside)
+        shutil.rmtree(made)
+    except BaseException:
+        place.cleanup()
+        raise
+    if _has_model(module):
+        _remove_later(place, module, keep)
+    else:
+        place.cleanup()
+    return module
+
+
+def _temporary_folder() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True)
+
+
+def _has_model(module: Module) -> bool:
+    return any(isinstance(one, LibraryModule) and one.has_model for one in module.walk())
+
+
+def _remove_later(folder: TemporaryDirectory[str], module: Module, keep: bool) -> None:
+    """Remove a folder when nobody looks into it any more.
+
+    Functions of a model open its weights at their first call, which may be when the module is gone.
+    """
+    if keep and _has_model(module):
+        atexit.register(folder.cleanup)
+    else:
+        weakref.finalize(module, folder.cleanup)
+
+
+def _link_shared(files: Sequence[Path], output: Path, location: str) -> None:
     whole = [
         word
         for file in files
@@ -130,7 +173,6 @@ def _link(files: Sequence[Path], folder: Path, location: str, keep: bool) -> Mod
         raise UserError(
             f"cannot be linked: {error.message}", location=location, hint=error.hint
         ) from error
-    return _open(output, _map(str(output)), location, keep)
 
 
 def _is_archive(file: Path) -> bool:
@@ -146,18 +188,20 @@ def _load_tar(data: Buffer, location: str, keep: bool) -> Module:
         raise ArchiveError(
             "has no objects or sources to link", location=location, hint=f"it has {names}"
         )
-    folder = TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True)
+    only_linked = len(linked) == len(members)
+    folder = _temporary_folder()
     try:
         _unpack(members, Path(folder.name))
         files = [Path(folder.name) / member.name for member in linked]
-        module = _link(files, Path(folder.name), location, keep)
+        beside = Path(location).resolve().parent if only_linked else Path(folder.name)
+        module = _link(files, beside, location, keep)
     except BaseException:
         folder.cleanup()
         raise
-    if len(linked) == len(members):
+    if only_linked:
         folder.cleanup()
     else:  # what lies beside the library (weights) is opened when it is needed
-        weakref.finalize(module, folder.cleanup)
+        _remove_later(folder, module, keep)
     return module
 
 

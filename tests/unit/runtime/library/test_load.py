@@ -270,3 +270,19 @@ def test_a_library_goes_with_its_last_function_when_it_is_asked_to(tmp_path: Pat
     )
     if sys.platform == "linux":
         subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("suffix", [".o", ".a", ".tar"])
+def test_weights_beside_objects_are_found(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when all that is left of the module is its function, and it is first called then."""
+    path = tmp_path / f"net{suffix}"
+    tw.build(mlp(), target="x86_64").export_library(path, weights=tmp_path / "net.irpa")
+    x = np.random.default_rng(2).random((5, 20), np.float32)
+    monkeypatch.chdir(tmp_path)
+    main = load_module(path.name)["main"]
+    gc.collect()
+    monkeypatch.chdir("/")
+    expected = np.asarray(tw.compile(mlp(), jobs=1)(x))
+    np.testing.assert_allclose(np.from_dlpack(main(x)), expected, 1e-4)
