@@ -186,6 +186,22 @@ def test_signatures_beside_a_file(folder: Path, model: Path, public: Path) -> No
         tw.load(model, trusted_keys=[public])
 
 
+def test_signatures_inside_and_beside_count_alike(folder: Path, model: Path) -> None:
+    names = [tw.sign(model, folder / "maker.key")]
+    names += [tw.sign(model, folder / "other.key", detached=True)]
+    assert list(signers(model)) == names
+    for name in ("maker", "other"):
+        tw.load(model, trusted_keys=[folder / f"{name}.key.pub"])
+    stranger = read_public_keys(folder / "maker.key.pub")[0][::-1]
+    with pytest.raises(ArchiveError) as caught:
+        tw.load(model, trusted_keys=[stranger])
+    assert all(name in str(caught.value) for name in names)
+    changed(model, 300)
+    for name in ("maker", "other"):
+        with pytest.raises(ArchiveError, match="was changed"):
+            tw.load(model, trusted_keys=[folder / f"{name}.key.pub"])
+
+
 def test_libraries_and_weights_are_signed_too(
     folder: Path, model: Path, public: Path, tmp_path: Path
 ) -> None:

@@ -95,8 +95,11 @@ class TrustedKeys:
         Raises: ArchiveError for a file that is not signed, signed by others, or changed.
         """
         content, records = split_signatures(data, location)
-        if not records and path is not None:
-            content, records = view_bytes(data), _detached(path)
+        trusted = self._of_ours(records)
+        if not trusted and path is not None:
+            beside = _detached(path)  # of the whole file, signatures inside included
+            content, trusted = view_bytes(data), self._of_ours(beside)
+            records += beside
         if not records:
             raise ArchiveError(
                 "is not signed, and only signed files are to be loaded",
@@ -104,7 +107,6 @@ class TrustedKeys:
                 hint="sign it: tilewright sign FILE --key key.pem; or load it without trusted keys "
                 "if you know where it comes from",
             )
-        trusted = [r for r in records if r.public_key in self._keys]
         if not trusted:
             raise ArchiveError(
                 f"is signed by {_listed(r.public_key for r in records)}, trusted are only "
@@ -125,6 +127,9 @@ class TrustedKeys:
             hint="get the file again from where it was signed",
         )
 
+    def _of_ours(self, records: Iterable[SignatureRecord]) -> list[SignatureRecord]:
+        return [r for r in records if r.public_key in self._keys]
+
 
 def signers(path: str | Path) -> tuple[str, ...]:
     """Fingerprints of the keys that a file names, which are not checked: for showing only."""
@@ -132,7 +137,8 @@ def signers(path: str | Path) -> tuple[str, ...]:
     with Path(path).open("rb") as file:
         file.seek(max(0, file.seek(0, io.SEEK_END) - size))
         _, records = split_signatures(file.read(), str(path))
-    return tuple(fingerprint(r.public_key) for r in records or _detached(path))
+    keys = dict.fromkeys(r.public_key for r in (*records, *_detached(path)))
+    return tuple(map(fingerprint, keys))
 
 
 def _listed(keys: Iterable[bytes]) -> str:
