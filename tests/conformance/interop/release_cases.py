@@ -120,7 +120,8 @@ def compile_program(release: str, name: str, column: str) -> Built:
     if refusal.exists():
         return Built(module, refusal.read_text(encoding="utf-8"))
     if not module.exists():
-        command = [_tool(release, "iree-compile"), *flags, str(source)]
+        command = [_tool(release, "iree-compile"), *flags]
+        command.append(str(source.relative_to(ROOT)))  # modules and messages repeat it
         error = make(command, module)
         if error:
             write(refusal, error)

@@ -103,7 +103,7 @@ def digest(*words: str | bytes) -> str:
 
 
 def make(command: Sequence[str], target: Path, seconds_limit: int = 300) -> str:
-    """Run a command that writes `target` where `-o` says; what it says when it fails."""
+    """Run a command at the root that writes `target` where `-o` says; what it says when it fails."""
     draft = target.with_name(f"{target.name}.{os.getpid()}.{threading.get_ident()}.draft")
     try:
         done = subprocess.run(
@@ -112,6 +112,7 @@ def make(command: Sequence[str], target: Path, seconds_limit: int = 300) -> str:
             text=True,
             timeout=seconds_limit,
             check=False,
+            cwd=ROOT,
         )
     except subprocess.TimeoutExpired:
         return f"no result after {seconds_limit} s"
