@@ -186,9 +186,14 @@ def _is_record(owner: type) -> bool:
 
 
 def members(owner: type) -> Iterator[tuple[str, object]]:
-    """What is public in a class, in the order of its source; enumeration values are not."""
+    """What is public in a class, in the order of its source.
+
+    Enumeration values are not, nor is what does as the base's docstring says.
+    """
     for name, value in vars(owner).items():
         if name != "__call__" and name.startswith("_"):
+            continue
+        if not value.__doc__ and any(hasattr(base, name) for base in owner.__bases__):
             continue
         if isinstance(value, property | staticmethod | classmethod | FunctionType):
             yield name, value
