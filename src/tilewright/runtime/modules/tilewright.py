@@ -33,6 +33,7 @@ from tilewright.base.errors import ArchiveError, InputError, TilewrightError, Us
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.symbolic import evaluate
 from tilewright.base.symbolic import parse as parse_dim
+from tilewright.formats.byte_view import view_bytes
 from tilewright.formats.plan import CHECK_BYTES, decode_attribute
 from tilewright.formats.plan.findings import IndexReport
 from tilewright.runtime import native
@@ -219,6 +220,9 @@ def _host_call(
                 f"'{described['op']}' gave shape {result.shape}, expected {target.shape}"
             )
         target[...] = result
+    for array, (buffer, offset, _) in zip(arrays[len(operands) :], results, strict=True):
+        if not buffer.storage.is_host_visible:  # the array is a copy
+            buffer.write(view_bytes(array), offset)
 
 
 def _prepare(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import final
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tilewright.base.errors import ArchiveError, InputError
 from tilewright.formats.plan import encode_attribute
 from tilewright.runtime.drivers import registry
-from tilewright.runtime.hal.buffer import Buffer, BufferUsage, MemoryType
+from tilewright.runtime.hal.buffer import Buffer, BufferUsage, MemoryType, Storage
 from tilewright.runtime.modules.tilewright import create_tilewright_module
 from tilewright.runtime.vm.buffer import VmBuffer
 from tilewright.runtime.vm.context import Context
@@ -54,6 +55,53 @@ def test_operands_attributes_and_dims_reach_the_function() -> None:
     target = buffer(np.zeros(6, np.float32))
     call(described(), [(source, 8, 24)], [(target, 8, 24)], [3])
     assert seen == ["scale", {"by": 3}, None]
+    assert np.frombuffer(target.read(8), np.float32).tolist() == [0, 3, 6, 9, 12, 15]
+    assert target.read(0, 8) == bytes(8)
+
+
+@final
+class HiddenStorage(Storage):
+    """Memory that the host does not see: bytes come and go by `read` and `write` alone."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = bytearray(data)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data)
+
+    @property
+    def readonly(self) -> bool:
+        return False
+
+    @property
+    def is_host_visible(self) -> bool:
+        return False
+
+    def map(self, offset: int, length: int) -> memoryview:
+        raise AssertionError("mapped")
+
+    def read(self, offset: int, length: int) -> bytes:
+        return bytes(self.data[offset : offset + length])
+
+    def read_into(self, offset: int, target: memoryview) -> None:
+        target[:] = self.data[offset : offset + len(target)]
+
+    def write(self, offset: int, data: bytes | memoryview) -> None:
+        self.data[offset : offset + len(data)] = data
+
+
+def test_results_reach_memory_that_the_host_does_not_see() -> None:
+    def run(
+        op: str, attributes: Mapping[str, object], operands: Sequence[np.ndarray | None]
+    ) -> Sequence[np.ndarray]:
+        assert operands[1] is not None
+        return [operands[1].reshape(-1) * attributes["by"]]
+
+    call = Context([create_tilewright_module(run)]).lookup("tilewright.host_call")
+    source = Buffer(HiddenStorage(bytes(8) + np.arange(6, dtype=np.float32).tobytes()))
+    target = Buffer(HiddenStorage(bytes(32)))
+    call(described(), [(source, 8, 24)], [(target, 8, 24)], [3])
     assert np.frombuffer(target.read(8), np.float32).tolist() == [0, 3, 6, 9, 12, 15]
     assert target.read(0, 8) == bytes(8)
 
