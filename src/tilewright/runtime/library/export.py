@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, cast, final
 
 from tilewright.base.errors import UserError
-from tilewright.base.options import path_option, paths_option, text_option
+from tilewright.base.options import path_option, paths_option, text_option, wrong
 from tilewright.base.output_file import (
     check_output,
     make_output_folder,
@@ -86,6 +86,7 @@ def export_library(  # noqa: PLR0913 - keyword-only options
 ) -> Any:
     """Write a tree of modules as one file; see `Module.export_library`."""
     path = Path(path_option("path", path))
+    _check_compile(fcompile)
     suffix = form_of(path) if fcompile is not None else check_form(path)
     extra = paths_option("addons", addons or ())
     if fcompile is None:
@@ -96,6 +97,7 @@ def export_library(  # noqa: PLR0913 - keyword-only options
     if suffix in TEXTS and fcompile is None:
         return _write_text(groups.linked, path, suffix[1:])
     name = identifier(text_option("name", name, "a name") if name else _stem(path))
+    _check_header(header, path)
     for output in filter(None, (header, weights)):
         check_output(output)
     with working_folder(workspace_dir) as folder:
@@ -118,6 +120,21 @@ def export_library(  # noqa: PLR0913 - keyword-only options
 
 
 # --- before the work -------------------------------------------------------------------------
+
+
+def _check_compile(fcompile: object) -> None:
+    if fcompile is not None and not callable(fcompile):
+        raise wrong("fcompile", fcompile, "a function of a path and a list of files")
+
+
+def _check_header(header: str | Path | None, path: Path) -> None:
+    """Raise where the header would be written over the library."""
+    if header is not None and Path(header).absolute() == path.absolute():
+        raise UserError(
+            "is to be both the library and its header",
+            location=header,
+            hint=f"give the header another name: {path.with_suffix('.h').name}",
+        )
 
 
 def _check_words(given: Mapping[str, object]) -> None:

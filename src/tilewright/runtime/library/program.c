@@ -279,6 +279,7 @@ static void read_array(const char* value, array_t* array) {
   const char* equals = strchr(value, '=');
   const char* end = equals ? equals : value + strlen(value);
   const char* at = value;
+  if (!value[strspn(value, " ")]) fail("--input", "the value is empty", grammar);
   while (at < end && *at >= '0' && *at <= '9') {
     char* next = NULL;
     int64_t extent = strtoll(at, &next, 10);
@@ -419,7 +420,11 @@ static const char* value_of(const char* argument, const char* name) {
 static int64_t number_of(const char* text, const char* where, int64_t most) {
   char* end = NULL;
   int64_t value = strtoll(text, &end, 10);
-  if (end == text || *end || value < 0 || value > most) fail(where, "expected a number that is not negative", NULL);
+  if (end == text || *end || value < 0 || value > most) {
+    char message[TEXT_LIMIT];
+    snprintf(message, sizeof(message), "got '%.100s', expected a number from 0 to %" PRId64, text, most);
+    fail(where, message, NULL);
+  }
   return value;
 }
 
@@ -444,29 +449,38 @@ static void take_input(options_t* options, const char* value) {
   options->inputs[next] = value;
 }
 
+// The value of an option: behind '=', or the next argument.
+static const char* option_of(int argc, char** argv, int* index, const char* name) {
+  const char* value = value_of(argv[*index], name);
+  if (value || strcmp(argv[*index], name)) return value;
+  if (*index + 1 == argc) fail(name, "expected a value behind it", "see --help");
+  return argv[++*index];
+}
+
 static void parse_arguments(int argc, char** argv, options_t* options) {
   const model_interface* model = tilewright_model();
   for (int i = 1; i < argc; ++i) {
     const char* value = NULL;
-    if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+    const char* word = argv[i];
+    if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
       print_help(argv[0]);
       exit(0);
-    } else if ((value = value_of(argv[i], "--input"))) {
+    } else if ((value = option_of(argc, argv, &i, "--input"))) {
       take_input(options, value);
-    } else if ((value = value_of(argv[i], "--output"))) {
-      if (value[0] && value[0] != '@' && strcmp(value, "-")) fail(argv[i], "expected -, @file.npy or @file.bin", NULL);
-      if (options->output_count == model->output_count) fail(argv[i], "more outputs than the model has", "see --help");
+    } else if ((value = option_of(argc, argv, &i, "--output"))) {
+      if (value[0] && value[0] != '@' && strcmp(value, "-")) fail(word, "expected -, @file.npy or @file.bin", NULL);
+      if (options->output_count == model->output_count) fail(word, "more outputs than the model has", "see --help");
       options->outputs[options->output_count++] = value;
-    } else if ((value = value_of(argv[i], "--output-max-element-count"))) {
-      options->limit = number_of(value, argv[i], INT64_MAX);
-    } else if ((value = value_of(argv[i], "--threads"))) {
-      options->threads = (uint32_t)number_of(value, argv[i], 4096);
-    } else if ((value = value_of(argv[i], "--weights"))) {
+    } else if ((value = option_of(argc, argv, &i, "--output-max-element-count"))) {
+      options->limit = number_of(value, word, INT64_MAX);
+    } else if ((value = option_of(argc, argv, &i, "--threads"))) {
+      options->threads = (uint32_t)number_of(value, word, 4096);
+    } else if ((value = option_of(argc, argv, &i, "--weights"))) {
       options->weights = value;
-    } else if ((value = value_of(argv[i], "--level"))) {
+    } else if ((value = option_of(argc, argv, &i, "--level"))) {
       options->level = value;
     } else {
-      fail(argv[i], "no such option", "see --help");
+      fail(word, "no such option", "see --help");
     }
   }
   for (uint32_t i = 0; i < model->input_count; ++i) {

@@ -25,7 +25,7 @@ from typing import IO, Final, final
 from tilewright.base import knobs
 from tilewright.base.errors import UserError
 from tilewright.base.host import usable_cores
-from tilewright.base.options import path_option, wrong
+from tilewright.base.options import path_option, text_option, wrong
 from tilewright.base.output_file import check_output, open_output
 from tilewright.base.record import record
 from tilewright.base.target import Target
@@ -162,7 +162,9 @@ def find_toolchain(target: Target | None = None, *, cc: str | None = None) -> To
     """
     machine = Target.host() if target is None else target
     if cc is not None:
-        return Toolchain(command=_words(cc), arch=machine.arch, os=machine.os)
+        if not (words := _words(cc)):
+            raise wrong("cc", cc, "the words that call a compiler")
+        return Toolchain(command=words, arch=machine.arch, os=machine.os)
     named = _words(knobs.CC.get())
     for words in filter(None, (named, ("cc",), ("gcc",), ("clang",))):
         if shutil.which(words[0]) is None:
@@ -173,7 +175,9 @@ def find_toolchain(target: Target | None = None, *, cc: str | None = None) -> To
                     hint=_LINKER_HINT,
                 )
             continue
-        if _makes_code_for(words, machine):
+        # A compiler that was named and does not say for which machine it is was meant for this one.
+        is_silent = words == named and _machine_of(words) is None
+        if _makes_code_for(words, machine) or (is_silent and _is_host(machine)):
             return Toolchain(command=words, arch=machine.arch, os=machine.os)
     return _zig(machine)
 
@@ -195,14 +199,20 @@ def named_toolchain(cc: str) -> Toolchain:
 
 
 def _words(cc: str) -> tuple[str, ...]:
+    expected = "the words that call a compiler"
     try:
-        return tuple(shlex.split(cc))
+        return tuple(shlex.split(text_option("cc", cc, expected)))
     except ValueError as error:
-        raise wrong("cc", cc, "the words that call a compiler") from error
+        raise wrong("cc", cc, expected) from error
 
 
 def _makes_code_for(words: tuple[str, ...], machine: Target) -> bool:
     return _machine_of(words) == (machine.arch, machine.os)
+
+
+def _is_host(machine: Target) -> bool:
+    host = Target.host()
+    return (machine.arch, machine.os) == (host.arch, host.os)
 
 
 def _machine_of(words: tuple[str, ...]) -> tuple[str, str] | None:
@@ -305,6 +315,12 @@ def _made(output: str | Path, *, executable: bool = False) -> Generator[Path]:
     with working_folder() as folder:
         made = folder / (path.name or "output")
         yield made
+        if not made.is_file():
+            raise UserError(
+                "the compiler ended without an error and wrote no file",
+                location=path,
+                hint=_LINKER_HINT,
+            )
         with made.open("rb") as source, open_output(path, executable=executable) as file:
             shutil.copyfileobj(source, file, 1 << 20)
 

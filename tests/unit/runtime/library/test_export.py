@@ -154,3 +154,15 @@ def test_two_models_are_no_library(tmp_path: Path) -> None:
     root.import_module(LinkedModule())
     with pytest.raises(UserError, match="two models cannot become one library"):
         root.export_library(tmp_path / "net.so")
+
+
+def test_a_header_is_not_written_over_its_library(tmp_path: Path) -> None:
+    path = tmp_path / "net.so"
+    with pytest.raises(UserError, match=r"both the library and its header\nhint: .*net\.h"):
+        LinkedModule().export_library(path, header=tmp_path / "." / "net.so")
+    assert not path.exists()
+
+
+def test_what_links_is_a_function(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^fcompile is 3, expected a function"):
+        LinkedModule().export_library(tmp_path / "net.so", fcompile=3)  # type: ignore[arg-type]

@@ -121,3 +121,24 @@ def test_a_mistake_is_named_and_ends_it(program: Path, value: str, what: str) ->
 def test_missing_and_unknown_arguments_are_named(program: Path) -> None:
     assert "a: the input is missing" in run(program).stderr
     assert "--inputs=1: no such option" in run(program, "--inputs=1").stderr
+
+
+def test_the_value_of_an_option_may_be_the_next_argument(program: Path) -> None:
+    joined = [f"--input={value}" for value in VALUES.values()]
+    apart = [word for value in VALUES.values() for word in ("--input", value)]
+    done = run(program, *apart, "--threads", "1", "--output-max-element-count", "3")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == run(program, *joined, "--output-max-element-count=3").stdout
+    assert "error: --input: expected a value behind it" in run(program, "--input").stderr
+
+
+def test_an_empty_input_and_a_number_out_of_range_say_what_is_expected(
+    program: Path,
+) -> None:
+    words = [f"--input={value}" for value in VALUES.values()]
+    said = run(program, "--input=", *words[1:]).stderr
+    assert "error: --input: the value is empty" in said
+    assert (
+        "got '4097', expected a number from 0 to 4096"
+        in run(program, "--threads=4097").stderr
+    )

@@ -164,3 +164,21 @@ def test_an_interrupt_leaves_no_file_and_no_folder(tmp_path: Path) -> None:
     assert child.wait(30) != 0
     assert list((tmp_path / "temporary").iterdir()) == []
     assert not (tmp_path / "out.so").exists()
+
+
+def test_a_named_compiler_that_says_no_machine_is_the_one_that_is_called() -> None:
+    with knobs.override(cc="false"):
+        assert find_toolchain().command == ("false",)
+
+
+@pytest.mark.parametrize("words", ["", " ", 3])
+def test_words_that_call_no_compiler_are_refused(words: object) -> None:
+    with pytest.raises(
+        UserError, match=r"^cc is .*expected the words that call a compiler"
+    ):
+        find_toolchain(cc=words)  # type: ignore[arg-type]
+
+
+def test_a_compiler_that_writes_nothing_is_an_error(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="ended without an error and wrote no file"):
+        find_toolchain(cc="true").link_shared(tmp_path / "out.so", [source])
