@@ -184,6 +184,33 @@ def test_another_process_with_the_loader_runs_the_file(
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "call",
+    ["tw.load(path, engine='plan')(x)", "tw.load(path, engine='vm')(x)",
+     "tw.runtime.load_module(path)['main'](x)"],
+)  # fmt: skip
+def test_a_module_in_c_needs_no_loader_of_the_user(call: str, tmp_path: Path) -> None:
+    def make(graph: Graph, name: str, options: Any) -> byoc.Module:
+        symbol_name = f"__tvm_ffi_{name}"
+        return byoc.CSourceModule(
+            "#include <tvm/ffi/c_api.h>\n"
+            f"int {symbol_name}(void* s, const TVMFFIAny* a, int32_t n, TVMFFIAny* r)"
+            " { return 0; }",
+            [name],
+        )
+
+    byoc.register_codegen("test_dense", make, patterns=[("dense", DENSE)], override=True)
+    path = tmp_path / "m.vmfb"
+    tw.compile(network(), byoc=["test_dense"]).save(path)
+    script = (
+        "import sys; import numpy as np; import tilewright as tw\n"
+        "path, x = sys.argv[1], np.zeros((5, 16), np.float32)\n"
+        f"{call}\n"
+        "assert 'tilewright.api.byoc' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(path)], check=True)
+
+
 def test_modules_of_a_stranger_are_not_loaded(tmp_path: Path) -> None:
     path = tmp_path / "m.vmfb"
     tw.compile(network(), byoc=["test_dense"]).save(path)

@@ -42,7 +42,7 @@ from tilewright.compiler.transforms.graph_pattern import (
     wildcard,
 )
 from tilewright.compiler.transforms.matching import constant_of
-from tilewright.runtime.library.c_module import CSourceModule, load_c_module
+from tilewright.runtime.library.c_module import CSourceModule
 from tilewright.runtime.packed.array_function import array_function
 from tilewright.runtime.packed.functions import packed_function
 from tilewright.runtime.packed.module import Module, ModuleProperties
@@ -70,8 +70,6 @@ __all__ = [
     "remove_module_kind",
     "wildcard",
 ]
-
-register_module_kind(CSourceModule.kind, load_c_module, override=True)
 
 PatternRow = tuple[str, Pattern] | tuple[str, Pattern, Check]
 

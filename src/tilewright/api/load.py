@@ -18,6 +18,7 @@ from tilewright.runtime.session_options import Engine
 if TYPE_CHECKING:
     from tilewright.runtime.hal.device import Device
     from tilewright.runtime.loaders.trusted_keys import Key
+    from tilewright.runtime.packed.module_kinds import LoadFromBytes
     from tilewright.runtime.vm.bytecode_module import BytecodeMode
 
 
@@ -43,8 +44,7 @@ def load(  # noqa: PLR0913 - keyword-only options
         path: the file; its weights stay there, mapped read-only, unless `copy` is asked for.
         threads: threads that a call may use; default: the cores this process may use.
         device: a device or its URI: `local-task`, `local-sync`.
-        engine: `plan` replays the artifact's plan natively, `vm` runs its bytecode; default: the
-            plan where there is one.
+        engine: `plan` replays the artifact's plan natively, `vm` runs its bytecode; default: the plan where there is one.
         bytecode: how bytecode runs: `translate` (the default) makes Python functions of it,
             `interpret` goes instruction by instruction.
         libraries: archives that are loaded before, in this order; each may import functions of
@@ -69,6 +69,7 @@ def load(  # noqa: PLR0913 - keyword-only options
         path,
         threads=threads,
         host_function=run_reference,
+        find_loader=_find_loader,
         device=device,
         engine=engine,
         bytecode=bytecode,
@@ -81,6 +82,15 @@ def load(  # noqa: PLR0913 - keyword-only options
         verify=verify,
         trusted_keys=trusted_keys,
     )
+
+
+def _find_loader(kind: str) -> LoadFromBytes | None:
+    """The loader of a kind of modules: built in, or registered."""
+    # Imported here: few artifacts have modules beside the program, and linkers and tvm-ffi come with it.
+    with LATE_IMPORTS:
+        from tilewright.runtime.library.kinds import find_loader  # noqa: PLC0415
+
+    return find_loader(kind)
 
 
 def run_reference(

@@ -324,7 +324,10 @@ class Session:
     def _find_function(self, options: EngineOptions) -> FindFunction:
         """What finds the packed functions that the program calls."""
         carried = () if self.artifact is None else self.artifact.modules
-        return options.host.find_function or ProgramModules((), carried, self.location)
+        host = options.host
+        return host.find_function or ProgramModules(
+            (), carried, self.location, host.find_loader
+        )
 
     def _open_module(self, options: BytecodeOptions, module: ModuleDef | None) -> Executor:
         if module is None:

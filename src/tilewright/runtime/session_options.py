@@ -25,6 +25,7 @@ from tilewright.base.record import record
 from tilewright.base.target import Target
 from tilewright.formats.vmfb import ModuleDef
 from tilewright.runtime.drivers import DEFAULT_DEVICE
+from tilewright.runtime.packed.program_modules import FindLoader
 from tilewright.runtime.plan_executor import FindFunction, HostFunction
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class HostOptions:
         host_function: runs ops that have no kernel (see `tilewright.load`).
         find_function: gives the packed function of a symbol, or None; by default those of the modules
             in the artifact.
+        find_loader: gives the loader of a kind of modules in the artifact, or None; by default of those
+            that were registered.
     """
 
     threads: int | None = None
@@ -56,6 +59,7 @@ class HostOptions:
     machine: Target | None = None
     host_function: HostFunction | None = None
     find_function: FindFunction | None = None
+    find_loader: FindLoader | None = None
 
 
 @final
@@ -119,6 +123,7 @@ class LoadOptions(TypedDict, total=False):
 
     threads: int | None
     host_function: HostFunction | None
+    find_loader: FindLoader | None
     machine: Target | None
     device: str | Device
     engine: Engine | None
@@ -167,6 +172,7 @@ def _host_options(words: LoadOptions) -> HostOptions:
         device=device,
         machine=words.get("machine"),
         host_function=words.get("host_function"),
+        find_loader=words.get("find_loader"),
     )
 
 

@@ -12,14 +12,19 @@ import tilewright.runtime.relax_machine as relax_machine
 from tilewright.runtime.library.c_module import load_c_module
 from tilewright.runtime.library.params_module import load_params
 from tilewright.runtime.library.static_library import load_static_library_bytes
-from tilewright.runtime.library.vm_module import load_vm
+from tilewright.runtime.library.vm_module import VmModule
 from tilewright.runtime.packed.module_kinds import LoadFromBytes, registered_loader
+
+
+def _load_vm(data: bytes) -> VmModule:
+    return VmModule(data, find_loader=find_loader)
+
 
 BUILT_IN: Final[Mapping[str, LoadFromBytes]] = {
     "c": load_c_module,
     "params": load_params,
     "static_library": load_static_library_bytes,
-    "vm": load_vm,
+    "vm": _load_vm,
     relax_machine.KIND: relax_machine.load_relax_executable,
 }
 

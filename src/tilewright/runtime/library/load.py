@@ -71,7 +71,8 @@ def load_module(
 
         TrustedKeys(keys).check(data, location, location)
     if is_archive(data):
-        return VmModule(data, location, **options)
+        words: LoadOptions = {"find_loader": find_loader, **options}
+        return VmModule(data, location, **words)
     others = [name for name in options if name != "trusted_keys"]
     if others:
         raise UserError(

@@ -158,8 +158,3 @@ class VmModule(Module):
 
 def _caller(session: Session) -> Callable[..., Any]:
     return lambda *arguments: tensors_of(session(*arguments))
-
-
-def load_vm(data: bytes) -> VmModule:
-    """The loader of the kind."""
-    return VmModule(data)

@@ -18,6 +18,9 @@ from tilewright.formats.artifact import CarriedModule
 if TYPE_CHECKING:
     from tilewright.runtime.packed.module import Module
 
+FindLoader = Callable[[str], "Callable[[bytes], Module] | None"]
+"""kind -> what makes a module of its bytes, or None."""
+
 
 @final
 class ProgramModules:
@@ -27,16 +30,22 @@ class ProgramModules:
         modules: at hand.
         carried: as bytes; used where none are at hand.
         location: how errors call the file.
+        find_loader: gives the loader of a kind, or None; by default of those that were registered.
 
     Thread-safety: may be called from any thread.
     """
 
     def __init__(
-        self, modules: Sequence[Module], carried: Sequence[CarriedModule], location: str
+        self,
+        modules: Sequence[Module],
+        carried: Sequence[CarriedModule],
+        location: str,
+        find_loader: FindLoader | None = None,
     ) -> None:
         self._modules: tuple[Module, ...] | None = tuple(modules) or None
         self._carried: tuple[CarriedModule, ...] = tuple(carried)
         self._location: str = location
+        self._find_loader: FindLoader | None = find_loader
         self._lock: threading.Lock = threading.Lock()
 
     def __call__(self, symbol: str) -> Callable[..., Any] | None:
@@ -60,7 +69,7 @@ class ProgramModules:
                 registered_loader,
             )
 
-        loader = registered_loader(carried.kind)
+        loader = (self._find_loader or registered_loader)(carried.kind)
         if loader is None:
             raise ArchiveError(
                 f"no loader for modules of kind '{carried.kind}'",
