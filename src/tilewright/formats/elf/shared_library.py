@@ -384,12 +384,14 @@ def _check_versions(
     if elf.DT_VERSYM in tags:
         memory.read(tags[elf.DT_VERSYM], _HALF.size * count, "versions of symbols")
     address = tags.get(elf.DT_VERNEED, 0)
-    for _ in range(_checked_count(memory, tags.get(elf.DT_VERNEEDNUM, 0))):
+    needs = total = _checked_count(memory, tags.get(elf.DT_VERNEEDNUM, 0))
+    for _ in range(needs):
         fields = memory.unpack(_VERSION_NEED, address, "needed version")
         _, entries, file, first, following = fields
         names.at(file, "name of a library")
         place = address + first
-        for _ in range(_checked_count(memory, entries)):
+        total = _checked_count(memory, total + entries)  # of all: lists may overlap
+        for _ in range(entries):
             entry = memory.unpack(_VERSION_NEED_ENTRY, place, "needed version")
             names.at(entry[3], "name of a version")
             place += entry[4]

@@ -152,3 +152,16 @@ def test_a_symbol_that_nobody_can_find_is_refused(library: bytes) -> None:
     struct.pack_into("<IB", data, table + 24, 0, 0)
     with pytest.raises(ArchiveError, match="symbol 1 '' is neither here nor elsewhere"):
         read_shared_library(data)
+
+
+def test_lists_of_versions_that_overlap_without_end_are_refused(library: bytes) -> None:
+    data, file = bytearray(library), read_shared_library(library)
+    blob = file.symbols["__tvm_ffi__library_bin"].address
+    place = library.index(bytes(file.data_at("__tvm_ffi__library_bin", "blob")))
+    struct.pack_into("<HHIII", data, place, 1, 1000, 0, 16, 0)  # the next one is itself
+    struct.pack_into("<IHHII", data, place + 16, 0, 0, 0, 0, 0)
+    end = place_of(library, elf.DT_NULL) - 8
+    struct.pack_into("<QQ", data, end, elf.DT_VERNEED, blob)
+    struct.pack_into("<QQ", data, end + 16, elf.DT_VERNEEDNUM, 1000)
+    with pytest.raises(ArchiveError, match="versions do not fit the file"):
+        read_shared_library(data)
