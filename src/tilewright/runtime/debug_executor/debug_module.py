@@ -18,9 +18,9 @@ from tilewright.runtime.debug_executor.nodes import Nodes, nodes_of
 from tilewright.runtime.graph_executor import GraphModule, Tensor
 from tilewright.runtime.graph_executor import create as create_executor
 from tilewright.runtime.graph_executor.tensor import tensor
-from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
 from tilewright.runtime.packed.module import Module
+from tilewright.runtime.packed.tensors import tensor_of
 from tilewright.runtime.packed.time_evaluator import BenchmarkResult, TimeEvaluator
 from tilewright.runtime.plan_executor.tensors import Array
 from tilewright.runtime.virtual_machine.metrics import Count, Duration, Percent
@@ -340,9 +340,9 @@ def _packed(method: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         found = method(*arguments)
         if isinstance(found, np.ndarray):
-            return tvm_ffi.from_dlpack(found)
+            return tensor_of(found)
         if isinstance(found, BenchmarkResult):
             return list(found.results)
-        return [tvm_ffi.from_dlpack(array) for array in found]
+        return [tensor_of(array) for array in found]
 
     return call

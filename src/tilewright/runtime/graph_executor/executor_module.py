@@ -20,7 +20,7 @@ from tilewright.runtime.graph_executor.program import Program
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
 from tilewright.runtime.packed.module import Module
-from tilewright.runtime.packed.tensors import array_of, tensor_of
+from tilewright.runtime.packed.tensors import given, tensor_of
 from tilewright.runtime.plan_executor.tensors import Array
 
 
@@ -80,14 +80,9 @@ def _packed(array: Array) -> tvm_ffi.Tensor:
     return tensor_of(array)
 
 
-def _given(value: object) -> object:
-    """What a packed function was called with, tensors as arrays."""
-    return array_of(value) if isinstance(value, tvm_ffi.Tensor) else value
-
-
 def _setting(setter: Callable[[Any, object], None]) -> Callable[..., None]:
     def call(key: Any, value: object) -> None:
-        setter(key, _given(value))
+        setter(key, given(value))
 
     return call
 
@@ -104,8 +99,8 @@ def _get_output(executor: GraphExecutor) -> Callable[..., Any]:
 
 def _run_from_inputs(executor: GraphExecutor) -> Callable[..., Any]:
     def run_from_inputs(*pairs: object) -> list[tvm_ffi.Tensor]:
-        given = (_given(one) for one in pairs)
-        return [_packed(array) for array in executor.run_from_inputs(*given)]
+        arrays = executor.run_from_inputs(*map(given, pairs))
+        return [_packed(array) for array in arrays]
 
     return run_from_inputs
 

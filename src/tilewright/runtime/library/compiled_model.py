@@ -30,7 +30,7 @@ from tilewright.runtime.native.model_interface import (
     ModelInterface,
     PreparedCall,
 )
-from tilewright.runtime.packed.ffi import tvm_ffi
+from tilewright.runtime.packed.tensors import given, tensor_of
 from tilewright.runtime.plan_executor import as_array
 from tilewright.runtime.plan_executor.tensors import Array
 
@@ -107,13 +107,13 @@ class CompiledModel:
 
     def main(self, *arguments: object) -> object:
         """Call the model: inputs, or inputs and outputs to be filled."""
-        arrays = [np.ascontiguousarray(as_array(one)) for one in arguments]
+        arrays = [np.ascontiguousarray(as_array(given(one))) for one in arguments]
         count = len(self._interface.inputs)
-        outputs = [as_array(one) for one in arguments[count:]]
+        outputs = [as_array(given(one)) for one in arguments[count:]]
         if outputs:
             self._shared.call_into(arrays[:count], outputs)
             return None
-        results = [tvm_ffi.from_dlpack(one) for one in self._shared(*arrays[:count])]
+        results = [tensor_of(one) for one in self._shared(*arrays[:count])]
         return results[0] if len(results) == 1 else results
 
 

@@ -38,6 +38,7 @@ from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
 from tilewright.runtime.packed.machine_module import LOAD_MACHINE, MachineModule
 from tilewright.runtime.packed.module import Module, ModuleProperties
+from tilewright.runtime.packed.tensors import tensor_of
 from tilewright.runtime.plan_executor import HostFunction, PlanExecutor
 from tilewright.runtime.session import Session
 from tilewright.runtime.session_options import MAIN, HostOptions, PlanOptions
@@ -136,7 +137,7 @@ class FactoryModule(Module):
 
     def _tensors(self) -> dict[str, tvm_ffi.Tensor]:
         # Copies: weights are read-only, which DLPack cannot say.
-        return {n: tvm_ffi.from_dlpack(array.copy()) for n, array in self.params.items()}
+        return {n: tensor_of(array.copy()) for n, array in self.params.items()}
 
     def find_function(self, name: str) -> PackedFunction | None:
         return self._functions.get(name)

@@ -23,6 +23,7 @@ from tilewright.formats.parameters.tvm import write_params
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
 from tilewright.runtime.packed.module import Module, ModuleProperties
+from tilewright.runtime.packed.tensors import tensor_of
 
 Array = npt.NDArray[Any]
 
@@ -51,7 +52,7 @@ class ParamsModule(Module):
         return tuple(self._functions)
 
     def _tensors(self) -> dict[str, tvm_ffi.Tensor]:
-        return {name: tvm_ffi.from_dlpack(_writable(a)) for name, a in self.arrays.items()}
+        return {name: tensor_of(_writable(a)) for name, a in self.arrays.items()}
 
     def save_to_bytes(self) -> bytes:
         """TVM's params blob."""

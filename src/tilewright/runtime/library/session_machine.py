@@ -13,7 +13,6 @@ from typing import Any, Final, final
 from tilewright.formats.plan import Step
 from tilewright.runtime.drivers import registry
 from tilewright.runtime.hal.device import Device
-from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.machine_module import (
     Instrument,
     InstrumentResult,
@@ -21,6 +20,7 @@ from tilewright.runtime.packed.machine_module import (
     MachineModule,
     MemoryManager,
 )
+from tilewright.runtime.packed.tensors import given, tensor_of
 from tilewright.runtime.plan_executor import Array, PlanExecutor, arrange
 from tilewright.runtime.session import Session
 
@@ -77,6 +77,7 @@ class SessionEngine(MachineEngine):
 
     def call(self, function: str, arguments: Sequence[Any]) -> object:
         session = self.session(function)
+        arguments = tuple(map(given, arguments))
         instrument = self._instrument
         if instrument is None:
             results = session(*arguments)
@@ -93,13 +94,13 @@ def tensors_of(results: Array | tuple[Array, ...] | None) -> object:
     if results is None:
         return None
     if isinstance(results, tuple):
-        return tuple(tvm_ffi.from_dlpack(one) for one in results)
-    return tvm_ffi.from_dlpack(results)
+        return tuple(map(tensor_of, results))
+    return tensor_of(results)
 
 
 def _seen(array: Array) -> object:
     """Memory of a call as a tensor; of weights, which nobody may write to, a copy."""
-    return tvm_ffi.from_dlpack(array if array.flags.writeable else array.copy())
+    return tensor_of(array if array.flags.writeable else array.copy())
 
 
 def _told(

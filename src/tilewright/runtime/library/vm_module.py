@@ -28,6 +28,7 @@ from tilewright.runtime.library.session_machine import machine_of_sessions, tens
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
 from tilewright.runtime.packed.machine_module import LOAD_MACHINE
 from tilewright.runtime.packed.module import Module, ModuleProperties
+from tilewright.runtime.packed.tensors import given
 from tilewright.runtime.plan_executor import PlanExecutor
 from tilewright.runtime.session import Session
 from tilewright.runtime.session_options import MAIN, LoadOptions
@@ -157,4 +158,4 @@ class VmModule(Module):
 
 
 def _caller(session: Session) -> Callable[..., Any]:
-    return lambda *arguments: tensors_of(session(*arguments))
+    return lambda *arguments: tensors_of(session(*map(given, arguments)))

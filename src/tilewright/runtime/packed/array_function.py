@@ -8,49 +8,10 @@ array over the same memory, whoever passed it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, final
+from typing import Any
 
-import numpy as np
-
-from tilewright.base import dtypes
-from tilewright.base.errors import InputError
-from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
-
-Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
-_CPU: Final = 1
-
-
-@final
-class _Memory:
-    """The bytes of a tensor, which it keeps, as numpy asks for them."""
-
-    def __init__(self, tensor: tvm_ffi.Tensor, size_bytes: int) -> None:
-        self._tensor: tvm_ffi.Tensor = tensor
-        self.__array_interface__: dict[str, object] = {
-            "data": (tensor.data_ptr(), False),
-            "shape": (size_bytes,),
-            "typestr": "|u1",
-            "version": 3,
-        }
-
-
-def as_array(tensor: tvm_ffi.Tensor) -> Array:
-    """An array over the memory of a tensor; of a borrowed one only for the time of the call.
-
-    Raises: InputError for a tensor that is not on the CPU, or not dense and in row-major order.
-    """
-    kind, _ = tensor.__dlpack_device__()
-    if kind != _CPU or not tensor.is_contiguous():
-        raise InputError(
-            f"got a tensor on '{tensor.device}', expected a dense one on the CPU"
-        )
-    code = tensor.dtype
-    dtype = dtypes.from_dlpack(code.type_code, code.bits).numpy
-    size_bytes = tensor.numel() * dtype.itemsize
-    if size_bytes == 0:
-        return np.empty(tensor.shape, dtype)
-    return np.asarray(_Memory(tensor, size_bytes)).view(dtype).reshape(tensor.shape)
+from tilewright.runtime.packed.tensors import view_of
 
 
 def array_function(call: Callable[..., object]) -> PackedFunction:
@@ -60,6 +21,6 @@ def array_function(call: Callable[..., object]) -> PackedFunction:
     """
 
     def run(*tensors: Any) -> None:
-        call(*map(as_array, tensors))
+        call(*map(view_of, tensors))
 
     return packed_function(run)

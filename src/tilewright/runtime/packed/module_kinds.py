@@ -17,8 +17,6 @@ from tilewright.runtime.packed.module import Module
 LoadFromBytes: TypeAlias = Callable[[bytes], Module]
 
 GLOBAL_PREFIX: Final = "ffi.Module.load_from_bytes."
-LIBRARY_ITSELF: Final = "_lib"
-"""Not a kind: the place of the library in its own import tree."""
 
 _LOADERS: Final[dict[str, LoadFromBytes]] = {}
 

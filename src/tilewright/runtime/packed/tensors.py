@@ -7,17 +7,30 @@ give tensors.
 
 from __future__ import annotations
 
-import math
+from typing import final
 
 import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.errors import InputError
-from tilewright.runtime.native.process_memory import read_process_memory
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.tensor_call import bind_tensors
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+
+
+@final
+class _Memory:
+    """The bytes of a tensor, which it keeps, as numpy asks for them."""
+
+    def __init__(self, tensor: tvm_ffi.Tensor, size_bytes: int) -> None:
+        self._tensor: tvm_ffi.Tensor = tensor
+        self.__array_interface__: dict[str, object] = {
+            "data": (tensor.data_ptr(), False),
+            "shape": (size_bytes,),
+            "typestr": "|u1",
+            "version": 3,
+        }
 
 
 def tensor_of(array: Array) -> tvm_ffi.Tensor:
@@ -38,19 +51,30 @@ def tensor_of(array: Array) -> tvm_ffi.Tensor:
 
 
 def array_of(tensor: tvm_ffi.Tensor) -> Array:
-    """A tensor of the host as an array: its memory, or a copy for types that numpy's DLPack lacks.
+    """A tensor of the host as an array over its memory, which it keeps.
 
     Raises: InputError for a tensor of another device, one that is not dense, or of an unknown type.
     """
     try:
         return np.from_dlpack(tensor)
-    except (BufferError, TypeError, RuntimeError) as error:
-        dtype = dtypes.find_numpy_name(str(tensor.dtype))
-        on_host = tensor.device.dlpack_device_type() == tvm_ffi.DLDeviceType.kDLCPU
-        if dtype is None or not on_host or not tensor.is_contiguous():
-            raise InputError(
-                f"got a tensor of {tensor.dtype} on {tensor.device}, expected a dense one of the host"
-            ) from error
-    shape = tuple(int(size) for size in tensor.shape)
-    data = read_process_memory(tensor.data_ptr(), math.prod(shape) * dtype.itemsize)
-    return np.frombuffer(data, dtype.numpy).reshape(shape)
+    except (BufferError, TypeError, RuntimeError):
+        return view_of(tensor)
+
+
+def given(value: object) -> object:
+    """What a packed function was called with: tensors as arrays, everything else as it is."""
+    return array_of(value) if isinstance(value, tvm_ffi.Tensor) else value
+
+
+def view_of(tensor: tvm_ffi.Tensor) -> Array:
+    """The same without DLPack, also of a tensor that is borrowed for a call: for that time only."""
+    kind, _ = tensor.__dlpack_device__()
+    dtype = dtypes.find_numpy_name(str(tensor.dtype))
+    if dtype is None or kind != tvm_ffi.DLDeviceType.kDLCPU or not tensor.is_contiguous():
+        raise InputError(
+            f"got a tensor of {tensor.dtype} on {tensor.device}, expected a dense one of the host"
+        )
+    size_bytes = tensor.numel() * dtype.itemsize
+    if size_bytes == 0:
+        return np.empty(tensor.shape, dtype.numpy)
+    return np.asarray(_Memory(tensor, size_bytes)).view(dtype.numpy).reshape(tensor.shape)

@@ -41,6 +41,7 @@ from tilewright.runtime.packed.machine_module import (
     MemoryManager,
 )
 from tilewright.runtime.packed.module import Module
+from tilewright.runtime.packed.tensors import tensor_of
 from tilewright.runtime.relax_machine.builtins import (
     BUILTINS,
     INT64,
@@ -480,6 +481,8 @@ def as_value(value: Any) -> Any:
         return value if value.numel() else _dense(value)
     if isinstance(value, _PASSED_AS_THEY_ARE):
         return value
+    if isinstance(value, np.ndarray):
+        return as_value(tensor_of(value))
     if hasattr(value, "__dlpack__"):
         return as_value(tvm_ffi.from_dlpack(value))
     if isinstance(value, (list, tuple)):

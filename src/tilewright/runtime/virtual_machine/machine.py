@@ -30,6 +30,7 @@ from tilewright.runtime.packed.machine_module import (
     is_tuple,
 )
 from tilewright.runtime.packed.module import Module
+from tilewright.runtime.packed.tensors import tensor_of
 from tilewright.runtime.packed.time_evaluator import BenchmarkResult, TimeEvaluator
 from tilewright.runtime.virtual_machine.metrics import Count, Metric
 from tilewright.runtime.virtual_machine.report import Report, make_report
@@ -345,7 +346,7 @@ def _manager(memory_cfg: MemoryConfig, device: Device) -> MemoryManager:
 def _kept(value: Any) -> Any:
     """An argument that later changes of the caller's arrays do not reach."""
     if isinstance(value, np.ndarray):
-        return tvm_ffi.from_dlpack(np.array(value, order="C", copy=True))
+        return tensor_of(np.array(value, order="C", copy=True))
     if is_tuple(value):
         return [_kept(member) for member in cast("Sequence[Any]", value)]
     return value
