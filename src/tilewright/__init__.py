@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tilewright.base.version import VERSION as __version__  # noqa: N811 - its usual name
 
 if TYPE_CHECKING:
-    from tilewright.api import byoc, transform
+    from tilewright import byoc, debug_executor, graph_executor, transform
     from tilewright.api.build import build
     from tilewright.api.compare import Comparison, compare
     from tilewright.api.inference import (
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
         UserError,
     )
     from tilewright.base.target import Target
-    from tilewright.runtime import debug_executor, graph_executor
     from tilewright.runtime.packed.devices import cpu, device
     from tilewright.runtime.packed.functions import (
         get_global_func,
@@ -112,13 +111,7 @@ _HOMES = {
     "tilewright.runtime.virtual_machine.machine": ("VirtualMachine",),
 }
 # Modules that are seen as attributes of this package.
-_MODULES = {
-    "byoc": "tilewright.api.byoc",
-    "debug_executor": "tilewright.runtime.debug_executor",
-    "graph_executor": "tilewright.runtime.graph_executor",
-    "runtime": "tilewright.runtime",
-    "transform": "tilewright.api.transform",
-}
+_MODULES = ("byoc", "debug_executor", "graph_executor", "runtime", "transform")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -175,7 +168,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     home = _HOME_OF.get(name)
     if name in _MODULES:
-        value = importlib.import_module(_MODULES[name])
+        value = importlib.import_module(f"tilewright.{name}")
         globals()[name] = value
         return value
     if home is None:

@@ -42,7 +42,7 @@ class PassChoice:
 
     def context(self) -> AbstractContextManager[PassContext]:
         """What a compilation is to run in.  Raises: UserError for what there is not."""
-        from tilewright.api.transform import PassContext
+        from tilewright.transform import PassContext
 
         return PassContext(
             required_pass=self.required_pass,
@@ -61,7 +61,7 @@ class PassChoice:
         return found
 
     def _instruments(self) -> list[PassInstrument]:
-        from tilewright.api import transform
+        from tilewright import transform
         from tilewright.compiler.passes import PrintTimes
 
         found: list[PassInstrument] = []
