@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import shutil
 import subprocess
@@ -243,6 +244,7 @@ def test_options_that_do_not_fit_are_refused(static: tuple[tw.Model, Path]) -> N
     for options, words in (
         ({"level": b"v9"}, "no level 'v9', expected one of '"),
         ({"weights_path": b"/x"}, "the weights are in the library"),
+        ({"threads": 5000}, "threads is 5000, expected at most 4096"),
         ({"concurrency": 5000}, "concurrency is 5000, expected at most 1024"),
         ({"workspace": 8, "workspace_bytes": 8}, "expected a multiple of 64"),
     ):
@@ -427,6 +429,18 @@ def test_weights_beside_the_library_are_found_and_verified(tmp_path: Path) -> No
     for name, words in (("cut", "bytes, expected"), ("other", "the header of the file")):
         broken = str(tmp_path / f"{name}.irpa").encode()
         assert words in message_of(lambda path_=broken: CModel(path, weights_path=path_))[1]
+
+
+@pytest.mark.slow
+def test_a_library_that_refused_its_weights_is_not_unmapped(tmp_path: Path) -> None:
+    model = compiled(small_models.mlp())
+    path = export(model, tmp_path / "net.so", weights=tmp_path / "net.irpa")
+    (tmp_path / "net.irpa").write_bytes(b"x" * 5000)
+    failed = CModel.__new__(CModel)
+    assert message_of(lambda: failed.__init__(path))[0] == 4
+    _ctypes.dlclose(failed.library._handle)
+    # Its handler of reads that fail may be called at any time from now on.
+    assert str(path) in Path("/proc/self/maps").read_text()
 
 
 @pytest.mark.slow

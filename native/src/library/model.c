@@ -6,7 +6,7 @@
 #include "error.h"
 #include "place.h"
 
-enum { SPIN_US = 100, CONCURRENCY_LIMIT = 1024, SEAT_ALIGNMENT = 64 };
+enum { SPIN_US = 100, THREAD_LIMIT = 4096, CONCURRENCY_LIMIT = 1024, SEAT_ALIGNMENT = 64 };
 
 const tw_program_t* tw_model_program(const tw_model_t* model) { return model->program; }
 
@@ -53,6 +53,9 @@ static int read_options(const tw_model_options_t* given, tw_model_options_t* out
   if (given == NULL) return TW_MODEL_OK;
   const size_t given_bytes = given->struct_bytes == 0 ? sizeof(*given) : given->struct_bytes;
   memcpy(out_options, given, given_bytes < sizeof(*given) ? given_bytes : sizeof(*given));
+  if (out_options->threads > THREAD_LIMIT) {
+    return tw_error_set(TW_MODEL_BAD_INPUT, "threads is %u, expected at most %d", out_options->threads, THREAD_LIMIT);
+  }
   if (out_options->concurrency > CONCURRENCY_LIMIT) {
     return tw_error_set(TW_MODEL_BAD_INPUT, "concurrency is %u, expected at most %d", out_options->concurrency,
                         CONCURRENCY_LIMIT);

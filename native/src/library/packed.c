@@ -510,6 +510,7 @@ static int call_function(const tw_program_t* program, const tw_callee_t* callee,
     code = call_imported(function, args, count, &result);
   }
   if (code == 0 && result.type_index >= 64 && FIND(TVMFFIObjectDecRef) != NULL) FIND(TVMFFIObjectDecRef)(result.v_ptr);
+  if (code == RAISED_IN_PYTHON) return tw_error_set(TW_MODEL_INTERRUPTED, "the call was interrupted");
   return code == 0 ? TW_MODEL_OK : tw_error_set(TW_MODEL_CALLEE_FAILED, "function '%s' failed", callee->name);
 }
 

@@ -49,6 +49,7 @@ static int open_file(const tw_weights_t* weights, const char* path, tw_open_weig
   tw_message_t message = {.text = ""};
   int status = find_file(weights, path, out_weights);
   if (status != TW_MODEL_OK) return status;
+  tw_place_pin();  // mapping installs the handler of reads that fail, which stays behind, also where no model is made
   if (tw_file_mapping_create(out_weights->path, 0, SIZE_MAX, &message, &out_weights->mapping) != TW_STATUS_OK) {
     return tw_error_set(TW_MODEL_BAD_WEIGHTS,
                         "%s: cannot map the file of the weights: %s"
@@ -60,7 +61,6 @@ static int open_file(const tw_weights_t* weights, const char* path, tw_open_weig
     tw_weights_close(out_weights);
     return status;
   }
-  tw_place_pin();  // the handler of reads that fail stays behind
   out_weights->base = out_weights->mapping.data;
   return TW_MODEL_OK;
 }
