@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,9 @@ def test_the_version_is_that_of_the_distribution() -> None:
 def test_every_module_says_what_it_is(path: Path) -> None:
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     assert docstring, "the module has no docstring"
+
+
+@pytest.mark.parametrize("name", ["byoc", "debug_executor", "graph_executor", "transform"])
+def test_modules_of_the_facade_are_imported_in_every_form(name: str) -> None:
+    module = importlib.import_module(f"tilewright.{name}")
+    assert getattr(tilewright, name) is module
