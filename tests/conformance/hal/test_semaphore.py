@@ -187,6 +187,7 @@ def test_two_semaphores_that_are_reached_end_one_wait(device: Device) -> None:
     device.wait_semaphores(either, wait_for_all=False)
     for thread in threads:
         thread.join()
+    assert [s.query() for s in semaphores] == [1] * 4
 
 
 def test_a_device_tells_what_it_does_with_a_semaphore(device: Device) -> None:
