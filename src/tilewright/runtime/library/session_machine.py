@@ -15,10 +15,10 @@ from tilewright.runtime.drivers import registry
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.packed.machine_module import (
     Instrument,
-    InstrumentResult,
     MachineEngine,
     MachineModule,
     MemoryManager,
+    call_told,
 )
 from tilewright.runtime.packed.tensors import given, tensor_of
 from tilewright.runtime.plan_executor import Array, PlanExecutor, arrange
@@ -79,20 +79,20 @@ class SessionEngine(MachineEngine):
         session = self.session(function)
         arguments = tuple(map(given, arguments))
         instrument = self._instrument
+
+        def run() -> object:
+            return tensors_of(session(*arguments))
+
         if instrument is None:
-            results = session(*arguments)
-        elif isinstance(session.executor, PlanExecutor):
+            return run()
+        if isinstance(session.executor, PlanExecutor):
             arrays = arrange(session.executor.input_names, arguments, None)
-            results = _told_steps(session.executor, arrays, instrument)
-        else:
-            results = _told(instrument, function, arguments, lambda: session(*arguments))
-        return tensors_of(results)
+            return tensors_of(_told_steps(session.executor, arrays, instrument))
+        return call_told(instrument, None, function, arguments, run)
 
 
-def tensors_of(results: Array | tuple[Array, ...] | None) -> object:
+def tensors_of(results: Array | tuple[Array, ...]) -> object:
     """The results of a session as tensors that packed functions pass on."""
-    if results is None:
-        return None
     if isinstance(results, tuple):
         return tuple(map(tensor_of, results))
     return tensor_of(results)
@@ -101,20 +101,6 @@ def tensors_of(results: Array | tuple[Array, ...] | None) -> object:
 def _seen(array: Array) -> object:
     """Memory of a call as a tensor; of weights, which nobody may write to, a copy."""
     return tensor_of(array if array.flags.writeable else array.copy())
-
-
-def _told(
-    instrument: Instrument,
-    symbol: str,
-    arguments: Sequence[Any],
-    run: Callable[[], Any],
-) -> Any:
-    """Run something between two words to the instrument, which may have it left out."""
-    if instrument(None, symbol, True, None, *arguments) == InstrumentResult.SKIP_RUN:
-        return None
-    result = run()
-    instrument(None, symbol, False, None, *arguments)
-    return result
 
 
 def _told_steps(
@@ -128,6 +114,7 @@ def _told_steps(
         return [_seen(stepper.tensor(entry)) for entry in step.arguments]
 
     for index, step in enumerate(stepper.plan.steps):
-        _told(instrument, step.target or step.kind, tensors(step), stepper.call(index))
+        symbol = step.target or step.kind
+        call_told(instrument, None, symbol, tensors(step), stepper.call(index))
     outputs = [stepper.tensor(entry).copy() for _, entry in stepper.plan.outputs]
     return outputs[0] if len(outputs) == 1 else tuple(outputs)

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, cast, final
 
 from tilewright.base.errors import InputError
 from tilewright.base.text import did_you_mean
-from tilewright.runtime.packed.ffi import opaque, tvm_ffi
+from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
 from tilewright.runtime.packed.module import Module
 
@@ -254,8 +254,29 @@ class MachineModule(Module):
     def _set_instrument(self, instrument: Instrument | None) -> None:
         self.engine.set_instrument(instrument)
 
-    def __tvm_ffi_object__(self) -> tvm_ffi.Object:
-        return opaque(self)
+
+def call_told(
+    instrument: Instrument,
+    function: object,
+    symbol: str,
+    arguments: Sequence[Any],
+    run: Callable[[], Any],
+) -> Any:
+    """Run something between two words to the instrument, which may have it left out (None).
+
+    Args:
+        instrument: hears of it before and after.
+        function: what is called, as the instrument gets it; None where it is no packed function.
+        symbol: its name.
+        arguments: what the instrument is shown.
+        run: calls it.
+    """
+    answer = instrument(function, symbol, True, None, *arguments)
+    if isinstance(answer, int) and answer == InstrumentResult.SKIP_RUN:
+        return None
+    result = run()
+    instrument(function, symbol, False, result, *arguments)
+    return result
 
 
 def is_tuple(value: object) -> bool:

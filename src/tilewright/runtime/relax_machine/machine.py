@@ -37,8 +37,8 @@ from tilewright.runtime.packed.functions import (
 )
 from tilewright.runtime.packed.machine_module import (
     Instrument,
-    InstrumentResult,
     MemoryManager,
+    call_told,
 )
 from tilewright.runtime.packed.module import Module
 from tilewright.runtime.packed.tensors import tensor_of
@@ -202,14 +202,14 @@ class RelaxMachine:
         """Call a packed function, and tell the instrument before and after."""
         instrument = self._instrument
         assert instrument is not None, "only instrumented code calls this"
-        name = self.executable.functions[index].name
         shown = [None if one is self else one for one in arguments]
-        answer = instrument(self.value(index), name, True, None, *shown)
-        if isinstance(answer, int) and answer == InstrumentResult.SKIP_RUN:
-            return None
-        result = self._packed[index](*arguments)
-        instrument(self.value(index), name, False, result, *shown)
-        return result
+        return call_told(
+            instrument,
+            self.value(index),
+            self.executable.functions[index].name,
+            shown,
+            lambda: self._packed[index](*arguments),
+        )
 
     def _function(self, name: str) -> Function:
         index = self._rows.get(name)

@@ -19,7 +19,11 @@ from tilewright.formats.relax_executable import (
     read_relax_executable,
 )
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
-from tilewright.runtime.packed.machine_module import MachineModule, MemoryManager
+from tilewright.runtime.packed.machine_module import (
+    LOAD_MACHINE,
+    MachineModule,
+    MemoryManager,
+)
 from tilewright.runtime.packed.module import Module, ModuleProperties
 from tilewright.runtime.relax_machine.machine import RelaxMachine
 
@@ -49,7 +53,7 @@ class RelaxExecutableModule(Module):
             "as_text": self.as_text,
             "as_python": self.as_python,
             "has_function": self.has_function,
-            "vm_load_executable": self.load_machine,
+            LOAD_MACHINE: self.load_machine,
         }
 
     def _add_import(self, module: Module) -> None:

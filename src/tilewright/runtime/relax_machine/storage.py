@@ -7,7 +7,6 @@ blocks for the next storage, a *naive* one gives each back to the system.
 
 from __future__ import annotations
 
-import enum
 import functools
 import math
 from collections.abc import Iterable
@@ -17,17 +16,9 @@ from tilewright.base.errors import InputError
 from tilewright.formats.dlpack_types import DataType
 from tilewright.runtime.native import Heap, Memory, tensor_capsule
 from tilewright.runtime.packed.ffi import tvm_ffi
+from tilewright.runtime.packed.machine_module import MemoryManager
 
 _CPU: Final = 1
-
-
-class AllocatorKind(enum.IntEnum):
-    """What becomes of a block that nobody uses any more; the numbers are TVM's."""
-
-    NAIVE = 1
-    """The system gets it back."""
-    POOLED = 2
-    """It is kept for the next storage."""
 
 
 def size_in_bytes(sizes: Iterable[int], element_type: DataType) -> int:
@@ -98,13 +89,13 @@ class Allocator:
                 f"Relax functions run on the CPU (device type 1) here, not on device type {device_type}",
                 hint='compile the model for target "llvm"',
             )
-        if kind not in list(AllocatorKind):
+        if kind not in list(MemoryManager):
             raise InputError(
                 f"an allocator of kind {kind}, expected 1 (naive) or 2 (pooled)"
             )
         self.device: Final[tvm_ffi.Device] = tvm_ffi.device("cpu", device_id)
-        self.kind: Final[AllocatorKind] = AllocatorKind(kind)
-        keeps = kind == AllocatorKind.POOLED
+        self.kind: Final[MemoryManager] = MemoryManager(kind)
+        keeps = kind == MemoryManager.POOLED
         self.heap: Final[Heap] = Heap() if keeps else Heap(kept_bytes=0)
 
     def storage(self, size_bytes: int) -> Storage:

@@ -27,6 +27,7 @@ from tilewright.runtime.packed.machine_module import (
     MachineEngine,
     MachineModule,
     MemoryManager,
+    call_told,
     is_tuple,
 )
 from tilewright.runtime.packed.module import Module
@@ -254,11 +255,10 @@ class _Watch:
         self, function: object, symbol: str, before: bool, result: object, *arguments: Any
     ) -> int:
         del function, result
-        now = time.perf_counter_ns()
         if before:
             self._begun.append(time.perf_counter_ns())
         else:
-            duration_us = (now - self._begun.pop()) / 1e3
+            duration_us = (time.perf_counter_ns() - self._begun.pop()) / 1e3
             shapes = ", ".join(_shape_text(a) for a in arguments if hasattr(a, "shape"))
             self.rows.append((str(symbol), shapes, duration_us))
         return InstrumentResult.NO_OP
@@ -288,14 +288,9 @@ class _Functions(MachineEngine):
         instrument = self._instrument
         if instrument is None:
             return packed(*arguments)
-        if (
-            instrument(packed, function, True, None, *arguments)
-            == InstrumentResult.SKIP_RUN
-        ):
-            return None
-        result = packed(*arguments)
-        instrument(packed, function, False, result, *arguments)
-        return result
+        return call_told(
+            instrument, packed, function, arguments, lambda: packed(*arguments)
+        )
 
     def set_instrument(self, instrument: Instrument | None) -> None:
         self._instrument = instrument

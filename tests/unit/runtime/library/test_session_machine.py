@@ -117,6 +117,15 @@ def test_bytecode_is_told_as_a_whole(path: Path) -> None:
     assert told == [("main", True), ("main", False)]
 
 
+def test_the_word_after_a_call_has_its_result(path: Path) -> None:
+    vm, results = machine(path, "vm"), []
+    vm.set_instrument(lambda _, symbol, before, result, *rest: results.append(result) or 0)
+    got = vm["main"](*inputs(2))
+    before, after = results
+    assert before is None
+    assert_same(got, tuple(arrays(after)))
+
+
 def test_a_profile_has_the_kernels_and_their_shapes(path: Path) -> None:
     report = machine(path, "plan").profile("main", *inputs(4))
     steps = tw.load(path).variant.plan.steps
