@@ -1,6 +1,7 @@
 """Copies graphs: fresh nodes and values, shared schemas, attributes and arrays.
 
-For callers that must not see their graph rewritten.  Called by the pipeline.
+For callers that must not see their graph rewritten.  Called by the pipeline, and by passes
+that take nodes into a graph of their own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def _copy(graph: Graph, outer: Mapping[Value, Value]) -> Graph:
     images: dict[Value, Value] = dict(outer)
     for value in graph.inputs:
         images[value] = Value(value.type, value.name)
-    nodes = [_copy_node(node, images) for node in graph]
+    nodes = [copy_node(node, images) for node in graph]
     return Graph(
         name=graph.name,
         inputs=[images[v] for v in graph.inputs],
@@ -31,7 +32,8 @@ def _copy(graph: Graph, outer: Mapping[Value, Value]) -> Graph:
     )
 
 
-def _copy_node(node: Node, images: dict[Value, Value]) -> Node:
+def copy_node(node: Node, images: dict[Value, Value]) -> Node:
+    """The same node over the images of its operands; those of its results are added to them."""
     made = Node(
         node.schema,
         [None if v is None else images[v] for v in node.operands],

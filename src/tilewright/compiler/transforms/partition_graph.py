@@ -13,6 +13,7 @@ from typing import ClassVar, cast, final
 from tilewright.base.symbolic import Dim, Expr, symbols
 from tilewright.base.text import identifier, unique
 from tilewright.compiler.graph.compare import fingerprint
+from tilewright.compiler.graph.copy import copy_node
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Trait
@@ -230,8 +231,8 @@ class _Partition:
             for value in node.present_operands:
                 if value not in inside:
                     assert value.node is not None, "inputs are inside already"
-                    _copy(value.node, region, inside)
-            _copy(node, region, inside)
+                    region.nodes.append(copy_node(value.node, inside))
+            region.nodes.append(copy_node(node, inside))
         for index, value in enumerate(self._outputs(nodes)):
             region.outputs.append(inside[value])
             name = unique(identifier(value.name or f"y{index}"), taken)
@@ -258,19 +259,6 @@ class _Partition:
         for node in reversed(self.ordered(nodes)):
             if self.edit.contains(node):
                 self.edit.erase_dead(node)
-
-
-def _copy(node: Node, region: Graph, inside: dict[Value, Value]) -> None:
-    copy = Node(
-        node.schema,
-        [None if v is None else inside[v] for v in node.operands],
-        node.attributes,
-        [v.type for v in node.results],
-        location=node.location,
-        names=[v.name for v in node.results],
-    )
-    region.nodes.append(copy)
-    inside.update(zip(node.results, copy.results, strict=True))
 
 
 def _ops_of(region: Graph) -> str:
