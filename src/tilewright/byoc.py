@@ -12,7 +12,8 @@
 
 What the patterns fit becomes subgraphs; the generator makes a module of each, with a packed function that takes
 the inputs and then the outputs as tensors.  Saved with the model, a module is made again by the loader of its
-kind (`register_module_kind`).
+kind (`register_module_kind`).  Installed packages offer both by entry points, in the groups `tilewright.byoc`
+and `tilewright.module_kinds`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tilewright.compiler.transforms.external_codegen import (
     Codegen,
     Generate,
     NamedPattern,
+    installed_codegens,
     known_codegens,
     remove_codegen,
 )
@@ -60,6 +62,7 @@ __all__ = [
     "array_function",
     "constant_of",
     "evaluate",
+    "installed_codegens",
     "is_const",
     "is_op",
     "known_codegens",

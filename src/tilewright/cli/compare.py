@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilewright.cli.codegen_options import CodegenChoice, codegen_options
 from tilewright.cli.display import example, out, phase_bar, table
 from tilewright.cli.option_groups import NUMBER, Group, Verb, option
 from tilewright.cli.options import (
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 @click.argument("model")
 @click.argument("against", default="oracle")
 @compile_options
+@codegen_options
 @call_options
 @option(
     "--seed",
@@ -78,6 +80,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     tolerance: float | None,
     memory: int,
     as_json: bool,
+    codegens: CodegenChoice,
     **compiling: Any,
 ) -> None:
     """Run MODEL (.onnx or .vmfb) and AGAINST on the same inputs and compare the outputs.
@@ -89,6 +92,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     from tilewright.api.compare import compare
 
     sizes = parse_dims(dims, inputs)
+    chosen = codegens.chosen()
     with phase_bar() as progress:
         found = compare(
             model,
@@ -100,6 +104,7 @@ def command(  # noqa: PLR0913 - one parameter per option
             limit_bytes=memory << 20,
             progress=progress,
             **_options(context, compiling),
+            **({} if chosen is None else {"byoc": chosen}),
         )
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(found) | {"equal": found.is_equal}))

@@ -12,6 +12,7 @@ from tilewright.base.errors import UserError
 from tilewright.base.outcome import Outcome
 from tilewright.base.output_file import STANDARD_OUTPUT, check_output
 from tilewright.base.text import format_bytes, plural
+from tilewright.cli.codegen_options import CodegenChoice, codegen_options
 from tilewright.cli.display import err, example, out, phase_bar, table, thousands
 from tilewright.cli.option_groups import Group, Verb, option
 from tilewright.cli.options import (
@@ -65,6 +66,7 @@ _BESIDE: Final = Path("<beside the library>")
 )
 @compile_options
 @pass_options
+@codegen_options
 @option(
     "--no-sources",
     is_flag=True,
@@ -93,6 +95,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     memory: bool,
     quiet: bool,
     passes: PassChoice,
+    codegens: CodegenChoice,
 ) -> None:
     """Compile MODEL (an ONNX file) to machine code.
 
@@ -106,7 +109,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     header = path.with_suffix(".h") if header == _BESIDE else header
     # Said before the work, not after it.
     _check_outputs(path, header, weights, model, api.resolve_targets(target, None)[0].os)
-    schedules = passes.read_schedules()
+    schedules, byoc = passes.read_schedules(), codegens.chosen()
     with passes.context(), phase_bar(quiet=quiet) as progress:
         compiled = api.compile(
             str(model),
@@ -119,6 +122,7 @@ def command(  # noqa: PLR0913 - one parameter per option
             input_values=parse_input_values(input_value),
             check_indices=False if no_index_checks else None,
             schedules=schedules,
+            byoc=byoc,
             cache=not no_cache,
             progress=progress,
         )

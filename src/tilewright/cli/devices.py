@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +15,9 @@ from tilewright.cli.display import example, out, table
 from tilewright.cli.option_groups import Verb, option
 from tilewright.cli.options import json_option
 
+if TYPE_CHECKING:
+    from tilewright.base.entry_points import EntryPoint
+
 
 @click.command(
     "devices",
@@ -24,7 +28,7 @@ from tilewright.cli.options import json_option
 @option("--measure", is_flag=True, help="Also measure FMA peak and streaming read.")
 @json_option()
 def command(measure: bool, as_json: bool) -> None:
-    """List every device that artifacts can run on, and the CPU behind them."""
+    """List every device that artifacts can run on, the CPU behind them, and installed code generators."""
     target = Target.host()
     if as_json:
         click.echo(json.dumps(_as_dict(target, measure=measure)))
@@ -42,6 +46,7 @@ def command(measure: bool, as_json: bool) -> None:
     rows.add_row("usable cores", f"{usable_cores()} (affinity mask and cgroup quota)")
     out.print(rows)
     _print_drivers()
+    _print_installed()
     if measure:
         _print_limits()
 
@@ -72,6 +77,15 @@ def _as_dict(target: Target, *, measure: bool) -> dict[str, object]:
         "usable_cores": usable_cores(),
         "devices": devices,
         "unavailable": unavailable,
+        "installed": [
+            {
+                "group": row.group.value,
+                "name": row.name,
+                "package": row.package,
+                "object": row.value,
+            }
+            for row in _installed()
+        ],
         "limits": _limits_as_list() if measure else [],
     }
 
@@ -104,6 +118,24 @@ def _print_drivers() -> None:
             continue
         for device in found:
             rows.add_row(device.uri, device.name, device.summary)
+    out.print(rows)
+
+
+def _installed() -> tuple[EntryPoint, ...]:
+    """What packages offer; none of it is imported."""
+    from tilewright.base.entry_points import EntryPointGroup, list_entry_points
+
+    return tuple(row for group in EntryPointGroup for row in list_entry_points(group))
+
+
+def _print_installed() -> None:
+    installed = _installed()
+    if not installed:
+        return
+    columns = ("group", "name", "package", "object")
+    rows = table("from packages", [(column, "left") for column in columns])
+    for row in installed:
+        rows.add_row(row.group.value, row.name, row.package, row.value)
     out.print(rows)
 
 

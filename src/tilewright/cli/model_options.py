@@ -18,6 +18,7 @@ from tilewright.base.budget import Limits
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.input_file import why_no_file
 from tilewright.base.knobs import parse_size
+from tilewright.cli.codegen_options import NO_CODEGENS, CodegenChoice, codegen_options
 from tilewright.cli.library_model import LibraryModel
 from tilewright.cli.option_groups import NUMBER, Group, option
 from tilewright.cli.options import THREADS
@@ -66,6 +67,7 @@ class ModelChoice:
     copy: bool = False
     trusted_keys: tuple[str, ...] = ()
     threads: int | None = None
+    codegens: CodegenChoice = NO_CODEGENS
 
     @property
     def path(self) -> str:
@@ -103,12 +105,23 @@ class ModelChoice:
         given = [
             f"--{field.name.replace('_', '-')}"
             for field in fields(self)
-            if field.name not in ("model", "modules")
+            if field.name not in ("model", "modules", "codegens")
             and getattr(self, field.name) != field.default
         ]
         if given:
             raise InputError(f"{given[0]} is not for libraries", location=self.path)
+        self._refuse_codegens("a library")
+        self.codegens.import_modules()
         return LibraryModel(self.path)
+
+    def _refuse_codegens(self, what: str) -> None:
+        """Raise UserError where generators are chosen for something that was compiled before."""
+        if self.codegens.byoc or self.codegens.byoc_option:
+            raise InputError(
+                f"is {what}, code generators take part when a model is compiled",
+                location=self.path,
+                hint="loaders of its modules are registered by --byoc-module",
+            )
 
     def open_with_sources(self) -> tuple[Session, Sources]:
         """The session, and what gives the printed levels of its kernels.
@@ -123,6 +136,8 @@ class ModelChoice:
             _register_plugin(plugin, self.trusted_keys)
         if Path(self.path).suffix != ARTIFACT_SUFFIX:
             return self._compile()
+        self._refuse_codegens("an artifact")
+        self.codegens.import_modules()
         from tilewright.runtime.session import Session
 
         session = Session.from_file(self.path, copy=self.copy, **self._load_options())
@@ -172,7 +187,12 @@ class ModelChoice:
         from tilewright.runtime.session import Session
 
         with phase_bar() as progress:
-            compiled = model.compile(self.path, threads=self.threads, progress=progress)
+            compiled = model.compile(
+                self.path,
+                threads=self.threads,
+                byoc=self.codegens.chosen(),
+                progress=progress,
+            )
         options = self._load_options()
         sources = functools.partial(compiled.sources, assembly=True)
         if options == ModelChoice(threads=self.threads)._load_options():
@@ -202,6 +222,7 @@ def model_options(command: Callable[..., None]) -> Callable[..., None]:
     """MODEL, --module, --function, --device, …: the command gets them as one `choice`."""
     names = [field.name for field in fields(ModelChoice)]
 
+    @codegen_options
     @functools.wraps(command)
     def call(**given: Any) -> None:
         choice = ModelChoice(**{name: given.pop(name) for name in names})

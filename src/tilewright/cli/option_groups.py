@@ -26,6 +26,7 @@ class Group(enum.Enum):
     CHECKING = "Expected results"
     CODE = "Code generation"
     PASSES = "Passes and schedules"
+    CODEGENS = "Code generators of yours"
     WHERE = "Device and engine"
     MODULES = "Modules and weights"
     LIMITS = "Modules of strangers"

@@ -168,7 +168,7 @@ class CompileOptions:
             "input_shapes": {n: list(s) for n, s in (self.input_shapes or {}).items()},
             "input_values": {n: digest_of_array(v) for n, v in given.items()},
             "schedules": sorted(self.schedules),
-            "byoc": [chosen.codegen.name for chosen in self.byoc],
+            "byoc": {chosen.codegen.name: chosen.described for chosen in self.byoc},
             "required_pass": sorted(context.required_pass),
             "disabled_pass": sorted(context.disabled_pass),
             "config": {key: str(value) for key, value in sorted(context.config.items())},

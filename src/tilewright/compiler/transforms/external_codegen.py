@@ -1,7 +1,8 @@
 """Code generators of users, by name: the patterns that they take, and the function that makes a module.
 
-Registered by users, chosen by name when a model is compiled.  Which nodes a generator gets is worked out by
-`partition_graph`; what it makes is a module of the runtime, which the compiler passes on without knowing it.
+Registered by users or offered by installed packages, chosen by name when a model is compiled.  Which nodes a
+generator gets is worked out by `partition_graph`; what it makes is a module of the runtime, which the compiler
+passes on without knowing it.
 
 Source: TVM's BYOC, `python/tvm/relax/backend/pattern_registry.py` and `src/relax/transform/run_codegen.cc`.
 """
@@ -12,7 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias, cast, final
 
+from tilewright.base.entry_points import (
+    EntryPoint,
+    EntryPointGroup,
+    find_entry_point,
+    list_entry_points,
+)
 from tilewright.base.errors import UserError
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.options import wrong
 from tilewright.base.text import did_you_mean, identifier
 from tilewright.compiler.graph.copy import copy_graph
@@ -82,6 +90,11 @@ class ChosenCodegen:
     codegen: Codegen
     options: Mapping[str, object] = field(default_factory=dict[str, object])
 
+    @property
+    def described(self) -> dict[str, str]:
+        """Its options as texts, for the provenance of what is made with it."""
+        return {key: str(value) for key, value in sorted(self.options.items())}
+
 
 _CODEGENS: Final[dict[str, Codegen]] = {}
 
@@ -103,13 +116,21 @@ def register_codegen(codegen: Codegen, *, override: bool = False) -> None:
 
 def remove_codegen(name: str) -> None:
     """Forget a generator.  Raises: UserError for a name that nobody registered."""
-    _lookup(name)
-    del _CODEGENS[name]
+    if _CODEGENS.pop(name, None) is None:
+        raise UserError(
+            f"there is no code generator '{name}' that is registered",
+            hint=did_you_mean(name, _CODEGENS),
+        )
 
 
 def known_codegens() -> tuple[str, ...]:
-    """The names of all generators."""
-    return tuple(sorted(_CODEGENS))
+    """The names of all generators: those that are registered, and those that installed packages offer."""
+    return tuple(sorted({*_CODEGENS, *(row.name for row in installed_codegens())}))
+
+
+def installed_codegens() -> tuple[EntryPoint, ...]:
+    """The generators that installed packages offer; imports none of them."""
+    return list_entry_points(EntryPointGroup.CODE_GENERATORS)
 
 
 def choose_codegens(
@@ -117,7 +138,9 @@ def choose_codegens(
 ) -> tuple[ChosenCodegen, ...]:
     """The generators of some names, in order; a mapping gives options with the names.
 
-    Raises: UserError for a name that nobody registered.
+    One that is not registered is looked for among those of installed packages, and imported.
+
+    Raises: UserError for a name that nobody registered or offers; for a package that fails.
     """
     if given is None:
         return ()
@@ -132,13 +155,38 @@ def choose_codegens(
 
 def _lookup(name: str) -> Codegen:
     found = _CODEGENS.get(name)
-    if found is None:
-        listed = ", ".join(sorted(_CODEGENS)) or "none"
+    if found is not None:
+        return found
+    with LATE_IMPORTS:
+        return _CODEGENS.get(name) or _load_installed(name)
+
+
+def _load_installed(name: str) -> Codegen:
+    """The generator that a package offers: its module registers it, or a function in there does."""
+    row = find_entry_point(EntryPointGroup.CODE_GENERATORS, name)
+    if row is None:
+        raise _unknown(name)
+    made = row.load()
+    if name not in _CODEGENS and callable(made):
+        try:
+            made()
+        except Exception as error:  # code of the package
+            raise row.failure(error) from error
+    if name not in _CODEGENS:
         raise UserError(
-            f"there is no code generator '{name}'",
-            hint=did_you_mean(name, _CODEGENS) or f"registered: {listed}",
+            f"does not register the code generator '{name}'",
+            location=row,
+            hint="the module, or the function that is named, calls byoc.register_codegen",
         )
-    return found
+    return _CODEGENS[name]
+
+
+def _unknown(name: str) -> UserError:
+    known = known_codegens()
+    return UserError(
+        f"there is no code generator '{name}'",
+        hint=did_you_mean(name, known) or f"there are: {', '.join(known) or 'none'}",
+    )
 
 
 def run_codegen(chosen: ChosenCodegen, subgraph: Graph, symbol: str) -> ExternalModule:

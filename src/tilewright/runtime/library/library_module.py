@@ -56,7 +56,11 @@ from tilewright.runtime.packed.genuine import (
     stand_in,
 )
 from tilewright.runtime.packed.module import Module
-from tilewright.runtime.packed.module_kinds import GLOBAL_PREFIX, LoadFromBytes
+from tilewright.runtime.packed.module_kinds import (
+    GLOBAL_PREFIX,
+    LoadFromBytes,
+    how_to_register,
+)
 
 _FUNCTION_PREFIX: Final = "__tvm_ffi_"
 _COMPILED_PREFIX: Final = "__tvm_ffi___vmtir__"
@@ -229,8 +233,7 @@ def missing_loader(kind: str, location: str) -> InputError:
     return InputError(
         f"has a module of kind '{kind}', which nobody registered in this process",
         location=location,
-        hint=f"register what makes a module of its bytes: tilewright.runtime.register_module_kind('{kind}', load), "
-        f"or import the package that registers '{GLOBAL_PREFIX}{kind}'",
+        hint=how_to_register(kind),
     )
 
 

@@ -1,15 +1,17 @@
 """Kinds of modules that a library carries as bytes: who makes a module of them again.
 
 A kind that is registered here is looked for first; one whose loader somebody put into tvm-ffi's
-registry, as `ffi.Module.load_from_bytes.<kind>`, counts as well.
+registry, as `ffi.Module.load_from_bytes.<kind>`, counts as well.  Last come installed packages that offer a
+loader for exactly this kind, as an entry point: what a file says never imports anything else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, UserError
+from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.runtime.packed.functions import get_global_func
 from tilewright.runtime.packed.genuine import as_module
 from tilewright.runtime.packed.module import Module
@@ -61,11 +63,43 @@ def registered_loader(
     Args:
         kind: as in the library.
         built_in: those that come after what users registered, and before tvm-ffi's.
+
+    Raises: UserError for an installed package that offers one and fails.
     """
     ours = _LOADERS.get(kind) or (built_in or {}).get(kind)
     if ours is not None:
         return ours
     theirs = get_global_func(GLOBAL_PREFIX + kind, allow_missing=True)
     if theirs is None:
-        return None
+        return _installed_loader(kind)
     return lambda data: as_module(theirs(data))
+
+
+def how_to_register(kind: str) -> str:
+    """The hint of errors about a kind that has no loader."""
+    return (
+        "register what makes a module of its bytes: "
+        f"tilewright.runtime.register_module_kind('{kind}', load), "
+        f"import the package that registers '{GLOBAL_PREFIX}{kind}', "
+        f"or install one that offers '{kind}' in 'tilewright.module_kinds'"
+    )
+
+
+def _installed_loader(kind: str) -> LoadFromBytes | None:
+    with LATE_IMPORTS:
+        # Imported here: few kinds are unknown, and reading metadata takes long to import.
+        from tilewright.base.entry_points import (  # noqa: PLC0415
+            EntryPointGroup,
+            find_entry_point,
+        )
+
+        row = find_entry_point(EntryPointGroup.MODULE_KINDS, kind)
+        if row is None:
+            return None
+        loader = row.load()
+    if not callable(loader):
+        raise UserError(
+            f"is a {type(loader).__name__}, expected a function that makes a module of bytes",
+            location=row,
+        )
+    return cast("LoadFromBytes", loader)

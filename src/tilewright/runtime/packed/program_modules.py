@@ -66,6 +66,7 @@ class ProgramModules:
         # Imported here: most programs call no such function, and tvm-ffi takes long to import.
         with LATE_IMPORTS:
             from tilewright.runtime.packed.module_kinds import (  # noqa: PLC0415
+                how_to_register,
                 registered_loader,
             )
 
@@ -74,7 +75,6 @@ class ProgramModules:
             raise ArchiveError(
                 f"no loader for modules of kind '{carried.kind}'",
                 location=self._location,
-                hint="register it before the first call: tilewright.byoc.register_module_kind("
-                f"'{carried.kind}', load_from_bytes=…)",
+                hint=how_to_register(carried.kind),
             )
         return loader(bytes(carried.data))

@@ -1,0 +1,100 @@
+"""Entry points: what installed packages offer under a name, and the import of exactly that.
+
+A package says in its metadata that it offers an object under a name in a group.  Listing reads metadata
+and imports nothing; `load` imports the one object of the group and name that a caller asked for.  Not a
+registry: what is loaded is kept by who asked.  Called where code generators and kinds of modules are looked up.
+
+Source: PyPA, entry points specification.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib.metadata
+from dataclasses import dataclass
+from typing import Final, final
+
+from tilewright.base.errors import UserError
+from tilewright.base.fork_locks import LATE_IMPORTS
+
+_SHOWN: Final = 200
+
+
+@final
+class EntryPointGroup(enum.Enum):
+    """The groups that packages may offer something in."""
+
+    CODE_GENERATORS = "tilewright.byoc"
+    MODULE_KINDS = "tilewright.module_kinds"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryPoint:
+    """One row of a package's metadata.
+
+    Attributes:
+        name: what it is offered as.
+        value: `module`, or `module:object`.
+        package: name and version of the package, for people.
+    """
+
+    group: EntryPointGroup
+    name: str
+    value: str
+    package: str
+
+    def load(self) -> object:
+        """Import the object: a module where the value names no more.
+
+        Raises: UserError naming the package, if that fails in any way.
+        """
+        row = importlib.metadata.EntryPoint(self.name, self.value, self.group.value)
+        try:
+            with LATE_IMPORTS:
+                return row.load()
+        except Exception as error:  # code of others, which may raise anything
+            raise self.failure(error) from error
+
+    def failure(self, error: BaseException) -> UserError:
+        """What to raise where the code of the package failed."""
+        text = f"{type(error).__name__}: {error}"
+        return UserError(
+            f"cannot be loaded: {text[:_SHOWN]}",
+            location=self,
+            hint="reinstall or remove the package; TILEWRIGHT_DEBUG=1 shows where it failed",
+        )
+
+    def __str__(self) -> str:
+        return f"package {self.package}, entry point '{self.name}' of '{self.group.value}'"
+
+
+def list_entry_points(group: EntryPointGroup) -> tuple[EntryPoint, ...]:
+    """All entry points of a group, by name; imports nothing."""
+    rows = importlib.metadata.entry_points(group=group.value)
+    found = {
+        EntryPoint(group=group, name=row.name, value=row.value, package=_package(row))
+        for row in rows
+    }
+    return tuple(sorted(found, key=lambda row: (row.name, row.package, row.value)))
+
+
+def find_entry_point(group: EntryPointGroup, name: str) -> EntryPoint | None:
+    """The entry point of exactly this name, or None; imports nothing.
+
+    Raises: UserError if several packages offer it.
+    """
+    found = [row for row in list_entry_points(group) if row.name == name]
+    if len(found) > 1:
+        packages = " and ".join(row.package for row in found)
+        raise UserError(
+            f"several packages offer '{name}' in '{group.value}': {packages}",
+            hint="remove all but one of them",
+        )
+    return found[0] if found else None
+
+
+def _package(row: importlib.metadata.EntryPoint) -> str:
+    if row.dist is None:
+        return "without a name"
+    return f"{row.dist.name} {row.dist.version}"

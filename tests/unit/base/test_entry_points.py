@@ -1,0 +1,88 @@
+"""Entry points: listed by their metadata, imported by exact name, and failures that name the package."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fakes.installed_package import install
+from tilewright.base.entry_points import (
+    EntryPointGroup,
+    find_entry_point,
+    list_entry_points,
+)
+from tilewright.base.errors import UserError
+
+KINDS = EntryPointGroup.MODULE_KINDS
+NAMES = ("offering", "offering_too", "failing")
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    path = tmp_path / "site"
+    monkeypatch.syspath_prepend(str(path))
+    yield path
+    for name in NAMES:
+        sys.modules.pop(name, None)
+
+
+def test_what_is_installed_is_listed_without_importing_it(site: Path) -> None:
+    rows = {"tilewright.module_kinds": {"b.kind": "offering:load", "a": "offering"}}
+    install(site, "offering", "raise RuntimeError", rows, version="2.1")
+    found = [row for row in list_entry_points(KINDS) if row.package == "offering 2.1"]
+    assert [(row.name, row.value) for row in found] == [
+        ("a", "offering"),
+        ("b.kind", "offering:load"),
+    ]
+    assert "offering" not in sys.modules
+
+
+def test_only_the_exact_name_is_found(site: Path) -> None:
+    install(site, "offering", "x = 5", {KINDS.value: {"kind": "offering:x"}})
+    assert find_entry_point(KINDS, "kin") is None
+    assert find_entry_point(KINDS, "Kind") is None
+    assert find_entry_point(EntryPointGroup.CODE_GENERATORS, "kind") is None
+    found = find_entry_point(KINDS, "kind")
+    assert found is not None
+    assert found.load() == 5
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "text"),
+    [
+        ("import no_such_package_anywhere", "failing", "ModuleNotFoundError"),
+        ("1 / 0", "failing", "ZeroDivisionError: division by zero"),
+        ("", "failing:nothing", "AttributeError"),
+        ("", "failing nothing", "cannot be loaded"),
+        ("def f(:", "failing", "SyntaxError"),
+    ],
+)
+def test_what_fails_names_its_package(
+    site: Path, source: str, value: str, text: str
+) -> None:
+    install(site, "failing", source, {KINDS.value: {"kind": value}})
+    found = find_entry_point(KINDS, "kind")
+    assert found is not None
+    with pytest.raises(
+        UserError, match=r"package failing 1\.0, entry point 'kind'"
+    ) as caught:
+        found.load()
+    assert text in str(caught.value)
+
+
+def test_two_packages_that_offer_one_name_are_both_named(site: Path) -> None:
+    for name in NAMES[:2]:
+        install(site, name, "", {KINDS.value: {"kind": name}})
+    with pytest.raises(UserError, match=r"offering 1\.0 and offering_too 1\.0"):
+        find_entry_point(KINDS, "kind")
+
+
+def test_a_package_whose_metadata_is_gone_is_no_obstacle(site: Path) -> None:
+    install(site, "offering", "x = 5", {KINDS.value: {"kind": "offering:x"}})
+    (site / "offering-1.0.dist-info" / "METADATA").unlink()
+    found = find_entry_point(KINDS, "kind")
+    assert found is not None
+    assert found.load() == 5
