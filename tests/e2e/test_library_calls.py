@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import tilewright as tw
 from fakes import small_models
 from fakes.exported_library import CModel, LibraryError, c_compiler, export
+from fakes.onnx_models import parse
 from fakes.plans import calling_plan
 from tilewright.compiler.packaging.library import Level, make_host_sources
 
@@ -91,6 +93,75 @@ def test_names_are_asked_for_by_an_index(library: Path) -> None:
         module.get_input_name(2)
     with pytest.raises(TypeError, match="expected one argument"):
         module.get_input_name()
+
+
+INTERRUPTED = """
+import signal
+import sys
+import numpy as np
+import tvm_ffi
+main = tvm_ffi.load_module(sys.argv[1]).main
+x = np.ones((2048, 2048), "f4")  # a call that lasts longer than the library goes without asking
+
+def rings(number, frame):
+    raise TimeoutError("rings")
+
+signal.signal(signal.SIGALRM, rings)
+for _ in range(3):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.03)
+        while True:
+            main(x, x)
+    except TimeoutError as error:
+        print(error)
+print(np.from_dlpack(main(x[:1], x))[0, 0])
+"""
+
+
+def test_a_signal_ends_a_call_with_the_exception_of_its_handler(tmp_path: Path) -> None:
+    source = parse(
+        "g (float[n, 2048] a, float[2048, 2048] b) => (float[n, 2048] c) { c = MatMul(a, b) }"
+    )
+    path = export(tw.compile(source, threads=1), tmp_path / "net.so")
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "TILEWRIGHT_THREADS": "1"},
+    )
+    assert (done.returncode, done.stdout) == (0, "rings\n" * 3 + "2048.0\n"), done.stderr
+
+
+OUTLIVES = """
+import gc
+import sys
+import numpy as np
+import tvm_ffi
+module = tvm_ffi.load_module(sys.argv[1], keep_module_alive=False)
+x, scale = np.arange(12, dtype="f4").reshape(4, 3), np.full(3, 2, "f4")
+y, z = module.main(x, scale)
+seen = np.from_dlpack(y)
+del module
+gc.collect()
+print(sys.argv[1] in open("/proc/self/maps").read())
+assert np.array_equal(seen, x * 2 + 1)
+del seen, y, z
+gc.collect()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what is mapped")
+def test_results_outlive_the_library(library: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", OUTLIVES, str(library)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
 
 
 # ---- steps that call ----

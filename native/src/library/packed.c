@@ -10,7 +10,7 @@
 // Type indices of tvm-ffi, and what a DLPack device and tensor are.
 enum { TYPE_NONE = 0, TYPE_INT = 1, TYPE_DL_TENSOR = 7, TYPE_RAW_STRING = 8, TYPE_TENSOR = 70 };
 enum { DEVICE_CPU = 1, DEVICE_CUDA_HOST = 3, OBJECT_HEADER_BYTES = 24, DATA_ALIGNMENT = 64 };
-enum { RAISED = -1, RAISED_IN_PYTHON = -2 };
+enum { RAISED = -1, RAISED_IN_PYTHON = -2 };  // the second by old callees alone
 
 typedef struct dl_tensor_t {
   void* data;
@@ -28,7 +28,7 @@ typedef struct dl_tensor_t {
 typedef struct dl_managed_tensor_t {
   dl_tensor_t tensor;
   void* context;
-  void (*deleter)(struct dl_managed_tensor_t* self);
+  void (*deleter)(void* self);
 } dl_managed_tensor_t;
 
 typedef struct byte_array_t {
@@ -88,10 +88,13 @@ static int raise_error(const char* kind) {
   return RAISED;
 }
 
+// What a handler of signals raised in the host's language stays raised there; tvm-ffi knows this kind by its name.
+static int raise_interrupted(void) { return raise_error("EnvErrorAlreadySet"); }
+
 static int raise_status(int status) {
   switch (status) {
     case TW_MODEL_INTERRUPTED:
-      return RAISED_IN_PYTHON;
+      return raise_interrupted();
     case TW_MODEL_CALLEE_FAILED:
       return RAISED;  // by whom was called
     case TW_MODEL_BAD_INPUT:
@@ -178,23 +181,19 @@ static int read_tensor(const tw_any_t* value, const char* role, const char* name
 
 // ---- results ----------------------------------------------------------------------------------------
 
-// A tensor, its extents and its data in one block.
+// A tensor, its extents and its data in one block, which begins with it. The C library's own function frees it: a
+// result may outlive this library, and then none of its code is there any more.
 typedef struct fresh_tensor_t {
   dl_managed_tensor_t managed;
-  void* block;
   int64_t shape[];
 } fresh_tensor_t;
-
-static void delete_fresh(dl_managed_tensor_t* self) { free(((fresh_tensor_t*)(void*)self)->block); }
 
 static fresh_tensor_t* allocate_fresh(const tw_signature_t* row, uint64_t size_bytes) {
   const size_t head = sizeof(fresh_tensor_t) + row->rank * sizeof(int64_t);
   if (size_bytes > SIZE_MAX / 2) return NULL;
-  void* block = malloc(head + DATA_ALIGNMENT + (size_t)size_bytes);
-  if (block == NULL) return NULL;
-  fresh_tensor_t* fresh = block;
-  const uintptr_t data = ((uintptr_t)block + head + DATA_ALIGNMENT - 1) & ~(uintptr_t)(DATA_ALIGNMENT - 1);
-  fresh->block = block;
+  fresh_tensor_t* fresh = malloc(head + DATA_ALIGNMENT + (size_t)size_bytes);
+  if (fresh == NULL) return NULL;
+  const uintptr_t data = ((uintptr_t)fresh + head + DATA_ALIGNMENT - 1) & ~(uintptr_t)(DATA_ALIGNMENT - 1);
   fresh->managed = (dl_managed_tensor_t){
       .tensor =
           {
@@ -206,7 +205,7 @@ static fresh_tensor_t* allocate_fresh(const tw_signature_t* row, uint64_t size_b
               .type_lanes = 1,
               .shape = fresh->shape,
           },
-      .deleter = delete_fresh,
+      .deleter = free,
   };
   return fresh;
 }
@@ -462,8 +461,6 @@ typedef struct lent_tensor_t {
   int64_t shape[TW_RANK_LIMIT];
 } lent_tensor_t;
 
-static void delete_lent(dl_managed_tensor_t* managed) { free(managed); }
-
 // Makes a tensor of tvm-ffi of a pointer to one.
 static int lend_tensor(tw_any_t* value) {
   int (*from_dlpack)(dl_managed_tensor_t*, int32_t, int32_t, void**) = FIND(TVMFFITensorFromDLPack);
@@ -473,7 +470,7 @@ static int lend_tensor(tw_any_t* value) {
     free(lent);
     return RAISED;
   }
-  lent->managed = (dl_managed_tensor_t){.tensor = *tensor, .deleter = delete_lent};
+  lent->managed = (dl_managed_tensor_t){.tensor = *tensor, .deleter = free};
   memcpy(lent->shape, tensor->shape, (size_t)tensor->rank * sizeof(lent->shape[0]));
   lent->managed.tensor.shape = lent->shape;
   tw_any_t made = {.type_index = TYPE_TENSOR};

@@ -52,8 +52,8 @@ def load_module(
             `.vmfb`.  What must be linked first needs a C compiler (`TILEWRIGHT_CC`, `CC`, `cc`, or the
             package ziglang).
         keep_module_alive: keep a library in memory for the rest of the process, as `tvm_ffi.load_module`
-            does.  Otherwise it goes with the last module and function that is in use; tensors and
-            other things that its functions gave must be gone by then.
+            does.  Otherwise it goes with the last module and function that is in use.  Results of models
+            of ours outlive it; what functions of other libraries gave must be gone by then.
         options: of `tilewright.load`, for a `.vmfb`; `trusted_keys` for every form: one of them must
             have signed the file, which is checked before anything of it is linked, loaded or run.
 
