@@ -7,7 +7,8 @@ import importlib.util
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -19,7 +20,7 @@ from tilewright.runtime.native import fallback
 
 HERE: Final = Path(__file__).resolve().parent
 NATIVE: Final = HERE.parents[3] / "native"
-KERNELS: Final = ("add", "mark", "report", "fail", "linger")
+KERNELS: Final = ("add", "mark", "report", "fail", "linger", "meet")
 
 
 def find_compiler() -> list[str] | None:
@@ -92,7 +93,9 @@ def extension() -> ModuleType:
 
 
 @pytest.fixture
-def run_script(kernel_library: Path) -> Callable[[str], subprocess.Popen[str]]:
+def run_script(
+    kernel_library: Path,
+) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
     """Start a Python program with the kernels at hand, for what must not happen in this process."""
     preamble = (
         "import os; os.environ['OPENBLAS_NUM_THREADS'] = '1'  # only our own threads\n"
@@ -106,12 +109,18 @@ def run_script(kernel_library: Path) -> Callable[[str], subprocess.Popen[str]]:
         "address = lambda name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value\n"
     )
 
-    def start(script: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-c", preamble + script],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    with ExitStack() as started:
 
-    return start
+        def start(script: str) -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [sys.executable, "-c", preamble + script],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            # A test that fails leaves no process and no open pipe to the next one.
+            started.enter_context(process)
+            started.callback(process.kill)
+            return process
+
+        yield start

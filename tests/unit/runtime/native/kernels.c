@@ -1,6 +1,7 @@
 // Kernels for the tests of the native core; compiled by conftest.py.
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 #include <time.h>
@@ -78,6 +79,21 @@ KERNEL(linger) {
   return 0;
 }
 
+// Waits until constant 0 workgroups are inside at once, which the first binding counts; fails with 1 if that
+// takes more than constant 1 milliseconds.
+KERNEL(meet) {
+  (void)environment;
+  (void)group;
+  const struct timespec pause = {.tv_nsec = 1000000};
+  atomic_uint* inside = dispatch->binding_pointers[0];
+  atomic_fetch_add(inside, 1);
+  for (uint32_t waited = 0; atomic_load(inside) < dispatch->constants[0]; ++waited) {
+    if (waited == dispatch->constants[1]) return 1;
+    nanosleep(&pause, NULL);
+  }
+  return 0;
+}
+
 // Dies of the signal of constant 0 on every thread of a pool but the caller's.
 KERNEL(crash_on_worker) {
   (void)environment;
@@ -91,9 +107,16 @@ KERNEL(crash_on_worker) {
 }
 
 #if defined(__linux__)
-// Takes constant 0 milliseconds on every thread but the one with the id of constant 1.
+// Takes constant 0 milliseconds on every thread but the one with the id of constant 1, which waits until
+// another thread has taken a workgroup: else it would run them all before a busy machine starts the other.
 KERNEL(linger_elsewhere) {
-  if ((uint32_t)syscall(SYS_gettid) == dispatch->constants[1]) return 0;
+  static atomic_int is_taken_elsewhere;
+  const struct timespec pause = {.tv_nsec = 1000000};
+  if ((uint32_t)syscall(SYS_gettid) == dispatch->constants[1]) {
+    while (!atomic_load(&is_taken_elsewhere)) nanosleep(&pause, NULL);
+    return 0;
+  }
+  atomic_store(&is_taken_elsewhere, 1);
   return linger(environment, dispatch, group);
 }
 #endif

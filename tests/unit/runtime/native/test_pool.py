@@ -20,6 +20,7 @@ from tilewright.runtime.recorder import Recorder
 Start = Callable[[str], "subprocess.Popen[str]"]
 Kernels = Mapping[str, int]
 DEADLINE_S = 60
+PATIENCE_MS = 30_000
 
 
 def marking_commands(
@@ -60,36 +61,36 @@ def test_every_workgroup_runs_once_whatever_the_pool(
 def test_independent_commands_share_the_workers(
     extension: ModuleType, kernels: Kernels
 ) -> None:
-    def elapsed(barrier: bool) -> float:
+    def meet(pool: native.Pool, patience_ms: int, *, barrier: bool) -> None:
         recorder = Recorder()
+        slot = recorder.slot(4, writable=True)
         for _ in range(4):
             recorder.dispatch(
-                kernels["linger"], [], (1, 1, 1), constants=[50], barrier=barrier
+                kernels["meet"],
+                [(slot, 0, 4)],
+                (1, 1, 1),
+                constants=[4, patience_ms],
+                barrier=barrier,
             )
-        commands = recorder.build(extension.CommandList)
-        begin = time.perf_counter()
-        commands.run(pool, [])
-        return time.perf_counter() - begin
+        recorder.build(extension.CommandList).run(pool, [np.zeros(1, np.uint32)])
 
     with extension.Pool(4) as pool:
-        assert elapsed(barrier=True) >= 0.2
-        assert (
-            min(elapsed(barrier=False) for _ in range(5)) < 0.16
-        )  # others use this machine too
+        meet(pool, PATIENCE_MS, barrier=False)
+        with pytest.raises(RuntimeError, match="command 0: the kernel returned 1"):
+            meet(pool, 10, barrier=True)
 
 
 def test_workers_wake_again_after_sleeping(extension: ModuleType, kernels: Kernels) -> None:
     recorder = Recorder()
-    recorder.dispatch(kernels["linger"], [], (4, 1, 1), constants=[40])
+    slot = recorder.slot(4, writable=True)
+    recorder.dispatch(
+        kernels["meet"], [(slot, 0, 4)], (4, 1, 1), constants=[4, PATIENCE_MS]
+    )
     commands = recorder.build(extension.CommandList)
     with extension.Pool(4, spin_us=50) as pool:
-        times: list[float] = []
         for _ in range(5):
-            begin = time.perf_counter()
-            commands.run(pool, [])
-            times.append(time.perf_counter() - begin)
+            commands.run(pool, [np.zeros(1, np.uint32)])
             time.sleep(0.01)
-    assert min(times[1:]) < 0.12  # 0.16 with one thread
 
 
 def test_an_idle_pool_uses_no_time(extension: ModuleType, kernels: Kernels) -> None:
@@ -340,8 +341,8 @@ recorder = Recorder()
 for _ in range(2000):
     recorder.dispatch(address("linger"), [], (1, 1, 1), constants=[10])
 commands = recorder.build({module}.CommandList)
-print("running", flush=True)
 try:
+    print("running", flush=True)
     commands.run({pool}, [])
 except KeyboardInterrupt:
     print("interrupted")
@@ -354,10 +355,8 @@ small.run(None, [])
     assert process.stdout is not None
     assert process.stdout.readline() == "running\n"
     time.sleep(0.2)
-    begin = time.perf_counter()
     process.send_signal(signal.SIGINT)
-    assert finish(process) == "interrupted\n"
-    assert time.perf_counter() - begin < 5  # 20 seconds if it ran to its end
+    assert finish(process) == "interrupted\n"  # a run that is not cut says "finished"
 
 
 @pytest.mark.parametrize(
@@ -380,8 +379,8 @@ small = small.build({module}.CommandList)
 pool, cells = {pool}, np.zeros(1000, np.uint32)
 small.run(pool, [cells])
 for _ in range(2):
-    print("running", flush=True)
     try:
+        print("running", flush=True)
         commands.run(pool, [])
     except KeyboardInterrupt:
         print("interrupted", flush=True)
@@ -409,8 +408,8 @@ import threading
 caller = threading.get_native_id()
 recorder = Recorder()
 recorder.dispatch(address("linger_elsewhere"), [], (40_000, 1, 1), constants=[20, caller])
-print("running", flush=True)
 try:
+    print("running", flush=True)
     recorder.build().run(native.Pool(2), [])
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -434,7 +433,7 @@ children = []
 signal.signal(signal.SIGALRM, lambda *_: children.append(os.fork()))
 recorder = Recorder()
 slot = recorder.slot(800, True)
-recorder.dispatch(address("linger"), [(slot, 0, 800)], (100, 1, 1), constants=[5])
+recorder.dispatch(address("linger"), [(slot, 0, 800)], (300, 1, 1), constants=[5])
 recorder.dispatch(address("mark"), [(slot, 0, 800)], (200, 1, 1))
 commands, pool, cells = recorder.build(), native.Pool(3), np.zeros(200, np.uint32)
 signal.setitimer(signal.ITIMER_REAL, 0.08)
