@@ -11,14 +11,14 @@ Source: names and hooks are those of TVM, `python/tvm/ir/{transform,instrument}.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Final, Self, final
+from typing import Final, Self, cast, final
 
-from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.errors import UserError
-from tilewright.base.options import names_option, wrong
+from tilewright.base.options import count_option, names_option, text_option, wrong
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.graph.ir import Graph
 
@@ -149,10 +149,9 @@ class PassContext:
         disabled_pass: names of passes that do not run.
         config: options of passes, by `pass.option`; texts are read as the type of the option.
         instruments: watch every pass, in order.
-        diagnostics: where passes put warnings and remarks.
 
     Raises: UserError for a level, a pass, a key or a value that there is not; for a pass that is both required
-    and disabled; for a disabled pass without which the program would be wrong.
+    and disabled; for a disabled pass without which the program would be wrong; for what is no watcher.
     Thread-safety: may be entered by several threads and tasks at once.
     """
 
@@ -161,7 +160,6 @@ class PassContext:
     disabled_pass: Sequence[str] = ()
     config: Mapping[str, object] = field(default_factory=dict[str, object])
     instruments: Sequence[PassInstrument] = ()
-    diagnostics: Diagnostics = field(default_factory=Diagnostics)
 
     def __post_init__(self) -> None:
         check_opt_level(self.opt_level)
@@ -180,7 +178,7 @@ class PassContext:
             ("required_pass", required),
             ("disabled_pass", disabled),
             ("config", config),
-            ("instruments", tuple(self.instruments)),
+            ("instruments", _watchers(self.instruments)),
         ):
             object.__setattr__(self, name, value)
 
@@ -192,22 +190,20 @@ class PassContext:
 
     def __enter__(self) -> Self:
         """Enter; a watcher that cannot be told keeps the others from being left half entered."""
-        told: list[PassInstrument] = []
-        try:
+        with ExitStack() as undo:
             for instrument in self.instruments:
                 instrument.enter_pass_ctx()
-                told.append(instrument)
-        except BaseException:
-            for instrument in told:
-                instrument.exit_pass_ctx()
-            raise
+                undo.callback(instrument.exit_pass_ctx)
+            undo.pop_all()
         _ENTERED.set((*_ENTERED.get(), self))
         return self
 
     def __exit__(self, *error: object) -> None:
-        _ENTERED.set(_ENTERED.get()[:-1])
-        for instrument in self.instruments:
-            instrument.exit_pass_ctx()
+        """Leave; every watcher is told, in order, even where one before it fails."""
+        _ENTERED.set(_without_last(_ENTERED.get(), self))
+        with ExitStack() as stack:
+            for instrument in reversed(self.instruments):
+                stack.callback(instrument.exit_pass_ctx)
 
     def runs(self, info: PassInfo, graph: Graph) -> bool:
         """Whether a pass takes part."""
@@ -215,7 +211,9 @@ class PassContext:
             return True
         if info.opt_level > self.opt_level or info.name in self.disabled_pass:
             return False
-        return all(one.should_run(graph, info) for one in self.instruments)
+        # Every watcher is asked, for some of them count.
+        answers = [one.should_run(graph, info) for one in self.instruments]
+        return all(answers)
 
     def options_of(self, name: str) -> dict[str, object]:
         """The options of one pass that `config` has."""
@@ -229,8 +227,33 @@ class PassContext:
 
 def check_opt_level(level: object) -> None:
     """Raise UserError for what is no level of optimization."""
-    if isinstance(level, bool) or level not in OPT_LEVELS:
-        raise wrong("opt_level", level, "0, 1 or 2")
+    try:
+        count_option("opt_level", level, least=0, most=OPT_LEVELS[-1])
+    except UserError as error:
+        raise wrong("opt_level", level, "0, 1 or 2") from error
+
+
+def _without_last(
+    entered: tuple[PassContext, ...], left: PassContext
+) -> tuple[PassContext, ...]:
+    """All but the last place of `left`: generators may leave in another order than they entered."""
+    for place in reversed(range(len(entered))):
+        if entered[place] is left:
+            return (*entered[:place], *entered[place + 1 :])
+    return entered
+
+
+def _watchers(given: object) -> tuple[PassInstrument, ...]:
+    """The watchers.  Raises: UserError for what is none."""
+    if not isinstance(given, Iterable):
+        raise wrong(
+            "instruments", given, "a sequence of watchers", f"instruments=[{given!r}]"
+        )
+    found = tuple(cast("Iterable[object]", given))
+    for one in found:
+        if not isinstance(one, PassInstrument):
+            raise wrong("one of instruments", one, "an object of a class of PassInstrument")
+    return cast("tuple[PassInstrument, ...]", found)
 
 
 def known_names(option: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -250,6 +273,7 @@ def known_names(option: str, names: Sequence[str]) -> tuple[str, ...]:
 
 def _config_value(key: str, value: object) -> object:
     """The value of a key, of the type that the option has."""
+    text_option("a key of config", key, "a text 'pass.option'")
     keys = config_keys()
     if key not in keys:
         listed = ", ".join(keys)

@@ -19,7 +19,7 @@ from tilewright.base.text import format_duration
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.text import ArrayHashes, to_text
 from tilewright.compiler.graph.verifier import verify
-from tilewright.compiler.passes.context import PassInfo, PassInstrument, pass_name
+from tilewright.compiler.passes.context import PassInfo, PassInstrument, known_names
 
 
 @final
@@ -65,6 +65,8 @@ class PassPrintingInstrument(_Printing):
     Args:
         print_before_pass_names, print_after_pass_names: names of passes.
         stream: where to; default: standard error.
+
+    Raises: UserError for a pass that there is not.
     """
 
     def __init__(
@@ -74,8 +76,10 @@ class PassPrintingInstrument(_Printing):
         stream: TextIO | None = None,
     ) -> None:
         super().__init__(stream)
-        self._before: frozenset[str] = frozenset(map(pass_name, print_before_pass_names))
-        self._after: frozenset[str] = frozenset(map(pass_name, print_after_pass_names))
+        before = known_names("print_before_pass_names", print_before_pass_names)
+        after = known_names("print_after_pass_names", print_after_pass_names)
+        self._before: frozenset[str] = frozenset(before)
+        self._after: frozenset[str] = frozenset(after)
 
     def run_before_pass(self, graph: Graph, info: PassInfo) -> None:
         """Print, where the pass is one of those."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import final
 
-from tilewright.base.errors import InternalError, UserError
+from tilewright.base.errors import InternalError, TilewrightError
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.passes.context import PassContext
@@ -40,7 +40,7 @@ def run_passes(
         context: levels, switches, options, watchers; default: the one that is entered.
         held: properties that hold before the first pass.
 
-    Raises: PassError, or the UserError of a pass with a note that names the pass.
+    Raises: PassError; the UserError of a pass, and what a watcher raises, with a note that names the pass.
     """
     surroundings = context or PassContext.current()
     done: list[str] = []
@@ -68,25 +68,36 @@ def run_passes(
 def _run_one(
     graph: Graph, graph_pass: GraphPass, context: PassContext, done: Sequence[str]
 ) -> PassResult:
+    """Run one pass between its watchers, whose own errors keep their class."""
+    info = graph_pass.info
     try:
-        info = graph_pass.info
         for instrument in context.instruments:
             instrument.run_before_pass(graph, info)
         start = time.perf_counter_ns()
-        result = PassResult(modified=False)
-        for part in with_regions(graph):
-            result |= graph_pass.run(part, context)
+        result = _transform(graph, graph_pass, context)
         duration_ns = time.perf_counter_ns() - start
         info = replace(info, modified=result.modified, duration_ns=duration_ns)
         for instrument in context.instruments:
             instrument.run_after_pass(graph, info)
-    except UserError as error:
+    except InternalError as error:
+        story = _story(graph_pass, done, context)
+        raise PassError(f"{story}: {error.message}") from (error.__cause__ or error)
+    except Exception as error:
         error.add_note(_story(graph_pass, done, context))
         raise
+    return result
+
+
+def _transform(graph: Graph, graph_pass: GraphPass, context: PassContext) -> PassResult:
+    """Run one pass.  Raises: InternalError for what no pass raises on purpose."""
+    result = PassResult(modified=False)
+    try:
+        for part in with_regions(graph):
+            result |= graph_pass.run(part, context)
+    except TilewrightError:
+        raise
     except Exception as error:
-        story = _story(graph_pass, done, context)
-        what = error.message if isinstance(error, InternalError) else error
-        raise PassError(f"{story}: {type(error).__name__}: {what}") from error
+        raise InternalError(f"{type(error).__name__}: {error}") from error
     return result
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -116,6 +117,11 @@ def test_level_switches_and_options_decide_what_runs(
         ({"config": {"polish-things.limit": True}}, "is True, expected int"),
         ({"config": {"polish-things.limit": "x"}}, "is 'x', expected int"),
         ({"config": ["x"]}, "expected a mapping from keys to values"),
+        ({"config": {1: 2}}, "a key of config is 1, expected a text 'pass.option'"),
+        ({"opt_level": 2.0}, "opt_level is 2.0, expected 0, 1 or 2"),
+        ({"instruments": PassInstrument()}, "expected a sequence of watchers"),
+        ({"instruments": None}, "instruments is None, expected a sequence of watchers"),
+        ({"instruments": [PassInstrument]}, "expected an object of a class of PassInst"),
     ],
 )
 def test_what_there_is_not_is_named(options: dict[str, Any], text: str) -> None:
@@ -189,9 +195,30 @@ def test_threads_and_tasks_have_contexts_of_their_own() -> None:
     assert asyncio.run(both()) == [0, 1]
 
 
+def test_contexts_of_generators_may_be_left_in_any_order() -> None:
+    def entered(level: int) -> Iterator[None]:
+        with PassContext(opt_level=level):
+            yield
+
+    first, second = entered(0), entered(1)
+    next(first)
+    next(second)
+    assert list(first) == []
+    assert PassContext.current().opt_level == 1
+    assert list(second) == []
+    assert PassContext.current().opt_level == 2
+
+
 class Watcher(PassInstrument):
-    def __init__(self, log: list[str], skip: str = "", fails: bool = False) -> None:
+    def __init__(
+        self,
+        log: list[str],
+        skip: str = "",
+        fails: bool = False,
+        fails_at_exit: bool = False,
+    ) -> None:
         self.log, self.skip, self.fails = log, skip, fails
+        self.fails_at_exit = fails_at_exit
 
     def enter_pass_ctx(self) -> None:
         if self.fails:
@@ -200,6 +227,8 @@ class Watcher(PassInstrument):
 
     def exit_pass_ctx(self) -> None:
         self.log.append("exit")
+        if self.fails_at_exit:
+            raise ValueError("not at the end")
 
     def should_run(self, graph: Graph, info: PassInfo) -> bool:
         self.log.append(f"ask {info.name}")
@@ -245,6 +274,23 @@ def test_watchers_that_were_told_are_told_again_where_another_fails() -> None:
         pass
     assert log == ["enter", "exit"]
     assert PassContext.current() is not context
+
+
+def test_every_watcher_is_told_of_the_end_where_another_fails() -> None:
+    log: list[str] = []
+    context = PassContext(instruments=[Watcher(log, fails_at_exit=True), Watcher(log)])
+    with pytest.raises(ValueError, match="not at the end"), context:
+        pass
+    assert log == ["enter", "enter", "exit", "exit"]
+    assert PassContext.current() is not context
+
+
+def test_every_watcher_is_asked_whatever_another_says() -> None:
+    log: list[str] = []
+    watchers = [Watcher(log, skip="polish-things"), Watcher(log)]
+    run_passes(graph(), PASSES, PassContext(instruments=watchers))
+    assert log.count("ask polish-things") == 2
+    assert "before polish-things" not in log
 
 
 def test_watchers_are_told_of_the_end_where_the_body_fails() -> None:

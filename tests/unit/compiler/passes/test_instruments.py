@@ -10,6 +10,7 @@ from typing import final
 import pytest
 
 from fakes import tiny_ops
+from tilewright.base.errors import UserError
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.parser import parse_graph
@@ -23,10 +24,12 @@ from tilewright.compiler.passes import (
     PassTimingInstrument,
     PrintAfterAll,
     PrintBeforeAll,
+    register_pass,
     run_passes,
 )
 
 
+@register_pass
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropOne(GraphPass):
@@ -40,6 +43,7 @@ class DropOne(GraphPass):
         return PassResult(modified=False)
 
 
+@register_pass
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look(GraphPass):
@@ -76,6 +80,23 @@ def test_named_passes_alone_are_printed() -> None:
     watched(PassPrintingInstrument(["Look"], ["drop_one"], out))
     heads = [line for line in out.getvalue().splitlines() if line.startswith("//")]
     assert heads == ["// ----- after drop-one -----", "// ----- before look -----"]
+
+
+@pytest.mark.parametrize("option", ["print_before_pass_names", "print_after_pass_names"])
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["lock"], "there is no pass 'lock'"),
+        ("look", "is 'look', expected a sequence of names of passes"),
+    ],
+)
+def test_a_pass_that_there_is_not_cannot_be_printed(
+    option: str, names: object, text: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        PassPrintingInstrument(**{option: names})  # type: ignore[arg-type]
+    assert f"{option}" in str(caught.value)
+    assert text in str(caught.value)
 
 
 def test_times_are_a_table() -> None:

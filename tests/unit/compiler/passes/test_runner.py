@@ -12,6 +12,7 @@ from tilewright.compiler.passes import (
     GraphPass,
     PassContext,
     PassError,
+    PassInstrument,
     PassResult,
     PassTimingInstrument,
     VerifyInstrument,
@@ -127,6 +128,21 @@ def test_a_user_error_keeps_its_class_and_gets_a_note():
     with pytest.raises(ModelError) as caught:
         run_passes(two_negs(), [Fails(error=ModelError("no such thing"))])
     assert "in pass 'fails" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("hook", ["run_before_pass", "run_after_pass"])
+def test_what_a_watcher_raises_keeps_its_class_and_gets_a_note(hook, monkeypatch):
+    class StoppedError(Exception):
+        """Of a user."""
+
+    def stop(*_):
+        raise StoppedError
+
+    monkeypatch.setattr(PassInstrument, hook, stop)
+    context = PassContext(instruments=(PassInstrument(),))
+    with pytest.raises(StoppedError) as caught:
+        run_passes(two_negs(), [DropNegs()], context)
+    assert caught.value.__notes__ == ["in pass 'drop-negs'"]
 
 
 def test_dumps_hold_the_input_and_every_change(tmp_path):
