@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from tilewright.base.errors import UserError
+from tilewright.base.options import wrong
 from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.transforms.external_codegen import (
@@ -100,7 +101,7 @@ def register_codegen(
         override: replace the generator that has the name.
 
     Returns: `generate`, or what decorates it.
-    Raises: UserError for a name that is taken, and what is no pattern.
+    Raises: UserError for a name that is taken or none, what is no function, and what is no pattern.
     """
     if generate is None:
 
@@ -116,6 +117,11 @@ def register_codegen(
             return function
 
         return decorate
+    if not callable(generate):
+        expected = "a function (graph, name, options)"
+        raise wrong(f"code generator '{name}'", generate, expected)
+    if not isinstance(patterns, Sequence):
+        raise wrong("patterns", patterns, "a sequence of (name, pattern)")
     _register(
         Codegen(
             name=name,

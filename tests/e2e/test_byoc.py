@@ -276,6 +276,7 @@ def broken(graph: Graph, name: str, options: Any) -> DenseModule:
             "the module of kind 'test_dense' has no function 'test_it_matmul",
         ),
         (broken, ZeroDivisionError, "by nothing"),
+        (lambda *_: None, UserError, "what it returned is None, expected an object with"),
     ],
 )
 def test_a_generator_that_fails_is_named(
@@ -330,6 +331,26 @@ def test_a_module_without_bytes_runs_but_is_not_saved(tmp_path: Path) -> None:
         (
             lambda: byoc.register_codegen("new", generate, patterns=[DENSE]),  # type: ignore[list-item]
             "is no (name, pattern)",
+        ),
+        (
+            lambda: byoc.register_codegen(5, generate, patterns=[]),  # type: ignore[call-overload]
+            "the name of a code generator is 5",
+        ),
+        (
+            lambda: byoc.register_codegen("new", 5, patterns=[]),  # type: ignore[arg-type]
+            "code generator 'new' is 5, expected a function (graph, name, options)",
+        ),
+        (
+            lambda: byoc.register_codegen("new", generate, patterns=DENSE),  # type: ignore[arg-type]
+            "expected a sequence of (name, pattern)",
+        ),
+        (
+            lambda: tw.compile(network(), byoc=[5]),  # type: ignore[list-item]
+            "one of byoc is 5, expected a text",
+        ),
+        (
+            lambda: tw.compile(network(), byoc={"test_dense": 5}),  # type: ignore[dict-item]
+            "byoc['test_dense'] is 5, expected a mapping of options",
         ),
         (lambda: byoc.remove_codegen("nobody"), "there is no code generator 'nobody'"),
     ],

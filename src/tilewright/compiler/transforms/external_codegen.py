@@ -21,7 +21,7 @@ from tilewright.base.entry_points import (
 )
 from tilewright.base.errors import UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
-from tilewright.base.options import wrong
+from tilewright.base.options import methods_option, names_option, text_option, wrong
 from tilewright.base.text import did_you_mean, identifier
 from tilewright.compiler.graph.copy import copy_graph
 from tilewright.compiler.graph.ir import Graph
@@ -101,7 +101,7 @@ _CODEGENS: Final[dict[str, Codegen]] = {}
 
 def register_codegen(codegen: Codegen, *, override: bool = False) -> None:
     """Make a generator known by its name.  Raises: UserError for a name that is taken or is none."""
-    name = codegen.name
+    name = text_option("the name of a code generator", codegen.name, "an identifier")
     if identifier(name) != name:
         raise UserError(
             f"'{name}' is no name for a code generator",
@@ -140,17 +140,25 @@ def choose_codegens(
 
     One that is not registered is looked for among those of installed packages, and imported.
 
-    Raises: UserError for a name that nobody registered or offers; for a package that fails.
+    Raises: UserError for a name that nobody registered or offers; for options that are no mapping;
+    for a package that fails.
     """
     if given is None:
         return ()
-    if isinstance(given, str) or not isinstance(given, Sequence | Mapping):
-        raise wrong("byoc", given, "names of code generators", f"byoc=[{given!r}]")
-    rows = given if isinstance(given, Mapping) else dict.fromkeys(given, cast("Any", None))
+    names = names_option("byoc", given, "names of code generators")
+    options = given if isinstance(given, Mapping) else {}
     return tuple(
-        ChosenCodegen(codegen=_lookup(name), options=dict(options or {}))
-        for name, options in rows.items()
+        ChosenCodegen(codegen=_lookup(name), options=_options(name, options.get(name)))
+        for name in dict.fromkeys(names)
     )
+
+
+def _options(name: str, given: object) -> dict[str, object]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise wrong(f"byoc['{name}']", given, "a mapping of options")
+    return dict(cast("Mapping[str, object]", given))
 
 
 def _lookup(name: str) -> Codegen:
@@ -192,12 +200,13 @@ def _unknown(name: str) -> UserError:
 def run_codegen(chosen: ChosenCodegen, subgraph: Graph, symbol: str) -> ExternalModule:
     """The module that a generator makes of a subgraph.
 
-    Raises: what the generator raises, with a note that says of what; UserError for a module that lacks
-    the function.
+    Raises: what the generator raises, with a note that says of what; UserError for what is no module,
+    and for a module that lacks the function.
     """
     where = f"code generator '{chosen.codegen.name}', subgraph '{symbol}'"
     try:
         module = chosen.codegen.generate(copy_graph(subgraph), symbol, chosen.options)
+        methods_option("what it returned", module, ("get_function", "save_to_bytes"))
         is_there = (
             module.is_compilation_exportable()
             or module.get_function(symbol, query_imports=True) is not None

@@ -14,9 +14,11 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import TypeAlias, TypeVar, final
 
 from tilewright.base import dtypes
+from tilewright.base.errors import TilewrightError, UserError
+from tilewright.base.options import wrong
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.compare import attributes_equal
 from tilewright.compiler.graph.ir import Node, Value
@@ -25,6 +27,7 @@ from tilewright.compiler.ops import catalogue
 
 Bindings: TypeAlias = Mapping["Pattern", Value]
 Predicate: TypeAlias = Callable[[Value], bool]
+Asked = TypeVar("Asked")
 
 
 @final
@@ -77,9 +80,12 @@ class Pattern(abc.ABC):
 
     def match(self, value: Value) -> Match | None:
         """The first way in which the pattern fits, or None."""
+        return next(self.all_matches(value), None)
+
+    def all_matches(self, value: Value) -> Iterator[Match]:
+        """Every way in which the pattern fits: operands of commutative ops in either order."""
         for nodes, bound in self.matches(value, {}):
-            return Match(value, nodes, bound)
-        return None
+            yield Match(value, nodes, bound)
 
     def matches(
         self, value: Value, bound: Bindings
@@ -133,7 +139,14 @@ class Op(Pattern):
         self.operands: tuple[Pattern, ...] | None = operands
 
     def __call__(self, *operands: Pattern) -> Op:
-        """The same op with these operands, absent ones left out."""
+        """The same op with these operands, absent ones left out.
+
+        Raises: UserError for an operand that is no pattern.
+        """
+        for operand in operands:
+            if not isinstance(operand, Pattern):
+                expected = "a pattern such as wildcard() or is_const()"
+                raise wrong(f"an operand of {' or '.join(self.names)}", operand, expected)
         return Op(self.names, operands)
 
     def fit(
@@ -186,15 +199,27 @@ class Restricted(Pattern):
         self, value: Value, bound: Bindings
     ) -> Iterator[tuple[frozenset[Node], Bindings]]:
         """Where the predicate is true."""
-        if self.predicate(value):
+        if ask_user("a predicate of a pattern", self.predicate, value):
             yield from self.inner.matches(value, bound)
+
+
+def ask_user(what: str, function: Callable[[Asked], bool], about: Asked) -> bool:
+    """What a function of a user says.  Raises: UserError for what it raises, which is no bug of ours."""
+    try:
+        return bool(function(about))
+    except TilewrightError:
+        raise
+    except Exception as error:
+        raise UserError(f"{what} failed: {type(error).__name__}: {error}") from error
 
 
 def is_op(*names: str) -> Op:
     """What an op makes: `is_op("matmul")(x, w)`; of several names any; uncalled with any operands.
 
-    Raises: UserError for an op that there is not.
+    Raises: UserError for an op that there is not, and without a name.
     """
+    if not names:
+        raise UserError("is_op() names no op", hint="for any value: wildcard()")
     for name in names:
         catalogue.lookup(name)
     return Op(names)

@@ -20,7 +20,8 @@ from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.graph.text import ArrayHashes
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import GraphPass, PassContext, PassResult
-from tilewright.compiler.transforms.external_codegen import Codegen
+from tilewright.compiler.transforms.external_codegen import Codegen, NamedPattern
+from tilewright.compiler.transforms.graph_pattern import Match, ask_user
 from tilewright.compiler.transforms.matching import has, is_constant
 
 EXTERNAL = "external"
@@ -91,17 +92,19 @@ class _Partition:
 
     def _fitting(self, codegen: Codegen, value: Value) -> set[Node]:
         for row in codegen.patterns:
-            found = row.pattern.match(value)
-            if found is None or not found.nodes:
-                continue
-            nodes = set(found.nodes)
-            if any(n in self.of or not has(n, Trait.PURE) or n.regions for n in nodes):
-                continue
-            if not self._can_stand_alone(nodes, codegen) or self._returns_to(nodes):
-                continue
-            if row.check is None or row.check(found):
-                return nodes
+            for found in row.pattern.all_matches(value):
+                nodes = set(found.nodes)
+                if self._is_free(nodes, codegen) and _is_accepted(codegen, row, found):
+                    return nodes
         return set()
+
+    def _is_free(self, nodes: set[Node], codegen: Codegen) -> bool:
+        """Whether the nodes can be a subgraph of their own beside those that there are."""
+        if not nodes or any(
+            n in self.of or not has(n, Trait.PURE) or n.regions for n in nodes
+        ):
+            return False
+        return self._can_stand_alone(nodes, codegen) and not self._returns_to(nodes)
 
     def _add(self, subgraph: Subgraph) -> None:
         self.all.append(subgraph)
@@ -259,6 +262,11 @@ class _Partition:
         for node in reversed(self.ordered(nodes)):
             if self.edit.contains(node):
                 self.edit.erase_dead(node)
+
+
+def _is_accepted(codegen: Codegen, row: NamedPattern, found: Match) -> bool:
+    what = f"code generator '{codegen.name}': check of pattern '{row.name}'"
+    return row.check is None or ask_user(what, row.check, found)
 
 
 def _ops_of(region: Graph) -> str:

@@ -102,6 +102,31 @@ def test_an_op_that_there_is_not_is_refused() -> None:
         is_op("matmull")
 
 
+def test_an_op_is_named() -> None:
+    with pytest.raises(UserError, match="names no op"):
+        is_op()
+
+
+def test_an_operand_is_a_pattern() -> None:
+    with pytest.raises(
+        UserError, match="an operand of add or sub is 3, expected a pattern"
+    ):
+        is_op("add", "sub")(wildcard(), 3)  # type: ignore[arg-type]
+
+
+def test_every_way_to_fit_is_told() -> None:
+    found = list(is_op("mul")(LEFT, RIGHT).all_matches(PLAIN))
+    assert [(match[LEFT], match[RIGHT]) for match in found] == [(X, Y), (Y, X)]
+
+
+def test_what_a_predicate_raises_is_not_our_bug() -> None:
+    def broken(value: Value) -> bool:
+        raise ZeroDivisionError("oops")
+
+    with pytest.raises(UserError, match="predicate of a pattern failed: ZeroDivisionError"):
+        is_op("relu").where(broken).match(RELU)
+
+
 def test_only_an_op_takes_operands() -> None:
     with pytest.raises(TypeError, match="only an op takes operands"):
         wildcard().has_dtype("f32")(wildcard())  # type: ignore[operator]

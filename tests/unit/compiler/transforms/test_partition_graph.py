@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fakes.graphs import assert_stays
+from tilewright.base.errors import UserError
 from tilewright.compiler.graph.copy import copy_graph
 from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.graph.ir import Graph
@@ -147,6 +148,30 @@ def test_a_check_may_say_no() -> None:
     row = NamedPattern(name="r", pattern=is_op("relu"), check=lambda match: False)
     graph = partitioned(text, Codegen(name="no", patterns=(row,), generate=UNARY.generate))
     assert shape_of(graph) == ["relu"]
+
+
+def test_a_check_sees_every_way_in_which_a_pattern_fits() -> None:
+    body = "%a: f32[2] = neg(%x) %y: f32[2] = mul(%a, %x) return %y"
+    left, right = wildcard(), wildcard()
+    row = NamedPattern(
+        name="scaled",
+        pattern=is_op("mul")(left, right),
+        check=lambda match: match[left].node is None,
+    )
+    graph = partitioned(
+        g(body), Codegen(name="ext", patterns=(row,), generate=UNARY.generate)
+    )
+    assert shape_of(graph) == ["neg", "ext[mul]"]
+
+
+def test_what_a_check_raises_names_the_generator_and_the_pattern() -> None:
+    row = NamedPattern(name="r", pattern=is_op("relu"), check=lambda match: 1 // 0 == 0)
+    with pytest.raises(UserError) as caught:
+        partitioned(
+            g("%y: f32[2] = relu(%x) return %y"),
+            Codegen(name="no", patterns=(row,), generate=UNARY.generate),
+        )
+    assert "code generator 'no': check of pattern 'r' failed: Zero" in str(caught.value)
 
 
 def test_what_needs_a_size_that_it_does_not_read_is_not_taken() -> None:
