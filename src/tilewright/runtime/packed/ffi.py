@@ -63,18 +63,20 @@ def opaque(value: object) -> tvm_ffi.Object:
 
 
 # Exceptions that are to arrive as what they were; any other arrives as a RuntimeError with its message.
-_EXCEPTIONS: Final[tuple[type[Exception], ...]] = (
+_EXCEPTIONS: Final[tuple[type[BaseException], ...]] = (
     ArithmeticError,
     BufferError,
     EOFError,
     FileNotFoundError,
     FloatingPointError,
     ImportError,
+    KeyboardInterrupt,
     LookupError,
     NotImplementedError,
     OSError,
     OverflowError,
     PermissionError,
+    RecursionError,
     TimeoutError,
     ZeroDivisionError,
     errors.TilewrightError,

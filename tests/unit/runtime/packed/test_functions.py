@@ -120,10 +120,11 @@ def test_torch_tensors_go_and_come_without_a_copy() -> None:
 @pytest.mark.parametrize(
     "raised",
     [ValueError("v"), TypeError("t"), ZeroDivisionError("z"), NotImplementedError("n"),
-     FileNotFoundError("f"), OverflowError("o"), InputError("what", location="where")],
+     FileNotFoundError("f"), OverflowError("o"), InputError("what", location="where"),
+     MemoryError("m"), KeyboardInterrupt("k"), AttributeError("a"), RecursionError("r")],
     ids=lambda e: type(e).__name__,
 )  # fmt: skip
-def test_an_error_crosses_with_kind_message_and_traceback(raised: Exception) -> None:
+def test_an_error_crosses_with_kind_message_and_traceback(raised: BaseException) -> None:
     def innermost_place() -> None:
         raise raised
 
