@@ -17,6 +17,12 @@ from tilewright.compiler.packaging.library.names import comment, macro_names
 from tilewright.formats.plan import Dimension, Entry, Plan
 
 TEMPLATES: Final = Path(__file__).parent
+_OF_TENSORS: Final = (
+    "RANK",
+    "SHAPE",
+    "ELEMENTS",
+    "BYTES",
+)  # what `_tensor` defines besides
 _WORD: Final = re.compile(r"@([A-Z_]+)@")
 
 
@@ -53,6 +59,9 @@ def header_text(
         "RUN": _run(plan, name, upper),
         "AND_DIMS": " and say what the dimensions are" if plan.dims else "",
         "SHAPES": _shapes(plan, name),
+        "WORKSPACE": f"{name}_workspace_bytes()"
+        if plan.dims
+        else f"{upper}_WORKSPACE_BYTES(threads)",
     }
     return fill("model.h", words)
 
@@ -90,7 +99,7 @@ def _dim_comment(plan: Plan, dim: Dimension) -> str:
 def _tensors(plan: Plan, upper: str, arena_bytes: int, scratch_bytes: int) -> str:
     lines: list[str] = []
     for what, rows in (("INPUT", plan.inputs), ("OUTPUT", plan.outputs)):
-        words = macro_names(name for name, _ in rows)
+        words = macro_names((name for name, _ in rows), endings=_OF_TENSORS)
         for index, (word, (_, entry)) in enumerate(zip(words, rows, strict=True)):
             lines += ["", *_tensor(plan.entries[entry], f"{upper}_{what}_{word}", index)]
     dims = macro_names(dim.name for dim in plan.dims)

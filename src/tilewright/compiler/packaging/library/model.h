@@ -49,7 +49,7 @@ typedef struct @NAME@_options {
   const char* weights_path; /* NULL: in the library, or the file beside it */
   const char* level;        /* NULL: the best code that the processor can run; else one of @LEVELS@ */
   void* workspace;          /* memory for one call at a time instead of the model's own, aligned to 64 bytes */
-  size_t workspace_bytes;   /* at least @NAME@_workspace_bytes() */
+  size_t workspace_bytes;   /* at least @WORKSPACE@ */
 } @NAME@_options;
 
 /* A tensor with its type and shape, for @NAME@_run_tensors. */

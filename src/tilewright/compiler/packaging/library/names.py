@@ -5,7 +5,7 @@ Called by all that writes C here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tilewright.base.text import identifier, unique
@@ -37,16 +37,31 @@ def library_name(text: str) -> str:
     return f"{name}_model" if name in _RESERVED or name.startswith("tw_") else name
 
 
-def macro_names(names: Iterable[str]) -> tuple[str, ...]:
-    """One word in capitals for each of the names, no two alike."""
-    taken: set[str] = set()
+def macro_names(names: Iterable[str], *, endings: Sequence[str] = ()) -> tuple[str, ...]:
+    """One word in capitals for each of the names, no two alike, and none of them `COUNT`.
+
+    Args:
+        names: of tensors or sizes.
+        endings: with these behind them, words name further macros, which are no words either.
+    """
+    taken: set[str] = {"COUNT"}
     words: list[str] = []
     for index, name in enumerate(names):
         cleaned = identifier(name, fallback=str(index)).strip("_").upper()
-        word = unique(cleaned or str(index), taken)
-        taken.add(word)
+        word = _free(cleaned or str(index), taken, endings)
+        taken.update((word, *(f"{word}_{ending}" for ending in endings)))
         words.append(word)
     return tuple(words)
+
+
+def _free(word: str, taken: set[str], endings: Sequence[str]) -> str:
+    """`word`, or with the first number behind it with which all its macros are new."""
+    chosen = unique(word, taken)
+    tried = set(taken)
+    while any(f"{chosen}_{ending}" in taken for ending in endings):
+        tried.add(chosen)
+        chosen = unique(word, tried)
+    return chosen
 
 
 def string(text: str) -> str:
@@ -59,6 +74,7 @@ def string(text: str) -> str:
 
 
 def comment(text: str) -> str:
-    """`text` so that it cannot end a comment, on one line."""
+    """`text` so that it cannot end a comment, on one line, without trigraphs."""
     printable = "".join(c if c.isprintable() else " " for c in text)
-    return printable.replace("*/", "* /").replace("/*", "/ *").rstrip("\\")
+    apart = printable.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?")
+    return apart.replace("??", "? ?").rstrip("\\")

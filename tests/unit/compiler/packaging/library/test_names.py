@@ -35,7 +35,17 @@ def test_macros_of_one_header_differ() -> None:
     assert macro_names(["x", "X", "x.1", "1", "é"]) == ("X", "X_1", "X_1_1", "1", "4")
 
 
+def test_no_macro_is_what_another_is_followed_by() -> None:
+    assert macro_names(["x_rank", "x", "COUNT"], endings=("RANK",)) == (
+        "X_RANK",
+        "X_1",
+        "COUNT_1",
+    )
+    assert macro_names(["x", "x_rank"], endings=("RANK",)) == ("X", "X_RANK_1")
+
+
 def test_texts_cannot_leave_their_literal_or_comment() -> None:
     assert string('a"b\\c\n??/é') == '"a\\042b\\134c\\012\\077\\077/\\303\\251"'
     assert "*/" not in comment("end */ int x; /* \\")
     assert "\n" not in comment("a\nb")
+    assert "??" not in comment("??/ ????")
