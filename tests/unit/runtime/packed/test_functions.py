@@ -7,6 +7,8 @@ import contextlib
 import gc
 import traceback
 import weakref
+from collections.abc import Callable
+from typing import cast
 
 import ml_dtypes
 import numpy as np
@@ -82,7 +84,7 @@ def test_numpy_arrays_go_and_come_without_a_copy(
 
 
 def test_a_callee_writes_into_the_arrays_of_the_caller() -> None:
-    def add(a: object, b: object, out: object) -> None:
+    def add(a: tvm_ffi.Tensor, b: tvm_ffi.Tensor, out: tvm_ffi.Tensor) -> None:
         np.add(np.from_dlpack(a), np.from_dlpack(b), out=np.from_dlpack(out))
 
     a, out = np.arange(6.0).reshape(2, 3), np.zeros((2, 3))
@@ -195,7 +197,7 @@ def test_an_unknown_name_is_refused_with_what_is_close(name: str) -> None:
 
 def test_what_cannot_be_called_is_no_function() -> None:
     with pytest.raises(InputError, match="'int', expected a callable"):
-        packed_function(3)
+        packed_function(cast("Callable[[], None]", 3))
     assert packed_function(echo) is echo
     with pytest.raises(InputError, match="no function at address 0"):
         function_at(0)
