@@ -39,9 +39,9 @@ def test_a_setting_that_does_not_parse_names_its_variable(
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"opt_level": 7}, "opt_level is 7, expected 0, 1 or 2"),
-        ({"opt_level": "2"}, "opt_level is '2', expected 0, 1 or 2"),
-        ({"opt_level": True}, "opt_level is True, expected 0, 1 or 2"),
+        ({"opt_level": 7}, "opt_level is 7, expected 0, 1, 2 or 3"),
+        ({"opt_level": "2"}, "opt_level is '2', expected 0, 1, 2 or 3"),
+        ({"opt_level": True}, "opt_level is True, expected 0, 1, 2 or 3"),
         ({"threads": -1}, "threads is -1, expected a number of 0 or more"),
         ({"threads": "two"}, "threads is 'two', expected a number of 0 or more"),
         ({"jobs": 1.5}, "jobs is 1.5, expected a number of 0 or more"),

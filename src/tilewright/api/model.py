@@ -92,8 +92,8 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
         target: `"x86_64 -mcpu=znver4"`, or a `Target`; default: `TILEWRIGHT_TARGET`, else the host.
         levels: make code for several x86-64 levels (`("v2", "v4")`) instead; load picks the best.
         opt_level: 0 = the model's ops as they are, each its own kernel; 1 = the graph rewritten for
-            the kernels (layouts, packed weights, one op for several); 2 = and ops fused into kernels.
-            Default: that of the `transform.PassContext` that is entered, else 2.
+            the kernels (layouts, packed weights, one op for several); 2 = and ops fused into kernels;
+            3, the highest of TVM, is the same. Default: that of the `transform.PassContext` that is entered, else 2.
         threads: threads a call may use; default: `TILEWRIGHT_THREADS`, else the cores of this process.
         jobs: processes that generate code; default: `TILEWRIGHT_JOBS`, else those cores.
         input_shapes: shapes by input name; strings name dynamic dimensions.

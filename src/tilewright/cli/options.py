@@ -95,11 +95,11 @@ def compile_options(command: Command) -> Command:
         option(
             "-O",
             "--opt-level",
-            type=click.IntRange(0, 2),
+            type=click.IntRange(0, 3),
             default=2,
             show_default=True,
             help="0 = the model's ops as they are, 1 = rewritten for kernels (layouts, packed "
-            "weights, one op for several), 2 = and fused into few kernels.",
+            "weights, one op for several), 2 = and fused into few kernels; 3 is the same.",
             metavar="N",
             group=Group.CODE,
         ),

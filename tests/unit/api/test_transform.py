@@ -47,6 +47,15 @@ def test_a_model_is_compiled_in_the_context_that_is_entered() -> None:
     assert len(few.kernels) > len(more.kernels) == len(tw.compile(network()).kernels)
 
 
+def test_the_highest_level_of_tvm_is_the_highest_here() -> None:
+    with tw.transform.PassContext(opt_level=3):
+        graph_json, lib, params = tw.build(network())
+    expected, kernels, _ = tw.build(network(), opt_level=2)
+    assert graph_json == expected
+    assert lib.function_names() == kernels.function_names()
+    assert len(params) == 2
+
+
 def test_each_pass_can_be_left_out_or_says_why_not() -> None:
     expected = np.asarray(tw.compile(network(), opt_level=0)(X))
     refused: dict[str, str] = {}

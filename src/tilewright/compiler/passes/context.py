@@ -22,7 +22,8 @@ from tilewright.base.options import count_option, names_option, text_option, wro
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.graph.ir import Graph
 
-OPT_LEVELS: Final = (0, 1, 2)
+OPT_LEVELS: Final = (0, 1, 2, 3)
+"""3 is what users of TVM and of C compilers ask for; no pass waits for it, so it is 2."""
 DEFAULT_OPT_LEVEL: Final = 2
 _BOOLS: Final = {
     "true": True,
@@ -144,7 +145,7 @@ class PassContext:
     compiled inside, in this thread or asynchronous task.
 
     Args:
-        opt_level: passes of a higher level are left out.
+        opt_level: passes of a higher level are left out; 3, TVM's highest, is the same as 2.
         required_pass: names of passes that run whatever the level.
         disabled_pass: names of passes that do not run.
         config: options of passes, by `pass.option`; texts are read as the type of the option.
@@ -230,7 +231,7 @@ def check_opt_level(level: object) -> None:
     try:
         count_option("opt_level", level, least=0, most=OPT_LEVELS[-1])
     except UserError as error:
-        raise wrong("opt_level", level, "0, 1 or 2") from error
+        raise wrong("opt_level", level, "0, 1, 2 or 3") from error
 
 
 def _without_last(

@@ -99,7 +99,7 @@ def test_level_switches_and_options_decide_what_runs(
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"opt_level": 3}, "opt_level is 3, expected 0, 1 or 2"),
+        ({"opt_level": 4}, "opt_level is 4, expected 0, 1, 2 or 3"),
         ({"disabled_pass": "polish-things"}, "expected a sequence of names of passes"),
         ({"disabled_pass": ["polish"]}, "disabled_pass: there is no pass 'polish'"),
         ({"required_pass": ["polish"]}, "required_pass: there is no pass 'polish'"),
@@ -118,7 +118,7 @@ def test_level_switches_and_options_decide_what_runs(
         ({"config": {"polish-things.limit": "x"}}, "is 'x', expected int"),
         ({"config": ["x"]}, "expected a mapping from keys to values"),
         ({"config": {1: 2}}, "a key of config is 1, expected a text 'pass.option'"),
-        ({"opt_level": 2.0}, "opt_level is 2.0, expected 0, 1 or 2"),
+        ({"opt_level": 2.0}, "opt_level is 2.0, expected 0, 1, 2 or 3"),
         ({"instruments": PassInstrument()}, "expected a sequence of watchers"),
         ({"instruments": None}, "instruments is None, expected a sequence of watchers"),
         ({"instruments": [PassInstrument]}, "expected an object of a class of PassInst"),
