@@ -187,7 +187,8 @@ def _zig(machine: Target) -> Toolchain:
         name = machine.arch if machine.os == "linux" else f"{machine.arch}-{machine.os}"
         raise UserError(f"there is no C compiler for '{name}'", hint=_LINKER_HINT)
     triple = f"{machine.arch}-{_ZIG_SYSTEMS[machine.os]}"
-    command = (sys.executable, "-m", "ziglang", "cc", "-target", triple)
+    # -P: whatever lies in the current folder is no module of Python.
+    command = (sys.executable, "-P", "-m", "ziglang", "cc", "-target", triple)
     return Toolchain(command=command, arch=machine.arch, os=machine.os)
 
 

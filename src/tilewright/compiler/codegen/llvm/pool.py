@@ -213,7 +213,8 @@ def _start() -> Process:
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
     try:
         popen = subprocess.Popen(
-            [sys.executable, "-c", code],
+            # -P: a file of the current folder that is called as a module of Python's is none.
+            [sys.executable, "-P", "-c", code],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -128,6 +129,19 @@ def test_a_process_that_cannot_be_replaced_is_an_error_and_the_next_request_work
     )
     assert isinstance(result.__cause__, (OSError, EOFError))
     workers.submit(answers.task(2))
+    assert is_object(answers.next()[1])
+    workers.close()
+
+
+def test_files_of_the_current_folder_are_no_modules_of_a_worker(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answers: Answers
+) -> None:
+    (tmp_path / "struct.py").write_text(
+        "raise ImportError('of the user, who called a file so')"
+    )
+    monkeypatch.chdir(tmp_path)
+    workers = WorkerPool(1)
+    workers.submit(answers.task())
     assert is_object(answers.next()[1])
     workers.close()
 
