@@ -144,7 +144,7 @@ static tw_status_t check_layout(const tw_command_list_layout_t* layout, tw_messa
 
 // ---- building ---------------------------------------------------------------------------------------
 
-uint64_t tw_command_list_unit_count(const tw_command_list_t* list, const tw_command_t* command) {
+static uint64_t count_units(const tw_command_list_t* list, const tw_command_t* command) {
   if (command->kind == TW_COMMAND_HOST_CALL) return 0;
   if (command->kind == TW_COMMAND_DISPATCH) {
     return (uint64_t)command->workgroup_count[0] * command->workgroup_count[1] * command->workgroup_count[2];
@@ -161,12 +161,16 @@ static int starts_batch(const tw_command_t* command, const tw_command_t* before)
 
 static void build_batches(tw_command_list_t* list) {
   for (uint32_t i = 0; i < list->command_count; ++i) {
-    const tw_command_t* command = &list->commands[i];
+    tw_command_t* command = &list->commands[i];
+    if (command->kind == TW_COMMAND_DISPATCH && command->environment == 0) {
+      command->environment = (uint64_t)(uintptr_t)tw_environment_default();
+    }
     if (i == 0 || starts_batch(command, command - 1)) {
       list->batches[list->batch_count++] = (tw_batch_t){.first = i, .end = i};
     }
     tw_batch_t* batch = &list->batches[list->batch_count - 1];
-    batch->unit_count += tw_command_list_unit_count(list, command);
+    list->unit_counts[i] = count_units(list, command);
+    batch->unit_count += list->unit_counts[i];
     batch->end = i + 1;
     list->unit_ends[i] = batch->unit_count;
     if (command->kind == TW_COMMAND_DISPATCH && command->local_memory_bytes > list->local_memory_bytes) {
@@ -205,12 +209,13 @@ static int allocate_tables(tw_command_list_t* list, const tw_command_list_layout
   list->commands = copy_table(layout->commands, layout->command_count, sizeof(*list->commands));
   list->constants = copy_table(layout->constants, layout->constant_count, sizeof(*list->constants));
   list->binding_lengths = copy_table(NULL, layout->binding_count, sizeof(*list->binding_lengths));
+  list->unit_counts = copy_table(NULL, layout->command_count, sizeof(*list->unit_counts));
   list->unit_ends = copy_table(NULL, layout->command_count, sizeof(*list->unit_ends));
   list->batches = copy_table(NULL, layout->command_count, sizeof(*list->batches));
   list->slot_bindings = copy_table(NULL, layout->binding_count, sizeof(*list->slot_bindings));
   list->slot_binding_first = copy_table(NULL, (size_t)layout->slot_count + 2, sizeof(*list->slot_binding_first));
   return list->slots && list->bindings && list->commands && list->constants && list->binding_lengths &&
-         list->unit_ends && list->batches && list->slot_bindings && list->slot_binding_first;
+         list->unit_counts && list->unit_ends && list->batches && list->slot_bindings && list->slot_binding_first;
 }
 
 tw_status_t tw_command_list_create(const tw_command_list_layout_t* layout, tw_message_t* message,
@@ -235,6 +240,7 @@ void tw_command_list_destroy(tw_command_list_t* list) {
   free(list->commands);
   free(list->constants);
   free(list->binding_lengths);
+  free(list->unit_counts);
   free(list->unit_ends);
   free(list->batches);
   free(list->slot_bindings);

@@ -20,6 +20,7 @@ struct tw_command_list_t {
   tw_command_t* commands;
   uint32_t* constants;
   size_t* binding_lengths;       // parallel to bindings, as kernels want them
+  uint64_t* unit_counts;         // per command: workgroups, or transfer units; 0 for host calls
   uint64_t* unit_ends;           // per command: the batch's units up to and including this command
   tw_batch_t* batches;
   uint32_t* slot_bindings;       // binding ordinals sorted by slot
@@ -31,8 +32,5 @@ struct tw_command_list_t {
   uint32_t batch_count;
   uint32_t local_memory_bytes;   // the largest any dispatch asks for
 };
-
-// Units of one command: workgroups, or transfer units; 0 for host calls.
-uint64_t tw_command_list_unit_count(const tw_command_list_t* list, const tw_command_t* command);
 
 #endif  // TW_COMMAND_LIST_INTERNAL_H_

@@ -8,6 +8,9 @@
 
 enum { POLL_INTERVAL_NS = 50 * 1000 * 1000, LOOK_STRIDE_LIMIT = 64, UNSEEN_LOOKS = 4, SCRATCH_ALIGNMENT = 4096 };
 
+// What short runs never need stays out of the functions they go through.
+#define NOT_INLINE __attribute__((noinline))
+
 // One run in flight. Only the calling thread writes here.
 typedef struct run_t {
   tw_frame_t* frame;
@@ -94,9 +97,12 @@ void tw_frame_bind(tw_frame_t* frame, uint32_t slot, void* base) {
 
 void* tw_frame_slot_base(const tw_frame_t* frame, uint32_t slot) { return frame->slot_bases[slot]; }
 
-static void set_max_concurrency(tw_frame_t* frame, uint32_t thread_count) {
-  const uint8_t value = thread_count > UINT8_MAX ? UINT8_MAX : (uint8_t)thread_count;
-  if (frame->max_concurrency == value) return;
+static uint8_t max_concurrency_of(const tw_run_options_t* options) {
+  const unsigned thread_count = options->pool == NULL ? 1 : tw_pool_thread_count(options->pool);
+  return thread_count > UINT8_MAX ? UINT8_MAX : (uint8_t)thread_count;
+}
+
+NOT_INLINE static void set_max_concurrency(tw_frame_t* frame, uint8_t value) {
   frame->max_concurrency = value;
   for (uint32_t i = 0; i < frame->list->command_count; ++i) frame->states[i].max_concurrency = value;
 }
@@ -117,27 +123,26 @@ static void report_failure(tw_frame_t* frame, uint32_t command, int code);
 typedef struct look_t {
   uint64_t last_ns;
   uint32_t stride;
-  uint32_t left;
 } look_t;
 
-static void look_around(tw_frame_t* frame, uint32_t ordinal, look_t* look) {
-  if (--look->left != 0) return;
-  if (frame->run->options->poll == NULL) return;  // nobody is asked: wraps around, and that is rare enough
-  if (frame->run->unseen != 0) {
-    --frame->run->unseen;
-    look->left = 1;
-    return;
-  }
+NOT_INLINE static uint64_t look_at_clock(tw_frame_t* frame, uint32_t ordinal, look_t* look) {
   const uint64_t now_ns = tw_clock_coarse_ns();
   if (now_ns != look->last_ns) {
     look->stride = 1;
   } else if (look->stride < LOOK_STRIDE_LIMIT) {
     look->stride *= 2;
   }
-  look->left = look->stride;
   look->last_ns = now_ns;
   poll_sometimes(frame->run, now_ns);
   if (frame->run->interrupted) report_failure(frame, ordinal, 0);  // so that the workers stop, too
+  return look->stride;
+}
+
+// Returns after how many units to look again.
+static inline uint64_t look_around(tw_frame_t* frame, uint32_t ordinal, look_t* look) {
+  if (frame->run->unseen == 0) return look_at_clock(frame, ordinal, look);
+  --frame->run->unseen;
+  return 1;
 }
 
 // While the caller waits for the workers' last units.
@@ -164,8 +169,7 @@ static void run_grid(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index,
   const tw_command_t* command = &frame->list->commands[ordinal];
   const tw_dispatch_state_t* state = &frame->states[ordinal];
   const tw_kernel_t kernel = (tw_kernel_t)(uintptr_t)command->function;
-  const tw_environment_t* environment =
-      command->environment == 0 ? tw_environment_default() : (const tw_environment_t*)(uintptr_t)command->environment;
+  const tw_environment_t* environment = (const tw_environment_t*)(uintptr_t)command->environment;
   const uint32_t count_x = command->workgroup_count[0];
   const uint32_t count_y = command->workgroup_count[1];
   tw_workgroup_state_t workgroup = {
@@ -178,11 +182,12 @@ static void run_grid(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index,
     workgroup.workgroup_id_y = (uint32_t)(begin / count_x % count_y);
     workgroup.workgroup_id_z = (uint16_t)(begin / count_x / count_y);
   }
-  look_t look = {.stride = 1, .left = 1};
+  look_t look = {.stride = 1};
+  uint64_t units_to_look = worker_index == 0 && frame->run->options->poll != NULL ? 1 : UINT64_MAX;
   for (uint64_t unit = begin; unit < end; ++unit) {
     const int code = kernel(environment, state, &workgroup);
     if (code != 0) report_failure(frame, ordinal, code);
-    if (worker_index == 0) look_around(frame, ordinal, &look);
+    if (--units_to_look == 0) units_to_look = look_around(frame, ordinal, &look);
     if (atomic_load_explicit(&frame->failure, memory_order_relaxed) != 0) return;
     if (++workgroup.workgroup_id_x < count_x) continue;
     workgroup.workgroup_id_x = 0;
@@ -194,14 +199,11 @@ static void run_grid(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index,
 
 static void run_workgroups(tw_frame_t* frame, uint32_t ordinal, uint32_t worker_index, uint64_t begin,
                            uint64_t end) {
-  if (!(frame->list->commands[ordinal].flags & TW_COMMAND_FLUSH_DENORMALS)) {
-    run_grid(frame, ordinal, worker_index, begin, end);
-    return;
-  }
-  const uint64_t control = float_control_read();
-  float_control_write(control | FLUSH_DENORMALS);
+  const int flushes = (frame->list->commands[ordinal].flags & TW_COMMAND_FLUSH_DENORMALS) != 0;
+  const uint64_t control = flushes ? float_control_read() : 0;
+  if (flushes) float_control_write(control | FLUSH_DENORMALS);
   run_grid(frame, ordinal, worker_index, begin, end);
-  float_control_write(control);
+  if (flushes) float_control_write(control);
 }
 
 // Writes whole patterns; a range starts at a pattern boundary because units are multiples of 8 bytes.
@@ -289,17 +291,12 @@ static int has_finding(const tw_frame_t* frame, const tw_command_t* command) {
   return 0;
 }
 
-static tw_status_t run_batch(run_t* run, const tw_batch_t* batch) {
-  tw_frame_t* frame = run->frame;
-  const tw_command_t* command = &frame->list->commands[batch->first];
-  if (command->kind == TW_COMMAND_HOST_CALL) {
-    if ((command->flags & TW_COMMAND_ON_FINDING) && !has_finding(frame, command)) return TW_STATUS_OK;
-    if (run->options->host_call == NULL) return TW_STATUS_HOST_FAILED;
-    const int failed = run->options->host_call(run->options->context, batch->first);
-    return failed ? TW_STATUS_HOST_FAILED : TW_STATUS_OK;
-  }
-  batch_job_t job = {.frame = frame, .first = batch->first};
-  return job_status(run, tw_pool_run(run->seat, batch->unit_count, work_on_batch, &job));
+static tw_status_t run_host_call(const run_t* run, uint32_t ordinal) {
+  const tw_command_t* command = &run->frame->list->commands[ordinal];
+  if ((command->flags & TW_COMMAND_ON_FINDING) && !has_finding(run->frame, command)) return TW_STATUS_OK;
+  if (run->options->host_call == NULL) return TW_STATUS_HOST_FAILED;
+  const int failed = run->options->host_call(run->options->context, ordinal);
+  return failed ? TW_STATUS_HOST_FAILED : TW_STATUS_OK;
 }
 
 static tw_status_t poll_between_commands(run_t* run) {
@@ -310,6 +307,32 @@ static tw_status_t poll_between_commands(run_t* run) {
   }
   poll_sometimes(run, tw_clock_coarse_ns());
   return run->interrupted ? TW_STATUS_INTERRUPTED : TW_STATUS_OK;
+}
+
+// One command after the other, on this thread alone.
+static tw_status_t run_alone(run_t* run) {
+  tw_frame_t* frame = run->frame;
+  const tw_command_list_t* list = frame->list;
+  for (uint32_t i = 0; i < list->command_count; ++i) {
+    const uint32_t kind = list->commands[i].kind;
+    tw_status_t status = kind == TW_COMMAND_DISPATCH ? TW_STATUS_OK : poll_between_commands(run);  // grids look around
+    if (status != TW_STATUS_OK) return status;
+    if (kind == TW_COMMAND_HOST_CALL) {
+      status = run_host_call(run, i);
+    } else {
+      run_units(frame, i, 0, 0, list->unit_counts[i]);
+      status = job_status(run, TW_STATUS_OK);
+    }
+    if (status != TW_STATUS_OK) return status;
+  }
+  return TW_STATUS_OK;
+}
+
+static tw_status_t run_batch(run_t* run, const tw_batch_t* batch) {
+  tw_frame_t* frame = run->frame;
+  if (frame->list->commands[batch->first].kind == TW_COMMAND_HOST_CALL) return run_host_call(run, batch->first);
+  batch_job_t job = {.frame = frame, .first = batch->first};
+  return job_status(run, tw_pool_run(run->seat, batch->unit_count, work_on_batch, &job));
 }
 
 static tw_status_t run_batches(run_t* run) {
@@ -336,14 +359,13 @@ static tw_status_t run_command(run_t* run, uint32_t ordinal, tw_span_t* spans) {
   const tw_command_list_t* list = run->frame->list;
   const tw_command_t* command = &list->commands[ordinal];
   if (command->kind == TW_COMMAND_HOST_CALL) {
-    return run_batch(run, &(tw_batch_t){.first = ordinal, .end = ordinal + 1});
+    return run_host_call(run, ordinal);
   }
   batch_job_t job = {.frame = run->frame, .first = ordinal, .spans = spans};
-  const uint64_t unit_count = tw_command_list_unit_count(list, command);
-  return job_status(run, tw_pool_run(run->seat, unit_count, work_on_command, &job));
+  return job_status(run, tw_pool_run(run->seat, list->unit_counts[ordinal], work_on_command, &job));
 }
 
-static tw_status_t run_timed(run_t* run) {
+NOT_INLINE static tw_status_t run_timed(run_t* run) {
   const uint32_t thread_count = run->options->pool == NULL ? 1 : tw_pool_thread_count(run->options->pool);
   for (uint32_t i = 0; i < run->frame->list->command_count; ++i) {
     tw_span_t* spans = run->options->spans + (size_t)i * (thread_count + 1);
@@ -389,32 +411,37 @@ static tw_status_t lease_scratch(const run_t* run, tw_heap_t* heap, tw_failure_t
   return TW_STATUS_NO_SCRATCH;
 }
 
-static tw_status_t run_with_scratch(run_t* run, tw_failure_t* out_failure) {
+static tw_status_t run_commands(run_t* run) {
+  if (run->options->spans != NULL) return run_timed(run);
+  return run->seat == NULL ? run_alone(run) : run_batches(run);
+}
+
+NOT_INLINE static tw_status_t run_with_scratch(run_t* run, tw_failure_t* out_failure) {
   tw_frame_t* frame = run->frame;
-  const int needs_scratch = frame->list->local_memory_bytes != 0 && run->options->scratch == NULL;
-  tw_heap_t* heap = run->options->heap == NULL && needs_scratch ? tw_heap_default() : run->options->heap;
-  if (needs_scratch) {
-    const tw_status_t status = lease_scratch(run, heap, out_failure);
-    if (status != TW_STATUS_OK) return status;
-  }
   if (run->options->scratch != NULL) {
     frame->scratch.base = run->options->scratch;
     frame->scratch_stride = scratch_stride(frame->list);
+    return run_commands(run);
   }
-  const tw_status_t status = run->options->spans == NULL ? run_batches(run) : run_timed(run);
-  if (needs_scratch) tw_heap_return(heap, &frame->scratch);
+  tw_heap_t* heap = run->options->heap == NULL ? tw_heap_default() : run->options->heap;
+  tw_status_t status = lease_scratch(run, heap, out_failure);
+  if (status != TW_STATUS_OK) return status;
+  status = run_commands(run);
+  tw_heap_return(heap, &frame->scratch);
   return status;
 }
 
 tw_status_t tw_frame_run(tw_frame_t* frame, const tw_run_options_t* options, tw_failure_t* out_failure) {
   run_t run = {.frame = frame, .options = options, .unseen = UNSEEN_LOOKS};
   atomic_store_explicit(&frame->failure, 0, memory_order_relaxed);
-  set_max_concurrency(frame, options->pool == NULL ? 1 : tw_pool_thread_count(options->pool));
+  const uint8_t concurrency = max_concurrency_of(options);
+  if (frame->max_concurrency != concurrency) set_max_concurrency(frame, concurrency);
   frame->run = &run;
   if (options->pool != NULL) run.seat = tw_pool_enter(options->pool);
-  tw_seat_watch(run.seat, watch_run, &run);
-  const tw_status_t status = run_with_scratch(&run, out_failure);
-  tw_pool_leave(run.seat);
+  if (run.seat != NULL) tw_seat_watch(run.seat, watch_run, &run);
+  const int needs_scratch = frame->list->local_memory_bytes != 0;
+  const tw_status_t status = needs_scratch ? run_with_scratch(&run, out_failure) : run_commands(&run);
+  if (run.seat != NULL) tw_pool_leave(run.seat);
   frame->run = NULL;
   if (status == TW_STATUS_KERNEL_FAILED) {
     const uint64_t failure = atomic_load(&frame->failure);
