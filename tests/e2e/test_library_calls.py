@@ -86,6 +86,34 @@ def test_arguments_that_do_not_fit_are_errors_of_python(library: Path) -> None:
     assert np.from_dlpack(empty[0]).shape == (0, 3)
 
 
+def test_arguments_in_odd_but_dense_memory_are_taken(library: Path) -> None:
+    main = tvm_ffi.load_module(str(library)).main
+    scale = np.array([1, 2, 3], np.float32)
+    rows = np.arange(60, dtype=np.float32).reshape(4, 15)
+    one = rows[1:2, :3]  # a single row: how far the next one would be does not matter
+    assert one.strides == (60, 4)
+    later = rows.reshape(-1)[7:22].reshape(5, 3)
+    flipped = np.ones((0, 3), np.float32)[::-1]
+    for x in (one, later, flipped):
+        y, z = main(x, scale)
+        np.testing.assert_array_equal(np.from_dlpack(y), x * scale + 1)
+        into = np.empty((len(x) + 1, 3), np.float32)[1:], np.empty((3, len(x)), np.float32)
+        assert main(x, scale, *into) is None
+        np.testing.assert_array_equal(into[0], x * scale + 1)
+        np.testing.assert_array_equal(into[1], np.from_dlpack(z))
+
+
+def test_an_address_between_elements_is_an_error(library: Path) -> None:
+    main = tvm_ffi.load_module(str(library)).main
+    scale = np.ones(3, np.float32)
+    x = np.frombuffer(bytearray(64), np.uint8)[1:25].view(np.float32).reshape(2, 3)
+    with pytest.raises(
+        ValueError, match=r"input 'x': is at address .*, expected a multiple of 4"
+    ):
+        main(x, scale)
+    assert np.from_dlpack(main(x.copy(), scale)[0]).shape == (2, 3)
+
+
 def test_names_are_asked_for_by_an_index(library: Path) -> None:
     module = tvm_ffi.load_module(str(library))
     with pytest.raises(IndexError, match="got index 2, expected less than 2"):

@@ -356,7 +356,9 @@ static int finish(recorder_t* recorder) {
   recorder->layout.constants = recorder->constants;
   const tw_status_t status = tw_command_list_create(&recorder->layout, &message, &recorder->bound->list);
   if (status == TW_STATUS_NO_MEMORY) return fail_no_memory();
-  return status == TW_STATUS_OK ? TW_MODEL_OK : fail_inconsistent(message.text);
+  if (status != TW_STATUS_OK) return fail_inconsistent(message.text);
+  recorder->bound->expected = tw_expected_create(recorder->bound->program, recorder->bound->sizes);
+  return recorder->bound->expected == NULL ? fail_no_memory() : TW_MODEL_OK;
 }
 
 static int record_all(recorder_t* recorder) {
@@ -408,6 +410,7 @@ int tw_bound_create(const tw_program_t* program, const int64_t* dims, tw_bound_t
 void tw_bound_destroy(tw_bound_t* bound) {
   if (bound == NULL) return;
   tw_command_list_destroy(bound->list);
+  free(bound->expected);
   free(bound->dims);
   free(bound->sizes);
   free(bound->command_steps);

@@ -2,6 +2,7 @@
 #ifndef TW_LIBRARY_BOUND_H_
 #define TW_LIBRARY_BOUND_H_
 
+#include "expected.h"
 #include "tw_command_list.h"
 #include "tw_model.h"
 
@@ -9,6 +10,7 @@
 typedef struct tw_bound_t {
   const tw_program_t* program;
   tw_command_list_t* list;
+  tw_expected_t* expected;  // of each input and output
   int64_t* dims;
   int64_t* sizes;           // what the program's numbers refer to
   uint32_t* command_steps;  // of each command; `step_count` for the look at the findings
@@ -22,9 +24,13 @@ typedef struct tw_bound_t {
 int tw_bound_create(const tw_program_t* program, const int64_t* dims, tw_bound_t** out_bound);
 void tw_bound_destroy(tw_bound_t* bound);
 
-// What a number of the program stands for; TW_NO_SIZE if it does not fit.
+// What a number of the program stands for, by what `evaluate` wrote; TW_NO_SIZE if it does not fit.
+static inline int64_t tw_number_value(tw_number_t number, const int64_t* sizes) {
+  return number < INT64_MIN + TW_SIZE_LIMIT ? sizes[number - INT64_MIN] : number;
+}
+
 static inline int64_t tw_bound_number(const tw_bound_t* bound, tw_number_t number) {
-  return number < INT64_MIN + TW_SIZE_LIMIT ? bound->sizes[number - INT64_MIN] : number;
+  return tw_number_value(number, bound->sizes);
 }
 
 // The extents of a tensor; 0 if one of them has no number.

@@ -1,8 +1,8 @@
 // Calls: a bound program per set of sizes, a frame per call in flight.
 //
 // A model without `concurrency` leases the memory of a call from a heap, where calls of other sizes find it again.
-// The context of the call before lies ready (`spare`), counted as a user of its sizes: a call that finds it there
-// takes no lock.
+// The context of the call before lies ready (`spare`), counted as a user of its sizes. One call at a time has its place
+// and takes no lock; the flag that says so costs one atomic exchange, at the beginning.
 // With `concurrency`, memory for so many calls (seats) is made beforehand, as are their frames: a call then takes a seat, or
 // waits for one, and allocates nothing.
 #include <stdlib.h>
@@ -13,12 +13,6 @@
 #include "packed.h"
 
 enum { SIZES_LIMIT = 32, IDLE_LIMIT = 8, SEAT_ALIGNMENT = 64 };
-
-struct tw_context_t {
-  tw_context_t* next;
-  tw_sized_t* sized;
-  tw_frame_t* frame;
-};
 
 static int fail_no_memory(void) { return tw_error_set(TW_MODEL_NO_MEMORY, "out of memory"); }
 
@@ -246,18 +240,28 @@ static void put_back(tw_model_t* model, tw_context_t* context) {
   if (is_last) tw_sized_destroy(sized);
 }
 
-// The context of the call before, if it had these sizes.
+// The context of the call before, if no other call has it and it had these sizes.
 static int take_spare(tw_call_t* call, const int64_t* dims) {
   tw_model_t* model = call->model;
-  tw_context_t* spare = atomic_exchange_explicit(&model->spare, NULL, memory_order_acquire);
+  if (atomic_exchange_explicit(&model->spare_is_taken, 1, memory_order_acquire)) return 0;
+  tw_context_t* spare = model->spare;
+  call->has_spare = 1;
   if (spare == NULL) return 0;
   if (has_dims(spare->sized, dims)) {
     call->context = spare;
     call->sized = spare->sized;
     return 1;
   }
+  model->spare = NULL;
   put_back(model, spare);
   return 0;
+}
+
+// Leaves the context of a call, if it has one, for the next call.
+static void leave_spare(const tw_call_t* call) {
+  tw_model_t* model = call->model;
+  model->spare = call->context;
+  atomic_store_explicit(&model->spare_is_taken, 0, memory_order_release);
 }
 
 static int take_context(tw_call_t* call, const int64_t* dims) {
@@ -291,21 +295,16 @@ int tw_call_begin(tw_call_t* call, tw_model_t* model, const int64_t* dims, int (
   call->sized = NULL;
   call->context = NULL;
   call->seat = NULL;
+  call->has_spare = 0;
   call->status = TW_MODEL_OK;
   if (model->seats == NULL && take_spare(call, dims)) return TW_MODEL_OK;
   return take_context(call, dims);
 }
 
-void tw_call_end(tw_call_t* call) {
+// Gives back what a call took under the lock.
+static void give_back(tw_call_t* call) {
   tw_model_t* model = call->model;
   tw_sized_t* sized = call->sized;
-  if (sized == NULL) return;
-  tw_context_t* none = NULL;
-  if (model->seats == NULL && call->context != NULL &&
-      atomic_compare_exchange_strong_explicit(&model->spare, &none, call->context, memory_order_release,
-                                              memory_order_relaxed)) {
-    return;
-  }
   pthread_mutex_lock(&model->lock);
   tw_context_t* surplus = call->context == NULL ? NULL : shelve(model, call->context);
   if (call->seat != NULL) return_seat(model, call->seat);
@@ -315,9 +314,18 @@ void tw_call_end(tw_call_t* call) {
   if (is_last) tw_sized_destroy(sized);
 }
 
+void tw_call_end(tw_call_t* call) {
+  if (call->model == NULL) return;
+  if (call->has_spare) {
+    leave_spare(call);
+    if (call->context != NULL) return;
+  }
+  if (call->sized != NULL) give_back(call);
+}
+
 void tw_model_close_calls(tw_model_t* model) {
-  tw_context_t* spare = atomic_exchange(&model->spare, NULL);
-  if (spare != NULL) put_back(model, spare);
+  atomic_load(&model->spare_is_taken);  // sees what the last call left
+  if (model->spare != NULL) put_back(model, model->spare);
   for (uint32_t i = 0; i < model->size_count; ++i) tw_sized_destroy(model->sizes[i]);
   free(model->sizes);
 }
@@ -392,14 +400,6 @@ static int bind_arena(tw_call_t* call) {
   return TW_MODEL_OK;
 }
 
-void tw_call_bind_input(tw_call_t* call, uint32_t index, const void* data) {
-  tw_frame_bind(call->context->frame, index, (void*)(uintptr_t)data);
-}
-
-void tw_call_bind_output(tw_call_t* call, uint32_t index, void* data) {
-  tw_frame_bind(call->context->frame, call->model->program->input_count + index, data);
-}
-
 int tw_call_run(tw_call_t* call) {
   tw_model_t* model = call->model;
   const tw_bound_t* bound = call->sized->bound;
@@ -435,11 +435,11 @@ static int bind_all(tw_call_t* call, const void* const* inputs, void* const* out
   int status = TW_MODEL_OK;
   for (uint32_t i = 0; status == TW_MODEL_OK && i < input_count; ++i) {
     status = check_data(call, i, inputs[i]);
-    tw_call_bind_input(call, i, inputs[i]);
+    tw_call_bind(call, i, (void*)(uintptr_t)inputs[i]);
   }
   for (uint32_t i = 0; status == TW_MODEL_OK && i < call->model->program->output_count; ++i) {
     status = check_data(call, input_count + i, outputs[i]);
-    tw_call_bind_output(call, i, outputs[i]);
+    tw_call_bind(call, input_count + i, outputs[i]);
   }
   return status;
 }

@@ -13,7 +13,12 @@
 
 enum { TW_DIM_LIMIT = 64 };  // MIRROR LIBRARY LIMITS
 
-typedef struct tw_context_t tw_context_t;
+// What one call at a time uses of its sizes.
+typedef struct tw_context_t {
+  struct tw_context_t* next;
+  struct tw_sized_t* sized;
+  tw_frame_t* frame;
+} tw_context_t;
 
 // What all calls of one set of sizes share.
 typedef struct tw_sized_t {
@@ -32,41 +37,45 @@ typedef struct tw_model_seat_t {
   int is_taken;
 } tw_model_seat_t;
 
+// What every call reads comes first.
 struct tw_model_t {
-  const tw_library_t* library;
   const tw_program_t* program;
   tw_pool_t* pool;  // NULL: one thread
   tw_heap_t* heap;
-  tw_open_weights_t weights;
-  tw_model_seat_t* seats;  // NULL: calls lease from the heap
+  tw_model_seat_t* seats;     // NULL: calls lease from the heap
+  tw_context_t* spare;        // of the call before; for whoever set what follows
+  atomic_int spare_is_taken;
   uint32_t seat_count;
   int owns_seats;             // their memory is not the caller's
+  const tw_library_t* library;
   pthread_mutex_t bind_lock;  // held while a program is bound
   pthread_mutex_t lock;       // guards what follows, for a few instructions
   pthread_cond_t seat_returned;
-  _Atomic(tw_context_t*) spare;  // of the call before; guarded by nothing
   tw_sized_t** sizes;
   uint32_t size_count;
   uint32_t size_room;
   uint64_t clock;
+  tw_open_weights_t weights;
 };
 
 // ---- calls (call.c) ---------------------------------------------------------------------------------
 
 // One call, from its sizes to its end. `tw_call_end` comes last, whatever came before.
 typedef struct tw_call_t {
-  tw_model_t* model;
+  tw_model_t* model;  // NULL: nothing has begun
   int (*poll)(void);  // about every 50 ms; non-zero ends the call. NULL: nothing ends it
   tw_sized_t* sized;
   tw_context_t* context;
   tw_model_seat_t* seat;
   tw_lease_t lease;  // of the arena, where there is no seat
+  int has_spare;     // the place of the model's spare context is this call's
   int status;        // of a host call
 } tw_call_t;
 
 int tw_call_begin(tw_call_t* call, tw_model_t* model, const int64_t* dims, int (*poll)(void));
-void tw_call_bind_input(tw_call_t* call, uint32_t index, const void* data);
-void tw_call_bind_output(tw_call_t* call, uint32_t index, void* data);
+static inline void tw_call_bind(tw_call_t* call, uint32_t slot, void* data) {
+  tw_frame_bind(call->context->frame, slot, data);
+}
 int tw_call_run(tw_call_t* call);
 void tw_call_end(tw_call_t* call);
 
@@ -86,8 +95,7 @@ size_t tw_model_bound_bytes(const tw_model_t* model, const tw_bound_t* bound);
 // The value of a dimension, by the tensor whose axis it is.
 int tw_model_dim_of(const tw_model_t* model, uint32_t index, const tw_tensor_t* tensor, int64_t* out_value);
 
-// Checks a tensor of the call and binds its data.
-int tw_call_take_input(tw_call_t* call, uint32_t index, const tw_tensor_t* tensor);
-int tw_call_take_output(tw_call_t* call, uint32_t index, const tw_tensor_t* tensor);
+// Checks a tensor of the call and binds its data. `slot`: of the inputs, then of the outputs.
+int tw_call_take(tw_call_t* call, uint32_t slot, const tw_tensor_t* tensor);
 
 #endif  // TW_LIBRARY_MODEL_H_

@@ -117,9 +117,7 @@ static int fail_without_tvm_ffi(void) {
 
 static pthread_mutex_t create_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static int get_model(tw_packed_model_t* packed, tw_model_t** out_model) {
-  *out_model = atomic_load_explicit(&packed->model, memory_order_acquire);
-  if (*out_model != NULL) return TW_MODEL_OK;
+static int create_model(tw_packed_model_t* packed, tw_model_t** out_model) {
   int status = TW_MODEL_OK;
   pthread_mutex_lock(&create_lock);
   *out_model = atomic_load(&packed->model);
@@ -129,6 +127,11 @@ static int get_model(tw_packed_model_t* packed, tw_model_t** out_model) {
   }
   pthread_mutex_unlock(&create_lock);
   return status;
+}
+
+static inline int get_model(tw_packed_model_t* packed, tw_model_t** out_model) {
+  *out_model = atomic_load_explicit(&packed->model, memory_order_acquire);
+  return *out_model != NULL ? TW_MODEL_OK : create_model(packed, out_model);
 }
 
 void tw_packed_close(tw_packed_model_t* packed) { tw_model_destroy(atomic_exchange(&packed->model, NULL)); }
@@ -154,28 +157,45 @@ static const dl_tensor_t* tensor_of(const tw_any_t* value) {
   return (const dl_tensor_t*)(const void*)((const uint8_t*)value->v_ptr + OBJECT_HEADER_BYTES);
 }
 
-// Whether an argument is a tensor that the model can take in place; the error has its role and name.
-static int read_tensor(const tw_any_t* value, const char* role, const char* name, tw_tensor_t* out_tensor) {
-  const dl_tensor_t* tensor = tensor_of(value);
-  if (tensor == NULL) {
-    return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': got a value of type index %d, expected a tensor", role, name,
-                        value->type_index);
-  }
-  if (tensor->device_type != DEVICE_CPU && tensor->device_type != DEVICE_CUDA_HOST) {
-    return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': is on a device of type %d, expected the CPU's memory", role, name,
-                        tensor->device_type);
-  }
-  if (!is_dense(tensor)) {
-    return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': is not contiguous, expected a dense tensor in row-major order",
-                        role, name);
-  }
-  *out_tensor = (tw_tensor_t){
+static tw_tensor_t view_of(const dl_tensor_t* tensor) {
+  return (tw_tensor_t){
       .data = (uint8_t*)tensor->data + tensor->byte_offset,
       .shape = tensor->shape,
       .rank = tensor->rank,
       .type_code = tensor->type_code,
       .type_bits = tensor->type_lanes == 1 ? tensor->type_bits : 0,
   };
+}
+
+static int is_reachable(const dl_tensor_t* tensor) {
+  return tensor->device_type == DEVICE_CPU || tensor->device_type == DEVICE_CUDA_HOST;
+}
+
+static const char* role_of(const tw_program_t* program, uint32_t slot) {
+  return slot < program->input_count ? "input" : "output";
+}
+
+static const char* name_of(const tw_program_t* program, uint32_t slot) {
+  const uint32_t inputs = program->input_count;
+  return slot < inputs ? program->inputs[slot].name : program->outputs[slot - inputs].name;
+}
+
+// Whether an argument is a tensor that the model can take in place; the error has its role and name.
+static int read_tensor(const tw_program_t* program, uint32_t slot, const tw_any_t* value, tw_tensor_t* out_tensor) {
+  const dl_tensor_t* tensor = tensor_of(value);
+  if (tensor == NULL) {
+    return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': got a value of type index %d, expected a tensor",
+                        role_of(program, slot), name_of(program, slot), value->type_index);
+  }
+  if (!is_reachable(tensor)) {
+    return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': is on a device of type %d, expected the CPU's memory",
+                        role_of(program, slot), name_of(program, slot), tensor->device_type);
+  }
+  if (!is_dense(tensor)) {
+    return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': is not contiguous, expected a dense tensor in row-major order",
+                        role_of(program, slot), name_of(program, slot));
+  }
+  *out_tensor = view_of(tensor);
   return TW_MODEL_OK;
 }
 
@@ -220,7 +240,7 @@ static int make_output(tw_call_t* call, uint32_t index, tw_any_t* out_value) {
   fresh_tensor_t* fresh = allocate_fresh(row, slot->size_bytes);
   if (fresh == NULL) return fail_no_memory();
   tw_bound_shape(bound, row, fresh->shape);
-  tw_call_bind_output(call, index, fresh->managed.tensor.data);
+  tw_call_bind(call, bound->program->input_count + index, fresh->managed.tensor.data);
   *out_value = (tw_any_t){.type_index = TYPE_TENSOR};
   if (from_dlpack(&fresh->managed, 0, 0, &out_value->v_ptr) == 0) return TW_MODEL_OK;
   free(fresh);
@@ -246,44 +266,54 @@ static int make_array(tw_any_t* values, uint32_t count, tw_any_t* result) {
 
 // ---- main -------------------------------------------------------------------------------------------
 
-static int begin(tw_call_t* call, tw_model_t* model, const tw_any_t* args) {
+// A call whose tensors say what the dimensions are.
+static int begin_sized(tw_call_t* call, tw_model_t* model, const tw_any_t* args) {
   const tw_program_t* program = model->program;
   int64_t dims[TW_DIM_LIMIT];
   for (uint32_t i = 0; i < program->dim_count; ++i) {
     const uint32_t input = program->dims[i].input;
     tw_tensor_t tensor;
-    int status = read_tensor(&args[input], "input", program->inputs[input].name, &tensor);
+    int status = read_tensor(program, input, &args[input], &tensor);
     if (status == TW_MODEL_OK) status = tw_model_dim_of(model, i, &tensor, &dims[i]);
     if (status != TW_MODEL_OK) return status;
   }
   return tw_call_begin(call, model, dims, find_check_signals());
 }
 
-static int take_inputs(tw_call_t* call, const tw_any_t* args) {
-  const tw_program_t* program = call->model->program;
-  for (uint32_t i = 0; i < program->input_count; ++i) {
+static int begin(tw_call_t* call, tw_model_t* model, const tw_any_t* args) {
+  if (model->program->dim_count != 0) return begin_sized(call, model, args);
+  return tw_call_begin(call, model, NULL, find_check_signals());
+}
+
+// Binds an argument if it is just what is expected.
+static inline int take_expected(tw_call_t* call, uint32_t slot, const tw_any_t* value) {
+  const tw_expected_t* row = &call->sized->bound->expected[slot];
+  const dl_tensor_t* tensor = tensor_of(value);
+  if (tensor == NULL || !is_reachable(tensor)) return 0;
+  if (tensor->rank != row->rank || tensor->type_code != row->type_code || tensor->type_bits != row->type_bits ||
+      tensor->type_lanes != 1) {
+    return 0;
+  }
+  uint8_t* data = (uint8_t*)tensor->data + tensor->byte_offset;
+  if (!tw_expected_fits(row, data, tensor->shape, tensor->strides)) return 0;
+  tw_call_bind(call, slot, data);
+  return 1;
+}
+
+// Arguments are inputs, or inputs and outputs, in the order of their slots.
+static int take_all(tw_call_t* call, const tw_any_t* args, uint32_t count) {
+  for (uint32_t slot = 0; slot < count; ++slot) {
+    if (take_expected(call, slot, &args[slot])) continue;
     tw_tensor_t tensor;
-    int status = read_tensor(&args[i], "input", program->inputs[i].name, &tensor);
-    if (status == TW_MODEL_OK) status = tw_call_take_input(call, i, &tensor);
+    int status = read_tensor(call->model->program, slot, &args[slot], &tensor);
+    if (status == TW_MODEL_OK) status = tw_call_take(call, slot, &tensor);
     if (status != TW_MODEL_OK) return status;
   }
   return TW_MODEL_OK;
 }
 
-static int take_outputs(tw_call_t* call, const tw_any_t* args) {
-  const tw_program_t* program = call->model->program;
-  for (uint32_t i = 0; i < program->output_count; ++i) {
-    tw_tensor_t tensor;
-    int status = read_tensor(&args[i], "output", program->outputs[i].name, &tensor);
-    if (status == TW_MODEL_OK) status = tw_call_take_output(call, i, &tensor);
-    if (status != TW_MODEL_OK) return status;
-  }
-  return TW_MODEL_OK;
-}
-
-static int run_into(tw_call_t* call, const tw_any_t* args, tw_any_t* result) {
-  int status = take_outputs(call, args);
-  if (status == TW_MODEL_OK) status = tw_call_run(call);
+static int run_into(tw_call_t* call, tw_any_t* result) {
+  const int status = tw_call_run(call);
   if (status == TW_MODEL_OK) *result = (tw_any_t){.type_index = TYPE_NONE};
   return status;
 }
@@ -320,14 +350,13 @@ static int run_for_several(tw_call_t* call, tw_any_t* result) {
 
 static int run(tw_model_t* model, const tw_any_t* args, int32_t num_args, tw_any_t* result) {
   const tw_program_t* program = model->program;
-  const int fills = num_args != (int32_t)program->input_count;
   tw_call_t call;
-  call.sized = NULL;  // nothing has begun
+  call.model = NULL;  // nothing has begun
   int status = begin(&call, model, args);
-  if (status == TW_MODEL_OK) status = take_inputs(&call, args);
+  if (status == TW_MODEL_OK) status = take_all(&call, args, (uint32_t)num_args);
   if (status == TW_MODEL_OK) {
-    if (fills) {
-      status = run_into(&call, args + program->input_count, result);
+    if (num_args != (int32_t)program->input_count) {
+      status = run_into(&call, result);
     } else if (program->output_count == 1) {
       status = run_for_one(&call, result);
     } else {

@@ -76,8 +76,8 @@ int tw_model_dim_of(const tw_model_t* model, uint32_t index, const tw_tensor_t* 
   return TW_MODEL_OK;
 }
 
-static int check_tensor(const tw_bound_t* bound, const tw_signature_t* row, const char* what,
-                        const tw_tensor_t* tensor) {
+static int look_closer(const tw_bound_t* bound, const tw_signature_t* row, const char* what,
+                       const tw_tensor_t* tensor) {
   int fits = has_type(tensor, row) && tensor->rank == (int32_t)row->rank;
   int is_empty = 0;
   for (uint32_t axis = 0; fits && axis < row->rank; ++axis) {
@@ -92,17 +92,20 @@ static int check_tensor(const tw_bound_t* bound, const tw_signature_t* row, cons
                       tensor->data, row->type->item_bytes);
 }
 
-int tw_call_take_input(tw_call_t* call, uint32_t index, const tw_tensor_t* tensor) {
-  const tw_bound_t* bound = call->sized->bound;
-  const int status = check_tensor(bound, &bound->program->inputs[index], "input", tensor);
-  if (status == TW_MODEL_OK) tw_call_bind_input(call, index, tensor->data);
-  return status;
+static int check_tensor(const tw_bound_t* bound, uint32_t slot, const tw_tensor_t* tensor) {
+  const tw_expected_t* row = &bound->expected[slot];
+  if (tensor->rank == row->rank && tensor->type_code == row->type_code && tensor->type_bits == row->type_bits &&
+      tw_expected_fits(row, tensor->data, tensor->shape, NULL)) {
+    return TW_MODEL_OK;
+  }
+  const tw_program_t* program = bound->program;
+  if (slot < program->input_count) return look_closer(bound, &program->inputs[slot], "input", tensor);
+  return look_closer(bound, &program->outputs[slot - program->input_count], "output", tensor);
 }
 
-int tw_call_take_output(tw_call_t* call, uint32_t index, const tw_tensor_t* tensor) {
-  const tw_bound_t* bound = call->sized->bound;
-  const int status = check_tensor(bound, &bound->program->outputs[index], "output", tensor);
-  if (status == TW_MODEL_OK) tw_call_bind_output(call, index, tensor->data);
+int tw_call_take(tw_call_t* call, uint32_t slot, const tw_tensor_t* tensor) {
+  const int status = check_tensor(call->sized->bound, slot, tensor);
+  if (status == TW_MODEL_OK) tw_call_bind(call, slot, tensor->data);
   return status;
 }
 
@@ -110,10 +113,10 @@ static int take_all(tw_call_t* call, const tw_tensor_t* inputs, const tw_tensor_
   const tw_program_t* program = call->model->program;
   int status = TW_MODEL_OK;
   for (uint32_t i = 0; status == TW_MODEL_OK && i < program->input_count; ++i) {
-    status = tw_call_take_input(call, i, &inputs[i]);
+    status = tw_call_take(call, i, &inputs[i]);
   }
   for (uint32_t i = 0; status == TW_MODEL_OK && i < program->output_count; ++i) {
-    status = tw_call_take_output(call, i, &outputs[i]);
+    status = tw_call_take(call, program->input_count + i, &outputs[i]);
   }
   return status;
 }
@@ -122,7 +125,7 @@ int tw_model_run_tensors(tw_model_t* model, const tw_tensor_t* inputs, const tw_
   const tw_program_t* program = model->program;
   int64_t dims[TW_DIM_LIMIT];
   tw_call_t call;
-  call.sized = NULL;  // nothing has begun
+  call.model = NULL;  // nothing has begun
   int status = TW_MODEL_OK;
   for (uint32_t i = 0; status == TW_MODEL_OK && i < program->dim_count; ++i) {
     status = tw_model_dim_of(model, i, &inputs[program->dims[i].input], &dims[i]);

@@ -6,7 +6,6 @@
 
 #include "error.h"
 #include "place.h"
-#include "tw_fault.h"
 
 // FNV-1a. MIRROR WEIGHTS CHECKSUM.
 static uint64_t checksum(const uint8_t* data, uint64_t size_bytes) {
@@ -80,12 +79,10 @@ void tw_weights_close(tw_open_weights_t* weights) {
   if (weights->mapping.map_base != NULL) tw_file_mapping_destroy(&weights->mapping);
 }
 
-int tw_weights_check(const tw_open_weights_t* weights) {
+int tw_weights_find_loss(const tw_open_weights_t* weights) {
   tw_message_t name = {.text = ""};
   const tw_file_mapping_t* mapping = &weights->mapping;
-  if (mapping->map_base == NULL || !tw_fault_any() || !tw_fault_find(mapping->data, mapping->size_bytes, &name)) {
-    return TW_MODEL_OK;
-  }
+  if (!tw_fault_find(mapping->data, mapping->size_bytes, &name)) return TW_MODEL_OK;
   return tw_error_set(TW_MODEL_BAD_WEIGHTS, "%s: the file of the weights was cut, or cannot be read",
                       weights->path);
 }

@@ -2,6 +2,7 @@
 #ifndef TW_LIBRARY_WEIGHTS_H_
 #define TW_LIBRARY_WEIGHTS_H_
 
+#include "tw_fault.h"
 #include "tw_memory.h"
 #include "tw_model.h"
 
@@ -16,7 +17,10 @@ typedef struct tw_open_weights_t {
 int tw_weights_open(const tw_weights_t* weights, const char* path, tw_open_weights_t* out_weights);
 void tw_weights_close(tw_open_weights_t* weights);
 
-// Whether the file was cut while it was mapped; sets the error text.
-int tw_weights_check(const tw_open_weights_t* weights);
+// Whether the file was cut while it was mapped; sets the error text. The question behind every call.
+int tw_weights_find_loss(const tw_open_weights_t* weights);
+static inline int tw_weights_check(const tw_open_weights_t* weights) {
+  return weights->mapping.map_base != NULL && tw_fault_any() ? tw_weights_find_loss(weights) : TW_MODEL_OK;
+}
 
 #endif  // TW_LIBRARY_WEIGHTS_H_
