@@ -20,12 +20,12 @@ from setuptools.command.build_py import build_py
 
 SOURCES = sorted(
     path.as_posix()
-    for folder in ("native/src", "native/src/python")
+    for folder in ("native/src", "native/src/python", "native/src/relax")
     for path in Path(folder).glob("*.c")
 )
 HEADERS = sorted(
     path.as_posix()
-    for folder in ("native/include", "native/src", "native/src/python")
+    for folder in ("native/include", "native/src", "native/src/python", "native/src/relax")
     for path in Path(folder).glob("*.h")
 )
 ZIG = [sys.executable, "-m", "ziglang", "cc"]

@@ -16,6 +16,7 @@ import argparse
 import base64
 import functools
 import gzip
+import importlib.util
 import io
 import json
 import lzma
@@ -52,18 +53,13 @@ from tilewright.formats.library_blob import (
 )
 from tilewright.formats.parameters import SplatEntry, StoredEntry, read_parameters
 from tilewright.formats.plan import from_json, to_json
-from tilewright.formats.relax_executable import (
-    FunctionKind,
-    format_executable,
-    read_relax_executable,
-)
+from tilewright.formats.relax_executable import format_executable, read_relax_executable
 from tilewright.formats.signature import split_signatures
 from tilewright.formats.tar import read_tar
 from tilewright.formats.vmfb import read_archive
 from tilewright.runtime.library.c_module import CSourceModule, load_c_module
 from tilewright.runtime.loaders.trusted_keys import TrustedKeys
-from tilewright.runtime.relax_machine.translate import translate
-from tilewright.runtime.relax_machine.uses import find_uses
+from tilewright.runtime.relax_machine.native_program import encode
 
 ARCHIVES = Path(__file__).resolve().parents[1] / "golden" / "archives"
 LIBRARIES = ARCHIVES.parent / "libraries"
@@ -224,13 +220,7 @@ def _relax_executables() -> tuple[bytes, ...]:
 def _read_relax_executable(data: bytes) -> None:
     executable = read_relax_executable(data)
     format_executable(executable)
-    for index, function in enumerate(executable.functions):
-        if function.kind is FunctionKind.BYTECODE:
-            translate(executable, function, index, find_uses(executable, function, _is_odd))
-
-
-def _is_odd(number: int) -> bool:
-    return number % 2 == 1
+    list(encode(executable))
 
 
 def _tars() -> tuple[bytes, ...]:
@@ -263,7 +253,7 @@ def _with_checksums(read: Callable[[bytes], object]) -> Callable[[bytes], object
         changed = bytearray(data)
         for at in range(0, len(changed) - 511, 512):
             head = changed[at : at + 512]
-            if head[257:262] == b"ustar":
+            if bytes(head[257:262]) == b"ustar":
                 total = sum(head) - sum(head[148:156]) + 8 * 32
                 changed[at + 148 : at + 156] = b"%06o\0 " % total
         return read(bytes(changed))
@@ -299,9 +289,7 @@ def _signed_files() -> tuple[bytes, ...]:
 def _read_signed(data: bytes) -> None:
     """Whatever was changed, no key may be found to have signed anything else than it did."""
     split_signatures(data)
-    try:
-        import cryptography  # noqa: F401 - of an extra
-    except ImportError:
+    if importlib.util.find_spec("cryptography") is None:  # of an extra
         return
     TrustedKeys([_SIGNED_BY_ONE[56:88]]).check(data, None, "file")
     content, _ = split_signatures(data)

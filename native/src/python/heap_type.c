@@ -136,7 +136,13 @@ static PyObject* heap_capacity_bytes(PyObject* object, void* unused) {
   return PyLong_FromSize_t(capacity_bytes);
 }
 
+static PyObject* heap_address(PyObject* object, void* unused) {
+  (void)unused;
+  return PyLong_FromUnsignedLongLong((uintptr_t)((tw_heap_object_t*)object)->heap);
+}
+
 static PyGetSetDef heap_properties[] = {
+    {"address", heap_address, NULL, "For code of the C core, as long as the object lives.", NULL},
     {"capacity_bytes", heap_capacity_bytes, NULL, "What may be in use and kept together, or None.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -2,6 +2,7 @@
 
 #include "binding.h"
 #include "tw_backend.h"
+#include "tw_relax.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -141,7 +142,20 @@ static PyObject* backend_function(PyObject* module, PyObject* arguments) {
   return PyLong_FromUnsignedLongLong((uintptr_t)tw_backend_find(name, has_barriers));
 }
 
+static PyObject* relax_functions(PyObject* module, PyObject* unused) {
+  (void)module;
+  (void)unused;
+  uintptr_t make = 0;
+  uintptr_t builtin = 0;
+  if (tw_relax_addresses(&make, &builtin) < 0) {
+    return PyErr_Format(PyExc_RuntimeError, "tvm-ffi is not loaded, or misses functions of 0.1.15");
+  }
+  return Py_BuildValue("(KK)", (unsigned long long)make, (unsigned long long)builtin);
+}
+
 static PyMethodDef module_methods[] = {
+    {"relax_functions", relax_functions, METH_NOARGS,
+     "relax_functions() -> (int, int): the addresses of the packed functions `make` and `builtin`."},
     {"use_backend_pool", use_backend_pool, METH_O,
      "use_backend_pool(pool): run parallel loops of code that TVM compiled on these threads."},
     {"backend_function", backend_function, METH_VARARGS,

@@ -24,7 +24,7 @@ from tilewright.formats.relax_executable.records import (
     Return,
 )
 
-_REGISTERS_LIMIT: Final = 1 << 24
+_REGISTERS_LIMIT: Final = 1 << 20
 _ARGUMENTS_LIMIT: Final = 1 << 16
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, cast, final
+from typing import Any, Final, Protocol, cast, final, runtime_checkable
 
 from tilewright.base.errors import InputError
 from tilewright.base.text import did_you_mean
@@ -71,6 +71,15 @@ class MachineEngine(Protocol):
         ...
 
 
+@runtime_checkable
+class HasPackedFunctions(Protocol):
+    """An engine whose functions can be called without Python between."""
+
+    def packed(self, function: str) -> PackedFunction:
+        """A function of `function_names()`."""
+        ...
+
+
 OpenEngine = Callable[[MemoryManager], MachineEngine]
 
 
@@ -119,6 +128,8 @@ class MachineModule(Module):
         known = self._saved.get(name)
         if known is not None or name not in self._names:
             return known
+        if isinstance(self._engine, HasPackedFunctions) and name not in self._inputs:
+            return self._engine.packed(name)
         return packed_function(lambda *arguments: self._call(name, arguments))
 
     @property

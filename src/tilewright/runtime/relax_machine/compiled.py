@@ -1,36 +1,28 @@
-"""Relax functions that TVM compiled to machine code (`exec_mode="compiled"`).
+"""Relax functions that TVM compiled to machine code (`exec_mode="compiled"`): finding them, and what they find.
 
-`__vmtir__<name>` of the library gets four addresses: the machine, and lists of values of tvm-ffi for registers,
-constants and functions.  The lists are arrays of tvm-ffi, whose items such code reads and writes in place.
-The built-ins that it calls are asked for by name through a variable of the library; the ones here answer,
+`__vmtir__<name>` of the library is called by the C core with the addresses of registers, constants and functions.
+The built-ins that such code calls are asked for by name through a variable of the library; ours answer,
 also where TVM's own are in the process, because those would take our machine for one of TVM's.
 
-Source: TVM 0.27, `VirtualMachineImpl::GetClosureInternal`; tvm-ffi 0.1.15, `TVMFFISeqCell`.
+Source: TVM 0.27, `VirtualMachineImpl::GetClosureInternal`.
 """
 
 from __future__ import annotations
 
 import functools
-import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, final, runtime_checkable
+from collections.abc import Sequence
+from typing import Final, Protocol, runtime_checkable
 
 from tilewright.base.errors import InputError
 from tilewright.formats.relax_executable import Function
-from tilewright.runtime.native.compiled_library import (
-    LOOKUP_VARIABLES,
-    NameLookup,
-    items_address,
-    opaque_pointer,
-)
+from tilewright.runtime.native.compiled_library import LOOKUP_VARIABLES, NameLookup
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
 from tilewright.runtime.packed.module import Module
-from tilewright.runtime.relax_machine.builtins import BUILTINS, TAKE_THE_MACHINE, Machine
+from tilewright.runtime.relax_machine.builtins import BUILTINS
+from tilewright.runtime.relax_machine.native_program import native_builtin
 
 PREFIX: Final = "__vmtir__"
-_MACHINES: Final[weakref.WeakValueDictionary[int, Any]] = weakref.WeakValueDictionary()
-_TOKENS: Final = iter(range(1, 1 << 62))
 
 
 @runtime_checkable
@@ -42,51 +34,11 @@ class HasVariables(Protocol):
         ...
 
 
-@final
-class CompiledFunctions:
-    """The compiled functions of a machine.
+def find_code(function: Function, imports: Sequence[Module]) -> PackedFunction:
+    """The code of a compiled function, whose library from here on finds our built-ins.
 
-    Args:
-        machine: whose functions they are; not kept alive.
-        constants: of the executable.
-        functions: all functions of the table as values.
+    Raises: InputError when no library has it.
     """
-
-    def __init__(
-        self,
-        machine: Machine,
-        constants: Sequence[Any],
-        functions: Sequence[PackedFunction],
-    ) -> None:
-        token = next(_TOKENS)
-        _MACHINES[token] = machine
-        self._machine: Final = opaque_pointer(token)
-        self._constants: Final = tvm_ffi.Array(constants)
-        self._functions: Final = tvm_ffi.Array(functions)
-
-    def bind(self, function: Function, imports: Sequence[Module]) -> Callable[..., Any]:
-        """A compiled function, to be called with its arguments.
-
-        Raises: InputError when no library has its code.
-        """
-        code = _find(function, imports)
-        count = function.argument_count
-        empty = [None] * (function.register_count - count)
-        constants, functions = (_address(one) for one in (self._constants, self._functions))
-
-        def call(*arguments: Any) -> Any:
-            registers = tvm_ffi.Array([*arguments, *empty])
-            code(self._machine, _address(registers), constants, functions)
-            return registers[count]
-
-        return call
-
-
-def _address(items: tvm_ffi.Array[Any]) -> object:
-    return opaque_pointer(items_address(items.__chandle__(), len(items)))
-
-
-def _find(function: Function, imports: Sequence[Module]) -> PackedFunction:
     for root in imports:
         for module in root.walk():
             code = module.find_function(PREFIX + function.name)
@@ -107,16 +59,8 @@ def _lookup() -> NameLookup:
 
 @functools.cache
 def _builtin(name: str) -> PackedFunction | None:
+    native = native_builtin(name)
+    if native is not None:
+        return native
     row = BUILTINS.get(name)
-    if row is None:
-        return None
-    if name not in TAKE_THE_MACHINE:
-        return packed_function(row)
-    return packed_function(lambda machine, *rest: row(_machine_of(machine), *rest))
-
-
-def _machine_of(pointer: Any) -> Machine:
-    machine = _MACHINES.get(pointer.value)
-    if machine is None:
-        raise InputError("the virtual machine of a compiled function is gone")
-    return machine
+    return None if row is None else packed_function(row)

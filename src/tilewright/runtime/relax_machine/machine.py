@@ -1,21 +1,21 @@
-"""Runs Relax functions: finds the functions they call once, translates each when it is first called.
+"""Finds what Relax functions call, once, and has them run.
 
-One machine belongs to one executable, its library and one heap.  What users see is the module around it
-(`modules`).
+The C core runs them (`native_program`); where it was not built, and while an instrument listens, Python does
+(`interpreter`).  One machine belongs to one executable, its library and one heap.  What users see is the
+module around it (`modules`).
 
 Thread-safety: functions may be called from several threads; each call has registers and memory of its own.
 """
 
 from __future__ import annotations
 
-import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast, final
 
 import numpy as np
 
-from tilewright.base.errors import InputError, TilewrightError
+from tilewright.base.errors import InputError
 from tilewright.base.text import did_you_mean
 from tilewright.formats.dlpack_types import DataType
 from tilewright.formats.relax_executable import (
@@ -29,6 +29,7 @@ from tilewright.formats.relax_executable import (
     ShapeConstant,
     TensorConstant,
 )
+from tilewright.runtime.native import IS_NATIVE
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import (
     PackedFunction,
@@ -42,29 +43,21 @@ from tilewright.runtime.packed.machine_module import (
 )
 from tilewright.runtime.packed.module import Module
 from tilewright.runtime.packed.tensors import tensor_of
-from tilewright.runtime.relax_machine.builtins import (
-    BUILTINS,
-    INT64,
-    TAKE_THE_MACHINE,
-    Tensor,
-)
-from tilewright.runtime.relax_machine.compiled import CompiledFunctions
+from tilewright.runtime.relax_machine.builtins import BUILTINS, TAKE_THE_MACHINE, Tensor
+from tilewright.runtime.relax_machine.compiled import find_code
 from tilewright.runtime.relax_machine.errors import ArgumentTypeError
+from tilewright.runtime.relax_machine.interpreter import Interpreter
+from tilewright.runtime.relax_machine.native_program import NativeProgram, native_builtin
 from tilewright.runtime.relax_machine.storage import (
     Allocator,
     data_type_of,
     dense_tensor,
     size_in_bytes,
 )
-from tilewright.runtime.relax_machine.translate import NAMES, Translation, translate
-from tilewright.runtime.relax_machine.uses import Uses, find_uses
 
 _BUILTIN_PREFIX: Final = "vm.builtin."
 _CPU: Final = 1
-_MACHINE_CODE: Final = frozenset({"library", "static_library"})
-"""Kinds of modules whose functions keep no argument."""
 _NAMES_SHOWN: Final = 8
-_NO_USES: Final = Uses(frozenset(), frozenset(), frozenset())
 _PASSED_AS_THEY_ARE: Final = (
     tvm_ffi.Array, tvm_ffi.Shape, tvm_ffi.Function, str, int, float, type(None),
 )  # fmt: skip
@@ -88,8 +81,6 @@ class RelaxMachine:
         self.executable: Final[RelaxExecutable] = executable
         self.host: Final[Allocator] = Allocator(_CPU, 0, int(manager))
         self.imports: Final[tuple[Module, ...]] = tuple(imports)
-        self.keeps_memory: Final[bool] = manager is MemoryManager.POOLED
-        self._kernels: set[int] = set()
         self._rows: Final[dict[str, int]] = {
             one.name: index for index, one in enumerate(executable.functions)
         }
@@ -98,10 +89,38 @@ class RelaxMachine:
         )
         self._packed: Final[Mapping[int, Callable[..., Any]]] = self._find_packed()
         self._values: dict[int, PackedFunction] = {}
-        self._entries: dict[str, tuple[int, int]] = {}
-        self._compiled: CompiledFunctions | None = None
         self._instrument: Instrument | None = None
-        self._code: _Code = _Code(self)
+        self._interpreter: Final = Interpreter(self)
+        self._program: Final = self._make_program()
+
+    def _make_program(self) -> NativeProgram | None:
+        """What the C core runs; None where it was not built.
+
+        Raises: InputError for compiled functions whose code no library has, or that nobody can run.
+        """
+        table = self.executable.functions
+        compiled = {
+            index: find_code(one, self.imports)
+            for index, one in enumerate(table)
+            if one.kind is FunctionKind.COMPILED
+        }
+        if not IS_NATIVE:
+            if compiled:
+                raise InputError(
+                    "functions that TVM compiled to machine code need the C core, which was not built",
+                    location=self.executable.location,
+                    hint='compile the model with exec_mode="bytecode"',
+                )
+            return None
+        packed = {
+            index: packed_function(callee)
+            for index, callee in self._packed.items()
+            if callee is not BUILTINS.get(table[index].name)
+            or native_builtin(table[index].name) is None
+        }
+        return NativeProgram(
+            self.executable, self.constants, {**packed, **compiled}, self.host.heap
+        )
 
     # --- what modules ask ---------------------------------------------------------------------
 
@@ -127,25 +146,29 @@ class RelaxMachine:
             ArgumentValueError and ArgumentMatchError for arguments that the function does not take; what
             a kernel or a registered function raises.
         """
-        index, count = self._entries.get(function) or self._entry(function)
-        if len(arguments) != count:
-            self._check_count(index, arguments)
-        return self._code.call(index, map(as_value, arguments))
+        index = self._row(function)
+        self._check_count(index, arguments)
+        values = map(as_value, arguments)
+        if self._program is None or self._instrument is not None:
+            return self._interpreter.call(index, values)
+        return self._program.entry(index)(*values)
 
-    def _entry(self, name: str) -> tuple[int, int]:
-        """The row of a function, and the number of its arguments."""
-        function = self._function(name)
-        self._entries[name] = found = self._rows[name], function.argument_count
-        return found
+    def packed(self, function: str) -> PackedFunction:
+        """The function as one that is called without this object between; keeps its memory and code."""
+        index = self._row(function)
+        if self._program is None:
+            return packed_function(lambda *arguments: self.call(function, arguments))
+        return self._program.entry(index)
 
     def set_instrument(self, instrument: Instrument | None) -> None:
-        """Have every call of a kernel, a built-in or a registered function told to `instrument`."""
-        self._instrument = instrument
-        self._code = _Code(self, is_instrumented=instrument is not None)
+        """Have every call of a kernel, a built-in or a registered function told to `instrument`.
 
-    def source(self, function: str) -> str:
-        """The Python function that a function of bytecode became."""
-        return self._code.source(self._rows[self._function(function).name])
+        Calls within functions that TVM compiled to machine code are not seen.
+        """
+        self._instrument = instrument
+        if self._program is not None:
+            call = None if instrument is None else _weak_call(weakref.ref(self))
+            self._program.delegate(call)
 
     # --- what built-ins ask -------------------------------------------------------------------
 
@@ -155,61 +178,48 @@ class RelaxMachine:
             raise InputError(f"device {device_index}, this machine has one")
         return self.host
 
-    def heap(self, count: int) -> tuple[tvm_ffi.Tensor, memoryview]:
-        """A shape heap, and its numbers."""
-        storage = self.host.storage(size_in_bytes((count,), INT64))
-        words = memoryview(storage.memory).cast("q")[:count]
-        return storage.tensor(0, (count,), INT64), words
-
     # --- functions ----------------------------------------------------------------------------
-
-    def is_kernel(self, index: int) -> bool:
-        """Whether a row of the table is machine code of a library."""
-        return index in self._kernels
-
-    def callee(self, index: int) -> Callable[..., Any]:
-        """A packed function, or a function of ours as Python calls it."""
-        packed = self._packed.get(index)
-        return packed if packed is not None else self._code.function(index)
-
-    def compiled(self, index: int) -> Callable[..., Any]:
-        """A compiled function.  Raises: InputError when no library has its code."""
-        if self._compiled is None:
-            values = [self.value(one) for one in range(len(self.executable.functions))]
-            self._compiled = CompiledFunctions(self, self.constants, values)
-        return self._compiled.bind(self.executable.functions[index], self.imports)
 
     def value(self, index: int) -> PackedFunction:
         """A function of the table as a value that may go anywhere; it does not keep the machine.
 
         The collector of cycles does not see through a packed function.
         """
+        if self._program is not None:
+            return self._program.value(index)
         found = self._values.get(index)
         if found is None:
-            if index in self._packed:
-                found = packed_function(self._packed[index])
-            else:
-                found = packed_function(_weak_call(weakref.ref(self), index))
-            self._values[index] = found
+            packed = self._packed.get(index)
+            call = _weak_call(weakref.ref(self), index) if packed is None else packed
+            found = self._values[index] = packed_function(call)
         return found
 
-    def call_value(self, index: int, arguments: Sequence[Any]) -> Any:
-        """Run a function that was passed as a value."""
-        self._check_count(index, arguments)
-        return self._code.call(index, arguments)
+    def run_compiled(self, index: int, arguments: Sequence[Any]) -> Any:
+        """Run a compiled function."""
+        assert self._program is not None, "the machine was refused"
+        return self._program.entry(index)(*arguments)
 
-    def instrumented(self, index: int, *arguments: Any) -> Any:
-        """Call a packed function, and tell the instrument before and after."""
-        instrument = self._instrument
-        assert instrument is not None, "only instrumented code calls this"
+    def run_packed(self, index: int, arguments: Sequence[Any]) -> Any:
+        """Call a packed function or a built-in; an instrument hears of it before and after."""
+        packed, instrument = self._packed[index], self._instrument
+        if instrument is None:
+            return packed(*arguments)
         shown = [None if one is self else one for one in arguments]
         return call_told(
             instrument,
             self.value(index),
             self.executable.functions[index].name,
             shown,
-            lambda: self._packed[index](*arguments),
+            lambda: packed(*arguments),
         )
+
+    def interpret(self, index: int, arguments: Sequence[Any]) -> Any:
+        """Run a function of bytecode in Python."""
+        self._check_count(index, arguments)
+        return self._interpreter.call(index, arguments)
+
+    def _row(self, name: str) -> int:
+        return self._rows[self._function(name).name]
 
     def _function(self, name: str) -> Function:
         index = self._rows.get(name)
@@ -239,7 +249,7 @@ class RelaxMachine:
         for index, function in enumerate(self.executable.functions):
             if function.kind is not FunctionKind.PACKED:
                 continue
-            callee = self._find(index, function.name)
+            callee = self._find(function.name)
             if callee is None:
                 missing.append(function.name)
             else:
@@ -256,13 +266,11 @@ class RelaxMachine:
         self._check_machine_arguments(found)
         return found
 
-    def _find(self, index: int, name: str) -> Callable[..., Any] | None:
+    def _find(self, name: str) -> Callable[..., Any] | None:
         for module in self.imports:
             for one in module.walk():
                 function = one.find_function(name)
                 if function is not None:
-                    if one.kind in _MACHINE_CODE:
-                        self._kernels.add(index)
                     return function
         return BUILTINS.get(name) or get_global_func(name, allow_missing=True)
 
@@ -309,152 +317,22 @@ class RelaxMachine:
         return storage.tensor(0, constant.shape, constant.element_type)
 
 
-@final
-class _Code:
-    """The functions of a machine as Python, with or without an instrument."""
+def _weak_call(
+    machine: weakref.ref[RelaxMachine], index: int | None = None
+) -> Callable[..., Any]:
+    """Runs a function in Python: the one of `index`, or that of the first argument."""
 
-    def __init__(self, machine: RelaxMachine, *, is_instrumented: bool = False) -> None:
-        self._machine: Final[RelaxMachine] = machine
-        self._is_instrumented: Final[bool] = is_instrumented
-        self._translations: dict[int, Translation] = {}
-        self._lock: Final = threading.RLock()
-        table = machine.executable.functions
-        self._names: dict[str, Any] = {
-            **NAMES,
-            "machine": machine,
-            "located": self._locate,
-            "instrumented": machine.instrumented,
-            "new_storage": machine.host.storage,
-            **{f"c{i}": one for i, one in enumerate(machine.constants)},
-            **{
-                f"d{i}": one
-                for i, one in enumerate(machine.executable.constants)
-                if isinstance(one, DataType)
-            },
-        }
-        for index, function in enumerate(table):
-            if function.kind is FunctionKind.PACKED:
-                self._names[f"k{index}"] = machine.callee(index)
-            elif function.kind is FunctionKind.COMPILED:
-                self._names[f"F{index}"] = machine.compiled(index)
-            else:
-                self._names[f"F{index}"] = self._first_call(index)
-
-    def call(self, index: int, arguments: Iterable[Any]) -> Any:
-        """Run a function."""
-        return self._names[f"F{index}"](*arguments)
-
-    def function(self, index: int) -> Callable[..., Any]:
-        """A function of ours, for calls that come later."""
-
-        def call(*arguments: Any) -> Any:
-            return self._names[f"F{index}"](*arguments)
-
-        return call
-
-    def source(self, index: int) -> str:
-        """What a function of bytecode became."""
-        return self._translation(index).source
-
-    def _first_call(self, index: int) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            self._bind(index)
-            return self._names[f"F{index}"](*arguments)
-
-        return call
-
-    def _translation(self, index: int) -> Translation:
-        with self._lock:
-            found = self._translations.get(index)
-            if found is None:
-                machine = self._machine
-                function = machine.executable.functions[index]
-                uses = _NO_USES
-                if not self._is_instrumented:
-                    uses = find_uses(machine.executable, function, machine.is_kernel)
-                    if not machine.keeps_memory:
-                        uses = Uses(uses.heaps, uses.sizes, frozenset())
-                found = self._translations[index] = translate(
-                    machine.executable,
-                    function,
-                    index,
-                    uses,
-                    is_instrumented=self._is_instrumented,
-                )
-            return found
-
-    def _bind(self, index: int) -> None:
-        translation = self._translation(index)
-        with self._lock:
-            machine, slots = self._machine, translation.frame_slots
-            self._names[f"frames{index}"] = []
-            self._names[f"new_frame{index}"] = lambda: [
-                None if slot.make is None else slot.make(machine) for slot in slots
-            ]
-            for value in _function_values(
-                machine.executable, machine.executable.functions[index]
-            ):
-                self._names[f"f{value}"] = machine.value(value)
-            exec(
-                translation.code, self._names
-            )  # of our own making, from verified instructions
-
-    def _locate(self, error: Exception, index: int) -> Exception:
-        """The error, with the place where it came up first."""
-        if getattr(error, "relax_place", None) is not None:
-            return error
-        translation, executable = self._translations[index], self._machine.executable
-        trace = error.__traceback__
-        line = 1 if trace is None else trace.tb_lineno
-        place = translation.places[min(line, len(translation.places)) - 1]
-        name = executable.functions[index].name
-        where = f"{executable.location}: function '{name}'"
-        if place >= 0:
-            one = executable.instructions[place]
-            what = (
-                f" ('{executable.functions[one.function].name}')"
-                if isinstance(one, Call)
-                else ""
-            )
-            where += f": instruction {place}{what}"
-        return _placed(error, where)
-
-
-def _placed(error: Exception, where: str) -> Exception:
-    if isinstance(error, RecursionError):
-        error = InputError(
-            "calls are nested deeper than Python's limit",
-            hint="a loop in Relax is a function that calls itself: sys.setrecursionlimit(n)",
-        )
-    if isinstance(error, TilewrightError):
-        error.location = where if error.location is None else f"{where}: {error.location}"
-    else:
-        error.add_note(f"in {where}")
-    vars(error)["relax_place"] = where
-    return error
-
-
-def _weak_call(machine: weakref.ref[RelaxMachine], index: int) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         alive = machine()
         if alive is None:
             raise InputError(
                 "the virtual machine of this function is gone, keep it as long"
             )
-        return alive.call_value(index, arguments)
+        if index is None:
+            return alive.interpret(arguments[0], arguments[1:])
+        return alive.interpret(index, arguments)
 
     return call
-
-
-def _function_values(executable: RelaxExecutable, function: Function) -> set[int]:
-    """Functions that code of this one passes as values."""
-    return {
-        argument.value
-        for one in executable.instructions[function.first : function.end]
-        if isinstance(one, Call)
-        for argument in one.arguments
-        if argument.kind is ArgumentKind.FUNCTION
-    }
 
 
 def _missing_hint(names: Sequence[str]) -> str:

@@ -92,3 +92,18 @@ def test_the_binding_compiles_without_warnings(compiler: list[str], tmp_path: Pa
             check=False,
         )
         assert done.returncode == 0, done.stderr
+
+
+def test_what_runs_relax_compiles_without_a_warning(
+    compiler: list[str], tmp_path: Path
+) -> None:
+    for path in sorted((NATIVE / "src" / "relax").glob("*.c")):
+        command = [*compiler, *STRICT, "-O2", *INCLUDES, "-c", str(path)]
+        done = subprocess.run(
+            [*command, "-o", str(tmp_path / f"{path.stem}.o")],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import traceback
 import weakref
 from typing import Any
 
@@ -15,7 +16,8 @@ from fakes.relax_kernels import KERNELS, executable_module, machine, tensor
 from tilewright.base.errors import InputError
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.function_table import FunctionTable
-from tilewright.runtime.relax_machine import RelaxExecutableModule
+from tilewright.runtime.packed.machine_module import MachineModule
+from tilewright.runtime.relax_machine import RelaxExecutableModule, RelaxMachine
 from tilewright.runtime.relax_machine.errors import (
     ArgumentMatchError,
     ArgumentTypeError,
@@ -25,6 +27,11 @@ from tilewright.runtime.relax_machine.errors import (
 
 def _floats(*values: float) -> np.ndarray:
     return np.array(values, np.float32)
+
+
+def _engine(module: MachineModule) -> RelaxMachine:
+    assert isinstance(module.engine, RelaxMachine)
+    return module.engine
 
 
 def _looped(x: np.ndarray) -> np.ndarray:
@@ -132,6 +139,27 @@ def test_an_error_of_a_kernel_says_which_instruction_called_it() -> None:
     vm["vm_initialization"](1, 0, 2)
     with pytest.raises(KeyError) as caught:
         vm.engine.call("four", [_floats(1)])
+    places = [
+        (one.filename, one.name)
+        for one in traceback.extract_tb(caught.value.__traceback__)
+        if one.filename == "net.so"
+    ]
+    assert places == [("net.so", "four"), ("net.so", "twice")]
+
+
+def test_an_error_of_a_kernel_says_so_where_an_instrument_listens() -> None:
+    def fail(*_: Any) -> None:
+        raise KeyError("no")
+
+    module = RelaxExecutableModule(
+        stored_executables("0.27")["calls.bytecode"].data, "net.so"
+    )
+    module.import_module(FunctionTable({**KERNELS["calls"], "add": fail}))
+    vm = module.load_machine()
+    vm["vm_initialization"](1, 0, 2)
+    vm.engine.set_instrument(lambda *_: 0)
+    with pytest.raises(KeyError) as caught:
+        _engine(vm).interpret(0, [tensor(_floats(1))])
     assert any(
         "net.so: function 'twice': instruction" in note for note in caught.value.__notes__
     )
@@ -194,7 +222,7 @@ def test_what_a_stranger_keeps_is_not_written_again() -> None:
 def test_memory_goes_with_the_last_that_holds_it() -> None:
     loop = machine("loop")
     result = np.from_dlpack(loop["main"](np.ones(50_000, np.float32)))
-    heap = loop.engine.host.heap  # type: ignore[attr-defined]
+    heap = _engine(loop).host.heap
     del loop
     gc.collect()
     assert result[0] == pytest.approx(1.5**10)
