@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, final
 
+import numpy as np
+
 from tilewright.base import errors
 
 __all__ = ["opaque", "tvm_ffi"]
@@ -91,11 +93,22 @@ _EXCEPTIONS: Final[tuple[type[BaseException], ...]] = (
 )
 
 
+def _memory_error_of_numpy() -> type[MemoryError]:
+    """What numpy raises where memory ends; it has no public name."""
+    try:
+        np.empty(sys.maxsize, np.uint8)
+    except MemoryError as error:
+        return type(error)
+    return MemoryError
+
+
 def _register_errors() -> None:
     from_name = tvm_ffi.core.ERROR_NAME_TO_TYPE
     for cls in _EXCEPTIONS:
         if cls.__name__ not in from_name:
             tvm_ffi.register_error(cls.__name__, cls)
+    # The class of numpy's own arrives as what it is one of: it cannot be made of a message.
+    tvm_ffi.core.ERROR_TYPE_TO_NAME[_memory_error_of_numpy()] = MemoryError.__name__
     # An `InternalError` alone is tvm-ffi's or TVM's, and no bug of ours.
     tvm_ffi.register_error("tilewright.InternalError", errors.InternalError)
 

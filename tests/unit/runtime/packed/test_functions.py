@@ -160,6 +160,11 @@ def test_an_error_of_a_class_nobody_knows_arrives_with_its_message() -> None:
         packed_function(fail)()
 
 
+def test_memory_that_numpy_does_not_get_is_a_memory_error() -> None:
+    with pytest.raises(MemoryError, match="Unable to allocate"):
+        packed_function(lambda: np.empty(1 << 62, np.uint8))()
+
+
 def test_a_registered_function_is_found_by_everybody(name: str) -> None:
     register_global_func(name, lambda x: x + 1)
     assert get_global_func(name)(1) == 2
