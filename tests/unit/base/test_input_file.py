@@ -19,7 +19,27 @@ def test_files_are_read_and_all_else_has_a_reason(tmp_path: Path) -> None:
     assert why_no_file(tmp_path / "file") is None
     assert why_no_file(tmp_path) == "is a folder, expected a file"
     assert why_no_file(tmp_path / "none") == "no such file"
+    assert why_no_file(tmp_path / "file" / "none") == "no such file"
+    (tmp_path / "ring").symlink_to("ring")
+    assert (why_no_file(tmp_path / "ring") or "").startswith("cannot be looked at: ")
+    assert (why_no_file("x" * 5000) or "").startswith("cannot be looked at: ")
     assert why_no_file(os.devnull) == "is a device or a pipe, expected a file"
+
+
+@pytest.mark.parametrize(
+    "read",
+    [tw.compile, tw.coverage, tw.InferenceSession, tw.load, tw.runtime.load_module],
+)
+@pytest.mark.parametrize(
+    "path",
+    ["x" * 5000, "x" * 5000 + ".onnx", "/dev/null/a", "\udcff.so"],
+    ids=["long", "long.onnx", "below a device", "no text"],
+)
+def test_paths_that_no_file_can_have_are_errors_of_ours(
+    read: Callable[[str], object], path: str
+) -> None:
+    with pytest.raises(TilewrightError):
+        read(path)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.base.errors import ArchiveError
-from tilewright.base.input_file import STREAM, is_stream
+from tilewright.base.input_file import FOLDER, STREAM, is_stream, why_no_file
 from tilewright.base.options import path_option
 from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.formats.vmfb.seal import verify_archive
@@ -45,7 +45,8 @@ def read_module_file(
             raise ArchiveError(STREAM, location=path)
         data = _read(path) if copy else native.map_file(path)
     except OSError as error:
-        reason = "Is a directory" if Path(path).is_dir() else error.strerror or error
+        is_folder = why_no_file(path) == FOLDER
+        reason = "Is a directory" if is_folder else error.strerror or error
         raise ArchiveError(f"cannot read the file: {reason}", location=path) from error
     if Path(path).suffix == ".onnx":
         raise ArchiveError(
