@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tilewright.base.version import VERSION as __version__  # noqa: N811 - its usual name
 
 if TYPE_CHECKING:
-    from tilewright import byoc, debug_executor, graph_executor, transform
+    from tilewright import byoc, debug_executor, graph_executor, runtime, transform
     from tilewright.api.build import build
     from tilewright.api.compare import Comparison, compare
     from tilewright.api.inference import (
@@ -160,6 +160,7 @@ __all__ = [
     "register_global_func",
     "remove_global_func",
     "report",
+    "runtime",
     "sign",
     "transform",
 ]
