@@ -16,26 +16,25 @@ entry:
   %v12 = fsub <8 x float> %v11, splat (float 0x4168000000000000)
   %v13 = call <8 x float> @llvm.fma.v8f32(<8 x float> %v12, <8 x float> splat (float 0xBFE62E8000000000), <8 x float> %v10)
   %v14 = call <8 x float> @llvm.fma.v8f32(<8 x float> %v12, <8 x float> splat (float 0x3EFE8082E0000000), <8 x float> %v13)
-  %v15 = call <8 x float> @llvm.fma.v8f32(<8 x float> splat (float 0x3F56A3A4E0000000), <8 x float> %v14, <8 x float> splat (float 0x3F812332C0000000))
-  %v16 = call <8 x float> @llvm.fma.v8f32(<8 x float> %v15, <8 x float> %v14, <8 x float> splat (float 0x3FA55589A0000000))
-  %v17 = call <8 x float> @llvm.fma.v8f32(<8 x float> %v16, <8 x float> %v14, <8 x float> splat (float 0x3FC5554940000000))
-  %v18 = call <8 x float> @llvm.fma.v8f32(<8 x float> %v17, <8 x float> %v14, <8 x float> splat (float 0x3FDFFFFFC0000000))
-  %v19 = fmul <8 x float> %v14, %v14
-  %v20 = call <8 x float> @llvm.fma.v8f32(<8 x float> %v19, <8 x float> %v18, <8 x float> %v14)
+  %v15 = fmul <8 x float> %v14, %v14
+  %v16 = call <8 x float> @llvm.fma.v8f32(<8 x float> splat (float 0x3F56A3A4E0000000), <8 x float> %v14, <8 x float> splat (float 0x3F812332C0000000))
+  %v17 = call <8 x float> @llvm.fma.v8f32(<8 x float> %v16, <8 x float> %v14, <8 x float> splat (float 0x3FA55589A0000000))
+  %v18 = call <8 x float> @llvm.fma.v8f32(<8 x float> %v17, <8 x float> %v14, <8 x float> splat (float 0x3FC5554940000000))
+  %v19 = call <8 x float> @llvm.fma.v8f32(<8 x float> %v18, <8 x float> %v14, <8 x float> splat (float 0x3FDFFFFFC0000000))
+  %v20 = call <8 x float> @llvm.fma.v8f32(<8 x float> %v15, <8 x float> %v19, <8 x float> %v14)
   %v21 = fadd <8 x float> %v20, splat (float 0x3FF0000000000000)
-  %v22 = bitcast <8 x float> %v21 to <8 x i32>
-  %v23 = bitcast <8 x float> %v11 to <8 x i32>
-  %v24 = sub <8 x i32> %v23, splat (i32 1262485504)
-  %v25 = ashr <8 x i32> %v24, splat (i32 1)
-  %v26 = sub <8 x i32> %v24, %v25
-  %v27 = shl <8 x i32> %v25, splat (i32 23)
-  %v28 = add <8 x i32> %v27, splat (i32 1065353216)
-  %v29 = bitcast <8 x i32> %v28 to <8 x float>
-  %v30 = fmul <8 x float> %v21, %v29
-  %v31 = shl <8 x i32> %v26, splat (i32 23)
-  %v32 = add <8 x i32> %v31, splat (i32 1065353216)
-  %v33 = bitcast <8 x i32> %v32 to <8 x float>
-  %v34 = fmul <8 x float> %v30, %v33
-  store <8 x float> %v34, ptr %v5, align 4
+  %v22 = bitcast <8 x float> %v11 to <8 x i32>
+  %v23 = sub <8 x i32> %v22, splat (i32 1262485504)
+  %v24 = ashr <8 x i32> %v23, splat (i32 1)
+  %v25 = shl <8 x i32> %v24, splat (i32 23)
+  %v26 = add <8 x i32> %v25, splat (i32 1065353216)
+  %v27 = bitcast <8 x i32> %v26 to <8 x float>
+  %v28 = fmul <8 x float> %v21, %v27
+  %v29 = sub <8 x i32> %v23, %v24
+  %v30 = shl <8 x i32> %v29, splat (i32 23)
+  %v31 = add <8 x i32> %v30, splat (i32 1065353216)
+  %v32 = bitcast <8 x i32> %v31 to <8 x float>
+  %v33 = fmul <8 x float> %v28, %v32
+  store <8 x float> %v33, ptr %v5, align 4
   ret i32 0
 }

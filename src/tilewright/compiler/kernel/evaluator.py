@@ -18,13 +18,15 @@ from tilewright.base import symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Atom, Dim, Opaque, Operation, Symbol
-from tilewright.compiler.kernel import numerics
+from tilewright.compiler.kernel import numerics, primitives
 from tilewright.compiler.kernel.independence import is_independent
 from tilewright.compiler.kernel.ir import (
+    Argument,
     Binary,
     Bitcast,
     Body,
     Buffer,
+    Call,
     Cast,
     Comment,
     Compare,
@@ -130,6 +132,7 @@ class _Run:
         self.storage: dict[Buffer, _Storage] = {}
         self.copies: list[tuple[np.ndarray, Values]] = []
         self.values: dict[int, Any] = {}
+        self.arguments: tuple[Values, ...] = ()
         self.independent: dict[int, bool] = {}
         if len(arrays) != len(kernel.parameters):
             raise InternalError(
@@ -306,7 +309,24 @@ class _Run:
         if isinstance(e, Transposed):
             columns = [self.value(row)[..., e.column] for row in e.rows]
             return np.stack(np.broadcast_arrays(*columns), axis=-1)
+        if isinstance(e, Call):
+            return self._call(e)
+        if isinstance(e, Argument):
+            return self.arguments[e.position]
         raise InternalError(f"cannot evaluate {type(e).__name__}")
+
+    def _call(self, e: Call) -> Values:
+        operands = tuple(self.value(operand) for operand in e.operands)
+        body = e.function.body
+        if body is None:
+            return primitives.compute(e.function, operands)
+        # Arguments have other values in every call, and so has what is made of them.
+        outside = self.values, self.arguments
+        self.values, self.arguments = {}, operands
+        try:
+            return self.value(body)
+        finally:
+            self.values, self.arguments = outside
 
     def _index(self, e: Index) -> Values:
         value = np.asarray(self.dim(e.dim, e.lanes), np.int64)

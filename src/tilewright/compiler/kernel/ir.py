@@ -130,7 +130,11 @@ class Unary(Expression):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Binary(Expression):
-    """add sub mul div mod floormod min max pow and or xor shl shr."""
+    """add sub mul div mod floormod min max pow and or xor shl shr copysign scale.
+
+    `copysign` is the magnitude of the left with the sign of the right, `scale` left * 2**right of a
+    whole float, rounded once; both of floats.
+    """
 
     op: str
     left: Expression
@@ -229,6 +233,47 @@ class Transposed(Expression):
     column: int
     dtype: DType
     lanes: int
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Argument(Expression):
+    """What a `Function` was called with at `position`: a scalar, found in its body only."""
+
+    position: int
+    dtype: DType
+    lanes: int = 1
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of scalars, for what is rare or cannot be stated as an expression.
+
+    Without a body it is one of `kernel.primitives`; with one, an expression over `Argument`s.
+    """
+
+    name: str
+    parameters: tuple[DType, ...]
+    dtype: DType
+    body: Expression | None = field(default=None, compare=False)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Call(Expression):
+    """A function applied to every lane of its operands.
+
+    As the first choice of a `Select`, or cast there, it need run only if some lane chooses it.
+    """
+
+    function: Function
+    operands: tuple[Expression, ...]
+    lanes: int = 1
+
+    @property
+    def dtype(self) -> DType:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.function.dtype
 
 
 # --- statements ------------------------------------------------------------------------------
@@ -352,3 +397,22 @@ def walk(body: Sequence[Statement]) -> list[Statement]:
         if isinstance(statement, (For, If)):
             found.extend(walk(statement.body))
     return found
+
+
+def children(value: Expression) -> tuple[Expression, ...]:
+    """The direct operands of an expression (a load's mask, not its indices)."""
+    if isinstance(value, Binary | Compare):
+        return (value.left, value.right)
+    if isinstance(value, Unary | Cast | Bitcast | Splat | Horizontal):
+        return (value.operand,)
+    if isinstance(value, Fma):
+        return (value.a, value.b, value.c)
+    if isinstance(value, Select):
+        return (value.condition, value.if_true, value.if_false)
+    if isinstance(value, Transposed):
+        return value.rows
+    if isinstance(value, Call):
+        return value.operands
+    if isinstance(value, Load) and value.mask is not None:
+        return (value.mask,)
+    return ()

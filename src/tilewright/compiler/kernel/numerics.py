@@ -16,6 +16,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError
+from tilewright.compiler.kernel import primitives
 
 Values = np.ndarray[Any, np.dtype[Any]]
 
@@ -46,7 +47,7 @@ _ROUNDING: Final = ("floor", "ceil", "round", "trunc")
 UNARY: Final = ("neg", "abs", *_FLOAT_UNARY, "not", "is_nan")
 BINARY: Final = (
     "add", "sub", "mul", "div", "mod", "floormod", "min", "max", "pow", "and", "or", "xor",
-    "shl", "shr",
+    "shl", "shr", "copysign", "scale",
 )  # fmt: skip
 COMPARE: Final = ("eq", "ne", "lt", "le", "gt", "ge")
 
@@ -161,8 +162,12 @@ def _floormod(x: Values, y: Values, dtype: DType) -> Values:
 def _pow(x: Values, y: Values, dtype: DType) -> Values:
     if dtype.is_float:
         return np.power(x.astype(np.float64), y.astype(np.float64)).astype(dtype.numpy)
-    negative = np.where(np.abs(x) == 1, np.where(y % 2 == 0, 1, x), 0)
-    return np.where(y < 0, negative, np.power(x, np.maximum(y, 0)))
+    return primitives.compute(primitives.integer_power(dtype), (x, y))
+
+
+def _wide(x: Values, dtype: DType) -> Values:
+    """Halves in f32, which numpy's functions take."""
+    return x if dtype.bits >= 32 else x.astype(np.float32)
 
 
 def _shr(x: Values, y: Values, _: DType) -> Values:
@@ -184,6 +189,8 @@ _BINARY: Final[dict[str, Callable[[Values, Values, DType], Values]]] = {
     "xor": lambda x, y, _: np.asarray(x ^ y),
     "shl": lambda x, y, _: np.asarray(np.left_shift(x, y)),
     "shr": _shr,
+    "copysign": lambda x, y, dtype: np.copysign(_wide(x, dtype), _wide(y, dtype)),
+    "scale": lambda x, y, dtype: np.ldexp(_wide(x, dtype), y.astype(np.int32)),
 }
 
 _COMPARE: Final[dict[str, Callable[[Values, Values], Values]]] = {

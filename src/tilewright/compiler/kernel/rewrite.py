@@ -20,6 +20,7 @@ from tilewright.compiler.kernel.ir import (
     Bitcast,
     Body,
     Buffer,
+    Call,
     Cast,
     Comment,
     Compare,
@@ -39,6 +40,7 @@ from tilewright.compiler.kernel.ir import (
     Store,
     Transposed,
     Unary,
+    children,
     walk,
 )
 from tilewright.compiler.kernel.text import expression_text
@@ -247,23 +249,6 @@ def as_symbol(dim: Dim) -> Symbol | None:
     return atom if factor == 1 and len(monomial) == 1 and isinstance(atom, Symbol) else None
 
 
-def children(value: Expression) -> tuple[Expression, ...]:
-    """The direct operands of an expression (a load's mask, not its indices)."""
-    if isinstance(value, Binary | Compare):
-        return (value.left, value.right)
-    if isinstance(value, Unary | Cast | Bitcast | Splat | Horizontal):
-        return (value.operand,)
-    if isinstance(value, Fma):
-        return (value.a, value.b, value.c)
-    if isinstance(value, Select):
-        return (value.condition, value.if_true, value.if_false)
-    if isinstance(value, Transposed):
-        return value.rows
-    if isinstance(value, Load) and value.mask is not None:
-        return (value.mask,)
-    return ()
-
-
 def with_children(  # noqa: PLR0911 - one line per kind of expression
     value: Expression, parts: Sequence[Expression]
 ) -> Expression:
@@ -286,6 +271,8 @@ def with_children(  # noqa: PLR0911 - one line per kind of expression
         return Select(parts[0], parts[1], parts[2], value.dtype, value.lanes)
     if isinstance(value, Transposed):
         return Transposed(tuple(parts), value.column, value.dtype, value.lanes)
+    if isinstance(value, Call):
+        return Call(value.function, tuple(parts), value.lanes)
     if isinstance(value, Load) and parts:
         return Load(value.buffer, value.indices, value.lanes, value.stride, parts[0])
     return value

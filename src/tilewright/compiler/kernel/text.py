@@ -7,14 +7,16 @@ atoms, so two expressions with equal text have equal values (buffer names are un
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, final
 
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel.ir import (
+    Argument,
     Binary,
     Bitcast,
     Buffer,
+    Call,
     Cast,
     Comment,
     Compare,
@@ -36,9 +38,12 @@ from tilewright.compiler.kernel.ir import (
     Store,
     Transposed,
     Unary,
+    children,
 )
 
 _SHOWN_VALUES: Final = 16
+_LONG: Final = 64
+"""Operations, from which on repeated parts of an expression get names."""
 _INFIX: Final = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
     "shl": "<<", "shr": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
@@ -46,56 +51,100 @@ _INFIX: Final = {
 }  # fmt: skip
 
 
-def expression_text(value: Expression) -> str:  # noqa: PLR0911 - one per kind
-    """One line for an expression."""
-    if isinstance(value, Const):
-        return _const(value)
-    if isinstance(value, Index):
-        lanes = f", lanes={value.lanes}, stride={value.stride}" if value.lanes > 1 else ""
-        return f"index<{value.dtype}>({_dim(value.dim)}{lanes})"
-    if isinstance(value, Load):
-        return _access(value.buffer.name, value.indices, value.lanes, value.stride) + _mask(
-            value.mask
-        )
-    if isinstance(value, Binary | Compare):
-        return _binary(value)
+def expression_text(value: Expression) -> str:
+    """One line for an expression; in a long one, what comes again has a name: `(t1 := a * b) + t1`."""
+    return _Line(_repeated(value)).text(value)
+
+
+def _repeated(root: Expression) -> frozenset[int]:
+    """The ids of the operations in a long expression that several others have for an operand.
+
+    Written out each time, what is made of them would double with every step.
+    """
+    sizes: dict[int, int] = {}
+    repeated: set[int] = set()
+
+    def size(value: Expression) -> int:
+        parts = children(value)
+        if not parts:
+            return 1
+        known = sizes.get(id(value))
+        if known is not None:
+            repeated.add(id(value))
+            return known
+        sizes[id(value)] = total = 1 + sum(map(size, parts))
+        return total
+
+    return frozenset(repeated) if size(root) > _LONG else frozenset()
+
+
+@final
+class _Line:
+    """One line under construction: what has been named in it."""
+
+    def __init__(self, repeated: frozenset[int]) -> None:
+        self.repeated: frozenset[int] = repeated
+        self.names: dict[int, str] = {}
+
+    def text(self, value: Expression) -> str:
+        """An expression, or its name."""
+        if id(value) not in self.repeated:
+            return self._text(value)
+        name = self.names.get(id(value))
+        if name is not None:
+            return name
+        text = self._text(value)
+        name = self.names[id(value)] = f"t{len(self.names) + 1}"
+        return f"({name} := {text})"
+
+    def _text(self, value: Expression) -> str:
+        if isinstance(value, Const):
+            return _const(value)
+        if isinstance(value, Index):
+            lanes = (
+                f", lanes={value.lanes}, stride={value.stride}" if value.lanes > 1 else ""
+            )
+            return f"index<{value.dtype}>({_dim(value.dim)}{lanes})"
+        if isinstance(value, Load):
+            place = _access(value.buffer.name, value.indices, value.lanes, value.stride)
+            return place if value.mask is None else f"{place} where {self.text(value.mask)}"
+        if isinstance(value, Binary | Compare):
+            left, right = self.text(value.left), self.text(value.right)
+            sign = _INFIX.get(value.op)
+            return f"({left} {sign} {right})" if sign else f"{value.op}({left}, {right})"
+        if isinstance(value, Argument):
+            return f"${value.position}"
+        operands = ", ".join(map(self.text, children(value)))
+        return f"{_verb(value)}({operands})"
+
+
+def _verb(value: Expression) -> str:  # noqa: PLR0911 - one per kind
+    """What stands before the operands."""
     if isinstance(value, Unary):
-        return f"{value.op}({expression_text(value.operand)})"
+        return value.op
     if isinstance(value, Cast):
-        return f"{value.dtype}({expression_text(value.operand)})"
+        return str(value.dtype)
     if isinstance(value, Bitcast):
-        return f"bits<{value.dtype}>({expression_text(value.operand)})"
+        return f"bits<{value.dtype}>"
     if isinstance(value, Splat):
-        return f"splat<{value.lanes}>({expression_text(value.operand)})"
+        return f"splat<{value.lanes}>"
     if isinstance(value, Horizontal):
-        return f"horizontal_{value.op}({expression_text(value.operand)})"
-    return _ternary(value)
+        return f"horizontal_{value.op}"
+    if isinstance(value, Fma):
+        return "fma"
+    if isinstance(value, Select):
+        return "select"
+    if isinstance(value, Transposed):
+        return f"column_{value.column}"
+    if isinstance(value, Call):
+        return value.function.name
+    return f"<{type(value).__name__}>"
 
 
 def _const(value: Const) -> str:
     number = repr(value.value)
     text = f"{value.dtype}({number})" if value.dtype.name not in ("f32", "i64") else number
     return text if value.lanes == 1 else f"splat<{value.lanes}>({text})"
-
-
-def _binary(value: Binary | Compare) -> str:
-    left, right = expression_text(value.left), expression_text(value.right)
-    sign = _INFIX.get(value.op)
-    return f"{value.op}({left}, {right})" if sign is None else f"({left} {sign} {right})"
-
-
-def _ternary(value: Expression) -> str:
-    if isinstance(value, Fma):
-        return f"fma({_list((value.a, value.b, value.c))})"
-    if isinstance(value, Select):
-        return f"select({_list((value.condition, value.if_true, value.if_false))})"
-    if isinstance(value, Transposed):
-        return f"column_{value.column}({_list(value.rows)})"
-    return f"<{type(value).__name__}>"
-
-
-def _list(values: Iterable[Expression]) -> str:
-    return ", ".join(map(expression_text, values))
 
 
 def _dim(dim: Dim) -> str:

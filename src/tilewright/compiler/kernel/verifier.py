@@ -19,6 +19,7 @@ from tilewright.compiler.kernel.ir import (
     Binary,
     Bitcast,
     Buffer,
+    Call,
     Cast,
     Comment,
     Compare,
@@ -40,8 +41,9 @@ from tilewright.compiler.kernel.ir import (
     Store,
     Transposed,
     Unary,
+    children,
 )
-from tilewright.compiler.kernel.rewrite import children, expression_dims, payloads
+from tilewright.compiler.kernel.rewrite import expression_dims, payloads
 from tilewright.compiler.kernel.text import expression_text, kernel_text, statement_lines
 
 _GRID: Final = (LoopKind.GRID_X, LoopKind.GRID_Y, LoopKind.GRID_Z)
@@ -227,7 +229,14 @@ class _Verifier:
             if e.left.dtype is not e.right.dtype:
                 return f"operands {e.left.dtype} and {e.right.dtype}"
             return _lanes(e, (e.left, e.right))
-        return _other_problem(e)
+        return _call_problem(e) if isinstance(e, Call) else _other_problem(e)
+
+
+def _call_problem(e: Call) -> str | None:
+    given = tuple(operand.dtype for operand in e.operands)
+    if given != e.function.parameters:
+        return f"operands {given}, expected {e.function.parameters}"
+    return _lanes(e, e.operands)
 
 
 def _other_problem(e: Expression) -> str | None:  # noqa: PLR0911 - one per kind

@@ -11,6 +11,7 @@ from tilewright.compiler.lowering.contract import contract
 from tilewright.compiler.lowering.decide import decide
 from tilewright.compiler.lowering.expand_casts import expand_casts
 from tilewright.compiler.lowering.flatten import flatten
+from tilewright.compiler.lowering.math.expand import expand_math
 from tilewright.compiler.lowering.simplify import simplify
 from tilewright.compiler.lowering.transpose import transpose
 from tilewright.compiler.lowering.unroll import unroll
@@ -33,4 +34,6 @@ def lower(kernel: Kernel, target: Target) -> Kernel:
     # UNROLL loops become copies.  From here loops are SERIAL or on the grid.
     kernel = unroll(kernel)
     # Strided vectors side by side become blocks that are transposed in registers.
-    return transpose(kernel)
+    kernel = transpose(kernel)
+    # Functions become arithmetic.  From here no operator needs a library.
+    return expand_math(kernel, target)

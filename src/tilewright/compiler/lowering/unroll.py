@@ -37,13 +37,13 @@ from tilewright.compiler.kernel.ir import (
     Statement,
     Store,
     Unary,
+    children,
     walk,
 )
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
     Rewriter,
     body_symbols,
-    children,
     expression_dims,
     payloads,
     substitute,

@@ -40,10 +40,10 @@ from tilewright.compiler.kernel.ir import (
     Space,
     Statement,
     Store,
+    children,
 )
 from tilewright.compiler.kernel.rewrite import (
     as_index,
-    children,
     expression_symbols,
     loads,
     payloads,

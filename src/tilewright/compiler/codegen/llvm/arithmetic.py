@@ -35,7 +35,6 @@ class Abilities:
         fma: multiply and add with one rounding.
         rounding: floats to whole floats.
         f16c: conversion of f16.
-        scalef: multiplication by powers of two (AVX-512).
         masks: loads and stores of some lanes.
         saturation: conversions of floats to integers that saturate.
     """
@@ -43,7 +42,6 @@ class Abilities:
     fma: bool
     rounding: bool
     f16c: bool
-    scalef: bool
     masks: bool
     saturation: bool
 
@@ -56,7 +54,6 @@ class Abilities:
             fma=target.has_fma,
             rounding=not x86 or target.has("sse4.1"),
             f16c=target.has(half),
-            scalef=x86 and target.has("avx512f"),
             masks=x86 and target.has("avx512vl") and target.has("avx512bw"),
             saturation=not x86,
         )
@@ -253,6 +250,18 @@ class Arithmetic:
             whole = self.add(whole, self.select(below, one, zero))
         whole = self.intrinsic("copysign", whole, x)
         return self.select(self.compare("fcmp olt", size, unit), whole, x)
+
+    def scaled(self, y: Value, n: Value) -> Value:
+        """`y * 2**n` of 512 bits: an instruction of AVX-512."""
+        scalar, lanes = split_type(y.type)
+        kind = "ps" if scalar == "float" else "pd"
+        name = f"llvm.x86.avx512.mask.scalef.{kind}.512"
+        mask = f"i{lanes}"
+        self.writer.declare(y.type, name, y.type, y.type, y.type, mask, "i32")
+        text = (
+            f"call {y.type} @{name}({y}, {n}, {y.type} zeroinitializer, {mask} -1, i32 4)"
+        )
+        return self.op(y.type, text, y, n)
 
     def is_nan(self, value: Value) -> Value:
         """Whether a float is not a number."""

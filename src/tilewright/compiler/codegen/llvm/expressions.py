@@ -19,8 +19,8 @@ from tilewright.base.symbolic import Dim, Opaque, Operation
 from tilewright.base.target import Target
 from tilewright.compiler.codegen.llvm.arithmetic import Abilities, Arithmetic
 from tilewright.compiler.codegen.llvm.conversions import Conversions
+from tilewright.compiler.codegen.llvm.functions import Functions
 from tilewright.compiler.codegen.llvm.indices import Indices
-from tilewright.compiler.codegen.llvm.math import Math
 from tilewright.compiler.codegen.llvm.memory import Memory, has_lanes
 from tilewright.compiler.codegen.llvm.registers import Registers
 from tilewright.compiler.codegen.llvm.types import (
@@ -32,8 +32,10 @@ from tilewright.compiler.codegen.llvm.types import (
 )
 from tilewright.compiler.codegen.llvm.writer import FunctionWriter
 from tilewright.compiler.kernel.ir import (
+    Argument,
     Binary,
     Bitcast,
+    Call,
     Cast,
     Compare,
     Const,
@@ -76,23 +78,34 @@ class Expressions:
         self.memory: Memory = Memory(
             self.a, self.indices, registers, self.value, self.wide_index
         )
-        self.math: Math = Math(self.a)
+        self.functions: Functions = Functions(self.a, partial(_function_body, target))
+        self._arguments: list[Value] = []
+        self._known: dict[int, Value] = {}
         self._rules: dict[type[Expression], Callable[[Expression], Value]] = {}
         rules: dict[type[Expression], object] = {
             Const: self._const, Index: self._index, Load: self.memory.load,
             Unary: self._unary, Binary: self._binary, Fma: self._fma,
             Compare: self._compare, Select: self._select, Cast: self._cast,
             Splat: self._splat, Horizontal: self._horizontal,
-            Transposed: self._transposed, Bitcast: self._bitcast,
+            Transposed: self._transposed, Bitcast: self._bitcast, Call: self._call,
+            Argument: self._argument,
         }  # fmt: skip
         self._rules.update(rules)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
     def value(self, node: Expression) -> Value:
-        """The operand that holds `node`."""
+        """The operand that holds `node`; what comes again in a statement is asked for once."""
+        known = self._known.get(id(node))
+        if known is not None:
+            return known
         rule = self._rules.get(type(node))
         if rule is None:
             raise InternalError(f"no machine code for a {type(node).__name__} expression")
-        return rule(node)
+        value = self._known[id(node)] = rule(node)
+        return value
+
+    def begin_statement(self) -> None:
+        """Forget the values of expressions: what was before may have changed memory."""
+        self._known.clear()
 
     # --- leaves ----------------------------------------------------------------------------
 
@@ -186,7 +199,7 @@ class Expressions:
             return self.a.intrinsic(_FLOAT_INTRINSICS[op], operand)
         if op in _ROUNDINGS:
             return self.a.rounded(_ROUNDINGS[op], operand)
-        return self.math.unary(op, operand)
+        raise InternalError(f"no machine code for '{op}' on {operand.type}")
 
     def _integer_unary(self, node: Unary) -> Value:
         operand = self._operand(node.operand, node.lanes)
@@ -210,10 +223,6 @@ class Expressions:
     def _binary(self, node: Binary) -> Value:
         if node.left.dtype.is_float:
             left = self._wide(node.left, node.lanes)
-            if node.op == "pow" and isinstance(node.right, Const):
-                simple = self.math.constant_power(left, float(node.right.value))
-                if simple is not None:
-                    return self._narrow(simple, node.dtype)
             right = self._wide(node.right, node.lanes)
             return self._narrow(self._float_binary(node.op, left, right), node.dtype)
         left = self._operand(node.left, node.lanes)
@@ -225,7 +234,11 @@ class Expressions:
             return self.a.binary(_FLOAT_VERBS[op], left, right)
         if op in ("min", "max"):
             return self.a.extreme(op, left, right)
-        return self.math.binary(op, left, right)
+        if op == "copysign":
+            return self.a.intrinsic("copysign", left, right)
+        if op == "scale":
+            return self.a.scaled(left, right)
+        raise InternalError(f"no machine code for '{op}' on {left.type}")
 
     def _integer_binary(self, node: Binary, left: Value, right: Value) -> Value:
         op, dtype = node.op, node.left.dtype
@@ -242,8 +255,6 @@ class Expressions:
             return self.a.divide(left, right, signed=signed, rest=op == "mod")
         if op == "floormod":
             return self.a.floor_rest(left, right, signed=signed)
-        if op == "pow":
-            return self.math.integer_power(left, right, signed=signed)
         raise InternalError(f"no machine code for '{op}' on {dtype}")
 
     def _fma(self, node: Fma) -> Value:
@@ -288,12 +299,37 @@ class Expressions:
         )
 
     def _select(self, node: Select) -> Value:
+        if _is_call(node.if_true):
+            return self._cold_select(node)
         condition = self.value(node.condition)
         if node.condition.lanes != node.lanes and node.condition.lanes != 1:
             condition = self.a.splat(condition, node.lanes)
         if_true = self._operand(node.if_true, node.lanes)
         if_false = self._operand(node.if_false, node.lanes)
         return self.a.select(condition, if_true, if_false)
+
+    def _cold_select(self, node: Select) -> Value:
+        """A choice whose first side is behind a branch; what is computed there stays there."""
+        condition = self._operand(node.condition, node.lanes)
+        usual = self._operand(node.if_false, node.lanes)
+        outside = dict(self._known)
+        value = self.functions.cold(
+            condition, usual, lambda: self._operand(node.if_true, node.lanes)
+        )
+        self._known = outside
+        return value
+
+    def _call(self, node: Call) -> Value:
+        operands = [self._operand(x, node.lanes) for x in node.operands]
+        return self.functions.call(node.function, operands)
+
+    def _argument(self, node: Argument) -> Value:
+        return self._arguments[node.position]
+
+    def body(self, root: Expression, arguments: list[Value]) -> Value:
+        """The value of a function's body."""
+        self._arguments = arguments
+        return self.value(root)
 
     def _cast(self, node: Cast) -> Value:
         value = self._operand(node.operand, node.lanes)
@@ -345,6 +381,19 @@ class Expressions:
             return self._float_binary(node.op, left, right)
         blank = Const(0, node.dtype)
         return self._integer_binary(Binary(node.op, blank, blank, node.dtype), left, right)
+
+
+def _function_body(
+    target: Target, writer: FunctionWriter, root: Expression, arguments: list[Value]
+) -> Value:
+    return Expressions(writer, Registers(), target).body(root, arguments)
+
+
+def _is_call(value: Expression) -> bool:
+    """Whether a call is all that `value` computes."""
+    while isinstance(value, Cast):
+        value = value.operand
+    return isinstance(value, Call)
 
 
 def _uniform(value: Expression) -> Dim | None:

@@ -17,9 +17,9 @@ from tilewright.compiler.kernel.ir import (
     Space,
     Statement,
     Store,
+    children,
 )
 from tilewright.compiler.kernel.rewrite import (
-    children,
     expression_dims,
     payloads,
     statement_expressions,

@@ -51,6 +51,7 @@ class Statements:
     def run(self, body: Sequence[Statement]) -> None:
         """Emit statements in order."""
         for statement in body:
+            self.e.begin_statement()
             if isinstance(statement, Store):
                 self.e.memory.store(statement)
             elif isinstance(statement, For):

@@ -28,10 +28,10 @@ from tilewright.compiler.kernel.ir import (
     Statement,
     Store,
     Unary,
+    children,
     walk,
 )
 from tilewright.compiler.kernel.rewrite import (
-    children,
     dim_symbols,
     expression_dims,
     loops,

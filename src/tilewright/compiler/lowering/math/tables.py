@@ -2,13 +2,16 @@
 
 Every polynomial is a minimax fit (Remez exchange in 60 digits, relative error of the function's
 value, then rounded to the type), lowest power first; the comment says what is fitted, where and how
-well.  Constants are split so that products with small integers are exact.  Read by `math`.
+well.  Constants are split so that products with small integers are exact.  Read by `expand_math`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final, final
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
 
 Coefficients = tuple[float, ...]
 
@@ -19,13 +22,14 @@ class Table:
     """What depends on the floating-point type.
 
     Attributes:
+        dtype: the type; `integer` is the signed one of as many bits.
         bits: width of the type; `mantissa` of its fraction.
         magic: added and subtracted, it rounds to an integer that its low bits then hold.
         ln2: ln 2 as a short first part and the rest.
         exp_range: beyond it exp is 0 or infinite.
         exp: (e**r - 1 - r) / r**2, |r| <= ln2/2, relative to e**r.
         expm1: the same, relative to e**r - 1.
-        log: see `Math.log`.
+        log: see `Math.log` of `expand_math`.
         tanh_end: from here on tanh is 1.
         erf_near: erf(x) / x - 1 in x**2, up to `erf_split`; none for f32.
         erf_far: f64: -log(erfc(x)) in x - `erf_center`, from `erf_split` to `erf_end`.
@@ -33,7 +37,8 @@ class Table:
         cos: (cos(r) - 1 + r**2/2) / r**4 in r**2.
     """
 
-    scalar: str
+    dtype: DType
+    integer: DType
     bits: int
     mantissa: int
     magic: float
@@ -60,15 +65,12 @@ HALF_PI_PARTS: Final = (
     float.fromhex("0x1.10b4610000000p-30"),  # 27 bits
     float.fromhex("0x1.a62633145c06ep-58"),
 )
-HALF_PI: Final = (
-    float.fromhex("0x1.921fb54442d18p+0"),
-    float.fromhex("0x1.1a62633145c07p-54"),
-)
 LARGE_ANGLE: Final = 1e8
 """Above, n = x / (pi/2) times 27 bits is no longer exact in f64."""
 
 F32: Final = Table(
-    scalar="float",
+    dtype=dtypes.f32,
+    integer=dtypes.i32,
     bits=32,
     mantissa=23,
     magic=1.5 * 2.0**23,
@@ -108,7 +110,8 @@ F32: Final = Table(
 )  # fmt: skip
 
 F64: Final = Table(
-    scalar="double",
+    dtype=dtypes.f64,
+    integer=dtypes.i64,
     bits=64,
     mantissa=52,
     magic=1.5 * 2.0**52,
@@ -168,7 +171,7 @@ F64: Final = Table(
     ),
 )  # fmt: skip
 
-TABLES: Final = {"float": F32, "double": F64}
+TABLES: Final = {dtypes.f32: F32, dtypes.f64: F64}
 
 TWO_THIRDS: Final = (
     float.fromhex("0x1.5555555555555p-1"),
@@ -180,13 +183,3 @@ LN2_PARTS: Final = (
     float.fromhex("-0x1.ff0342542fc33p-94"),
 )
 """ln 2; an exponent times the first part is exact."""
-
-TWO_OVER_PI_WORDS: Final = (
-    0x0000000000000000, 0xA2F9836E4E441529, 0xFC2757D1F534DDC0, 0xDB6295993C439041,
-    0xFE5163ABDEBBC561, 0xB7246E3A424DD2E0, 0x06492EEA09D1921C, 0xFE1DEB1CB129A73E,
-    0xE88235F52EBB4484, 0xE99C7026B45F7E41, 0x3991D639835339F4, 0x9C845F8BBDF9283B,
-    0x1FF897FFDE05980F, 0xEF2F118B5A0A6D1F, 0x6D367ECF27CB09B7, 0x4F463F669E5FEA2D,
-    0x7527BAC7EBE5F17B, 0x3D0739F78A5292EA, 0x6BFB5FB11F8D5D08, 0x56033046FC7B6BAB,
-    0xF0CFBC209AF4361D, 0xA9E391615EE61B08,
-)  # fmt: skip
-"""64 zero bits, then the bits of 2/pi after the point."""

@@ -1,22 +1,28 @@
-"""Functions for rare cases, private to a module, called behind a branch or lane by lane.
+"""Functions of a kernel, private to its module: primitives, and expressions over arguments.
 
-Reduction of huge angles, the exact float remainder, integer powers: what needs loops or tables and
-must not slow the usual case down.  Called by `math`.
+What needs loops, tables or wide integers and must not slow the usual case down: it is called behind a
+branch or lane by lane.  Called by `expressions`, which prints the bodies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.compiler.codegen.llvm.arithmetic import Arithmetic
-from tilewright.compiler.codegen.llvm.tables import HALF_PI, TWO_OVER_PI_WORDS
-from tilewright.compiler.codegen.llvm.types import Value, mangle, number, split_type
+from tilewright.compiler.codegen.llvm.types import (
+    Value,
+    number,
+    split_type,
+    value_type,
+    vector,
+)
 from tilewright.compiler.codegen.llvm.writer import FunctionWriter
+from tilewright.compiler.kernel.ir import Expression, Function
+from tilewright.compiler.kernel.primitives import HALF_PI, TWO_OVER_PI_WORDS
 
-# (arithmetic, quadrant, the two parts of the rest) to the sine or cosine
-Quarter = Callable[[Arithmetic, Value, Value, Value], Value]
+BodyPrinter = Callable[[FunctionWriter, Expression, list[Value]], Value]
+"""Prints a function's body, given the writer of its text and its arguments."""
 
 _ATTRIBUTES: Final = 'nounwind noinline "no-builtins"'
 _UNLIKELY: Final = "!prof !0"
@@ -24,43 +30,31 @@ _METADATA: Final = '!0 = !{!"branch_weights", i32 1, i32 100000}'
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class RareCase:
-    """A private function on scalars of one type."""
+class Functions:
+    """Defines functions on first use and emits their calls."""
 
-    name: str
-    scalar: str
-
-
-@final
-class RareCases:
-    """Defines the functions on first use and emits their calls."""
-
-    def __init__(self, arithmetic: Arithmetic) -> None:
+    def __init__(self, arithmetic: Arithmetic, print_body: BodyPrinter) -> None:
         self.a: Arithmetic = arithmetic
         self.writer: FunctionWriter = arithmetic.writer
+        self.print_body: BodyPrinter = print_body
 
     # --- calls -----------------------------------------------------------------------------
 
-    def each_lane(self, case: RareCase, *operands: Value) -> Value:
+    def call(self, function: Function, operands: list[Value]) -> Value:
         """The function applied to every lane."""
-        type_ = operands[0].type
-        text = f"call {type_} @{self._wrapper(case, type_, len(operands))}"
+        _, lanes = split_type(operands[0].type)
+        type_ = value_type(function.dtype, lanes)
+        text = f"call {type_} @{self._wrapper(function, operands)}"
         return self.a.op(type_, f"{text}({', '.join(map(str, operands))})", *operands)
 
-    def cold(
-        self, condition: Value, usual: Value, case: RareCase, *operands: Value
-    ) -> Value:
-        """`usual`; where the condition holds in some lane, its exact results in those lanes."""
+    def cold(self, condition: Value, usual: Value, exact: Callable[[], Value]) -> Value:
+        """`usual`; where the condition holds in some lane, what `exact` emits in those lanes."""
         writer = self.writer
-        name = self._wrapper(case, usual.type, len(operands))
         before = writer.scope.block
-        some = self._any(condition)
+        some = self.a.any_lane(condition)
         rare = writer.block("cold")
         writer.push(rare, barrier=True)
-        arguments = ", ".join(map(str, operands))
-        exact = writer.here(usual.type, f"call {usual.type} @{name}({arguments})")
-        chosen = self.a.select(condition, exact, usual)
+        chosen = self.a.select(condition, exact(), usual)
         after = writer.block("warm")
         writer.scope.block.terminator = f"br label %{after.label}"
         self.writer.declarations[_METADATA] = _METADATA
@@ -76,88 +70,83 @@ class RareCases:
         )
         return Value(result, usual.type, writer.level)
 
-    def _any(self, mask: Value) -> Value:
-        _, lanes = split_type(mask.type)
+    def _wrapper(self, function: Function, operands: list[Value]) -> str:
+        """A function that applies another lane by lane; the name of the other for scalars."""
+        scalar = self._scalar(function)
+        _, lanes = split_type(operands[0].type)
         if lanes == 1:
-            return mask
-        bits = self.a.op(f"i{lanes}", f"bitcast {mask} to i{lanes}", mask)
-        return self.a.compare("icmp ne", bits, self.a.integer(bits, 0))
-
-    def _wrapper(self, case: RareCase, type_: str, count: int) -> str:
-        """A function that applies the case lane by lane, converting where the types differ."""
-        scalar, lanes = split_type(type_)
-        if scalar == case.scalar and lanes == 1:
-            return case.name
-        name = f"{case.name}.{mangle(scalar, lanes)}"
-        if name not in self.writer.declarations:
-            self.writer.declarations[name] = self._wrapper_text(case, name, type_, count)
+            return scalar
+        name = f"{scalar}.v{lanes}"
+        declarations = self.writer.declarations
+        if name not in declarations:
+            types = [operand.type for operand in operands]
+            declarations[name] = self._wrapper_text(function, name, scalar, types)
         return name
 
-    def _wrapper_text(self, case: RareCase, name: str, type_: str, count: int) -> str:
-        scalar, lanes = split_type(type_)
+    def _wrapper_text(
+        self, function: Function, name: str, scalar: str, types: list[str]
+    ) -> str:
         writer = FunctionWriter()
         a = Arithmetic(writer, self.a.can)
-        parameters = [Value(f"%x{i}", type_) for i in range(count)]
-        result = Value("poison", type_)
+        parameters = [Value(f"%x{i}", type_) for i, type_ in enumerate(types)]
+        _, lanes = split_type(types[0])
+        unit = value_type(function.dtype)
+        result = Value("poison", vector(unit, lanes))
         for lane in range(lanes):
-            items = [a.lane(p, lane) for p in parameters]
-            if scalar != case.scalar:
-                items = [a.convert("fpext", item, case.scalar) for item in items]
-            call = f"call {case.scalar} @{case.name}({', '.join(map(str, items))})"
-            item = writer.here(case.scalar, call)
-            if scalar != case.scalar:
-                item = a.convert("fptrunc", item, scalar)
-            result = item if lanes == 1 else a.with_lane(result, lane, item)
+            items = ", ".join(str(a.lane(p, lane)) for p in parameters)
+            item = writer.here(unit, f"call {unit} @{scalar}({items})")
+            result = a.with_lane(result, lane, item)
         writer.scope.block.terminator = f"ret {result}"
-        return _definition(name, type_, parameters, writer)
+        return _definition(name, result.type, parameters, writer)
 
-    # --- remainder and powers --------------------------------------------------------------
+    def _scalar(self, function: Function) -> str:
+        """The name of the function for scalars, defined by now."""
+        declarations = self.writer.declarations
+        name = f"tw_{function.name}"
+        if function.name == "power":
+            name = f"tw_power_{function.dtype.name}"
+        if name in declarations:
+            return name
+        declarations[name] = ""  # the place before what it uses
+        if function.body is not None:
+            declarations[name] = self._body_text(function, name, function.body)
+        elif function.name == "fmod":
+            for intrinsic, last in (("umax", "i64"), ("umin", "i64"), ("ctlz", "i1")):
+                self.writer.declare("i64", f"llvm.{intrinsic}.i64", "i64", last)
+            declarations[name] = _FMOD
+        elif function.name == "power":
+            negative = "%negative.signed" if function.dtype.is_signed else "false"
+            text = _POWER.replace("NAME", name).replace("INT", value_type(function.dtype))
+            declarations[name] = text.replace("NEGATIVE", negative)
+        else:
+            declarations[name] = self._angle_text(function, name)
+        return name
 
-    def float_rest(self) -> RareCase:
-        """The exact remainder of f64."""
-        if "tw_fmod" not in self.writer.declarations:
-            for name, last in (("umax", "i64"), ("umin", "i64"), ("ctlz", "i1")):
-                self.writer.declare("i64", f"llvm.{name}.i64", "i64", last)
-            self.writer.declarations["tw_fmod"] = _FMOD
-        return RareCase("tw_fmod", "double")
+    def _body_text(self, function: Function, name: str, body: Expression) -> str:
+        writer, parameters = self._inner(function)
+        result = self.print_body(writer, body, parameters)
+        writer.scope.block.terminator = f"ret {result}"
+        return _definition(name, value_type(function.dtype), parameters, writer)
 
-    def integer_power(self, scalar: str, *, signed: bool) -> RareCase:
-        """`x ** y` of integers."""
-        name = f"tw_power_{'s' if signed else 'u'}{scalar[1:]}"
-        text = _POWER.replace("NAME", name).replace("INT", scalar)
-        text = text.replace("NEGATIVE", "%negative.signed" if signed else "false")
-        self.writer.declarations.setdefault(name, text)
-        return RareCase(name, scalar)
+    def _inner(self, function: Function) -> tuple[FunctionWriter, list[Value]]:
+        """A writer that declares in the same module, and the parameters."""
+        writer = FunctionWriter()
+        writer.declarations = self.writer.declarations
+        types = map(value_type, function.parameters)
+        return writer, [Value(f"%x{i}", type_) for i, type_ in enumerate(types)]
 
-    # --- huge angles -----------------------------------------------------------------------
-
-    def large_angle(
-        self, condition: Value, usual: Value, x: Value, *, turn: int, quarter: Quarter
-    ) -> Value:
-        """`usual`, with sines (or cosines, turn 1) of huge arguments put right."""
-        name = f"tw_circular_{turn}"
-        if name not in self.writer.declarations:
-            self.writer.declarations[name] = ""  # the place before what it uses
-            self.writer.declarations[name] = self._circular_text(name, quarter)
-        return self.cold(condition, usual, RareCase(name, "double"), x)
-
-    def _circular_text(self, name: str, quarter: Quarter) -> str:
+    def _angle_text(self, function: Function, name: str) -> str:
+        """One of the results of the reduction of huge angles."""
         words = ", ".join(f"i64 {_signed(word)}" for word in TWO_OVER_PI_WORDS)
         count = len(TWO_OVER_PI_WORDS)
         self.writer.declarations["tw_two_over_pi"] = (
             f"@.tw.two_over_pi = internal constant [{count} x i64] [{words}], align 64"
         )
-        writer = FunctionWriter()
-        writer.declarations = self.writer.declarations
-        a = Arithmetic(writer, self.a.can)
-        x = Value("%x0", "double")
-        quadrant, r, low = _reduce_exactly(a, x)
-        value = quarter(a, quadrant, r, low)
-        known = a.compare("fcmp olt", a.absolute(x), a.float(x, float("inf")))
-        writer.scope.block.terminator = (
-            f"ret {a.select(known, value, a.float(x, float('nan')))}"
-        )
-        return _definition(name, "double", [x], writer)
+        writer, parameters = self._inner(function)
+        parts = _reduce_exactly(Arithmetic(writer, self.a.can), parameters[0])
+        place = ("angle_quadrant", "angle_rest", "angle_error").index(function.name)
+        writer.scope.block.terminator = f"ret {parts[place]}"
+        return _definition(name, value_type(function.dtype), parameters, writer)
 
 
 def _reduce_exactly(a: Arithmetic, x: Value) -> tuple[Value, Value, Value]:
