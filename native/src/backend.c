@@ -32,9 +32,19 @@ typedef int (*release_t)(void* object);
 
 static void* find_ffi(const char* name) { return dlsym(RTLD_DEFAULT, name); }
 
+// Looked for once: compiled code resets registers many times in a call.
+static release_t find_release(void) {
+  static _Atomic(release_t) found;
+  release_t release = atomic_load_explicit(&found, memory_order_relaxed);
+  if (release != NULL) return release;
+  release = (release_t)(uintptr_t)find_ffi("TVMFFIObjectDecRef");
+  atomic_store_explicit(&found, release, memory_order_relaxed);
+  return release;
+}
+
 static void release_any(ffi_any_t* value) {
   if (value->type_index >= FFI_FIRST_OBJECT && value->pointer != NULL) {
-    const release_t release = (release_t)(uintptr_t)find_ffi("TVMFFIObjectDecRef");
+    const release_t release = find_release();
     if (release != NULL) release(value->pointer);
   }
   *value = (ffi_any_t){.type_index = FFI_NONE};

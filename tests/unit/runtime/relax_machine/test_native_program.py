@@ -172,10 +172,10 @@ def test_a_call_of_a_built_in_works_as_in_python_or_is_refused_in_its_place(
     if works:
         assert found == other
         return
+    if not IS_NATIVE:
+        return  # Python's own bounds hold there
     assert isinstance(found, (InputError, DeviceError, IndexError, MemoryError)), found
-    if (
-        IS_NATIVE and name != ".to_device"
-    ):  # which is Python's: the place is in the traceback
+    if name != ".to_device":  # which is Python's: the place is in the traceback
         assert f"net.so: function 'main': instruction 3 ('vm.builtin{name}')" in str(found)
 
 
