@@ -19,6 +19,8 @@ from typing import Any, Final, cast, final
 import numpy as np
 
 from tilewright.api.load import run_reference
+from tilewright.base.errors import InputError, UserError
+from tilewright.base.text import did_you_mean
 from tilewright.compiler.codegen import CompilationCache
 from tilewright.compiler.codegen.llvm import CompiledKernel, joined_text
 from tilewright.compiler.graph.text import to_text
@@ -31,7 +33,7 @@ from tilewright.compiler.packaging.library import (
 )
 from tilewright.compiler.packaging.library.level import level_label
 from tilewright.compiler.packaging.provenance import describe_library
-from tilewright.compiler.packaging.weights_file import store_weights
+from tilewright.compiler.packaging.weights_file import FORMATS, UNALIGNED, store_weights
 from tilewright.compiler.pipeline import Compiled
 from tilewright.formats.plan.weights import weights_of
 from tilewright.runtime.library.code_module import Code, CodeModule
@@ -81,6 +83,9 @@ class _CompiledCode:
         return joined_text(kernels, "module" if fmt == "ll" else "assembly")
 
 
+_KERNEL_TEXTS: Final = ("kernel", "ll", "s", "asm")
+
+
 def _object_files(
     levels: list[tuple[Part, tuple[CompiledKernel, ...]]],
 ) -> dict[str, bytes]:
@@ -127,7 +132,17 @@ def link_files(compiled: Compiled, name: str, weights: Path | None) -> LinkFiles
 
 
 def _weights_file(compiled: Compiled, path: Path) -> WeightsFile:
-    """The weights, written to a file that a library maps."""
+    """The weights, written to a file that a library maps.
+
+    Raises: UserError for a format whose weights lie anywhere; as `store_weights`.
+    """
+    if path.suffix.lower() in UNALIGNED:
+        aligned = [suffix for suffix in FORMATS if suffix not in UNALIGNED]
+        raise UserError(
+            f"a library reads its weights where they lie, and '{path.suffix}' aligns none",
+            location=path,
+            hint=f"suffixes for a library: {' '.join(aligned)}",
+        )
     stored = store_weights(path, _weights(compiled), inputs=compiled.files)
     begin = min((entry.offset for entry in stored.entries), default=0)
     return WeightsFile(
@@ -175,7 +190,15 @@ def compiled_module(
 
 
 def _text(compiled: Compiled, code: _CompiledCode, fmt: str) -> str:
-    return to_text(compiled.graph) if fmt == "graph" else code.text(fmt)
+    if fmt == "graph":
+        return to_text(compiled.graph)
+    if fmt not in _KERNEL_TEXTS:
+        known = ("json", "graph", *_KERNEL_TEXTS)
+        raise InputError(
+            f"a model has no text '{fmt}'",
+            hint=did_you_mean(fmt, known) or f"texts: {' '.join(known)}",
+        )
+    return code.text(fmt)
 
 
 @final
@@ -224,7 +247,7 @@ class Factory:
         return iter((self.graph_json, self.lib, self.params))
 
     def __getitem__(self, name: str) -> PackedFunction:
-        """`default`, `get_graph_json` or `get_graph_params`.  Raises: InputError for another name."""
+        """`main`, `default`, `get_graph_json` or `get_graph_params`.  Raises: InputError for another name."""
         return self.module[name]
 
     def export_library(self, file_name: str | Path, *arguments: Any, **options: Any) -> Any:
@@ -232,7 +255,10 @@ class Factory:
         return self.module.export_library(file_name, *arguments, **options)
 
     def inspect_source(self, fmt: str = "") -> str:
-        """The plan (`json`), the `graph`, or the kernels as `kernel`, `ll` or `s`."""
+        """The plan (`json`), the `graph`, or the kernels as `kernel`, `ll` or `s`.
+
+        Raises: InputError for another text.
+        """
         return self.module.inspect_source(fmt)
 
     def __repr__(self) -> str:

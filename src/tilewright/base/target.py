@@ -312,6 +312,7 @@ def _closest_targets(word: str) -> str | None:
     name = word.lower().removeprefix("-mcpu=")
     texts = {cpu: f"{arch} -mcpu={cpu}" for arch, rows in _CPUS.items() for cpu in rows}
     texts |= {name: name for name in (*_CPUS, *_ARCHITECTURES, *LEVELS, "host", "native")}
+    texts["llvm"] = "host"  # as TVM's users call it
     if name in texts:
         return f"did you mean '{texts[name]}'?"
     close = difflib.get_close_matches(name, sorted(texts), n=3, cutoff=0.6)
@@ -356,6 +357,8 @@ def _parse_head(word: str) -> Target:
     if word in LEVELS:
         return Target.level(word)
     parts = word.replace("x86-64", "x86_64").split("-")
+    if parts[0] in _SYSTEMS and len(parts) > 1:  # `linux-aarch64` is `aarch64-linux`
+        parts[:2] = parts[1::-1]
     arch = _ARCHITECTURES.get(parts[0], parts[0])
     if arch not in _CPUS:
         raise _unknown_architecture(parts[0] or word, word)

@@ -61,8 +61,8 @@ _BESIDE: Final = Path("<beside the library>")
 @option(
     "--weights",
     type=click.Path(path_type=Path),
-    help="Keep the weights in this file: .irpa, .safetensors or .params. Several artifacts may share "
-    "one; what it has stays.",
+    help="Keep the weights in this file: .irpa, .safetensors or, of a .vmfb, .params. Several "
+    "artifacts may share one; what it has stays.",
 )
 @compile_options
 @pass_options

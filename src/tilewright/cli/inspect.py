@@ -118,7 +118,8 @@ def command(
                 location=module,
                 hint="write it as text: tilewright compile MODEL -o net.ll",
             )
-        out.print("\n".join(describe_library(module)), markup=False, highlight=False)
+        lines = describe_library(module, trusted_keys=trusted_keys)
+        out.print("\n".join(lines), markup=False, highlight=False)
         return
     if module.suffix == MODEL_SUFFIX:
         archive = _compiled(module)

@@ -32,24 +32,31 @@ class LibraryModel:
 
     Args:
         path: of the library.
+        threads: that a call may use; None: what `TILEWRIGHT_THREADS` says, or one per processor.
+        trusted_keys: of which one must have signed it; none: nobody must.
 
-    Raises: ArchiveError for a file that is no library; InputError for one that holds no model.
+    Raises: ArchiveError for a file that is no library, or that nobody of those signed; InputError for
+    one that holds no model.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(
+        self, path: str, *, threads: int | None = None, trusted_keys: Sequence[str] = ()
+    ) -> None:
         from tilewright.runtime.graph_executor.executor_module import executor_of
         from tilewright.runtime.library.load import load_module
         from tilewright.runtime.packed.devices import cpu
 
-        module = load_module(path)
+        module = load_module(path, trusted_keys=trusted_keys or None)
         make = module.get_function("default")
         if make is None:
             raise InputError(
                 "the library holds no model of Tilewright",
                 location=path,
-                hint="tilewright inspect shows its functions",
+                hint="tilewright inspect shows its functions; libraries of TVM run in Python: "
+                "tilewright.VirtualMachine(load_module(path), cpu(0))",
             )
-        self._graph = executor_of(make(cpu()))
+        device = cpu() if threads is None else f"local-task://?threads={threads}"
+        self._graph = executor_of(make(device))
         self.inputs: tuple[TensorSpec, ...] = tuple(self._graph.program.inputs)
         self.outputs: tuple[TensorSpec, ...] = tuple(self._graph.program.outputs)
 
@@ -78,12 +85,14 @@ class LibraryModel:
         )
 
 
-def describe_library(path: str | Path) -> list[str]:
+def describe_library(path: str | Path, *, trusted_keys: Sequence[str] = ()) -> list[str]:
     """The modules of a library and their functions, as lines: who imports whom by indentation."""
     from tilewright.runtime.library.load import load_module
 
     lines: list[str] = []
-    waiting: list[tuple[int, Module]] = [(0, load_module(str(path)))]
+    waiting: list[tuple[int, Module]] = [
+        (0, load_module(str(path), trusted_keys=trusted_keys or None))
+    ]
     while waiting:
         depth, module = waiting.pop()
         lines.append(f"{'  ' * depth}module of kind '{module.kind}'")

@@ -45,6 +45,8 @@ class _Size(click.ParamType[int]):
 
 Sources = Callable[[], Mapping[str, str]]
 ARTIFACT_SUFFIX: Final = ".vmfb"
+_OF_LIBRARIES: Final = ("model", "modules", "codegens", "threads", "trusted_keys")
+_SPELLED: Final = {"plugins": "executable_plugin"}
 
 
 @final
@@ -103,16 +105,17 @@ class ModelChoice:
         Raises: InputError for options that a library does not take; as `LibraryModel`.
         """
         given = [
-            f"--{field.name.replace('_', '-')}"
+            f"--{_SPELLED.get(field.name, field.name).replace('_', '-')}"
             for field in fields(self)
-            if field.name not in ("model", "modules", "codegens")
+            if field.name not in _OF_LIBRARIES
             and getattr(self, field.name) != field.default
         ]
+        given += ["--module"] if self.libraries else []
         if given:
             raise InputError(f"{given[0]} is not for libraries", location=self.path)
         self._refuse_codegens("a library")
         self.codegens.import_modules()
-        return LibraryModel(self.path)
+        return LibraryModel(self.path, threads=self.threads, trusted_keys=self.trusted_keys)
 
     def _refuse_codegens(self, what: str) -> None:
         """Raise UserError where generators are chosen for something that was compiled before."""

@@ -100,6 +100,17 @@ def test_every_level_can_be_looked_at(factory: Factory) -> None:
     assert "for " in factory.lib.inspect_source("kernel")
     with pytest.raises(InputError, match="kernels have no text 'x'"):
         factory.lib.inspect_source("x")
+    with pytest.raises(InputError, match="a model has no text 'x'"):
+        factory.inspect_source("x")
+
+
+def test_the_model_is_a_function_of_the_factory_as_of_what_is_exported(
+    factory: Factory, expected: tuple[np.ndarray, np.ndarray]
+) -> None:
+    x, y = expected
+    np.testing.assert_array_equal(np.from_dlpack(factory["main"](x)), y)
+    with pytest.raises(InputError, match="'x'"):
+        factory["main"](x.astype(np.float64))
 
 
 def test_a_function_that_there_is_not_is_said_with_those_there_are(

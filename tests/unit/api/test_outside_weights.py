@@ -39,6 +39,15 @@ def test_every_engine_runs_with_weights_of_every_format(
     np.testing.assert_array_equal(session(X), model(X))
 
 
+def test_a_library_takes_no_file_whose_weights_lie_anywhere(
+    model: tw.Model, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"'\.params' aligns none") as caught:
+        model.export_library(tmp_path / "net.so", weights=tmp_path / "w.params")
+    assert ".irpa .safetensors" in str(caught.value)
+    assert not (tmp_path / "w.params").exists()
+
+
 def test_weights_may_be_elsewhere_and_are_then_given(
     model: tw.Model, tmp_path: Path
 ) -> None:

@@ -62,6 +62,9 @@ def test_host_target_reads_back_and_runs_on_itself() -> None:
 def test_triples_and_architecture_aliases_are_understood() -> None:
     assert Target.parse("arm64-apple-darwin") == Target.parse("aarch64-macos")
     assert Target.parse("x86_64-pc-windows-msvc").os == "windows"
+    assert Target.parse("linux-aarch64") == Target.parse("aarch64-linux")
+    assert Target.parse("macos-arm64") == Target.parse("aarch64-macos")
+    assert Target.parse("windows-x86_64 -mcpu=znver4").cpu == "znver4"
     assert Target.parse("riscv64-unknown-linux-gnu").vector_bits == 32
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,10 @@ import pytest
 import tilewright as tw
 from fakes import small_models
 from fakes.command_line import tilewright
+from tilewright.base.dtypes import f32
+from tilewright.base.symbolic import symbol
+from tilewright.compiler.graph.schema import TensorType
+from tilewright.compiler.ops.builder import GraphBuilder
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +59,54 @@ def test_inspect_of_a_library_has_one_level(library: Path) -> None:
     done = tilewright("inspect", library, "--output=asm")
     assert done.code == 1
     assert "a library has no level 'asm'" in done.err
+
+
+@pytest.fixture(scope="module")
+def two_inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library whose inputs share a size that calls decide."""
+    builder = GraphBuilder()
+    kind = TensorType(f32, (symbol("rows", 1), 4))
+    builder.output("y", builder.add(builder.input("a", kind), builder.input("b", kind)))
+    path = tmp_path_factory.mktemp("library") / "add.so"
+    tw.build(builder.graph).export_library(path)
+    return path
+
+
+def test_sizes_keep_their_names(two_inputs: Path) -> None:
+    lines = tilewright("inspect", two_inputs).out.splitlines()
+    assert lines[-3:] == [
+        f"{what}: f32[rows, 4]" for what in ("input a", "input b", "output y")
+    ]
+    done = tilewright("run", two_inputs, "--random", "--dim", "rows=3")
+    assert done.code == 0, done.err
+    assert "3x4xf32" in done.out
+
+
+def test_a_library_runs_on_as_many_threads_as_asked(library: Path) -> None:
+    done = tilewright("run", library, "--threads=1", "--random")
+    assert done.code == 0, done.err
+
+
+def test_libraries_are_held_to_a_signature(library: Path, tmp_path: Path) -> None:
+    pytest.importorskip("cryptography", reason="the extra 'sign' is not installed")
+    tw.generate_key(tmp_path / "maker.key")
+    copy = tmp_path / "net.so"
+    shutil.copyfile(library, copy)
+    key = f"--trusted-key={tmp_path / 'maker.key.pub'}"
+    for words in (["run", "--random"], ["inspect"]):
+        done = tilewright(words[0], copy, key, *words[1:])
+        assert done.code == 1
+        assert "is not signed" in done.err
+    tw.sign(copy, tmp_path / "maker.key")
+    for words in (["run", "--random"], ["inspect"]):
+        done = tilewright(words[0], copy, key, *words[1:])
+        assert done.code == 0, done.err
+
+
+def test_options_that_libraries_do_not_take_are_named_as_they_are_typed(
+    library: Path,
+) -> None:
+    done = tilewright("run", library, "--executable-plugin=x.so", "--random")
+    assert "--executable-plugin is not for libraries" in done.err
+    done = tilewright("run", library, "--module=other.vmfb", "--random")
+    assert "--module is not for libraries" in done.err

@@ -42,6 +42,8 @@ FORMATS: Final[Mapping[str, Callable[[BinaryIO, Mapping[str, Array]], None]]] = 
     ".safetensors": write_safetensors,
     ".params": write_tvm_params,
 }
+UNALIGNED: Final = (".params",)
+"""Formats without room before a tensor's bytes, so that what lies there must be copied to be used."""
 
 
 @final

@@ -7,9 +7,10 @@ for; any other runs node by node.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tilewright.base.errors import UserError
+from tilewright.base.options import wrong
 from tilewright.formats.graph_json import read_graph
 from tilewright.runtime import native
 from tilewright.runtime.drivers.local_task.workers import create_pool
@@ -23,8 +24,12 @@ from tilewright.runtime.graph_executor.plan_program import (
     plan_executor_program,
     plan_program,
 )
+from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.genuine import as_module
 from tilewright.runtime.plan_executor import PlanExecutor
+
+if TYPE_CHECKING:
+    from tilewright.runtime.hal.local.local_device import LocalDevice
 
 CPU: Final = 1  # DLPack's device type
 
@@ -47,6 +52,8 @@ def create(
     Raises: ArchiveError for a damaged graph, or a function that no module has, naming the node;
     UserError for a device that is not the host's.
     """
+    if not isinstance(graph_json, str | bytes | bytearray | memoryview):
+        raise wrong("graph_json", graph_json, "the text of a graph")
     module = as_module(libmod)
     pool, heap = host_of(device, threads)
     graph = read_graph(graph_json)
@@ -72,19 +79,37 @@ def host_of(
 ) -> tuple[native.Pool | None, native.Heap]:
     """Workers and memory of a device of the host.
 
-    Raises: UserError for another device.
+    Raises: as `local_device`.
+    """
+    found = local_device(device, threads)
+    if found is None:
+        return create_pool(threads or 0), native.Heap()
+    return found.pool, found.heap
+
+
+def local_device(device: object, threads: int | None = None) -> LocalDevice | None:
+    """The local device that is meant; None: the host as it is (nothing, or `cpu(0)`).
+
+    Args:
+        device: as for `create`.
+        threads: of a device that is made here.
+
+    Raises: UserError for a device that is not of the host.
     """
     if isinstance(device, list | tuple):
         device = device[0] if device else None
-    kind = getattr(device, "dlpack_device_type", None)
-    if device is None or (kind is not None and int(kind()) == CPU):
-        return create_pool(threads or 0), native.Heap()
-    if kind is not None:
+    if device is None:
+        return None
+    if not isinstance(device, tvm_ffi.Device):
+        return _local(device, threads)
+    if int(device.dlpack_device_type()) != CPU:
         raise UserError(f"the graph executor runs on the host, not on '{device}'")
-    return _local(device, threads)
+    if device.index:
+        raise UserError(f"there is one host, not '{device}'", hint="tilewright.cpu(0)")
+    return None
 
 
-def _local(device: object, threads: int | None) -> tuple[native.Pool | None, native.Heap]:
+def _local(device: object, threads: int | None) -> LocalDevice:
     # Imported here: an executor on the host needs no device.
     from tilewright.runtime.drivers import registry  # noqa: PLC0415
     from tilewright.runtime.hal.local.local_device import LocalDevice  # noqa: PLC0415
@@ -93,7 +118,7 @@ def _local(device: object, threads: int | None) -> tuple[native.Pool | None, nat
         device = registry.create_device(device, threads=threads)
     if not isinstance(device, LocalDevice):
         raise UserError(f"the graph executor runs on local devices, not on '{device}'")
-    return device.pool, device.heap
+    return device
 
 
 def create_executor_module(executor: PlanExecutor) -> ExecutorModule:

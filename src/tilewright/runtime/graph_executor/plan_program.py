@@ -75,8 +75,8 @@ def plan_program(
     parameters = _parameters(plan, graph)
     return CallProgram(
         None,
-        [_spec(plan, name, entry) for name, entry in plan.inputs],
-        [_spec(plan, name, entry) for name, entry in plan.outputs],
+        plan_specs(plan, plan.inputs),
+        plan_specs(plan, plan.outputs),
         parameters=parameters,
         bind_parameters=bind,
     )
@@ -87,15 +87,18 @@ def plan_executor_program(executor: PlanExecutor) -> CallProgram:
     plan = executor.plan
     return CallProgram(
         executor,
-        [_spec(plan, name, entry) for name, entry in plan.inputs],
-        [_spec(plan, name, entry) for name, entry in plan.outputs],
+        plan_specs(plan, plan.inputs),
+        plan_specs(plan, plan.outputs),
         call_into=executor.run_into,
     )
 
 
-def _spec(plan: Plan, name: str, entry: int) -> TensorSpec:
-    found = plan.entries[entry]
-    return TensorSpec(name, found.dtype, found.shape)
+def plan_specs(plan: Plan, rows: Sequence[tuple[str, int]]) -> tuple[TensorSpec, ...]:
+    """The inputs or outputs of a plan, by their names and entries."""
+    return tuple(
+        TensorSpec(name, plan.entries[entry].dtype, plan.entries[entry].shape)
+        for name, entry in rows
+    )
 
 
 def _parameters(plan: Plan, graph: Graph) -> list[TensorSpec]:

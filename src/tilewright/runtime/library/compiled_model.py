@@ -8,22 +8,26 @@ Not here: the interface (`native.model_interface`), loading (`library_module`).
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
 import numpy as np
 
 from tilewright.base import dtypes, symbolic
-from tilewright.base.errors import UserError
+from tilewright.base.errors import ArchiveError, InputError
 from tilewright.base.lazy import lazy
 from tilewright.formats.elf.shared_library import SharedLibraryFile
+from tilewright.formats.plan import from_json
 from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.runtime.graph_executor.call_program import CallProgram
 from tilewright.runtime.graph_executor.executor_module import (
     ExecutorModule,
     executor_module,
 )
+from tilewright.runtime.graph_executor.factory import local_device
+from tilewright.runtime.graph_executor.plan_program import plan_specs
 from tilewright.runtime.native.model_interface import (
     InterfaceModel,
     InterfaceTensor,
@@ -37,7 +41,6 @@ from tilewright.runtime.plan_executor.tensors import Array
 _SYMBOL: Final = "tilewright_model"
 _GETTER: Final = "_get_interface"
 _BESIDE: Final = ("_create", "_destroy", "_run", "_run_tensors", "_error")
-_CPU: Final = 1
 
 
 def interface_symbol(file: SharedLibraryFile) -> str | None:
@@ -64,31 +67,52 @@ class CompiledModel:
         self.functions: Final[Mapping[str, Callable[..., Any]]] = {
             "default": self.create_executor,
             "get_graph_json": self._graph_json,
+            "get_input_name": lambda index: self._name(interface.inputs, index),
+            "get_num_inputs": lambda: len(interface.inputs),
+            "get_num_outputs": lambda: len(interface.outputs),
+            "get_output_name": lambda index: self._name(interface.outputs, index),
             "main": self.main,
         }
+
+    def _name(self, tensors: Sequence[InterfaceTensor], index: int) -> str:
+        if not 0 <= index < len(tensors):
+            raise InputError(
+                f"there is no tensor {index}, there are {len(tensors)}",
+                location=self._interface.location,
+            )
+        return tensors[index].name
 
     @lazy
     def _shared(self) -> InterfaceModel:
         return self._interface.create()
 
     def create_executor(self, *devices: object) -> ExecutorModule:
-        """An executor with a model of its own.  Raises: UserError for a device that is not the host."""
-        for device in devices[:1]:
-            kind = getattr(device, "dlpack_device_type", None)
-            if kind is not None and int(kind()) != _CPU:
-                raise UserError(
-                    f"the library runs on the host, not on '{device}'",
-                    location=self._interface.location,
-                )
-        interface = self._interface
-        model = interface.create()
+        """An executor with a model of its own; of a local device it has as many threads.
+
+        Raises: UserError for a device that is not the host.
+        """
+        device = local_device(devices)
+        model = self._interface.create(0 if device is None else device.thread_count)
+        inputs, outputs = self._specs(model)
         program = CallProgram(
-            _RepeatedCall(model),
-            tuple(self._spec(one, place) for place, one in enumerate(interface.inputs)),
-            tuple(self._spec(one, None) for one in interface.outputs),
-            call_into=model.call_into,
+            _RepeatedCall(model), inputs, outputs, call_into=model.call_into
         )
         return executor_module(program)
+
+    def _specs(
+        self, model: InterfaceModel
+    ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+        """Inputs and outputs; where sizes vary, with the names that the plan has for them."""
+        interface = self._interface
+        if interface.dims:
+            # Another release of the plan's form is no reason not to run: names are for people.
+            with contextlib.suppress(ArchiveError):
+                plan = from_json(model.graph_json().encode())
+                return plan_specs(plan, plan.inputs), plan_specs(plan, plan.outputs)
+        return (
+            tuple(self._spec(one, place) for place, one in enumerate(interface.inputs)),
+            tuple(self._spec(one, None) for one in interface.outputs),
+        )
 
     def _spec(self, tensor: InterfaceTensor, place: int | None) -> TensorSpec:
         names = {(dim.input, dim.axis): dim.name for dim in self._interface.dims}

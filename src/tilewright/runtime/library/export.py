@@ -11,6 +11,7 @@ Source: TVM 0.27, `python/tvm/runtime/module.py`.
 from __future__ import annotations
 
 import io
+import shlex
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -402,10 +403,11 @@ def _write_sources(path: Path, files: LinkFiles) -> None:
         if name != files.units[-1]:
             with open_output(beside / name) as file:
                 file.write(view_bytes(data))
+    parts = shlex.quote(beside.name)  # not the stars behind it
     command = [
         *("cc", *(flag for flag in files.flags if not flag.startswith("-f")), "app.c"),
-        *(path.name, f"{beside.name}/*.[cSo]", f"{beside.name}/*/*.c"),
-        *(f"-Wa,-I{beside.name}", *files.link_flags),
+        *(shlex.quote(path.name), f"{parts}/*.[cSo]", f"{parts}/*/*.c"),
+        *(f"-Wa,-I{parts}", *files.link_flags),
     ]
     text = bytes(view_bytes(files.files[files.units[-1]])).decode()
     text = text.replace('#include "', f'#include "{beside.name}/')

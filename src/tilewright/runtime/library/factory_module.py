@@ -1,6 +1,7 @@
 """A compiled model as a module that makes executors: kind `graph`, the root of what is exported.
 
     lib["default"](device)       an executor on that device
+    lib["main"](x, ...)          the model itself, as of every form that it is exported in
     lib["debug_create"]("default", device)   the same, which GraphModuleDebug can look into
     lib["get_graph_json"]()      the plan, as TVM's graph executor has it
     lib["get_graph_params"]()    the weights by name
@@ -32,13 +33,13 @@ from tilewright.formats.variant_choice import choose_variant
 from tilewright.runtime.graph_executor.factory import create_executor_module, host_of
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.library.link_files import LinkFiles
-from tilewright.runtime.library.session_machine import machine_of_sessions
+from tilewright.runtime.library.session_machine import machine_of_sessions, tensors_of
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
 from tilewright.runtime.packed.machine_module import LOAD_MACHINE, MachineModule
 from tilewright.runtime.packed.module import Module, ModuleProperties
-from tilewright.runtime.packed.tensors import tensor_of
+from tilewright.runtime.packed.tensors import given, tensor_of
 from tilewright.runtime.plan_executor import HostFunction, PlanExecutor
 from tilewright.runtime.session import Session
 from tilewright.runtime.session_options import MAIN, HostOptions, PlanOptions
@@ -107,6 +108,7 @@ class FactoryModule(Module):
             "debug_create": lambda _, *devices: self._make_executor(*devices),
             "get_graph_json": lambda: self.graph_json,
             "get_graph_params": self._tensors,
+            MAIN: self._main,
             LOAD_MACHINE: self._load_machine,
         }
         return {name: packed_function(function) for name, function in table.items()}
@@ -130,6 +132,15 @@ class FactoryModule(Module):
     def _session(self, device: Device) -> Session:
         host = HostOptions(device=device, host_function=self._maker.host_function)
         return Session(self._artifact, PlanOptions(host=host), location=self._name)
+
+    @lazy
+    def _whole(self) -> Session:
+        host = HostOptions(host_function=self._maker.host_function)
+        return Session(self._artifact, PlanOptions(host=host), location=self._name)
+
+    def _main(self, *arguments: object) -> object:
+        """Call the model."""
+        return tensors_of(self._whole(*map(given, arguments)))
 
     def _load_machine(self) -> MachineModule:
         """The virtual machine whose function `main` is the model."""

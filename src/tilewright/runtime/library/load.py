@@ -40,6 +40,14 @@ _OBJECT, _SHARED = 1, 3  # ELF types
 _LINKED: Final = (".o", ".obj", ".a", ".c", ".cc", ".cpp", ".cxx", ".s", ".S")
 _LINK_OPTIONS: Final = ("-lm", "-lpthread", "-ldl")
 _LINKED_NAME: Final = "linked.so"
+_KERNELS_ALONE: Final = (
+    "it shows kernels without what calls them; export the model as .so to load it"
+)
+_HINTS: Final = {
+    ".c": "compile it first, its first line says how, with -shared -fPIC -o net.so; or export a .so",
+    ".ll": _KERNELS_ALONE,
+    ".s": _KERNELS_ALONE,
+}
 
 
 def load_module(
@@ -88,7 +96,9 @@ def load_module(
     raise ArchiveError(
         f"is {describe(data)}, expected a library, objects or an artifact",
         location=location,
-        hint="load_module takes .so, .o, .a, .tar and .vmfb",
+        hint=_HINTS.get(
+            Path(location).suffix, "load_module takes .so, .o, .a, .tar and .vmfb"
+        ),
     )
 
 

@@ -22,7 +22,7 @@ from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.plan import to_json
 from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.runtime.graph_executor.executor_module import ExecutorModule
-from tilewright.runtime.graph_executor.factory import create_executor_module, host_of
+from tilewright.runtime.graph_executor.factory import create_executor_module, local_device
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.library.session_machine import machine_of_sessions, tensors_of
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
@@ -115,8 +115,7 @@ class VmModule(Module):
         return found
 
     def _executor(self, *devices: object) -> ExecutorModule:
-        host_of(devices[0] if devices else None)  # refuses what is not the host
-        executor = self.session(MAIN).executor
+        executor = self.session(MAIN, local_device(devices)).executor
         assert isinstance(executor, PlanExecutor)
         return create_executor_module(executor)
 

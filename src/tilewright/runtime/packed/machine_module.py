@@ -149,7 +149,7 @@ class MachineModule(Module):
                 f"vm_initialization got {len(given)} arguments, expected three for each device: "
                 "its type, its number and the memory manager"
             )
-        if len(rows) > 1 or rows[0][0] != _CPU:
+        if len(rows) > 1 or tuple(rows[0][:2]) != (_CPU, 0):
             types = ", ".join(f"{kind}:{number}" for kind, number, _ in rows)
             raise InputError(f"this machine runs on one CPU, got devices {types}")
         managers = {int(one): one for one in MemoryManager}

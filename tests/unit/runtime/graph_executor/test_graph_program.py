@@ -14,6 +14,7 @@ from tilewright.formats.graph_json import read_graph
 from tilewright.runtime import native
 from tilewright.runtime.graph_executor import GraphModule, create, executor_module
 from tilewright.runtime.graph_executor.graph_program import GraphProgram
+from tilewright.runtime.packed.devices import cpu
 from tilewright.runtime.packed.function_table import FunctionTable
 
 
@@ -242,6 +243,16 @@ def test_tensors_of_other_devices_are_refused() -> None:
     x = made.input("x", [4])
     with pytest.raises(UserError, match=r"'device_index': places tensors on device type 2"):
         net(made.file([x], device_index=["list_int", [2]]))
+
+
+def test_what_is_no_graph_is_an_error() -> None:
+    with pytest.raises(UserError, match="graph_json is None, expected the text of a graph"):
+        create(None, FunctionTable(FUNCTIONS))  # type: ignore[arg-type]
+
+
+def test_there_is_one_host() -> None:
+    with pytest.raises(UserError, match="there is one host, not 'cpu:5'"):
+        create(chain(), FunctionTable(FUNCTIONS), [cpu(5)])
 
 
 def test_storages_that_no_memory_holds_are_refused() -> None:

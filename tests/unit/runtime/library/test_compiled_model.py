@@ -124,6 +124,37 @@ def test_arguments_that_do_not_fit_are_refused(
         module["default"](tw.device("cuda", 0))
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_inputs_are_set_by_name_in_a_virtual_machine(
+    forms: dict[str, Path], form: str, x: np.ndarray, y: np.ndarray
+) -> None:
+    machine = tw.VirtualMachine(load_module(forms[form]), tw.cpu(0))
+    machine.set_input("main", x=x)
+    machine.invoke_stateful("main")
+    np.testing.assert_allclose(np.from_dlpack(machine.get_outputs("main")), y, rtol=1e-5)
+    with pytest.raises(InputError, match="'main' has no parameter 'z'"):
+        machine.set_input("main", z=x)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_says_its_tensors(forms: dict[str, Path], form: str) -> None:
+    module = load_module(forms[form])
+    assert (module["get_num_inputs"](), module["get_num_outputs"]()) == (1, 1)
+    assert (module["get_input_name"](0), module["get_output_name"](0)) == ("x", "y")
+
+
+def test_an_executor_is_of_the_one_host_with_the_threads_of_a_local_device(
+    forms: dict[str, Path], x: np.ndarray, y: np.ndarray
+) -> None:
+    module = load_module(forms["so"])
+    with pytest.raises(UserError, match="there is one host, not 'cpu:5'"):
+        module["default"](tw.cpu(5))
+    net = tw.graph_executor.GraphModule(module["default"]("local-task://?threads=1"))
+    net.set_input("x", x)
+    net.run()
+    np.testing.assert_allclose(np.from_dlpack(net.get_output(0)), y, rtol=1e-5)
+
+
 def test_an_interface_of_another_version_is_refused(tmp_path: Path) -> None:
     source = "static unsigned table[80] = {4, 9}; void* tilewright_model(void) { return table; }\n"
     with pytest.raises(ArchiveError, match="its interface has version 9 and 4 bytes"):

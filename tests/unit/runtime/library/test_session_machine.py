@@ -1,4 +1,6 @@
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import tilewright as tw
 from tilewright.base.errors import InputError
 from tilewright.runtime.hal.device import Device
+from tilewright.runtime.library import session_machine
 from tilewright.runtime.library.session_machine import machine_of_sessions
 from tilewright.runtime.packed.machine_module import InstrumentResult
 from tilewright.runtime.session import Session
@@ -131,6 +134,25 @@ def test_a_profile_has_the_kernels_and_their_shapes(path: Path) -> None:
     steps = tw.load(path).variant.plan.steps
     assert [row["Name"] for row in report.calls] == [s.target or s.kind for s in steps]
     assert all("float32[" in row["Argument Shapes"] for row in report.calls)
+
+
+def test_percents_of_a_profile_are_of_a_call_that_nobody_watches(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the watch, weights are copied: that is no time of the call."""
+    copied: list[int] = []
+
+    def slowly(array: np.ndarray) -> object:
+        copied.append(1)
+        clock.now_ns += 10**12
+        return session_machine.tensor_of(np.array(array))
+
+    clock = SimpleNamespace(now_ns=0)
+    monkeypatch.setattr(session_machine, "_seen", slowly)
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: clock.now_ns)
+    report = machine(path, "plan").profile("main", *inputs(4))
+    assert copied
+    assert report.device_metrics["cpu0"]["Duration (us)"].value == 0
 
 
 def test_naive_memory_is_not_kept(path: Path) -> None:

@@ -115,8 +115,13 @@ def test_an_unknown_memory_manager_is_an_error(config: object) -> None:
 
 @pytest.mark.parametrize("wrong", ["cpu", None, [], [3]])
 def test_what_is_no_device_is_an_error(wrong: object) -> None:
-    with pytest.raises((UserError, TypeError)):
+    with pytest.raises(UserError, match="expected a device or several"):
         VirtualMachine(Executable(), wrong)
+
+
+def test_memory_of_a_device_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(InputError, match="memory_cfg names 'cpu:1', the machine has cpu:0"):
+        machine({cpu(1): "naive"})
 
 
 def test_a_device_that_the_machine_cannot_run_on_is_an_error() -> None:
@@ -274,7 +279,8 @@ def test_a_module_without_functions_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "numbers", [(), (1, 0), (1, 0, 9), (1, 0, 2, 3), (2, 0, 2), (1, 0, 2, 1, 0, 2)]
+    "numbers",
+    [(), (1, 0), (1, 0, 9), (1, 5, 2), (1, 0, 2, 3), (2, 0, 2), (1, 0, 2, 1, 0, 2)],
 )
 def test_devices_that_make_no_sense_are_errors(numbers: tuple[int, ...]) -> None:
     with pytest.raises(InputError):

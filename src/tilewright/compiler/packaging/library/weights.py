@@ -46,7 +46,12 @@ class WeightsFile:
             raise UserError(f"'{self.name}' is no name of a file beside the library")
         odd = [offset for offset in self.offsets if offset % 64]
         if odd:
-            raise UserError(f"a weight lies at byte {odd[0]}, expected a multiple of 64")
+            raise UserError(
+                f"a weight lies at byte {odd[0]}, expected a multiple of 64: a library reads its "
+                "weights where they lie",
+                location=self.name,
+                hint="let the export write a file of its own: .irpa or .safetensors",
+            )
 
 
 def checksum(data: bytes) -> int:
