@@ -101,6 +101,9 @@ typedef struct tw_frame_t tw_frame_t;
 tw_status_t tw_frame_create(const tw_command_list_t* list, tw_frame_t** out_frame);
 void tw_frame_destroy(tw_frame_t* frame);
 
+// As it was made: nothing is bound. Also of a frame that a thread left in the middle of a run, in a forked child.
+void tw_frame_reset(tw_frame_t* frame);
+
 // Sets the address of a slot. Remembered between runs, so only what changes costs anything.
 void tw_frame_bind(tw_frame_t* frame, uint32_t slot, void* base);
 void* tw_frame_slot_base(const tw_frame_t* frame, uint32_t slot);

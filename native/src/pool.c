@@ -248,11 +248,9 @@ static void pool_start(tw_pool_t* pool) {
 static void fork_prepare(void) {
   pthread_mutex_lock(&pools_lock);
   for (tw_pool_t* pool = pools; pool != NULL; pool = pool->next) pthread_mutex_lock(&pool->start_lock);
-  tw_wait_fork_prepare();
 }
 
 static void fork_parent(void) {
-  tw_wait_fork_done();
   for (tw_pool_t* pool = pools; pool != NULL; pool = pool->next) pthread_mutex_unlock(&pool->start_lock);
   pthread_mutex_unlock(&pools_lock);
 }
@@ -280,7 +278,10 @@ static void fork_child(void) {
   fork_parent();
 }
 
-static void register_fork_handlers(void) { tw_system_on_fork(fork_prepare, fork_parent, fork_child); }
+static void register_fork_handlers(void) {
+  tw_wait_survive_fork();
+  tw_system_on_fork(fork_prepare, fork_parent, fork_child);
+}
 
 // ---- pools ------------------------------------------------------------------------------------------
 

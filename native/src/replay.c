@@ -54,11 +54,22 @@ static void fill_state(tw_frame_t* frame, uint32_t ordinal) {
   };
 }
 
+void tw_frame_reset(tw_frame_t* frame) {
+  const tw_command_list_t* list = frame->list;
+  frame->max_concurrency = 1;
+  memset(frame->slot_bases, 0, list->slot_count * sizeof(*frame->slot_bases));
+  for (uint32_t i = 0; i < list->binding_count; ++i) {
+    frame->pointers[i] = (void*)(uintptr_t)list->bindings[i].offset;
+  }
+  for (uint32_t i = 0; i < list->command_count; ++i) {
+    if (list->commands[i].kind == TW_COMMAND_DISPATCH) fill_state(frame, i);
+  }
+}
+
 tw_status_t tw_frame_create(const tw_command_list_t* list, tw_frame_t** out_frame) {
   tw_frame_t* frame = calloc(1, sizeof(*frame));
   if (frame == NULL) return TW_STATUS_NO_MEMORY;
   frame->list = list;
-  frame->max_concurrency = 1;
   frame->states = calloc((size_t)list->command_count + 1, sizeof(*frame->states));
   frame->pointers = calloc((size_t)list->binding_count + 1, sizeof(*frame->pointers));
   frame->slot_bases = calloc((size_t)list->slot_count + 1, sizeof(*frame->slot_bases));
@@ -66,12 +77,7 @@ tw_status_t tw_frame_create(const tw_command_list_t* list, tw_frame_t** out_fram
     tw_frame_destroy(frame);
     return TW_STATUS_NO_MEMORY;
   }
-  for (uint32_t i = 0; i < list->binding_count; ++i) {
-    frame->pointers[i] = (void*)(uintptr_t)list->bindings[i].offset;
-  }
-  for (uint32_t i = 0; i < list->command_count; ++i) {
-    if (list->commands[i].kind == TW_COMMAND_DISPATCH) fill_state(frame, i);
-  }
+  tw_frame_reset(frame);
   *out_frame = frame;
   return TW_STATUS_OK;
 }

@@ -24,13 +24,13 @@ void tw_word_wake(tw_word_t* word, uint32_t count) {
   syscall(SYS_futex, (uint32_t*)word, FUTEX_WAKE_PRIVATE, limit, NULL, NULL, 0);
 }
 
-void tw_wait_fork_prepare(void) {}
-
-void tw_wait_fork_done(void) {}
+void tw_wait_survive_fork(void) {}
 
 #else
 
 #include <pthread.h>
+
+#include "system.h"
 
 static pthread_mutex_t wait_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wait_changed = PTHREAD_COND_INITIALIZER;
@@ -60,9 +60,16 @@ void tw_word_wake(tw_word_t* word, uint32_t count) {
   pthread_mutex_unlock(&wait_lock);
 }
 
-void tw_wait_fork_prepare(void) { pthread_mutex_lock(&wait_lock); }
+static void fork_prepare(void) { pthread_mutex_lock(&wait_lock); }
 
-void tw_wait_fork_done(void) { pthread_mutex_unlock(&wait_lock); }
+static void fork_done(void) { pthread_mutex_unlock(&wait_lock); }
+
+static void register_fork_handlers(void) { tw_system_on_fork(fork_prepare, fork_done, fork_done); }
+
+void tw_wait_survive_fork(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, register_fork_handlers);
+}
 
 #endif
 

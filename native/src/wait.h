@@ -39,8 +39,8 @@ tw_spin_t tw_spin_begin(uint32_t spin_us);
 // Returns 0 when the time is up.
 int tw_spin_continue(tw_spin_t* spin);
 
-// Around fork: the word wait of non-Linux systems has a lock to carry over.
-void tw_wait_fork_prepare(void);
-void tw_wait_fork_done(void);
+// Whoever registers handlers of forks that hold a lock over a wake-up calls this before: the word wait of systems
+// without futexes has a lock to carry over, which is then taken after theirs.
+void tw_wait_survive_fork(void);
 
 #endif  // TW_WAIT_H_

@@ -16,4 +16,11 @@
 // Blocks, mapped files and heaps (memory_test.c).
 void test_memory(int may_fork);
 
+// Models of exported libraries (library_test.c).
+void test_library_calls(int may_fork);
+
+// Has so many allocations of the core fail, after the first ones; 0, 0: none (allocations.c). Returns how
+// many did since it was called last.
+int fail_allocations(int first, int count);
+
 #endif  // TW_TESTS_CHECK_H_

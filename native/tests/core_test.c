@@ -2,7 +2,7 @@
 //
 // Run by tests/unit/runtime/native/test_sanitizers.py; exits with 0 when every check held.
 
-#include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -357,25 +357,15 @@ static void test_images_refuse_what_is_outside(void) {
 
 #if defined(TW_WRAPPED)
 
-// The linker sends the core's allocations here (--wrap).
-static int fails_to_allocate;
-
-int __real_posix_memalign(void** out_block, size_t alignment, size_t size_bytes);
-int __wrap_posix_memalign(void** out_block, size_t alignment, size_t size_bytes);
-
-int __wrap_posix_memalign(void** out_block, size_t alignment, size_t size_bytes) {
-  return fails_to_allocate ? ENOMEM : __real_posix_memalign(out_block, alignment, size_bytes);
-}
-
 static void test_a_kernel_without_working_memory_is_named(void) {
   tw_command_t commands[] = {dispatch_of(mark_kernel, 100, 1, 1), dispatch_of(local_kernel, 100, 1, 1)};
   commands[1].local_memory_bytes = 5000;
   fixture_t fixture = fixture_create(commands, 2, 100);
   const tw_run_options_t options = {0};
   tw_failure_t failure;
-  fails_to_allocate = 1;
+  fail_allocations(0, INT_MAX);
   CHECK(tw_frame_run(fixture.frame, &options, &failure) == TW_STATUS_NO_SCRATCH);
-  fails_to_allocate = 0;
+  fail_allocations(0, 0);
   CHECK(failure.command == 1 && failure.scratch_bytes == 5000 && failure.refusal.capacity_bytes == 0);
   fixture_destroy(&fixture);
 }
@@ -399,6 +389,7 @@ int main(int argument_count, char** arguments) {
   test_a_kernel_without_working_memory_is_named();
 #endif
   if (may_fork) test_a_forked_child_has_its_own_workers();
+  test_library_calls(may_fork);
   puts("all checks held");
   return 0;
 }

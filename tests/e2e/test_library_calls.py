@@ -57,6 +57,50 @@ def test_the_library_runs_where_no_tilewright_is(library: Path) -> None:
     assert done.stdout == "['x', 'scale'] 2 z True\n"
 
 
+FORKS_BESIDE_CALLS = """
+import os, sys, threading, time
+import numpy as np
+import tvm_ffi
+module = tvm_ffi.load_module(sys.argv[1])
+x, scale = np.ones((1 << 20, 3), "f4"), np.ones(3, "f4")
+into = lambda: (np.empty((len(x), 3), "f4"), np.empty((3, len(x)), "f4"))
+def call_for_ever():
+    y, z = into()
+    while True:
+        module.main(x, scale, y, z)
+threads = [threading.Thread(target=call_for_ever, daemon=True) for _ in range(3)]
+for thread in threads:
+    thread.start()
+time.sleep(0.2)
+for _ in range(5):
+    child = os.fork()
+    if child == 0:
+        import signal
+        signal.alarm(60)
+        y, z = into()
+        module.main(x, scale, y, z)
+        small = np.ones((5, 3), "f4")
+        module.main(small, scale)
+        os._exit(0 if (y == 2).all() and (z == 1).all() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_forked_children_call_while_threads_of_the_parent_are_in_calls(
+    library: Path,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKS_BESIDE_CALLS, str(library)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_arguments_that_do_not_fit_are_errors_of_python(library: Path) -> None:
     main = tvm_ffi.load_module(str(library)).main
     x, scale = np.zeros((4, 3), np.float32), np.ones(3, np.float32)

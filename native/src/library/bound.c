@@ -32,8 +32,6 @@ static int fail_too_large(const tw_bound_t* bound) {
   return tw_error_set(TW_MODEL_BAD_INPUT, "sizes are too large for this model: for %s", given.text);
 }
 
-static int fail_no_memory(void) { return tw_error_set(TW_MODEL_NO_MEMORY, "out of memory"); }
-
 static int fail_inconsistent(const char* what) {
   return tw_error_set(TW_MODEL_FAILED, "the program does not fit itself: %s", what);
 }
@@ -199,7 +197,7 @@ static int pack_transients(tw_bound_t* bound, int64_t* out_bytes) {
   free(blocks);
   free(offsets);
   if (status == TW_STATUS_OK) return TW_MODEL_OK;
-  return status == TW_STATUS_NO_MEMORY ? fail_no_memory() : fail_too_large(bound);
+  return status == TW_STATUS_NO_MEMORY ? tw_error_no_memory() : fail_too_large(bound);
 }
 
 static int place_transients(recorder_t* recorder, int is_used) {
@@ -355,10 +353,10 @@ static int finish(recorder_t* recorder) {
   recorder->layout.commands = recorder->commands;
   recorder->layout.constants = recorder->constants;
   const tw_status_t status = tw_command_list_create(&recorder->layout, &message, &recorder->bound->list);
-  if (status == TW_STATUS_NO_MEMORY) return fail_no_memory();
+  if (status == TW_STATUS_NO_MEMORY) return tw_error_no_memory();
   if (status != TW_STATUS_OK) return fail_inconsistent(message.text);
   recorder->bound->expected = tw_expected_create(recorder->bound->program, recorder->bound->sizes);
-  return recorder->bound->expected == NULL ? fail_no_memory() : TW_MODEL_OK;
+  return recorder->bound->expected == NULL ? tw_error_no_memory() : TW_MODEL_OK;
 }
 
 static int record_all(recorder_t* recorder) {
@@ -396,8 +394,8 @@ static tw_bound_t* allocate_bound(const tw_program_t* program, const int64_t* di
 
 int tw_bound_create(const tw_program_t* program, const int64_t* dims, tw_bound_t** out_bound) {
   recorder_t recorder = {.bound = allocate_bound(program, dims)};
-  if (recorder.bound == NULL) return fail_no_memory();
-  const int status = allocate_tables(&recorder) ? record_all(&recorder) : fail_no_memory();
+  if (recorder.bound == NULL) return tw_error_no_memory();
+  const int status = allocate_tables(&recorder) ? record_all(&recorder) : tw_error_no_memory();
   free_tables(&recorder);
   if (status != TW_MODEL_OK) {
     tw_bound_destroy(recorder.bound);

@@ -14,8 +14,6 @@
 
 enum { SIZES_LIMIT = 32, IDLE_LIMIT = 8, SEAT_ALIGNMENT = 64 };
 
-static int fail_no_memory(void) { return tw_error_set(TW_MODEL_NO_MEMORY, "out of memory"); }
-
 // ---- contexts ---------------------------------------------------------------------------------------
 
 static void context_destroy(tw_context_t* context) {
@@ -24,7 +22,16 @@ static void context_destroy(tw_context_t* context) {
   free(context);
 }
 
-// A frame where all that calls share is bound.
+// What all calls share.
+static void bind_constants(const tw_model_t* model, tw_context_t* context) {
+  const tw_program_t* program = model->program;
+  const uint32_t first = program->input_count + program->output_count;
+  for (uint32_t i = 0; i < program->constant_storage_count; ++i) {
+    const uint8_t* data = model->weights.base + model->weights.offsets[i];
+    tw_frame_bind(context->frame, first + i, (void*)(uintptr_t)data);
+  }
+}
+
 static tw_context_t* context_create(const tw_model_t* model, tw_sized_t* sized) {
   const tw_bound_t* bound = sized->bound;
   tw_context_t* context = calloc(1, sizeof(*context));
@@ -32,13 +39,8 @@ static tw_context_t* context_create(const tw_model_t* model, tw_sized_t* sized) 
     free(context);
     return NULL;
   }
-  const tw_program_t* program = bound->program;
-  const uint32_t first = program->input_count + program->output_count;
   context->sized = sized;
-  for (uint32_t i = 0; i < program->constant_storage_count; ++i) {
-    const uint8_t* data = model->weights.base + model->weights.offsets[i];
-    tw_frame_bind(context->frame, first + i, (void*)(uintptr_t)data);
-  }
+  bind_constants(model, context);
   return context;
 }
 
@@ -56,14 +58,12 @@ void tw_sized_destroy(tw_sized_t* sized) {
 static int add_contexts(const tw_model_t* model, tw_sized_t* sized, uint32_t count) {
   for (; sized->idle_count < count; ++sized->idle_count) {
     tw_context_t* context = context_create(model, sized);
-    if (context == NULL) return fail_no_memory();
+    if (context == NULL) return tw_error_no_memory();
     context->next = sized->idle;
     sized->idle = context;
   }
   return TW_MODEL_OK;
 }
-
-// ---- seats ------------------------------------------------------------------------------------------
 
 static size_t round_up(size_t size_bytes) {
   return (size_bytes + SEAT_ALIGNMENT - 1) & ~(size_t)(SEAT_ALIGNMENT - 1);
@@ -77,55 +77,6 @@ size_t tw_model_bound_bytes(const tw_model_t* model, const tw_bound_t* bound) {
   return round_up(bound->arena_bytes) + tw_command_list_scratch_bytes(bound->list, threads_of(model));
 }
 
-// Takes any seat, or every one; only with the lock.
-static tw_model_seat_t* take_seat(tw_model_t* model) {
-  for (;;) {
-    for (uint32_t i = 0; i < model->seat_count; ++i) {
-      if (model->seats[i].is_taken) continue;
-      model->seats[i].is_taken = 1;
-      return &model->seats[i];
-    }
-    pthread_cond_wait(&model->seat_returned, &model->lock);
-  }
-}
-
-static void return_seat(tw_model_t* model, tw_model_seat_t* seat) {
-  seat->is_taken = 0;
-  pthread_cond_broadcast(&model->seat_returned);  // somebody may wait for this seat, others for any
-}
-
-static int grow_seat(const tw_model_t* model, tw_model_seat_t* seat, size_t size_bytes) {
-  if (seat->size_bytes >= size_bytes) return TW_MODEL_OK;
-  if (!model->owns_seats) {
-    return tw_error_set(TW_MODEL_BAD_INPUT, "the workspace has %zu bytes, expected at least %zu for these sizes",
-                        seat->size_bytes, size_bytes);
-  }
-  void* memory = NULL;
-  if (tw_memory_allocate(size_bytes, &memory) != TW_STATUS_OK) return fail_no_memory();
-  tw_memory_free(seat->memory, seat->size_bytes);
-  seat->memory = memory;
-  seat->size_bytes = size_bytes;
-  return TW_MODEL_OK;
-}
-
-// Makes every seat large enough; calls in flight are waited for, one at a time.
-static int grow_seats(tw_model_t* model, size_t size_bytes) {
-  int status = TW_MODEL_OK;
-  for (uint32_t i = 0; status == TW_MODEL_OK && i < model->seat_count; ++i) {
-    tw_model_seat_t* seat = &model->seats[i];
-    pthread_mutex_lock(&model->lock);
-    while (seat->is_taken) pthread_cond_wait(&model->seat_returned, &model->lock);
-    seat->is_taken = 1;
-    pthread_mutex_unlock(&model->lock);
-    status = grow_seat(model, seat, size_bytes);
-    pthread_mutex_lock(&model->lock);
-    seat->is_taken = 0;
-    pthread_cond_broadcast(&model->seat_returned);
-    pthread_mutex_unlock(&model->lock);
-  }
-  return status;
-}
-
 // ---- sizes ------------------------------------------------------------------------------------------
 
 static int has_dims(const tw_sized_t* sized, const int64_t* dims) {
@@ -133,16 +84,25 @@ static int has_dims(const tw_sized_t* sized, const int64_t* dims) {
   return count == 0 || memcmp(sized->bound->dims, dims, count * sizeof(*dims)) == 0;
 }
 
+static int fail_closed(void) { return tw_error_set(TW_MODEL_FAILED, "the library of the model is closed"); }
+
 // Known sizes, counted as used; only with the lock.
 static tw_sized_t* find_sized(tw_model_t* model, const int64_t* dims) {
   for (uint32_t i = 0; i < model->size_count; ++i) {
     tw_sized_t* sized = model->sizes[i];
     if (!has_dims(sized, dims)) continue;
     ++sized->users;
+    ++model->user_count;
     sized->last_use = ++model->clock;
     return sized;
   }
   return NULL;
+}
+
+// A user less; only with the lock. Returns whether the sizes are to be destroyed.
+static int end_use(tw_model_t* model, tw_sized_t* sized) {
+  --model->user_count;
+  return --sized->users == 0 && sized->is_dropped;
 }
 
 // Takes out what was used longest ago, if there are too many; only with the lock. Returns what is to be destroyed.
@@ -174,21 +134,22 @@ static int insert_sized(tw_model_t* model, tw_sized_t* sized) {
   const int fits = reserve_sizes(model);
   if (fits) {
     sized->users = 1;
+    ++model->user_count;
     sized->last_use = ++model->clock;
     model->sizes[model->size_count++] = sized;
     dropped = drop_oldest(model);
   }
   pthread_mutex_unlock(&model->lock);
   tw_sized_destroy(dropped);
-  return fits ? TW_MODEL_OK : fail_no_memory();
+  return fits ? TW_MODEL_OK : tw_error_no_memory();
 }
 
 static int make_sized(tw_model_t* model, const int64_t* dims, tw_sized_t** out_sized) {
   tw_sized_t* sized = calloc(1, sizeof(*sized));
-  if (sized == NULL) return fail_no_memory();
+  if (sized == NULL) return tw_error_no_memory();
   int status = tw_bound_create(model->program, dims, &sized->bound);
   if (status == TW_MODEL_OK) status = add_contexts(model, sized, model->seat_count == 0 ? 1 : model->seat_count);
-  if (status == TW_MODEL_OK && model->seats != NULL) status = grow_seats(model, tw_model_bound_bytes(model, sized->bound));
+  if (status == TW_MODEL_OK && model->seats != NULL) status = tw_seats_grow(model, tw_model_bound_bytes(model, sized->bound));
   if (status == TW_MODEL_OK) status = insert_sized(model, sized);
   if (status == TW_MODEL_OK) {
     *out_sized = sized;
@@ -198,20 +159,34 @@ static int make_sized(tw_model_t* model, const int64_t* dims, tw_sized_t** out_s
   return status;
 }
 
-// Sizes that the caller counts as a user of, until `leave_sized`.
-int tw_sized_enter(tw_model_t* model, const int64_t* dims, tw_sized_t** out_sized) {
-  pthread_mutex_lock(&model->bind_lock);
+tw_sized_t* tw_sized_find(tw_model_t* model, const int64_t* dims) {
   pthread_mutex_lock(&model->lock);
-  *out_sized = find_sized(model, dims);  // somebody may have made it meanwhile
+  tw_sized_t* sized = find_sized(model, dims);
   pthread_mutex_unlock(&model->lock);
-  const int status = *out_sized == NULL ? make_sized(model, dims, out_sized) : TW_MODEL_OK;
-  pthread_mutex_unlock(&model->bind_lock);
+  return sized;
+}
+
+int tw_sized_enter(tw_model_t* model, const int64_t* dims, tw_sized_t** out_sized) {
+  *out_sized = NULL;
+  pthread_mutex_lock(&model->lock);
+  while (model->is_binding) tw_model_wait(model);
+  const int is_closed = model->is_closed;
+  if (!is_closed) *out_sized = find_sized(model, dims);  // somebody may have made it meanwhile
+  const int binds = !is_closed && *out_sized == NULL;
+  if (binds) model->is_binding = 1;
+  pthread_mutex_unlock(&model->lock);
+  if (!binds) return is_closed ? fail_closed() : TW_MODEL_OK;
+  const int status = make_sized(model, dims, out_sized);
+  pthread_mutex_lock(&model->lock);
+  model->is_binding = 0;
+  tw_model_tell(model);
+  pthread_mutex_unlock(&model->lock);
   return status;
 }
 
 void tw_sized_leave(tw_model_t* model, tw_sized_t* sized) {
   pthread_mutex_lock(&model->lock);
-  const int is_last = --sized->users == 0 && sized->is_dropped;
+  const int is_last = end_use(model, sized);
   pthread_mutex_unlock(&model->lock);
   if (is_last) tw_sized_destroy(sized);
 }
@@ -234,7 +209,7 @@ static void put_back(tw_model_t* model, tw_context_t* context) {
   pthread_mutex_lock(&model->lock);
   sized->last_use = ++model->clock;
   tw_context_t* surplus = shelve(model, context);
-  const int is_last = --sized->users == 0 && sized->is_dropped;
+  const int is_last = end_use(model, sized);
   pthread_mutex_unlock(&model->lock);
   context_destroy(surplus);
   if (is_last) tw_sized_destroy(sized);
@@ -264,29 +239,36 @@ static void leave_spare(const tw_call_t* call) {
   atomic_store_explicit(&model->spare_is_taken, 0, memory_order_release);
 }
 
-static int take_context(tw_call_t* call, const int64_t* dims) {
+// Sizes for a call, counted as used.
+static int take_sized(tw_call_t* call, const int64_t* dims) {
+  tw_model_t* model = call->model;
+  call->sized = tw_sized_find(model, dims);
+  if (call->sized != NULL) return TW_MODEL_OK;
+  if (model->seats == NULL) return tw_sized_enter(model, dims, &call->sized);
+  return tw_error_set(TW_MODEL_BAD_INPUT, "these sizes were not prepared, and calls of this model allocate nothing"
+                                          "\nhint: prepare them before, or create the model without concurrency");
+}
+
+// A seat where there are any, and a context of the sizes.
+static int take_context(tw_call_t* call) {
   tw_model_t* model = call->model;
   pthread_mutex_lock(&model->lock);
-  call->sized = find_sized(model, dims);
-  if (call->sized == NULL) {
-    pthread_mutex_unlock(&model->lock);
-    if (model->seats != NULL) {
-      return tw_error_set(TW_MODEL_BAD_INPUT, "these sizes were not prepared, and calls of this model allocate nothing"
-                                              "\nhint: prepare them before, or create the model without concurrency");
+  if (model->seats != NULL) {
+    call->seat = tw_seat_take(model);
+    if (call->seat == NULL) {
+      pthread_mutex_unlock(&model->lock);
+      return TW_MODEL_FAILED;
     }
-    const int status = tw_sized_enter(model, dims, &call->sized);
-    if (status != TW_MODEL_OK) return status;
-    pthread_mutex_lock(&model->lock);
   }
-  if (model->seats != NULL) call->seat = take_seat(model);
   call->context = call->sized->idle;
   if (call->context != NULL) {
     call->sized->idle = call->context->next;
     --call->sized->idle_count;
   }
+  if (call->seat != NULL) call->seat->context = call->context;
   pthread_mutex_unlock(&model->lock);
   if (call->context == NULL) call->context = context_create(model, call->sized);
-  return call->context == NULL ? fail_no_memory() : TW_MODEL_OK;
+  return call->context == NULL ? tw_error_no_memory() : TW_MODEL_OK;
 }
 
 int tw_call_begin(tw_call_t* call, tw_model_t* model, const int64_t* dims, int (*poll)(void)) {
@@ -298,7 +280,8 @@ int tw_call_begin(tw_call_t* call, tw_model_t* model, const int64_t* dims, int (
   call->has_spare = 0;
   call->status = TW_MODEL_OK;
   if (model->seats == NULL && take_spare(call, dims)) return TW_MODEL_OK;
-  return take_context(call, dims);
+  const int status = take_sized(call, dims);
+  return status == TW_MODEL_OK ? take_context(call) : status;
 }
 
 // Gives back what a call took under the lock.
@@ -307,8 +290,8 @@ static void give_back(tw_call_t* call) {
   tw_sized_t* sized = call->sized;
   pthread_mutex_lock(&model->lock);
   tw_context_t* surplus = call->context == NULL ? NULL : shelve(model, call->context);
-  if (call->seat != NULL) return_seat(model, call->seat);
-  const int is_last = --sized->users == 0 && sized->is_dropped;
+  if (call->seat != NULL) tw_seat_give_back(model, call->seat);
+  const int is_last = end_use(model, sized);
   pthread_mutex_unlock(&model->lock);
   context_destroy(surplus);
   if (is_last) tw_sized_destroy(sized);
@@ -323,11 +306,68 @@ void tw_call_end(tw_call_t* call) {
   if (call->sized != NULL) give_back(call);
 }
 
+// The context that lies ready goes to the others; whoever calls this has its place.
+static void clear_spare(tw_model_t* model) {
+  tw_context_t* spare = model->spare;
+  model->spare = NULL;
+  if (spare != NULL) put_back(model, spare);
+}
+
+int tw_model_close_to_calls(tw_model_t* model) {
+  if (atomic_exchange(&model->spare_is_taken, 1)) return 0;  // a call has it
+  clear_spare(model);
+  pthread_mutex_lock(&model->lock);
+  const int closes = model->user_count == 0 && !model->is_binding;
+  if (closes) model->is_closed = 1;
+  pthread_mutex_unlock(&model->lock);
+  if (!closes) atomic_store(&model->spare_is_taken, 0);
+  return closes;
+}
+
 void tw_model_close_calls(tw_model_t* model) {
   atomic_load(&model->spare_is_taken);  // sees what the last call left
-  if (model->spare != NULL) put_back(model, model->spare);
+  clear_spare(model);
   for (uint32_t i = 0; i < model->size_count; ++i) tw_sized_destroy(model->sizes[i]);
   free(model->sizes);
+  model->sizes = NULL;
+  model->size_count = 0;
+}
+
+// The other thread may have been in the middle of a binding of its frame.
+static void context_reset(const tw_model_t* model, tw_context_t* context) {
+  tw_frame_reset(context->frame);
+  bind_constants(model, context);
+}
+
+// Seats and the spare are free again. A call that had neither keeps its context and its count as a user: the child never
+// uses that again, which is memory of a frame for each call that was in flight.
+void tw_model_forget_others(tw_model_t* model) {
+  const uintptr_t self = (uintptr_t)pthread_self();
+  model->waiter_count = 0;
+  model->is_binding = 0;
+  if (atomic_load(&model->spare_is_taken) && model->spare_thread != self) {
+    if (model->spare != NULL) context_reset(model, model->spare);
+    atomic_store(&model->spare_is_taken, 0);
+  }
+  for (uint32_t i = 0; i < model->seat_count; ++i) {
+    tw_model_seat_t* seat = &model->seats[i];
+    if (seat->thread == 0 || seat->thread == self) continue;
+    if (seat->context != NULL) {
+      context_reset(model, seat->context);
+      shelve(model, seat->context);
+      end_use(model, seat->context->sized);
+    }
+    tw_seat_give_back(model, seat);
+  }
+}
+
+// Functions of others may fork: a call is known by its thread while it is in one.
+static void enter_others(const tw_call_t* call) {
+  if (call->has_spare) call->model->spare_thread = (uintptr_t)pthread_self();
+}
+
+static void leave_others(const tw_call_t* call) {
+  if (call->has_spare) call->model->spare_thread = 0;
 }
 
 // Runs the checks behind the last step, and steps that call packed functions.
@@ -348,13 +388,18 @@ static int host_call(void* context, uint32_t command) {
     const tw_binding_t* binding = tw_command_list_binding(bound->list, record->binding_first + i);
     addresses[i] = (uint8_t*)tw_frame_slot_base(frame, binding->slot) + binding->offset;
   }
+  enter_others(call);
   call->status = tw_packed_call_step(bound, step, addresses);
+  leave_others(call);
   return call->status;
 }
 
 static int poll(void* context) {
   const tw_call_t* call = context;
-  return call->poll();
+  enter_others(call);
+  const int ends = call->poll();
+  leave_others(call);
+  return ends;
 }
 
 static int fail_run(const tw_call_t* call, tw_status_t status, const tw_failure_t* failure) {
@@ -375,9 +420,14 @@ static int fail_run(const tw_call_t* call, tw_status_t status, const tw_failure_
                           failure->scratch_bytes);
     case TW_STATUS_FORKED:
       return tw_error_set(TW_MODEL_FAILED, "the process was forked during the call, and this is the child");
-    default:
-      return fail_no_memory();
+    case TW_STATUS_NO_MEMORY:
+      return tw_error_no_memory();
+    case TW_STATUS_OK:
+    case TW_STATUS_INVALID:
+    case TW_STATUS_SYSTEM:
+      break;
   }
+  return tw_error_set(TW_MODEL_FAILED, "the call ended with status %d of the core", (int)status);
 }
 
 // The arena of the call, in its seat or leased from the heap.
@@ -421,13 +471,13 @@ int tw_call_run(tw_call_t* call) {
   return ran == TW_STATUS_OK ? tw_weights_check(&model->weights) : fail_run(call, ran, &failure);
 }
 
-// The size of a tensor of the signature tells whether it may have no data.
+// The size of a tensor of the signature tells whether it may have no data. Kernels count on elements that are aligned.
 static int check_data(const tw_call_t* call, uint32_t slot, const void* data) {
+  if (tw_command_list_slot(call->sized->bound->list, slot)->size_bytes == 0) return TW_MODEL_OK;
   const tw_program_t* program = call->model->program;
-  if (data != NULL || tw_command_list_slot(call->sized->bound->list, slot)->size_bytes == 0) return TW_MODEL_OK;
   const int is_input = slot < program->input_count;
-  const char* name = is_input ? program->inputs[slot].name : program->outputs[slot - program->input_count].name;
-  return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': has no data", is_input ? "input" : "output", name);
+  const tw_signature_t* row = is_input ? &program->inputs[slot] : &program->outputs[slot - program->input_count];
+  return tw_check_data(row, is_input ? "input" : "output", data);
 }
 
 static int bind_all(tw_call_t* call, const void* const* inputs, void* const* outputs) {

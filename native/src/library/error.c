@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,16 +12,19 @@
 enum { TEXT_BYTES = 1024 };
 
 static pthread_key_t texts;
-static int has_key;
+static atomic_int has_key;
 
 __attribute__((constructor)) static void create_key(void) { has_key = pthread_key_create(&texts, free) == 0; }
 
+// Closed, a library gives its key back: there are few. Not on Windows, where other threads may have been ended within
+// a function of keys (see `tw_packed_close`).
+#if !defined(_WIN32)
 __attribute__((destructor)) static void delete_key(void) {
-  if (!has_key) return;
+  if (!atomic_exchange(&has_key, 0)) return;
   free(pthread_getspecific(texts));
   pthread_key_delete(texts);
-  has_key = 0;
 }
+#endif
 
 static char* thread_text(int makes_one) {
   char* text = has_key ? pthread_getspecific(texts) : NULL;
@@ -43,9 +47,11 @@ int tw_error_set(int status, const char* format, ...) {
   return status;
 }
 
+int tw_error_no_memory(void) { return tw_error_set(TW_MODEL_NO_MEMORY, "out of memory"); }
+
 const char* tw_error_text(void) {
   const char* text = thread_text(0);
-  return text != NULL ? text : "no error";
+  return text != NULL ? text : "no error, or no memory for its text";
 }
 
 void tw_text_add(tw_text_t* text, const char* format, ...) {

@@ -7,6 +7,9 @@
 // Remembers the text for this thread and returns `status`, so that it can stand in a return statement.
 __attribute__((format(printf, 2, 3))) int tw_error_set(int status, const char* format, ...);
 
+// The same for memory that the system does not give.
+int tw_error_no_memory(void);
+
 // Text that is made piece by piece; what does not fit is cut.
 typedef struct tw_text_t {
   char text[512];

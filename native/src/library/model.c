@@ -5,22 +5,28 @@
 
 #include "error.h"
 #include "place.h"
+#include "system.h"
 
 enum { SPIN_US = 100, THREAD_LIMIT = 4096, CONCURRENCY_LIMIT = 1024, SEAT_ALIGNMENT = 64 };
 
 const tw_program_t* tw_model_program(const tw_model_t* model) { return model->program; }
 
-static int fail_no_memory(void) { return tw_error_set(TW_MODEL_NO_MEMORY, "out of memory"); }
-
 // ---- questions --------------------------------------------------------------------------------------
 
+// Of sizes that nobody prepared nothing is kept: to ask is not to call.
 static int shape_of(tw_model_t* model, const int64_t* dims, const tw_signature_t* rows, uint32_t index,
                     int64_t* out_shape) {
-  tw_sized_t* sized = NULL;
-  const int status = tw_sized_enter(model, dims, &sized);
+  tw_sized_t* sized = tw_sized_find(model, dims);
+  if (sized != NULL) {
+    tw_bound_shape(sized->bound, &rows[index], out_shape);  // all of them have numbers: binding looked
+    tw_sized_leave(model, sized);
+    return TW_MODEL_OK;
+  }
+  tw_bound_t* bound = NULL;
+  const int status = tw_bound_create(model->program, dims, &bound);
   if (status != TW_MODEL_OK) return status;
-  tw_bound_shape(sized->bound, &rows[index], out_shape);  // all of them have numbers: binding looked
-  tw_sized_leave(model, sized);
+  tw_bound_shape(bound, &rows[index], out_shape);
+  tw_bound_destroy(bound);
   return TW_MODEL_OK;
 }
 
@@ -103,7 +109,7 @@ static int choose_program(const tw_library_t* library, const char* level, const 
 static int create_seats(tw_model_t* model, const tw_model_options_t* options) {
   if (options->concurrency == 0) return TW_MODEL_OK;
   model->seats = calloc(options->concurrency, sizeof(*model->seats));
-  if (model->seats == NULL) return fail_no_memory();
+  if (model->seats == NULL) return tw_error_no_memory();
   model->seat_count = options->concurrency;
   model->owns_seats = options->workspace == NULL;
   if (model->owns_seats) return TW_MODEL_OK;
@@ -121,8 +127,8 @@ static int create_parts(tw_model_t* model, const tw_model_options_t* options) {
   if (status != TW_MODEL_OK) return status;
   const tw_pool_options_t pool = {
       .thread_count = options->threads == 0 ? tw_place_thread_count() : options->threads, .spin_us = SPIN_US};
-  if (pool.thread_count > 1 && tw_pool_create(&pool, &model->pool) != TW_STATUS_OK) return fail_no_memory();
-  if (tw_heap_create(SIZE_MAX, SIZE_MAX, &model->heap) != TW_STATUS_OK) return fail_no_memory();
+  if (pool.thread_count > 1 && tw_pool_create(&pool, &model->pool) != TW_STATUS_OK) return tw_error_no_memory();
+  if (tw_heap_create(SIZE_MAX, SIZE_MAX, &model->heap) != TW_STATUS_OK) return tw_error_no_memory();
   status = tw_weights_open(model->library->weights, options->weights_path, &model->weights);
   if (status == TW_MODEL_OK) status = create_seats(model, options);
   if (status == TW_MODEL_OK && model->program->dim_count == 0) status = tw_model_prepare(model, NULL);
@@ -130,16 +136,62 @@ static int create_parts(tw_model_t* model, const tw_model_options_t* options) {
   return status;
 }
 
+// ---- live models ------------------------------------------------------------------------------------
+
+static pthread_mutex_t models_lock = PTHREAD_MUTEX_INITIALIZER;
+static tw_model_t* models = NULL;
+
+static void fork_prepare(void) {
+  pthread_mutex_lock(&models_lock);
+  for (tw_model_t* model = models; model != NULL; model = model->next) pthread_mutex_lock(&model->lock);
+}
+
+static void fork_parent(void) {
+  for (tw_model_t* model = models; model != NULL; model = model->next) pthread_mutex_unlock(&model->lock);
+  pthread_mutex_unlock(&models_lock);
+}
+
+// Only the forking thread lives on: a call that it is within goes on, those of others do not.
+static void fork_child(void) {
+  for (tw_model_t* model = models; model != NULL; model = model->next) tw_model_forget_others(model);
+  fork_parent();
+}
+
+static void register_fork_handlers(void) {
+  tw_wait_survive_fork();
+  tw_system_on_fork(fork_prepare, fork_parent, fork_child);
+}
+
+static void enlist(tw_model_t* model) {
+  pthread_mutex_lock(&models_lock);
+  model->next = models;
+  models = model;
+  pthread_mutex_unlock(&models_lock);
+}
+
+static void unlist(const tw_model_t* model) {
+  pthread_mutex_lock(&models_lock);
+  for (tw_model_t** link = &models; *link != NULL; link = &(*link)->next) {
+    if (*link != model) continue;
+    *link = model->next;
+    break;
+  }
+  pthread_mutex_unlock(&models_lock);
+}
+
+// ---- from create to destroy -------------------------------------------------------------------------
+
 int tw_model_create(const tw_library_t* library, const tw_model_options_t* options, tw_model_t** out_model) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
   tw_model_options_t known;
   int status = read_options(options, &known);
   if (status != TW_MODEL_OK) return status;
+  pthread_once(&once, register_fork_handlers);
   tw_model_t* model = calloc(1, sizeof(*model));
-  if (model == NULL) return fail_no_memory();
+  if (model == NULL) return tw_error_no_memory();
   model->library = library;
-  pthread_mutex_init(&model->bind_lock, NULL);
   pthread_mutex_init(&model->lock, NULL);
-  pthread_cond_init(&model->seat_returned, NULL);
+  enlist(model);
   status = create_parts(model, &known);
   if (status != TW_MODEL_OK) {
     tw_model_destroy(model);
@@ -149,18 +201,27 @@ int tw_model_create(const tw_library_t* library, const tw_model_options_t* optio
   return TW_MODEL_OK;
 }
 
-void tw_model_destroy(tw_model_t* model) {
-  if (model == NULL) return;
+static void destroy_parts(tw_model_t* model) {
+  unlist(model);
   tw_model_close_calls(model);
   for (uint32_t i = 0; model->owns_seats && i < model->seat_count; ++i) {
     if (model->seats[i].memory != NULL) tw_memory_free(model->seats[i].memory, model->seats[i].size_bytes);
   }
   free(model->seats);
   tw_weights_close(&model->weights);
-  if (model->heap != NULL) tw_heap_destroy(model->heap);
+  tw_heap_destroy(model->heap);
   tw_pool_destroy(model->pool);
-  pthread_cond_destroy(&model->seat_returned);
+}
+
+int tw_model_close(tw_model_t* model) {
+  if (!tw_model_close_to_calls(model)) return 0;
+  destroy_parts(model);
+  return 1;
+}
+
+void tw_model_destroy(tw_model_t* model) {
+  if (model == NULL) return;
+  destroy_parts(model);
   pthread_mutex_destroy(&model->lock);
-  pthread_mutex_destroy(&model->bind_lock);
   free(model);
 }

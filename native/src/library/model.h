@@ -9,6 +9,7 @@
 #include "tw_heap.h"
 #include "tw_model.h"
 #include "tw_pool.h"
+#include "wait.h"
 #include "weights.h"
 
 enum { TW_DIM_LIMIT = 64 };  // MIRROR LIBRARY LIMITS
@@ -34,7 +35,8 @@ typedef struct tw_sized_t {
 typedef struct tw_model_seat_t {
   uint8_t* memory;
   size_t size_bytes;
-  int is_taken;
+  uintptr_t thread;       // who sits here, or 0
+  tw_context_t* context;  // of the call, if it is one
 } tw_model_seat_t;
 
 // What every call reads comes first.
@@ -46,17 +48,41 @@ struct tw_model_t {
   tw_context_t* spare;        // of the call before; for whoever set what follows
   atomic_int spare_is_taken;
   uint32_t seat_count;
-  int owns_seats;             // their memory is not the caller's
+  int owns_seats;          // their memory is not the caller's
   const tw_library_t* library;
-  pthread_mutex_t bind_lock;  // held while a program is bound
-  pthread_mutex_t lock;       // guards what follows, for a few instructions
-  pthread_cond_t seat_returned;
+  uintptr_t spare_thread;  // of the call that took the spare, while it is in a function of others
+  pthread_mutex_t lock;    // guards what follows, for a few instructions
+  tw_word_t changes;       // changes when a seat is given back or a binding ends, where somebody waits for it
+  uint32_t waiter_count;   // for that
+  int is_binding;          // one thread binds a program, others wait
+  int is_closed;           // all but this struct is gone
+  uint32_t user_count;     // of all sizes together
   tw_sized_t** sizes;
   uint32_t size_count;
   uint32_t size_room;
   uint64_t clock;
   tw_open_weights_t weights;
+  tw_model_t* next;  // in the list of live models
 };
+
+// Destroys all but the struct, where no call runs: whoever has just read its address finds it closed. Returns 0, and
+// does nothing, where one runs.
+int tw_model_close(tw_model_t* model);
+
+// ---- seats (seats.c) --------------------------------------------------------------------------------
+
+// Sleeps until something changed, or for no reason; only with the lock, which is open meanwhile.
+void tw_model_wait(tw_model_t* model);
+
+// Tells those who wait; only with the lock.
+void tw_model_tell(tw_model_t* model);
+
+// Takes any seat, or waits for one; only with the lock. NULL, with the error text: this thread has them all.
+tw_model_seat_t* tw_seat_take(tw_model_t* model);
+void tw_seat_give_back(tw_model_t* model, tw_model_seat_t* seat);
+
+// Makes every seat large enough; calls in flight are waited for, one at a time. Without the lock.
+int tw_seats_grow(tw_model_t* model, size_t size_bytes);
 
 // ---- calls (call.c) ---------------------------------------------------------------------------------
 
@@ -82,7 +108,14 @@ void tw_call_end(tw_call_t* call);
 // Ends what calls left behind; none may run.
 void tw_model_close_calls(tw_model_t* model);
 
-// Sizes that the caller counts as a user of, until `tw_sized_leave`: known ones, or made now.
+// Has no call run from here on, if none does now.
+int tw_model_close_to_calls(tw_model_t* model);
+
+// In a forked child, with the lock: what calls of other threads held can be used again.
+void tw_model_forget_others(tw_model_t* model);
+
+// Sizes that the caller counts as a user of, until `tw_sized_leave`: known ones (NULL: they are not), or made now.
+tw_sized_t* tw_sized_find(tw_model_t* model, const int64_t* dims);
 int tw_sized_enter(tw_model_t* model, const int64_t* dims, tw_sized_t** out_sized);
 void tw_sized_leave(tw_model_t* model, tw_sized_t* sized);
 void tw_sized_destroy(tw_sized_t* sized);
@@ -94,6 +127,9 @@ size_t tw_model_bound_bytes(const tw_model_t* model, const tw_bound_t* bound);
 
 // The value of a dimension, by the tensor whose axis it is.
 int tw_model_dim_of(const tw_model_t* model, uint32_t index, const tw_tensor_t* tensor, int64_t* out_value);
+
+// Checks data that is not empty: that it is there, and where.
+int tw_check_data(const tw_signature_t* row, const char* what, const void* data);
 
 // Checks a tensor of the call and binds its data. `slot`: of the inputs, then of the outputs.
 int tw_call_take(tw_call_t* call, uint32_t slot, const tw_tensor_t* tensor);

@@ -1,11 +1,11 @@
 #include "packed.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "error.h"
 #include "model.h"
+#include "place.h"
 
 // Type indices of tvm-ffi, and what a DLPack device and tensor are.
 enum { TYPE_NONE = 0, TYPE_INT = 1, TYPE_DL_TENSOR = 7, TYPE_RAW_STRING = 8, TYPE_TENSOR = 70 };
@@ -106,8 +106,6 @@ static int raise_status(int status) {
   }
 }
 
-static int fail_no_memory(void) { return tw_error_set(TW_MODEL_NO_MEMORY, "out of memory"); }
-
 static int fail_without_tvm_ffi(void) {
   return tw_error_set(TW_MODEL_FAILED, "results are tensors of tvm-ffi, which this process has not loaded"
                                        "\nhint: pass the outputs, too: main(inputs..., outputs...)");
@@ -115,18 +113,20 @@ static int fail_without_tvm_ffi(void) {
 
 // ---- the model --------------------------------------------------------------------------------------
 
-static pthread_mutex_t create_lock = PTHREAD_MUTEX_INITIALIZER;
-
+// Threads that come first at the same time all make one, without a lock that a forked child would inherit closed: the
+// first one that is done stays.
 static int create_model(tw_packed_model_t* packed, tw_model_t** out_model) {
-  int status = TW_MODEL_OK;
-  pthread_mutex_lock(&create_lock);
-  *out_model = atomic_load(&packed->model);
-  if (*out_model == NULL) {
-    status = tw_model_create(packed->library, NULL, out_model);
-    if (status == TW_MODEL_OK) atomic_store_explicit(&packed->model, *out_model, memory_order_release);
+  tw_model_t* made = NULL;
+  const int status = tw_model_create(packed->library, NULL, &made);
+  if (status != TW_MODEL_OK) return status;
+  tw_place_stay();
+  *out_model = NULL;
+  if (atomic_compare_exchange_strong(&packed->model, out_model, made)) {
+    *out_model = made;
+  } else {
+    tw_model_destroy(made);
   }
-  pthread_mutex_unlock(&create_lock);
-  return status;
+  return TW_MODEL_OK;
 }
 
 static inline int get_model(tw_packed_model_t* packed, tw_model_t** out_model) {
@@ -134,10 +134,27 @@ static inline int get_model(tw_packed_model_t* packed, tw_model_t** out_model) {
   return *out_model != NULL ? TW_MODEL_OK : create_model(packed, out_model);
 }
 
-void tw_packed_close(tw_packed_model_t* packed) { tw_model_destroy(atomic_exchange(&packed->model, NULL)); }
+// Called where the library is closed (`dlclose`), and likewise where the process ends: nobody says which.
+//
+// ELF and Mach-O: closed, its code is unmapped, so the workers must have ended before. At the end of the process other
+// threads may be in calls, or about to be: then all is left to the process. So what is idle goes, and what is not stays;
+// the struct stays in either case, for a thread that has read its address and finds it closed.
+// PE: this runs under the loader's lock, which a thread needs to end; waiting for a worker here would never end. And
+// when the process ends, its other threads were ended before, wherever they were. So nothing is done here, and a library
+// with a model of packed functions is never unloaded (`tw_place_stay`).
+// In neither is a model touched that a program made (`tw_model_create`): to destroy it is the program's business.
+void tw_packed_close(tw_packed_model_t* packed) {
+#if defined(_WIN32)
+  (void)packed;
+#else
+  tw_model_t* model = atomic_load(&packed->model);
+  if (model != NULL) tw_model_close(model);
+#endif
+}
 
 // ---- arguments --------------------------------------------------------------------------------------
 
+// Extents come from strangers: their product may have no number.
 static int is_dense(const dl_tensor_t* tensor) {
   if (tensor->strides == NULL) return 1;
   int64_t expected = 1;
@@ -146,7 +163,7 @@ static int is_dense(const dl_tensor_t* tensor) {
     const int64_t extent = tensor->shape[axis];
     if (extent == 0) return 1;
     if (extent != 1 && tensor->strides[axis] != expected) dense = 0;
-    expected *= extent;
+    if (dense && __builtin_mul_overflow(expected, extent, &expected)) dense = 0;
   }
   return dense;
 }
@@ -157,9 +174,14 @@ static const dl_tensor_t* tensor_of(const tw_any_t* value) {
   return (const dl_tensor_t*)(const void*)((const uint8_t*)value->v_ptr + OBJECT_HEADER_BYTES);
 }
 
+// An offset from nowhere leads nowhere.
+static void* data_of(const dl_tensor_t* tensor) {
+  return tensor->data == NULL ? NULL : (uint8_t*)tensor->data + tensor->byte_offset;
+}
+
 static tw_tensor_t view_of(const dl_tensor_t* tensor) {
   return (tw_tensor_t){
-      .data = (uint8_t*)tensor->data + tensor->byte_offset,
+      .data = data_of(tensor),
       .shape = tensor->shape,
       .rank = tensor->rank,
       .type_code = tensor->type_code,
@@ -238,11 +260,14 @@ static int make_output(tw_call_t* call, uint32_t index, tw_any_t* out_value) {
   if (from_dlpack == NULL) return fail_without_tvm_ffi();
   const tw_slot_t* slot = tw_command_list_slot(bound->list, bound->program->input_count + index);
   fresh_tensor_t* fresh = allocate_fresh(row, slot->size_bytes);
-  if (fresh == NULL) return fail_no_memory();
+  if (fresh == NULL) return tw_error_no_memory();
   tw_bound_shape(bound, row, fresh->shape);
   tw_call_bind(call, bound->program->input_count + index, fresh->managed.tensor.data);
-  *out_value = (tw_any_t){.type_index = TYPE_TENSOR};
-  if (from_dlpack(&fresh->managed, 0, 0, &out_value->v_ptr) == 0) return TW_MODEL_OK;
+  tw_any_t made = {.type_index = TYPE_TENSOR};  // whoever calls drops the result, also where the call failed
+  if (from_dlpack(&fresh->managed, 0, 0, &made.v_ptr) == 0) {
+    *out_value = made;
+    return TW_MODEL_OK;
+  }
   free(fresh);
   return tw_error_set(TW_MODEL_FAILED, "tvm-ffi did not take the tensor of output '%s'", row->name);
 }
@@ -294,7 +319,7 @@ static inline int take_expected(tw_call_t* call, uint32_t slot, const tw_any_t* 
       tensor->type_lanes != 1) {
     return 0;
   }
-  uint8_t* data = (uint8_t*)tensor->data + tensor->byte_offset;
+  void* data = data_of(tensor);
   if (!tw_expected_fits(row, data, tensor->shape, tensor->strides)) return 0;
   tw_call_bind(call, slot, data);
   return 1;
@@ -333,7 +358,7 @@ static int run_for_several(tw_call_t* call, tw_any_t* result) {
   const uint32_t count = call->model->program->output_count;
   tw_any_t* values = calloc((size_t)count + 1, sizeof(*values));
   uint32_t made = 0;
-  int status = values == NULL ? fail_no_memory() : TW_MODEL_OK;
+  int status = values == NULL ? tw_error_no_memory() : TW_MODEL_OK;
   while (status == TW_MODEL_OK && made < count) {
     status = make_output(call, made, &values[made]);
     if (status == TW_MODEL_OK) ++made;
@@ -465,7 +490,7 @@ static int fill_tensors(const tw_bound_t* bound, const tw_step_t* step, void* co
   out_tensors->tensors = calloc(count + 1, sizeof(dl_tensor_t));
   out_tensors->args = calloc(count + 1, sizeof(tw_any_t));
   out_tensors->shapes = calloc(count * TW_RANK_LIMIT + 1, sizeof(int64_t));
-  if (out_tensors->tensors == NULL || out_tensors->args == NULL || out_tensors->shapes == NULL) return fail_no_memory();
+  if (out_tensors->tensors == NULL || out_tensors->args == NULL || out_tensors->shapes == NULL) return tw_error_no_memory();
   for (size_t i = 0; i < count; ++i) {
     dl_tensor_t* tensor = &out_tensors->tensors[i];
     *tensor = (dl_tensor_t){

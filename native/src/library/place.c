@@ -46,6 +46,8 @@ int tw_place_folder(char* out_folder, size_t room_bytes) {
 
 void tw_place_pin(void) { own_module(GET_MODULE_HANDLE_EX_FLAG_PIN); }
 
+void tw_place_stay(void) { tw_place_pin(); }
+
 #else
 
 static const char own_address = 0;
@@ -70,6 +72,8 @@ void tw_place_pin(void) {
   }
 #endif
 }
+
+void tw_place_stay(void) {}
 
 #endif
 

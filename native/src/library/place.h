@@ -13,6 +13,9 @@ int tw_place_folder(char* out_folder, size_t room_bytes);
 // The library stays in memory until the process ends, even if it is closed.
 void tw_place_pin(void);
 
+// The same where threads cannot be waited for when a library is closed: on Windows.
+void tw_place_stay(void);
+
 // TILEWRIGHT_THREADS, or the processors that this process may keep busy: affinity and quota.
 uint32_t tw_place_thread_count(void);
 

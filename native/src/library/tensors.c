@@ -76,6 +76,13 @@ int tw_model_dim_of(const tw_model_t* model, uint32_t index, const tw_tensor_t* 
   return TW_MODEL_OK;
 }
 
+int tw_check_data(const tw_signature_t* row, const char* what, const void* data) {
+  if (data == NULL) return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': has no data", what, row->name);
+  if (((uintptr_t)data & (row->type->item_bytes - 1u)) == 0) return TW_MODEL_OK;
+  return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': is at address %p, expected a multiple of %u", what, row->name,
+                      data, row->type->item_bytes);
+}
+
 static int look_closer(const tw_bound_t* bound, const tw_signature_t* row, const char* what,
                        const tw_tensor_t* tensor) {
   int fits = has_type(tensor, row) && tensor->rank == (int32_t)row->rank;
@@ -85,11 +92,7 @@ static int look_closer(const tw_bound_t* bound, const tw_signature_t* row, const
     is_empty |= tensor->shape[axis] == 0;
   }
   if (!fits) return fail_mismatch(bound->program, row, what, tensor, bound->dims);
-  if (is_empty) return TW_MODEL_OK;
-  if (tensor->data == NULL) return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': has no data", what, row->name);
-  if (((uintptr_t)tensor->data & (row->type->item_bytes - 1u)) == 0) return TW_MODEL_OK;
-  return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': is at address %p, expected a multiple of %u", what, row->name,
-                      tensor->data, row->type->item_bytes);
+  return is_empty ? TW_MODEL_OK : tw_check_data(row, what, tensor->data);
 }
 
 static int check_tensor(const tw_bound_t* bound, uint32_t slot, const tw_tensor_t* tensor) {

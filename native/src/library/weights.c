@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "error.h"
@@ -14,19 +15,16 @@ static uint64_t checksum(const uint8_t* data, uint64_t size_bytes) {
   return value;
 }
 
+// Where the file is: as the caller says, else beside the library.
 static int find_file(const tw_weights_t* weights, const char* path, tw_open_weights_t* out_weights) {
-  const size_t room = sizeof(out_weights->path);
   char folder[2048];
-  int length = 0;
-  if (path != NULL) {
-    length = snprintf(out_weights->path, room, "%s", path);
-  } else if (tw_place_folder(folder, sizeof(folder))) {
-    length = snprintf(out_weights->path, room, "%s%s", folder, weights->file_name);
-  } else {
-    length = snprintf(out_weights->path, room, "%s", weights->file_name);
-  }
-  if (length >= 0 && (size_t)length < room) return TW_MODEL_OK;
-  return tw_error_set(TW_MODEL_BAD_WEIGHTS, "the path of the weights is longer than %zu bytes", room - 1);
+  const char* name = path != NULL ? path : weights->file_name;
+  if (path != NULL || !tw_place_folder(folder, sizeof(folder))) folder[0] = '\0';
+  const size_t room = strlen(folder) + strlen(name) + 1;
+  out_weights->path = malloc(room);
+  if (out_weights->path == NULL) return tw_error_no_memory();
+  snprintf(out_weights->path, room, "%s%s", folder, name);
+  return TW_MODEL_OK;
 }
 
 static int check_file(const tw_weights_t* weights, const tw_open_weights_t* file) {
@@ -50,12 +48,13 @@ static int open_file(const tw_weights_t* weights, const char* path, tw_open_weig
   if (status != TW_MODEL_OK) return status;
   tw_place_pin();  // mapping installs the handler of reads that fail, which stays behind, also where no model is made
   if (tw_file_mapping_create(out_weights->path, 0, SIZE_MAX, &message, &out_weights->mapping) != TW_STATUS_OK) {
-    return tw_error_set(TW_MODEL_BAD_WEIGHTS,
-                        "%s: cannot map the file of the weights: %s"
-                        "\nhint: put it beside the library, or say where it is: weights_path",
-                        out_weights->path, message.text);
+    status = tw_error_set(TW_MODEL_BAD_WEIGHTS,
+                          "%s: cannot map the file of the weights: %s"
+                          "\nhint: put it beside the library, or say where it is: weights_path",
+                          out_weights->path, message.text);
+  } else {
+    status = check_file(weights, out_weights);
   }
-  status = check_file(weights, out_weights);
   if (status != TW_MODEL_OK) {
     tw_weights_close(out_weights);
     return status;
@@ -77,6 +76,8 @@ int tw_weights_open(const tw_weights_t* weights, const char* path, tw_open_weigh
 
 void tw_weights_close(tw_open_weights_t* weights) {
   if (weights->mapping.map_base != NULL) tw_file_mapping_destroy(&weights->mapping);
+  free(weights->path);
+  weights->path = NULL;
 }
 
 int tw_weights_find_loss(const tw_open_weights_t* weights) {

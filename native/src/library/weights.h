@@ -10,7 +10,7 @@ typedef struct tw_open_weights_t {
   const uint8_t* base;        // NULL: there are none
   const uint64_t* offsets;
   tw_file_mapping_t mapping;  // of the file, if there is one
-  char path[4096];
+  char* path;                 // of it
 } tw_open_weights_t;
 
 // `path` NULL: the file beside the library. Sets the error text.

@@ -13,12 +13,13 @@ import pytest
 
 NATIVE = Path(__file__).resolve().parents[4] / "native"
 STRICT = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
-WRAPS = ["-DTW_WRAPPED", "-Wl,--wrap=posix_memalign"]
+WRAPPED = ("malloc", "calloc", "realloc", "posix_memalign")
+WRAPS = ["-DTW_WRAPPED", *(f"-Wl,--wrap={name}" for name in WRAPPED)]
 INCLUDES = [f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}"]
 
 
 def compile_core_test(compiler: list[str], target: Path, flags: list[str]) -> None:
-    folders = (NATIVE / "src", NATIVE / "tests")
+    folders = (NATIVE / "src", NATIVE / "src" / "library", NATIVE / "tests")
     sources = [path for folder in folders for path in sorted(folder.glob("*.c"))]
     command = [
         *compiler,

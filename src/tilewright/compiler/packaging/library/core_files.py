@@ -19,7 +19,7 @@ UNITS: Final = (
     "command_list.c", "fault.c", "heap.c", "memory.c", "memory_windows.c", "pool.c", "processor.c", "replay.c",
     "status.c", "wait.c",
     "arena.c", "bound.c", "call.c", "error.c", "expected.c", "features.c", "model.c", "packed.c",
-    "place.c", "tensors.c", "weights.c",
+    "place.c", "seats.c", "tensors.c", "weights.c",
 )  # fmt: skip
 _HEADERS: Final = (
     "tw_command_list.h", "tw_executable.h", "tw_fault.h", "tw_heap.h", "tw_memory.h",
