@@ -7,9 +7,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypedDict, final, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypedDict, cast, final, get_args
 
 from tilewright.base.budget import Budget, Limits
 from tilewright.base.errors import UserError
@@ -23,6 +23,7 @@ from tilewright.base.options import (
 )
 from tilewright.base.record import record
 from tilewright.base.target import Target
+from tilewright.base.text import did_you_mean
 from tilewright.formats.vmfb import ModuleDef
 from tilewright.runtime.drivers import DEFAULT_DEVICE
 from tilewright.runtime.packed.program_modules import FindLoader
@@ -134,6 +135,22 @@ class LoadOptions(TypedDict, total=False):
     untrusted: bool
     limits: Limits | Budget | None
     trusted_keys: Sequence[Key] | None
+
+
+def check_words(words: Mapping[str, object], location: str) -> None:
+    """Raise UserError for words that nobody would look at, and for values of another kind."""
+    known = (*LoadOptions.__optional_keys__,)
+    for word in words:
+        if word not in known:
+            raise UserError(
+                f"there is no option '{word}'",
+                location=location,
+                hint=did_you_mean(word, known) or f"options: {', '.join(sorted(known))}",
+            )
+    said = cast("LoadOptions", words)
+    if said.get("engine") is not None:
+        choice_option("engine", said.get("engine"), get_args(Engine))
+    _bytecode_options(said)
 
 
 def choose_options(

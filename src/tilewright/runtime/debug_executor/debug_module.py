@@ -12,6 +12,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from tilewright.base.errors import InputError
+from tilewright.base.options import path_option
 from tilewright.base.text import did_you_mean
 from tilewright.runtime.debug_executor.debug_result import DebugResult
 from tilewright.runtime.debug_executor.nodes import Nodes, nodes_of
@@ -79,7 +80,9 @@ class GraphModuleDebug(GraphModule):
         del device, graph_json_str
         super().__init__(module)
         self._nodes: Nodes = nodes_of(self._executor)
-        self._dump_root: Path | None = None if dump_root is None else Path(dump_root)
+        self._dump_root: Path | None = (
+            None if dump_root is None else Path(path_option("dump_root", dump_root))
+        )
         self._last: DebugResult | None = None
 
     @property
@@ -267,7 +270,11 @@ class GraphModuleDebug(GraphModule):
                 hint=did_you_mean(node, names)
                 or f"nodes: {', '.join(names[:_NAMES_SHOWN])}",
             )
-        if isinstance(node, bool) or not 0 <= node < len(names):
+        if isinstance(node, bool) or not isinstance(node, int | np.integer):
+            raise InputError(
+                f"got {type(node).__name__}, expected the name or number of a node"
+            )
+        if not 0 <= node < len(names):
             raise InputError(f"there is no node {node}, there are {len(names)}")
         return node
 

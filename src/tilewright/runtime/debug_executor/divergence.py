@@ -12,6 +12,7 @@ from typing import final
 
 from tilewright.base.difference import Difference, measure
 from tilewright.base.errors import InputError
+from tilewright.base.options import wrong
 from tilewright.base.record import record
 from tilewright.runtime.debug_executor.debug_module import GraphModuleDebug
 from tilewright.runtime.plan_executor.tensors import Array
@@ -57,6 +58,9 @@ def first_divergence(
 
     Raises: InputError if the two have no node in common.
     """
+    for side, module in (("left", left), ("right", right)):
+        if not isinstance(module, GraphModuleDebug):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise wrong(side, module, "a debug executor", "tilewright.debug_executor.create(...)")
     pairs = list(_pairs(left.node_names, right.node_names))
     if not pairs:
         raise InputError("the two executors have no node of the same name")

@@ -14,6 +14,7 @@ from typing import final
 import numpy as np
 
 from tilewright.base.errors import InputError
+from tilewright.base.options import wrong
 from tilewright.base.text import did_you_mean
 from tilewright.formats.parameters import read_arrays, read_parameters
 from tilewright.formats.tensor_spec import TensorSpec
@@ -148,7 +149,7 @@ class GraphExecutor:
 
         Raises: ArchiveError for a damaged file; InputError for a tensor that does not fit its parameter.
         """
-        for name, array in read_arrays(data).items():
+        for name, array in read_arrays(_checked(data)).items():
             self._parameters.add(name)
             if name in self._indices:
                 self.program.set_input(self._indices[name], array)
@@ -237,4 +238,15 @@ def _index(key: object, count: int, what: str) -> int:
 
 def parameter_names(data: bytes | bytearray | memoryview) -> tuple[str, ...]:
     """The names in a file of parameters.  Raises: ArchiveError."""
-    return tuple(read_parameters(bytes(data)).entries)
+    return tuple(read_parameters(bytes(_checked(data))).entries)
+
+
+def _checked(data: object) -> bytes | bytearray | memoryview:
+    if isinstance(data, bytes | bytearray | memoryview):
+        return data
+    raise wrong(
+        "params",
+        data,
+        "the bytes of a file of parameters",
+        "pathlib.Path(file).read_bytes()" if isinstance(data, str) else None,
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from typing import Final
 
+from tilewright.base.options import wrong
 from tilewright.runtime.graph_executor.executor import (
     GraphExecutor,
     Key,
@@ -138,7 +139,15 @@ class GraphModule:
             other: the executor that has them.
             params_bytes: a parameter file; only its names are read.
         """
+        if not isinstance(other, GraphModule):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise wrong("other", other, "the GraphModule whose parameters are read")
         self._executor.share_params(other._executor, parameter_names(params_bytes))
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} of {self.get_num_inputs()} inputs and parameters, "
+            f"{self.get_num_outputs()} outputs>"
+        )
 
     def __getitem__(self, name: str) -> PackedFunction:
         """A function of the executor as a packed function."""

@@ -34,7 +34,7 @@ from tilewright.runtime.library.toolchain import find_toolchain
 from tilewright.runtime.library.vm_module import VmModule
 from tilewright.runtime.native import map_file
 from tilewright.runtime.packed.module import Module
-from tilewright.runtime.session_options import LoadOptions
+from tilewright.runtime.session_options import LoadOptions, check_words
 
 _OBJECT, _SHARED = 1, 3  # ELF types
 _LINKED: Final = (".o", ".obj", ".a", ".c", ".cc", ".cpp", ".cxx", ".s", ".S")
@@ -79,6 +79,7 @@ def load_module(
 
         TrustedKeys(keys).check(data, location, location)
     if is_archive(data):
+        check_words(options, location)
         words: LoadOptions = {"find_loader": find_loader, **options}
         return VmModule(data, location, **words)
     others = [name for name in options if name != "trusted_keys"]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, overload
 
 from tilewright.base.errors import InputError
+from tilewright.base.options import text_option
 from tilewright.base.text import did_you_mean
 from tilewright.runtime.packed.ffi import tvm_ffi
 
@@ -61,6 +62,7 @@ def get_global_func(name: str, allow_missing: bool = False) -> PackedFunction | 
 
     Raises: InputError for such a name otherwise, with the closest known ones.
     """
+    name = text_option("name", name, "the name of a function")
     found = tvm_ffi.get_global_func(name, allow_missing=True)
     if found is None and not allow_missing:
         known = tvm_ffi.registry.list_global_func_names()
@@ -96,6 +98,7 @@ def register_global_func(
     Returns: the packed function.
     Raises: InputError for a name that is taken.
     """
+    name = text_option("name", name, "the name of a function")
     if function is None:
         return lambda given: register_global_func(name, given, override)
     if not override and tvm_ffi.get_global_func(name, allow_missing=True) is not None:

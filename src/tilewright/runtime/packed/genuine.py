@@ -55,7 +55,14 @@ class GenuineModule(Module):
         return tuple(str(one) for one in self.genuine.get_write_formats())
 
     def write_to_file(self, file_name: str | Path, fmt: str = "") -> None:
-        self.genuine.write_to_file(str(file_name), fmt)
+        try:
+            self.genuine.write_to_file(str(file_name), fmt)
+        except RuntimeError as error:  # that it writes nothing, or what its kind says
+            raise InputError(
+                f"a module of kind '{self.kind}' is not written: {error}",
+                location=str(file_name),
+                hint="formats: " + (", ".join(self.get_write_formats()) or "none"),
+            ) from error
 
     def save_to_bytes(self) -> bytes:
         raise InputError(
@@ -108,7 +115,11 @@ def as_module(module: object) -> Module:
         if standing is None or standing.module is None:
             return GenuineModule(module)
         return standing.module
-    raise InputError(f"'{type(module).__name__}' is no module")
+    raise InputError(
+        f"'{type(module).__name__}' is no module",
+        hint="load one: tilewright.runtime.load_module(path), or make one of functions: "
+        "tilewright.runtime.FunctionTable({'name': function})",
+    )
 
 
 # --- the other way round ------------------------------------------------------------------------

@@ -226,7 +226,10 @@ class MachineModule(Module):
     def _parameters(self, name: str) -> Sequence[str]:
         names = self.engine.parameter_names(self._check_name(name))
         if names is None:
-            raise InputError(f"nobody knows the parameters of '{name}'")
+            raise InputError(
+                f"nobody knows the parameters of '{name}'",
+                hint="give its arguments by position",
+            )
         return names
 
     def _get_function_arity(self, name: str) -> int:

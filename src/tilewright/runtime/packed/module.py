@@ -175,6 +175,8 @@ class Module:
 
         Raises: InputError with the functions there are.
         """
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"got {type(name).__name__}, expected the name of a function")
         found = self.get_function(name)
         if found is None:
             raise InputError(

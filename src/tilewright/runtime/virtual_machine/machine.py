@@ -67,6 +67,9 @@ class VirtualMachine:
         self.module["vm_initialization"](*(number for row in rows for number in row))
         self._device: str = f"cpu{rows[0][1]}"
 
+    def __repr__(self) -> str:
+        return f"<VirtualMachine on {self._device}, module of kind '{self.module.kind}'>"
+
     def __getitem__(self, name: str) -> PackedFunction:
         """The function `name`.  Raises: InputError with the functions there are."""
         return self.module[name]
