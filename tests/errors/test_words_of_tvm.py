@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -42,11 +42,17 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
     "a graph": (lambda: tw.graph_executor.create(ANY, LIB), "graph_json is None"),
     "a module": (lambda: tw.graph_executor.create(graph(), ANY), "load_module"),
     "a module of a machine": (lambda: tw.VirtualMachine(ANY, tw.cpu(0)), "load_module"),
-    "a function of a module": (lambda: LIB[3], "got int, expected the name of a function"),
+    "a function of a module": (
+        lambda: LIB[cast("Any", 3)],
+        "got int, expected the name of a function",
+    ),
     "a function of a machine": (lambda: machine()[3], "got int, expected the name"),
-    "a global function": (lambda: tw.get_global_func(5), "name is 5, expected the name"),
+    "a global function": (
+        lambda: tw.get_global_func(cast("Any", 5)),
+        "name is 5, expected the name",
+    ),
     "a new global function": (
-        lambda: tw.register_global_func(5, abs),
+        lambda: tw.register_global_func(cast("Any", 5), abs),
         "name is 5, expected the name",
     ),
     "parameters": (lambda: net().load_params(None), "params is None, expected the bytes"),
@@ -79,16 +85,14 @@ def test_options_that_nobody_knows_or_that_make_no_sense_are_refused_when_a_modu
     archive: Path,
 ) -> None:
     with pytest.raises(tw.UserError, match="no option 'thread'") as caught:
-        load_module(archive, **{"thread": 3})
+        cast("Any", load_module)(archive, thread=3)
     assert caught.value.hint == "did you mean 'threads'?"
     for name, value in (("threads", "two"), ("engine", "tvm"), ("untrusted", "no")):
         with pytest.raises(tw.UserError, match=f"{name} is '{value}'"):
-            load_module(archive, **{name: value})
+            cast("Any", load_module)(archive, **{name: value})
 
 
 def test_what_is_made_says_what_it_is() -> None:
     assert repr(net()) == "<GraphModule of 1 inputs and parameters, 1 outputs>"
     assert repr(debug()) == "<GraphModuleDebug of 1 inputs and parameters, 1 outputs>"
-    assert (
-        repr(machine()) == "<VirtualMachine on cpu0, module of kind 'virtual_machine'>"
-    )
+    assert repr(machine()) == "<VirtualMachine on cpu0, module of kind 'virtual_machine'>"

@@ -60,7 +60,9 @@ def first_divergence(
     """
     for side, module in (("left", left), ("right", right)):
         if not isinstance(module, GraphModuleDebug):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise wrong(side, module, "a debug executor", "tilewright.debug_executor.create(...)")
+            raise wrong(
+                side, module, "a debug executor", "tilewright.debug_executor.create(...)"
+            )
     pairs = list(_pairs(left.node_names, right.node_names))
     if not pairs:
         raise InputError("the two executors have no node of the same name")

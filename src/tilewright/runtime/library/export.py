@@ -19,7 +19,13 @@ from pathlib import Path
 from typing import Any, Final, cast, final
 
 from tilewright.base.errors import UserError
-from tilewright.base.options import path_option, paths_option, text_option, wrong
+from tilewright.base.options import (
+    names_option,
+    path_option,
+    paths_option,
+    text_option,
+    wrong,
+)
 from tilewright.base.output_file import (
     check_output,
     make_output_folder,
@@ -34,6 +40,7 @@ from tilewright.formats.library_blob import SYMBOL, write_blob
 from tilewright.runtime.library.factory_module import FactoryModule
 from tilewright.runtime.library.forms import (
     ARCHIVE,
+    FORMS,
     PROGRAMS,
     TEXTS,
     check_form,
@@ -53,6 +60,7 @@ Compile = Callable[..., Any]
 
 _WEAK: Final = "weak_entries.h"
 _WORDS: Final = ("options",)
+_NOT_IN_TEXTS: Final = ("header", "weights", "addons")
 
 
 @final
@@ -90,8 +98,11 @@ def export_library(  # noqa: PLR0913 - keyword-only options
     _check_compile(fcompile)
     suffix = form_of(path) if fcompile is not None else check_form(path)
     extra = paths_option("addons", addons or ())
+    header = None if header is None else path_option("header", header)
+    weights = None if weights is None else path_option("weights", weights)
     if fcompile is None:
         _check_words(kwargs)
+        _check_room(path, suffix, header=header, weights=weights, addons=extra)
     if suffix == ARCHIVE and fcompile is None:
         return _save_archive(module, path, weights)
     groups = group_modules(module)
@@ -155,6 +166,19 @@ def _check_words(given: Mapping[str, object]) -> None:
                 f"export_library has no option '{word}'",
                 hint=did_you_mean(word, (*known, *_WORDS))
                 or f"options: {', '.join(known)}",
+            )
+    names_option("options", given.get("options", ()), "words for the linker")
+
+
+def _check_room(path: Path, suffix: str, **given: object) -> None:
+    """Raise for what was given and has no room in the form."""
+    left_out = {ARCHIVE: ("header", "addons"), **dict.fromkeys(TEXTS, _NOT_IN_TEXTS)}
+    for word in left_out.get(suffix, ()):
+        if given[word]:
+            raise UserError(
+                f"'{suffix}' is {FORMS[suffix]}, which has no {word}",
+                location=path,
+                hint=f"leave out {word}=, or write a library: .so",
             )
 
 

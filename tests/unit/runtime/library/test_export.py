@@ -8,6 +8,7 @@ import subprocess
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -165,4 +166,27 @@ def test_a_header_is_not_written_over_its_library(tmp_path: Path) -> None:
 
 def test_what_links_is_a_function(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^fcompile is 3, expected a function"):
-        LinkedModule().export_library(tmp_path / "net.so", fcompile=3)  # type: ignore[arg-type]
+        LinkedModule().export_library(tmp_path / "net.so", fcompile=cast("Any", 3))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("form", "given", "words"),
+    [
+        ("net.so", {"header": 5}, "header is 5, expected the path"),
+        ("net.so", {"weights": 5}, "weights is 5, expected the path"),
+        ("net.so", {"options": "-lm"}, "options is '-lm', expected a sequence of words"),
+        ("net.so", {"options": 5}, "options is 5, expected a sequence of words"),
+        ("net.ll", {"header": "net.h"}, "which has no header"),
+        ("net.s", {"weights": "net.irpa"}, "which has no weights"),
+        ("net.vmfb", {"header": "net.h"}, "which has no header"),
+        ("net.vmfb", {"addons": ["more.o"]}, "which has no addons"),
+    ],
+)
+def test_what_a_form_cannot_take_is_said_before_the_work(
+    form: str, given: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    module = LinkedModule()
+    with pytest.raises(UserError, match=words):
+        module.export_library(tmp_path / form, **given)
+    assert module.asked == []
+    assert not list(tmp_path.iterdir())

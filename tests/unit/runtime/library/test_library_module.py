@@ -175,11 +175,7 @@ def test_a_kind_is_registered_once(greeter: None) -> None:
 def test_a_python_root_frees_what_it_held(tmp_path: Path, greeter: None) -> None:
     blob = LibraryBlob((word("root"), LIBRARY), ((1,), ()))
     path = make_library(tmp_path, blob)
-    ends = []
-    for _ in range(3):
-        root = load_module(path, keep_module_alive=False)
-        ends.append(weakref.ref(root))
-    del root
+    ends = [weakref.ref(load_module(path, keep_module_alive=False)) for _ in range(3)]
     gc.collect()
     assert [end() for end in ends] == [None] * 3
 
@@ -264,3 +260,11 @@ def test_an_unknown_function_is_refused_with_those_there_are(plain: Module) -> N
     with pytest.raises(InputError, match="did you mean 'twice'") as caught:
         plain["twicee"]
     assert "it has add, call, call_import, fail, twice, type_of" in str(caught.value)
+
+
+def test_a_library_that_is_to_be_written_says_what_it_is(
+    plain: Module, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="kind 'library' is not written") as caught:
+        plain.write_to_file(tmp_path / "again.o")
+    assert caught.value.hint == "formats: none"

@@ -16,6 +16,8 @@ from tilewright.runtime.packed.machine_module import (
 from tilewright.runtime.packed.module import Module
 from tilewright.runtime.virtual_machine.machine import VirtualMachine
 
+DURATION = "Duration (us)"
+
 
 def array(tensor: Any) -> np.ndarray:
     return np.from_dlpack(tensor)
@@ -101,7 +103,7 @@ def test_an_unknown_function_says_which_there_are() -> None:
         ({cpu(0): "naive"}, MemoryManager.NAIVE),
     ],
 )
-def test_memory_is_managed_as_asked(config: object, manager: MemoryManager) -> None:
+def test_memory_is_managed_as_asked(config: Any, manager: MemoryManager) -> None:
     executable = Executable()
     VirtualMachine(executable, cpu(0), config)
     assert executable.opened[0].manager is manager
@@ -114,7 +116,7 @@ def test_an_unknown_memory_manager_is_an_error(config: object) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["cpu", None, [], [3]])
-def test_what_is_no_device_is_an_error(wrong: object) -> None:
+def test_what_is_no_device_is_an_error(wrong: Any) -> None:
     with pytest.raises(UserError, match="expected a device or several"):
         VirtualMachine(Executable(), wrong)
 
@@ -253,9 +255,8 @@ def test_a_profile_has_a_row_per_kernel_with_its_shapes() -> None:
     (row,) = report.calls
     assert row["Name"] == "k_add"
     assert row["Argument Shapes"] == "float32[3], float32[3]"
-    assert (
-        report.device_metrics["cpu0"]["Duration (us)"].value >= row["Duration (us)"].value
-    )
+    durations: list[Any] = [report.device_metrics["cpu0"][DURATION], row[DURATION]]
+    assert durations[0].value >= durations[1].value
     assert "k_add" in report.table()
 
 
@@ -271,6 +272,23 @@ def test_a_module_that_knows_no_machine_is_called_function_by_function() -> None
     assert [row["Name"] for row in vm.profile("mine").calls] == ["twice"]
     with pytest.raises(InputError, match="nobody knows the parameters"):
         vm.set_input("twice", x=X)
+
+
+def test_an_exported_model_says_what_its_parameters_are_called() -> None:
+    names = ("x", "y")
+    table = FunctionTable(
+        {
+            "main": lambda x, y: array(x) - array(y),
+            "get_num_inputs": lambda: len(names),
+            "get_input_name": lambda index: names[index],
+        }
+    )
+    vm = VirtualMachine(table, cpu(0))
+    vm.set_input("main", y=X, x=X * 3)
+    vm.invoke_stateful("main")
+    assert np.array_equal(array(vm.get_outputs("main")), X * 2)
+    with pytest.raises(InputError, match="has no parameter 'z'"):
+        vm.set_input("main", X, z=X)
 
 
 def test_a_module_without_functions_is_an_error() -> None:
