@@ -55,6 +55,7 @@ _GNU_HASH: Final = struct.Struct("<IIII")
 _VERSION_NEED: Final = struct.Struct("<HHIII")
 _VERSION_NEED_ENTRY: Final = struct.Struct("<IHHII")
 _VERSION_DEFINITION: Final = struct.Struct("<HHHHIII")
+_VERSION_BITS: Final = 0x7FFF  # of a version's number; the highest bit hides a symbol
 
 
 @final
@@ -112,14 +113,15 @@ def read_shared_library(data: Buffer, location: str = "library") -> SharedLibrar
     names = _Names(memory, tags)
     count = _symbol_count(memory, tags)
     symbols, imports = _symbols(memory, tags, names, count)
-    _check_versions(memory, tags, names, count)
+    needs = tuple(names.at(place, "name of a library that it needs") for place in needed)
+    _check_versions(memory, tags, names, needs, count)
     _check_relocations(memory, tags, machine, count)
     _check_code(memory, tags)
     return SharedLibraryFile(
         machine.name,
         symbols,
         imports,
-        tuple(names.at(place, "name of a library that it needs") for place in needed),
+        needs,
         memory,
     )
 
@@ -378,38 +380,92 @@ def _symbols(
 
 
 def _check_versions(
-    memory: _Memory, tags: Mapping[int, int], names: _Names, count: int
+    memory: _Memory,
+    tags: Mapping[int, int],
+    names: _Names,
+    needs: Sequence[str],
+    count: int,
 ) -> None:
-    """The chains of versions, which are followed without asking."""
-    if elf.DT_VERSYM in tags:
-        memory.read(tags[elf.DT_VERSYM], _HALF.size * count, "versions of symbols")
-    address = tags.get(elf.DT_VERNEED, 0)
-    needs = total = _checked_count(memory, tags.get(elf.DT_VERNEEDNUM, 0))
-    for _ in range(needs):
-        fields = memory.unpack(_VERSION_NEED, address, "needed version")
-        _, entries, file, first, following = fields
-        names.at(file, "name of a library")
-        place = address + first
-        total = _checked_count(memory, total + entries)  # of all: lists may overlap
-        for _ in range(entries):
-            entry = memory.unpack(_VERSION_NEED_ENTRY, place, "needed version")
-            names.at(entry[3], "name of a version")
-            place += entry[4]
-        address += following
-    address = tags.get(elf.DT_VERDEF, 0)
-    for _ in range(_checked_count(memory, tags.get(elf.DT_VERDEFNUM, 0))):
-        fields = memory.unpack(_VERSION_DEFINITION, address, "defined version")
+    """The versions of symbols, as glibc reads them: their lists end where the next one is 0.
+
+    What is said to be their number is not looked at.  A library whose versions are needed must be one that
+    is loaded for this one, and a symbol's version one of the lists: glibc would end the process.
+    """
+    has_lists = elf.DT_VERNEED in tags or elf.DT_VERDEF in tags
+    if not has_lists and elf.DT_VERSYM not in tags:
+        return
+    highest = max(
+        _needed_versions(memory, tags, names, needs), _defined(memory, tags, names)
+    )
+    if elf.DT_VERSYM not in tags:
+        raise memory.error("lists of versions, but no versions of symbols")
+    if highest == 0:
+        raise memory.error("versions of symbols, but no list of versions")
+    table = memory.read(tags[elf.DT_VERSYM], _HALF.size * count, "versions of symbols")
+    pace(count)
+    for index, (version,) in enumerate(_HALF.iter_unpack(table)):
+        if version & _VERSION_BITS > highest:
+            raise memory.error(
+                f"symbol {index} has version {version & _VERSION_BITS} of {highest}"
+            )
+
+
+def _needed_versions(
+    memory: _Memory, tags: Mapping[int, int], names: _Names, needs: Sequence[str]
+) -> int:
+    """The highest number of a version that the library needs."""
+    if elf.DT_VERNEED not in tags:
+        return 0
+    left = memory.view.size // _VERSION_NEED.size
+    libraries = _follow(memory, tags[elf.DT_VERNEED], _VERSION_NEED, left, "needed version")
+    highest = 0
+    for address, (_, _, file, first, _) in libraries:
+        library = names.at(file, "name of a library")
+        if library not in needs:
+            raise memory.error(
+                f"versions of '{library}', which is not among the libraries that it needs"
+            )
+        # Lists may overlap, so that few bytes would be very many entries.
+        entries = _follow(
+            memory, address + first, _VERSION_NEED_ENTRY, left, "needed version"
+        )
+        left -= len(entries)
+        for _, (_, _, number, name, _) in entries:
+            names.at(name, "name of a version")
+            highest = max(highest, number & _VERSION_BITS)
+    return highest
+
+
+def _defined(memory: _Memory, tags: Mapping[int, int], names: _Names) -> int:
+    """The highest number of a version that the library defines."""
+    if elf.DT_VERDEF not in tags:
+        return 0
+    most = memory.view.size // _VERSION_DEFINITION.size
+    highest = 0
+    for address, fields in _follow(
+        memory, tags[elf.DT_VERDEF], _VERSION_DEFINITION, most, "defined version"
+    ):
         (name,) = memory.unpack(_WORD, address + fields[5], "defined version")
         names.at(name, "name of a version")
-        address += fields[6]
+        highest = max(highest, fields[2] & _VERSION_BITS)
+    return highest
 
 
-def _checked_count(memory: _Memory, count: int) -> int:
-    """A number of entries that a file of this size can have."""
-    if count * _VERSION_NEED.size > memory.view.size:
-        raise memory.error(f"{count} versions do not fit the file")
-    pace(count)
-    return count
+def _follow(
+    memory: _Memory, address: int, layout: struct.Struct, most: int, what: str
+) -> list[tuple[int, tuple[int, ...]]]:
+    """The entries of a list with their addresses; the last member says how far away the next one is."""
+    found: list[tuple[int, tuple[int, ...]]] = []
+    following = 1
+    while following:
+        if len(found) >= most:
+            raise memory.error("lists of versions do not fit the file")
+        pace(1)
+        fields = memory.unpack(layout, address, what)
+        found.append((address, fields))
+        following = fields[-1]
+        address += following
+    return found
 
 
 def _check_relocations(

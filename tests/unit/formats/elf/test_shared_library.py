@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import lzma
+import platform
+import shutil
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -154,14 +158,120 @@ def test_a_symbol_that_nobody_can_find_is_refused(library: bytes) -> None:
         read_shared_library(data)
 
 
+# --- versions of symbols: glibc follows the chains to their ends, whatever the counts say ----------
+
+
+@pytest.fixture(scope="module")
+def versioned(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A library that needs versions of symbols of two others, and defines one."""
+    compiler = shutil.which("cc")
+    if compiler is None or sys.platform != "linux" or platform.machine() != "x86_64":
+        pytest.skip("needs a C compiler of x86-64 Linux")
+    folder = tmp_path_factory.mktemp("versioned")
+    source = folder / "net.c"
+    source.write_text(
+        "#include <math.h>\n#include <stdio.h>\n"
+        'double tw_f(double x) { puts("f"); return sin(x) + pow(x, x); }\n'
+    )
+    (folder / "net.map").write_text("TW_1 { global: tw_f; local: *; };\n")
+    library = folder / "net.so"
+    words = (compiler, "-shared", "-fPIC", "-O1", "-fno-builtin", source, "-o", library)
+    script = f"-Wl,--version-script={folder / 'net.map'}"
+    subprocess.run([*words, script, "-Wl,--no-as-needed", "-lm"], check=True)
+    return library.read_bytes()
+
+
+def needed_versions(library: bytes) -> int:
+    """Where in the file the first needed version stands; it lies where it is mapped."""
+    return struct.unpack_from("<Q", library, place_of(library, elf.DT_VERNEED))[0]
+
+
+def test_a_library_with_versions_is_read(versioned: bytes) -> None:
+    file = read_shared_library(versioned)
+    assert set(file.needs) == {"libm.so.6", "libc.so.6"}
+    assert {"sin", "pow", "puts"} <= file.imports
+    assert "tw_f" in file.symbols
+
+
+@pytest.mark.parametrize("count", [0, 1, 1 << 60])
+def test_how_many_versions_there_are_said_to_be_means_nothing(
+    versioned: bytes, count: int
+) -> None:
+    data = bytearray(versioned)
+    for tag in (elf.DT_VERNEEDNUM, elf.DT_VERDEFNUM):
+        struct.pack_into("<Q", data, place_of(versioned, tag), count)
+    read_shared_library(data)
+    at = needed_versions(versioned)
+    (following,) = struct.unpack_from("<I", data, at + 12)
+    struct.pack_into("<I", data, at + following + 4, 1 << 30)
+    with pytest.raises(ArchiveError, match="name of a library at byte"):
+        read_shared_library(data)
+
+
+@pytest.mark.parametrize(
+    ("place", "layout", "value", "said"),
+    [
+        (12, "<I", 1 << 31, "needed version at address"),  # vn_next
+        (8, "<I", 1 << 31, "needed version at address"),  # vn_aux
+        (4, "<I", 1, "versions of '.*', which is not among the libraries that it needs"),
+        (16 + 12, "<I", 1 << 31, "needed version at address"),  # vna_next
+        (16 + 8, "<I", 1 << 31, "name of a version at byte"),
+    ],
+)
+def test_a_list_of_needed_versions_that_leads_astray_is_refused(
+    versioned: bytes, place: int, layout: str, value: int, said: str
+) -> None:
+    data = bytearray(versioned)
+    struct.pack_into(layout, data, needed_versions(versioned) + place, value)
+    with pytest.raises(ArchiveError, match=said):
+        read_shared_library(data)
+
+
+@pytest.mark.parametrize("field", [12, 16])  # vd_aux, vd_next
+def test_a_list_of_defined_versions_that_leads_astray_is_refused(
+    versioned: bytes, field: int
+) -> None:
+    data = bytearray(versioned)
+    at = struct.unpack_from("<Q", data, place_of(versioned, elf.DT_VERDEF))[0]
+    struct.pack_into("<I", data, at + field, 1 << 31)
+    with pytest.raises(ArchiveError, match="defined version at address"):
+        read_shared_library(data)
+
+
+def test_a_symbol_with_a_version_that_there_is_not_is_refused(versioned: bytes) -> None:
+    data = bytearray(versioned)
+    at = struct.unpack_from("<Q", data, place_of(versioned, elf.DT_VERSYM))[0]
+    struct.pack_into("<H", data, at + 2, 0x7FF0)
+    with pytest.raises(ArchiveError, match="symbol 1 has version 32752 of"):
+        read_shared_library(data)
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        ((elf.DT_VERSYM,), "lists of versions, but no versions of symbols"),
+        ((elf.DT_VERNEED, elf.DT_VERDEF), "versions of symbols, but no list of versions"),
+    ],
+)
+def test_versions_without_their_other_half_are_refused(
+    versioned: bytes, gone: tuple[int, ...], said: str
+) -> None:
+    data = bytearray(versioned)
+    for tag in gone:
+        struct.pack_into("<q", data, place_of(versioned, tag) - 8, 21)  # DT_DEBUG
+    with pytest.raises(ArchiveError, match=said):
+        read_shared_library(data)
+
+
 def test_lists_of_versions_that_overlap_without_end_are_refused(library: bytes) -> None:
     data, file = bytearray(library), read_shared_library(library)
     blob = file.symbols["__tvm_ffi__library_bin"].address
     place = library.index(bytes(file.data_at("__tvm_ffi__library_bin", "blob")))
-    struct.pack_into("<HHIII", data, place, 1, 1000, 0, 16, 0)  # the next one is itself
-    struct.pack_into("<IHHII", data, place + 16, 0, 0, 0, 0, 0)
+    for step in range(100):  # each begins a list of all that follow
+        struct.pack_into("<HHIII", data, place + 16 * step, 1, 0, 0, 16, 16)
+    struct.pack_into("<HHIII", data, place + 1600, 1, 0, 0, 0, 0)
     end = place_of(library, elf.DT_NULL) - 8
     struct.pack_into("<QQ", data, end, elf.DT_VERNEED, blob)
-    struct.pack_into("<QQ", data, end + 16, elf.DT_VERNEEDNUM, 1000)
-    with pytest.raises(ArchiveError, match="versions do not fit the file"):
+    struct.pack_into("<QQ", data, end + 16, elf.DT_NEEDED, 0)
+    with pytest.raises(ArchiveError, match="lists of versions do not fit the file"):
         read_shared_library(data)
