@@ -67,6 +67,8 @@ static tw_status_t map_descriptor(int descriptor, uint64_t offset, size_t size_b
                                   tw_file_mapping_t* out_mapping) {
   struct stat info;
   if (fstat(descriptor, &info) != 0) return tw_message_write(message, TW_STATUS_SYSTEM, "%s", strerror(errno));
+  if (S_ISDIR(info.st_mode)) return tw_message_write(message, TW_STATUS_INVALID, "is a folder, expected a file");
+  if (!S_ISREG(info.st_mode)) return tw_message_write(message, TW_STATUS_INVALID, "is a device or a pipe, expected a file");
   const uint64_t file_bytes = (uint64_t)info.st_size;
   if (offset > file_bytes || (size_bytes != SIZE_MAX && size_bytes > file_bytes - offset)) {
     return tw_message_write(message, TW_STATUS_INVALID,
@@ -88,7 +90,8 @@ static tw_status_t map_descriptor(int descriptor, uint64_t offset, size_t size_b
 
 tw_status_t tw_file_mapping_create(const char* path, uint64_t offset, size_t size_bytes, tw_message_t* message,
                                    tw_file_mapping_t* out_mapping) {
-  const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+  // Opening a pipe would wait for somebody to write into it.
+  const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return tw_message_write(message, TW_STATUS_SYSTEM, "%s", strerror(errno));
   const tw_status_t status = map_descriptor(descriptor, offset, size_bytes, message, out_mapping);
   const int saved = errno;

@@ -69,6 +69,10 @@ tw_status_t tw_file_mapping_create(const char* path, uint64_t offset, size_t siz
   const HANDLE file =
       CreateFileA(path, GENERIC_READ, FILE_SHARE_READ, NULL, OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL, NULL);
   if (file == INVALID_HANDLE_VALUE) return fail(message);
+  if (GetFileType(file) != FILE_TYPE_DISK) {
+    CloseHandle(file);
+    return tw_message_write(message, TW_STATUS_INVALID, "is a device or a pipe, expected a file");
+  }
   const tw_status_t status = map_range(file, offset, size_bytes, message, out_mapping);
   CloseHandle(file);
   return status;

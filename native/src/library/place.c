@@ -38,7 +38,8 @@ static HMODULE own_module(DWORD flags) {
   return GetModuleHandleExA(flags, (LPCSTR)(uintptr_t)&own_module, &module) ? module : NULL;
 }
 
-int tw_place_folder(char* out_folder, size_t room_bytes) {
+int tw_place_folder(tw_place_t place, char* out_folder, size_t room_bytes) {
+  (void)place;  // what a link leads to is not looked for here
   const DWORD length =
       GetModuleFileNameA(own_module(GET_MODULE_HANDLE_EX_FLAG_UNCHANGED_REFCOUNT), out_folder, (DWORD)room_bytes);
   return length != 0 && length < room_bytes && cut_name(out_folder);
@@ -52,11 +53,19 @@ void tw_place_stay(void) { tw_place_pin(); }
 
 static const char own_address = 0;
 
-int tw_place_folder(char* out_folder, size_t room_bytes) {
+static int folder_of(const char* path, char* out_folder, size_t room_bytes) {
+  const int length = snprintf(out_folder, room_bytes, "%s", path);
+  return length > 0 && (size_t)length < room_bytes && cut_name(out_folder);
+}
+
+int tw_place_folder(tw_place_t place, char* out_folder, size_t room_bytes) {
   Dl_info info = {.dli_fname = NULL};
   if (dladdr(&own_address, &info) != 0 && info.dli_fname != NULL) {
-    const int length = snprintf(out_folder, room_bytes, "%s", info.dli_fname);
-    if (length > 0 && (size_t)length < room_bytes && cut_name(out_folder)) return 1;
+    const int has_folder = strchr(info.dli_fname, '/') != NULL;  // else it was found by $PATH
+    char* real = place == TW_PLACE_OF_FILE && has_folder ? realpath(info.dli_fname, NULL) : NULL;
+    const int is_found = folder_of(real == NULL ? info.dli_fname : real, out_folder, room_bytes);
+    free(real);
+    if (is_found) return 1;
   }
   const ssize_t length = readlink("/proc/self/exe", out_folder, room_bytes - 1);  // a program found by $PATH
   if (length <= 0) return 0;

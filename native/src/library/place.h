@@ -7,8 +7,11 @@
 
 #include "tw_names.h"
 
+// A library may be opened by the name of a link: beside the link, or beside the file that it leads to.
+typedef enum tw_place { TW_PLACE_OF_NAME, TW_PLACE_OF_FILE } tw_place_t;
+
 // The folder of the library (or the program that it is part of), with the separator at its end; 0: nobody knows.
-int tw_place_folder(char* out_folder, size_t room_bytes);
+int tw_place_folder(tw_place_t place, char* out_folder, size_t room_bytes);
 
 // The library stays in memory until the process ends, even if it is closed.
 void tw_place_pin(void);

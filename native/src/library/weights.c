@@ -15,16 +15,45 @@ static uint64_t checksum(const uint8_t* data, uint64_t size_bytes) {
   return value;
 }
 
-// Where the file is: as the caller says, else beside the library.
-static int find_file(const tw_weights_t* weights, const char* path, tw_open_weights_t* out_weights) {
-  char folder[2048];
-  const char* name = path != NULL ? path : weights->file_name;
-  if (path != NULL || !tw_place_folder(folder, sizeof(folder))) folder[0] = '\0';
+static int set_path(tw_open_weights_t* weights, const char* folder, const char* name) {
   const size_t room = strlen(folder) + strlen(name) + 1;
-  out_weights->path = malloc(room);
-  if (out_weights->path == NULL) return tw_error_no_memory();
-  snprintf(out_weights->path, room, "%s%s", folder, name);
+  char* path = malloc(room);
+  if (path == NULL) return tw_error_no_memory();
+  snprintf(path, room, "%s%s", folder, name);
+  free(weights->path);
+  weights->path = path;
   return TW_MODEL_OK;
+}
+
+static int set_place(const tw_weights_t* weights, tw_place_t place, tw_open_weights_t* out_weights) {
+  char folder[2048];
+  if (!tw_place_folder(place, folder, sizeof(folder))) folder[0] = '\0';
+  return set_path(out_weights, folder, weights->file_name);
+}
+
+static int map_path(tw_open_weights_t* weights) {
+  tw_message_t message = {.text = ""};
+  if (tw_file_mapping_create(weights->path, 0, SIZE_MAX, &message, &weights->mapping) == TW_STATUS_OK) {
+    return TW_MODEL_OK;
+  }
+  return tw_error_set(TW_MODEL_BAD_WEIGHTS,
+                      "%s: cannot map the file of the weights: %s"
+                      "\nhint: put it beside the library, or say where it is: weights_path",
+                      weights->path, message.text);
+}
+
+// Beside the name that the library was opened by; where that is a link, also beside the file that it leads to.
+static int map_beside(const tw_weights_t* weights, tw_open_weights_t* out_weights) {
+  int status = set_place(weights, TW_PLACE_OF_NAME, out_weights);
+  if (status == TW_MODEL_OK) status = map_path(out_weights);
+  if (status == TW_MODEL_OK) return status;
+  status = set_place(weights, TW_PLACE_OF_FILE, out_weights);
+  return status == TW_MODEL_OK ? map_path(out_weights) : status;
+}
+
+static int map_given(const char* path, tw_open_weights_t* out_weights) {
+  const int status = set_path(out_weights, "", path);
+  return status == TW_MODEL_OK ? map_path(out_weights) : status;
 }
 
 static int check_file(const tw_weights_t* weights, const tw_open_weights_t* file) {
@@ -43,18 +72,9 @@ static int check_file(const tw_weights_t* weights, const tw_open_weights_t* file
 }
 
 static int open_file(const tw_weights_t* weights, const char* path, tw_open_weights_t* out_weights) {
-  tw_message_t message = {.text = ""};
-  int status = find_file(weights, path, out_weights);
-  if (status != TW_MODEL_OK) return status;
   tw_place_pin();  // mapping installs the handler of reads that fail, which stays behind, also where no model is made
-  if (tw_file_mapping_create(out_weights->path, 0, SIZE_MAX, &message, &out_weights->mapping) != TW_STATUS_OK) {
-    status = tw_error_set(TW_MODEL_BAD_WEIGHTS,
-                          "%s: cannot map the file of the weights: %s"
-                          "\nhint: put it beside the library, or say where it is: weights_path",
-                          out_weights->path, message.text);
-  } else {
-    status = check_file(weights, out_weights);
-  }
+  int status = path == NULL ? map_beside(weights, out_weights) : map_given(path, out_weights);
+  if (status == TW_MODEL_OK) status = check_file(weights, out_weights);
   if (status != TW_MODEL_OK) {
     tw_weights_close(out_weights);
     return status;

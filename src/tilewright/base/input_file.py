@@ -5,6 +5,8 @@ Models and archives are mapped, so they are regular files.  Not for reading them
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -34,3 +36,17 @@ def why_no_file(path: str | Path) -> str | None:
     if place.is_dir():
         return FOLDER
     return STREAM
+
+
+def read_beginning(path: str | Path, size_bytes: int) -> bytes:
+    """Up to so many bytes of a regular file; anything else is not waited for.
+
+    Raises: OSError; ValueError for a folder, a device or a pipe, and a path that can be none.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise ValueError(FOLDER if stat.S_ISDIR(mode) else STREAM)
+        return file.read(size_bytes)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -79,6 +81,27 @@ def test_two_artifacts_share_a_file_that_neither_copies(tmp_path: Path) -> None:
         np.testing.assert_array_equal(
             session(X[:batch]), tw.compile(small_models.mlp(batch))(X[:batch])
         )
+
+
+@pytest.mark.parametrize("engine", ["plan", "vm"])
+def test_an_archive_that_is_loaded_by_a_link_finds_its_weights(
+    model: tw.Model, tmp_path: Path, engine: Literal["plan", "vm"]
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "links").mkdir()
+    link = tmp_path / "links" / "net.vmfb"
+    model.save(tmp_path / "real" / "net.vmfb", weights=tmp_path / "real" / "w.irpa")
+    link.symlink_to(tmp_path / "real" / "net.vmfb")
+    np.testing.assert_array_equal(tw.load(link, engine=engine)(X[:5]), model(X[:5]))
+    (tmp_path / "real" / "w.irpa").rename(link.with_name("w.irpa"))
+    np.testing.assert_array_equal(tw.load(link, engine=engine)(X[:5]), model(X[:5]))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs")
+def test_weights_do_not_go_into_a_pipe(model: tw.Model, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.irpa")
+    with pytest.raises(UserError, match="is a device or a pipe, expected a file"):
+        model.save(tmp_path / "net.vmfb", weights=tmp_path / "pipe.irpa")
 
 
 def test_another_file_is_refused_with_what_it_lacks(

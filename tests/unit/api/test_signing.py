@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 import sys
@@ -253,6 +254,18 @@ def test_public_keys_come_from_files_texts_and_bytes(public: Path, folder: Path)
 def test_what_is_no_public_key_is_refused(key: str | bytes, text: str) -> None:
     with pytest.raises(UserError, match=text):
         TrustedKeys([key])
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs")
+def test_a_pipe_instead_of_a_key_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path(os.devnull)):
+        with pytest.raises(UserError, match="cannot read the key: is a device or a pipe"):
+            TrustedKeys([path])
+        with pytest.raises(
+            ArchiveError, match="cannot read the file: is a device or a pipe"
+        ):
+            TrustedKeys([bytes(32)]).check_file(path)
 
 
 def test_private_keys_are_not_taken_for_public_ones(folder: Path) -> None:

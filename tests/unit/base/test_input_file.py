@@ -11,7 +11,7 @@ import pytest
 import tilewright as tw
 from fakes.command_line import tilewright
 from tilewright.base.errors import TilewrightError
-from tilewright.base.input_file import why_no_file
+from tilewright.base.input_file import read_beginning, why_no_file
 
 
 def test_files_are_read_and_all_else_has_a_reason(tmp_path: Path) -> None:
@@ -58,3 +58,15 @@ def test_devices_are_no_models_for_verbs() -> None:
             1,
             "error: /dev/null: is a device or a pipe, expected a file\n",
         )
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs")
+def test_only_files_are_read_and_nothing_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    assert read_beginning(tmp_path / "file", 3) == b"123"
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", os.devnull):
+        with pytest.raises(ValueError, match="is a device or a pipe"):
+            read_beginning(path, 3)
+    with pytest.raises((ValueError, OSError)):
+        read_beginning(tmp_path, 3)

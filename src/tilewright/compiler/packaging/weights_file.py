@@ -16,6 +16,7 @@ from typing import BinaryIO, Final, final
 import numpy as np
 
 from tilewright.base.errors import ArchiveError, UserError
+from tilewright.base.input_file import STREAM, is_stream
 from tilewright.base.output_file import check_output, open_output
 from tilewright.base.record import record
 from tilewright.formats.byte_view import Buffer
@@ -71,7 +72,7 @@ class StoredWeights:
 def check_weights_path(path: str | Path, *, inputs: Iterable[str | Path] = ()) -> None:
     """Say before the work what would go wrong after it.
 
-    Raises: UserError for a suffix that no format has, and as `base.output_file.check_output`.
+    Raises: UserError for a suffix that no format has, for a device or a pipe, and as `base.output_file.check_output`.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in FORMATS:
@@ -81,6 +82,8 @@ def check_weights_path(path: str | Path, *, inputs: Iterable[str | Path] = ()) -
             hint=f"suffixes: {' '.join(FORMATS)}",
         )
     check_output(path, inputs=inputs)
+    if is_stream(path):
+        raise UserError(STREAM, location=path)
 
 
 def store_weights(

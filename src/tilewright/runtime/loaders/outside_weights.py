@@ -27,12 +27,14 @@ _ALIGNMENT = 64
 
 
 def weights_beside(weights: OutsideWeights, location: str) -> str:
-    """The file of the weights beside an archive.
+    """The file of the weights beside an archive; of a link, also beside the file that it leads to.
 
     Raises: ArchiveError when it is not there.
     """
-    path = Path(location).with_name(weights.file)
-    if not path.is_file():
+    archive = Path(location)
+    places = (archive.with_name(weights.file), archive.resolve().with_name(weights.file))
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
         raise ArchiveError(
             f"the weights are in '{weights.file}', which is not beside the archive",
             location=location,

@@ -17,6 +17,7 @@ from typing import Final, TypeAlias, final
 
 from tilewright.base.errors import ArchiveError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
+from tilewright.base.input_file import read_beginning
 from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.signature import (
     KEY_BYTES,
@@ -150,11 +151,11 @@ def _detached(path: str | Path) -> tuple[SignatureRecord, ...]:
     try:
         if not beside.is_file():
             return ()
-        with beside.open("rb") as file:
-            data = file.read(_SIG_FILE_LIMIT)
-    except OSError as error:
+        data = read_beginning(beside, _SIG_FILE_LIMIT)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise ArchiveError(
-            f"cannot read the file: {error.strerror or error}", location=str(beside)
+            f"cannot read the file: {reason}", location=str(beside)
         ) from error
     return read_detached(data, str(beside))
 
@@ -193,8 +194,7 @@ def read_public_keys(key: Key) -> tuple[bytes, ...]:
     else:
         where = str(key)
         try:
-            with Path(key).open("rb") as file:
-                data = file.read(_KEY_FILE_LIMIT)
+            data = read_beginning(key, _KEY_FILE_LIMIT)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise UserError(f"cannot read the key: {reason}", location=where) from error

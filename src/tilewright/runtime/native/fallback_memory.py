@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
 
+from tilewright.base.input_file import STREAM, is_stream
 from tilewright.runtime.native.records import (
     ENVIRONMENT,
     PROTECT_EXECUTE,
@@ -90,6 +91,8 @@ class Memory(mmap.mmap):
 
 def map_file(path: str | Path, offset: int = 0, length: int | None = None) -> Memory:
     """A read-only copy of a file range: Python cannot catch the signal that cut mappings raise."""
+    if is_stream(path):  # which would be waited for
+        raise ValueError(STREAM)
     with Path(path).open("rb") as file, tempfile.TemporaryFile(buffering=0) as copy:
         file_bytes = file.seek(0, 2)
         wanted = file_bytes - offset if length is None else length

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import onnx
 import pytest
 
 import tilewright as tw
+from fakes import small_models
 from fakes.command_line import tilewright
 
 MODEL = """<ir_version: 10, opset_import: ["" : 21]>
@@ -142,3 +145,59 @@ def test_an_empty_input_and_a_number_out_of_range_say_what_is_expected(
         "got '4097', expected a number from 0 to 4096"
         in run(program, "--threads=4097").stderr
     )
+
+
+# --- weights beside it -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def with_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("weights")
+    model = tw.compile(small_models.mlp())
+    model.export_library(folder / "net", weights=folder / "net.irpa")
+    return folder / "net"
+
+
+def test_a_pipe_instead_of_weights_is_refused_and_not_waited_for(
+    with_weights: Path, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        words = [with_weights, "--input=5x20xf32=1", f"--weights={place}"]
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=False, timeout=20
+        )
+        assert done.returncode == 1
+        assert f"error: {place}: cannot map the file of the weights" in done.stderr
+
+
+@pytest.mark.parametrize("through_path", [False, True])
+def test_a_program_that_is_started_by_a_link_finds_its_weights(
+    with_weights: Path, tmp_path: Path, through_path: bool
+) -> None:
+    link = tmp_path / "linked"
+    link.symlink_to(with_weights)
+    word = link.name if through_path else str(link)
+    done = subprocess.run(
+        [word, "--input=5x20xf32=1"],
+        env={**os.environ, "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_weights_beside_a_link_are_found_too(with_weights: Path, tmp_path: Path) -> None:
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "linked").mkdir()
+    program = tmp_path / "alone" / "net"
+    shutil.copy(with_weights, program)
+    link = tmp_path / "linked" / "net"
+    link.symlink_to(program)
+    shutil.copy(with_weights.with_name("net.irpa"), link.parent)
+    done = run(link, "--input=5x20xf32=1")
+    assert done.returncode == 0, done.stderr
+    (link.parent / "net.irpa").unlink()
+    done = run(link, "--input=5x20xf32=1")
+    assert f"error: {program.parent}/net.irpa: cannot map" in done.stderr

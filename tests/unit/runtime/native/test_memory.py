@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import mmap
+import os
 from pathlib import Path
 from types import ModuleType
 
@@ -100,6 +101,16 @@ def test_map_file_refuses_what_ends_after_the_file(
 def test_map_file_names_a_missing_file(core: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         core.map_file(tmp_path / "nowhere")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs")
+def test_a_pipe_or_a_device_is_not_waited_for(core: ModuleType, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", os.devnull):
+        with pytest.raises(ValueError, match="is a device or a pipe, expected a file"):
+            core.map_file(path)
+    with pytest.raises((ValueError, OSError)):
+        core.map_file(tmp_path)
 
 
 def test_an_empty_range_can_be_mapped(core: ModuleType, tmp_path: Path) -> None:
