@@ -34,7 +34,7 @@ def mapped_ranges(path: Path) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("suffix", [".irpa", ".safetensors", ".params"])
 @pytest.mark.parametrize("engine", ["plan", "vm"])
 def test_every_engine_runs_with_weights_of_every_format(
-    model: tw.Model, tmp_path: Path, suffix: str, engine: str
+    model: tw.Model, tmp_path: Path, suffix: str, engine: Literal["plan", "vm"]
 ) -> None:
     model.save(tmp_path / "net.vmfb", weights=tmp_path / f"w{suffix}")
     session = tw.load(tmp_path / "net.vmfb", engine=engine)

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def public(folder: Path) -> Path:
 
 
 def results(session: Session) -> np.ndarray:
-    x = np.ones(session.inputs[0].shape, np.float32)
+    x = np.ones(cast("tuple[int, ...]", session.inputs[0].shape), np.float32)
     return session(x)  # pyright: ignore[reportReturnType]
 
 
@@ -68,7 +69,13 @@ def test_a_signed_artifact_loads_and_computes_the_same(
     assert model.read_bytes()[: len(before)] == before
     assert model.stat().st_size == len(before) + SIGNATURE_BYTES
     assert signers(model) == (name,)
-    for options in ({}, {"copy": True}, {"verify": True}, {"engine": "vm"}):
+    ways: tuple[dict[str, Any], ...] = (
+        {},
+        {"copy": True},
+        {"verify": True},
+        {"engine": "vm"},
+    )
+    for options in ways:
         session = tw.load(model, trusted_keys=[public], **options)
         np.testing.assert_array_equal(results(session), plain)
     np.testing.assert_array_equal(results(tw.load(model)), plain)

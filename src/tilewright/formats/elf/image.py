@@ -394,6 +394,8 @@ def _relocations(
         table = loaded.read(tags.get(start, 0), tags[size], what)
         for offset, info, addend in elf.RELOCATION.iter_unpack(table):
             index, kind = info >> 32, info & 0xFFFF_FFFF
+            if kind in machine.ignored:
+                continue
             found = _relocation(loaded, symbols, machine, offset, kind, index, addend)
             if word := machine.words.get(kind):
                 words.append(_word_patch(loaded, word, found))

@@ -109,10 +109,9 @@ def _map(location: str) -> memoryview:
         raise ArchiveError(reason, location=location)
     try:
         data = map_file(location)
-    except OSError as error:
-        raise ArchiveError(
-            f"cannot read the file: {error.strerror or error}", location=location
-        ) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ArchiveError(f"cannot read the file: {reason}", location=location) from error
     return memoryview(data)[: data.size_bytes]
 
 
