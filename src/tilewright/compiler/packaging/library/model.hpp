@@ -58,33 +58,35 @@ View view(const T* data, Shape shape) {
   return View{const_cast<T*>(data), std::move(shape), code, static_cast<std::uint8_t>(8 * sizeof(T))};
 }
 
-// A tensor with memory of its own, aligned to 64 bytes.
+// A tensor with memory of its own, aligned to 64 bytes. One that was moved from has none.
 class Tensor {
  public:
   Tensor(const ::@NAME@_tensor_info& info, Shape shape) : shape_(std::move(shape)), info_(&info) {
     size_bytes_ = info.item_bytes;
     for (const std::int64_t extent : shape_) size_bytes_ *= static_cast<std::size_t>(extent);
     block_.reset(new unsigned char[size_bytes_ + 64]);
-    const auto address = reinterpret_cast<std::uintptr_t>(block_.get());
-    data_ = block_.get() + (64 - address % 64) % 64;
   }
   const Shape& shape() const noexcept { return shape_; }
-  std::size_t size_bytes() const noexcept { return size_bytes_; }
-  void* raw() const noexcept { return data_; }
+  std::size_t size_bytes() const noexcept { return block_ ? size_bytes_ : 0; }
+  void* raw() const noexcept {
+    if (!block_) return nullptr;
+    const auto address = reinterpret_cast<std::uintptr_t>(block_.get());
+    return block_.get() + (64 - address % 64) % 64;
+  }
   template <typename T>
   T* data() const noexcept {
-    return reinterpret_cast<T*>(data_);
+    return static_cast<T*>(raw());
   }
-  View as_view() const { return View{data_, shape_, info_->type_code, info_->type_bits}; }
+  View as_view() const { return View{raw(), shape_, info_->type_code, info_->type_bits}; }
 
  private:
   Shape shape_;
   const ::@NAME@_tensor_info* info_;
   std::size_t size_bytes_ = 0;
   std::unique_ptr<unsigned char[]> block_;
-  unsigned char* data_ = nullptr;
 };
 
+// The loaded model. Calls of one that was moved from are errors.
 class Model {
  public:
   explicit Model(const Options& options = Options{}) {
@@ -101,7 +103,7 @@ class Model {
     std::vector<View> views;
     for (std::uint32_t i = 0; i < api.output_count; ++i) {
       Shape shape(static_cast<std::size_t>(api.outputs[i].rank));
-      check(api.output_shape(model_.get(), dims.data(), i, shape.data()));
+      check(api.output_shape(loaded(), dims.data(), i, shape.data()));
       outputs.emplace_back(api.outputs[i], std::move(shape));
       views.push_back(outputs.back().as_view());
     }
@@ -116,10 +118,10 @@ class Model {
     require_count("outputs", outputs.size(), api.output_count);
     const auto sources = raw(inputs);
     const auto targets = raw(outputs);
-    check(::@NAME@_run_tensors(model_.get(), sources.data(), targets.data()));
+    check(::@NAME@_run_tensors(loaded(), sources.data(), targets.data()));
   }
 
-  const char* level() const noexcept { return ::@NAME@_level(model_.get()); }
+  const char* level() const { return ::@NAME@_level(loaded()); }
   ::@NAME@* get() const noexcept { return model_.get(); }
 
  private:
@@ -128,6 +130,11 @@ class Model {
   struct Destroy {
     void operator()(::@NAME@* model) const noexcept { ::@NAME@_destroy(model); }
   };
+
+  ::@NAME@* loaded() const {
+    if (!model_) throw Error(@UPPER@_BAD_INPUT, "the model was moved from");
+    return model_.get();
+  }
 
   static void require_count(const char* what, std::size_t given, std::size_t wanted) {
     if (given == wanted) return;
