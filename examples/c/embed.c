@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
   if (minilm_prepare(model, dims) != MINILM_OK) return fail(minilm_error());
 
   int64_t shape[MINILM_OUTPUT_LAST_HIDDEN_STATE_RANK];
-  minilm_output_shape(model, dims, MINILM_OUTPUT_LAST_HIDDEN_STATE, shape);
+  if (minilm_output_shape(model, dims, MINILM_OUTPUT_LAST_HIDDEN_STATE, shape) != MINILM_OK) return fail(minilm_error());
   const size_t width = (size_t)shape[2];
   float* embedding = calloc(width, sizeof(float));
   float* states = calloc((size_t)tokens * width, sizeof(float));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from fakes.command_line import tilewright
 from fakes.installed_package import install
 from fakes.relu_package import KIND, NAME, SOURCE, install_relu
 from tilewright.base.errors import ArchiveError, InputError, UserError
+from tilewright.formats.artifact import BILL_ATTRIBUTE, PROVENANCE_ATTRIBUTE
+from tilewright.formats.vmfb import read_archive
 
 pytest.importorskip("tvm_ffi")
 from tilewright import byoc
@@ -113,6 +116,20 @@ def test_a_module_that_is_not_installed_is_imported_by_name(
         assert RESULT in done.out
     finally:
         byoc.remove_module_kind(KIND)
+
+
+def test_what_an_artifact_says_of_itself_has_the_modules_and_their_options(
+    site: Path, model: Path
+) -> None:
+    install_relu(site)
+    path = model.with_suffix(".vmfb")
+    tw.compile(model, byoc={NAME: {"factor": 2.0}}).save(path)
+    attributes = read_archive(path.read_bytes()).attributes
+    bill, said = (json.loads(attributes[n]) for n in (BILL_ATTRIBUTE, PROVENANCE_ATTRIBUTE))
+    names = [row["name"] for row in bill["components"]]
+    assert f"module 0 of kind '{KIND}'" in names
+    options = said["predicate"]["buildDefinition"]["externalParameters"]
+    assert options["byoc"] == {NAME: {"factor": "2.0"}}
 
 
 # --- nothing else is imported ----------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -94,11 +93,29 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         pytest.skip("there is no g++")
     folder = tmp_path_factory.mktemp("cpp")
     model = tw.compile(mlp(), threads=1)
-    model.build().export_library(folder / "libnet.so", name="net", header=folder / "net.hpp")
+    model.build().export_library(
+        folder / "libnet.so", name="net", header=folder / "net.hpp"
+    )
     (folder / "main.cpp").write_text(PROGRAM)
-    warnings = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wold-style-cast", "-Werror")
+    warnings = (
+        "-Wall",
+        "-Wextra",
+        "-Wconversion",
+        "-Wshadow",
+        "-Wold-style-cast",
+        "-Werror",
+    )
     link = ("-L.", "-lnet", "-Wl,-rpath,$ORIGIN", "-pthread")
-    words = [compiler, "-std=c++17", "-pedantic", *warnings, "main.cpp", *link, "-o", "main"]
+    words = [
+        compiler,
+        "-std=c++17",
+        "-pedantic",
+        *warnings,
+        "main.cpp",
+        *link,
+        "-o",
+        "main",
+    ]
     subprocess.run(words, cwd=folder, check=True)
     done = subprocess.run(
         ["./main"], cwd=folder, capture_output=True, text=True, timeout=120, check=False

@@ -24,7 +24,7 @@ from tilewright.base.text import did_you_mean
 from tilewright.compiler.codegen import CompilationCache
 from tilewright.compiler.codegen.llvm import CompiledKernel, joined_text
 from tilewright.compiler.graph.text import to_text
-from tilewright.compiler.packaging.archive import Part, make_artifact
+from tilewright.compiler.packaging.archive import Part, carried_modules, make_artifact
 from tilewright.compiler.packaging.kernel_objects import kernel_objects
 from tilewright.compiler.packaging.library import (
     WeightsFile,
@@ -114,7 +114,14 @@ def link_files(compiled: Compiled, name: str, weights: Path | None) -> LinkFiles
         constants,
         name,
         weights=None if weights is None else _weights_file(compiled, weights),
-        texts=describe_library(name, objects, targets, constants, compiled.origin),
+        texts=describe_library(
+            name,
+            objects,
+            targets,
+            constants,
+            carried_modules(compiled.modules),
+            compiled.origin,
+        ),
     )
     return LinkFiles(
         name=host.name,

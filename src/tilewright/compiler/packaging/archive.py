@@ -81,10 +81,15 @@ def make_artifact(
     return Artifact(
         variants=variants,
         constants=constants if outside is None else (),
-        modules=tuple(CarriedModule(m.kind, bytes(m.save_to_bytes())) for m in modules),
+        modules=carried_modules(modules),
         sources=dict(sources or {}),
         weights=outside,
     )
+
+
+def carried_modules(modules: Sequence[ExternalModule]) -> tuple[CarriedModule, ...]:
+    """The modules as they are saved.  Raises: what a module raises that has no bytes."""
+    return tuple(CarriedModule(m.kind, bytes(m.save_to_bytes())) for m in modules)
 
 
 FORMATS: Final = {".vmfb": "an archive for Tilewright's and IREE's runtime"}

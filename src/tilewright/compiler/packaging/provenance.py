@@ -30,6 +30,7 @@ from tilewright.formats.artifact import (
     PROVENANCE_ATTRIBUTE,
     PROVENANCE_SYMBOL,
     Artifact,
+    CarriedModule,
 )
 from tilewright.formats.byte_view import Buffer, view_bytes
 
@@ -118,7 +119,7 @@ def digest_of_array(array: np.ndarray) -> str:
 def describe_artifact(name: str, artifact: Artifact, origin: Origin) -> dict[str, str]:
     """The module attributes that say where an artifact comes from and what is in it."""
     code = [(v.target, v.format, [v.image]) for v in artifact.variants]
-    bill = bill_of_materials(name, code, artifact.constants)
+    bill = bill_of_materials(name, code, artifact.constants, artifact.modules)
     return {
         PROVENANCE_ATTRIBUTE: _text(provenance(origin)),
         BILL_ATTRIBUTE: _text(bill),
@@ -130,11 +131,12 @@ def describe_library(
     objects: Mapping[str, bytes],
     targets: Sequence[str],
     constants: Sequence[Buffer],
+    modules: Sequence[CarriedModule],
     origin: Origin,
 ) -> dict[str, str]:
     """The same for an exported library, by the symbols that it has them under."""
     code = [(" and ".join(targets), "objects", [objects[key] for key in sorted(objects)])]
-    bill = bill_of_materials(name, code, constants, with_core=True)
+    bill = bill_of_materials(name, code, constants, modules, with_core=True)
     return {
         PROVENANCE_SYMBOL: _text(provenance(origin)),
         BILL_SYMBOL: _text(bill),
@@ -178,6 +180,7 @@ def bill_of_materials(
     name: str,
     code: Iterable[tuple[str, str, Iterable[Buffer]]],
     constants: Sequence[Buffer],
+    modules: Sequence[CarriedModule] = (),
     *,
     with_core: bool = False,
 ) -> Json:
@@ -187,6 +190,7 @@ def bill_of_materials(
         name: of the model.
         code: target, format and content of each.
         constants: the weights.
+        modules: what code generators of users made.
         with_core: the C core is a part, too.
     """
     versions = tools()
@@ -196,6 +200,12 @@ def bill_of_materials(
     ]
     if constants:
         parts.append(_part("weights", "data", constants, "tensors"))
+    parts += [
+        _part(
+            f"module {index} of kind '{module.kind}'", "library", [module.data], module.kind
+        )
+        for index, module in enumerate(modules)
+    ]
     if with_core:
         core: Json = {
             "type": "library",

@@ -561,5 +561,7 @@ int main(int argc, char** argv) {
     }
   }
   interface->destroy(model);
-  return fflush(stdout) ? 1 : 0;
+  errno = 0;
+  if (fflush(stdout) || ferror(stdout)) fail("standard output", errno ? strerror(errno) : "cannot be written", NULL);
+  return 0;
 }

@@ -46,7 +46,9 @@ def read_module_file(
         data = _read(path) if copy else native.map_file(path)
     except (OSError, ValueError) as error:
         is_folder = why_no_file(path) == FOLDER
-        reason = "Is a directory" if is_folder else getattr(error, "strerror", None) or error
+        reason = (
+            "Is a directory" if is_folder else getattr(error, "strerror", None) or error
+        )
         raise ArchiveError(f"cannot read the file: {reason}", location=path) from error
     if Path(path).suffix == ".onnx":
         raise ArchiveError(

@@ -87,6 +87,22 @@ def test_arrays_are_read_from_files_and_written_to_files(
     assert (tmp_path / "B.bin").read_bytes() == (-np.arange(3.0)).tobytes()
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="another system")
+def test_results_that_cannot_be_printed_are_an_error(program: Path) -> None:
+    words = [f"--input={value}" for value in VALUES.values()]
+    for more in ([], ["--output-max-element-count=0"]):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [program, *words, *more],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+        assert done.returncode == 1
+        assert done.stderr == "error: standard output: No space left on device\n"
+
+
 def test_help_has_the_signature(program: Path) -> None:
     done = run(program, "--help")
     assert done.returncode == 0
