@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from tilewright.base.errors import UserError
 from tilewright.base.output_file import open_output
 from tilewright.formats.signature import (
+    RECORD_LIMIT,
     SignatureRecord,
     content_digest,
     detached_path,
@@ -43,19 +44,30 @@ def generate_key(path: str | Path, *, password: str | None = None) -> str:
         password: encrypts the private half.
 
     Returns: the fingerprint.
-    Raises: UserError when a file is there, or cannot be written.
+    Raises: UserError when a file is there, or cannot be written (then there is neither), and for an empty
+        password.
     """
+    if password == "":
+        raise UserError("the password is empty", hint="None leaves the key unencrypted")
+    private_path, public_path = Path(path), Path(f"{path}{PUBLIC_SUFFIX}")
+    for place in (private_path, public_path):
+        if os.path.lexists(place):
+            raise _is_there(place)
     ed25519, serialization = _cryptography()
     key = ed25519.Ed25519PrivateKey.generate()
     secret: object = serialization.NoEncryption()
-    if password:
+    if password is not None:
         secret = serialization.BestAvailableEncryption(password.encode())
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret
     )
     public = key.public_key().public_bytes_raw()
-    _write_new(Path(path), private)
-    _write_new(Path(f"{path}{PUBLIC_SUFFIX}"), public_key_pem(public))
+    _write_new(private_path, private)
+    try:
+        _write_new(public_path, public_key_pem(public))
+    except BaseException:
+        private_path.unlink()
+        raise
     return fingerprint(public)
 
 
@@ -77,7 +89,8 @@ def sign(
         password: of an encrypted key.
 
     Returns: the fingerprint of the key.
-    Raises: UserError for what is no such key, or a file that cannot be read or written.
+    Raises: UserError for what is no such key, a file that cannot be read or written, or that has as many
+        signatures as are read.
     """
     private = _private_key(key, password)
     public = private.public_key().public_bytes_raw()
@@ -105,6 +118,8 @@ def sign(
         signature=private.sign(unsigned.message),
     )
     kept = [r.to_bytes() for r in records if r.public_key != public]
+    if len(kept) >= RECORD_LIMIT:
+        raise UserError(f"has {len(kept)} signatures, more are not read", location=path)
     tail = b"".join([*kept, signed.to_bytes()])
     if is_inside:
         _write_tail(Path(path), size, tail)
@@ -115,14 +130,20 @@ def sign(
 
 
 def read_password(path: str | Path | None) -> str | None:
-    """The first line of a file; None for no file.  Raises: UserError when it cannot be read."""
+    """The first line of a file; None for no file.
+
+    Raises: UserError when it cannot be read, or is empty: a key would be left unencrypted.
+    """
     if path is None:
         return None
     try:
-        return Path(path).read_text(encoding="utf-8").splitlines()[0]
-    except (OSError, ValueError, IndexError) as error:
-        reason = getattr(error, "strerror", None) or "it is empty or no text"
+        password = Path(path).read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
         raise UserError(f"cannot read the password: {reason}", location=path) from error
+    if not password:
+        raise UserError("cannot read the password: its line is empty", location=path)
+    return password
 
 
 def _write_tail(path: Path, offset: int, tail: bytes) -> None:
@@ -144,15 +165,21 @@ def _write_new(path: Path, data: bytes) -> None:
     """A file of the owner's alone, which was not there before."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+        except BaseException:
+            path.unlink()
+            raise
     except FileExistsError as error:
-        raise UserError(
-            "is there already, and a key is never written over", location=path
-        ) from error
+        raise _is_there(path) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"cannot write the file: {reason}", location=path) from error
+
+
+def _is_there(path: Path) -> UserError:
+    return UserError("is there already, and a key is never written over", location=path)
 
 
 def _private_key(path: str | Path, password: str | None) -> Ed25519PrivateKey:

@@ -14,8 +14,17 @@ import pytest
 
 import tilewright as tw
 from fakes.small_models import mlp, save
+from tilewright.api.signing import read_password
 from tilewright.base.errors import ArchiveError, TilewrightError, UserError
-from tilewright.formats.signature import SIGNATURE_BYTES, detached_path, split_signatures
+from tilewright.formats.signature import (
+    KEY_BYTES,
+    RECORD_LIMIT,
+    SIGNATURE_BYTES,
+    SignatureRecord,
+    content_digest,
+    detached_path,
+    split_signatures,
+)
 from tilewright.runtime.loaders import trusted_keys
 from tilewright.runtime.loaders.trusted_keys import (
     TrustedKeys,
@@ -289,6 +298,45 @@ def test_private_keys_are_for_their_owner_and_never_written_over(tmp_path: Path)
     with pytest.raises(UserError, match="there already"):
         tw.generate_key(tmp_path / "key")
     assert (tmp_path / "key").read_bytes() == before
+
+
+def test_a_key_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "key.pub").write_bytes(b"of somebody else")
+    with pytest.raises(UserError, match=r"key\.pub: is there already"):
+        tw.generate_key(tmp_path / "key")
+    assert not (tmp_path / "key").exists()
+    assert (tmp_path / "key.pub").read_bytes() == b"of somebody else"
+
+
+def test_an_empty_password_is_no_password(tmp_path: Path) -> None:
+    for text in ("", "\n", "\nsecret\n"):
+        (tmp_path / "password").write_text(text)
+        with pytest.raises(UserError, match=r"password: .*is empty"):
+            read_password(tmp_path / "password")
+    with pytest.raises(UserError, match="the password is empty"):
+        tw.generate_key(tmp_path / "key", password="")
+    assert not (tmp_path / "key").exists()
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_more_signatures_than_a_file_can_have_are_refused(
+    folder: Path, model: Path, detached: bool
+) -> None:
+    content = model.read_bytes()
+    records = [
+        SignatureRecord(
+            size_bytes=len(content),
+            digest=content_digest(content),
+            public_key=bytes([index]) * KEY_BYTES,
+        ).to_bytes()
+        for index in range(RECORD_LIMIT)
+    ]
+    place = detached_path(model) if detached else model
+    place.write_bytes(b"".join([b"" if detached else content, *records]))
+    before = place.read_bytes()
+    with pytest.raises(UserError, match="has 64 signatures, more are not read"):
+        tw.sign(model, folder / "maker.key", detached=detached)
+    assert place.read_bytes() == before
 
 
 def test_encrypted_keys_need_their_password(model: Path, tmp_path: Path) -> None:

@@ -52,9 +52,12 @@ def reduce_arrays(op: CollectiveOp, parts: Sequence[Array]) -> Array:
 def _divided(total: Array, count: int) -> Array:
     if total.dtype.kind == "f":
         return np.divide(total, total.dtype.type(count))
-    divisor = total.dtype.type(count)
-    downward = np.logical_and(np.remainder(total, divisor) != 0, np.less(total, 0))
-    return np.add(np.floor_divide(total, divisor), downward.astype(total.dtype))
+    wide = (
+        np.int64 if total.dtype.kind == "i" else np.uint64
+    )  # ranks may be more than i8 counts
+    sums, divisor = total.astype(wide), wide(count)
+    downward = np.logical_and(np.remainder(sums, divisor) != 0, np.less(sums, 0))
+    return np.add(np.floor_divide(sums, divisor), downward.astype(wide))
 
 
 def perform(ranks: Sequence[Contribution]) -> None:
