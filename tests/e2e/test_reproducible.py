@@ -23,13 +23,14 @@ import tilewright as tw
 source, folder, jobs, suffixes, levels = sys.argv[1:]
 levels = levels.split() or None
 for suffix in suffixes.split():
-    target = f"{folder}/net{suffix}"
+    target = f"{folder}/net{suffix.replace('-program', '')}"
     if suffix == ".vmfb":
         tw.compile(source, jobs=int(jobs), levels=levels).save(target)
     else:
         tw.build(source, jobs=int(jobs), levels=levels).export_library(target)
 """
 LIBRARIES = ".so .o .a .tar"
+TEXTS_AND_PROGRAM = ".c .ll .s -program"
 
 
 def save(model: onnx.ModelProto, path: Path, *, written: float) -> Path:
@@ -47,6 +48,7 @@ def digests(
     *,
     jobs: int,
     levels: str = "",
+    umask: int = 0o022,
     **environment: object,
 ) -> Mapping[str, str]:
     """Digests of what a process of its own makes of a model."""
@@ -67,10 +69,12 @@ def digests(
         env={**base, "PYTHONPATH": os.pathsep.join(sys.path), **settings},
         cwd=source.parent,
         check=True,
+        umask=umask,
     )
     return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.iterdir())
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
     }
 
 
@@ -90,17 +94,23 @@ def check(
         TILEWRIGHT_CACHE_DIR=folder / "cache_one",
         TZ="UTC",
     )
+    (folder / "temporary files").mkdir()
     second = digests(
         there,
         folder / "second" / "deeper",
         suffixes,
         jobs=2,
         levels=levels,
+        umask=0o077,
+        TMPDIR=folder / "temporary files",
+        USER="somebody",
+        LOGNAME="somebody",
         PYTHONHASHSEED=4321,
         TILEWRIGHT_CACHE_DIR=folder / "cache_two",
         TZ="Asia/Tokyo",
         HOME=folder,
-        LC_ALL="C",
+        LC_ALL="tr_TR.UTF-8",
+        LANG="tr_TR.UTF-8",
     )
     warm = digests(
         there,
@@ -110,7 +120,7 @@ def check(
         levels=levels,
         TILEWRIGHT_CACHE_DIR=folder / "cache_one",
     )
-    assert len(first) == len(suffixes.split())
+    assert len(first) >= len(suffixes.split())
     assert first == second == warm
     return first
 
@@ -147,3 +157,28 @@ def test_models_of_open_sizes_and_several_levels_too(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_same_model_becomes_the_same_libraries(tmp_path: Path) -> None:
     check(mlp(), tmp_path, LIBRARIES)
+
+
+@pytest.mark.slow
+def test_the_same_model_becomes_the_same_texts_and_program(tmp_path: Path) -> None:
+    made = check(mlp(), tmp_path, TEXTS_AND_PROGRAM)
+    assert {"net.c", "net.ll", "net.s", "net"} <= set(made)
+    assert "net.library/core/model.c" in made
+
+
+@pytest.mark.slow
+def test_weights_beside_are_the_same_too(tmp_path: Path) -> None:
+    archives: list[tuple[bytes, ...]] = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        model = tw.compile(
+            save(mlp(), folder / "m.onnx", written=1e9), jobs=len(archives) + 1
+        )
+        model.save(folder / "net.vmfb", weights=folder / "net.irpa")
+        model.export_library(folder / "net.so", weights=folder / "net.irpa")
+        archives.append(tuple((folder / f"net{s}").read_bytes() for s in (".vmfb", ".so")))
+        assert (folder / "net.irpa").read_bytes() == (
+            tmp_path / "one" / "net.irpa"
+        ).read_bytes()
+    assert archives[0] == archives[1]
