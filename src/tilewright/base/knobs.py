@@ -60,8 +60,21 @@ def _parse_epoch(text: str) -> int | None:
     return int(text)
 
 
+def _epoch_of_system() -> int | None:
+    text = os.environ.get("SOURCE_DATE_EPOCH", "")
+    try:
+        return _parse_epoch(text)
+    except ValueError as error:
+        raise UserError(
+            f"got '{text}', expected {error}", location="SOURCE_DATE_EPOCH"
+        ) from error
+
+
 def _parse_path(text: str) -> Path:
-    return Path(text).expanduser()
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:  # of somebody who is not known here
+        raise ValueError("a path, whose '~' is a folder") from error
 
 
 def _parse_folder(text: str) -> Path | None:
@@ -108,9 +121,12 @@ class Knob(Generic[T_co]):
 
 def _cache_home() -> Path:
     configured = os.environ.get("XDG_CACHE_HOME", "")
-    return (
-        Path(configured) if configured else Path("~/.cache").expanduser()
-    ) / "tilewright"
+    if configured:
+        return Path(configured) / "tilewright"
+    try:
+        return Path("~/.cache").expanduser() / "tilewright"
+    except RuntimeError:  # a user without a home, as containers have them
+        return Path(os.environ.get("TMPDIR") or "/tmp") / f"tilewright-{os.getuid()}"
 
 
 def _parse_cache_dir(text: str) -> Path:
@@ -178,7 +194,7 @@ CHECK_INDICES: Final = Knob(
 SOURCE_DATE_EPOCH: Final = Knob(
     "source_date_epoch",
     _parse_epoch,
-    lambda: _parse_epoch(os.environ.get("SOURCE_DATE_EPOCH", "")),
+    _epoch_of_system,
     "the time that artifacts say they were made at, in seconds since 1970; default: "
     "SOURCE_DATE_EPOCH, else they say none",
 )

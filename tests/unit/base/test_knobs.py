@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from tilewright.base.errors import UserError
 
 
 @pytest.fixture(autouse=True)
-def clean_environment(monkeypatch):
+def clean_environment(monkeypatch: pytest.MonkeyPatch):
     for knob in knobs.TABLE.values():
         monkeypatch.delenv(knob.variable, raising=False)
 
@@ -19,7 +20,7 @@ def test_the_default_holds_when_nothing_is_set():
     assert not knobs.JOBS.is_set
 
 
-def test_the_variable_is_read_at_every_get(monkeypatch):
+def test_the_variable_is_read_at_every_get(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TILEWRIGHT_JOBS", "3")
     assert knobs.JOBS.get() == 3
     monkeypatch.setenv("TILEWRIGHT_JOBS", "4")
@@ -29,7 +30,7 @@ def test_the_variable_is_read_at_every_get(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "size"), [("4096", 4096), ("2G", 2 << 30), ("512 MiB", 512 << 20)]
 )
-def test_sizes_take_units(monkeypatch, text, size):
+def test_sizes_take_units(monkeypatch: pytest.MonkeyPatch, text: str, size: int):
     monkeypatch.setenv("TILEWRIGHT_CACHE_LIMIT", text)
     assert knobs.CACHE_LIMIT.get() == size
 
@@ -43,7 +44,7 @@ def test_sizes_take_units(monkeypatch, text, size):
     ],
 )
 def test_a_bad_value_names_the_variable_and_what_is_expected(
-    monkeypatch, variable, text, expected
+    monkeypatch: pytest.MonkeyPatch, variable: str, text: str, expected: str
 ):
     monkeypatch.setenv(variable, text)
     knob = knobs.TABLE[variable.removeprefix("TILEWRIGHT_").lower()]
@@ -51,12 +52,14 @@ def test_a_bad_value_names_the_variable_and_what_is_expected(
         knob.get()
 
 
-def test_the_cache_folder_follows_the_xdg_variable(monkeypatch, tmp_path):
+def test_the_cache_folder_follows_the_xdg_variable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert knobs.CACHE_DIR.get() == tmp_path / "tilewright"
 
 
-def test_override_wins_over_the_variable_and_ends(monkeypatch):
+def test_override_wins_over_the_variable_and_ends(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TILEWRIGHT_DUMP_DIR", "/a")
     with knobs.override(dump_dir="/b", verify=True):
         assert knobs.DUMP_DIR.get() == Path("/b")
@@ -70,7 +73,7 @@ def test_override_refuses_unknown_names():
         pass
 
 
-def test_a_misspelt_variable_is_found(monkeypatch):
+def test_a_misspelt_variable_is_found(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TILEWRIGHT_CACHEDIR", "x")
     (found,) = knobs.unknown_variables()
     assert found.startswith("TILEWRIGHT_CACHEDIR (did you mean 'TILEWRIGHT_CACHE_DIR'")
@@ -82,7 +85,37 @@ def test_every_knob_is_in_the_table_under_its_name():
     assert all(name == knob.name and knob.summary for name, knob in knobs.TABLE.items())
 
 
-def test_an_empty_cache_folder_is_the_default_and_not_the_working_directory(monkeypatch):
+def test_an_empty_cache_folder_is_the_default_and_not_the_working_directory(
+    monkeypatch: pytest.MonkeyPatch,
+):
     usual = knobs.CACHE_DIR.get()
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", "")
     assert knobs.CACHE_DIR.get() == usual
+
+
+def test_a_time_of_the_system_that_is_none_is_an_error_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
+    with pytest.raises(
+        UserError, match="SOURCE_DATE_EPOCH: got 'yesterday', expected seconds"
+    ):
+        knobs.SOURCE_DATE_EPOCH.get()
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="another system")
+def test_a_user_without_a_home_has_a_cache_in_the_temporary_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", knobs.CACHE_DIR.variable):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(
+        os.path, "expanduser", lambda path: path
+    )  # what it does for such a user
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert knobs.CACHE_DIR.get() == tmp_path / f"tilewright-{os.getuid()}"
+    with (
+        knobs.override(cache_dir="~nobody_of_this_name/cache"),
+        pytest.raises(UserError, match="TILEWRIGHT_CACHE_DIR: got '~nobody"),
+    ):
+        knobs.CACHE_DIR.get()
