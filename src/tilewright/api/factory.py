@@ -181,6 +181,7 @@ def compiled_module(
         host_function=run_reference,
         link=partial(link_files, compiled),
         save=save,
+        saved=compiled.modules,
         text=partial(_text, compiled, code),
     )
     module = FactoryModule(artifact, maker, name)

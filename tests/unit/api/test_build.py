@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ import pytest
 import tilewright as tw
 from fakes import small_models
 from tilewright.api.factory import Factory
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, UserError
+from tilewright.formats.elf.objects import parse_object
+from tilewright.runtime import FunctionTable
 
 
 @pytest.fixture(scope="module")
@@ -127,3 +130,29 @@ def test_one_module_of_two_levels_has_a_function_for_each() -> None:
     ).lib.inspect_source()
     assert '"target-cpu"="x86-64-v2"' in text
     assert '"target-cpu"="x86-64-v3"' in text
+
+
+def test_an_archive_does_not_lose_a_module_that_was_imported(tmp_path: Path) -> None:
+    factory = tw.build(small_models.mlp())
+    factory.export_library(tmp_path / "net.vmfb")
+    factory.module.import_module(FunctionTable({"mine": lambda: 1}))
+    with pytest.raises(UserError, match="not a module of kind") as caught:
+        factory.export_library(tmp_path / "other.vmfb")
+    assert "export a library" in str(caught.value)
+    assert not (tmp_path / "other.vmfb").exists()
+
+
+def test_kernels_are_written_for_a_linker_and_as_text(
+    factory: Factory, tmp_path: Path
+) -> None:
+    for fmt in ("o", "ll", "s"):
+        factory.lib.write_to_file(tmp_path / f"net.{fmt}")
+    found = parse_object((tmp_path / "net.o").read_bytes())
+    sections = {section.name for section in found.sections}
+    assert any(name.startswith(".text") for name in sections)
+    declared = factory.lib.inspect_source("ll").count("define hidden i32 @tw_")
+    assert sum(one.name.startswith("tw_") for one in found.symbols) == declared
+    assert (tmp_path / "net.ll").read_text() == factory.lib.inspect_source("ll")
+    assert (tmp_path / "net.s").read_text() == factory.lib.inspect_source("s")
+    with pytest.raises(InputError, match="kernels are not written as 'cu'"):
+        factory.lib.write_to_file(tmp_path / "net.cu")

@@ -57,12 +57,14 @@ class Maker:
         host_function: runs ops that have no kernel.
         link: the model's files for a linker (see `Linkable`); None for a model that was loaded.
         save: writes a `.vmfb`, with the weights in another file where one is named.
+        saved: the modules that come with it, besides those that are linked.
         text: a level of the compilation: `graph` …
     """
 
     host_function: HostFunction | None
     link: Callable[[str, Path | None], LinkFiles] | None
     save: Callable[[Path, Path | None], int]
+    saved: Sequence[object]
     text: Callable[[str], str]
 
 
@@ -183,5 +185,16 @@ class FactoryModule(Module):
         return any(module.identity() == one.identity() for one in self.imports)
 
     def save(self, path: str | Path, weights: str | Path | None = None) -> int:
-        """Write a `.vmfb`; returns its size in bytes.  Raises: as `Model.save`."""
+        """Write a `.vmfb`; returns its size in bytes.
+
+        Raises: UserError for an import that the model does not call, which it has no place for; as
+        `Model.save`.
+        """
+        for one in self.imports:
+            if one not in self._maker.saved and not self.goes_along(one):
+                raise UserError(
+                    f"an archive holds what its model calls, not a module of kind '{one.kind}' beside it",
+                    location=path,
+                    hint="export a library: .so .o .a .tar",
+                )
         return self._maker.save(Path(path), None if weights is None else Path(weights))

@@ -50,7 +50,6 @@ from tilewright.runtime.packed.functions import (
 )
 from tilewright.runtime.packed.genuine import (
     GenuineModule,
-    as_module,
     offer_functions,
     release_stand_in,
     stand_in,
@@ -60,6 +59,7 @@ from tilewright.runtime.packed.module_kinds import (
     GLOBAL_PREFIX,
     LoadFromBytes,
     how_to_register,
+    made_module,
 )
 
 _FUNCTION_PREFIX: Final = "__tvm_ffi_"
@@ -167,7 +167,7 @@ def open_library(
         if blob is None:
             root: Module = module(_load(spelled, location))
         else:
-            with _offering(loaders, blob) as made:
+            with _offering(loaders, blob, location) as made:
                 genuine = _load(spelled, location)
                 root = _assemble(genuine, blob, made, module)
         fill_variables(opened, tvm_ffi.LIB)
@@ -326,7 +326,9 @@ class _Made:
 
 
 @contextmanager
-def _offering(loaders: Mapping[str, LoadFromBytes], blob: LibraryBlob) -> Generator[_Made]:
+def _offering(
+    loaders: Mapping[str, LoadFromBytes], blob: LibraryBlob, location: str
+) -> Generator[_Made]:
     """Let tvm-ffi make modules with our loaders.
 
     Its registry holds them only while it loads: a package that is imported later (TVM) registers some of
@@ -336,7 +338,11 @@ def _offering(loaders: Mapping[str, LoadFromBytes], blob: LibraryBlob) -> Genera
 
     def offered(kind: str, loader: LoadFromBytes) -> Callable[[bytes], tvm_ffi.Module]:
         places = (i for i, module in enumerate(blob.modules) if module.kind == kind)
-        return lambda data: made.add(next(places), as_module(loader(bytes(data))))
+
+        def make(data: bytes) -> tvm_ffi.Module:
+            return made.add(next(places), made_module(kind, loader, bytes(data), location))
+
+        return make
 
     before = {
         GLOBAL_PREFIX + kind: get_global_func(GLOBAL_PREFIX + kind, allow_missing=True)

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias, cast
 
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
+from tilewright.base.options import wrong
 from tilewright.runtime.packed.functions import get_global_func
 from tilewright.runtime.packed.genuine import as_module
 from tilewright.runtime.packed.module import Module
@@ -34,8 +35,12 @@ def register_module_kind(
             are damaged.  They come from a file, so it must not trust them.
         override: replace the loader that the kind has.
 
-    Raises: InputError for a kind that has one, or a name that is none.
+    Raises: InputError for a kind that has one, or a name that is none; UserError for what is no function.
     """
+    if not callable(load_from_bytes):
+        raise wrong(
+            "load_from_bytes", load_from_bytes, "a function that makes a module of bytes"
+        )
     if not kind or kind.startswith("_"):
         raise InputError(f"'{kind}' is no name for a kind of modules")
     if kind in _LOADERS and not override:
@@ -73,6 +78,21 @@ def registered_loader(
     if theirs is None:
         return _installed_loader(kind)
     return lambda data: as_module(theirs(data))
+
+
+def made_module(kind: str, load: LoadFromBytes, data: bytes, location: str) -> Module:
+    """What a loader makes of bytes.
+
+    Raises: what the loader raises; InputError where that is no module, naming kind and file.
+    """
+    made: object = load(data)
+    try:
+        return as_module(made)
+    except InputError as error:
+        raise InputError(
+            f"the loader of modules of kind '{kind}' gave a '{type(made).__name__}', expected a module",
+            location=location,
+        ) from error
 
 
 def how_to_register(kind: str) -> str:

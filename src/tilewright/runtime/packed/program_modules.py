@@ -67,6 +67,7 @@ class ProgramModules:
         with LATE_IMPORTS:
             from tilewright.runtime.packed.module_kinds import (  # noqa: PLC0415
                 how_to_register,
+                made_module,
                 registered_loader,
             )
 
@@ -77,4 +78,4 @@ class ProgramModules:
                 location=self._location,
                 hint=how_to_register(carried.kind),
             )
-        return loader(bytes(carried.data))
+        return made_module(carried.kind, loader, bytes(carried.data), self._location)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fakes.ffi_library import make_library
-from tilewright.base.errors import ArchiveError, InputError
+from tilewright.base.errors import ArchiveError, InputError, UserError
 from tilewright.formats.library_blob import LibraryBlob, SavedModule
 from tilewright.runtime import FunctionTable, Module, load_module, register_module_kind
 from tilewright.runtime.packed.ffi import tvm_ffi
@@ -268,3 +268,23 @@ def test_a_library_that_is_to_be_written_says_what_it_is(
     with pytest.raises(InputError, match="kind 'library' is not written") as caught:
         plain.write_to_file(tmp_path / "again.o")
     assert caught.value.hint == "formats: none"
+
+
+def test_a_loader_that_gives_no_module_is_named_with_kind_and_file(tmp_path: Path) -> None:
+    register_module_kind("test.number", lambda data: 5)  # type: ignore[arg-type,return-value]
+    try:
+        path = make_library(
+            tmp_path, LibraryBlob((LIBRARY, SavedModule("test.number", b"-")), ((1,), ()))
+        )
+        with pytest.raises(
+            InputError,
+            match=r"\.so: the loader of modules of kind 'test.number' gave a 'int'",
+        ):
+            load_module(path)
+    finally:
+        remove_module_kind("test.number")
+
+
+def test_what_is_no_loader_is_not_registered() -> None:
+    with pytest.raises(UserError, match="load_from_bytes is 3, expected a function"):
+        register_module_kind("test.number", 3)  # type: ignore[arg-type]
