@@ -26,7 +26,8 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = tuple(
-    Path(__file__).with_name(f"{name}.py") for name in ("tvm_models", "tvm_modules")
+    Path(__file__).with_name(f"{name}.py")
+    for name in ("tvm_models", "tvm_modules", "tvm_modules_with_state")
 )
 NEWEST = "newest"
 STORED = ("branch", "calls", "closures", "loop", "numbers", "shapes", "strings", "tuples")

@@ -23,6 +23,7 @@ import numpy as np
 import tvm
 import tvm_ffi
 import tvm_modules
+import tvm_modules_with_state
 from tvm import relax
 from tvm.ir import IRModule
 from tvm_modules import f32
@@ -65,6 +66,25 @@ def _join(*values: Any) -> str:
 def _tile(source: Any, target: Any) -> None:
     array = np.from_dlpack(source)
     np.from_dlpack(target)[...] = np.concatenate([array, array], axis=1)
+
+
+def _draws() -> list[Case]:
+    """Draws with most and with few of the tokens; penalties on logits."""
+    logits = f32(1, 64)
+    share = np.exp(logits) / np.exp(logits).sum()
+    shares = np.exp(f32(3, 64))
+    shares /= shares.sum(axis=1, keepdims=True)
+    ids = np.array([3, 60, 0, 17, 5], np.int32)
+    uniform = (0.0, 0.013, 0.4, 0.77, 0.999)
+    return [
+        *(Case("logits", (logits, 0.8, p, u)) for p in (0.2, 0.9, 1.0) for u in uniform),
+        Case("logits", (logits, 0.0, 0.9, 0.5)),
+        *(Case("prob", (share, p, u)) for p in (0.2, 0.9, 1.0) for u in uniform),
+        Case("multinomial", (shares, np.array([[0.001], [0.5], [0.9999]], np.float32))),
+        Case("repetition", (logits, ids, 1.3)),
+        Case("presence", (logits, ids, ids + 1, 0.5, 0.25)),
+        Case("softmax", (logits, 0.7)),
+    ]
 
 
 def _bad(function: str, good: tuple[Any, ...]) -> list[Case]:
@@ -222,6 +242,17 @@ MODELS: dict[str, Model] = {
         tvm_modules.parallel, lambda: [Case("main", (f32(64, 96),))]),
     "in_place": Model(
         tvm_modules.in_place, lambda: [Case("main", (np.arange(6, dtype=np.int32),))]),
+    "caches": Model(
+        tvm_modules_with_state.caches,
+        lambda: [
+            Case("main", (f32(1, 3), f32(4, 3))),
+            Case("changed", (f32(5, 3),)),
+            Case("window", (f32(3, 3), f32(2, 3))),
+            Case("sinks", (f32(3, 3), f32(2, 3))),
+            Case("shortened", (f32(3, 3),)),
+        ],
+    ),
+    "sampling": Model(tvm_modules_with_state.sampling, _draws),
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from tvm.script import tirx as T  # noqa: N812
 
 RNG = np.random.default_rng(7)
 # 0.25 calls the types of results by an older name.
-_TYPES = "sinfo_args" if tvm.__version__.startswith("0.25") else "ty_args"
+TYPES = "sinfo_args" if tvm.__version__.startswith("0.25") else "ty_args"
 
 
 def f32(*shape: int) -> np.ndarray:
@@ -28,7 +28,7 @@ def f32(*shape: int) -> np.ndarray:
 
 def packed(name: str, *args: Any, result: Any) -> Any:
     """A call of a registered function, pure."""
-    return R.call_pure_packed(name, *args, **{_TYPES: result})
+    return R.call_pure_packed(name, *args, **{TYPES: result})
 
 
 # --- networks -----------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ class Numbers:
 
 def numbers() -> IRModule:
     """Integers, floats and truth values as arguments."""
-    text = _NUMBERS.replace("TYPES", _TYPES)
+    text = _NUMBERS.replace("TYPES", TYPES)
     try:
         return tvm.script.from_source(
             text.replace("SIZE", 'R.Prim(value="n")').replace("ARG", "size")

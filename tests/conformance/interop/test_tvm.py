@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 MODELS = (
     "mlp", "mlp_dynamic", "convolutions", "normalized", "attention", "integers", "casts", "movement",
     "branch", "loop", "calls", "closures", "tuples", "shapes", "numbers", "strings", "large_constants",
-    "extern", "several", "parallel", "in_place",
+    "extern", "several", "parallel", "in_place", "caches", "sampling",
 )  # fmt: skip
 SITE = f"python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 OLDER = ("0.25", "0.26")
@@ -167,6 +167,7 @@ for path in {files!r} * 2:
     for one in (ours, again):
         assert np.array_equal(np.from_dlpack(one), theirs.numpy())
 """
+    assert python is not None
     folders = [
         ROOT / "src",
         python.parents[1] / "lib" / SITE,

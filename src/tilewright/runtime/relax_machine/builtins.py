@@ -1,8 +1,8 @@
 """The functions `vm.builtin.*` that TVM's code calls and that are not in its libraries.
 
-One row per function, as it is called from bytecode: arguments in order, the machine in place of the VM
-register.  Compiled functions call the same rows through `compiled`; the translator writes the frequent ones
-out (`emission`).
+One row per function, as the interpreter calls it: arguments in order, the machine in place of the VM
+register.  The C core has rows of its own for the frequent ones and calls these for the rest; those rows take no
+machine.
 
 Source: TVM 0.27, `src/runtime/vm/builtin.cc`, for arguments, order of checks and kinds of errors.
 """
@@ -18,14 +18,17 @@ from tilewright.base.errors import InputError
 from tilewright.formats.dlpack_types import DataType
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import get_global_func, packed_function
+from tilewright.runtime.relax_machine.caches import CACHE_BUILTINS
 from tilewright.runtime.relax_machine.errors import (
     ArgumentMatchError,
     ArgumentTypeError,
     ArgumentValueError,
 )
+from tilewright.runtime.relax_machine.sampling import SAMPLING_BUILTINS
 from tilewright.runtime.relax_machine.storage import (
     Allocator,
     Storage,
+    aligned_array,
     data_type_of,
     dense_tensor,
     size_in_bytes,
@@ -136,6 +139,12 @@ def check_tuple_info(value: object, count: int, context: str | None) -> None:
         raise ArgumentValueError(
             f"expected a tuple of {count}, got one of {len(value)}{_in(context)}"
         )
+
+
+def check_string_info(value: object, context: str | None) -> None:
+    """The arguments: a text, a text about the place."""
+    if not isinstance(value, str):
+        raise ArgumentTypeError(f"expected a text, got {_kind(value)}{_in(context)}")
 
 
 def check_func_info(value: object, context: str | None) -> None:
@@ -282,8 +291,10 @@ def to_device(value: object, device_type: int, *_: Any) -> tvm_ffi.Tensor:
     """A copy on a device, which is the host.  Raises: InputError for any other."""
     if device_type != 1:
         raise InputError(f"a copy to device type {device_type}, expected 1 (the CPU)")
-    array = np.array(words_of(value))
-    return tvm_ffi.from_dlpack(array)
+    array = words_of(value)
+    copied = aligned_array(array.shape, array.dtype)
+    copied[...] = array
+    return tvm_ffi.from_dlpack(copied)
 
 
 def ensure_zero_offset(value: tvm_ffi.Tensor) -> tvm_ffi.Tensor:
@@ -372,6 +383,7 @@ BUILTINS: Final[Mapping[str, Callable[..., Any]]] = {
         check_func_info,
         check_prim_value_info,
         check_shape_info,
+        check_string_info,
         check_tensor_info,
         check_tuple_info,
         copy,
@@ -393,7 +405,7 @@ BUILTINS: Final[Mapping[str, Callable[..., Any]]] = {
         tuple_getitem,
         tuple_reset_item,
     )
-}
+} | {**CACHE_BUILTINS, **SAMPLING_BUILTINS}
 TAKE_THE_MACHINE: Final = frozenset(
     _PREFIX + row.__name__ for row in (alloc_shape_heap, alloc_storage, invoke_closure)
 )

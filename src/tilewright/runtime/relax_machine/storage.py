@@ -10,7 +10,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable
-from typing import Final, final
+from typing import Any, Final, final
+
+import numpy as np
+import numpy.typing as npt
 
 from tilewright.base.errors import InputError
 from tilewright.formats.dlpack_types import DataType
@@ -19,6 +22,7 @@ from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.machine_module import MemoryManager
 
 _CPU: Final = 1
+_ALIGNMENT: Final = 64
 
 
 def size_in_bytes(sizes: Iterable[int], element_type: DataType) -> int:
@@ -41,6 +45,17 @@ def dense_tensor(
     return tvm_ffi.from_dlpack(
         tensor_capsule(owner, address, sizes, kind.code, kind.bits, kind.lanes)
     )
+
+
+def aligned_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """A dense array with undefined contents, where the kernels of TVM expect one to begin.
+
+    Raises: MemoryError.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    whole = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -whole.ctypes.data % _ALIGNMENT
+    return whole[start : start + size].view(dtype).reshape(shape)
 
 
 @final
