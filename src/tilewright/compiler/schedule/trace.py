@@ -68,7 +68,9 @@ class Schedule:
         """
         name = step.__name__
         bound = _signature(name).bind(self.kernel, *args, **kwargs)
-        arguments = {key: _plain(value) for key, value in list(bound.arguments.items())[1:]}
+        given = dict(list(bound.arguments.items())[1:])
+        _check_arguments(name, given)
+        arguments = {key: _plain(value) for key, value in given.items()}
         before = self.kernel
         after = step(before, *args, **kwargs)
         self.kernel = replace(after, trace=(*before.trace, (name, arguments)))
@@ -88,6 +90,50 @@ class Schedule:
     def fresh(self, stem: str) -> str:
         """A loop name that is free in the kernel."""
         return names_of(self.kernel).fresh(stem)
+
+
+def _check_arguments(name: str, arguments: Mapping[str, object]) -> None:
+    """Raise ScheduleError for an argument of another type than the primitive declares."""
+    parameters = _signature(name).parameters
+    for key, value in arguments.items():
+        expected, fits = _TYPES[parameters[key].annotation]
+        if not fits(value):
+            raise ScheduleError(
+                f"'{key}' of '{name}' is {value!r:.80}, expected {expected}"
+            )
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_list_of(value: object, fits: Callable[[object], bool]) -> bool:
+    return isinstance(value, list | tuple) and all(map(fits, value))
+
+
+# What primitives declare of their arguments, as text: (in words, whether a value is such).
+_TYPES: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
+    "str": ("a text", _is_text),
+    "str | None": ("a text", lambda value: value is None or _is_text(value)),
+    "int": ("a whole number", _is_number),
+    "Dim | str": (
+        "a size",
+        lambda value: isinstance(value, str | Expr) or _is_number(value),
+    ),
+    "Sequence[str]": ("a list of texts", lambda value: _is_list_of(value, _is_text)),
+    "Sequence[str] | None": (
+        "a list of texts",
+        lambda value: value is None or _is_list_of(value, _is_text),
+    ),
+    "Sequence[Sequence[object]]": (
+        "a list of [loop, factor]",
+        lambda value: _is_list_of(value, lambda row: isinstance(row, list | tuple)),
+    ),
+}
 
 
 def names_of(kernel: Kernel) -> FreshNames:
@@ -126,15 +172,18 @@ def replay(kernel: Kernel, trace: Iterable[Step]) -> Kernel:
 
 
 def to_json(trace: Iterable[object]) -> str:
-    """A trace as JSON: a list of [name, arguments]."""
-    return json.dumps(list(trace))
+    """A trace as JSON: a list of [name, arguments].  Raises: ScheduleError for what has no such form."""
+    try:
+        return json.dumps(list(trace))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ScheduleError(f"a trace cannot be JSON: {error}") from error
 
 
 def from_json(text: str) -> tuple[Step, ...]:
     """Read back what `to_json` wrote.  Raises: ScheduleError on anything else."""
     try:
         data: object = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ScheduleError(f"a trace is not JSON: {error}") from error
     steps: list[Step] = []
     for entry in data if isinstance(data, list) else [data]:

@@ -19,9 +19,10 @@ from tilewright.base.options import wrong
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean, format_duration
-from tilewright.compiler.kernel.ir import Kernel, LoopKind
+from tilewright.compiler.kernel.ir import Body, For, If, Kernel, LoopKind
 from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.kernel.text import kernel_text
+from tilewright.compiler.kernel.verifier import verify
 from tilewright.compiler.schedule.rules.structure import top_nests
 from tilewright.compiler.schedule.rules.verdict import kernel_verdict, nest_verdict
 from tilewright.compiler.schedule.trace import (
@@ -162,12 +163,12 @@ def _steps(spec: ScheduleSpec, name: str, naive: Kernel) -> tuple[Step, ...]:
             error.add_note(f"in the {_place(name)}")
             raise
         steps = kernel.trace
-    elif isinstance(spec, str):
-        steps = from_json(spec)
-    else:
-        steps = from_json(to_json(spec))
     try:
-        _check_size(replay(naive, steps))
+        if not callable(spec):
+            steps = from_json(spec if isinstance(spec, str) else to_json(spec))
+        kernel_after = replay(naive, steps)
+        verify(kernel_after)
+        _check_size(kernel_after)
     except TilewrightError as error:
         raise _failure(name, "", error) from error
     return steps
@@ -183,6 +184,25 @@ def _check_size(kernel: Kernel) -> None:
                 f"expected at most {most}",
                 hint="split it first",
             )
+    copies = _copies(kernel.body)
+    if copies > _MOST_COPIES:
+        raise ScheduleError(
+            f"loops inside each other are marked unroll, {copies} copies of what is in them, "
+            f"expected at most {_MOST_COPIES}",
+            hint="split them first, and unroll the inner halves",
+        )
+
+
+def _copies(body: Body) -> int:
+    """How often the statement that is written out most often stands in the code."""
+    most = 1
+    for statement in body:
+        if isinstance(statement, For | If):
+            is_copied = isinstance(statement, For) and statement.kind is LoopKind.UNROLL
+            extent = statement.extent if isinstance(statement, For) and is_copied else 1
+            factor = extent if isinstance(extent, int) else 1
+            most = max(most, factor * _copies(statement.body))
+    return most
 
 
 def _failure(name: str, what: str, error: Exception) -> ScheduleError:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 from fakes.loop_nests import assert_same, body_text, doubled, op_kernel, product
@@ -12,6 +14,7 @@ from tilewright.compiler.schedule.rules import schedule
 from tilewright.compiler.schedule.trace import (
     PRIMITIVES,
     Schedule,
+    _check_arguments,
     from_json,
     replay,
     to_json,
@@ -88,6 +91,46 @@ def test_replay_names_the_step_that_fails() -> None:
 def test_a_damaged_trace_is_refused(text: str) -> None:
     with pytest.raises(ScheduleError, match=r"a trace is not JSON|a step of a trace"):
         from_json(text)
+
+
+def test_a_trace_that_is_nested_too_deeply_is_refused() -> None:
+    with pytest.raises(ScheduleError, match="a trace is not JSON"):
+        from_json("[" * 100_000)
+
+
+def test_what_has_no_form_in_json_is_refused() -> None:
+    with pytest.raises(ScheduleError, match="a trace cannot be JSON"):
+        to_json([("split", {"loop": "i", "factor": object()})])
+
+
+@pytest.mark.parametrize(
+    ("step", "arguments", "text"),
+    [
+        ("split", {"loop": 3, "factor": 2}, "'loop' of 'split' is 3, expected a text"),
+        ("split", {"loop": "i", "factor": 2.0}, "is 2.0, expected a whole number"),
+        ("split", {"loop": "i", "factor": True}, "is True, expected a whole number"),
+        ("split", {"loop": "i", "factor": 2, "into": "ab"}, "expected a list of texts"),
+        ("split", {"loop": "i", "factor": 2, "into": ["a", 1]}, "expected a list of texts"),
+        ("reorder", {"order": "i"}, "'order' of 'reorder' is 'i', expected a list of"),
+        ("partition", {"loop": "i", "at": None}, "'at' of 'partition' is None, expected a"),
+        ("tile", {"loop_factors": "i"}, "expected a list of [loop, factor]"),
+        ("tile", {"loop_factors": ["i"]}, "expected a list of [loop, factor]"),
+        ("cache_read", {"buffer": "x", "loop": "i", "into": 4}, "is 4, expected a text"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused(
+    step: str, arguments: dict[str, object], text: str
+) -> None:
+    with pytest.raises(ScheduleError) as caught:
+        replay(doubled(), [(step, arguments)])
+    assert text in str(caught.value)
+
+
+def test_every_argument_of_every_primitive_can_be_left_to_the_check() -> None:
+    for name, function in PRIMITIVES.items():
+        for key in list(inspect.signature(function).parameters)[1:]:
+            with pytest.raises(ScheduleError, match=f"'{key}' of '{name}' is <object"):
+                _check_arguments(name, {key: object()})
 
 
 def test_every_primitive_says_what_it_rewrites() -> None:

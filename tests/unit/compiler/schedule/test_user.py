@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from tilewright.base.errors import ScheduleError, UserError
 from tilewright.compiler.codegen import CompilationCache
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.schema import TensorType
+from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.ops.builder import GraphBuilder
+from tilewright.compiler.schedule.trace import PRIMITIVES
 
 X = np.random.default_rng(0).random((20, 40), np.float32)
 
@@ -64,6 +67,12 @@ def test_the_first_pattern_that_fits_counts() -> None:
 @pytest.mark.parametrize(
     ("spec", "text"),
     [
+        ("[" * 100_000, "kernel 'mul_add_0': a trace is not JSON"),
+        ([("split", {"loop": object()})], "kernel 'mul_add_0': a trace cannot be JSON"),
+        (
+            lambda k: k.split("i0", 2.5),
+            "kernel 'mul_add_0': primitive 'split': 'factor' of",
+        ),
         (lambda k: k.split("z", 2), "kernel 'mul_add_0': primitive 'split': no loop 'z'"),
         (lambda k: k.split(), "primitive 'split': missing a required argument"),
         (lambda k: k.fly(), "kernel 'mul_add_0': there is no primitive 'fly'"),
@@ -86,6 +95,26 @@ def test_a_schedule_may_not_ask_for_what_no_code_generator_can_do() -> None:
     for step in ("vectorize", "unroll"):
         with pytest.raises(ScheduleError, match=r"loop 'i0' of 100000 is marked .*at most"):
             tw.compile(b.graph, schedules={"*": [(step, {"loop": "i0"})]}, cache=False)
+
+
+def test_loops_inside_each_other_make_no_more_copies_than_one_may() -> None:
+    b = GraphBuilder()
+    x = b.input("x", TensorType(f32, (64, 80)))
+    b.output("y", b.neg(x))
+    steps = [("unroll", {"loop": "i0"}), ("unroll", {"loop": "i1"})]
+    with pytest.raises(ScheduleError, match="5120 copies of what is in them, expected at"):
+        tw.compile(b.graph, schedules={"*": steps}, cache=False)
+
+
+def test_a_primitive_that_breaks_a_kernel_is_found_before_code_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ruin(kernel: Kernel) -> Kernel:
+        return replace(kernel, locals=())
+
+    monkeypatch.setitem(PRIMITIVES, "ruin", ruin)
+    with pytest.raises(ScheduleError, match="user schedule of kernel 'mul_add_0'"):
+        compiled({"mul_*": [("ruin", {})]})
 
 
 def test_errors_of_the_function_itself_say_where_they_come_from() -> None:

@@ -158,8 +158,8 @@ def reverse_inline(kernel: Kernel, consumer: str, buffer: str) -> Kernel:
         ->
         for i in S: for j in H * 64: t[i, j] = f(i, j); y[j // 64, i, j % 64] = g(t[i, j])
 
-    Raises: ScheduleError unless each element is finished once, the indices determine the
-    consumer's loops, and nothing the consumer touches is in the way.
+    Raises: ScheduleError unless one nest finishes every element, once; the indices determine the
+    consumer's loops; and nothing the consumer touches is in the way.
     """
     target = find_buffer(kernel, buffer)
     outer = find(kernel, consumer)
@@ -168,6 +168,7 @@ def reverse_inline(kernel: Kernel, consumer: str, buffer: str) -> Kernel:
         raise ScheduleError(f"'{consumer}' is not a nest at the top of '{kernel.name}'")
     producer = _producer(kernel, target, position)
     around, element = _finished(producer, target)
+    _check_complete(kernel.body[:position], producer, around, target)
     nest = chain(outer)
     found = {load.indices for load in loads([outer]) if load.buffer is target}
     if len(found) != 1:
@@ -233,6 +234,24 @@ def _finished(producer: For, target: Buffer) -> tuple[tuple[For, ...], tuple[Dim
     if moves or not distinct(inside[0], inside[0], [s.var for s in around]):
         raise ScheduleError(f"elements of '{target.name}' are finished more than once")
     return tuple(around), element
+
+
+def _check_complete(
+    before: Sequence[Statement], producer: For, around: Sequence[For], target: Buffer
+) -> None:
+    """Refuse a producer that may make a part only: consumers of the rest would be lost."""
+    makers = [s for s in before if any(w.buffer is target for w in stores([s]))]
+    if len(makers) == 1:
+        return  # what is read was made: here
+    count: Dim = 1
+    for loop in around:
+        count = count * loop.extent
+    size: Dim = 1
+    for extent in target.shape:
+        size = size * extent
+    path = path_to((producer,), around[-1]) or ()
+    if count != size or any(isinstance(s, If) for s in (*path, *around[-1].body)):
+        raise ScheduleError(f"several nests make the elements of '{target.name}'")
 
 
 def _inside_names(loop: For) -> set[str]:

@@ -255,7 +255,7 @@ def tile(
     outers: list[str] = []
     inners: list[str] = []
     for entry in loop_factors:
-        loop, factor = entry
+        loop, factor = entry if len(entry) == 2 else (None, None)
         if not isinstance(loop, str) or not isinstance(factor, int):
             raise ScheduleError(f"a tile is [loop, factor], got {entry!r}")
         outer, inner = _two_names(kernel, loop, None)

@@ -13,6 +13,7 @@ from typing import Final
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.kernel.grid import GRID_KINDS
 from tilewright.compiler.kernel.ir import (
     Body,
     Buffer,
@@ -192,8 +193,10 @@ def cache_write(kernel: Kernel, buffer: str, loop: str, into: str | None = None)
         ->
         for i: t = 0; for k: t += a[i, k]; y[i] = t
 
-    The element is loaded first when the iteration reads it before writing it.  Raises:
-    ScheduleError unless every access inside the loop is to one and the same element.
+    The element is loaded first when the iteration reads it before it surely wrote it.
+
+    Raises: ScheduleError unless every access inside the loop is to one and the same element, which
+    is there whatever the guards around the accesses say.
     """
     old = find_buffer(kernel, buffer)
     outer = find(kernel, loop)
@@ -208,19 +211,35 @@ def cache_write(kernel: Kernel, buffer: str, loop: str, into: str | None = None)
             f"'{loop}' touches more than one element of '{buffer}' per iteration",
             location=kernel.name,
         )
+    if not any(_is_sure(a, outer) for a in users) and not _exists(
+        kernel, outer, old, where
+    ):
+        raise ScheduleError(
+            f"a guard decides whether '{loop}' touches '{buffer}'", location=kernel.name
+        )
     name = names_of(kernel).fresh(into or f"{buffer}_r")
     new = Buffer(name, old.dtype, (), Space.REGISTER)
     body = map_accesses(outer.body, old, new, lambda _: ())
     first: Body = ()
-    if not _defined_first(users):
+    if not (users[0].write and _is_sure(users[0], outer)):
         first = (Store(new, (), Load(old, where)),)
     last: Body = (Store(old, where, Load(new, ())),)
     kernel = rewrite(kernel, outer, (with_inner(outer, (*first, *body, *last)),))
     return add_locals(kernel, (new,))
 
 
-def _defined_first(users: Sequence[Access]) -> bool:
-    return users[0].write and not users[0].inner
+def _is_sure(access: Access, outer: For) -> bool:
+    """Whether every iteration of `outer` makes the access: no loop and no guard is around it."""
+    return any(statement is access.statement for statement in outer.body)
+
+
+def _exists(kernel: Kernel, outer: For, buffer: Buffer, where: Indices) -> bool:
+    """Whether the element is there by what is known outside of `outer`."""
+    facts = known_facts(path_to(kernel.body, outer) or ())
+    return all(
+        within(index, size, (), facts)
+        for index, size in zip(where, buffer.shape, strict=True)
+    )
 
 
 @primitive
@@ -238,10 +257,15 @@ def cache_read(
         for i: for j: y[i, j] += a[i, k] * t[j]
 
     Raises: ScheduleError unless the loop reads the buffer at one index, does not write it, and
-    the cache has a constant size.
+    the cache has a constant size; for a loop of workgroups, which nothing stands in front of.
     """
     old = find_buffer(kernel, buffer)
     outer = find(kernel, loop)
+    if outer.kind in GRID_KINDS:
+        raise ScheduleError(
+            f"'{loop}' is made of workgroups, nothing stands in front of it",
+            location=kernel.name,
+        )
     users = [a for a in accesses([outer]) if a.buffer is old]
     if not users or any(a.write for a in users):
         raise ScheduleError(f"'{loop}' does not only read '{buffer}'", location=kernel.name)
@@ -257,7 +281,7 @@ def cache_read(
     names = names_of(kernel)
     new = Buffer(names.fresh(into or f"{buffer}_c"), old.dtype, shape, _space(scope))
     where = tuple(reference(s.var) for s in copied)
-    facts = known_facts((*(path_to(kernel.body, outer) or ()), *path))
+    facts = known_facts(path_to(kernel.body, outer) or ())
     around = _around_copy(path, copied, old, user, facts)
     copy: Body = (Store(new, where, Load(old, user.indices)),)
     for statement in reversed(around):
@@ -302,7 +326,10 @@ def _around_copy(
     user: Access,
     facts: Sequence[Fact],
 ) -> list[For | If]:
-    """The loops of the copy and those guards that only need them."""
+    """The loops of the copy and those guards that only need them.
+
+    `facts` hold outside of the path: a guard on it is no reason to leave that same guard out.
+    """
     copied_names = {s.var.name for s in copied}
     dropped = _names(path) - copied_names
     around: list[For | If] = []

@@ -81,7 +81,7 @@ def fuse_nests(kernel: Kernel, first: str, second: str) -> Kernel:
     """
     a, b = find(kernel, first), find(kernel, second)
     level = siblings(kernel, a)
-    if all(s is not b for s in level):
+    if a is b or all(s is not b for s in level):
         raise ScheduleError(f"'{first}' and '{second}' do not stand side by side")
     if a.extent != b.extent:
         raise ScheduleError(

@@ -186,8 +186,7 @@ def _reduction_around(
     operators: set[str | None] = set()
     for loop in reversed(around):
         found = [a for a in accesses((loop,)) if a.buffer is target]
-        fixed = _fixed(found, loop)
-        if not found or not fixed or any(a.update is None for a in found):
+        if not found or not _fixed(found, loop) or any(a.update is None for a in found):
             break
         if not loop.reduction:
             break

@@ -12,6 +12,7 @@ from tilewright.compiler.schedule.primitives import (
     forward,
     fuse_nests,
     inline,
+    partition,
     privatize,
     reverse_inline,
 )
@@ -107,6 +108,32 @@ def test_reverse_inline_guards_a_consumer_of_a_part() -> None:
     changed = reverse_inline(kernel, "j", "t")
     assert body_text(changed).count("if") == 2
     assert_same(kernel, changed)
+
+
+def in_parts(guarded: bool) -> Kernel:
+    """`t` by two nests, of which the second makes all again, or only a part; then `y = t * t`."""
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (9,)), b.result("y", f32, (9,))
+    t = b.temporary(f32, (9,), "t")
+    with b.nest((9,), ("i",)) as (i,):
+        b.store(t, (i,), 0)
+    with b.nest((9,), ("j",)) as (j,), b.when(b.within(j, 0, 4 if guarded else 9)):
+        b.accumulate("add", t, (j,), b.load(x, (j,)))
+    with b.nest((9,), ("k",)) as (k,):
+        b.store(y, (k,), b.mul(b.load(t, (k,)), b.load(t, (k,))))
+    return b.build()
+
+
+def test_reverse_inline_follows_the_nest_that_finishes_every_element() -> None:
+    kernel = in_parts(guarded=False)
+    assert_same(kernel, reverse_inline(kernel, "k", "t"))
+
+
+def test_reverse_inline_refuses_a_producer_of_a_part() -> None:
+    with pytest.raises(ScheduleError, match="several nests make the elements of 't'"):
+        reverse_inline(in_parts(guarded=True), "k", "t")
+    with pytest.raises(ScheduleError, match="several nests make the elements of 't'"):
+        reverse_inline(partition(chained(), "i", 4), "j", "t")
 
 
 def test_reverse_inline_enters_the_guard_of_a_padded_panel() -> None:

@@ -132,8 +132,9 @@ def test_tile_splits_and_reorders() -> None:
     names = [line.split()[1] for line in body_text(changed).splitlines() if "for" in line]
     assert names[:4] == ["i_o", "j_o", "i_i", "j_i"]
     assert_same(kernel, changed)
-    with pytest.raises(ScheduleError, match="a tile is"):
-        tile(kernel, [[2, "i"]])
+    for wrong in ([2, "i"], ["i"], ["i", 2, 3]):
+        with pytest.raises(ScheduleError, match="a tile is"):
+            tile(kernel, [wrong])
 
 
 @pytest.mark.parametrize("at", [0, 1, 7, 10, 12])

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from fakes.loop_nests import assert_same, body_text, chained, product, row_sums
+from fakes.loop_nests import assert_same, body_text, chained, doubled, product, row_sums
 from tilewright.base.dtypes import f32
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Space
 from tilewright.compiler.schedule.primitives import (
+    bind,
     cache_read,
     cache_write,
     compute_at,
@@ -89,6 +90,26 @@ def test_cache_write_loads_an_element_that_is_read_first() -> None:
     assert "y_r[] = y[i]" in body_text(changed)
 
 
+def test_cache_write_loads_what_a_guard_may_leave_unwritten() -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (3, 4)), b.result("y", f32, (3,))
+    with b.nest((3,), ("i",)) as (i,):
+        with b.when(b.within(i, 0, 2)):
+            b.store(y, (i,), 7)
+        b.store(y, (i,), b.add(b.load(y, (i,)), b.load(x, (i, 0))))
+    kernel = b.build()
+    changed = cache_write(kernel, "y", "i")
+    assert "y_r[] = y[i]" in body_text(changed)
+    assert_same(kernel, changed)
+
+
+def test_cache_write_refuses_what_a_guard_keeps_in_bounds() -> None:
+    kernel = split(product(5, 7), "j", 4)
+    with pytest.raises(ScheduleError, match="a guard decides whether 'j_i' touches 'y'"):
+        cache_write(kernel, "y", "j_i")
+    assert_same(product(5, 8), cache_write(split(product(5, 8), "j", 4), "y", "j_i"))
+
+
 def test_cache_write_refuses_more_than_one_element() -> None:
     with pytest.raises(ScheduleError, match="more than one element"):
         cache_write(product(), "y", "i")
@@ -114,6 +135,23 @@ def test_cache_read_keeps_the_guard_of_a_partial_block() -> None:
     changed = cache_read(kernel, "x", "i")
     assert body_text(changed).count("if") == 2
     assert_same(kernel, changed)
+
+
+def test_cache_read_keeps_a_guard_that_its_own_loops_do_not_decide() -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (7, 3)), b.result("y", f32, (7, 3))
+    with b.nest((7, 3), ("i", "j")) as (i, j):
+        b.store(y, (i, j), b.load(x, (i, j)))
+    kernel = split(b.build(), "i", 4)
+    changed = cache_read(kernel, "x", "j")
+    assert body_text(changed).count("if") == 2
+    assert_same(kernel, changed)
+
+
+def test_cache_read_refuses_a_loop_of_workgroups() -> None:
+    kernel = bind(doubled(), "i", "x")
+    with pytest.raises(ScheduleError, match="'i' is made of workgroups"):
+        cache_read(kernel, "x", "i")
 
 
 def test_cache_read_refuses_several_indices_writes_and_open_sizes() -> None:

@@ -83,6 +83,8 @@ def test_fuse_nests_refuses_other_extents_and_places() -> None:
         fuse_nests(chained(), "j", "i")
     with pytest.raises(ScheduleError, match="side by side"):
         fuse_nests(product(), "i", "k")
+    with pytest.raises(ScheduleError, match="side by side"):
+        fuse_nests(product(), "i", "i")
 
 
 def test_fission_gives_each_statement_its_loops_and_private_values_an_element() -> None:

@@ -63,6 +63,8 @@ def test_rfactor_refuses_what_is_no_reduction() -> None:
         rfactor(split(private_sums(8), "k", 4, into=("ko", "ki")), "t", ["ki"], 3)
     with pytest.raises(ScheduleError, match="at least one loop"):
         rfactor(private_sums(8), "t", [])
+    with pytest.raises(ScheduleError, match="'y' is not the result of a reduction"):
+        rfactor(row_sums(), "y", ["k"])
 
 
 @pytest.mark.parametrize("columns", [3, 4, 9, 16])
@@ -78,6 +80,8 @@ def test_subtotal_refuses_what_no_reduction_is_around() -> None:
         subtotal(private_sums(8), "t", "k")
     with pytest.raises(ScheduleError, match="not the result of a reduction"):
         subtotal(private_sums(8), "t", "i")
+    with pytest.raises(ScheduleError, match="'y' is not the result of a reduction"):
+        subtotal(row_sums(), "y", "k")
 
 
 def guarded_tile() -> Kernel:
