@@ -55,7 +55,7 @@ class _Printing(PassInstrument):
     def _print(self, when: str, info: PassInfo, graph: Graph) -> None:
         stream = self._stream or sys.stderr
         text = to_text(graph, locations=True, hashes=self._hashes)
-        stream.write(f"// ----- {when} {info.text or info.name} -----\n{text}\n")
+        stream.write(f"// ----- {when} {info.text} -----\n{text}\n")
 
 
 @final

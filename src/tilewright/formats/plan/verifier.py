@@ -113,7 +113,8 @@ def _check_dims(plan: Plan) -> None:
     for entry in plan.entries:
         sizes += (*entry.shape, entry.offset_bytes)
     for step in plan.steps:
-        sizes += (*step.grid, *step.dims, step.flops)
+        moved = 0 if step.bytes_moved is None else step.bytes_moved
+        sizes += (*step.grid, *step.dims, step.flops, moved)
     for pair in plan.equalities:
         sizes += pair
     for check in plan.checks:

@@ -443,27 +443,42 @@ class VmFunction:
         return [
             to_view(cast("Array", value))
             if value.__class__ is np.ndarray and bank == "ref"
-            else argument(bank, value)
-            for bank, value in zip(self._banks, inputs, strict=True)
+            else argument(index, bank, value)
+            for index, (bank, value) in enumerate(zip(self._banks, inputs, strict=True))
         ]
 
     def _to_view(self, array: Array) -> BufferView:
         return self._machine.to_view(array, copies=self._copies_inputs)
 
-    def _argument(self, bank: str, value: object) -> object:
-        match bank:
-            case "ref":
-                if value is None or isinstance(value, BufferView):
-                    return value
-                return self._to_view(np.asarray(value))
-            case "i32":
-                return wrap_i32(int(cast("int", value)))
-            case "i64":
-                return wrap_i64(int(cast("int", value)))
-            case "f32":
-                return round_f32(float(cast("float", value)))
-            case _:
-                return float(cast("float", value))
+    def _argument(self, index: int, bank: str, value: object) -> object:
+        if bank == "ref":
+            if value is None or isinstance(value, BufferView):
+                return value
+            return self._to_view(np.asarray(value))
+        try:
+            return _NUMBERS[bank](value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InputError(
+                f"got {value!r:.80}, expected a number for {bank}",
+                location=f"{self.name}: input '{self.input_names[index]}'",
+            ) from error
+
+
+def _whole_number(value: object, bits: int) -> int:
+    """A number of so many bits, signed or not.  Raises: ValueError for another."""
+    number = int(cast("int", value))
+    if number != value or not -(1 << (bits - 1)) <= number < 1 << bits:
+        raise ValueError(value)
+    return number
+
+
+_NUMBERS: Final[Mapping[str, Callable[[Any], float]]] = {
+    "i32": lambda value: wrap_i32(_whole_number(value, 32)),
+    "i64": lambda value: wrap_i64(_whole_number(value, 64)),
+    "f32": lambda value: round_f32(float(value)),
+    "f64": float,
+}
+"""What a value becomes in each bank of registers."""
 
 
 @final

@@ -131,16 +131,7 @@ class PlanExecutor:
         """
         bound = self._static if self._static is not None else self.bound_for(arrays)
         inputs = self._conform(bound, arrays)
-        results: list[Array] = []
-        for index, (dtype, shape) in enumerate(bound.output_types):
-            given = outputs[index]
-            result = np.empty(shape, dtype.numpy) if given is None else given
-            if result.dtype != dtype.numpy or result.shape != shape:
-                raise InputError(
-                    f"got {describe_array(result)}, expected {describe(dtype, shape)}",
-                    location=f"output '{self.output_names[index]}'",
-                )
-            results.append(result)
+        results = self._targets(bound, outputs)
         wired = [
             as_bits(r, dtype)
             for r, (dtype, _) in zip(results, bound.output_types, strict=True)
@@ -152,6 +143,27 @@ class PlanExecutor:
         except native.KernelError as error:
             raise error.for_user from error
         return tuple(results)
+
+    def _targets(self, bound: BoundPlan, outputs: Sequence[Array | None]) -> list[Array]:
+        """The arrays that take the results.  Raises: InputError for one that does not fit."""
+        if len(outputs) != len(bound.output_types):
+            raise InputError(
+                f"got {len(outputs)} outputs, expected {len(bound.output_types)}: "
+                f"{', '.join(self.output_names) or 'none'}"
+            )
+        results: list[Array] = []
+        rows = zip(self.output_names, bound.output_types, outputs, strict=True)
+        for name, (dtype, shape), given in rows:
+            result = np.empty(shape, dtype.numpy) if given is None else given
+            wanted = describe(dtype, shape)
+            if result.dtype != dtype.numpy or result.shape != shape:
+                what = f"got {describe_array(result)}, expected {wanted}"
+                raise InputError(what, location=f"output '{name}'")
+            if not result.flags.c_contiguous or not result.flags.writeable:
+                what = f"expected a dense array of {wanted} in row-major order, for writing"
+                raise InputError(what, location=f"output '{name}'")
+            results.append(result)
+        return results
 
     def _buffers(
         self, bound: BoundPlan, inputs: Sequence[Array], outputs: Sequence[Array]

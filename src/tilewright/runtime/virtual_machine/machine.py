@@ -31,7 +31,7 @@ from tilewright.runtime.packed.machine_module import (
     is_tuple,
 )
 from tilewright.runtime.packed.module import Module
-from tilewright.runtime.packed.tensors import tensor_of
+from tilewright.runtime.packed.tensors import array_of, tensor_of
 from tilewright.runtime.packed.time_evaluator import BenchmarkResult, TimeEvaluator
 from tilewright.runtime.virtual_machine.metrics import Count, Metric
 from tilewright.runtime.virtual_machine.report import Report, make_report
@@ -79,7 +79,7 @@ class VirtualMachine:
     def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Keep the arguments of a function on its device; `invoke_stateful` calls it with them.
 
-        From here on the function is not called in another way.  Arrays are copied.
+        From here on the function is not called in another way.  Arrays and tensors of the host are copied.
 
         Args:
             func_name: the function.
@@ -171,8 +171,11 @@ class VirtualMachine:
         It is called as `(function, symbol, before_run, result, *arguments)` and may answer
         `InstrumentResult.SKIP_RUN` before, which leaves the call out.
 
-        Raises: InputError for a module whose kernels cannot be told apart.
+        Raises: UserError for what cannot be called; InputError for a module whose kernels cannot be told
+        apart.
         """
+        if instrument is not None and not callable(instrument):
+            raise wrong("instrument", instrument, "a function or None")
         self.module["set_instrument"](instrument)
 
     def time_evaluator(  # noqa: PLR0913 - TVM's parameters
@@ -203,9 +206,10 @@ class VirtualMachine:
         Returns: a callable that returns a `BenchmarkResult`: seconds, and a table as text.
         """
         del dev
-        preprocess = (
-            get_global_func(f_preproc) if isinstance(f_preproc, str) and f_preproc else None
-        )
+        named = f_preproc and isinstance(f_preproc, str)
+        preprocess = get_global_func(f_preproc) if named else f_preproc or None
+        if preprocess is not None and not callable(preprocess):
+            raise wrong("f_preproc", f_preproc, "a function or the name of a global one")
         return TimeEvaluator(
             self.module[text_option("func_name", func_name, "the name of a function")],
             number=number,
@@ -214,7 +218,7 @@ class VirtualMachine:
             cooldown_interval_ms=cooldown_interval_ms,
             repeats_to_cooldown=repeats_to_cooldown,
             cache_flush_bytes=cache_flush_bytes,
-            preprocess=preprocess if isinstance(f_preproc, str) else f_preproc,
+            preprocess=preprocess,
         )
 
     def profile(self, func_name: str, *args: Any) -> Report:
@@ -356,8 +360,10 @@ def _manager(memory_cfg: MemoryConfig, device: Device) -> MemoryManager:
 
 def _kept(value: Any) -> Any:
     """An argument that later changes of the caller's arrays do not reach."""
-    if isinstance(value, np.ndarray):
-        return tensor_of(np.array(value, order="C", copy=True))
     if is_tuple(value):
         return [_kept(member) for member in cast("Sequence[Any]", value)]
-    return value
+    if not isinstance(value, np.ndarray):
+        if not hasattr(value, "__dlpack__") or value.__dlpack_device__()[0] != _CPU:
+            return value
+        value = array_of(tvm_ffi.from_dlpack(value))
+    return tensor_of(np.array(value, order="C", copy=True))

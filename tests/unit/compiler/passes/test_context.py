@@ -172,6 +172,11 @@ def test_passes_run_in_the_context_that_is_entered() -> None:
     assert set(run_passes(graph(), PASSES).counts) == {POLISHED, "kept"}
 
 
+def test_a_pass_runs_at_every_level_unless_it_says_otherwise() -> None:
+    assert Base().info.opt_level == 0
+    assert PolishThings().info.opt_level == 2
+
+
 def test_threads_and_tasks_have_contexts_of_their_own() -> None:
     seen: list[int] = []
     with PassContext(opt_level=0):

@@ -49,6 +49,8 @@ class DropOne(GraphPass):
 class Look(GraphPass):
     """Does nothing."""
 
+    far: bool = False
+
     def run(self, graph: Graph, context: PassContext) -> PassResult:
         return PassResult(modified=False)
 
@@ -66,6 +68,14 @@ def test_prints_go_where_they_are_told_to() -> None:
     assert before.getvalue().count("neg(") == 3
     assert after.getvalue().count("// ----- after") == 2
     assert after.getvalue().count("neg(") == 2
+
+
+def test_a_print_says_the_options_of_the_pass() -> None:
+    out = io.StringIO()
+    context = PassContext(instruments=[PrintAfterAll(out)], config={"look.far": "yes"})
+    text = "graph @g(%x: f32[2]) { %a: f32[2] = neg(%x) return %a }"
+    run_passes(parse_graph(text, tiny_ops.lookup), [Look()], context)
+    assert out.getvalue().startswith("// ----- after look(far=True) -----\n")
 
 
 def test_prints_go_to_standard_error_by_default(capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,6 +78,7 @@ STATIC: list[tuple[Callable[[Plan], Plan], str]] = [
     (changed("steps", 0, arguments=(0, 1, 42)), "step 'add': argument out of range"),
     (changed("steps", 0, result_count=4), "step 'add': bad result count"),
     (changed("steps", 0, result_count=-1), "step 'add': bad result count"),
+    (changed("steps", 0, bytes_moved=symbol("K")), "dimensions ['K'] have no value"),
     (changed("steps", 0, grid=(-1, 1, 1)), "step 'add': grid is negative"),
     (changed("steps", 0, arguments=(1, 2, 0)), "step 'add': writes input 'x'"),
     (changed("steps", 0, arguments=(0, 2, 1)), "step 'add': writes constant 'w'"),
@@ -97,6 +98,10 @@ def test_what_is_wrong_is_named(edit: Callable[[Plan], Plan], message: str) -> N
     with pytest.raises(ArchiveError) as caught:
         verify_plan(edit(static_plan()))
     assert str(caught.value) == f"plan: {message}"
+
+
+def test_a_step_may_have_no_result() -> None:
+    verify_plan(changed("steps", 0, result_count=0)(static_plan()))
 
 
 DYNAMIC: list[tuple[Callable[[Plan], Plan], str]] = [

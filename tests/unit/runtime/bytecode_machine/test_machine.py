@@ -214,6 +214,29 @@ def test_numbers_of_every_bank_go_in_and_out() -> None:
     assert got == [1.0, 0.5, -1, -(2**31)]
 
 
+@pytest.mark.parametrize(
+    ("inputs", "name"),
+    [
+        (("x", 1, 1, 1), "input0': got 'x'|input0.*got 'x', expected a number for i32"),
+        ((1 << 32, 1, 1, 1), "got 4294967296, expected a number for i32"),
+        ((-(1 << 31) - 1, 1, 1, 1), "got -2147483649, expected a number for i32"),
+        ((1.5, 1, 1, 1), "got 1.5, expected a number for i32"),
+        ((1, 1 << 64, 1, 1), "input 'input1': got 18446744073709551616, expected a number"),
+        ((1, 1, None, 1), "input 'input2': got None, expected a number for f32"),
+        ((1, 1, 1, [1]), r"input 'input3': got \[1\], expected a number for f64"),
+        ((1, float("nan"), 1, 1), "got nan, expected a number for i64"),
+    ],
+)
+def test_what_is_no_number_is_named(inputs: tuple[object, ...], name: str) -> None:
+    module = ModuleBuilder("m")
+    build = module.function("0iIfF_FfIi", export="f")
+    build.return_(*reversed(build.arguments))
+    made = BytecodeMachine("local-sync")
+    made.load_module(module.finish())
+    with pytest.raises(InputError, match=name):
+        made.invoke("f", *inputs)
+
+
 def test_wrong_inputs_are_named_with_what_was_expected() -> None:
     function = machine().function("mlp")
     with pytest.raises(InputError, match=r"mlp_mod.mlp: got 2 inputs, expected 1: input0"):

@@ -147,6 +147,38 @@ def test_results_are_fresh_arrays_every_time() -> None:
     np.testing.assert_array_equal(first, x + x)
 
 
+@pytest.mark.parametrize(
+    ("outputs", "text"),
+    [
+        ([], "got 0 outputs, expected 1: y"),
+        (
+            [np.zeros((2, 3), np.float32, order="F")],
+            "output 'y': expected a dense array of",
+        ),
+        ([np.zeros((4, 3), np.float32)[::2]], "output 'y': expected a dense array of f32"),
+        ([np.frombuffer(bytes(24), np.float32).reshape(2, 3)], "row-major order, for writ"),
+        ([np.zeros((2, 3), np.float64)], r"got f64\[2, 3\], expected f32\[2, 3\]"),
+        ([np.zeros((3, 2), np.float32)], r"got f32\[3, 2\], expected f32\[2, 3\]"),
+    ],
+)
+def test_an_array_for_results_that_does_not_fit_is_named(
+    outputs: list[np.ndarray], text: str
+) -> None:
+    executor = executor_of(plan_of(dtypes.f32, (2, 3)))
+    with pytest.raises(InputError, match=text):
+        executor.run_into([np.ones((2, 3), np.float32)], outputs)
+
+
+def test_results_go_into_the_arrays_that_are_given() -> None:
+    executor = executor_of(plan_of(dtypes.f32, (2, 3)))
+    y, x = np.zeros((2, 3), np.float32), np.ones((2, 3), np.float32)
+    (result,) = executor.run_into([x], [y])
+    assert result is y
+    assert (y == 2).all()
+    (made,) = executor.run_into([x], [None])
+    assert (made == 2).all()
+
+
 def test_operands_of_host_functions_are_read_only() -> None:
     def careless(
         op: str, attributes: Mapping[str, object], operands: Sequence[np.ndarray | None]

@@ -1,8 +1,9 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+import tvm_ffi
 
 from tilewright.base.errors import InputError, UserError
 from tilewright.runtime.packed.devices import cpu, device
@@ -109,7 +110,9 @@ def test_memory_is_managed_as_asked(config: Any, manager: MemoryManager) -> None
     assert executable.opened[0].manager is manager
 
 
-@pytest.mark.parametrize("config", ["greedy", 3, {cpu(0): "greedy"}])
+@pytest.mark.parametrize(
+    "config", ["greedy", 3, {cpu(0): "greedy"}, {cpu(7): "naive"}, {"cpu": "naive"}]
+)
 def test_an_unknown_memory_manager_is_an_error(config: object) -> None:
     with pytest.raises(UserError, match="memory_cfg"):
         machine(config)
@@ -142,6 +145,26 @@ def test_inputs_stay_until_they_are_set_again() -> None:
     vm.set_input("add", Y, Y)
     vm.invoke_stateful("add")
     assert np.array_equal(array(vm.get_outputs("add")), Y + Y)
+
+
+def test_a_tensor_that_is_set_is_copied_like_an_array() -> None:
+    vm, x = machine(), X.copy()
+    vm.set_input("add", tvm_ffi.from_dlpack(x), Y)
+    x[:] = 100
+    vm.invoke_stateful("add")
+    assert np.array_equal(array(vm.get_outputs("add")), X + Y)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda vm: vm.set_instrument(5),
+        lambda vm: vm.time_evaluator("add", f_preproc=5),
+    ],
+)
+def test_what_cannot_be_called_is_refused(call: Callable[[VirtualMachine], object]) -> None:
+    with pytest.raises(UserError, match="is 5, expected a function or"):
+        call(machine())
 
 
 def test_arguments_by_name_go_to_their_places() -> None:
