@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.base.errors import ArchiveError, UserError
+from tilewright.base.budget import Budget, Limits
+from tilewright.base.errors import ArchiveError, LimitError, UserError
 from tilewright.formats.byte_cursor import ByteCursor
 from tilewright.formats.library_blob import (
     LibraryBlob,
@@ -49,6 +50,18 @@ def merged(tree: list) -> list:
         if child != ["_lib", []] or child not in below:
             below.append(child)
     return ["_lib" if kind in LINKED else kind, below]
+
+
+def test_many_modules_are_charged_to_the_time_of_a_call() -> None:
+    count = 10_000
+    modules = (SavedModule("k", b"x"),) * count
+    data = write_blob(LibraryBlob(modules, (tuple(range(1, count)), *[()] * (count - 1))))
+    assert len(read_blob(data).modules) == count
+    with (
+        Budget(Limits(timeout_s=0)).call(),
+        pytest.raises(LimitError, match="more than 0 seconds"),
+    ):
+        read_blob(data)
 
 
 @pytest.mark.parametrize("name", sorted(TVM))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -56,6 +59,22 @@ def test_tensors_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=message):
         KERNEL.record(Recording(), tensors(*shapes))
+
+
+def test_who_records_a_kernel_keeps_its_owner() -> None:
+    class Owner:
+        """What the code lies in."""
+
+    owner = Owner()
+    alive = weakref.ref(owner)
+    recorder = Recording()
+    replace(KERNEL, owner=owner).record(recorder, tensors((6, 4), (3,), (24,)))
+    del owner
+    gc.collect()
+    assert alive() is not None
+    del recorder
+    gc.collect()
+    assert alive() is None
 
 
 def test_another_type_is_refused() -> None:

@@ -233,6 +233,11 @@ def test_closures_are_called() -> None:
     assert machine().invoke_closure(lambda a, b: a + b, 3, 4) == 7
 
 
+def test_numbers_that_cross_the_border_are_those_of_tvm() -> None:
+    assert {one.name: int(one) for one in InstrumentResult} == {"NO_OP": 0, "SKIP_RUN": 1}
+    assert {one.name: int(one) for one in MemoryManager} == {"NAIVE": 1, "POOLED": 2}
+
+
 def test_an_instrument_hears_of_each_call_and_may_leave_it_out() -> None:
     vm = machine()
     heard: list[tuple[str, bool]] = []
