@@ -184,6 +184,31 @@ def test_what_needs_a_size_that_it_does_not_read_is_not_taken() -> None:
     assert shape_of(partitioned(text, taken)) == ["ext[iota add]"]
 
 
+def test_a_node_belongs_to_one_match() -> None:
+    body = (
+        "%a: f32[2] = relu(%x) %b: f32[2] = exp(%a) %c: f32[2] = neg(%a)"
+        " %y: f32[2] = add(%b, %c) return %y"
+    )
+    both = [is_op(op)(is_op("relu")(wildcard())) for op in ("exp", "neg")]
+    graph = partitioned(g(body), codegen(*both, merge=False))
+    assert sorted(shape_of(graph)) == ["add", "exp", "ext[relu neg]"]
+
+
+def test_what_matches_no_op_is_no_subgraph() -> None:
+    graph = partitioned(g("%y: f32[2] = relu(%x) return %y"), codegen(wildcard()))
+    assert shape_of(graph) == ["relu"]
+
+
+def test_what_does_more_than_compute_is_not_taken() -> None:
+    text = g(
+        '%y: f32[2] = external(%x) {symbol = "s", codegen = "c"}'
+        " graph @s(%a: f32[2]) { %b: f32[2] = relu(%a) return %b } return %y"
+    )
+    graph = parse_graph(text, catalogue.schema)
+    run_passes(graph, [PartitionGraph(codegens=(codegen(is_op("external")),))])
+    assert [n.attributes["codegen"] for n in graph] == ["c"]
+
+
 def test_the_first_generator_takes_first() -> None:
     text = g("%y: f32[2] = relu(%x) return %y")
     one, two = (codegen(is_op("relu"), name=n) for n in ("one", "two"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import ArchiveError, InputError
 from tilewright.base.symbolic import Dim, floordiv, symbol
 from tilewright.formats.plan import Dimension, Entry, HostCall, Plan, Step, Storage
+from tilewright.runtime.loaders.executable_library import LoadedExecutable
 from tilewright.runtime.plan_executor.binding import Resources, bind_plan
 
 N = symbol("N", 1)
@@ -88,6 +91,38 @@ def test_an_entry_that_grows_out_of_its_storage_is_refused() -> None:
 def test_a_plan_needs_the_kernels_it_names() -> None:
     with pytest.raises(ArchiveError, match="executable has no kernel 'add'"):
         bind_plan(Resources(static_plan(), None, (bytes(16),), None, None), ())
+
+
+def dispatching(*constants: Dim, dims: tuple[Dimension, ...]) -> Resources:
+    """x -> y by a kernel with these push constants."""
+    size = 4 * N if dims else 16
+    shape = (N,) if dims else (4,)
+    plan = Plan(
+        "p",
+        (("x", 0),),
+        (("y", 1),),
+        dims,
+        (Storage("input", size), Storage("output", size)),
+        (Entry(0, dtypes.f32, shape), Entry(1, dtypes.f32, shape)),
+        (Step("dispatch", "d", "kernel", (0, 1), 1, dims=constants),),
+    )
+    export = SimpleNamespace(binding_count=2, constant_count=len(constants))
+    executable = cast("LoadedExecutable", SimpleNamespace(exports={"kernel": export}))
+    return Resources(plan, executable, (), None, None)
+
+
+def test_a_size_that_no_kernel_can_be_told_is_refused() -> None:
+    dynamic = dispatching(N, N * (1 << 24), dims=(Dimension("N", 0, 0),))
+    with pytest.raises(InputError) as caught:
+        bind_plan(dynamic, (256,))
+    assert str(caught.value) == (
+        "sizes are too large for this model: 4294967296 in kernel 'kernel' for N = 256, "
+        "expected less than 4294967296"
+    )
+    with pytest.raises(ArchiveError, match=r"dimensions \(4, 4294967296\) do not fit 32"):
+        bind_plan(dispatching(4, 1 << 32, dims=()), ())
+    with pytest.raises(ArchiveError, match=r"dimensions \(-1,\) do not fit 32 bits"):
+        bind_plan(dispatching(-1, dims=()), ())
 
 
 def test_a_plan_with_host_steps_needs_their_functions() -> None:

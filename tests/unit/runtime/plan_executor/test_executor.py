@@ -179,6 +179,40 @@ def test_results_go_into_the_arrays_that_are_given() -> None:
     assert (made == 2).all()
 
 
+def through_a_transient() -> Plan:
+    """y = 2 * (2 * x)."""
+    kinds = ("input", "transient", "output")
+    plan = Plan(
+        name="p",
+        inputs=(("x", 0),),
+        outputs=(("y", 2),),
+        dims=(),
+        storages=tuple(
+            Storage(kind, 12, 0, 1, 0 if kind == "transient" else -1) for kind in kinds
+        ),
+        entries=tuple(Entry(i, dtypes.f32, (3,)) for i in range(3)),
+        steps=tuple(
+            Step("host", "s", "double", (i, i + 1), 1, host=HostCall(1, (0,)))
+            for i in range(2)
+        ),
+        arena_bytes=64,
+    )
+    verify_plan(plan)
+    return plan
+
+
+def test_intermediate_tensors_have_a_place_in_every_kind_of_run() -> None:
+    executor, x = executor_of(through_a_transient()), np.ones(3, np.float32)
+    assert (executor(x)[0] == 4).all()
+    assert (executor.run_into([x], [None])[0] == 4).all()
+    assert [step.name for step, _ in executor.profile([x])] == ["s", "s"]
+    stepper = executor.stepper([x])
+    stepper.call(0)()
+    assert (stepper.tensor(1) == 2).all()
+    stepper.call(1)()
+    assert (stepper.tensor(2) == 4).all()
+
+
 def test_operands_of_host_functions_are_read_only() -> None:
     def careless(
         op: str, attributes: Mapping[str, object], operands: Sequence[np.ndarray | None]
@@ -281,6 +315,22 @@ def test_sizes_that_do_not_agree_are_named(
     with pytest.raises(InputError) as caught:
         executor_of(DYNAMIC)(np.zeros(first, np.float32), np.zeros(second, np.float32))
     assert str(caught.value) == text
+
+
+def test_the_largest_size_that_is_allowed_runs() -> None:
+    x = np.ones((50, 3), np.float32)
+    (y,) = executor_of(DYNAMIC)(x, x)
+    assert (y == 2).all()
+
+
+def test_a_recording_is_told_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    executor, x = executor_of(DYNAMIC), np.ones((7, 3), np.float32)
+    with caplog.at_level("INFO", "tilewright.runtime"):
+        executor(x, x)
+        executor(x, x)
+    assert [record.getMessage() for record in caplog.records] == [
+        "p: recorded 1 command for N = 7, 0 B of intermediate tensors"
+    ]
 
 
 def test_where_no_output_has_an_element_no_step_runs() -> None:
