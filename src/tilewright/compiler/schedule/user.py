@@ -155,23 +155,32 @@ def trace_for(
 
 
 def _steps(spec: ScheduleSpec, name: str, naive: Kernel) -> tuple[Step, ...]:
-    if callable(spec):
-        kernel = KernelSchedule(naive, name)
-        try:
-            spec(kernel)
-        except Exception as error:
-            error.add_note(f"in the {_place(name)}")
-            raise
-        steps = kernel.trace
+    steps = _trace_of(spec, name, naive) if callable(spec) else _read(spec, name)
     try:
-        if not callable(spec):
-            steps = from_json(spec if isinstance(spec, str) else to_json(spec))
-        kernel_after = replay(naive, steps)
-        verify(kernel_after)
-        _check_size(kernel_after)
+        kernel = replay(naive, steps)
+        verify(kernel)
+        _check_size(kernel)
     except TilewrightError as error:
         raise _failure(name, "", error) from error
     return steps
+
+
+def _trace_of(function: ScheduleFunction, name: str, naive: Kernel) -> tuple[Step, ...]:
+    """What a function did.  Raises: what it raises, with a note that says of which kernel."""
+    kernel = KernelSchedule(naive, name)
+    try:
+        function(kernel)
+    except Exception as error:
+        error.add_note(f"in the {_place(name)}")
+        raise
+    return kernel.trace
+
+
+def _read(trace: Sequence[Step] | str, name: str) -> tuple[Step, ...]:
+    try:
+        return from_json(trace if isinstance(trace, str) else to_json(trace))
+    except ScheduleError as error:
+        raise _failure(name, "", error) from error
 
 
 def _check_size(kernel: Kernel) -> None:

@@ -206,9 +206,11 @@ class VirtualMachine:
         Returns: a callable that returns a `BenchmarkResult`: seconds, and a table as text.
         """
         del dev
-        named = f_preproc and isinstance(f_preproc, str)
-        preprocess = get_global_func(f_preproc) if named else f_preproc or None
-        if preprocess is not None and not callable(preprocess):
+        if isinstance(f_preproc, str):
+            preprocess = get_global_func(f_preproc) if f_preproc else None
+        elif callable(f_preproc):
+            preprocess = f_preproc
+        else:
             raise wrong("f_preproc", f_preproc, "a function or the name of a global one")
         return TimeEvaluator(
             self.module[text_option("func_name", func_name, "the name of a function")],
