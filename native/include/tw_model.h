@@ -7,10 +7,12 @@
 #ifndef TW_MODEL_H_
 #define TW_MODEL_H_
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "tw_names.h"
+#include "tw_pool.h"
 #include "tw_program.h"
 
 // MIRROR MODEL STATUS.
@@ -57,6 +59,12 @@ typedef struct tw_weights_t {
   const uint64_t* offsets;   // of each constant, in the library's bytes or in the file
 } tw_weights_t;
 
+// Threads that the models of several libraries share. All zero at first; the first model makes them.
+typedef struct tw_model_workers_t {
+  _Atomic(tw_pool_t*) pool;
+  _Atomic(int32_t) users;  // models; negative: closed
+} tw_model_workers_t;
+
 // All of a model that is constant.
 typedef struct tw_library_t {
   const char* name;
@@ -64,12 +72,16 @@ typedef struct tw_library_t {
   const tw_program_t* const* programs;  // best first
   const tw_weights_t* weights;
   uint32_t program_count;
+  tw_model_workers_t* workers;  // NULL: each model has its own
 } tw_library_t;
 
 typedef struct tw_model_t tw_model_t;
 
 int tw_model_create(const tw_library_t* library, const tw_model_options_t* options, tw_model_t** out_model);
 void tw_model_destroy(tw_model_t* model);
+
+// Ends the threads, unless a model that shares them is there.
+void tw_model_workers_close(tw_model_workers_t* workers);
 
 // Runs on dense tensors of the right types. `dims` are the values of the dynamic dimensions; NULL if there is none.
 int tw_model_run(tw_model_t* model, const int64_t* dims, const void* const* inputs, void* const* outputs);

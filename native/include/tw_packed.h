@@ -18,6 +18,11 @@
 #define TW_LINKED(symbol) NULL
 #endif
 
+// A symbol as a linker sees it, for functions whose names are not the compiler's: `int f(void) __asm__(TW_SYMBOL("g"))`.
+#define TW_TEXT_OF(word) #word
+#define TW_TEXT(word) TW_TEXT_OF(word)
+#define TW_SYMBOL(name) TW_TEXT(__USER_LABEL_PREFIX__) name
+
 // What a library shows; all else is hidden.
 #if defined(_WIN32)
 #define TW_EXPORT __declspec(dllexport)
@@ -47,6 +52,9 @@ typedef struct tw_packed_model_t {
 
 // main(x…) -> y: outputs are new tensors, several in an array; main(x…, y…): outputs are filled.
 int tw_packed_main(tw_packed_model_t* model, const tw_any_t* args, int32_t num_args, tw_any_t* result);
+
+// A kernel alone, whose model has one step: operands, then results, which are filled.
+int tw_packed_kernel(tw_packed_model_t* model, const tw_any_t* args, int32_t num_args, tw_any_t* result);
 
 // Questions. Those that take an index take one argument.
 int tw_packed_input_count(tw_packed_model_t* model, const tw_any_t* args, int32_t num_args, tw_any_t* result);

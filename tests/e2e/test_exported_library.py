@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
+import json
 import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -26,11 +30,12 @@ def floats(*shape: int) -> np.ndarray:
     return RANDOM.standard_normal(shape, np.float32)
 
 
-def compiled(source: onnx.ModelProto, **options: object) -> tw.Model:
-    return tw.compile(source, **{"threads": 1, **options})
+def compiled(source: onnx.ModelProto, **options: Any) -> tw.Model:
+    options.setdefault("threads", 1)
+    return tw.compile(source, **options)
 
 
-def as_tuple(value: object) -> tuple[np.ndarray, ...]:
+def as_tuple(value: Any) -> tuple[np.ndarray, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
@@ -48,7 +53,7 @@ def static(tmp_path_factory: pytest.TempPathFactory) -> tuple[tw.Model, Path]:
     return model, export(model, tmp_path_factory.mktemp("static") / "net.so")
 
 
-def message_of(call: object) -> tuple[int, str]:
+def message_of(call: Callable[[], object]) -> tuple[int, str]:
     with pytest.raises(LibraryError) as caught:
         call()
     return caught.value.args
@@ -248,7 +253,7 @@ def test_options_that_do_not_fit_are_refused(static: tuple[tw.Model, Path]) -> N
         ({"concurrency": 5000}, "concurrency is 5000, expected at most 1024"),
         ({"workspace": 8, "workspace_bytes": 8}, "expected a multiple of 64"),
     ):
-        assert words in message_of(lambda given=options: CModel(path, **given))[1]
+        assert words in message_of(partial(CModel, path, **options))[1]
 
 
 def test_a_workspace_of_the_caller_is_used_and_measured(
@@ -259,12 +264,12 @@ def test_a_workspace_of_the_caller_is_used_and_measured(
     header_size = None if not header.exists() else header.read_text()
     block = np.zeros(1 << 20, np.uint8)
     start = -block.ctypes.data % 64
-    small = {"workspace": block.ctypes.data + start, "workspace_bytes": 64}
+    small: dict[str, Any] = {"workspace": block.ctypes.data + start, "workspace_bytes": 64}
     assert (
         "the workspace has 64 bytes, expected at least"
         in message_of(lambda: CModel(path, threads=1, **small))[1]
     )
-    options = {**small, "workspace_bytes": block.size - start}
+    options: dict[str, Any] = {**small, "workspace_bytes": block.size - start}
     library = CModel(path, threads=1, **options)
     x, y = floats(5, 20), np.empty((5, 7), np.float32)
     library.run([x], [y])
@@ -384,11 +389,14 @@ def test_the_host_side_is_clean_under_sanitizers(
     tmp_path: Path, sanitizer: str, concurrency: int
 ) -> None:
     from tilewright.api.factory import link_files
+    from tilewright.runtime.library.link_files import LinkOptions
 
-    files = link_files(compiled(small_models.scale_and_shift()).compiled, "net", None)
+    files = link_files(
+        compiled(small_models.scale_and_shift()).compiled, LinkOptions(name="net")
+    )
     for name, data in {**files.files, **files.objects}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(data)
+        (tmp_path / name).write_bytes(bytes(data))
     strict = ("-Wall", "-Wextra", "-Wconversion", "-Werror")
     words = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-g", *strict)
     probe = [*c_compiler(), "-xc", "-", f"-fsanitize={sanitizer}", "-o", "probe"]
@@ -425,7 +433,7 @@ def test_weights_beside_the_library_are_found_and_verified(tmp_path: Path) -> No
     data = bytearray(moved.read_bytes())
     (tmp_path / "cut.irpa").write_bytes(data[:-1])
     data[100] ^= 1
-    (tmp_path / "other.irpa").write_bytes(data)
+    (tmp_path / "other.irpa").write_bytes(bytes(data))
     for name, words in (("cut", "bytes, expected"), ("other", "the header of the file")):
         broken = str(tmp_path / f"{name}.irpa").encode()
         assert words in message_of(lambda path_=broken: CModel(path, weights_path=path_))[1]
@@ -451,13 +459,14 @@ def test_one_library_has_code_for_several_processors(tmp_path: Path) -> None:
     path = export(model, tmp_path / "net.so")
     x, y = floats(5, 20), np.empty((5, 7), np.float32)
     best = CModel(path, threads=1)
+    assert model.session.variant is not None
     assert best.level == model.session.variant.target.rpartition("-")[2]
     best.run([x], [y])
     np.testing.assert_array_equal(y, model(x))
     best.close()
     oldest = CModel(path, threads=1, level=b"v2")
     oldest.run([x], [y])
-    np.testing.assert_allclose(y, model(x), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(y, as_tuple(model(x))[0], rtol=1e-5, atol=1e-6)
     oldest.close()
 
 
@@ -466,9 +475,10 @@ def test_a_processor_without_the_features_gets_an_error(tmp_path: Path) -> None:
     from dataclasses import replace
 
     from tilewright.api import factory
+    from tilewright.runtime.library.link_files import LinkOptions
 
     model = compiled(small_models.mlp())
-    files = factory.link_files(model.compiled, "net", None)
+    files = factory.link_files(model.compiled, LinkOptions(name="net"))
     old, new = b"features[] = {", b'features[] = {"flux-capacitor", '
     sources = {
         name: bytes(data).replace(old, new) if name.startswith("net_") else data
@@ -477,7 +487,7 @@ def test_a_processor_without_the_features_gets_an_error(tmp_path: Path) -> None:
     broken = replace(files, files=sources)
     for name, data in {**broken.files, **broken.objects}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(data)
+        (tmp_path / name).write_bytes(bytes(data))
     program = """
 #include <stdio.h>
 #include "net.h"
@@ -505,3 +515,31 @@ def test_ops_that_run_in_python_are_refused_with_the_list(tmp_path: Path) -> Non
     ) as caught:
         model.build().export_library(tmp_path / "net.so")
     assert caught.value.hint is not None
+
+
+@pytest.mark.slow
+def test_a_process_has_several_models_as_system_libraries(tmp_path: Path) -> None:
+    models = {"a_": small_models.mlp(seed=1), "b_": small_models.mlp(seed=2)}
+    words: list[str] = []
+    for prefix, model in models.items():
+        path = tmp_path / f"{prefix}net.a"
+        tw.build(model).export_library(path, system_lib=True, c_symbol_prefix=prefix)
+        words += ["-Wl,--whole-archive", str(path), "-Wl,--no-whole-archive"]
+    library = tmp_path / "both.so"
+    subprocess.run([*c_compiler(), "-shared", "-o", library, *words, "-lm"], check=True)
+    caller = f"""
+import ctypes, sys, numpy, tvm_ffi
+ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi(), ctypes.RTLD_GLOBAL)
+ctypes.CDLL("{library}")
+x = numpy.ones((5, 20), numpy.float32)
+for prefix in ("a_", "b_"):
+    y = tvm_ffi.system_lib(prefix)["main"](x)
+    sys.stdout.write(repr(numpy.from_dlpack(y).tolist()) + "\\n")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", caller], check=True, capture_output=True, text=True
+    )
+    found = [np.array(json.loads(line)) for line in done.stdout.splitlines()]
+    x = np.ones((5, 20), np.float32)
+    for y, model in zip(found, models.values(), strict=True):
+        np.testing.assert_allclose(y, as_tuple(tw.compile(model)(x))[0], rtol=1e-5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilewright.base.target import Target
-from tilewright.runtime.library.link_files import LinkFiles
+from tilewright.runtime.library.link_files import LinkFiles, LinkOptions
 from tilewright.runtime.packed.module import Module, ModuleProperties
 
 # A function that any process may call, and one of tvm-ffi's convention that returns 42.
@@ -40,8 +40,9 @@ class LinkedModule(Module):
         self.target: Target = target or Target.host()
         self.asked: list[tuple[str, Path | None]] = []
 
-    def link_files(self, name: str, weights: Path | None) -> LinkFiles:
-        self.asked.append((name, weights))
+    def link_files(self, options: LinkOptions) -> LinkFiles:
+        name = options.name
+        self.asked.append((name, options.weights))
         return LinkFiles(
             name=name,
             arch=self.target.arch,
@@ -55,7 +56,9 @@ class LinkedModule(Module):
             units=("answer.c",),
             entry_units=("entry.c",),
             public=("answer.h",),
+            has_model=True,
             exports=("__tvm_ffi_main",),
+            functions={"main": "__tvm_ffi_main"},
             flags=("-std=c11", "-Wall", "-Werror"),
         )
 

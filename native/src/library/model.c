@@ -122,12 +122,51 @@ static void start_workers(tw_model_t* model) {
   if (model->pool != NULL) tw_pool_leave(tw_pool_enter(model->pool));
 }
 
-static int create_parts(tw_model_t* model, const tw_model_options_t* options) {
-  int status = choose_program(model->library, options->level, &model->program);
-  if (status != TW_MODEL_OK) return status;
+// Takes the threads that others made, or makes them for others, where the library says so.
+static int share_pool(tw_model_t* model, tw_model_workers_t* workers, const tw_pool_options_t* options) {
+  model->pool = atomic_load(&workers->pool);
+  if (model->pool != NULL) return TW_MODEL_OK;
+  tw_pool_t* made = NULL;
+  if (tw_pool_create(options, &made) != TW_STATUS_OK) return tw_error_no_memory();
+  if (atomic_compare_exchange_strong(&workers->pool, &model->pool, made)) {
+    model->pool = made;
+  } else {
+    tw_pool_destroy(made);  // somebody else was faster
+  }
+  return TW_MODEL_OK;
+}
+
+static int create_pool(tw_model_t* model, const tw_model_options_t* options) {
+  tw_model_workers_t* workers = model->library->workers;
   const tw_pool_options_t pool = {
       .thread_count = options->threads == 0 ? tw_place_thread_count() : options->threads, .spin_us = SPIN_US};
+  if (workers != NULL) {
+    model->shares_pool = 1;
+    if (atomic_fetch_add(&workers->users, 1) >= 0) return share_pool(model, workers, &pool);
+    atomic_fetch_sub(&workers->users, 1);  // they are closed
+    model->shares_pool = 0;
+  }
   if (pool.thread_count > 1 && tw_pool_create(&pool, &model->pool) != TW_STATUS_OK) return tw_error_no_memory();
+  return TW_MODEL_OK;
+}
+
+static void leave_pool(tw_model_t* model) {
+  if (model->shares_pool) {
+    atomic_fetch_sub(&model->library->workers->users, 1);
+  } else {
+    tw_pool_destroy(model->pool);
+  }
+}
+
+void tw_model_workers_close(tw_model_workers_t* workers) {
+  int32_t none = 0;
+  if (atomic_compare_exchange_strong(&workers->users, &none, INT32_MIN / 2)) tw_pool_destroy(workers->pool);
+}
+
+static int create_parts(tw_model_t* model, const tw_model_options_t* options) {
+  int status = choose_program(model->library, options->level, &model->program);
+  if (status == TW_MODEL_OK) status = create_pool(model, options);
+  if (status != TW_MODEL_OK) return status;
   if (tw_heap_create(SIZE_MAX, SIZE_MAX, &model->heap) != TW_STATUS_OK) return tw_error_no_memory();
   status = tw_weights_open(model->library->weights, options->weights_path, &model->weights);
   if (status == TW_MODEL_OK) status = create_seats(model, options);
@@ -210,7 +249,7 @@ static void destroy_parts(tw_model_t* model) {
   free(model->seats);
   tw_weights_close(&model->weights);
   tw_heap_destroy(model->heap);
-  tw_pool_destroy(model->pool);
+  leave_pool(model);
 }
 
 int tw_model_close(tw_model_t* model) {

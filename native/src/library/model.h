@@ -43,6 +43,7 @@ typedef struct tw_model_seat_t {
 struct tw_model_t {
   const tw_program_t* program;
   tw_pool_t* pool;  // NULL: one thread
+  int shares_pool;  // it is the library's
   tw_heap_t* heap;
   tw_model_seat_t* seats;     // NULL: calls lease from the heap
   tw_context_t* spare;        // of the call before; for whoever set what follows

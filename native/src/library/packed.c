@@ -407,6 +407,16 @@ int tw_packed_main(tw_packed_model_t* packed, const tw_any_t* args, int32_t num_
   return ran == TW_MODEL_OK ? 0 : raise_status(ran);
 }
 
+int tw_packed_kernel(tw_packed_model_t* packed, const tw_any_t* args, int32_t num_args, tw_any_t* result) {
+  const tw_program_t* program = packed->library->programs[0];
+  if (num_args == (int32_t)(program->input_count + program->output_count)) {
+    return tw_packed_main(packed, args, num_args, result);
+  }
+  tw_error_set(TW_MODEL_BAD_INPUT, "kernel '%s': got %d tensors, expected %u operands, then %u results",
+               packed->library->name, num_args, program->input_count, program->output_count);
+  return raise_error("TypeError");
+}
+
 // ---- questions --------------------------------------------------------------------------------------
 
 static int answer_count(uint32_t count, tw_any_t* result) {

@@ -20,6 +20,7 @@ import numpy as np
 
 from tilewright.api.load import run_reference
 from tilewright.base.errors import InputError, UserError
+from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean
 from tilewright.compiler.codegen import CompilationCache
 from tilewright.compiler.codegen.llvm import CompiledKernel, joined_text
@@ -27,9 +28,11 @@ from tilewright.compiler.graph.text import to_text
 from tilewright.compiler.packaging.archive import Part, carried_modules, make_artifact
 from tilewright.compiler.packaging.kernel_objects import kernel_objects
 from tilewright.compiler.packaging.library import (
+    HostSources,
     WeightsFile,
     level_of,
     make_host_sources,
+    make_kernel_sources,
 )
 from tilewright.compiler.packaging.library.level import level_label
 from tilewright.compiler.packaging.provenance import describe_library
@@ -38,7 +41,7 @@ from tilewright.compiler.pipeline import Compiled
 from tilewright.formats.plan.weights import weights_of
 from tilewright.runtime.library.code_module import Code, CodeModule
 from tilewright.runtime.library.factory_module import FactoryModule, Maker
-from tilewright.runtime.library.link_files import LinkFiles
+from tilewright.runtime.library.link_files import LinkFiles, LinkOptions
 from tilewright.runtime.packed.function_table import FunctionTable
 from tilewright.runtime.packed.functions import PackedFunction
 from tilewright.runtime.packed.module import Module
@@ -98,12 +101,13 @@ def _object_files(
     return dict(found.values())
 
 
-def link_files(compiled: Compiled, name: str, weights: Path | None) -> LinkFiles:
+def link_files(compiled: Compiled, options: LinkOptions) -> LinkFiles:
     """What a compiled model brings to a linker.
 
     Raises: UserError for ops that run in Python, and as writing the weights does.
     """
     code = _CompiledCode(compiled)
+    name, weights = options.name, options.weights
     levels = code.levels(name)
     target = compiled.parts[0].target
     constants = make_artifact(compiled.parts).constants
@@ -114,6 +118,8 @@ def link_files(compiled: Compiled, name: str, weights: Path | None) -> LinkFiles
         constants,
         name,
         weights=None if weights is None else _weights_file(compiled, weights),
+        kernel_functions=options.kernel_functions,
+        symbol_prefix=options.symbol_prefix,
         texts=describe_library(
             name,
             objects,
@@ -123,6 +129,31 @@ def link_files(compiled: Compiled, name: str, weights: Path | None) -> LinkFiles
             compiled.origin,
         ),
     )
+    return _to_link(host, objects, target, has_model=True)
+
+
+def kernel_files(compiled: Compiled, options: LinkOptions) -> LinkFiles:
+    """What the kernels of a compiled model bring to a linker to be packed functions of a library.
+
+    Raises: UserError where none can be called alone.
+    """
+    name = options.name
+    levels = _CompiledCode(compiled).levels(name)
+    objects = _object_files(levels)
+    targets = [str(part.target) for part in compiled.parts]
+    host = make_kernel_sources(
+        [level_of(part, kernels) for part, kernels in levels],
+        compiled.graph.name,
+        name,
+        symbol_prefix=options.symbol_prefix,
+        texts=describe_library(name, objects, targets, (), (), compiled.origin),
+    )
+    return _to_link(host, objects, compiled.parts[0].target, has_model=False)
+
+
+def _to_link(
+    host: HostSources, objects: Mapping[str, bytes], target: Target, *, has_model: bool
+) -> LinkFiles:
     return LinkFiles(
         name=host.name,
         arch=target.arch,
@@ -135,6 +166,9 @@ def link_files(compiled: Compiled, name: str, weights: Path | None) -> LinkFiles
         exports=host.exports,
         flags=host.flags,
         link_flags=host.link_flags,
+        functions=host.functions,
+        loader_symbols=host.loader_symbols,
+        has_model=has_model,
     )
 
 
@@ -189,6 +223,7 @@ def compiled_module(
         kernels = Code(
             target=compiled.parts[0].target,
             objects=partial(code.objects, name),
+            link=partial(kernel_files, compiled),
             text=code.text,
         )
         module.import_module(CodeModule(artifact.variants, kernels, name))

@@ -1,7 +1,7 @@
 """Makes executors: of a graph and a module, on a device.
 
 A graph whose metadata hold a plan of ours runs as that plan, with everything that TVM's form has no room
-for; any other runs node by node.
+for; any other runs node by node, as does one whose kernels are functions of a library.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tilewright.runtime.graph_executor.executor_module import (
 )
 from tilewright.runtime.graph_executor.graph_program import GraphProgram
 from tilewright.runtime.graph_executor.plan_program import (
+    has_functions_only,
     is_plan,
     plan_executor_program,
     plan_program,
@@ -58,7 +59,7 @@ def create(
     pool, heap = host_of(device, threads)
     graph = read_graph(graph_json)
     check_devices(graph.entries.device_index, "graph")
-    if is_plan(graph):
+    if is_plan(graph) and not has_functions_only(graph, module):
         return executor_module(plan_program(graph_json, module, pool, heap))
     return executor_module(GraphProgram(graph, module, pool, heap))
 

@@ -37,6 +37,17 @@ def is_plan(graph: Graph) -> bool:
     return isinstance(metadata, dict) and "tilewright" in metadata
 
 
+def has_functions_only(graph: Graph, module: Module) -> bool:
+    """Whether a module has functions that the graph names, and no kernels that its plan could run."""
+    if any(isinstance(one, ExecutableModule) for one in module.walk()):
+        return False
+    return any(
+        module.get_function(node.function, query_imports=True) is not None
+        for node in graph.nodes
+        if not node.is_input
+    )
+
+
 def plan_program(
     graph_json: str | bytes | memoryview,
     module: Module,

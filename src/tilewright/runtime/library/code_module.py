@@ -1,8 +1,9 @@
 """The kernels of a model as a module: kind `llvm`.
 
 Each is a packed function of its tensors, operands before results, and can be recorded into the list of
-whoever calls it again and again.  The code is the best that this machine can run.  What whoever compiled them knows (objects for a linker, LLVM IR, assembly, loops) is handed in as functions,
-because the runtime knows no compiler.  Made by `api.factory`.
+whoever calls it again and again.  The code is the best that this machine can run.  A library of the module
+alone has the same functions.  What whoever compiled them knows (objects for a linker, LLVM IR, assembly,
+loops) is handed in as functions, because the runtime knows no compiler.  Made by `api.factory`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, final
 
-from tilewright.base.errors import InputError
+from tilewright.base.errors import InputError, UserError
 from tilewright.base.lazy import lazy
 from tilewright.base.output_file import write_text_output
 from tilewright.base.record import record
@@ -19,9 +20,11 @@ from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean
 from tilewright.formats.artifact import Variant
 from tilewright.formats.byte_view import Buffer, view_bytes
-from tilewright.formats.plan import Step
+from tilewright.formats.plan import Plan
+from tilewright.formats.plan.kernel_plan import kernel_plans
 from tilewright.formats.variant_choice import choose_variant
 from tilewright.runtime.library.kernel_call import KernelCall
+from tilewright.runtime.library.link_files import LinkFiles, LinkOptions
 from tilewright.runtime.library.toolchain import find_toolchain, working_folder
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
 from tilewright.runtime.loaders.executable_library import LoadedExecutable
@@ -41,12 +44,14 @@ class Code:
     Attributes:
         target: the machine; of several levels the first.
         objects: relocatable objects by file name, for the linker of the target's system.
+        link: what they bring to a linker to become packed functions (see `Linkable`).
         text: all kernels in one of `text_formats`.
         text_formats: `ll` LLVM IR, `s` assembly, `kernel` loops.
     """
 
     target: Target
     objects: Callable[[], Mapping[str, Buffer]]
+    link: Callable[[LinkOptions], LinkFiles]
     text: Callable[[str], str]
     text_formats: tuple[str, ...] = ("ll", "s", "kernel")
 
@@ -81,29 +86,28 @@ class CodeModule(Module):
         return load_embedded_elf(view_bytes(self._variant.image), self._name)
 
     @lazy
-    def _steps(self) -> Mapping[str, Step]:
-        """The first step of the plan that runs each kernel."""
-        steps = (s for s in reversed(self._variants[0].plan.steps) if s.kind == "dispatch")
-        return {step.target: step for step in steps}
+    def _plans(self) -> Mapping[str, Plan]:
+        """Of each kernel that can be called, the plan of it alone."""
+        return kernel_plans(self._variants[0].plan)
 
     def load_executable(self) -> LoadedExecutable:
         """The kernels, ready to be called.  Raises: TargetError for code of another machine."""
         return self._executable
 
     def function_names(self) -> Sequence[str]:
-        return tuple(self._steps)
+        """The kernels whose tensors tell their sizes: others run in the model only."""
+        return tuple(self._plans)
 
     def find_kernel(self, name: str) -> KernelFunction | None:
-        if name not in self._steps:
+        if name not in self._plans:
             return None
-        plan = self._variant.plan
-        step = next(s for s in plan.steps if s.kind == "dispatch" and s.target == name)
+        plan = kernel_plans(self._variant.plan)[name]
+        (step,) = plan.steps
         export = self._executable.exports[name]
-        entries = (plan.entries[argument] for argument in step.arguments)
         return KernelFunction(
             name=name,
             address=export.function,
-            parameters=tuple((entry.dtype, entry.shape) for entry in entries),
+            parameters=tuple((entry.dtype, entry.shape) for entry in plan.entries),
             grid=step.grid,
             constants=step.dims,
             environment=self._executable.environment.address,
@@ -115,8 +119,7 @@ class CodeModule(Module):
         kernel = self.find_kernel(name)
         if kernel is None:
             return None
-        result_count = self._steps[name].result_count
-        return packed_function(KernelCall(kernel, result_count))
+        return packed_function(KernelCall(kernel, len(self._plans[name].outputs)))
 
     # --- looking at it, and linking
 
@@ -165,3 +168,27 @@ class CodeModule(Module):
                 hint=did_you_mean(chosen, known) or f"texts: {' '.join(known) or 'none'}",
             )
         return self._code.text(chosen)
+
+    def link_files(self, options: LinkOptions) -> LinkFiles:
+        """See `Linkable`: the kernels as packed functions.
+
+        Raises: UserError for kernels that were loaded, and for weights, which kernels do not have.
+        """
+        if self._code is None:
+            raise UserError(
+                "a loaded archive has linked code, which no linker takes again",
+                location=self._name,
+                hint="compile the model again and export that",
+            )
+        if options.weights is not None:
+            raise UserError(
+                "kernels alone have no weights to put into a file",
+                location=options.weights,
+                hint="export the factory that has them",
+            )
+        return self._code.link(options)
+
+    def goes_along(self, module: object) -> bool:
+        """Whether a module is linked with this one: none is."""
+        del module
+        return False

@@ -11,7 +11,6 @@ Source: TVM 0.27, `python/tvm/runtime/module.py`.
 from __future__ import annotations
 
 import io
-import shlex
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,36 +18,31 @@ from pathlib import Path
 from typing import Any, Final, cast, final
 
 from tilewright.base.errors import UserError
-from tilewright.base.options import (
-    names_option,
-    path_option,
-    paths_option,
-    text_option,
-    wrong,
-)
-from tilewright.base.output_file import (
-    check_output,
-    make_output_folder,
-    open_output,
-    write_text_output,
-)
+from tilewright.base.options import path_option
+from tilewright.base.output_file import open_output, write_text_output
 from tilewright.base.record import record
 from tilewright.base.target import Target
-from tilewright.base.text import did_you_mean, identifier
+from tilewright.base.text import identifier
 from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.library_blob import SYMBOL, write_blob
+from tilewright.runtime.library.export_options import ExportOptions, read_options
+from tilewright.runtime.library.export_sources import write_sources
 from tilewright.runtime.library.factory_module import FactoryModule
 from tilewright.runtime.library.forms import (
     ARCHIVE,
-    FORMS,
     PROGRAMS,
     TEXTS,
-    check_form,
     check_system,
-    form_of,
 )
-from tilewright.runtime.library.link_files import Linkable, LinkFiles
-from tilewright.runtime.library.module_groups import group_modules
+from tilewright.runtime.library.link_files import (
+    FUNCTION,
+    Linkable,
+    LinkFiles,
+    LinkOptions,
+    linkable,
+)
+from tilewright.runtime.library.module_groups import Groups, group_modules
+from tilewright.runtime.library.system_library import with_system_library
 from tilewright.runtime.library.toolchain import (
     Toolchain,
     find_toolchain,
@@ -56,11 +50,8 @@ from tilewright.runtime.library.toolchain import (
 )
 from tilewright.runtime.packed.module import Module
 
-Compile = Callable[..., Any]
-
 _WEAK: Final = "weak_entries.h"
-_WORDS: Final = ("options",)
-_NOT_IN_TEXTS: Final = ("header", "weights", "addons")
+_SOURCES: Final = (".c", ".cc", ".cpp", ".cxx", ".s", ".S")
 
 
 @final
@@ -80,106 +71,42 @@ class _Link:
         return [*self.objects, *self.entry_objects, *self.addons]
 
 
-def export_library(  # noqa: PLR0913 - keyword-only options
-    module: Module,
-    path: str | Path,
-    *,
-    fcompile: Compile | None = None,
-    addons: Sequence[str] | None = None,
-    workspace_dir: str | Path | None = None,
-    name: str | None = None,
-    header: str | Path | None = None,
-    weights: str | Path | None = None,
-    cc: str | None = None,
-    **kwargs: object,
-) -> Any:
+def export_library(module: Module, path: str | Path, **given: object) -> Any:
     """Write a tree of modules as one file; see `Module.export_library`."""
-    path = Path(path_option("path", path))
-    _check_compile(fcompile)
-    suffix = form_of(path) if fcompile is not None else check_form(path)
-    extra = paths_option("addons", addons or ())
-    header = None if header is None else path_option("header", header)
-    weights = None if weights is None else path_option("weights", weights)
-    if fcompile is None:
-        _check_words(kwargs)
-        _check_room(path, suffix, header=header, weights=weights, addons=extra)
-    if suffix == ARCHIVE and fcompile is None:
-        return _save_archive(module, path, weights)
+    options = read_options(path, given)
+    path, form = options.path, options.form
+    is_ours = options.fcompile is None
+    if form == ARCHIVE and is_ours:
+        return _save_archive(module, path, options.weights)
     groups = group_modules(module)
-    if suffix in TEXTS and fcompile is None:
-        return _write_text(groups.linked, path, suffix[1:])
-    name = identifier(text_option("name", name, "a name") if name else _stem(path))
-    _check_header(header, path)
-    for output in filter(None, (header, weights)):
-        check_output(output)
-    with working_folder(workspace_dir) as folder:
-        brought = _bring(groups.linked, name, Path(weights) if weights else None, folder)
-        if groups.blob is not None:
-            brought = _with_blob(brought, write_blob(groups.blob))
-        if suffix in PROGRAMS and fcompile is None:
+    if form in TEXTS and is_ours:
+        return _write_text(groups.linked, path, form[1:])
+    with working_folder(options.workspace_dir) as folder:
+        brought = _bring(groups.linked, _link_options(options), folder)
+        brought, packed = _pack(module, groups, brought, options, folder)
+        if form in PROGRAMS and is_ours:
             brought = _with_main(brought, path)
+        if options.system_lib:
+            brought = with_system_library(brought, options.prefix)
         check_system(path, brought.os)
-        if header is not None:
-            _write_header(header, brought)
-        if suffix == ".c" and fcompile is None:
-            return _write_sources(path, brought)
-        link = _compile(brought, folder, extra, cc=cc, toolchain=_toolchain_of(fcompile))
-        if fcompile is not None:
-            files = [str(file) for file in link.everything]
-            return fcompile(str(path), files, **_arguments(brought, kwargs))
-        words = cast("Sequence[str]", kwargs.get("options", ()))
-        return _FORMS[suffix](link, path, words)
+        if options.header is not None:
+            _write_header(options.header, brought)
+        if form == ".c" and is_ours:
+            return write_sources(path, brought)
+        link = _compile(brought, folder, (*options.addons, *packed), options)
+        if options.fcompile is None:
+            return _FORMS[form](link, path, options.link_words)
+        files = [str(file) for file in link.everything]
+        return options.fcompile(str(path), files, **_arguments(brought, options.words))
 
 
-# --- before the work -------------------------------------------------------------------------
-
-
-def _check_compile(fcompile: object) -> None:
-    if fcompile is not None and not callable(fcompile):
-        raise wrong("fcompile", fcompile, "a function of a path and a list of files")
-
-
-def _check_header(header: str | Path | None, path: Path) -> None:
-    """Raise where the header would be written over the library."""
-    if header is not None and Path(header).absolute() == path.absolute():
-        raise UserError(
-            "is to be both the library and its header",
-            location=header,
-            hint=f"give the header another name: {path.with_suffix('.h').name}",
-        )
-
-
-def _check_words(given: Mapping[str, object]) -> None:
-    """Raise for options that nobody would look at."""
-    for word in given:
-        if word not in _WORDS:
-            known = (
-                "fcompile",
-                "addons",
-                "workspace_dir",
-                "name",
-                "header",
-                "weights",
-                "cc",
-            )
-            raise UserError(
-                f"export_library has no option '{word}'",
-                hint=did_you_mean(word, (*known, *_WORDS))
-                or f"options: {', '.join(known)}",
-            )
-    names_option("options", given.get("options", ()), "words for the linker")
-
-
-def _check_room(path: Path, suffix: str, **given: object) -> None:
-    """Raise for what was given and has no room in the form."""
-    left_out = {ARCHIVE: ("header", "addons"), **dict.fromkeys(TEXTS, _NOT_IN_TEXTS)}
-    for word in left_out.get(suffix, ()):
-        if given[word]:
-            raise UserError(
-                f"'{suffix}' is {FORMS[suffix]}, which has no {word}",
-                location=path,
-                hint=f"leave out {word}=, or write a library: .so",
-            )
+def _link_options(options: ExportOptions) -> LinkOptions:
+    return LinkOptions(
+        name=identifier(options.name or _stem(options.path)),
+        weights=options.weights,
+        kernel_functions=options.kernel_functions,
+        symbol_prefix=options.prefix,
+    )
 
 
 def _stem(path: Path) -> str:
@@ -189,20 +116,21 @@ def _stem(path: Path) -> str:
 # --- what goes in ----------------------------------------------------------------------------
 
 
-def _bring(
-    linked: Sequence[Module], name: str, weights: Path | None, folder: Path
-) -> LinkFiles:
+def _bring(linked: Sequence[Module], options: LinkOptions, folder: Path) -> LinkFiles:
     """The files of all modules that are linked, as one set."""
     found: LinkFiles | None = None
     others: dict[str, Buffer] = {}
     sources: list[str] = []
-    covered: list[Module] = []
+    functions: dict[str, str] = {}
+    covered: list[Linkable] = []
     for index, module in enumerate(linked):
-        if any(cast("Linkable", one).goes_along(module) for one in covered):
+        if any(one.goes_along(module) for one in covered):
             continue
-        if not hasattr(module, "link_files"):
+        own = linkable(module)
+        if own is None:
             file = _write_module(module, folder, f"lib{index}")
             others[file.name] = file.read_bytes()
+            functions |= {name: FUNCTION.format(name) for name in module.function_names()}
             if file.suffix not in (".o", ".obj", ".a"):
                 sources.append(file.name)
             continue
@@ -211,8 +139,8 @@ def _bring(
                 "two models cannot become one library",
                 hint="export each alone; a program may link several of them",
             )
-        found = cast("Linkable", module).link_files(name, weights)
-        covered.append(module)
+        found = own.link_files(options)
+        covered.append(own)
     if found is None:
         host = Target.host()
         found = LinkFiles(name="", arch=host.arch, os=host.os)
@@ -223,6 +151,7 @@ def _bring(
         objects={**found.objects, **objects},
         files={**found.files, **files},
         units=(*found.units, *sources),
+        functions={**functions, **found.functions},
     )
 
 
@@ -239,10 +168,10 @@ _BLOB_FILE: Final = "devc.bin"
 _BLOB_SOURCE: Final = f"""\
 // The modules that no linker takes, for whoever loads the library.
 #ifdef __APPLE__
-#define SYMBOL _{SYMBOL}
+#define SYMBOL _@SYMBOL@
     .section __TEXT,__const
 #else
-#define SYMBOL {SYMBOL}
+#define SYMBOL @SYMBOL@
 #ifdef _WIN32
     .section .rdata,"dr"
 #else
@@ -259,13 +188,34 @@ SYMBOL:
 """
 
 
-def _with_blob(files: LinkFiles, blob: Buffer) -> LinkFiles:
-    added = {_BLOB_FILE: blob, "devc.S": _BLOB_SOURCE.encode()}
+def _pack(
+    module: Module,
+    groups: Groups,
+    files: LinkFiles,
+    options: ExportOptions,
+    folder: Path,
+) -> tuple[LinkFiles, tuple[str, ...]]:
+    """The modules that no linker takes: among the files, or what the user's function made of them."""
+    if groups.blob is None:
+        return files, ()
+    if options.fpack_imports is None:
+        return _with_blob(files, write_blob(groups.blob), options.prefix), ()
+    made = options.fpack_imports(module, options.system_lib, options.prefix, str(folder))
+    path = path_option("what fpack_imports returned", made)
+    if not Path(path).is_file():
+        raise UserError("fpack_imports returned the name of no file", location=path)
+    return files, (path,)
+
+
+def _with_blob(files: LinkFiles, blob: Buffer, prefix: str) -> LinkFiles:
+    symbol = f"{prefix}{SYMBOL}"
+    source = _BLOB_SOURCE.replace("@SYMBOL@", symbol)
     return replace(
         files,
-        files={**files.files, **added},
+        files={**files.files, _BLOB_FILE: blob, "devc.S": source.encode()},
         entry_units=(*files.entry_units, "devc.S"),
-        exports=(*files.exports, SYMBOL),
+        exports=(*files.exports, symbol),
+        loader_symbols=(*files.loader_symbols, symbol),
     )
 
 
@@ -275,7 +225,7 @@ _TYPES: Final = ("interface", "tensor", "tensor_info", "dim_info", "options")
 
 def _with_main(files: LinkFiles, path: Path) -> LinkFiles:
     """The files with a main function for the model's interface."""
-    if not files.public:
+    if not files.has_model:
         raise UserError(
             "a program runs a model, and these modules have none",
             location=path,
@@ -298,39 +248,55 @@ def _with_main(files: LinkFiles, path: Path) -> LinkFiles:
 # --- to objects ------------------------------------------------------------------------------
 
 
-def _toolchain_of(fcompile: Compile | None) -> Toolchain | None:
-    return cast("Toolchain | None", getattr(fcompile, "toolchain", None))
-
-
 def _compile(
-    files: LinkFiles,
-    folder: Path,
-    addons: Sequence[str],
-    *,
-    cc: str | None,
-    toolchain: Toolchain | None,
+    files: LinkFiles, folder: Path, addons: Sequence[str], options: ExportOptions
 ) -> _Link:
     """Everything as objects, in the folder."""
     for name, data in {**files.files, **files.objects}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(view_bytes(data))
     target = Target.parse(f"{files.arch}-{files.os}")
-    chosen = toolchain or find_toolchain(target, cc=cc)
+    chosen = options.toolchain or find_toolchain(target, cc=options.cc)
     flags = ["-I.", *files.flags]
     (folder / _WEAK).write_text("".join(f"#pragma weak {s}\n" for s in files.exports))
 
     def compiled(units: Sequence[str], *further: str) -> list[Path]:
         return chosen.compile(units, folder, [*flags, *further])
 
+    suffix = f".{options.object_format}"
+    objects = [*compiled(files.units), *(folder / name for name in files.objects)]
+    # Of several models that are linked into one process the first is the one that is found.
+    entries = compiled(files.entry_units, "-include", _WEAK)
+    if options.fcompile is None:
+        addons = _compiled_addons(addons, folder, chosen)
     return _Link(
         toolchain=chosen,
         folder=folder,
         files=files,
-        objects=(*compiled(files.units), *(folder / name for name in files.objects)),
-        # Of several models that are linked into one process the first is the one that is found.
-        entry_objects=tuple(compiled(files.entry_units, "-include", _WEAK)),
+        objects=tuple(_called(path, suffix) for path in objects),
+        entry_objects=tuple(_called(path, suffix) for path in entries),
         addons=tuple(addons),
     )
+
+
+def _called(path: Path, suffix: str) -> Path:
+    """An object under the suffix that it is to have."""
+    return path if path.suffix == suffix else path.rename(path.with_suffix(suffix))
+
+
+def _compiled_addons(
+    addons: Sequence[str], folder: Path, toolchain: Toolchain
+) -> list[str]:
+    """Addons that an archive can hold as well: sources as objects, each in a folder of its own."""
+    found: list[str] = []
+    for index, addon in enumerate(addons):
+        if Path(addon).suffix not in _SOURCES:
+            found.append(addon)
+            continue
+        own = folder / f"addon{index}"
+        own.mkdir(exist_ok=True)
+        found += map(str, toolchain.compile([Path(addon).absolute()], own))
+    return found
 
 
 def _arguments(files: LinkFiles, given: Mapping[str, object]) -> dict[str, object]:
@@ -385,7 +351,7 @@ _FORMS: Final[Mapping[str, Callable[..., None]]] = {
 }
 
 
-def _save_archive(module: Module, path: Path, weights: str | Path | None) -> None:
+def _save_archive(module: Module, path: Path, weights: Path | None) -> None:
     """The `.vmfb` of the model that the tree is of."""
     if not isinstance(module, FactoryModule):
         raise UserError(
@@ -403,36 +369,14 @@ def _write_text(linked: Sequence[Module], path: Path, fmt: str) -> None:
     write_text_output(path, module.inspect_source(fmt))
 
 
-def _write_header(path: str | Path, files: LinkFiles) -> None:
+def _write_header(path: Path, files: LinkFiles) -> None:
     if not files.public:
         raise UserError("these modules have no C interface, so no header", location=path)
-    plain, suffix = files.public[0], Path(path).suffix
+    plain, suffix = files.public[0], path.suffix
     chosen = next((name for name in files.public if Path(name).suffix == suffix), plain)
-    places = {chosen: Path(path)}
+    places = {chosen: path}
     if chosen != plain:  # the class for C++ includes the interface
-        places[plain] = Path(path).with_name(plain)
+        places[plain] = path.with_name(plain)
     for name, place in places.items():
         with open_output(place) as file:
             file.write(view_bytes(files.files[name]))
-
-
-def _write_sources(path: Path, files: LinkFiles) -> None:
-    """The last unit as the file itself, everything that it needs in a folder beside it."""
-    if not files.units:
-        raise UserError("these modules have no source in C", location=path)
-    beside = path.with_name(f"{path.stem}.library")
-    for folder in {beside, *((beside / name).parent for name in files.files)}:
-        make_output_folder(folder)
-    for name, data in {**files.files, **files.objects}.items():
-        if name != files.units[-1]:
-            with open_output(beside / name) as file:
-                file.write(view_bytes(data))
-    parts = shlex.quote(beside.name)  # not the stars behind it
-    command = [
-        *("cc", *(flag for flag in files.flags if not flag.startswith("-f")), "app.c"),
-        *(shlex.quote(path.name), f"{parts}/*.[cSo]", f"{parts}/*/*.c"),
-        *(f"-Wa,-I{parts}", *files.link_flags),
-    ]
-    text = bytes(view_bytes(files.files[files.units[-1]])).decode()
-    text = text.replace('#include "', f'#include "{beside.name}/')
-    write_text_output(path, f"// {' '.join(command)}\n{text}")

@@ -32,7 +32,7 @@ from tilewright.formats.plan.weights import weights_of
 from tilewright.formats.variant_choice import choose_variant
 from tilewright.runtime.graph_executor.factory import create_executor_module, host_of
 from tilewright.runtime.hal.device import Device
-from tilewright.runtime.library.link_files import LinkFiles
+from tilewright.runtime.library.link_files import LinkFiles, LinkOptions
 from tilewright.runtime.library.session_machine import machine_of_sessions, tensors_of
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
 from tilewright.runtime.packed.ffi import tvm_ffi
@@ -62,7 +62,7 @@ class Maker:
     """
 
     host_function: HostFunction | None
-    link: Callable[[str, Path | None], LinkFiles] | None
+    link: Callable[[LinkOptions], LinkFiles] | None
     save: Callable[[Path, Path | None], int]
     saved: Sequence[object]
     text: Callable[[str], str]
@@ -168,7 +168,7 @@ class FactoryModule(Module):
         """
         return self.graph_json if fmt in ("", "json") else self._maker.text(fmt)
 
-    def link_files(self, name: str, weights: Path | None) -> LinkFiles:
+    def link_files(self, options: LinkOptions) -> LinkFiles:
         """See `Linkable`.  Raises: UserError for a model that was loaded, not compiled."""
         if self._maker.link is None:
             raise UserError(
@@ -176,7 +176,7 @@ class FactoryModule(Module):
                 location=self._name,
                 hint="compile the model again and export that, or write a .vmfb",
             )
-        return self._maker.link(name, weights)
+        return self._maker.link(options)
 
     def goes_along(self, module: object) -> bool:
         """Whether a module is linked with this one."""

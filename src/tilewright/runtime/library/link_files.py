@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, final
+from typing import Final, Protocol, cast, final
 
 from tilewright.base.record import field, record
 from tilewright.formats.byte_view import Buffer
+
+FUNCTION: Final = "__tvm_ffi_{}"
+"""The symbol of a packed function."""
 
 
 @final
@@ -33,6 +36,9 @@ class LinkFiles:
         exports: the symbols that a shared library shows.
         flags: for the compiler.
         link_flags: for the linker.
+        functions: the symbols of packed functions by the names they are asked for.
+        loader_symbols: further symbols that loaders look for: a blob of modules, the place of a context.
+        has_model: whether the C interface is a model's, which a program can run.
     """
 
     name: str
@@ -46,20 +52,45 @@ class LinkFiles:
     exports: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     link_flags: tuple[str, ...] = ()
+    functions: Mapping[str, str] = field(default_factory=dict)
+    loader_symbols: tuple[str, ...] = ()
+    has_model: bool = False
+
+
+@final
+@record(kw_only=True)
+class LinkOptions:
+    """How a module is to be linked.
+
+    Attributes:
+        name: what the symbols of the C interface shall begin with.
+        weights: the file beside the library that has the weights (written on the way); None: inside.
+        kernel_functions: whether each kernel is a packed function, too.
+        symbol_prefix: what the names of packed functions begin with, for a system library.
+    """
+
+    name: str
+    weights: Path | None = None
+    kernel_functions: bool = False
+    symbol_prefix: str = ""
 
 
 class Linkable(Protocol):
     """A module of ours that brings all its files, and those of the modules that go with it."""
 
-    def link_files(self, name: str, weights: Path | None) -> LinkFiles:
-        """The files.
-
-        Args:
-            name: what the symbols of the C interface shall begin with.
-            weights: the file beside the library that has the weights (written here); None: inside.
-        """
+    def link_files(self, options: LinkOptions) -> LinkFiles:
+        """The files.  Raises: UserError for what cannot be linked so."""
         ...
 
     def goes_along(self, module: object) -> bool:
         """Whether what `link_files` gives has an imported module in it already."""
         ...
+
+
+def linkable(module: object) -> Linkable | None:
+    """The module as one that brings all its files; None for others.
+
+    The class is asked: a function of the name is no method.
+    """
+    has_files = hasattr(type(module), "link_files")
+    return cast("Linkable", module) if has_files else None

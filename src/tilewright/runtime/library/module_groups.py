@@ -15,7 +15,7 @@ from typing import Final, cast, final
 from tilewright.base.errors import UserError
 from tilewright.base.record import record
 from tilewright.formats.library_blob import LIBRARY_ITSELF, LibraryBlob, SavedModule
-from tilewright.runtime.library.link_files import Linkable
+from tilewright.runtime.library.link_files import linkable
 from tilewright.runtime.packed.module import Module
 
 _LIBRARY: Final = "library"
@@ -42,7 +42,7 @@ def group_modules(root: Module) -> Groups:
         one library would make it import itself.
     """
     modules = list(root.walk())
-    models = [cast("Linkable", m) for m in modules if hasattr(m, "link_files")]
+    models = [model for m in modules if (model := linkable(m)) is not None]
     linked = tuple(
         m
         for m in modules

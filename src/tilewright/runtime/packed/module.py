@@ -107,6 +107,7 @@ class Module:
         fcompile: Callable[..., Any] | None = None,
         addons: Sequence[str] | None = None,
         workspace_dir: str | Path | None = None,
+        fpack_imports: Callable[..., Any] | None = None,
         **kwargs: Any,
     ) -> Any:
         """Write this module and all that it imports as one file; the suffix says what it becomes.
@@ -117,17 +118,24 @@ class Module:
         Args:
             file_name: the file; it appears when it is complete.
             fcompile: links instead: `fcompile(file, objects, **kwargs)`; `runtime.library.cc` makes such
-                functions.
+                functions.  Its attribute `object_format` (`o`, `obj`) says how objects are called,
+                `need_system_lib` that it makes nothing but system libraries.
             addons: further objects, sources and archives.
             workspace_dir: a folder for what is made on the way, which stays there; default: a
                 temporary one.
+            fpack_imports: packs the modules that no linker takes, instead of a blob:
+                `fpack_imports(module, is_system_lib, c_symbol_prefix, folder)` gives the name of an
+                object or a source.
             kwargs: `name`, what the names of the C interface begin with (default: the file's);
                 `header`, a file for it; `weights`, a file for the weights; `cc`, the compiler;
-                `options`, further words for it.  With `fcompile` what is no such word is its own.
+                `options`, further words for it; `kernel_functions=True`, a packed function for each
+                kernel of a model, too (that of kernels alone has them always); `system_lib=True`, enter
+                the functions into tvm-ffi's table when the program starts (`tvm_ffi.system_lib`), under
+                names that begin with `c_symbol_prefix`.  With `fcompile` what is no such word is its own.
 
         Returns: what `fcompile` returns, else None.
-        Raises: UserError for a suffix that nothing has, for what cannot be linked, and when there
-            is no compiler or it fails.
+        Raises: UserError for a suffix that nothing has, an option that the form has no use for, for what
+            cannot be linked, and when there is no compiler or it fails.
         """
         # By name: exports stand above all kinds of modules, and few processes need one.
         exports = importlib.import_module("tilewright.runtime.library.export")
@@ -137,6 +145,7 @@ class Module:
             fcompile=fcompile,
             addons=addons,
             workspace_dir=workspace_dir,
+            fpack_imports=fpack_imports,
             **kwargs,
         )
 

@@ -12,12 +12,15 @@ from typing import Any, cast
 
 import pytest
 
+import tilewright as tw
 from fakes.linked_modules import LinkedModule, SavedModule, SourceModule
 from tilewright.base.errors import UserError
 from tilewright.base.target import Target
 from tilewright.formats.library_blob import SYMBOL, read_blob
 from tilewright.runtime.library import cc
+from tilewright.runtime.library.c_module import CSourceModule
 from tilewright.runtime.library.toolchain import find_toolchain
+from tilewright.runtime.native.compiled_library import show_imported_functions
 from tilewright.runtime.packed.ffi import tvm_ffi
 
 CALLER = "int net_answer(void); int main(void) { return net_answer(); }\n"
@@ -27,10 +30,10 @@ def run_main(path: Path) -> object:
     return tvm_ffi.load_module(str(path))["main"]()
 
 
-def call(tmp_path: Path, *inputs: Path) -> int:
+def call(tmp_path: Path, *inputs: Path, caller: str = CALLER) -> int:
     """What a program of C that is linked with `inputs` gets."""
     source = tmp_path / "caller.c"
-    source.write_text(CALLER)
+    source.write_text(caller)
     find_toolchain().link_executable(tmp_path / "caller", [source, *inputs])
     return subprocess.run([tmp_path / "caller"], check=False).returncode
 
@@ -115,6 +118,20 @@ def test_addons_are_linked_as_well(tmp_path: Path) -> None:
     assert ctypes.CDLL(str(tmp_path / "net.so")).extra() == 3
 
 
+def test_addons_in_c_are_objects_in_an_archive_whatever_they_are_called(
+    tmp_path: Path,
+) -> None:
+    extra = tmp_path / "answer.c"  # as a file of the model
+    extra.write_text("int extra(void) { return 3; }\n")
+    path = tmp_path / "net.a"
+    LinkedModule().export_library(path, addons=[str(extra)])
+    assert call(tmp_path, path) == 42
+    found = call(
+        tmp_path, path, caller="int extra(void); int main(void) { return extra(); }"
+    )
+    assert found == 3
+
+
 def test_a_workspace_keeps_what_was_made_on_the_way(tmp_path: Path) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
@@ -166,7 +183,7 @@ def test_a_header_is_not_written_over_its_library(tmp_path: Path) -> None:
 
 def test_what_links_is_a_function(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^fcompile is 3, expected a function"):
-        LinkedModule().export_library(tmp_path / "net.so", fcompile=cast("Any", 3))  # type: ignore[arg-type]
+        LinkedModule().export_library(tmp_path / "net.so", fcompile=cast("Any", 3))
 
 
 @pytest.mark.parametrize(
@@ -190,3 +207,93 @@ def test_what_a_form_cannot_take_is_said_before_the_work(
         module.export_library(tmp_path / form, **given)
     assert module.asked == []
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "what"),
+    [
+        ("net.vmfb", {"header": "n.h"}, "which has no header"),
+        ("net.ll", {"weights": "w.irpa"}, "which has no weights"),
+        ("net.a", {"options": ["-O3"]}, "which has no options"),
+        ("net.c", {"cc": "gcc"}, "which has no cc"),
+        ("net", {"system_lib": True}, "which has no system_lib"),
+        ("net.so", {"c_symbol_prefix": "n_"}, "hint: export one: system_lib=True"),
+        ("net.a", {"system_lib": True, "c_symbol_prefix": "1-"}, "beginning of a name in C"),
+        ("net.so", {"fpack_imports": 3}, "^fpack_imports is 3, expected a function"),
+        ("net.so", {"options": "-O3"}, "options is '-O3', expected a sequence"),
+    ],
+)  # fmt: skip
+def test_no_option_is_left_aside_in_silence(
+    tmp_path: Path, name: str, options: dict[str, Any], what: str
+) -> None:
+    module = LinkedModule(Target.parse("x86_64"))
+    with pytest.raises(UserError, match=what):
+        module.export_library(tmp_path / name, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_given_function_says_what_objects_are_called_and_what_it_needs(
+    tmp_path: Path,
+) -> None:
+    seen: list[str] = []
+
+    class Linker:
+        object_format = "obj"
+        need_system_lib = True
+
+        def __call__(self, file: str, objects: Sequence[str]) -> None:
+            seen.extend(Path(o).name for o in objects)
+
+    module = LinkedModule()
+    with pytest.raises(UserError, match="system libraries only"):
+        module.export_library(tmp_path / "net.img", fcompile=Linker())
+    module.export_library(tmp_path / "net.img", fcompile=Linker(), system_lib=True)
+    assert seen == ["answer.obj", "entry.obj", "system_library.obj"]
+    Linker.object_format = "bc"
+    with pytest.raises(UserError, match=r"fcompile\.object_format is 'bc', expected 'o'"):
+        module.export_library(tmp_path / "net.img", fcompile=Linker(), system_lib=True)
+
+
+def test_a_users_function_packs_what_is_not_linked(tmp_path: Path) -> None:
+    module = LinkedModule()
+    module.import_module(SavedModule())
+    seen: list[object] = []
+
+    def pack(root: object, is_system_lib: bool, prefix: str, folder: str) -> str:
+        seen.extend([root, is_system_lib, prefix])
+        source = Path(folder) / "mine.c"
+        source.write_text("int packed(void) { return 9; }\n")
+        return str(source)
+
+    module.export_library(tmp_path / "net.so", fpack_imports=pack)
+    library = ctypes.CDLL(str(tmp_path / "net.so"))
+    assert library.packed() == 9
+    assert not hasattr(library, SYMBOL)
+    assert seen == [module, False, ""]
+    with pytest.raises(UserError, match="fpack_imports returned the name of no file"):
+        module.export_library(tmp_path / "net.so", fpack_imports=lambda *_: "nowhere.o")
+
+
+def test_a_system_library_enters_its_functions_when_it_is_loaded(tmp_path: Path) -> None:
+    module = LinkedModule()
+    module.import_module(SavedModule(kind="tilewright.test_export_saved"))
+    path = tmp_path / "net.so"
+    module.export_library(path, system_lib=True, c_symbol_prefix="test_export_")
+    show_imported_functions()
+    library = ctypes.CDLL(str(path))
+    assert hasattr(library, f"test_export_{SYMBOL}")
+    name = "ffi.Module.load_from_bytes.tilewright.test_export_saved"
+    saved = tvm_ffi.system_lib("test_export_none_")
+    tw.register_global_func(name, lambda _: saved)
+    root = tvm_ffi.system_lib("test_export_")
+    assert root["main"]() == 42
+    assert len(root.imports) == 1
+
+
+def test_a_function_called_link_files_is_no_method(tmp_path: Path) -> None:
+    source = (
+        "int __tvm_ffi_link_files(void* s, const void* a, int n, void* r) { return 0; }\n"
+    )
+    module = CSourceModule(source, ["link_files"])
+    module.export_library(tmp_path / "net.so")
+    assert "link_files" in tw.runtime.load_module(tmp_path / "net.so").function_names()

@@ -12,7 +12,11 @@ from tilewright.compiler.packaging.library.level import (
     refuse_host_steps,
 )
 from tilewright.compiler.packaging.library.names import library_name
-from tilewright.compiler.packaging.library.sources import HostSources, make_host_sources
+from tilewright.compiler.packaging.library.sources import (
+    HostSources,
+    make_host_sources,
+    make_kernel_sources,
+)
 from tilewright.compiler.packaging.library.weights import WeightsFile
 
 __all__ = [
@@ -22,5 +26,6 @@ __all__ = [
     "level_of",
     "library_name",
     "make_host_sources",
+    "make_kernel_sources",
     "refuse_host_steps",
 ]

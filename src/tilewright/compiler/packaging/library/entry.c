@@ -10,16 +10,16 @@ extern const tw_library_t @NAME@_library;
 static tw_packed_model_t packed = {.library = &@NAME@_library};
 
 // Where tvm-ffi looks up what a library imports; it writes this when it loads the library.
-TILEWRIGHT_ENTRY extern void* __tvm_ffi__library_ctx;
-void* __tvm_ffi__library_ctx = NULL;
+TILEWRIGHT_ENTRY extern void* @PREFIX@__tvm_ffi__library_ctx;
+void* @PREFIX@__tvm_ffi__library_ctx = NULL;
 
 // How loaders that know of Tilewright recognise a model: `dlsym(library, "tilewright_model")()`.
 TILEWRIGHT_ENTRY const @NAME@_interface* tilewright_model(void);
 const @NAME@_interface* tilewright_model(void) { return @NAME@_get_interface(); }
 
 #define ENTRY(name, function)                                                                                   \
-  TILEWRIGHT_ENTRY int __tvm_ffi_##name(void* self, const tw_any_t* args, int32_t num_args, tw_any_t* result);  \
-  int __tvm_ffi_##name(void* self, const tw_any_t* args, int32_t num_args, tw_any_t* result) {                  \
+  TILEWRIGHT_ENTRY int __tvm_ffi_@PREFIX@##name(void* self, const tw_any_t* args, int32_t num_args, tw_any_t* result);  \
+  int __tvm_ffi_@PREFIX@##name(void* self, const tw_any_t* args, int32_t num_args, tw_any_t* result) {                  \
     (void)self;                                                                                                 \
     return function(&packed, args, num_args, result);                                                           \
   }

@@ -59,12 +59,22 @@ def interface_source(
     return fill("model.c", {**words, "RUN": _run(plan, name), "SHAPES": shapes})
 
 
-def entry_source(name: str) -> str:
-    """`<name>_entry.c`: names of which a process has one each."""
+CONTEXT_SYMBOL: Final = "__tvm_ffi__library_ctx"
+"""Where tvm-ffi says what a library imports."""
+
+
+def function_symbol(function: str, prefix: str) -> str:
+    """The symbol of a packed function in a library whose functions have a prefix."""
+    return f"__tvm_ffi_{prefix}{function}"
+
+
+def entry_source(name: str, prefix: str) -> str:
+    """`<name>_entry.c`: names of which a process has one each, or one of each prefix."""
     functions = "\n".join(
         f"ENTRY({entry}, {function})" for entry, function in PACKED_FUNCTIONS.items()
     )
-    return fill("entry.c", {"NAME": name, "FUNCTIONS": functions})
+    words = {"NAME": name, "PREFIX": prefix, "FUNCTIONS": functions}
+    return fill("entry.c", words)
 
 
 def weights_inside(name: str, offsets: Sequence[int], size_bytes: int) -> list[str]:

@@ -13,7 +13,7 @@ static const tw_program_t* const programs[] = {@PROGRAMS@};
 @WEIGHTS@
 
 extern const tw_library_t @NAME@_library;
-const tw_library_t @NAME@_library = {@TITLE@, "tilewright @VERSION@", programs, &weights, @PROGRAM_COUNT@};
+const tw_library_t @NAME@_library = {@TITLE@, "tilewright @VERSION@", programs, &weights, @PROGRAM_COUNT@, NULL};
 
 @TENSOR_INFOS@
 @DIM_INFOS@

@@ -17,11 +17,18 @@ from tilewright.compiler.packaging.library.core_files import UNITS as CORE_UNITS
 from tilewright.compiler.packaging.library.core_files import core_files
 from tilewright.compiler.packaging.library.header import fill, header_text
 from tilewright.compiler.packaging.library.interface import (
+    CONTEXT_SYMBOL,
     PACKED_FUNCTIONS,
     entry_source,
+    function_symbol,
     interface_source,
     weights_beside,
     weights_inside,
+)
+from tilewright.compiler.packaging.library.kernel_functions import (
+    error_source,
+    kernels_header,
+    make_kernel_functions,
 )
 from tilewright.compiler.packaging.library.level import Level, refuse_host_steps
 from tilewright.compiler.packaging.library.names import library_name
@@ -36,6 +43,7 @@ DESCRIPTOR_SYMBOL: Final = "tilewright_model"
 FLAGS: Final = (
     "-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-D_GNU_SOURCE",
 )  # fmt: skip
+_CORE: Final = tuple(f"{CORE}/{unit}" for unit in CORE_UNITS)
 
 
 @final
@@ -55,6 +63,8 @@ class HostSources:
             so archives and objects that are linked with others go without.
         public: the headers for users of the library, also among `files`.
         exports: the symbols that a shared library shows (all else is hidden already).
+        functions: the symbols of packed functions by their names.
+        loader_symbols: further symbols that loaders look for.
     """
 
     name: str
@@ -65,6 +75,8 @@ class HostSources:
     exports: tuple[str, ...]
     flags: tuple[str, ...]
     link_flags: tuple[str, ...]
+    functions: Mapping[str, str]
+    loader_symbols: tuple[str, ...] = ()
 
 
 def make_host_sources(
@@ -74,6 +86,8 @@ def make_host_sources(
     *,
     weights: WeightsFile | None = None,
     graph_json: bool = True,
+    kernel_functions: bool = False,
+    symbol_prefix: str = "",
     texts: Mapping[str, str] | None = None,
 ) -> HostSources:
     """The host side of a library that chooses among `levels` by the processor it runs on.
@@ -84,48 +98,131 @@ def make_host_sources(
         name: made a name of C (`library_name`).
         weights: where the constants lie outside of the library; None: inside.
         graph_json: also keep the plans in their file form, for `get_graph_json`.
+        kernel_functions: also let each kernel be called alone.
+        symbol_prefix: what the names of packed functions begin with, after tvm-ffi's own prefix.
         texts: what the library says of itself, by symbol; nothing reads it at run time.
 
     Raises: UserError for ops that run in Python, and for more weights than a library holds.
     """
+    for level in levels:
+        refuse_host_steps(level.plan)
     ordered = _in_order(levels)
     name = library_name(name)
-    labels = [level.label for level in ordered]
-    words = [identifier(label) for label in labels]
     plan = ordered[0].plan
-    files: dict[str, Buffer] = dict(core_files(name))
-    units = [f"{CORE}/{unit}" for unit in CORE_UNITS]
-    programs = [
-        (f"{name}_program_{word}", level)
-        for word, level in zip(words, ordered, strict=True)
-    ]
-    for word, (symbol, level) in zip(words, programs, strict=True):
-        files[f"{name}_{word}.c"] = level_source(
-            level, name, symbol, graph_json=graph_json
-        ).encode()
-        units.append(f"{name}_{word}.c")
+    context = f"{symbol_prefix}{CONTEXT_SYMBOL}"
     lines, stored = _weights(constants, name, weights)
-    files |= stored
-    units += [file for file in stored if file.endswith(".S")]
-    rows = [(symbol, level.label) for symbol, level in programs]
-    files[f"{name}.c"] = interface_source(plan, name, rows, lines).encode()
-    files[f"{name}_entry.c"] = entry_source(name).encode()
-    if texts:
-        files[f"{name}_texts.c"] = _texts_source(texts).encode()
-    arena = max(align(max(level.plan.arena_bytes, 0)) for level in levels)
-    scratch = max(scratch_bytes(level) for level in levels)
-    files[f"{name}.h"] = header_text(plan, name, labels, arena, scratch).encode()
-    files[f"{name}.hpp"] = fill("model.hpp", {"NAME": name, "UPPER": name.upper()}).encode()
+    units = _units(ordered, name, lines, context, graph_json=graph_json)
+    kernels = make_kernel_functions(
+        ordered if kernel_functions else (), name, symbol_prefix
+    )
+    functions = {n: function_symbol(n, symbol_prefix) for n in PACKED_FUNCTIONS}
+    functions |= kernels.functions
+    entries = {
+        f"{name}_entry.c": entry_source(name, symbol_prefix).encode(),
+        **kernels.entry_units,
+        **_texts(texts, name),
+    }
+    public = _headers(ordered, name)
+    assembled = [file for file in stored if file.endswith(".S")]
+    sources = {**kernels.units, **units}
+    return HostSources(
+        name=name,
+        files={**core_files(name), **stored, **sources, **entries, **public},
+        units=(*_CORE, *assembled, *sources),
+        entry_units=tuple(entries),
+        public=tuple(public),
+        exports=(*_exports(plan, name), *functions.values(), context, *(texts or ())),
+        flags=FLAGS,
+        link_flags=("-pthread",),
+        functions=functions,
+        loader_symbols=(context,),
+    )
+
+
+def make_kernel_sources(
+    levels: Sequence[Level],
+    title: str,
+    name: str,
+    *,
+    symbol_prefix: str = "",
+    texts: Mapping[str, str] | None = None,
+) -> HostSources:
+    """The host side of a library of kernels alone: packed functions of their tensors, and no model.
+
+    Args:
+        levels: as for `make_host_sources`; ops that run in Python do not matter.
+        title: what the header calls the model.
+        name: as for `make_host_sources`.
+        symbol_prefix: likewise.
+        texts: likewise.
+
+    Raises: UserError where no kernel's tensors tell its sizes.
+    """
+    ordered = _in_order(levels)
+    name = library_name(name)
+    kernels = make_kernel_functions(ordered, name, symbol_prefix)
+    if not kernels.plans:
+        raise UserError(
+            "no kernel can be called alone: the sizes of their tensors do not tell those of the model",
+            location=title,
+            hint="export the whole model, or compile it for fixed shapes",
+        )
+    told = _texts(texts, name)
+    files: dict[str, Buffer] = {
+        **core_files(name),
+        **kernels.units,
+        **kernels.entry_units,
+        **told,
+        f"{name}.c": error_source(name).encode(),
+        f"{name}.h": kernels_header(kernels, title, name).encode(),
+    }
     return HostSources(
         name=name,
         files=files,
-        units=(*units, f"{name}.c"),
-        entry_units=(f"{name}_entry.c", *([f"{name}_texts.c"] if texts else [])),
-        public=(f"{name}.h", f"{name}.hpp"),
-        exports=(*_exports(plan, name), *(texts or ())),
+        units=(*_CORE, *kernels.units, f"{name}.c"),
+        entry_units=(*kernels.entry_units, *told),
+        public=(f"{name}.h",),
+        exports=(*kernels.functions.values(), f"{name}_error", *(texts or ())),
         flags=FLAGS,
         link_flags=("-pthread",),
+        functions=kernels.functions,
     )
+
+
+def _headers(levels: Sequence[Level], name: str) -> Mapping[str, bytes]:
+    """The interface in C, and the class for C++."""
+    labels = [level.label for level in levels]
+    arena = max(align(max(level.plan.arena_bytes, 0)) for level in levels)
+    scratch = max(scratch_bytes(level) for level in levels)
+    words = {"NAME": name, "UPPER": name.upper()}
+    return {
+        f"{name}.h": header_text(levels[0].plan, name, labels, arena, scratch).encode(),
+        f"{name}.hpp": fill("model.hpp", words).encode(),
+    }
+
+
+def _units(
+    levels: Sequence[Level],
+    name: str,
+    weights: Sequence[str],
+    context: str,
+    *,
+    graph_json: bool,
+) -> Mapping[str, bytes]:
+    """The tables of every level, and the functions of the header."""
+    symbols = [f"{name}_program_{identifier(level.label)}" for level in levels]
+    tables = {
+        f"{symbol}.c": level_source(level, symbol, context, graph_json=graph_json).encode()
+        for symbol, level in zip(symbols, levels, strict=True)
+    }
+    rows = [(symbol, level.label) for symbol, level in zip(symbols, levels, strict=True)]
+    interface = interface_source(levels[0].plan, name, rows, weights)
+    return {**tables, f"{name}.c": interface.encode()}
+
+
+def _texts(texts: Mapping[str, str] | None, name: str) -> Mapping[str, bytes]:
+    """The file with what a library says of itself, if it says anything."""
+    return {f"{name}_texts.c": _texts_source(texts).encode()} if texts else {}
 
 
 def _texts_source(texts: Mapping[str, str]) -> str:
@@ -141,8 +238,6 @@ def _in_order(levels: Sequence[Level]) -> list[Level]:
     """Levels that can be one library, best first.  Raises: UserError."""
     if not levels or len({level.arch for level in levels}) != 1:
         raise UserError("a library has code for one architecture")
-    for level in levels:
-        refuse_host_steps(level.plan)
     labels = [level.label for level in levels]
     if len({identifier(label) for label in labels}) != len(labels):
         raise UserError(f"two levels of a library have one name: {', '.join(labels)}")
@@ -181,6 +276,4 @@ def _exports(plan: Plan, name: str) -> tuple[str, ...]:
     return (
         *(f"{name}_{function}" for function in functions),
         DESCRIPTOR_SYMBOL,
-        "__tvm_ffi__library_ctx",
-        *(f"__tvm_ffi_{function}" for function in PACKED_FUNCTIONS),
     )
