@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
 from typing import Final, cast
 
 import numpy as np
@@ -99,7 +101,16 @@ def _read_archive(value: str, names: Sequence[str]) -> dict[str, Array]:
 def _load(value: str) -> dict[str, Array]:
     path = value[1:]
     try:
-        with cast("np.lib.npyio.NpzFile", np.load(path, allow_pickle=False)) as archive:
+        with (
+            Path(path).open("rb") as file,
+            cast(
+                "np.lib.npyio.NpzFile",
+                # What comes through a pipe has no end to begin at.
+                np.load(
+                    file if file.seekable() else BytesIO(file.read()), allow_pickle=False
+                ),
+            ) as archive,
+        ):
             return {key: archive[key] for key in archive.files}
     except OSError as error:
         raise InputError(

@@ -16,8 +16,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, Final, cast, final
+from types import SimpleNamespace
+from typing import Any, Final, cast, final
 
 import numpy as np
 
@@ -43,7 +45,7 @@ class TensorReader:
     """Reads a list of `--input` values; keeps files open between `@` and `+`."""
 
     def __init__(self) -> None:
-        self._files: dict[Path, BinaryIO] = {}
+        self._files: dict[Path, BufferedReader] = {}
 
     def read(self, values: Sequence[str]) -> list[Array]:
         """The arrays that `values` describe, in order (`*file` may give several).
@@ -76,7 +78,7 @@ class TensorReader:
             return [self._read_raw(value, tail, dtype, shape)]
         return [_literal(value, tail if equals else "", dtype, shape)]
 
-    def _open(self, value: str, mark: str, name: str) -> BinaryIO:
+    def _open(self, value: str, mark: str, name: str) -> BufferedReader:
         path = Path(name)
         try:
             if mark == "@" or path not in self._files:
@@ -91,12 +93,13 @@ class TensorReader:
 
     def _read_npy(self, value: str) -> list[Array]:
         file = self._open(value, value[0], value[1:])
+        # numpy asks files for their position, which pipes have none of.
+        source = file if file.seekable() else SimpleNamespace(read=file.read)
         arrays: list[Array] = []
+        read_array = cast("Any", np.lib.format.read_array)
         try:
             while not arrays or (value[0] == "*" and _has_more(file)):
-                arrays.append(
-                    cast("Array", np.lib.format.read_array(file, allow_pickle=False))
-                )
+                arrays.append(cast("Array", read_array(source, allow_pickle=False)))
         except (ValueError, EOFError, OSError, MemoryError) as error:
             hint = "numpy.save writes one" if value.endswith(".npz") else None
             raise InputError(
@@ -123,11 +126,8 @@ def files_of(values: Sequence[str]) -> list[str]:
     return [part[1:] for part in parts if part[:1] in ("@", "+", "*") and part[1:]]
 
 
-def _has_more(file: BinaryIO) -> bool:
-    more = bool(file.read(1))
-    if more:
-        file.seek(-1, 1)
-    return more
+def _has_more(file: BufferedReader) -> bool:
+    return bool(file.peek(1))
 
 
 def _parse_type(name: str, value: str) -> DType:

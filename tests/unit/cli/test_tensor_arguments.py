@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +30,21 @@ def test_a_name_may_hold_anything_also_what_looks_like_a_type() -> None:
     assert {name: a.tolist() for name, a in named.items()} == {
         "f32": 1.5, "a=b": 2, "x:0": [3, 3],
     }  # fmt: skip
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs")
+def test_an_archive_comes_through_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.npz"
+    np.savez(tmp_path / "all.npz", scale=SCALE, x=X)
+    os.mkfifo(pipe)
+    writer = threading.Thread(
+        target=lambda: pipe.write_bytes((tmp_path / "all.npz").read_bytes())
+    )
+    writer.start()
+    _, named = read_inputs([f"@{pipe}"], ["x", "scale"])
+    writer.join()
+    np.testing.assert_array_equal(named["x"], X)
+    np.testing.assert_array_equal(named["scale"], SCALE)
 
 
 def test_an_archive_gives_every_array_its_input(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ The printed texts are what `iree-run-module` of release 3.13 prints for the same
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import ml_dtypes
@@ -153,6 +155,26 @@ def test_raw_files_go_on_where_the_last_read_ended(tmp_path: Path) -> None:
         read(f"7xf32=@{path}")
     with pytest.raises(InputError, match="file has 8 bytes left, expected 16"):
         read(f"4xf32=@{path}", f"4xf32=+{path}")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs")
+@pytest.mark.parametrize(
+    ("mark", "count", "expected"), [("@", 1, 1), ("*", 1, 1), ("*", 3, 3)]
+)
+def test_npy_data_comes_through_a_pipe(
+    tmp_path: Path, mark: str, count: int, expected: int
+) -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.save(tmp_path / "one.npy", array)
+    data = (tmp_path / "one.npy").read_bytes() * count
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(data,))
+    writer.start()
+    read = TensorReader().read([f"{mark}{tmp_path / 'pipe'}"])
+    writer.join()
+    assert len(read) == expected
+    for one in read:
+        np.testing.assert_array_equal(one, array)
 
 
 def test_npy_files_that_would_run_code_or_eat_all_memory_are_refused(
