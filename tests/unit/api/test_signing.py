@@ -300,6 +300,20 @@ def test_private_keys_are_for_their_owner_and_never_written_over(tmp_path: Path)
     assert (tmp_path / "key").read_bytes() == before
 
 
+def test_a_signature_beside_is_found_through_a_link(
+    folder: Path, model: Path, public: Path, tmp_path: Path
+) -> None:
+    tw.sign(model, folder / "maker.key", detached=True)
+    (tmp_path / "links").mkdir()
+    link = tmp_path / "links" / "model.vmfb"
+    link.symlink_to(model)
+    session = tw.load(link, trusted_keys=[public])
+    np.testing.assert_array_equal(results(session), results(tw.load(model)))
+    detached_path(link).write_bytes(b"")  # what lies beside the link comes first
+    with pytest.raises(ArchiveError, match="is no file of signatures"):
+        tw.load(link, trusted_keys=[public])
+
+
 def test_a_key_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
     (tmp_path / "key.pub").write_bytes(b"of somebody else")
     with pytest.raises(UserError, match=r"key\.pub: is there already"):

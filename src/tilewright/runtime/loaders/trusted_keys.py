@@ -147,8 +147,11 @@ def _listed(keys: Iterable[bytes]) -> str:
 
 
 def _detached(path: str | Path) -> tuple[SignatureRecord, ...]:
+    """The signatures beside a file; of a link, also beside the file that it leads to."""
     beside = detached_path(path)
     try:
+        if not beside.is_file():
+            beside = detached_path(Path(path).resolve())
         if not beside.is_file():
             return ()
         data = read_beginning(beside, _SIG_FILE_LIMIT)
