@@ -7,6 +7,7 @@ What devices are given as their provider of channels where nobody asks for anoth
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
 from collections import Counter, deque
@@ -262,6 +263,7 @@ class ProcessChannels(ChannelProvider):
         if count == 1:
             return ProcessGroup(name, 1)
         with _LOCK:
+            _forget_names()
             rows = _GROUPS.setdefault((name, count), [])
             alive = [group for row in rows if (group := row()) is not None]
             group = next((g for g in alive if rank not in g.ranks), None)
@@ -271,6 +273,17 @@ class ProcessChannels(ChannelProvider):
             group.ranks.add(rank)
             rows[:] = [weakref.ref(g) for g in alive]
         return group
+
+
+def _forget_names() -> None:
+    """Drop names whose groups are gone; only with the lock.
+
+    The two that were looked at longest ago: so no call takes long, and names go faster than they come.
+    """
+    for key in tuple(itertools.islice(_GROUPS, 2)):
+        rows = _GROUPS.pop(key)
+        if any(row() is not None for row in rows):
+            _GROUPS[key] = rows
 
 
 PROCESS_CHANNELS: Final = ProcessChannels()
