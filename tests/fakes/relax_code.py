@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from tilewright.formats.relax_executable.verifier import verify_executable
 from tilewright.runtime.packed.function_table import FunctionTable
 from tilewright.runtime.packed.machine_module import MemoryManager
 from tilewright.runtime.relax_machine import RelaxMachine
+from tilewright.runtime.relax_machine.machine import as_value
 
 
 @dataclass(frozen=True)
@@ -120,14 +121,17 @@ class Program:
 
 
 def run_both(program: Program, arguments: Sequence[Any]) -> tuple[Any, Any]:
-    """What the machine and the interpreter of an instrument make of it: results or errors."""
+    """What the C core (where it is) and the interpreter make of it: results or errors."""
+    machine = program.machine()
 
-    def outcome(machine: RelaxMachine) -> Any:
+    def outcome(call: Callable[[], Any]) -> Any:
         try:
-            return machine.call("main", arguments)
+            return call()
         except Exception as error:
             return error
 
-    told = program.machine()
-    told.set_instrument(lambda *_: 0)
-    return outcome(program.machine()), outcome(told)
+    values = [as_value(one) for one in arguments]
+    return (
+        outcome(lambda: machine.call("main", arguments)),
+        outcome(lambda: machine.call_value(0, values)),
+    )

@@ -14,7 +14,7 @@ static void release_link(tw_relax_link_t* link) {
 }
 
 static void free_program(tw_relax_t* program) {
-  ffi_drop(&program->delegate);
+  ffi_drop(&program->instrument);
   for (int64_t i = 0; program->functions != NULL && i < program->function_count; ++i) {
     tw_relax_function_t* function = &program->functions[i];
     ffi_drop(&function->callee);
@@ -66,36 +66,10 @@ static int check_count(const tw_relax_t* program, int64_t index, int32_t count) 
   return tw_error_raise("%s: function '%s': ", program->location, function->name);
 }
 
-static int call_delegate(tw_relax_t* program, int64_t index, const ffi_any_t* args, int32_t count,
-                         ffi_any_t* result) {
-  pthread_mutex_lock(&program->link->lock);
-  ffi_any_t delegate = ffi_copy(&program->delegate);
-  pthread_mutex_unlock(&program->link->lock);
-  if (delegate.type_index != FFI_FUNCTION) return tw_relax_run(program, index, args, result);
-  ffi_any_t* all = malloc(((size_t)count + 1) * sizeof(*all));
-  int code = TW_RAISED;
-  if (all == NULL) {
-    tw_ffi.raise_text("MemoryError", "out of memory");
-  } else {
-    all[0] = ffi_int(index);
-    if (count > 0) memcpy(all + 1, args, (size_t)count * sizeof(*all));
-    code = tw_ffi.call(delegate.v_ptr, all, count + 1, result);
-  }
-  free(all);
-  ffi_drop(&delegate);
-  return code;
-}
-
-// Compiled code is not delegated: nobody else can run it.
 static int call_checked(tw_relax_t* program, int64_t index, const ffi_any_t* args, int32_t count,
                         ffi_any_t* result) {
   const int code = check_count(program, index, count);
-  if (code != 0) return code;
-  const int is_delegated = atomic_load_explicit(&program->is_delegated, memory_order_acquire);
-  if (is_delegated && program->functions[index].kind == TW_RELAX_BYTECODE) {
-    return call_delegate(program, index, args, count, result);
-  }
-  return tw_relax_run(program, index, args, result);
+  return code != 0 ? code : tw_relax_run(program, index, args, result);
 }
 
 static int call_entry(void* self, const ffi_any_t* args, int32_t count, ffi_any_t* result) {
@@ -139,19 +113,27 @@ static int make_function(handle_t from, ffi_call_t call, ffi_any_t* out) {
   return 0;
 }
 
-// `set_delegate(function or none)`: who is called instead of the program from here on.
-static int call_set_delegate(void* self, const ffi_any_t* args, int32_t count, ffi_any_t* result) {
+// `set_instrument(function or none)`: who hears of calls from here on.
+static int call_set_instrument(void* self, const ffi_any_t* args, int32_t count, ffi_any_t* result) {
   tw_relax_t* program = ((const handle_t*)self)->program;
   *result = ffi_none();
   const int is_function = count == 1 && args[0].type_index == FFI_FUNCTION;
   ffi_any_t chosen = is_function ? ffi_copy(&args[0]) : ffi_none();
   pthread_mutex_lock(&program->link->lock);
-  ffi_any_t old = program->delegate;
-  program->delegate = chosen;
-  atomic_store_explicit(&program->is_delegated, is_function, memory_order_release);
+  ffi_any_t old = program->instrument;
+  program->instrument = chosen;
+  atomic_store_explicit(&program->is_instrumented, is_function, memory_order_release);
   pthread_mutex_unlock(&program->link->lock);
   ffi_drop(&old);
   return 0;
+}
+
+ffi_any_t tw_relax_instrument(tw_relax_t* program) {
+  if (!atomic_load_explicit(&program->is_instrumented, memory_order_acquire)) return ffi_none();
+  pthread_mutex_lock(&program->link->lock);
+  const ffi_any_t found = ffi_copy(&program->instrument);
+  pthread_mutex_unlock(&program->link->lock);
+  return found;
 }
 
 // ---- making one -------------------------------------------------------------------------------------
@@ -249,14 +231,14 @@ static int create_program(const ffi_any_t* args, tw_relax_t** out_program) {
   return read_tables(program, args, ffi_shape(&args[WORDS]));
 }
 
-// The functions of the program in an array: `set_delegate`, then per row of the table an entry, or none, then per
+// The functions of the program in an array: `set_instrument`, then per row of the table an entry, or none, then per
 // row the function as a value.
 static int make_entries(tw_relax_t* program, ffi_any_t* result) {
   const size_t rows = (size_t)program->function_count;
   const size_t count = 1 + 2 * rows;
   ffi_any_t* entries = calloc(count, sizeof(*entries));
   if (entries == NULL) return tw_error_keep("MemoryError", "out of memory");
-  int code = make_function((handle_t){.program = program}, call_set_delegate, &entries[0]);
+  int code = make_function((handle_t){.program = program}, call_set_instrument, &entries[0]);
   for (size_t i = 0; i < rows && code == 0; ++i) {
     entries[1 + rows + i] = ffi_copy(&program->values[i]);
     if (program->functions[i].kind == TW_RELAX_PACKED) continue;

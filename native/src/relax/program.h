@@ -79,8 +79,8 @@ struct tw_relax_t {
   int64_t constant_count;
   int64_t* code;
   int64_t argument_limit;  // of the call with most arguments
-  atomic_int is_delegated;
-  ffi_any_t delegate;  // called instead, with the index of the function before the arguments; guarded by link->lock
+  atomic_int is_instrumented;
+  ffi_any_t instrument;  // hears of every call that bytecode makes; guarded by link->lock
 };
 
 // The packed function `make(location, words, names, parameters, callees, constants, heap, owner)`: see
@@ -94,6 +94,9 @@ int tw_relax_find_builtin(void* self, const ffi_any_t* args, int32_t count, ffi_
 
 // Runs a function of bytecode or of compiled code; arguments are borrowed, as many as it takes. Errors have a place.
 int tw_relax_run(tw_relax_t* program, int64_t index, const ffi_any_t* args, ffi_any_t* result);
+
+// The instrument, owned; none where nobody listens.
+ffi_any_t tw_relax_instrument(tw_relax_t* program);
 
 // The program that runs on this thread, and which of its compiled functions; NULL outside.
 tw_relax_t* tw_relax_current(const tw_relax_function_t** out_function);

@@ -25,6 +25,7 @@ typedef struct run_t {
   size_t register_count;
   size_t register_room;
   ffi_any_t* args;  // of the call that is made
+  ffi_any_t instrument;
   uint32_t steps;
   frame_t local_frames[LOCAL_FRAMES];
   ffi_any_t local_registers[LOCAL_REGISTERS];
@@ -188,8 +189,42 @@ static int look_for_signals(run_t* run) {
   return TW_RAISED_IN_PYTHON;
 }
 
+static int call_packed(run_t* run, const tw_relax_function_t* function, int32_t count, ffi_any_t* result) {
+  if (function->builtin == NULL) return tw_ffi.call(function->callee.v_ptr, run->args, count, result);
+  if (count >= function->builtin->least) return function->builtin->call(run->program, run->args, count, result);
+  return tw_error_keep("ArgumentTypeError", "got %d arguments, expected at least %d", count, function->builtin->least);
+}
+
+// ORDER as `InstrumentResult` in packed/machine_module.py.
+enum { NO_OP = 0, SKIP_RUN = 1, TOLD_BEFORE = 4 };
+
+// `instrument(function, symbol, before, result, arguments...)`.
+static int tell(const run_t* run, int64_t index, int before, const ffi_any_t* result, int32_t count,
+                int64_t* out_answer) {
+  ffi_any_t* told = malloc(((size_t)count + TOLD_BEFORE) * sizeof(*told));
+  ffi_any_t answer = ffi_none();
+  if (told == NULL) return tw_error_keep("MemoryError", "out of memory");
+  told[0] = run->program->values[index];
+  told[1] = (ffi_any_t){.type_index = FFI_RAW_TEXT, .v_ptr = run->program->functions[index].name};
+  told[2] = (ffi_any_t){.type_index = FFI_BOOL, .v_int64 = before};
+  told[3] = *result;
+  for (int32_t i = 0; i < count; ++i) told[TOLD_BEFORE + i] = run->args[i];
+  const int code = tw_ffi.call(run->instrument.v_ptr, told, count + TOLD_BEFORE, &answer);
+  free(told);
+  *out_answer = answer.type_index == FFI_INT ? answer.v_int64 : NO_OP;
+  ffi_drop(&answer);
+  return code;
+}
+
+static int call_told(run_t* run, int64_t index, int32_t count, ffi_any_t* result) {
+  int64_t answer = NO_OP;
+  int code = tell(run, index, 1, result, count, &answer);
+  if (code != 0 || answer == SKIP_RUN) return code;
+  code = call_packed(run, &run->program->functions[index], count, result);
+  return code != 0 ? code : tell(run, index, 0, result, count, &answer);
+}
+
 static int call_function(run_t* run, const int64_t* words) {
-  const int64_t target = words[2];
   const tw_relax_function_t* function = &run->program->functions[words[3]];
   const int32_t count = (int32_t)words[4];
   const size_t base = run->frames[run->frame_count - 1].base;
@@ -201,16 +236,13 @@ static int call_function(run_t* run, const int64_t* words) {
   int code = 0;
   if (function->kind == TW_RELAX_COMPILED) {
     code = run_compiled(run->program, function, run->args, &result);
-  } else if (function->builtin == NULL) {
-    code = tw_ffi.call(function->callee.v_ptr, run->args, count, &result);
-  } else if (count < function->builtin->least) {
-    code = tw_error_keep("ArgumentTypeError", "got %d arguments, expected at least %d", count,
-                         function->builtin->least);
+  } else if (run->instrument.type_index == FFI_FUNCTION) {
+    code = call_told(run, words[3], count, &result);
   } else {
-    code = function->builtin->call(run->program, run->args, count, &result);
+    code = call_packed(run, function, count, &result);
   }
   if (code == 0) {
-    store(run, base, target, result);
+    store(run, base, words[2], result);
   } else {
     ffi_drop(&result);
   }
@@ -314,9 +346,11 @@ static int run_bytecode(tw_relax_t* program, int64_t index, const ffi_any_t* arg
     run.args = malloc((size_t)program->argument_limit * sizeof(*run.args));
     if (run.args == NULL) return tw_error_keep("MemoryError", "out of memory");
   }
+  run.instrument = tw_relax_instrument(program);
   int code = push(&run, index, args);
   if (code == 0) code = locate(&run, run_frames(&run, result));
   while (run.frame_count > 0) pop(&run);
+  ffi_drop(&run.instrument);
   if (run.frames != run.local_frames) free(run.frames);
   if (run.registers != run.local_registers) free(run.registers);
   if (run.args != run.local_args) free(run.args);

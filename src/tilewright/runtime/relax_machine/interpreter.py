@@ -1,6 +1,6 @@
-"""Runs bytecode of Relax in Python, instruction by instruction: every call can be told to an instrument.
+"""Runs bytecode of Relax in Python, instruction by instruction: the twin of `native/src/relax`.
 
-Used while one listens, and where the C core was not built.  Functions that call each other are functions of
+Used where the C core was not built.  Functions that call each other are functions of
 Python that do, so their depth is bounded by Python's limit.  Not here: what built-ins do (`builtins`).
 """
 
@@ -46,28 +46,22 @@ class Machine(Protocol):
         """Call a packed function or a built-in."""
         ...
 
-    def run_compiled(self, index: int, arguments: Sequence[Any]) -> Any:
-        """Call a compiled function."""
-        ...
-
 
 @final
 class Interpreter:
-    """The functions of bytecode of a machine."""
+    """The functions of bytecode of a machine, which has no others."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine: Final[Machine] = machine
 
     def call(self, index: int, arguments: Iterable[Any]) -> Any:
-        """Run a function of the table.
+        """Run a function of bytecode.
 
         Raises: InputError for calls that are nested deeper than Python's limit; what is called raises, with a
         note of the instruction.
         """
         machine = self._machine
         function = machine.executable.functions[index]
-        if function.kind is FunctionKind.COMPILED:
-            return machine.run_compiled(index, tuple(arguments))
         registers: dict[int, Any] = dict(enumerate(arguments))
         at = function.first
         try:

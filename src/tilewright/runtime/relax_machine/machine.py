@@ -1,7 +1,6 @@
 """Finds what Relax functions call, once, and has them run.
 
-The C core runs them (`native_program`); where it was not built, and while an instrument listens, Python does
-(`interpreter`).  One machine belongs to one executable, its library and one heap.  What users see is the
+The C core runs them (`native_program`); where it was not built, Python does (`interpreter`).  One machine belongs to one executable, its library and one heap.  What users see is the
 module around it (`modules`).
 
 Thread-safety: functions may be called from several threads; each call has registers and memory of its own.
@@ -149,7 +148,7 @@ class RelaxMachine:
         index = self._row(function)
         self._check_count(index, arguments)
         values = map(as_value, arguments)
-        if self._program is None or self._instrument is not None:
+        if self._program is None:
             return self._interpreter.call(index, values)
         return self._program.entry(index)(*values)
 
@@ -167,8 +166,7 @@ class RelaxMachine:
         """
         self._instrument = instrument
         if self._program is not None:
-            call = None if instrument is None else _weak_call(weakref.ref(self))
-            self._program.delegate(call)
+            self._program.set_instrument(instrument)
 
     # --- what built-ins ask -------------------------------------------------------------------
 
@@ -194,11 +192,6 @@ class RelaxMachine:
             found = self._values[index] = packed_function(call)
         return found
 
-    def run_compiled(self, index: int, arguments: Sequence[Any]) -> Any:
-        """Run a compiled function."""
-        assert self._program is not None, "the machine was refused"
-        return self._program.entry(index)(*arguments)
-
     def run_packed(self, index: int, arguments: Sequence[Any]) -> Any:
         """Call a packed function or a built-in; an instrument hears of it before and after."""
         packed, instrument = self._packed[index], self._instrument
@@ -213,8 +206,8 @@ class RelaxMachine:
             lambda: packed(*arguments),
         )
 
-    def interpret(self, index: int, arguments: Sequence[Any]) -> Any:
-        """Run a function of bytecode in Python."""
+    def call_value(self, index: int, arguments: Sequence[Any]) -> Any:
+        """Run a function that was passed as a value, in Python."""
         self._check_count(index, arguments)
         return self._interpreter.call(index, arguments)
 
@@ -317,20 +310,14 @@ class RelaxMachine:
         return storage.tensor(0, constant.shape, constant.element_type)
 
 
-def _weak_call(
-    machine: weakref.ref[RelaxMachine], index: int | None = None
-) -> Callable[..., Any]:
-    """Runs a function in Python: the one of `index`, or that of the first argument."""
-
+def _weak_call(machine: weakref.ref[RelaxMachine], index: int) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         alive = machine()
         if alive is None:
             raise InputError(
                 "the virtual machine of this function is gone, keep it as long"
             )
-        if index is None:
-            return alive.interpret(arguments[0], arguments[1:])
-        return alive.interpret(index, arguments)
+        return alive.call_value(index, arguments)
 
     return call
 

@@ -90,7 +90,7 @@ class NativeProgram:
             heap.address,
             opaque(heap),
         )
-        self._set_delegate: Final[PackedFunction] = made[0]
+        self._set_instrument: Final[PackedFunction] = made[0]
         self._entries: Final[Sequence[PackedFunction]] = made[1 : 1 + len(table)]
         self._values: Final[Sequence[PackedFunction]] = made[1 + len(table) :]
 
@@ -102,9 +102,9 @@ class NativeProgram:
         """Any function of the table, as one that may go anywhere; does not keep the program."""
         return self._values[index]
 
-    def delegate(self, call: Callable[..., Any] | None) -> None:
-        """Have `call(index, *arguments)` called instead of functions of bytecode; None ends it."""
-        self._set_delegate(call)
+    def set_instrument(self, instrument: Callable[..., Any] | None) -> None:
+        """Have calls of bytecode told to `instrument`; None ends it.  Runs that are under way go on as they are."""
+        self._set_instrument(instrument)
 
 
 def _shown(text: str) -> str:

@@ -147,7 +147,7 @@ def test_an_error_of_a_kernel_says_which_instruction_called_it() -> None:
     assert places == [("net.so", "four"), ("net.so", "twice")]
 
 
-def test_an_error_of_a_kernel_says_so_where_an_instrument_listens() -> None:
+def test_an_error_of_a_kernel_says_so_in_the_interpreter() -> None:
     def fail(*_: Any) -> None:
         raise KeyError("no")
 
@@ -157,9 +157,8 @@ def test_an_error_of_a_kernel_says_so_where_an_instrument_listens() -> None:
     module.import_module(FunctionTable({**KERNELS["calls"], "add": fail}))
     vm = module.load_machine()
     vm["vm_initialization"](1, 0, 2)
-    vm.engine.set_instrument(lambda *_: 0)
     with pytest.raises(KeyError) as caught:
-        _engine(vm).interpret(0, [tensor(_floats(1))])
+        _engine(vm).call_value(0, [tensor(_floats(1))])
     assert any(
         "net.so: function 'twice': instruction" in note for note in caught.value.__notes__
     )
@@ -265,6 +264,30 @@ def test_an_instrument_sees_every_call_and_may_skip_it() -> None:
     assert ("add1", True) in seen
     assert ("add1", False) not in seen
     assert ("vm.builtin.check_tensor_info", True) in seen
+
+
+def test_an_instrument_sees_arguments_and_results_and_ends_a_call_with_its_error() -> None:
+    loop = machine("loop")
+    run = loop["main"]  # asked for before anybody listens
+    seen: list[tuple[Any, ...]] = []
+
+    def instrument(
+        function: Any, symbol: str, before: bool, result: Any, *given: Any
+    ) -> None:
+        if symbol == "vm.builtin.make_shape" and not before:
+            seen.append((type(function), result, len(given)))
+        if symbol == "add1" and len(seen) > 2:
+            raise KeyError("enough")
+
+    loop["set_instrument"](instrument)
+    with pytest.raises(KeyError, match="enough"):
+        run(_floats(1, 2))
+    assert seen[0][:2] == (tvm_ffi.Function, (8,))  # bytes of a storage
+    assert seen[0][2] > 2
+    loop["set_instrument"](None)
+    np.testing.assert_array_equal(
+        np.from_dlpack(run(_floats(1, 2))), _looped(_floats(1, 2))
+    )
 
 
 def test_inputs_are_set_and_outputs_asked_for() -> None:
