@@ -20,7 +20,14 @@ import pytest
 
 import tilewright as tw
 from fakes import small_models
-from fakes.exported_library import CModel, LibraryError, c_compiler, compile_and_run, export
+from fakes.exported_library import (
+    CModel,
+    LibraryError,
+    c_compiler,
+    compile_and_run,
+    described,
+    export,
+)
 from fakes.onnx_models import parse
 
 RANDOM = np.random.default_rng(5)
@@ -175,6 +182,50 @@ def test_models_of_every_kind_are_equal_to_the_bit(name: str, tmp_path: Path) ->
     if name == "window":
         text = same_message(model, library, floats(1, 2, 1, 9), floats(4, 2, 3, 3))
         assert "dimension" in text or "too small" in text
+    library.close()
+
+
+def test_what_callers_leave_out_is_named(dynamic: tuple[tw.Model, Path]) -> None:
+    library = CModel(dynamic[1], threads=1)
+    arrays = (ctypes.c_void_p * 2)()
+    dims, answer = (ctypes.c_int64 * 1)(2), (ctypes.c_int64 * 8)()
+    model = library.handle
+    for name, arguments, missing in (
+        ("create", (None, None), "the place for the model"),
+        ("run_dims", (None, dims, arrays, arrays), "model"),
+        ("run_dims", (model, None, arrays, arrays), "dims"),
+        ("run_dims", (model, dims, None, arrays), "inputs"),
+        ("run_dims", (model, dims, arrays, None), "outputs"),
+        ("run_tensors", (model, None, arrays), "inputs"),
+        ("run_tensors", (model, arrays, None), "outputs"),
+        ("prepare", (model, None), "dims"),
+        ("output_shape", (model, None, 0, answer), "dims"),
+        ("input_shape", (model, dims, 0, None), "the place for the answer"),
+        ("workspace_bytes", (model, dims, None), "the place for the answer"),
+    ):
+        status, text = message_of(
+            lambda n=name, a=arguments: library.check(library.function(n)(*a))
+        )
+        assert (status, text) == (1, f"{missing} is NULL")
+    library.close()
+
+
+def test_a_rank_that_no_tensor_has_reads_no_extents(
+    dynamic: tuple[tw.Model, Path],
+) -> None:
+    library = CModel(dynamic[1], threads=1)
+    inputs, outputs = [floats(2, 3), floats(3)], [floats(2, 3), floats(3, 2)]
+    for rank, words in ((1_000_000, "of rank 1000000"), (-1, "of rank -1")):
+        tensors = described(inputs)
+        tensors[0].rank = rank
+        status, text = message_of(lambda given=tensors: library.run_rows(given, outputs))
+        assert (status, text) == (1, f"input 'x': got f32 {words}, expected f32[batch, 3]")
+    tensors = described(inputs)
+    tensors[0].shape = None
+    assert message_of(lambda: library.run_rows(tensors, outputs)) == (
+        1,
+        "input 'x': has no shape",
+    )
     library.close()
 
 

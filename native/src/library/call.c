@@ -495,8 +495,11 @@ static int bind_all(tw_call_t* call, const void* const* inputs, void* const* out
 }
 
 int tw_model_run(tw_model_t* model, const int64_t* dims, const void* const* inputs, void* const* outputs) {
+  int status = tw_model_check_dims(model, dims);
+  if (status == TW_MODEL_OK) status = tw_model_check_arrays(model, inputs, outputs);
+  if (status != TW_MODEL_OK) return status;
   tw_call_t call;
-  int status = tw_call_begin(&call, model, dims, NULL);
+  status = tw_call_begin(&call, model, dims, NULL);
   if (status == TW_MODEL_OK) status = bind_all(&call, inputs, outputs);
   if (status == TW_MODEL_OK) status = tw_call_run(&call);
   tw_call_end(&call);
@@ -505,7 +508,8 @@ int tw_model_run(tw_model_t* model, const int64_t* dims, const void* const* inpu
 
 int tw_model_prepare(tw_model_t* model, const int64_t* dims) {
   tw_sized_t* sized = NULL;
-  const int status = tw_sized_enter(model, dims, &sized);
+  int status = tw_model_check_dims(model, dims);
+  if (status == TW_MODEL_OK) status = tw_sized_enter(model, dims, &sized);
   if (status == TW_MODEL_OK) tw_sized_leave(model, sized);
   return status;
 }

@@ -11,6 +11,25 @@ enum { SPIN_US = 100, THREAD_LIMIT = 4096, CONCURRENCY_LIMIT = 1024, SEAT_ALIGNM
 
 const tw_program_t* tw_model_program(const tw_model_t* model) { return model->program; }
 
+// ---- arguments --------------------------------------------------------------------------------------
+
+static int fail_missing(const char* name) { return tw_error_set(TW_MODEL_BAD_INPUT, "%s is NULL", name); }
+
+int tw_model_check_dims(const tw_model_t* model, const int64_t* dims) {
+  if (model == NULL) return fail_missing("model");
+  return dims == NULL && model->program->dim_count != 0 ? fail_missing("dims") : TW_MODEL_OK;
+}
+
+int tw_model_check_arrays(const tw_model_t* model, const void* inputs, const void* outputs) {
+  if (model == NULL) return fail_missing("model");
+  if (inputs == NULL && model->program->input_count != 0) return fail_missing("inputs");
+  return outputs == NULL && model->program->output_count != 0 ? fail_missing("outputs") : TW_MODEL_OK;
+}
+
+static int check_question(const tw_model_t* model, const int64_t* dims, const void* out) {
+  return out == NULL ? fail_missing("the place for the answer") : tw_model_check_dims(model, dims);
+}
+
 // ---- questions --------------------------------------------------------------------------------------
 
 // Of sizes that nobody prepared nothing is kept: to ask is not to call.
@@ -31,12 +50,16 @@ static int shape_of(tw_model_t* model, const int64_t* dims, const tw_signature_t
 }
 
 int tw_model_input_shape(tw_model_t* model, const int64_t* dims, uint32_t index, int64_t* out_shape) {
+  const int status = check_question(model, dims, out_shape);
+  if (status != TW_MODEL_OK) return status;
   const tw_program_t* program = model->program;
   if (index < program->input_count) return shape_of(model, dims, program->inputs, index, out_shape);
   return tw_error_set(TW_MODEL_BAD_INPUT, "got input %u, expected less than %u", index, program->input_count);
 }
 
 int tw_model_output_shape(tw_model_t* model, const int64_t* dims, uint32_t index, int64_t* out_shape) {
+  const int status = check_question(model, dims, out_shape);
+  if (status != TW_MODEL_OK) return status;
   const tw_program_t* program = model->program;
   if (index < program->output_count) return shape_of(model, dims, program->outputs, index, out_shape);
   return tw_error_set(TW_MODEL_BAD_INPUT, "got output %u, expected less than %u", index, program->output_count);
@@ -44,7 +67,8 @@ int tw_model_output_shape(tw_model_t* model, const int64_t* dims, uint32_t index
 
 int tw_model_workspace_bytes(tw_model_t* model, const int64_t* dims, size_t* out_bytes) {
   tw_bound_t* bound = NULL;
-  const int status = tw_bound_create(model->program, dims, &bound);
+  int status = check_question(model, dims, out_bytes);
+  if (status == TW_MODEL_OK) status = tw_bound_create(model->program, dims, &bound);
   if (status != TW_MODEL_OK) return status;
   *out_bytes = tw_model_bound_bytes(model, bound);
   tw_bound_destroy(bound);
@@ -223,7 +247,7 @@ static void unlist(const tw_model_t* model) {
 int tw_model_create(const tw_library_t* library, const tw_model_options_t* options, tw_model_t** out_model) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   tw_model_options_t known;
-  int status = read_options(options, &known);
+  int status = out_model == NULL ? fail_missing("the place for the model") : read_options(options, &known);
   if (status != TW_MODEL_OK) return status;
   pthread_once(&once, register_fork_handlers);
   tw_model_t* model = calloc(1, sizeof(*model));

@@ -70,6 +70,11 @@ struct tw_model_t {
 // does nothing, where one runs.
 int tw_model_close(tw_model_t* model);
 
+// Whether callers gave what they have to; the error names the argument that is NULL, which all may be that a model has
+// none of.
+int tw_model_check_dims(const tw_model_t* model, const int64_t* dims);
+int tw_model_check_arrays(const tw_model_t* model, const void* inputs, const void* outputs);
+
 // ---- seats (seats.c) --------------------------------------------------------------------------------
 
 // Sleeps until something changed, or for no reason; only with the lock, which is open meanwhile.

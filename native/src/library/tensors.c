@@ -23,6 +23,10 @@ static void add_type(tw_text_t* text, const tw_tensor_t* tensor) {
 
 static void add_tensor(tw_text_t* text, const tw_tensor_t* tensor) {
   add_type(text, tensor);
+  if (tensor->rank < 0 || tensor->rank > TW_RANK_LIMIT) {  // no number of extents: none is read
+    tw_text_add(text, " of rank %" PRId32, tensor->rank);
+    return;
+  }
   tw_text_add(text, "[");
   for (int32_t axis = 0; axis < tensor->rank; ++axis) {
     tw_text_add(text, "%s%" PRId64, axis == 0 ? "" : ", ", tensor->shape[axis]);
@@ -124,12 +128,23 @@ static int take_all(tw_call_t* call, const tw_tensor_t* inputs, const tw_tensor_
   return status;
 }
 
+static int check_shapes(const tw_signature_t* rows, uint32_t count, const char* what, const tw_tensor_t* tensors) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (tensors[i].shape != NULL || tensors[i].rank == 0) continue;
+    return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': has no shape", what, rows[i].name);
+  }
+  return TW_MODEL_OK;
+}
+
 int tw_model_run_tensors(tw_model_t* model, const tw_tensor_t* inputs, const tw_tensor_t* outputs) {
+  int status = tw_model_check_arrays(model, inputs, outputs);
+  if (status != TW_MODEL_OK) return status;
   const tw_program_t* program = model->program;
+  status = check_shapes(program->inputs, program->input_count, "input", inputs);
+  if (status == TW_MODEL_OK) status = check_shapes(program->outputs, program->output_count, "output", outputs);
   int64_t dims[TW_DIM_LIMIT];
   tw_call_t call;
   call.model = NULL;  // nothing has begun
-  int status = TW_MODEL_OK;
   for (uint32_t i = 0; status == TW_MODEL_OK && i < program->dim_count; ++i) {
     status = tw_model_dim_of(model, i, &inputs[program->dims[i].input], &dims[i]);
   }

@@ -35,7 +35,7 @@ int @NAME@_create(const @NAME@_options* options, @NAME@** out_model) {
     memcpy(&known, options, size_bytes == 0 || size_bytes > sizeof(known) ? sizeof(known) : size_bytes);
   }
   tw_model_t* created = NULL;
-  const int status = tw_model_create(&@NAME@_library, &known, &created);
+  const int status = tw_model_create(&@NAME@_library, &known, out_model == NULL ? NULL : &created);
   if (status == TW_MODEL_OK) *out_model = (@NAME@*)(uintptr_t)created;
   return status;
 }
