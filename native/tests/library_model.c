@@ -122,7 +122,7 @@ static const float weight_data[] = {2, 1};
 static const uint64_t weight_offsets[] = {0};
 static const tw_weights_t weights = {.data = (const uint8_t*)(const void*)weight_data, .offsets = weight_offsets};
 
-const tw_library_t test_library = {"test", "0", programs, &weights, 1};
+const tw_library_t test_library = {"test", "0", programs, &weights, 1, NULL};
 
 // ---- calls ------------------------------------------------------------------------------------------
 
