@@ -295,7 +295,10 @@ class _Names:
 
 
 def _symbol_count(memory: _Memory, tags: Mapping[int, int]) -> int:
-    """How many symbols there are, which only the hash tables tell; they are checked on the way."""
+    """How many symbols there are, which only the hash tables tell; they are checked on the way.
+
+    A GNU table of a library that shows nothing is empty: then it is as many as relocations name.
+    """
     if elf.DT_HASH not in tags and elf.DT_GNU_HASH not in tags:
         raise memory.error("no hash table of symbols")
     counts = [
@@ -303,7 +306,33 @@ def _symbol_count(memory: _Memory, tags: Mapping[int, int]) -> int:
         for tag, count in ((elf.DT_HASH, _hash_count), (elf.DT_GNU_HASH, _gnu_hash_count))
         if tag in tags
     ]
-    return max(counts)
+    return max(*counts, _relocated_count(memory, tags))
+
+
+def _relocated_count(memory: _Memory, tags: Mapping[int, int]) -> int:
+    """Up to which symbol relocations name one; 0 where a hash table has them all."""
+    if elf.DT_HASH in tags or not _is_empty(memory, tags[elf.DT_GNU_HASH]):
+        return 0
+    tables = [_relocations_of(memory, tags, tag) for tag in (elf.DT_RELA, elf.DT_JMPREL)]
+    named = (
+        info >> 32 for table in tables for _, info, _ in elf.RELOCATION.iter_unpack(table)
+    )
+    return 1 + max(named, default=0)
+
+
+def _is_empty(memory: _Memory, address: int) -> bool:
+    """Whether no bucket of a GNU hash table, which was checked, has a symbol."""
+    buckets, _, filters, _ = memory.unpack(_GNU_HASH, address, "hash table")
+    return not any(_words(memory, address + 16 + 8 * filters, buckets, "buckets"))
+
+
+def _relocations_of(memory: _Memory, tags: Mapping[int, int], tag: int) -> memoryview:
+    """Whole relocations of a table; none where there is no table."""
+    if tag not in tags:
+        return memoryview(b"")
+    size = tags.get(_TABLES[tag], 0) // elf.RELOCATION.size * elf.RELOCATION.size
+    pace(size // elf.RELOCATION.size)
+    return memory.read(tags[tag], size, "table of relocations")
 
 
 def _words(memory: _Memory, address: int, count: int, what: str) -> tuple[int, ...]:
@@ -475,11 +504,9 @@ def _check_relocations(
     for tag in (elf.DT_RELA, elf.DT_JMPREL):
         if tag not in tags:
             continue
-        size = tags.get(_TABLES[tag], 0) // elf.RELOCATION.size * elf.RELOCATION.size
-        table = memory.read(tags[tag], size, "table of relocations")
-        pace(size // elf.RELOCATION.size)
+        table = _relocations_of(memory, tags, tag)
         relative = tags.get(elf.DT_RELACOUNT, 0) if tag == elf.DT_RELA else 0
-        if relative > size // elf.RELOCATION.size:
+        if relative > len(table) // elf.RELOCATION.size:
             raise memory.error(
                 f"{relative} relocations of addresses do not fit their table"
             )

@@ -115,7 +115,7 @@ class CSourceModule(Module):
 
     def _written(self, folder: Path) -> list[Path]:
         path = folder / "module.c"
-        path.write_text(self._source)
+        path.write_text(self._source, encoding="utf-8")
         return [path]
 
     def _compiled(self) -> Module:

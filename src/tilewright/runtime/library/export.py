@@ -258,7 +258,8 @@ def _compile(
     target = Target.parse(f"{files.arch}-{files.os}")
     chosen = options.toolchain or find_toolchain(target, cc=options.cc)
     flags = ["-I.", *files.flags]
-    (folder / _WEAK).write_text("".join(f"#pragma weak {s}\n" for s in files.exports))
+    weak = "".join(f"#pragma weak {symbol}\n" for symbol in files.exports)
+    (folder / _WEAK).write_text(weak, encoding="utf-8")
 
     def compiled(units: Sequence[str], *further: str) -> list[Path]:
         return chosen.compile(units, folder, [*flags, *further])

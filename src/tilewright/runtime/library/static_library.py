@@ -87,10 +87,14 @@ def load_static_library(
         path: an object or an archive of objects.
         function_names: the packed functions in it.
 
-    Raises: ArchiveError for another file; OSError for one that cannot be read.
+    Raises: ArchiveError for another file, and one that cannot be read.
     """
     where = path_option("path", path)
-    data = map_file(where)
+    try:
+        data = map_file(where)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ArchiveError(f"cannot read the file: {reason}", location=where) from error
     return StaticLibrary(memoryview(data)[: data.size_bytes], function_names, where)
 
 

@@ -158,6 +158,22 @@ def test_a_symbol_that_nobody_can_find_is_refused(library: bytes) -> None:
         read_shared_library(data)
 
 
+def test_a_library_that_only_has_constructors_is_read(tmp_path: Path) -> None:
+    compiler = shutil.which("cc")
+    if compiler is None or sys.platform != "linux":
+        pytest.skip("needs a C compiler of Linux")
+    source, library = tmp_path / "net.c", tmp_path / "net.so"
+    source.write_text(
+        "#include <stdio.h>\n"
+        '__attribute__((constructor)) static void begin(void) { puts("here"); }\n'
+    )
+    words = (compiler, "-shared", "-fPIC", "-O1", "-Wl,--hash-style=gnu", source, "-o", library)
+    subprocess.run(words, check=True)
+    file = read_shared_library(library.read_bytes())
+    assert file.symbols == {}
+    assert "puts" in file.imports
+
+
 # --- versions of symbols: glibc follows the chains to their ends, whatever the counts say ----------
 
 

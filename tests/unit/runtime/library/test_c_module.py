@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,32 @@ def test_its_bytes_make_the_same_module_again() -> None:
     again = load_c_module(module.save_to_bytes())
     assert again.save_to_bytes() == module.save_to_bytes()
     check(again)
+
+
+def test_the_source_is_utf8_wherever_it_is_compiled(tmp_path: Path) -> None:
+    source = (
+        '#include <tvm/ffi/c_api.h>\n// Größe\n'
+        "int __tvm_ffi_size(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) {\n"
+        "  (void)self; (void)args; (void)count;\n"
+        '  result->type_index = kTVMFFIInt; result->v_int64 = sizeof("ö") - 1; return 0;\n}\n'
+    )
+    (tmp_path / "module.json").write_bytes(CSourceModule(source, ["size"]).save_to_bytes())
+    program = (
+        "import pathlib, sys\n"
+        "from tilewright.runtime.library.c_module import load_c_module\n"
+        "print(load_c_module(pathlib.Path(sys.argv[1]).read_bytes()).get_function('size')())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-X", "utf8=0", "-c", program, str(tmp_path / "module.json")],
+        env={
+            **os.environ,
+            "LC_ALL": "C",
+            "PYTHONCOERCECLOCALE": "0",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        },
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == "2\n", done.stderr
 
 
 def test_it_is_written_as_source_or_object(tmp_path: Path) -> None:

@@ -151,3 +151,9 @@ def test_a_library_of_tvm_runs_here(tmp_path: Path) -> None:
     machine = tw.VirtualMachine(module, tw.cpu(0))
     found = np.from_dlpack(machine["main"](x, w))
     np.testing.assert_allclose(found, np.maximum(x @ w, 0), rtol=1e-5, atol=1e-6)
+
+
+def test_a_static_library_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none.a", Path("/dev/null")):
+        with pytest.raises(ArchiveError, match=f"^{path}: cannot read the file: "):
+            load_static_library(path)
