@@ -14,21 +14,19 @@ reads; `DT_GNU_HASH` as binutils writes it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, final
 
 import tilewright.formats.elf.structures as elf
 from tilewright.base.budget import pace
-from tilewright.base.errors import ArchiveError
 from tilewright.base.record import record
 from tilewright.formats.byte_view import Buffer, ByteView
 from tilewright.formats.elf.dynamic import DynamicTypes, dynamic_by_number
 from tilewright.formats.elf.header import read_file_header
+from tilewright.formats.elf.library_memory import Memory, Names, program_headers
+from tilewright.formats.elf.library_versions import check_versions
 
-_HEADERS_AT_MOST: Final = 256
-_SPAN_AT_MOST: Final = 1 << 40
 _LARGEST_TAG: Final = 0x7FFF_FFFF
-_LARGEST_PAGE_BYTES: Final = 1 << 16
 _TABLES: Final = {  # what a tag points to, and the tag of its size
     elf.DT_STRTAB: elf.DT_STRSZ,
     elf.DT_RELA: elf.DT_RELASZ,
@@ -39,23 +37,11 @@ _TABLES: Final = {  # what a tag points to, and the tag of its size
     elf.DT_RELR: elf.DT_RELRSZ,
 }
 _CODE_TAGS: Final = {elf.DT_INIT: "DT_INIT", elf.DT_FINI: "DT_FINI"}
-_IN_SEGMENTS: Final = {  # read where they are mapped
-    elf.PT_DYNAMIC: "PT_DYNAMIC",
-    elf.PT_NOTE: "PT_NOTE",
-    elf.PT_TLS: "PT_TLS",
-    elf.PT_GNU_PROPERTY: "PT_GNU_PROPERTY",
-    elf.PT_GNU_EH_FRAME: "PT_GNU_EH_FRAME",
-}
 _RESOLVERS: Final = {"x86_64": 37, "aarch64": 1032, "riscv64": 58}
 """The relocations that call the code at their addend: `R_…_IRELATIVE`."""
-_HALF: Final = struct.Struct("<H")
 _WORD: Final = struct.Struct("<I")
 _LONG: Final = struct.Struct("<Q")
 _GNU_HASH: Final = struct.Struct("<IIII")
-_VERSION_NEED: Final = struct.Struct("<HHIII")
-_VERSION_NEED_ENTRY: Final = struct.Struct("<IHHII")
-_VERSION_DEFINITION: Final = struct.Struct("<HHHHIII")
-_VERSION_BITS: Final = 0x7FFF  # of a version's number; the highest bit hides a symbol
 
 
 @final
@@ -84,7 +70,7 @@ class SharedLibraryFile:
     symbols: Mapping[str, LibrarySymbol]
     imports: frozenset[str]
     needs: tuple[str, ...]
-    _memory: _Memory
+    _memory: Memory
 
     @property
     def file_bytes(self) -> int:
@@ -108,13 +94,13 @@ def read_shared_library(data: Buffer, location: str = "library") -> SharedLibrar
     view = ByteView(data, location)
     header = read_file_header(view, elf.ET_DYN)
     machine = dynamic_by_number(header[2], location)
-    memory = _Memory(view, _program_headers(view, header))
+    memory = Memory(view, program_headers(view, header))
     tags, needed = _dynamic(memory)
-    names = _Names(memory, tags)
+    names = Names(memory, tags)
     count = _symbol_count(memory, tags)
     symbols, imports = _symbols(memory, tags, names, count)
     needs = tuple(names.at(place, "name of a library that it needs") for place in needed)
-    _check_versions(memory, tags, names, needs, count)
+    check_versions(memory, tags, names, needs, count)
     _check_relocations(memory, tags, machine, count)
     _check_code(memory, tags)
     return SharedLibraryFile(
@@ -126,124 +112,10 @@ def read_shared_library(data: Buffer, location: str = "library") -> SharedLibrar
     )
 
 
-# --- segments -----------------------------------------------------------------------------------
-
-
-@final
-@record
-class _Segment:
-    address: int
-    end: int
-    file_end: int
-    offset: int
-    flags: int
-    align: int
-
-
-@final
-class _Memory:
-    """The library seen by address instead of by place in the file."""
-
-    __slots__ = ("dynamic", "segments", "view")
-
-    def __init__(self, view: ByteView, headers: Sequence[tuple[int, ...]]) -> None:
-        self.view: Final[ByteView] = view
-        self.segments: Final[tuple[_Segment, ...]] = tuple(_segments(view, headers))
-        self.dynamic: tuple[int, int] = (0, 0)
-        for kind, _, _, address, _, length, size, _ in headers:
-            if kind in _IN_SEGMENTS and length:
-                self.read(address, length, _IN_SEGMENTS[kind])
-            if kind == elf.PT_GNU_RELRO:
-                self._check_read_only(address, address + size)
-            if kind == elf.PT_DYNAMIC:
-                if length != size:
-                    raise self.error(f"PT_DYNAMIC of {length} bytes, in memory {size}")
-                self.dynamic = (address, length)
-
-    def error(self, message: str) -> ArchiveError:
-        return ArchiveError(message, location=self.view.location)
-
-    def find(self, address: int, length: int, what: str) -> _Segment:
-        """The segment in which `length` bytes at `address` lie."""
-        for segment in self.segments:
-            if segment.address <= address and address + length <= segment.end:
-                return segment
-        raise self.error(
-            f"{what} at address {address:#x} with {length} bytes lies outside the segments"
-        )
-
-    def read(self, address: int, length: int, what: str) -> memoryview:
-        """Bytes of the file by address."""
-        segment = self.find(address, length, what)
-        if address + length > segment.file_end:
-            raise self.error(f"{what} at address {address:#x} has no bytes in the file")
-        return self.view.sub(segment.offset + address - segment.address, length, what)
-
-    def _check_read_only(self, begin: int, end: int) -> None:
-        """What is protected after relocation ends with the last page of its segment."""
-        segment = self.find(begin, 0, "PT_GNU_RELRO")
-        page = min(segment.align, _LARGEST_PAGE_BYTES)
-        if end > -(-segment.end // page) * page:
-            raise self.error(f"PT_GNU_RELRO up to address {end:#x} leaves its segment")
-
-    def rest(self, address: int, what: str) -> memoryview:
-        """All bytes of the file from an address to the end of its segment."""
-        segment = self.find(address, 0, what)
-        return self.read(address, max(segment.file_end - address, 0), what)
-
-    def unpack(self, layout: struct.Struct, address: int, what: str) -> tuple[int, ...]:
-        return layout.unpack(self.read(address, layout.size, what))
-
-    def check_code(self, address: int, what: str) -> None:
-        if not self.find(address, 1, what).flags & elf.PF_X:
-            raise self.error(f"{what} at address {address:#x} lies in data, expected code")
-
-
-def _program_headers(view: ByteView, header: Sequence[int]) -> list[tuple[int, ...]]:
-    offset, entry_size, count = header[5], header[9], header[10]
-    if entry_size != elf.PROGRAM_HEADER.size or not 0 < count <= _HEADERS_AT_MOST:
-        raise ArchiveError(
-            f"{count} program headers of {entry_size} bytes, expected 1 to "
-            f"{_HEADERS_AT_MOST} of {elf.PROGRAM_HEADER.size}",
-            location=view.location,
-        )
-    table = view.sub(offset, count * entry_size, "program header table")
-    return list(elf.PROGRAM_HEADER.iter_unpack(table))
-
-
-def _segments(view: ByteView, headers: Sequence[tuple[int, ...]]) -> Iterator[_Segment]:
-    """What is mapped: inside the file, rising, not overlapping."""
-    end, found = 0, False
-    for kind, flags, offset, address, _, length, size, align in headers:
-        if kind != elf.PT_LOAD:
-            continue
-        view.check(offset, length, "segment")
-        if length > size or address < end or address + size > _SPAN_AT_MOST:
-            raise ArchiveError(
-                f"a segment of {length} bytes in the file and {size} in memory at address "
-                f"{address:#x} does not follow the one before",
-                location=view.location,
-            )
-        if flags & elf.PF_X and length != size:
-            raise ArchiveError(
-                f"code at address {address:#x} has {length} of {size} bytes in the file",
-                location=view.location,
-            )
-        if align & (align - 1) or (align > 1 and (address - offset) % align):
-            raise ArchiveError(
-                f"a segment at address {address:#x} is not aligned to {align}",
-                location=view.location,
-            )
-        end, found = address + size, True
-        yield _Segment(address, end, address + length, offset, flags, max(align, 1))
-    if not found:
-        raise ArchiveError("no segment to load", location=view.location)
-
-
 # --- tables -------------------------------------------------------------------------------------
 
 
-def _dynamic(memory: _Memory) -> tuple[dict[int, int], list[int]]:
+def _dynamic(memory: Memory) -> tuple[dict[int, int], list[int]]:
     """The dynamic section: a value per tag, and the places of the names of needed libraries."""
     address, length = memory.dynamic
     table = memory.read(address, length // 16 * 16, "dynamic section")
@@ -275,26 +147,7 @@ def _dynamic(memory: _Memory) -> tuple[dict[int, int], list[int]]:
     return tags, needed
 
 
-@final
-class _Names:
-    """The table of names, in which every name must end."""
-
-    def __init__(self, memory: _Memory, tags: Mapping[int, int]) -> None:
-        size = tags.get(elf.DT_STRSZ, 0)
-        self._memory: _Memory = memory
-        self._table: bytes = bytes(memory.read(tags[elf.DT_STRTAB], size, "table of names"))
-        if not self._table.endswith(b"\0"):
-            raise memory.error("the last name of the table of names has no end")
-
-    def at(self, place: int, what: str) -> str:
-        if place >= len(self._table):
-            raise self._memory.error(
-                f"{what} at byte {place} of {len(self._table)} bytes of names"
-            )
-        return self._table[place : self._table.index(b"\0", place)].decode(errors="replace")
-
-
-def _symbol_count(memory: _Memory, tags: Mapping[int, int]) -> int:
+def _symbol_count(memory: Memory, tags: Mapping[int, int]) -> int:
     """How many symbols there are, which only the hash tables tell; they are checked on the way.
 
     A GNU table of a library that shows nothing is empty: then it is as many as relocations name.
@@ -309,7 +162,7 @@ def _symbol_count(memory: _Memory, tags: Mapping[int, int]) -> int:
     return max(*counts, _relocated_count(memory, tags))
 
 
-def _relocated_count(memory: _Memory, tags: Mapping[int, int]) -> int:
+def _relocated_count(memory: Memory, tags: Mapping[int, int]) -> int:
     """Up to which symbol relocations name one; 0 where a hash table has them all."""
     if elf.DT_HASH in tags or not _is_empty(memory, tags[elf.DT_GNU_HASH]):
         return 0
@@ -320,13 +173,13 @@ def _relocated_count(memory: _Memory, tags: Mapping[int, int]) -> int:
     return 1 + max(named, default=0)
 
 
-def _is_empty(memory: _Memory, address: int) -> bool:
+def _is_empty(memory: Memory, address: int) -> bool:
     """Whether no bucket of a GNU hash table, which was checked, has a symbol."""
     buckets, _, filters, _ = memory.unpack(_GNU_HASH, address, "hash table")
     return not any(_words(memory, address + 16 + 8 * filters, buckets, "buckets"))
 
 
-def _relocations_of(memory: _Memory, tags: Mapping[int, int], tag: int) -> memoryview:
+def _relocations_of(memory: Memory, tags: Mapping[int, int], tag: int) -> memoryview:
     """Whole relocations of a table; none where there is no table."""
     if tag not in tags:
         return memoryview(b"")
@@ -335,12 +188,12 @@ def _relocations_of(memory: _Memory, tags: Mapping[int, int], tag: int) -> memor
     return memory.read(tags[tag], size, "table of relocations")
 
 
-def _words(memory: _Memory, address: int, count: int, what: str) -> tuple[int, ...]:
+def _words(memory: Memory, address: int, count: int, what: str) -> tuple[int, ...]:
     pace(count)
     return struct.unpack(f"<{count}I", memory.read(address, 4 * count, what))
 
 
-def _hash_count(memory: _Memory, address: int) -> int:
+def _hash_count(memory: Memory, address: int) -> int:
     buckets, chains = struct.unpack("<II", memory.read(address, 8, "hash table"))
     heads = _words(memory, address + 8, buckets, "buckets of the hash table")
     links = _words(memory, address + 8 + 4 * buckets, chains, "chains of the hash table")
@@ -357,7 +210,7 @@ def _hash_count(memory: _Memory, address: int) -> int:
     return chains
 
 
-def _gnu_hash_count(memory: _Memory, address: int) -> int:
+def _gnu_hash_count(memory: Memory, address: int) -> int:
     head = memory.unpack(_GNU_HASH, address, "hash table")
     buckets, first, filters, _ = head
     if not buckets or not filters or filters & (filters - 1):
@@ -380,7 +233,7 @@ def _gnu_hash_count(memory: _Memory, address: int) -> int:
 
 
 def _symbols(
-    memory: _Memory, tags: Mapping[int, int], names: _Names, count: int
+    memory: Memory, tags: Mapping[int, int], names: Names, count: int
 ) -> tuple[dict[str, LibrarySymbol], frozenset[str]]:
     table = memory.read(tags[elf.DT_SYMTAB], count * elf.SYMBOL.size, "table of symbols")
     pace(count)
@@ -408,97 +261,8 @@ def _symbols(
     return found, frozenset(imports)
 
 
-def _check_versions(
-    memory: _Memory,
-    tags: Mapping[int, int],
-    names: _Names,
-    needs: Sequence[str],
-    count: int,
-) -> None:
-    """The versions of symbols, as glibc reads them: their lists end where the next one is 0.
-
-    What is said to be their number is not looked at.  A library whose versions are needed must be one that
-    is loaded for this one, and a symbol's version one of the lists: glibc would end the process.
-    """
-    has_lists = elf.DT_VERNEED in tags or elf.DT_VERDEF in tags
-    if not has_lists and elf.DT_VERSYM not in tags:
-        return
-    highest = max(
-        _needed_versions(memory, tags, names, needs), _defined(memory, tags, names)
-    )
-    if elf.DT_VERSYM not in tags:
-        raise memory.error("lists of versions, but no versions of symbols")
-    if highest == 0:
-        raise memory.error("versions of symbols, but no list of versions")
-    table = memory.read(tags[elf.DT_VERSYM], _HALF.size * count, "versions of symbols")
-    pace(count)
-    for index, (version,) in enumerate(_HALF.iter_unpack(table)):
-        if version & _VERSION_BITS > highest:
-            raise memory.error(
-                f"symbol {index} has version {version & _VERSION_BITS} of {highest}"
-            )
-
-
-def _needed_versions(
-    memory: _Memory, tags: Mapping[int, int], names: _Names, needs: Sequence[str]
-) -> int:
-    """The highest number of a version that the library needs."""
-    if elf.DT_VERNEED not in tags:
-        return 0
-    left = memory.view.size // _VERSION_NEED.size
-    libraries = _follow(memory, tags[elf.DT_VERNEED], _VERSION_NEED, left, "needed version")
-    highest = 0
-    for address, (_, _, file, first, _) in libraries:
-        library = names.at(file, "name of a library")
-        if library not in needs:
-            raise memory.error(
-                f"versions of '{library}', which is not among the libraries that it needs"
-            )
-        # Lists may overlap, so that few bytes would be very many entries.
-        entries = _follow(
-            memory, address + first, _VERSION_NEED_ENTRY, left, "needed version"
-        )
-        left -= len(entries)
-        for _, (_, _, number, name, _) in entries:
-            names.at(name, "name of a version")
-            highest = max(highest, number & _VERSION_BITS)
-    return highest
-
-
-def _defined(memory: _Memory, tags: Mapping[int, int], names: _Names) -> int:
-    """The highest number of a version that the library defines."""
-    if elf.DT_VERDEF not in tags:
-        return 0
-    most = memory.view.size // _VERSION_DEFINITION.size
-    highest = 0
-    for address, fields in _follow(
-        memory, tags[elf.DT_VERDEF], _VERSION_DEFINITION, most, "defined version"
-    ):
-        (name,) = memory.unpack(_WORD, address + fields[5], "defined version")
-        names.at(name, "name of a version")
-        highest = max(highest, fields[2] & _VERSION_BITS)
-    return highest
-
-
-def _follow(
-    memory: _Memory, address: int, layout: struct.Struct, most: int, what: str
-) -> list[tuple[int, tuple[int, ...]]]:
-    """The entries of a list with their addresses; the last member says how far away the next one is."""
-    found: list[tuple[int, tuple[int, ...]]] = []
-    following = 1
-    while following:
-        if len(found) >= most:
-            raise memory.error("lists of versions do not fit the file")
-        pace(1)
-        fields = memory.unpack(layout, address, what)
-        found.append((address, fields))
-        following = fields[-1]
-        address += following
-    return found
-
-
 def _check_relocations(
-    memory: _Memory, tags: Mapping[int, int], machine: DynamicTypes, count: int
+    memory: Memory, tags: Mapping[int, int], machine: DynamicTypes, count: int
 ) -> None:
     text = elf.DT_TEXTREL in tags or bool(tags.get(elf.DT_FLAGS, 0) & elf.DF_TEXTREL)
     for tag in (elf.DT_RELA, elf.DT_JMPREL):
@@ -530,7 +294,7 @@ def _check_relocations(
         _check_packed_relocations(memory, tags)
 
 
-def _check_packed_relocations(memory: _Memory, tags: Mapping[int, int]) -> None:
+def _check_packed_relocations(memory: Memory, tags: Mapping[int, int]) -> None:
     """`DT_RELR`: an address, then bits for the 63 words behind it."""
     size = tags.get(elf.DT_RELRSZ, 0) // 8 * 8
     table = memory.read(tags[elf.DT_RELR], size, "table of relocations")
@@ -545,7 +309,7 @@ def _check_packed_relocations(memory: _Memory, tags: Mapping[int, int]) -> None:
             place = word + 8
 
 
-def _check_code(memory: _Memory, tags: Mapping[int, int]) -> None:
+def _check_code(memory: Memory, tags: Mapping[int, int]) -> None:
     """What is called when the library is loaded and unloaded."""
     for tag, name in _CODE_TAGS.items():
         if tags.get(tag):

@@ -167,7 +167,16 @@ def test_a_library_that_only_has_constructors_is_read(tmp_path: Path) -> None:
         "#include <stdio.h>\n"
         '__attribute__((constructor)) static void begin(void) { puts("here"); }\n'
     )
-    words = (compiler, "-shared", "-fPIC", "-O1", "-Wl,--hash-style=gnu", source, "-o", library)
+    words = (
+        compiler,
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-Wl,--hash-style=gnu",
+        source,
+        "-o",
+        library,
+    )
     subprocess.run(words, check=True)
     file = read_shared_library(library.read_bytes())
     assert file.symbols == {}

@@ -66,7 +66,7 @@ def test_its_bytes_make_the_same_module_again() -> None:
 
 def test_the_source_is_utf8_wherever_it_is_compiled(tmp_path: Path) -> None:
     source = (
-        '#include <tvm/ffi/c_api.h>\n// Größe\n'
+        "#include <tvm/ffi/c_api.h>\n// Größe\n"
         "int __tvm_ffi_size(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) {\n"
         "  (void)self; (void)args; (void)count;\n"
         '  result->type_index = kTVMFFIInt; result->v_int64 = sizeof("ö") - 1; return 0;\n}\n'
