@@ -108,7 +108,8 @@ class RecordedCalls:
     @property
     def replay_count(self) -> int:
         """How many sets of shapes are replayed."""
-        return sum(not isinstance(found, _Seen) for found in self._replays.values())
+        # A copy: other threads may record meanwhile.
+        return sum(not isinstance(found, _Seen) for found in list(self._replays.values()))
 
     def __call__(self, inputs: Sequence[object]) -> list[object] | None:
         """The results, where the call is recorded or is recorded now; None to run it.

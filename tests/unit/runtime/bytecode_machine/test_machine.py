@@ -17,6 +17,7 @@ from tilewright.base.budget import Limits
 from tilewright.base.dtypes import f32, i32
 from tilewright.base.errors import ArchiveError, DeviceError, InputError, UserError
 from tilewright.base.host import describe
+from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.formats.vmfb import ModuleBuilder
 from tilewright.runtime.bytecode_machine import (
     BytecodeExecutor,
@@ -299,6 +300,16 @@ def test_constants_that_lie_badly_in_memory_are_copied() -> None:
     made.load(placed(np.frombuffer(archive("3.13.0"), np.uint8), 8))
     assert made.device.allocator.query_statistics().peak_bytes > 814080
     assert made.invoke("mlp", mlp_input())[0][0].tolist() == RECENT
+
+
+def test_the_executor_says_what_is_better_known_than_declared() -> None:
+    given = (TensorSpec("image", f32, (1, 784)),), (TensorSpec("digit", f32, (1, 10)),)
+    executor = BytecodeExecutor(machine(), inputs=given[0], outputs=given[1])
+    assert (executor.inputs, executor.outputs) == given
+    assert (executor.input_names, executor.output_names) == (("image",), ("digit",))
+    declared = BytecodeExecutor(machine())
+    assert declared.outputs == declared.function.outputs
+    assert executor.dimensions_of([mlp_input()]) == {}
 
 
 def test_the_executor_profiles_kernels_by_name() -> None:

@@ -171,6 +171,8 @@ def test_state_is_not_recorded() -> None:
         ({"call", "br"}, {"hal.buffer_view.dim"}, True),
         ({"global.load.ref"}, set(), True),
         ({"global.store.i32"}, set(), False),
+        ({"call", "br", "global.store.ref"}, set(), False),
+        ({"call", "cond_break"}, {"hal.buffer_view.dim"}, False),
         ({"list.set.ref"}, set(), False),
         ({"buffer.store.i8"}, set(), False),
         ({"buffer.load.i32"}, {"hal.device.queue.execute.indirect"}, True),

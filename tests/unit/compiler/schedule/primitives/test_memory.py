@@ -148,6 +148,22 @@ def test_cache_read_keeps_a_guard_that_its_own_loops_do_not_decide() -> None:
     assert_same(kernel, changed)
 
 
+def test_cache_read_leaves_out_a_guard_that_holds_around_the_copy() -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (7, 3)), b.result("y", f32, (7, 3))
+    with (
+        b.nest((8,), ("i",)) as (i,),
+        b.when(b.within(i, 0, 7)),
+        b.nest((3,), ("j",)) as (j,),
+        b.when(b.within(i, 0, 7)),
+    ):
+        b.store(y, (i, j), b.load(x, (i, j)))
+    kernel = b.build()
+    changed = cache_read(kernel, "x", "j")
+    assert body_text(changed).count("if") == body_text(kernel).count("if") == 2
+    assert_same(kernel, changed)
+
+
 def test_cache_read_refuses_a_loop_of_workgroups() -> None:
     kernel = bind(doubled(), "i", "x")
     with pytest.raises(ScheduleError, match="'i' is made of workgroups"):
