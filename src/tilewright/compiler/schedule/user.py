@@ -216,7 +216,7 @@ def _copies(body: Body) -> int:
 
 def _failure(name: str, what: str, error: Exception) -> ScheduleError:
     text = error.message if isinstance(error, TilewrightError) else str(error)
-    hint = error.hint if isinstance(error, TilewrightError) else None
+    hint = error.hint if isinstance(error, UserError) else None  # a step's fault is no bug
     message = f"{what}: {text}" if what else text
     return ScheduleError(message, location=_place(name), hint=hint)
 

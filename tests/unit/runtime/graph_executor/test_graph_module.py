@@ -127,6 +127,8 @@ def test_memory_that_does_not_do_is_refused() -> None:
     frozen.flags.writeable = False
     with pytest.raises(InputError, match="read-only"):
         module.set_output_zero_copy(0, frozen)
+    with pytest.raises(InputError, match="read-only"):
+        module.set_input_zero_copy("x", frozen)  # a packed function may write to it
     with pytest.raises(InputError, match="there are 0 outputs 'y'"):
         module.set_output_zero_copy("y", aligned(X))
 

@@ -61,6 +61,14 @@ def test_tensors_that_do_not_fit_are_refused(
         KERNEL.record(Recording(), tensors(*shapes))
 
 
+def test_a_constant_that_32_bits_do_not_hold_is_refused() -> None:
+    n = 1 << 30
+    with pytest.raises(InputError, match="sizes are too large: 4294967296, expected less"):
+        KERNEL.record(Recording(), tensors((2 * n, 4), (n,), (8 * n,)))
+    n -= 1
+    KERNEL.record(Recording(), tensors((2 * n, 4), (n,), (8 * n,)))
+
+
 def test_who_records_a_kernel_keeps_its_owner() -> None:
     class Owner:
         """What the code lies in."""

@@ -64,6 +64,7 @@ def test_transients_share_an_arena_once_their_sizes_are_known() -> None:
 def test_a_call_that_makes_a_size_negative_is_refused() -> None:
     with pytest.raises(InputError, match=r"\(N - 5\) is -2 for N = 3"):
         bind(chain([N - 5]), 3)
+    bind(chain([N - 5]), 5)  # a size of 0 is one
 
 
 def test_a_division_by_zero_is_an_error_of_the_plan() -> None:

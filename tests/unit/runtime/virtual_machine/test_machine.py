@@ -15,7 +15,7 @@ from tilewright.runtime.packed.machine_module import (
     MemoryManager,
 )
 from tilewright.runtime.packed.module import Module
-from tilewright.runtime.virtual_machine.machine import VirtualMachine
+from tilewright.runtime.virtual_machine.machine import VirtualMachine, _kept
 
 DURATION = "Duration (us)"
 
@@ -165,6 +165,21 @@ def test_a_tensor_that_is_set_is_copied_like_an_array() -> None:
 def test_what_cannot_be_called_is_refused(call: Callable[[VirtualMachine], object]) -> None:
     with pytest.raises(UserError, match="is 5, expected a function or"):
         call(machine())
+
+
+def test_a_tensor_of_another_device_is_kept_as_it_is() -> None:
+    class Far:
+        """On a GPU, so to speak."""
+
+        def __dlpack__(self, **_: object) -> object:
+            raise AssertionError("nobody may ask for its memory")
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (2, 0)
+
+    far = Far()
+    assert _kept(far) is far
+    assert _kept(3) == 3
 
 
 def test_arguments_by_name_go_to_their_places() -> None:

@@ -59,6 +59,14 @@ def test_numbers_stand_below_each_other() -> None:
     assert first.index("12,345.68") + len("12,345.68") == second.index("1.00") + len("1.00")
 
 
+def test_numbers_stand_below_each_other_where_some_rows_have_none() -> None:
+    before, after = report_of((("f", "", 1234.0),)), report_of((("g", "", 5.0),))
+    head, *rows = before.compare(after).table().splitlines()
+    end = head.index("After (us)") + len("After (us)")
+    assert [row[:end].rstrip()[-4:] for row in rows if row.startswith("g")] == ["5.00"]
+    assert all(len(row[:end].rstrip()) == end for row in rows if row.startswith("g"))
+
+
 def test_csv_has_plain_numbers_and_quotes_commas() -> None:
     rows = list(
         csv.DictReader(io.StringIO(report_of((("f", "f32[2,3], f32[3]", 1234.5),)).csv()))

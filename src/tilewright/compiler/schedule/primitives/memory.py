@@ -342,6 +342,11 @@ def _around_copy(
         if isinstance(statement, For):
             if any(statement is s for s in copied):
                 around.append(statement)
+            elif not safe and (symbolic.bounds(statement.extent)[0] or 0) < 1:
+                raise ScheduleError(
+                    f"'{statement.var.name}' may run no time, and then that part of "
+                    f"'{buffer.name}' may not exist"
+                )
         elif safe:
             continue
         elif any(s.name in dropped for s in expression_symbols(statement.condition)):

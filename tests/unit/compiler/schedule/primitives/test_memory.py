@@ -115,6 +115,13 @@ def test_cache_write_refuses_more_than_one_element() -> None:
         cache_write(product(), "y", "i")
     with pytest.raises(ScheduleError, match="does not write 'a'"):
         cache_write(product(), "a", "i")
+    b = KernelBuilder("k")
+    y = b.result("y", f32, (6,))
+    with b.nest((5,), ("i",)) as (i,):
+        b.store(y, (i,), 1)
+        b.store(y, (i + 1,), 2)
+    with pytest.raises(ScheduleError, match="more than one element"):
+        cache_write(b.build(), "y", "i")
 
 
 @pytest.mark.parametrize("scope", ["register", "workgroup"])
@@ -162,6 +169,22 @@ def test_cache_read_leaves_out_a_guard_that_holds_around_the_copy() -> None:
     changed = cache_read(kernel, "x", "j")
     assert body_text(changed).count("if") == body_text(kernel).count("if") == 2
     assert_same(kernel, changed)
+
+
+@pytest.mark.parametrize(("start", "fits"), [(4, False), (3, True)])
+def test_cache_read_in_front_of_a_loop_that_may_not_run(start: int, fits: bool) -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (5,)), b.result("y", f32, (5,))
+    with b.nest((0, 2), ("i", "j")) as (_, j):
+        b.store(y, (j + start,), b.load(x, (j + start,)))
+    kernel = b.build()
+    if fits:
+        assert_same(kernel, cache_read(kernel, "x", "i"))
+        return
+    with pytest.raises(
+        ScheduleError, match="'i' may run no time, and then that part of 'x'"
+    ):
+        cache_read(kernel, "x", "i")
 
 
 def test_cache_read_refuses_a_loop_of_workgroups() -> None:
