@@ -42,6 +42,7 @@ _CHEAP: Final = 8
 _MODERATE: Final = 24
 _SQUARE: Final = 16
 _ROWS: Final = 8
+_LEAST_BITS: Final = 128
 _BLOCK: Final = 64
 """A block of so many rows and columns, once as it is read and once as it is written, stays in the
 first level cache."""
@@ -76,6 +77,8 @@ def schedule_pointwise(
     else:
         blocks = _workgroups(s, names[:-1], effort, estimate(find(s.kernel, lane).extent))
     grid.commit(blocks)
+    if row is None:
+        lanes = _filled_lanes(lanes, find(s.kernel, lane))
     vectorize_loop(s, lane, lanes, factor, target, row)
     if row is not None:
         _write_out_blocks(s, row, lanes)
@@ -89,6 +92,20 @@ def _lanes(target: Target, body: Body, lane: str | None = None) -> int:
     types += [v.buffer.dtype for v in loads(body) if lane is None or depends(v, lane)]
     widest = max(types, key=lambda t: t.bits)
     return target.vector_lanes(widest)
+
+
+def _filled_lanes(lanes: int, loop: For) -> int:
+    """Lanes for a loop that may be shorter than a register.
+
+    Half a register without a mask is as fast as a whole one with it, and some processors slow down for their widest
+    registers.
+    """
+    if not isinstance(loop.extent, int):
+        return lanes
+    bits = max(a.buffer.dtype.bits for a in _accesses(loop.body))
+    while 2 * loop.extent <= lanes and lanes * bits > _LEAST_BITS:
+        lanes //= 2
+    return lanes
 
 
 def _accesses(body: Body) -> list[Load | Store]:
