@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tilewright.base.errors import InputError
+from tilewright.base.options import text_option, wrong
 from tilewright.base.text import did_you_mean
 from tilewright.runtime.packed.ffi import opaque, tvm_ffi
-from tilewright.runtime.packed.functions import PackedFunction
+from tilewright.runtime.packed.functions import PackedFunction, get_global_func
 from tilewright.runtime.packed.kernel_function import RecordableKernel
+from tilewright.runtime.packed.time_evaluator import BenchmarkResult, TimeEvaluator
 
 _NAMES_SHOWN = 12
 
@@ -204,6 +206,55 @@ class Module:
     def __call__(self, *args: Any) -> Any:
         """Call the entry function, `main`."""
         return self[self.entry_name](*args)
+
+    def time_evaluator(  # noqa: PLR0913 - TVM's parameters
+        self,
+        func_name: str,
+        dev: object = None,
+        number: int = 10,
+        repeat: int = 1,
+        min_repeat_ms: float = 0,
+        limit_zero_time_iterations: int = 100,
+        cooldown_interval_ms: float = 0,
+        repeats_to_cooldown: int = 1,
+        cache_flush_bytes: int = 0,
+        f_preproc: str | Callable[..., object] = "",
+    ) -> Callable[..., BenchmarkResult]:
+        """What measures a function: call it with the function's arguments.
+
+        Args:
+            func_name: the function.
+            dev: for TVM's sake; the function runs where it runs.
+            number: calls of a repeat, whose mean is one result.
+            repeat: how many results there are.
+            min_repeat_ms: how long a repeat lasts at least; it gets more calls until it does.
+            limit_zero_time_iterations: repeats in which no time passed at all, after which it gets no more.
+            cooldown_interval_ms: how long to rest.
+            repeats_to_cooldown: after how many repeats.
+            cache_flush_bytes: bytes that are written before each repeat.
+            f_preproc: a function, or the name of a global one, that is called before each repeat.
+
+        Returns: a callable that returns a `BenchmarkResult`: seconds, and a table as text.
+        Raises: InputError for a function that there is not; UserError for an option that makes no sense.
+        """
+        del dev
+        if isinstance(f_preproc, str):
+            preprocess = get_global_func(f_preproc) if f_preproc else None
+        elif callable(f_preproc):
+            preprocess = f_preproc
+        else:
+            raise wrong("f_preproc", f_preproc, "a function or the name of a global one")
+        return TimeEvaluator(
+            self[text_option("func_name", func_name, "the name of a function")],
+            number=number,
+            repeat=repeat,
+            min_repeat_ms=min_repeat_ms,
+            limit_zero_time_iterations=limit_zero_time_iterations,
+            cooldown_interval_ms=cooldown_interval_ms,
+            repeats_to_cooldown=repeats_to_cooldown,
+            cache_flush_bytes=cache_flush_bytes,
+            preprocess=preprocess,
+        )
 
     def _what_there_is(self, wanted: str) -> str:
         """Functions here, and which imported module has the one that was wanted."""

@@ -15,10 +15,10 @@ from typing import Any, Final, cast, final
 import numpy as np
 
 from tilewright.base.errors import InputError
-from tilewright.base.options import text_option, wrong
+from tilewright.base.options import wrong
 from tilewright.runtime.packed.devices import Device
 from tilewright.runtime.packed.ffi import tvm_ffi
-from tilewright.runtime.packed.functions import PackedFunction, get_global_func
+from tilewright.runtime.packed.functions import PackedFunction
 from tilewright.runtime.packed.genuine import as_module
 from tilewright.runtime.packed.machine_module import (
     LOAD_MACHINE,
@@ -32,7 +32,7 @@ from tilewright.runtime.packed.machine_module import (
 )
 from tilewright.runtime.packed.module import Module
 from tilewright.runtime.packed.tensors import array_of, tensor_of
-from tilewright.runtime.packed.time_evaluator import BenchmarkResult, TimeEvaluator
+from tilewright.runtime.packed.time_evaluator import BenchmarkResult
 from tilewright.runtime.virtual_machine.metrics import Count, Metric
 from tilewright.runtime.virtual_machine.report import Report, make_report
 
@@ -205,22 +205,16 @@ class VirtualMachine:
 
         Returns: a callable that returns a `BenchmarkResult`: seconds, and a table as text.
         """
-        del dev
-        if isinstance(f_preproc, str):
-            preprocess = get_global_func(f_preproc) if f_preproc else None
-        elif callable(f_preproc):
-            preprocess = f_preproc
-        else:
-            raise wrong("f_preproc", f_preproc, "a function or the name of a global one")
-        return TimeEvaluator(
-            self.module[text_option("func_name", func_name, "the name of a function")],
+        return self.module.time_evaluator(
+            func_name,
+            dev,
             number=number,
             repeat=repeat,
             min_repeat_ms=min_repeat_ms,
             cooldown_interval_ms=cooldown_interval_ms,
             repeats_to_cooldown=repeats_to_cooldown,
             cache_flush_bytes=cache_flush_bytes,
-            preprocess=preprocess,
+            f_preproc=f_preproc,
         )
 
     def profile(self, func_name: str, *args: Any) -> Report:

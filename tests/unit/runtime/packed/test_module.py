@@ -163,3 +163,12 @@ def test_a_module_that_nobody_holds_is_freed() -> None:
 def test_only_modules_are_imported() -> None:
     with pytest.raises(InputError, match="'int' is no module"):
         table().import_module(3)
+
+
+def test_functions_are_timed() -> None:
+    calls: list[int] = []
+    evaluator = table(f=calls.append).time_evaluator("f", number=2, repeat=3)
+    assert len(evaluator(7).results) == 3
+    assert calls == [7] * (1 + 2 * 3)
+    with pytest.raises(InputError, match="has no function 'g'"):
+        table().time_evaluator("g", tw.cpu(0))
