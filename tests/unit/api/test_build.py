@@ -6,14 +6,18 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from fakes import small_models
 from tilewright.api.factory import Factory
-from tilewright.base.errors import InputError, UserError
+from tilewright.base.errors import ArchiveError, InputError, UserError
 from tilewright.formats.elf.objects import parse_object
+from tilewright.formats.plan import from_json
 from tilewright.runtime import FunctionTable
+from tilewright.runtime.graph_executor import GraphModule, create
 
 
 @pytest.fixture(scope="module")
@@ -156,3 +160,47 @@ def test_kernels_are_written_for_a_linker_and_as_text(
     assert (tmp_path / "net.s").read_text() == factory.lib.inspect_source("s")
     with pytest.raises(InputError, match="kernels are not written as 'cu'"):
         factory.lib.write_to_file(tmp_path / "net.cu")
+
+
+def depthwise() -> onnx.ModelProto:
+    """A convolution that is cut into other pieces for AVX2 than without."""
+    w = np.random.default_rng(0).standard_normal((48, 1, 3, 3), np.float32)
+    sizes = (1, 48, 56, 56)
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4, group=48)],
+        "depthwise",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, sizes)],
+        [numpy_helper.from_array(w, "w")],
+    )
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9
+    )
+
+
+def test_graph_and_kernels_of_several_levels_fit_together() -> None:
+    """The graph has the grids of the first level; those of this machine's code are others."""
+    factory = tw.build(depthwise(), target="x86_64", levels=("v2", "v3"), threads=2)
+    x = np.random.default_rng(1).standard_normal((1, 48, 56, 56), np.float32)
+    expected = np.from_dlpack(factory["main"](x))
+    grids = {
+        tuple(step.grid for step in from_json(text.encode()).steps)
+        for text in (
+            factory.graph_json,
+            tw.build(depthwise(), target="v3", threads=2).graph_json,
+        )
+    }
+    assert len(grids) == 2
+    net = GraphModule(create(factory.graph_json, factory.lib, tw.cpu(0)))
+    net.set_input(**factory.params)
+    net.run(x=x)
+    np.testing.assert_array_equal(net.get_output(0), expected)
+
+
+def test_a_graph_of_another_model_or_level_is_refused(factory: Factory) -> None:
+    other = tw.build(depthwise(), target="x86_64")
+    with pytest.raises(ArchiveError, match="the graph is of another model or level"):
+        create(other.graph_json, factory.lib, tw.cpu(0))
+    changed = json.loads(factory.graph_json)
+    changed["metadata"]["tilewright"]["name"] = "renamed"
+    create(json.dumps(changed), factory.lib, tw.cpu(0))

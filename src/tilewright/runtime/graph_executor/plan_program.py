@@ -13,6 +13,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.formats.graph_json import Graph, read_graph
 from tilewright.formats.plan import Plan, from_json
+from tilewright.formats.plan.json_form import graph_form
 from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.runtime import native
 from tilewright.runtime.graph_executor.call_program import CallProgram
@@ -28,6 +29,13 @@ class ExecutableModule(Protocol):
 
     def load_executable(self) -> LoadedExecutable:
         """The kernels, ready to be called."""
+        ...
+
+    def plan_of(self, plan: Plan) -> Plan:
+        """The plan by which these kernels run the model of `plan`, which may be of another level.
+
+        Raises: ArchiveError for a plan of another model.
+        """
         ...
 
 
@@ -70,7 +78,11 @@ def plan_program(
     """
     text = graph_json.encode() if isinstance(graph_json, str) else graph_json
     plan, graph = from_json(text), read_graph(text)
-    executable = _executable(module)
+    code = next((one for one in module.walk() if isinstance(one, ExecutableModule)), None)
+    executable = None if code is None else code.load_executable()
+    own = plan if code is None else code.plan_of(plan)
+    if own is not plan:
+        plan, graph = own, graph_form(own)
 
     def bind(parameters: Sequence[Array]) -> PlanExecutor:
         return PlanExecutor(
@@ -130,11 +142,3 @@ def _parameters(plan: Plan, graph: Graph) -> list[TensorSpec]:
             spec = TensorSpec(name, entry.dtype, entry.shape)
         found.append(spec)
     return found
-
-
-def _executable(module: Module) -> LoadedExecutable | None:
-    """The kernels of the first module that has some."""
-    for one in module.walk():
-        if isinstance(one, ExecutableModule):
-            return one.load_executable()
-    return None

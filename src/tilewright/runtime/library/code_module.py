@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, final
 
-from tilewright.base.errors import InputError, UserError
+from tilewright.base.errors import ArchiveError, InputError, UserError
 from tilewright.base.lazy import lazy
 from tilewright.base.output_file import write_text_output
 from tilewright.base.record import record
@@ -20,7 +20,7 @@ from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean
 from tilewright.formats.artifact import Variant
 from tilewright.formats.byte_view import Buffer, view_bytes
-from tilewright.formats.plan import Plan
+from tilewright.formats.plan import Plan, Step, to_json
 from tilewright.formats.plan.kernel_plan import kernel_plans
 from tilewright.formats.variant_choice import choose_variant
 from tilewright.runtime.library.kernel_call import KernelCall
@@ -93,6 +93,28 @@ class CodeModule(Module):
     def load_executable(self) -> LoadedExecutable:
         """The kernels, ready to be called.  Raises: TargetError for code of another machine."""
         return self._executable
+
+    def plan_of(self, plan: Plan) -> Plan:
+        """The plan by which the code of this machine runs the model of `plan`.
+
+        Levels differ in their grids, and in what a kernel reads in its place: a plan of one ends the
+        process with the code of another.
+
+        Raises: ArchiveError for a plan of another model.
+        """
+        own = self._variant.plan
+        text = to_json(plan)
+        if any(to_json(variant.plan) == text for variant in self._variants):
+            return own
+        known = {_call_of(own, step) for step in own.steps}
+        for step in plan.steps:
+            if step.kind == "dispatch" and _call_of(plan, step) not in known:
+                raise ArchiveError(
+                    f"the graph is of another model or level: no kernel here is called as '{step.target}' is there",
+                    location=f"{self._name}: step '{step.name}'",
+                    hint="take graph and kernels of one build, with one level if the graph is changed",
+                )
+        return plan
 
     def function_names(self) -> Sequence[str]:
         """The kernels whose tensors tell their sizes: others run in the model only."""
@@ -192,3 +214,10 @@ class CodeModule(Module):
         """Whether a module is linked with this one: none is."""
         del module
         return False
+
+
+def _call_of(plan: Plan, step: Step) -> tuple[str, ...]:
+    """What must be alike where a step calls a kernel: its name, grid, constants and tensors."""
+    entries = (plan.entries[argument] for argument in step.arguments)
+    tensors = (f"{entry.dtype}{entry.shape}" for entry in entries)
+    return (step.target, str(step.grid), str(step.dims), *tensors)

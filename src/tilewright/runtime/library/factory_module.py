@@ -90,7 +90,7 @@ class FactoryModule(Module):
 
     @property
     def plan(self) -> Plan:
-        """The plan; of several levels, which differ in their grids only, the first one's."""
+        """The plan; of several levels the first one's: kernels know their own (`CodeModule.plan_of`)."""
         return self._artifact.variants[0].plan
 
     @lazy

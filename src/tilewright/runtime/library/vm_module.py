@@ -17,18 +17,22 @@ from typing import Any, Final, Unpack, final
 from tilewright.base.errors import InputError
 from tilewright.base.lazy import lazy
 from tilewright.base.output_file import open_output
+from tilewright.base.target import Target
 from tilewright.formats.artifact import Artifact, extract, is_artifact
 from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.plan import to_json
+from tilewright.formats.plan.weights import weights_of
+from tilewright.formats.variant_choice import choose_variant
 from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.runtime.graph_executor.executor_module import ExecutorModule
 from tilewright.runtime.graph_executor.factory import create_executor_module, local_device
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.library.session_machine import machine_of_sessions, tensors_of
+from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
 from tilewright.runtime.packed.machine_module import LOAD_MACHINE
 from tilewright.runtime.packed.module import Module, ModuleProperties
-from tilewright.runtime.packed.tensors import given
+from tilewright.runtime.packed.tensors import given, tensor_of
 from tilewright.runtime.plan_executor import PlanExecutor
 from tilewright.runtime.session import Session
 from tilewright.runtime.session_options import MAIN, LoadOptions
@@ -111,7 +115,12 @@ class VmModule(Module):
             LOAD_MACHINE: lambda: machine_of_sessions(self.session, self._exported)
         }
         if self._artifact is not None:
-            found |= {"default": self._executor, "get_graph_json": self._graph_json}
+            found |= {
+                "default": self._executor,
+                "debug_create": lambda _, *devices: self._executor(*devices),
+                "get_graph_json": self._graph_json,
+                "get_graph_params": self._graph_params,
+            }
         return found
 
     def _executor(self, *devices: object) -> ExecutorModule:
@@ -120,9 +129,16 @@ class VmModule(Module):
         return create_executor_module(executor)
 
     def _graph_json(self) -> str:
-        variant = self.session(MAIN).variant
-        assert variant is not None
+        assert self._artifact is not None, "asked of artifacts only"
+        variant = choose_variant(self._artifact.variants, Target.host(), self.location)
         return bytes(to_json(variant.plan)).decode()
+
+    def _graph_params(self) -> dict[str, tvm_ffi.Tensor]:
+        """The weights by name, also those in a file of their own: copies, which may be written to."""
+        executor = self.session(MAIN).executor
+        assert isinstance(executor, PlanExecutor)
+        weights = weights_of(executor.plan, executor.constants)
+        return {name: tensor_of(array.copy()) for name, array in weights.items()}
 
     def save_to_bytes(self) -> bytes:
         return bytes(view_bytes(self._data))

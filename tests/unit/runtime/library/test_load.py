@@ -120,6 +120,23 @@ def test_an_artifact_is_a_module_of_kind_vm(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.from_dlpack(module["main"](x)), session(x))
 
 
+@pytest.mark.parametrize("weights", [None, "w.irpa"])
+def test_an_artifact_has_the_functions_of_a_build(
+    tmp_path: Path, weights: str | None
+) -> None:
+    factory = tw.build(mlp(), jobs=1)
+    path = tmp_path / "mlp.vmfb"
+    factory.export_library(path, weights=None if weights is None else tmp_path / weights)
+    module = load_module(path, threads=1)
+    assert module["get_graph_json"]() == factory.graph_json
+    params = module["get_graph_params"]()
+    assert set(params) == set(factory.params)
+    for name, array in factory.params.items():
+        np.testing.assert_array_equal(np.from_dlpack(params[name]), array)
+    debug = tw.debug_executor.GraphModuleDebug(module["debug_create"]("default", tw.cpu(0)))
+    assert len(debug.node_names) > 3
+
+
 def test_a_library_of_tvm_names_the_kind_that_is_missing(tmp_path: Path) -> None:
     data = lzma.decompress((GOLDEN / "tvm_0_27_mlp.so.xz").read_bytes())
     path = tmp_path / "mlp.so"
