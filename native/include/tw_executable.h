@@ -70,6 +70,9 @@ static_assert(offsetof(tw_workgroup_state_t, local_memory) == 16, "ABI: workgrou
 // Fills the processor words the way the compiler's generated code reads them (bit table in processor.c).
 void tw_processor_query(uint64_t out_words[TW_PROCESSOR_DATA_COUNT]);
 
+// Whether the processor has all of the features, by LLVM's names, up to NULL; else one that it lacks.
+int tw_processor_has(const char* const* features, const char** out_missing);
+
 // What kernels call their imports through: the host's side of the border.
 int tw_import_thunk(void* function, void* params, void* context, void* reserved);
 

@@ -117,7 +117,7 @@ static int choose_program(const tw_library_t* library, const char* level, const 
     const tw_program_t* program = library->programs[i];
     if (level != NULL && strcmp(level, program->level) != 0) continue;
     is_known = 1;
-    if (tw_place_has_features(program->features, &missing)) {
+    if (tw_processor_has(program->features, &missing)) {
       *out_program = program;
       return TW_MODEL_OK;
     }

@@ -22,7 +22,4 @@ void tw_place_stay(void);
 // TILEWRIGHT_THREADS, or the processors that this process may keep busy: affinity and quota.
 uint32_t tw_place_thread_count(void);
 
-// Whether the processor has all of the features, by LLVM's names, up to NULL; else one that it lacks.
-int tw_place_has_features(const char* const* features, const char** out_missing);
-
 #endif  // TW_LIBRARY_PLACE_H_

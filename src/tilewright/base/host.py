@@ -29,7 +29,7 @@ _LINUX_FLAGS: Final = {
     "amx_bf16": "amx-bf16", "amx_fp16": "amx-fp16", "avx512_fp16": "avx512fp16",
     "avx_ifma": "avxifma", "avx_vnni_int8": "avxvnniint8",
 }  # fmt: skip
-# The features that matter to kernels; what else a CPU has is left out of targets.
+# The features that matter to kernels; what else a CPU has is left out of targets. MIRROR PROCESSOR FEATURES.
 _LLVM_X86: Final = frozenset({
     "amx-bf16", "amx-fp16", "amx-int8", "amx-tile", "avx", "avx2", "avx512bf16", "avx512bitalg",
     "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512fp16", "avx512ifma", "avx512vbmi",

@@ -18,7 +18,7 @@ FOLDER: Final = "core"
 UNITS: Final = (
     "command_list.c", "fault.c", "heap.c", "memory.c", "memory_windows.c", "pool.c", "processor.c", "replay.c",
     "status.c", "wait.c",
-    "arena.c", "bound.c", "call.c", "error.c", "expected.c", "features.c", "model.c", "packed.c",
+    "arena.c", "bound.c", "call.c", "error.c", "expected.c", "model.c", "packed.c",
     "place.c", "seats.c", "tensors.c", "weights.c",
 )  # fmt: skip
 _HEADERS: Final = (
