@@ -19,10 +19,10 @@ from typing import Any, Final, cast, final
 import numpy as np
 
 from tilewright.api.load import run_reference
+from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean
-from tilewright.compiler.codegen import CompilationCache
 from tilewright.compiler.codegen.llvm import CompiledKernel, joined_text
 from tilewright.compiler.graph.text import to_text
 from tilewright.compiler.packaging.archive import Part, carried_modules, make_artifact

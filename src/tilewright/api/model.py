@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 from tilewright.api.load import load, run_reference
 from tilewright.api.profiling import CALLS
 from tilewright.base import knobs
+from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.errors import UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
@@ -33,7 +34,6 @@ from tilewright.base.outcome import Outcome
 from tilewright.base.target import LEVELS, Target
 from tilewright.base.text import format_bytes, plural
 from tilewright.compiler import pipeline
-from tilewright.compiler.codegen import CompilationCache
 from tilewright.compiler.codegen.llvm import assembly_text
 from tilewright.compiler.frontends import onnx
 from tilewright.compiler.frontends.onnx import CoverageReport

@@ -7,11 +7,11 @@ import json
 import click
 
 from tilewright.base import knobs
+from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.text import format_bytes
 from tilewright.cli.display import example, out, table
 from tilewright.cli.option_groups import Verb, option
 from tilewright.cli.options import json_option
-from tilewright.compiler.codegen import CompilationCache
 
 
 @click.command(

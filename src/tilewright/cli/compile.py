@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from tilewright.base import knobs
 from tilewright.base.errors import UserError
 from tilewright.base.outcome import Outcome
 from tilewright.base.output_file import STANDARD_OUTPUT, check_output
@@ -127,7 +129,8 @@ def command(  # noqa: PLR0913 - one parameter per option
             progress=progress,
         )
         progress.phase("write")
-        size_bytes = _write(compiled, path, header, weights, sources=not no_sources)
+        with knobs.override(cache=False) if no_cache else contextlib.nullcontext():
+            size_bytes = _write(compiled, path, header, weights, sources=not no_sources)
     if quiet or str(path) == STANDARD_OUTPUT:  # where the summary would go
         return
     _print_summary(compiled, path, size_bytes)

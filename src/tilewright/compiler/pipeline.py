@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, final
 
+from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError, UserError
@@ -31,7 +32,6 @@ from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
 from tilewright.base.text import format_duration, identifier, unique
 from tilewright.compiler import transforms
-from tilewright.compiler.codegen import CompilationCache
 from tilewright.compiler.codegen.llvm import compile_kernels, link_executable
 from tilewright.compiler.frontends import onnx
 from tilewright.compiler.graph.copy import copy_graph

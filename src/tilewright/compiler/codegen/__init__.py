@@ -11,21 +11,21 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from tilewright.base.compilation_cache import CompilationCache
     from tilewright.compiler.codegen.backend import Backend, Stage, show
-    from tilewright.compiler.codegen.cache import CompilationCache
 
 __all__ = ["Backend", "CompilationCache", "Stage", "show"]
 
 # At first use: a worker process needs none of it, and starts in a quarter of the time without.
 _HOMES: Final = {
-    "Backend": "backend",
-    "CompilationCache": "cache",
-    "Stage": "backend",
-    "show": "backend",
+    "Backend": f"{__name__}.backend",
+    "CompilationCache": "tilewright.base.compilation_cache",
+    "Stage": f"{__name__}.backend",
+    "show": f"{__name__}.backend",
 }
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -12,9 +12,9 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.errors import InternalError
 from tilewright.base.target import Target
-from tilewright.compiler.codegen import CompilationCache
 from tilewright.compiler.codegen.llvm import CompiledKernel, for_system
 
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, cast, final
 
 from tilewright.base import dtypes
+from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.errors import TilewrightError
 from tilewright.base.lazy import lazy
 from tilewright.base.outcome import Outcome, Verdict
 from tilewright.base.symbolic import Dim, Symbol, parse, substitute, symbol, symbols
 from tilewright.base.target import Target
-from tilewright.compiler.codegen import CompilationCache
 from tilewright.compiler.codegen.llvm import CompiledKernel, Options, llvm_identity
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.kernel.ir import Kernel

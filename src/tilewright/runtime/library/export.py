@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast, final
 
+from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.errors import UserError
 from tilewright.base.options import path_option
 from tilewright.base.output_file import open_output, write_text_output
@@ -260,9 +261,10 @@ def _compile(
     flags = ["-I.", *files.flags]
     weak = "".join(f"#pragma weak {symbol}\n" for symbol in files.exports)
     (folder / _WEAK).write_text(weak, encoding="utf-8")
+    cache = CompilationCache.default()
 
     def compiled(units: Sequence[str], *further: str) -> list[Path]:
-        return chosen.compile(units, folder, [*flags, *further])
+        return chosen.compile(units, folder, [*flags, *further], cache=cache)
 
     suffix = f".{options.object_format}"
     objects = [*compiled(files.units), *(folder / name for name in files.objects)]

@@ -5,7 +5,7 @@ the manner of `cc`, for one machine: the one that was asked for, that of `$CC`, 
 Zig's (`pip install tilewright[cross]`), which links for every machine.  Everything it writes is made
 in a temporary folder and moved to its place when it is complete.
 
-Not here: what is linked (`export`), and the functions under the names that users of TVM know (`cc`).
+Not here: what is linked (`export`), how commands are run (`commands`), and the functions under the names that users of TVM know (`cc`).
 """
 
 from __future__ import annotations
@@ -14,30 +14,28 @@ import functools
 import importlib.util
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Final, final
+from typing import Final, final
 
 from tilewright.base import knobs
+from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.errors import UserError
-from tilewright.base.host import usable_cores
 from tilewright.base.options import path_option, text_option, wrong
 from tilewright.base.output_file import check_output, open_output
 from tilewright.base.record import record
 from tilewright.base.target import Target
+from tilewright.runtime.library.commands import COMPILER_HINT, output_of, run, run_all
+from tilewright.runtime.library.object_store import ObjectStore, Step
 
-_SHOWN_LINES: Final = 20
-_SHOWN_COMMAND: Final = 400
 _ZIG_SYSTEMS: Final = {"linux": "linux-gnu", "macos": "macos", "windows": "windows-gnu"}
 _TRIPLE_ARCHITECTURES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 _TRIPLE_SYSTEMS: Final = {
     "darwin": "macos", "apple": "macos", "windows": "windows", "mingw": "windows",
 }  # fmt: skip
-_LINKER_HINT: Final = "install a C compiler, name one (cc=…, CC, TILEWRIGHT_CC), or: pip install 'tilewright[cross]'"
 
 
 @final
@@ -60,23 +58,40 @@ class Toolchain:
         return "ziglang" in self.command or Path(self.command[0]).stem == "zig"
 
     def compile(
-        self, sources: Sequence[str | Path], folder: Path, options: Sequence[str] = ()
+        self,
+        sources: Sequence[str | Path],
+        folder: Path,
+        options: Sequence[str] = (),
+        *,
+        cache: CompilationCache | None = None,
     ) -> list[Path]:
         """One position-independent object per source of C or assembly, in `folder`.
 
-        The compiler is started there, so sources and what they include may be named from there.
+        The compiler is started there, so sources and what they include may be named from there.  With a
+        `cache`, objects of C that it has are taken from there, and others are kept.
 
         Raises: UserError with the command and what it said.
         """
         pic = () if self.os == "windows" else ("-fPIC",)
         made: list[Path] = []
-        commands: list[list[str]] = []
         for source in map(Path, sources):
-            words = (source.stem,) if source.is_absolute() else source.with_suffix("").parts
-            made.append(folder / f"{'_'.join(words)}.o")
-            files = ("-o", str(made[-1]), str(source))
-            commands.append([*self.command, "-c", "-O2", *pic, *options, *files])
-        _call_all(commands, cwd=str(folder))
+            name = (source.stem,) if source.is_absolute() else source.with_suffix("").parts
+            made.append(folder / f"{'_'.join(name)}.o")
+        words = ["-O2", *pic, *options]
+        steps = [
+            Step(str(source), path) for source, path in zip(sources, made, strict=True)
+        ]
+        store = None
+        if cache is not None and not self.is_zig:
+            store = ObjectStore(cache, self.command, words, folder)
+            steps = store.take(steps)
+        commands = [
+            [*self.command, "-c", *words, "-o", str(step.made), step.source]
+            for step in steps
+        ]
+        run_all(commands, cwd=str(folder))
+        if store is not None:
+            store.keep(steps)
         return made
 
     def link_shared(
@@ -124,12 +139,12 @@ class Toolchain:
     def archive(self, output: str | Path, inputs: Sequence[str | Path]) -> None:
         """A static library.  Raises: UserError as `link_shared`."""
         with _made(output) as made:
-            _call([*self._archiver(), "rcsD", str(made), *map(str, inputs)])
+            run([*self._archiver(), "rcsD", str(made), *map(str, inputs)])
 
     def _archiver(self) -> list[str]:
         if self.is_zig:
             return [*self.command[: self.command.index("cc")], "ar"]
-        found = _output([*self.command, "-print-prog-name=ar"]).strip()
+        found = output_of([*self.command, "-print-prog-name=ar"]).strip()
         return [found or "ar"]
 
     def _make(
@@ -147,7 +162,7 @@ class Toolchain:
             self._run(*words, cwd=cwd)
 
     def _run(self, *words: str, cwd: str | None = None) -> None:
-        _call([*self.command, *words], cwd=cwd)
+        run([*self.command, *words], cwd=cwd)
 
 
 def find_toolchain(target: Target | None = None, *, cc: str | None = None) -> Toolchain:
@@ -172,7 +187,7 @@ def find_toolchain(target: Target | None = None, *, cc: str | None = None) -> To
                 raise UserError(
                     f"there is no compiler '{words[0]}'",
                     location=knobs.CC.variable if knobs.CC.is_set else "CC",
-                    hint=_LINKER_HINT,
+                    hint=COMPILER_HINT,
                 )
             continue
         # A compiler that was named and does not say for which machine it is was meant for this one.
@@ -185,7 +200,7 @@ def find_toolchain(target: Target | None = None, *, cc: str | None = None) -> To
 def _zig(machine: Target) -> Toolchain:
     if importlib.util.find_spec("ziglang") is None:
         name = machine.arch if machine.os == "linux" else f"{machine.arch}-{machine.os}"
-        raise UserError(f"there is no C compiler for '{name}'", hint=_LINKER_HINT)
+        raise UserError(f"there is no C compiler for '{name}'", hint=COMPILER_HINT)
     triple = f"{machine.arch}-{_ZIG_SYSTEMS[machine.os]}"
     # -P: whatever lies in the current folder is no module of Python.
     command = (sys.executable, "-P", "-m", "ziglang", "cc", "-target", triple)
@@ -228,84 +243,7 @@ def _machine_of(words: tuple[str, ...]) -> tuple[str, str] | None:
 @functools.cache
 def target_triple(words: tuple[str, ...]) -> str:
     """What a driver says that it makes code for (`x86_64-linux-gnu`); empty where it says nothing."""
-    return _output([*words, "-dumpmachine"]).strip()
-
-
-def _output(command: Sequence[str]) -> str:
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", check=False
-        )
-    except OSError:
-        return ""
-    return done.stdout if done.returncode == 0 else ""
-
-
-def _call(command: Sequence[str], *, cwd: str | None = None) -> None:
-    """Run a command to its end.  Raises: UserError with the command and its last lines."""
-    _call_all([command], cwd=cwd)
-
-
-def _call_all(commands: Sequence[Sequence[str]], *, cwd: str | None = None) -> None:
-    """Run commands, as many at a time as there are cores.
-
-    Raises: UserError as `_call`, for the first of them that fails; the others are ended.
-    """
-    waiting = list(reversed(commands))
-    running: list[tuple[Sequence[str], subprocess.Popen[str], IO[str]]] = []
-    try:
-        while waiting or running:
-            while waiting and len(running) < usable_cores():
-                running.append(_start(waiting.pop(), cwd))
-            command, process, said = running.pop(0)
-            try:
-                status = process.wait()
-            except BaseException:
-                running.append((command, process, said))
-                raise
-            with said:
-                said.seek(0)
-                if status:
-                    raise _failure(command, status, said.read())
-    finally:
-        for _, process, said in running:
-            process.kill()
-            process.wait()
-            said.close()
-
-
-def _start(
-    command: Sequence[str], cwd: str | None
-) -> tuple[Sequence[str], subprocess.Popen[str], IO[str]]:
-    """A command that runs, and the file that gets what it says."""
-    said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - whoever waits closes it
-    try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=cwd,
-        )
-    except OSError as error:
-        said.close()
-        raise UserError(
-            f"cannot run '{command[0]}': {error.strerror or error}", hint=_LINKER_HINT
-        ) from error
-    return command, process, said
-
-
-def _failure(command: Sequence[str], status: int, said: str) -> UserError:
-    text = shlex.join(command)
-    if len(text) > _SHOWN_COMMAND:
-        text = f"{text[: _SHOWN_COMMAND // 2]} … {text[-_SHOWN_COMMAND // 2 :]}"
-    lines = said.strip().splitlines()
-    shown = (
-        "\n".join(f"  {line}" for line in lines[-_SHOWN_LINES:]) or "  (it said nothing)"
-    )
-    how = f"with status {status}" if status > 0 else f"by signal {-status}"
-    return UserError(f"'{command[0]}' ended {how}:\n{shown}\n  command: {text}")
+    return output_of([*words, "-dumpmachine"]).strip()
 
 
 @contextmanager
@@ -320,7 +258,7 @@ def _made(output: str | Path, *, executable: bool = False) -> Generator[Path]:
             raise UserError(
                 "the compiler ended without an error and wrote no file",
                 location=path,
-                hint=_LINKER_HINT,
+                hint=COMPILER_HINT,
             )
         with made.open("rb") as source, open_output(path, executable=executable) as file:
             shutil.copyfileobj(source, file, 1 << 20)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, final
 
+from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.target import Target
-from tilewright.compiler.codegen.cache import CompilationCache
 from tilewright.compiler.codegen.llvm.function import (
     FUNCTION_ATTRIBUTES,
     SYSTEM_TRIPLES,

@@ -1,7 +1,7 @@
 """What earlier compilations made, on disk, found again by what it was made of.
 
 One folder per user holds entries of all kinds: object code by its IR (`llvm.compile`), kernels by their
-naive loops (`program.kernel_cache`).  An entry is a file named by the digest of everything that decides
+naive loops (`program.kernel_cache`), objects of C by what their compiler reads (`runtime.library.object_store`).  An entry is a file named by the digest of everything that decides
 its content; it carries a checksum of name and content, appears by an atomic rename and is touched when used, so the oldest
 go first when the folder grows beyond its limit.  Safe with several processes.
 
@@ -142,7 +142,7 @@ class CompilationCache:
         if self.folder not in _SAID and multiprocessing.parent_process() is None:
             _SAID.add(self.folder)
             warnings.warn(
-                f"{self.folder}: the cache {what}; kernels are compiled again each time\n"
+                f"{self.folder}: the cache {what}; what it holds is made again each time\n"
                 "hint: set TILEWRIGHT_CACHE_DIR to a folder of your own, or TILEWRIGHT_CACHE=0",
                 TilewrightWarning,
                 stacklevel=2,
