@@ -132,6 +132,30 @@ def test_what_an_artifact_says_of_itself_has_the_modules_and_their_options(
     assert options["byoc"] == {NAME: {"factor": "2.0"}}
 
 
+@pytest.mark.slow
+def test_inspect_lists_the_modules_of_a_library_that_a_module_registers(
+    site: Path, model: Path
+) -> None:
+    site.mkdir()
+    path = model.with_suffix(".so")
+    (site / f"{NAME}.py").write_text(SOURCE + "\nregister()\n")
+    words = (f"--byoc={NAME}", f"--byoc-module={NAME}")
+    assert tilewright("compile", model, "-q", "-o", path, *words).err == ""
+    assert (
+        f"module of kind '{KIND}', which nobody registered"
+        in tilewright("inspect", path).err
+    )
+    (site / f"{NAME}.py").write_text(
+        SOURCE + f"\nbyoc.register_module_kind('{KIND}', load)\n"
+    )
+    sys.modules.pop(NAME, None)
+    try:
+        done = tilewright("inspect", path, f"--byoc-module={NAME}")
+        assert f"module of kind '{KIND}'" in done.out
+    finally:
+        byoc.remove_module_kind(KIND)
+
+
 # --- nothing else is imported ----------------------------------------------------------------------
 
 

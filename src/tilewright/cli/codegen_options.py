@@ -88,6 +88,13 @@ def codegen_options(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
+BYOC_MODULE: Final = option(
+    "--byoc-module",
+    multiple=True,
+    metavar="MODULE",
+    help="A Python module to import first: it registers code generators and loaders of their modules.",
+    group=Group.CODEGENS,
+)
 _OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
     option(
         "--byoc",
@@ -104,11 +111,5 @@ _OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
         help="An option of a code generator: JSON, or a text.",
         group=Group.CODEGENS,
     ),
-    option(
-        "--byoc-module",
-        multiple=True,
-        metavar="MODULE",
-        help="A Python module to import first: it registers code generators and loaders of their modules.",
-        group=Group.CODEGENS,
-    ),
+    BYOC_MODULE,
 )

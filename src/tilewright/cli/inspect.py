@@ -17,6 +17,7 @@ from tilewright.base.errors import ArchiveError, UserError
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean, format_bytes, printable
+from tilewright.cli.codegen_options import BYOC_MODULE, CodegenChoice
 from tilewright.cli.display import example, out, phase_bar, table, thousands
 from tilewright.cli.library_model import describe_library, is_library
 from tilewright.cli.option_groups import Verb, option
@@ -85,12 +86,14 @@ _SYMBOLS: Final = {"provenance": PROVENANCE_SYMBOL, "sbom": BILL_SYMBOL}
     metavar="FILE",
     help="A public key (PEM) that must have signed the file.",
 )
+@BYOC_MODULE
 def command(
     module: Path,
     output: str,
     kernel: str | None,
     verify: bool,
     trusted_keys: tuple[str, ...],
+    byoc_module: tuple[str, ...],
 ) -> None:
     """Print MODULE (.vmfb, also of IREE's compilers; .onnx is compiled first) at one level.
 
@@ -112,6 +115,7 @@ def command(
         _show(_document_of_library(module, output, trusted_keys), "json")
         return
     if is_library(module):
+        CodegenChoice(byoc_module=byoc_module).import_modules()
         if output != "metadata":
             raise UserError(
                 f"a library has no level '{output}'",
