@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import onnx
@@ -18,6 +19,7 @@ from tilewright.formats.elf.objects import parse_object
 from tilewright.formats.plan import from_json
 from tilewright.runtime import FunctionTable
 from tilewright.runtime.graph_executor import GraphModule, create
+from tilewright.runtime.library.code_module import CodeModule
 
 
 @pytest.fixture(scope="module")
@@ -183,14 +185,11 @@ def test_graph_and_kernels_of_several_levels_fit_together() -> None:
     factory = tw.build(depthwise(), target="x86_64", levels=("v2", "v3"), threads=2)
     x = np.random.default_rng(1).standard_normal((1, 48, 56, 56), np.float32)
     expected = np.from_dlpack(factory["main"](x))
-    grids = {
-        tuple(step.grid for step in from_json(text.encode()).steps)
-        for text in (
-            factory.graph_json,
-            tw.build(depthwise(), target="v3", threads=2).graph_json,
-        )
-    }
-    assert len(grids) == 2
+    plan = from_json(factory.graph_json.encode())
+    own = cast("CodeModule", factory.lib).plan_of(plan)
+    assert [step.grid for step in own.steps] != [step.grid for step in plan.steps]
+    alone = from_json(tw.build(depthwise(), target="v3", threads=2).graph_json.encode())
+    assert [step.grid for step in own.steps] == [step.grid for step in alone.steps]
     net = GraphModule(create(factory.graph_json, factory.lib, tw.cpu(0)))
     net.set_input(**factory.params)
     net.run(x=x)

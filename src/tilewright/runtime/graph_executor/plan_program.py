@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from tilewright.base import dtypes
+from tilewright.base.errors import ArchiveError
 from tilewright.formats.graph_json import Graph, read_graph
 from tilewright.formats.plan import Plan, from_json
 from tilewright.formats.plan.json_form import graph_form
@@ -79,10 +80,13 @@ def plan_program(
     text = graph_json.encode() if isinstance(graph_json, str) else graph_json
     plan, graph = from_json(text), read_graph(text)
     code = next((one for one in module.walk() if isinstance(one, ExecutableModule)), None)
-    executable = None if code is None else code.load_executable()
-    own = plan if code is None else code.plan_of(plan)
-    if own is not plan:
-        plan, graph = own, graph_form(own)
+    executable = None
+    if code is not None:
+        executable, own = code.load_executable(), code.plan_of(plan)
+        if own is not plan:
+            plan, graph = own, graph_form(own)
+    else:
+        _refuse_kernels(plan, module)
 
     def bind(parameters: Sequence[Array]) -> PlanExecutor:
         return PlanExecutor(
@@ -102,6 +106,21 @@ def plan_program(
         plan_specs(plan, plan.outputs),
         parameters=parameters,
         bind_parameters=bind,
+    )
+
+
+def _refuse_kernels(plan: Plan, module: Module) -> None:
+    """Raise where a plan has kernels, which no module has."""
+    wanted = next((step.target for step in plan.steps if step.kind == "dispatch"), None)
+    if wanted is None:
+        return
+    has_model = module.implements_function("default")
+    raise ArchiveError(
+        f"no module has the kernels of the graph, such as '{wanted}'",
+        location="graph",
+        hint="this one has the whole model and makes executors itself: lib['default'](device)"
+        if has_model
+        else "give the module that was built with the graph: graph_json, lib, params = build(...)",
     )
 
 

@@ -155,6 +155,15 @@ def test_an_executor_is_of_the_one_host_with_the_threads_of_a_local_device(
     np.testing.assert_allclose(np.from_dlpack(net.get_output(0)), y, rtol=1e-5)
 
 
+def test_a_graph_is_run_by_its_kernels_not_by_a_whole_model(forms: dict[str, Path]) -> None:
+    module = load_module(forms["so"])
+    with pytest.raises(
+        ArchiveError, match="no module has the kernels of the graph"
+    ) as caught:
+        tw.graph_executor.create(module["get_graph_json"](), module, tw.cpu(0))
+    assert "lib['default'](device)" in str(caught.value)
+
+
 def test_an_interface_of_another_version_is_refused(tmp_path: Path) -> None:
     source = "static unsigned table[80] = {4, 9}; void* tilewright_model(void) { return table; }\n"
     with pytest.raises(ArchiveError, match="its interface has version 9 and 4 bytes"):
