@@ -8,6 +8,7 @@ Source: TVM `python/tvm/support/cc.py`.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -22,8 +23,8 @@ from tilewright.runtime.library.toolchain import (
 
 
 def get_cc() -> str:
-    """The words of the default compiler.  Raises: UserError when there is none."""
-    return " ".join(find_toolchain().command)
+    """The words of the default compiler, as for a shell.  Raises: UserError when there is none."""
+    return shlex.join(find_toolchain().command)
 
 
 def create_shared(
@@ -65,7 +66,7 @@ def create_staticlib(output: str, inputs: str | Sequence[str]) -> None:
 
 def get_target_by_dump_machine(compiler: str) -> Callable[[], str | None]:
     """A function that asks a compiler which machine it makes code for."""
-    return lambda: target_triple((compiler,)) or None
+    return lambda: target_triple(named_toolchain(compiler).command) or None
 
 
 @final
