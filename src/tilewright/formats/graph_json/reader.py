@@ -9,6 +9,7 @@ Source: TVM 0.19, `src/runtime/graph_executor/graph_executor.h` (`Load` of each 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final, NoReturn, TypeVar, cast
 
@@ -82,8 +83,8 @@ def read_members(
 def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        counts = Counter(key for key, _ in pairs)
+        twice = next(key for key, count in counts.items() if count > 1)
         raise ValueError(f"key {twice!r:.80} stands twice in one object")
     return members
 

@@ -91,7 +91,7 @@ def _get_output(executor: GraphExecutor) -> Callable[..., Any]:
     def get_output(index: int, out: object = None) -> tvm_ffi.Tensor | None:
         if out is None:
             return _packed(executor.get_output(index))
-        executor.copy_output(index, out)
+        executor.copy_output(index, given(out))
         return None
 
     return get_output
@@ -123,8 +123,8 @@ def _info(specs: Sequence[TensorSpec]) -> Mapping[str, Mapping[str, object]]:
 
 _FUNCTIONS: Final[Mapping[str, Callable[[GraphExecutor], Callable[..., Any]]]] = {
     "set_input": lambda executor: _setting(executor.set_input),
-    "set_input_zero_copy": lambda executor: executor.set_input_zero_copy,
-    "set_output_zero_copy": lambda executor: executor.set_output_zero_copy,
+    "set_input_zero_copy": lambda executor: _setting(executor.set_input_zero_copy),
+    "set_output_zero_copy": lambda executor: _setting(executor.set_output_zero_copy),
     "get_input": lambda executor: lambda key: _packed(executor.get_input(key)),
     "get_output": _get_output,
     "get_num_inputs": lambda executor: lambda: executor.input_count,

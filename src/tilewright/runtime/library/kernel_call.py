@@ -14,6 +14,7 @@ from tilewright.base import dtypes
 from tilewright.base.errors import InputError
 from tilewright.runtime import native
 from tilewright.runtime.packed.kernel_function import KernelFunction, TensorArgument
+from tilewright.runtime.packed.tensors import array_of
 from tilewright.runtime.recorder import Recorder
 
 _LISTS_KEPT: Final = 32
@@ -37,7 +38,7 @@ class KernelCall:
 
     def __call__(self, *tensors: Any) -> None:
         """Run it.  Raises: InputError for tensors of other types or shapes."""
-        arrays = [np.from_dlpack(tensor) for tensor in tensors]
+        arrays = [array_of(tensor) for tensor in tensors]
         for index, array in enumerate(arrays):
             is_result = index >= len(arrays) - self._result_count
             if not array.flags.c_contiguous or (is_result and not array.flags.writeable):

@@ -18,6 +18,7 @@ from tilewright.base.text import did_you_mean
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
 from tilewright.runtime.packed.module import Module
+from tilewright.runtime.packed.tensors import kept
 
 KIND: Final = "virtual_machine"
 LOAD_MACHINE: Final = "vm_load_executable"
@@ -183,7 +184,7 @@ class MachineModule(Module):
                 f"'{name}' got {len(arguments)} arguments, expected {len(names)}: "
                 f"{', '.join(names) or 'none'}"
             )
-        self._inputs[name] = arguments
+        self._inputs[name] = tuple(map(kept, arguments))
         self._outputs.pop(name, None)
 
     def _invoke_stateful(self, name: str) -> None:
@@ -257,10 +258,10 @@ class MachineModule(Module):
                 hint="save it under another name",
             )
         self._check_name(name)
-        engine = self.engine
+        engine, values = self.engine, tuple(map(kept, arguments))
 
         def saved() -> object:
-            result = engine.call(name, arguments)
+            result = engine.call(name, values)
             return result if include_return else None
 
         self._saved[saved_name] = packed_function(saved)

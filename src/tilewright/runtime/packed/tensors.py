@@ -7,7 +7,7 @@ give tensors.
 
 from __future__ import annotations
 
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -53,8 +53,14 @@ def tensor_of(array: Array) -> tvm_ffi.Tensor:
 def array_of(tensor: tvm_ffi.Tensor) -> Array:
     """A tensor of the host as an array over its memory, which it keeps.
 
+    One that is borrowed for a call is kept for that time only.
+
     Raises: InputError for a tensor of another device, one that is not dense, or of an unknown type.
     """
+    if (
+        not tensor.__chandle__()
+    ):  # numpy would ask it for an owner, which tvm-ffi does not survive
+        return view_of(tensor)
     try:
         return np.from_dlpack(tensor)
     except (BufferError, TypeError, RuntimeError):
@@ -64,6 +70,16 @@ def array_of(tensor: tvm_ffi.Tensor) -> Array:
 def given(value: object) -> object:
     """What a packed function was called with: tensors as arrays, everything else as it is."""
     return array_of(value) if isinstance(value, tvm_ffi.Tensor) else value
+
+
+def kept(value: Any) -> Any:
+    """A value that may be kept beyond the call it came with: a tensor that was borrowed for that is copied.
+
+    Raises: InputError for a borrowed tensor of another device, one that is not dense, or of an unknown type.
+    """
+    if isinstance(value, tvm_ffi.core.Tensor) and not value.__chandle__():
+        return tensor_of(np.array(view_of(value)))
+    return value
 
 
 def view_of(tensor: tvm_ffi.Tensor) -> Array:

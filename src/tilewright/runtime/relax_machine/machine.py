@@ -41,7 +41,7 @@ from tilewright.runtime.packed.machine_module import (
     call_told,
 )
 from tilewright.runtime.packed.module import Module
-from tilewright.runtime.packed.tensors import tensor_of
+from tilewright.runtime.packed.tensors import kept, tensor_of
 from tilewright.runtime.relax_machine.builtins import BUILTINS, TAKE_THE_MACHINE, Tensor
 from tilewright.runtime.relax_machine.compiled import find_code
 from tilewright.runtime.relax_machine.errors import ArgumentTypeError
@@ -343,7 +343,7 @@ def as_value(value: Any) -> Any:
     Raises: ArgumentTypeError for anything else.
     """
     if isinstance(value, Tensor):
-        return value if value.numel() else _dense(value)
+        return kept(value) if value.numel() else _dense(value)
     if isinstance(value, _PASSED_AS_THEY_ARE):
         return value
     if isinstance(value, np.ndarray):

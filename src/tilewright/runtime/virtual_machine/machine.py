@@ -89,7 +89,7 @@ class VirtualMachine:
         Raises: InputError for a name that the function does not have, or another number of arguments.
         """
         placed = self._place(func_name, args, kwargs)
-        self.module["set_input"](func_name, *(_kept(value) for value in placed))
+        self.module["set_input"](func_name, *(kept_copy(value) for value in placed))
 
     def invoke_stateful(self, func_name: str) -> None:
         """Call a function with what `set_input` set.  Raises: InputError where nothing is set."""
@@ -134,7 +134,7 @@ class VirtualMachine:
             kwargs: as for `set_input`.
         Raises: InputError for a name that a function of the module has.
         """
-        placed = [_kept(value) for value in self._place(func_name, args, kwargs)]
+        placed = [kept_copy(value) for value in self._place(func_name, args, kwargs)]
         self.module["save_function"](func_name, saved_name, int(include_return), *placed)
 
     def _place(
@@ -354,10 +354,10 @@ def _manager(memory_cfg: MemoryConfig, device: Device) -> MemoryManager:
     return _MANAGERS[chosen]
 
 
-def _kept(value: Any) -> Any:
+def kept_copy(value: Any) -> Any:
     """An argument that later changes of the caller's arrays do not reach."""
     if is_tuple(value):
-        return [_kept(member) for member in cast("Sequence[Any]", value)]
+        return [kept_copy(member) for member in cast("Sequence[Any]", value)]
     if not isinstance(value, np.ndarray):
         if not hasattr(value, "__dlpack__") or value.__dlpack_device__()[0] != _CPU:
             return value

@@ -11,7 +11,10 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright as tw
+from fakes import small_models
+from fakes.borrowed_tensors import call_with_borrowed
 from tilewright.runtime import load_module
+from tilewright.runtime.packed.functions import packed_function
 from tilewright.runtime.packed.tensors import array_of, tensor_of
 
 TYPES = (np.float32, np.int64, np.bool_, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2)
@@ -54,9 +57,44 @@ def test_modules_take_and_give_tensors_that_numpy_cannot_exchange(tmp_path: Path
     tw.compile(model, jobs=1).save(tmp_path / "net.vmfb")
     x = np.arange(6).reshape(2, 3).astype(ml_dtypes.bfloat16)
     module = load_module(tmp_path / "net.vmfb")
-    np.testing.assert_array_equal(array_of(module["main"](tensor_of(x))), -x)
+    np.testing.assert_array_equal(array_of(module["main"](tensor_of(x))), np.negative(x))
     machine = tw.VirtualMachine(module, tw.cpu(0))
-    np.testing.assert_array_equal(array_of(machine["main"](tensor_of(x))), -x)
+    np.testing.assert_array_equal(array_of(machine["main"](tensor_of(x))), np.negative(x))
     machine.set_input("main", x)
     machine.invoke_stateful("main")
-    np.testing.assert_array_equal(array_of(machine.get_outputs("main")), -x)
+    np.testing.assert_array_equal(array_of(machine.get_outputs("main")), np.negative(x))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_tensor_that_is_borrowed_for_a_call_is_read_in_it(dtype: type) -> None:
+    seen: list[np.ndarray] = []
+    read = packed_function(lambda tensor: seen.append(array_of(tensor).copy()))
+    array = np.ones((2, 3), dtype)
+    call_with_borrowed(read, tensor_of(array))
+    assert np.array_equal(seen[0], array)
+
+
+def test_executors_and_kernels_take_tensors_that_are_borrowed() -> None:
+    """TVM's callers in C++ pass them to all of these."""
+    factory = tw.compile(small_models.mlp(), threads=1).build()
+    module = tw.graph_executor.GraphModule(factory["default"](tw.cpu(0)))
+    x = np.linspace(-1, 1, 100, dtype=np.float32).reshape(5, 20)
+    module.run(x=x)
+    expected = module.get_output(0).numpy()
+    out = np.zeros_like(expected)
+    lent, target = tensor_of(x.copy()), tensor_of(out)
+    for name in ("set_input", "set_input_zero_copy", "run_from_inputs"):
+        call_with_borrowed(module[name], "x", lent)
+        module.run()
+        call_with_borrowed(module["get_output"], 0, target)
+        assert np.array_equal(out, expected), name
+    call_with_borrowed(module["set_output_zero_copy"], 0, target)
+    out[...] = 0
+    module.run()
+    assert np.array_equal(out, expected)
+    rows, shares = (
+        tensor_of(np.zeros((5, 7), np.float32)),
+        tensor_of(np.zeros((5, 7), np.float32)),
+    )
+    call_with_borrowed(factory.lib["softmax"], rows, shares)
+    assert array_of(shares).sum() == pytest.approx(5)

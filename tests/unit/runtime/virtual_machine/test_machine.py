@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tvm_ffi
 
+from fakes.borrowed_tensors import call_with_borrowed
 from tilewright.base.errors import InputError, UserError
 from tilewright.runtime.packed.devices import cpu, device
 from tilewright.runtime.packed.function_table import FunctionTable
@@ -15,7 +16,7 @@ from tilewright.runtime.packed.machine_module import (
     MemoryManager,
 )
 from tilewright.runtime.packed.module import Module
-from tilewright.runtime.virtual_machine.machine import VirtualMachine, _kept
+from tilewright.runtime.virtual_machine.machine import VirtualMachine, kept_copy
 
 DURATION = "Duration (us)"
 
@@ -178,8 +179,8 @@ def test_a_tensor_of_another_device_is_kept_as_it_is() -> None:
             return (2, 0)
 
     far = Far()
-    assert _kept(far) is far
-    assert _kept(3) == 3
+    assert kept_copy(far) is far
+    assert kept_copy(3) == 3
 
 
 def test_arguments_by_name_go_to_their_places() -> None:
@@ -351,3 +352,16 @@ def test_devices_that_make_no_sense_are_errors(numbers: tuple[int, ...]) -> None
 def test_a_machine_without_devices_says_what_to_do() -> None:
     with pytest.raises(InputError, match="vm_initialization"):
         Executable().load()["add"](X, Y)
+
+
+def test_tensors_that_are_borrowed_for_a_call_are_copied_to_be_kept() -> None:
+    vm = machine()
+    x = np.array([1, 2], np.float32)
+    lent = [tvm_ffi.from_dlpack(x.copy()) for _ in range(2)]
+    call_with_borrowed(vm.module["set_input"], "add", *lent)
+    call_with_borrowed(vm.module["save_function"], "add", "saved", 1, *lent)
+    for one in lent:
+        np.from_dlpack(one)[...] = 100  # whoever lent it uses it again
+    vm.invoke_stateful("add")
+    assert array(vm.get_outputs("add")).tolist() == [2, 4]
+    assert array(vm["saved"]()).tolist() == [2, 4]
