@@ -308,3 +308,60 @@ def test_a_step_calls_a_function_of_an_import(tmp_path: Path) -> None:
         module.main(X)
     module.import_module(tvm_ffi.load_module(str(tmp_path / "scale.so")))
     np.testing.assert_array_equal(np.from_dlpack(module.main(X)), X * WEIGHTS)
+
+
+FAILS = """
+int fails(void* self, const void* args, int count, void* result) __asm__("__tvm_ffi_ext.scale");
+__attribute__((visibility("default"))) int fails(void* self, const void* args, int count, void* result) {
+  (void)self; (void)args; (void)count; (void)result;
+  return -1;
+}
+"""
+CALLED = """
+import sys
+import numpy as np
+import tvm_ffi
+try:
+    tvm_ffi.load_module(sys.argv[1]).main(np.zeros((5, 3), "f4"))
+except RuntimeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="weak symbols are those of ELF")
+def test_a_linked_function_that_fails_without_a_word_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "fails.c").write_text(FAILS)
+    path = link(tmp_path, "fails.c")
+    done = subprocess.run(
+        [sys.executable, "-c", CALLED, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "function 'ext.scale' failed\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "raised", [ValueError("mine"), KeyboardInterrupt("rings")], ids=repr
+)
+def test_what_an_import_raises_arrives_through_every_face(
+    raised: BaseException, tmp_path: Path
+) -> None:
+    def scale(*tensors: object) -> None:
+        del tensors
+        raise raised
+
+    library = tw.runtime.load_module(link(tmp_path))
+    library.import_module(tw.runtime.FunctionTable({"ext.scale": scale}))
+    net = tw.graph_executor.GraphModule(library["default"](tw.cpu(0)))
+    machine = tw.VirtualMachine(library, tw.cpu(0))
+    for call in (
+        lambda: net.run(x=X),
+        lambda: library["main"](X),
+        lambda: machine["main"](X),
+    ):
+        with pytest.raises(type(raised), match=str(raised)):
+            call()

@@ -42,6 +42,8 @@ typedef struct byte_array_t {
 
 #define IMPORT(result, name, ...) extern __attribute__((weak)) result name(__VA_ARGS__)
 IMPORT(void, TVMFFIErrorSetRaisedFromCStr, const char* kind, const char* message);
+IMPORT(void, TVMFFIErrorMoveFromRaised, void** out_error);
+IMPORT(void, TVMFFIErrorSetRaised, void* error);
 IMPORT(int, TVMFFITensorFromDLPack, dl_managed_tensor_t* from, int32_t alignment, int32_t contiguous, void** out);
 IMPORT(int, TVMFFIStringFromByteArray, const byte_array_t* input, tw_any_t* out);
 IMPORT(int, TVMFFIFunctionGetGlobal, const byte_array_t* name, void** out);
@@ -66,6 +68,8 @@ static void* find(const char* name) { return dlsym(RTLD_DEFAULT, name); }
 #endif
 
 typedef void (*TVMFFIErrorSetRaisedFromCStr_t)(const char* kind, const char* message);
+typedef void (*TVMFFIErrorMoveFromRaised_t)(void** out_error);
+typedef void (*TVMFFIErrorSetRaised_t)(void* error);
 typedef int (*TVMFFITensorFromDLPack_t)(dl_managed_tensor_t* from, int32_t alignment, int32_t contiguous, void** out);
 typedef int (*TVMFFIStringFromByteArray_t)(const byte_array_t* input, tw_any_t* out);
 typedef int (*TVMFFIFunctionGetGlobal_t)(const byte_array_t* name, void** out);
@@ -88,15 +92,22 @@ static int raise_error(const char* kind) {
   return RAISED;
 }
 
-// What a handler of signals raised in the host's language stays raised there; tvm-ffi knows this kind by its name.
-static int raise_interrupted(void) { return raise_error("EnvErrorAlreadySet"); }
+// A function that only gives a status has raised nothing, and a call that fails without an error ends Python.
+static int raise_by_callee(void) {
+  void* raised = NULL;
+  if (FIND(TVMFFIErrorMoveFromRaised) != NULL) FIND(TVMFFIErrorMoveFromRaised)(&raised);
+  if (raised == NULL) return raise_error("RuntimeError");
+  FIND(TVMFFIErrorSetRaised)(raised);
+  FIND(TVMFFIObjectDecRef)(raised);
+  return RAISED;
+}
 
 static int raise_status(int status) {
   switch (status) {
     case TW_MODEL_INTERRUPTED:
-      return raise_interrupted();
+      return raise_error("EnvErrorAlreadySet");  // by a handler of signals; tvm-ffi knows this kind by its name
     case TW_MODEL_CALLEE_FAILED:
-      return RAISED;  // by whom was called
+      return raise_by_callee();
     case TW_MODEL_BAD_INPUT:
       return raise_error("ValueError");
     case TW_MODEL_NO_MEMORY:

@@ -47,6 +47,7 @@ from tilewright.runtime.packed.functions import (
     packed_function,
     register_global_func,
     remove_global_func,
+    take_raised,
 )
 from tilewright.runtime.packed.genuine import (
     GenuineModule,
@@ -289,7 +290,9 @@ def _model_of(
     if symbol is None:
         return None
     address = interface_address(opened, symbol)
-    return CompiledModel(ModelInterface(address, location, genuine)) if address else None
+    if not address:
+        return None
+    return CompiledModel(ModelInterface(address, location, genuine, take_raised))
 
 
 def _keep(root: Module) -> None:

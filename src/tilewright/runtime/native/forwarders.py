@@ -14,7 +14,7 @@ from typing import Final, final
 from tilewright.runtime.native.foreign_functions import address_of
 
 # int f(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result)
-_SAFE_CALL: Final = ctypes.CFUNCTYPE(
+SAFE_CALL: Final = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p
 )
 
@@ -32,12 +32,12 @@ class Forwarder:
     """
 
     def __init__(self, library: ctypes.CDLL, handle: int) -> None:
-        call = _SAFE_CALL(address_of(library.TVMFFIFunctionCall))
+        call = SAFE_CALL(address_of(library.TVMFFIFunctionCall))
 
         def forward(_: int | None, args: int | None, count: int, result: int | None) -> int:
             return call(handle, args, count, result)
 
-        self._callback = _SAFE_CALL(forward)
+        self._callback = SAFE_CALL(forward)
         self.address: int = address_of(self._callback)
 
 

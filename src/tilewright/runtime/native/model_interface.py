@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, final
 
 import numpy as np
@@ -32,6 +32,7 @@ _POINTER: Final = ctypes.c_void_p
 _SIZES: Final = ctypes.POINTER(ctypes.c_int64)
 _RESOURCE_EXHAUSTED: Final = 8
 _BAD_INPUT, _NO_MEMORY, _NO_CODE, _BAD_WEIGHTS = 1, 2, 3, 4
+_CALLEE_FAILED: Final = 7
 
 
 class _Options(ctypes.Structure):
@@ -155,11 +156,18 @@ class ModelInterface:
         address: what `tilewright_model` of a library gave.
         location: the library, for errors.
         keep_alive: what keeps the library in memory.
+        take_raised: gives what a function that the model calls has raised in this thread, if it has.
 
     Raises: ArchiveError for an interface of another version.
     """
 
-    def __init__(self, address: int, location: str, keep_alive: object) -> None:
+    def __init__(
+        self,
+        address: int,
+        location: str,
+        keep_alive: object,
+        take_raised: Callable[[], BaseException | None] = lambda: None,
+    ) -> None:
         table = _Interface.from_address(address)
         if table.interface_version != _VERSION or table.struct_bytes < ctypes.sizeof(
             _Interface
@@ -173,6 +181,7 @@ class ModelInterface:
         self.table: Final[_Interface] = table
         self.location: Final[str] = location
         self.keep_alive: Final[object] = keep_alive
+        self._take_raised: Callable[[], BaseException | None] = take_raised
         self.name: Final[str] = _text(table.name)
         self.inputs: Final = _tensors(table.inputs[: table.input_count])
         self.outputs: Final = _tensors(table.outputs[: table.output_count])
@@ -194,9 +203,14 @@ class ModelInterface:
         return InterfaceModel(self, handle.value)
 
     def check(self, status: int) -> None:
-        """Raise for a status that is not OK, with the text that the library keeps."""
-        if status:
-            raise _error(status, _text(self.table.error()), self.location)
+        """Raise for a status that is not OK: what a called function raised, or the text that the library keeps."""
+        if not status:
+            return
+        error = _error(status, _text(self.table.error()), self.location)
+        raised = self._take_raised() if status == _CALLEE_FAILED else None
+        if raised is None:
+            raise error
+        raise raised from error
 
 
 @final

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, overload
 from tilewright.base.errors import InputError
 from tilewright.base.options import text_option
 from tilewright.base.text import did_you_mean
+from tilewright.runtime.native.raised_error import failing_address, has_raised
 from tilewright.runtime.packed.ffi import tvm_ffi
 
 PackedFunction: TypeAlias = "tvm_ffi.Function"
@@ -43,6 +44,20 @@ def function_at(address: int, *, keep_alive: object | None = None) -> PackedFunc
     if address <= 0:
         raise InputError(f"no function at address {address}")
     return tvm_ffi.Function.__from_extern_c__(address, keep_alive_object=keep_alive)
+
+
+_FAILS = function_at(failing_address())
+
+
+def take_raised() -> BaseException | None:
+    """What a packed function raised in this thread, behind a call of C that only gave a status; None: nothing."""
+    if not has_raised(tvm_ffi.LIB):
+        return None
+    try:
+        _FAILS()
+    except BaseException as error:
+        return error
+    return None
 
 
 @overload
