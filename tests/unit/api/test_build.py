@@ -203,3 +203,14 @@ def test_a_graph_of_another_model_or_level_is_refused(factory: Factory) -> None:
     changed = json.loads(factory.graph_json)
     changed["metadata"]["tilewright"]["name"] = "renamed"
     create(json.dumps(changed), factory.lib, tw.cpu(0))
+
+
+def test_a_function_that_takes_path_and_files_alone_links_too(
+    factory: Factory, tmp_path: Path
+) -> None:
+    """As with TVM; flags of ours are for functions that take some."""
+    linked = factory.export_library(tmp_path / "net.img", lambda path, files: (path, files))
+    assert linked[0] == str(tmp_path / "net.img")
+    assert any(file.endswith(".o") for file in linked[1])
+    words = factory.export_library(tmp_path / "net.img", lambda *_, **words: words)
+    assert "-pthread" in words["options"]

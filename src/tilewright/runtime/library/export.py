@@ -10,6 +10,7 @@ Source: TVM 0.27, `python/tvm/runtime/module.py`.
 
 from __future__ import annotations
 
+import inspect
 import io
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
@@ -98,7 +99,8 @@ def export_library(module: Module, path: str | Path, **given: object) -> Any:
         if options.fcompile is None:
             return _FORMS[form](link, path, options.link_words)
         files = [str(file) for file in link.everything]
-        return options.fcompile(str(path), files, **_arguments(brought, options.words))
+        words = _arguments(brought, options.words, options.fcompile)
+        return options.fcompile(str(path), files, **words)
 
 
 def _link_options(options: ExportOptions) -> LinkOptions:
@@ -302,10 +304,24 @@ def _compiled_addons(
     return found
 
 
-def _arguments(files: LinkFiles, given: Mapping[str, object]) -> dict[str, object]:
-    """What an `fcompile` gets besides the files."""
+def _arguments(
+    files: LinkFiles, given: Mapping[str, object], fcompile: Callable[..., Any]
+) -> dict[str, object]:
+    """What an `fcompile` gets besides the files: flags of ours only if it takes some."""
+    if "options" not in given and not _takes_options(fcompile):
+        return dict(given)
     options = [*files.link_flags, *cast("Sequence[str]", given.get("options", ()))]
     return {**given, "options": options} if options or "options" in given else dict(given)
+
+
+def _takes_options(function: Callable[..., Any]) -> bool:
+    """Whether a function has a parameter `options`, or takes any; also where nobody can tell."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return True
+    kinds = {parameter.kind for parameter in parameters.values()}
+    return "options" in parameters or inspect.Parameter.VAR_KEYWORD in kinds
 
 
 # --- forms -----------------------------------------------------------------------------------
