@@ -101,9 +101,6 @@ PyObject* tw_memory_borrow(void* data, size_t size_bytes, int readonly, PyObject
 // A capsule `dltensor`, see tensor_capsule.c.
 PyObject* tw_tensor_capsule(PyObject* module, PyObject* arguments);
 
-// Type and rank of a tensor of tvm-ffi's, by its handle, which nobody checks.
-PyObject* tw_tensor_type(PyObject* module, PyObject* handle);
-
 PyObject* tw_map_file(PyObject* module, PyObject* arguments, PyObject* keywords);
 
 // ---- running command lists ----

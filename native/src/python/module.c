@@ -164,8 +164,6 @@ static PyMethodDef module_methods[] = {
     {"processor_data", processor_data, METH_NOARGS, "The eight processor words of the executable environment."},
     {"map_file", (PyCFunction)(void (*)(void))tw_map_file, METH_VARARGS | METH_KEYWORDS,
      "map_file(path, offset=0, length=None) -> Memory: a read-only shared mapping of a file range."},
-    {"tensor_type", tw_tensor_type, METH_O,
-     "tensor_type(handle) -> int: code | bits << 8 | lanes << 16 | rank << 32 of a tensor of tvm-ffi's."},
     {"tensor_capsule", tw_tensor_capsule, METH_VARARGS,
      "tensor_capsule(owner, address, shape, code, bits, lanes) -> a DLPack capsule that keeps the owner alive."},
     {NULL, NULL, 0, NULL},

@@ -57,20 +57,6 @@ static int fill_sizes(tw_dlpack_t* tensor, PyObject* shape) {
   return 0;
 }
 
-// ---- a tensor of tvm-ffi's ------------------------------------------------------------------------------------------
-
-enum { OBJECT_BYTES = 24 };  // of the header before the tensor: count, type, deleter
-
-// The type and rank of a tensor in one number, so that one comparison sees both.
-PyObject* tw_tensor_type(PyObject* module, PyObject* handle) {
-  (void)module;
-  const unsigned long long address = PyLong_AsUnsignedLongLong(handle);
-  if (PyErr_Occurred()) return NULL;
-  const tw_dlpack_t* tensor = (const tw_dlpack_t*)(uintptr_t)(address + OBJECT_BYTES);
-  return PyLong_FromLongLong((long long)((uint64_t)(uint32_t)tensor->rank << 32 | (uint64_t)tensor->lanes << 16 |
-                                         (uint64_t)tensor->bits << 8 | (uint64_t)tensor->code));
-}
-
 PyObject* tw_tensor_capsule(PyObject* module, PyObject* arguments) {
   (void)module;
   PyObject* owner = NULL;

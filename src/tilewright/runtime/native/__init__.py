@@ -14,8 +14,6 @@ Memory
 `map_file(path, offset=0, length=None) -> Memory`: read-only shared mapping of a file range (any offset).
 `tensor_capsule(owner, address, shape, code, bits, lanes)`: a DLPack capsule of dense memory at an address, which keeps
     `owner` alive as long as somebody has the tensor.  Nobody can check the address.
-`tensor_type(handle) -> int`: `code | bits << 8 | lanes << 16 | rank << 32` of a tensor of tvm-ffi's; nobody can check the
-    handle.
 `import_thunk() -> int`: address of the function that kernels call their imports through.
 `processor_data() -> tuple[int, ...]`: the eight 64-bit words of the executable environment (IREE layout).
 `denormals_flushed()`: a context in which this thread takes denormal floats as zero, for kernels in Python.
@@ -118,7 +116,6 @@ from tilewright.runtime.native.core import (
     map_file,
     processor_data,
     tensor_capsule,
-    tensor_type,
 )
 from tilewright.runtime.native.denormals import denormals_flushed
 from tilewright.runtime.native.environment import create_environment
@@ -158,5 +155,4 @@ __all__ = [
     "read_library",
     "read_process_memory",
     "tensor_capsule",
-    "tensor_type",
 ]

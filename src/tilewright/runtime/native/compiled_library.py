@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, final
 
 from tilewright.base import knobs
-from tilewright.base.errors import InputError
 from tilewright.runtime.native.core import EXTENSION, Pool
 from tilewright.runtime.native.foreign_functions import address_of
 
@@ -159,36 +158,6 @@ def _fallback(name: str) -> int:
 _FIND: Final = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)
 )
-_OBJECT_BYTES: Final = 24
-
-
-class _Sequence(ctypes.Structure):
-    """`TVMFFISeqCell`: where the items of an array lie."""
-
-    _fields_ = (("items", ctypes.c_void_p), ("count", ctypes.c_int64))
-
-
-def opaque_pointer(address: int) -> object:
-    """An address as an argument of a packed function."""
-    return ctypes.c_void_p(address)
-
-
-def items_address(handle: int, count: int) -> int:
-    """Where the items of an array of tvm-ffi lie.
-
-    Args:
-        handle: of the array.
-        count: of its items, to see that its layout is the one that is known here.
-
-    Raises: InputError for another layout.
-    """
-    cell = _Sequence.from_address(handle + _OBJECT_BYTES)
-    if cell.count != count:
-        raise InputError(
-            "this release of tvm-ffi keeps arrays in another way than 0.1.15",
-            hint='compile the model with exec_mode="bytecode"',
-        )
-    return cell.items or 0
 
 
 @final

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
         map_file,
         processor_data,
         tensor_capsule,
-        tensor_type,
     )
 else:
     _chosen = EXTENSION or import_module("tilewright.runtime.native.fallback")
@@ -53,7 +52,6 @@ else:
     map_file = _chosen.map_file
     processor_data = _chosen.processor_data
     tensor_capsule = _chosen.tensor_capsule
-    tensor_type = _chosen.tensor_type
 
 __all__ = [
     "EXTENSION",
@@ -69,5 +67,4 @@ __all__ = [
     "map_file",
     "processor_data",
     "tensor_capsule",
-    "tensor_type",
 ]

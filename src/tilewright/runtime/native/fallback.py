@@ -27,7 +27,7 @@ from tilewright.runtime.native.fallback_memory import (
     processor_data,
 )
 from tilewright.runtime.native.fallback_packed_call import PackedCall
-from tilewright.runtime.native.fallback_tensor import tensor_capsule, tensor_type
+from tilewright.runtime.native.fallback_tensor import tensor_capsule
 from tilewright.runtime.native.kernel_error import KernelError
 from tilewright.runtime.native.memory_report import MemoryUse
 from tilewright.runtime.native.records import (
@@ -58,7 +58,6 @@ __all__ = [
     "map_file",
     "processor_data",
     "tensor_capsule",
-    "tensor_type",
 ]
 
 _KERNEL: Final = ctypes.CFUNCTYPE(

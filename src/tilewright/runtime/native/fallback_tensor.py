@@ -79,12 +79,3 @@ def tensor_capsule(
     )
     _ALIVE[ctypes.addressof(tensor)] = (owner, tensor, sizes)
     return _NEW(ctypes.addressof(tensor), _NAME, _destroy)
-
-
-_OBJECT_BYTES: Final = 24
-
-
-def tensor_type(handle: int, /) -> int:
-    """`code | bits << 8 | lanes << 16 | rank << 32` of a tensor of tvm-ffi's."""
-    tensor = _Tensor.from_address(handle + _OBJECT_BYTES)
-    return tensor.code | tensor.bits << 8 | tensor.lanes << 16 | tensor.rank << 32

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 import threading
 import weakref
@@ -15,7 +16,7 @@ from fakes.relax_code import F32, I64, MACHINE, NOTHING, U8, Program, Register, 
 from fakes.relax_executables import stored_executables
 from tilewright.base.errors import DeviceError, InputError
 from tilewright.formats.dlpack_types import DataType
-from tilewright.formats.relax_executable import read_relax_executable
+from tilewright.formats.relax_executable import Goto, read_relax_executable
 from tilewright.runtime.native import IS_NATIVE
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.relax_machine.builtins import BUILTINS
@@ -300,3 +301,22 @@ def test_threads_run_one_program() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers")
+def test_a_signal_ends_code_that_does_not_end() -> None:
+    program = Program(0).call(".null_value", to=0)
+    program.code.append(Goto(-1))
+    run = program.give(0).machine().packed("main")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt("enough")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(KeyboardInterrupt, match="enough"):
+            run()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
