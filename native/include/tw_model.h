@@ -103,6 +103,9 @@ int tw_model_workspace_bytes(tw_model_t* model, const int64_t* dims, size_t* out
 // The program that was chosen.
 const tw_program_t* tw_model_program(const tw_model_t* model);
 
+// The bytes of a weight, NULL if there are not so many.
+const void* tw_model_constant(const tw_model_t* model, uint32_t index);
+
 // What went wrong in the last call of this thread that did not return TW_MODEL_OK: "location: what\nhint: …".
 const char* tw_error_text(void);
 

@@ -11,6 +11,11 @@ enum { SPIN_US = 100, THREAD_LIMIT = 4096, CONCURRENCY_LIMIT = 1024, SEAT_ALIGNM
 
 const tw_program_t* tw_model_program(const tw_model_t* model) { return model->program; }
 
+const void* tw_model_constant(const tw_model_t* model, uint32_t index) {
+  if (index >= model->program->constant_storage_count) return NULL;
+  return model->weights.base + model->weights.offsets[index];
+}
+
 // ---- arguments --------------------------------------------------------------------------------------
 
 static int fail_missing(const char* name) { return tw_error_set(TW_MODEL_BAD_INPUT, "%s is NULL", name); }

@@ -42,6 +42,7 @@ from tilewright.formats.plan.weights import weights_of
 from tilewright.runtime.library.code_module import Code, CodeModule
 from tilewright.runtime.library.factory_module import FactoryModule, Maker
 from tilewright.runtime.library.link_files import LinkFiles, LinkOptions
+from tilewright.runtime.library.params_module import ParamsModule
 from tilewright.runtime.packed.function_table import FunctionTable
 from tilewright.runtime.packed.functions import PackedFunction
 from tilewright.runtime.packed.module import Module
@@ -227,6 +228,7 @@ def compiled_module(
             text=code.text,
         )
         module.import_module(CodeModule(artifact.variants, kernels, name))
+    module.import_module(ParamsModule(lambda: module.params))
     for made in compiled.modules:  # by code generators of the user
         module.import_module(cast("Module", made))
     return module

@@ -1,6 +1,7 @@
 """An exported model inside a library: what its C interface adds to the functions of the library.
 
     lib["default"](device)     an executor, whose runs call the library
+    lib["get_graph_params"]()  its weights by name
     lib["main"](x, ...)        where the library has no such function itself (objects that were linked here)
 
 Not here: the interface (`native.model_interface`), loading (`library_module`).
@@ -20,6 +21,7 @@ from tilewright.base.errors import ArchiveError, InputError
 from tilewright.base.lazy import lazy
 from tilewright.formats.elf.shared_library import SharedLibraryFile
 from tilewright.formats.plan import from_json
+from tilewright.formats.plan.weights import weights_of
 from tilewright.formats.tensor_spec import TensorSpec
 from tilewright.runtime.graph_executor.call_program import CallProgram
 from tilewright.runtime.graph_executor.executor_module import (
@@ -67,6 +69,7 @@ class CompiledModel:
         self.functions: Final[Mapping[str, Callable[..., Any]]] = {
             "default": self.create_executor,
             "get_graph_json": self._graph_json,
+            "get_graph_params": self._graph_params,
             "get_input_name": lambda index: self._name(interface.inputs, index),
             "get_num_inputs": lambda: len(interface.inputs),
             "get_num_outputs": lambda: len(interface.outputs),
@@ -128,6 +131,27 @@ class CompiledModel:
 
     def _graph_json(self) -> str:
         return self._shared.graph_json()
+
+    def _graph_params(self) -> dict[str, object]:
+        """The weights by name, as the factory of the model gives them.
+
+        Raises: ArchiveError for a library without its plan, or that does not show its weights.
+        """
+        model = self._shared
+        text = model.graph_json()
+        if not text:
+            raise ArchiveError(
+                "it has no plan, which has the names of its weights",
+                location=self._interface.location,
+            )
+        plan = from_json(text.encode())
+        sizes = [s.size_bytes for s in plan.storages if s.kind == "constant"]
+        constants = [
+            model.constant(index, size if isinstance(size, int) else 0).data
+            for index, size in enumerate(sizes)
+        ]
+        # Copies: weights are read-only, which DLPack cannot say.
+        return {n: tensor_of(a.copy()) for n, a in weights_of(plan, constants).items()}
 
     def main(self, *arguments: object) -> object:
         """Call the model: inputs, or inputs and outputs to be filled."""

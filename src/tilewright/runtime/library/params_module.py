@@ -12,11 +12,12 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, final
 
 import numpy.typing as npt
 
 from tilewright.base.errors import InputError
+from tilewright.base.lazy import lazy
 from tilewright.base.output_file import open_output
 from tilewright.formats.parameters import read_arrays
 from tilewright.formats.parameters.tvm import write_params
@@ -33,16 +34,23 @@ class ParamsModule(Module):
     """Arrays by name.
 
     Args:
-        arrays: not copied.
+        arrays: not copied; or what gives them when they are first asked for.
     """
 
     kind = "params"
     properties = ModuleProperties.BINARY_SERIALIZABLE | ModuleProperties.RUNNABLE
 
-    def __init__(self, arrays: Mapping[str, Array]) -> None:
+    def __init__(
+        self, arrays: Mapping[str, Array] | Callable[[], Mapping[str, Array]]
+    ) -> None:
         super().__init__()
-        self.arrays: Final[Mapping[str, Array]] = dict(arrays)
+        self._given: Mapping[str, Array] | Callable[[], Mapping[str, Array]] = arrays
         self._functions: Mapping[str, Callable[..., Any]] = {"get_params": self._tensors}
+
+    @lazy
+    def arrays(self) -> Mapping[str, Array]:
+        """The arrays by name."""
+        return dict(self._given() if callable(self._given) else self._given)
 
     def find_function(self, name: str) -> PackedFunction | None:
         found = self._functions.get(name)

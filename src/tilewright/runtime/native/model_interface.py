@@ -87,6 +87,7 @@ _DESTROY: Final = ctypes.CFUNCTYPE(None, _POINTER)
 _RUN: Final = ctypes.CFUNCTYPE(ctypes.c_int, _POINTER, _POINTER, _POINTER)
 _SHAPE: Final = ctypes.CFUNCTYPE(ctypes.c_int, _POINTER, _SIZES, ctypes.c_uint32, _SIZES)
 _TEXT: Final = ctypes.CFUNCTYPE(ctypes.c_char_p)
+_CONSTANT: Final = ctypes.CFUNCTYPE(_POINTER, _POINTER, ctypes.c_uint32)
 _TEXT_OF: Final = ctypes.CFUNCTYPE(ctypes.c_char_p, _POINTER)
 
 
@@ -115,7 +116,25 @@ class _Interface(ctypes.Structure):
         ("level", _TEXT_OF),
         ("graph_json", _TEXT_OF),
         ("error", _TEXT),
+        # Not in libraries that were made before there was such a member: see `_FIRST_BYTES`.
+        ("constant", _CONSTANT),
     )
+
+
+_FIRST_BYTES: Final = _Interface.constant.offset
+
+
+class _Bytes:
+    """Bytes of a model, which they keep, as numpy asks for them."""
+
+    def __init__(self, address: int, size_bytes: int, model: object) -> None:
+        self.model: object = model
+        self.__array_interface__: dict[str, object] = {
+            "data": (address, True),
+            "shape": (size_bytes,),
+            "typestr": "|u1",
+            "version": 3,
+        }
 
 
 @final
@@ -169,12 +188,10 @@ class ModelInterface:
         take_raised: Callable[[], BaseException | None] = lambda: None,
     ) -> None:
         table = _Interface.from_address(address)
-        if table.interface_version != _VERSION or table.struct_bytes < ctypes.sizeof(
-            _Interface
-        ):
+        if table.interface_version != _VERSION or table.struct_bytes < _FIRST_BYTES:
             raise ArchiveError(
                 f"its interface has version {table.interface_version} and "
-                f"{table.struct_bytes} bytes, this one {_VERSION} and {ctypes.sizeof(_Interface)}",
+                f"{table.struct_bytes} bytes, this one {_VERSION} and at least {_FIRST_BYTES}",
                 location=location,
                 hint="load it with the release of Tilewright that made it, or export it again",
             )
@@ -234,6 +251,29 @@ class InterfaceModel:
     def graph_json(self) -> str:
         """The plan in TVM's graph JSON; empty where it was left out."""
         return _text(self.interface.table.graph_json(self._handle))
+
+    def constant(self, index: int, size_bytes: int) -> Array:
+        """The bytes of a weight where they lie, which may not be written.
+
+        Args:
+            index: its place among the constants of the plan.
+            size_bytes: as the plan says.
+
+        Raises: ArchiveError for a library that does not show its weights, or has not so many.
+        """
+        interface = self.interface
+        address: int | None = None
+        if interface.table.struct_bytes >= ctypes.sizeof(_Interface):
+            address = interface.table.constant(self._handle, index)
+        if size_bytes == 0:
+            return np.empty(0, np.uint8)
+        if not address:
+            raise ArchiveError(
+                f"it does not show its weight {index}",
+                location=interface.location,
+                hint="export it again with this release of Tilewright",
+            )
+        return np.asarray(_Bytes(address, size_bytes, self))
 
     def __call__(self, *inputs: Array) -> tuple[Array, ...]:
         """New arrays with the outputs.  Raises: InputError, DeviceError."""

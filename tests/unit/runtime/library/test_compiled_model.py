@@ -52,6 +52,23 @@ def y(x: np.ndarray) -> np.ndarray:
     return np.asarray(tw.compile(mlp(), jobs=1)(x))
 
 
+def test_a_loaded_library_gives_the_weights_that_the_factory_gives(
+    forms: dict[str, Path],
+) -> None:
+    factory = tw.build(mlp(), target="x86_64")
+    wanted = factory["get_graph_params"]()
+    assert wanted
+    for form in ("so", "without entry"):
+        lib = load_module(forms[form])
+        assert lib["get_graph_json"]() == factory.graph_json
+        params = lib["get_graph_params"]()
+        assert list(params) == list(wanted)
+        for name, tensor in params.items():
+            np.testing.assert_array_equal(
+                np.from_dlpack(tensor), np.from_dlpack(wanted[name])
+            )
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_library_makes_executors(
     forms: dict[str, Path], form: str, x: np.ndarray, y: np.ndarray

@@ -71,6 +71,8 @@ const char* @NAME@_level(const @NAME@* model) { return tw_model_program(model_of
 
 static const char* graph_json(const @NAME@* model) { return tw_model_program(model_of(model))->graph_json; }
 
+static const void* constant(const @NAME@* model, uint32_t index) { return tw_model_constant(model_of(model), index); }
+
 const char* @NAME@_error(void) { return tw_error_text(); }
 
 static const @NAME@_interface interface = {
@@ -97,6 +99,7 @@ static const @NAME@_interface interface = {
     .level = @NAME@_level,
     .graph_json = graph_json,
     .error = @NAME@_error,
+    .constant = constant,
 };
 
 const @NAME@_interface* @NAME@_get_interface(void) { return &interface; }

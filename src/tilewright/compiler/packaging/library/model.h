@@ -109,6 +109,8 @@ typedef struct @NAME@_interface {
   const char* (*level)(const @NAME@* model);
   const char* (*graph_json)(const @NAME@* model); /* the plan in TVM's graph JSON; NULL: left out */
   const char* (*error)(void);
+  /* The bytes of a weight, by its place among the constants of the plan; NULL: there are not so many. */
+  const void* (*constant)(const @NAME@* model, uint32_t index);
 } @NAME@_interface;
 
 @UPPER@_API const @NAME@_interface* @NAME@_get_interface(void);
