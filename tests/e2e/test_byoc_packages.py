@@ -17,12 +17,10 @@ from fakes import small_models
 from fakes.command_line import tilewright
 from fakes.installed_package import install
 from fakes.relu_package import KIND, NAME, SOURCE, install_relu
+from tilewright import byoc
 from tilewright.base.errors import ArchiveError, InputError, UserError
 from tilewright.formats.artifact import BILL_ATTRIBUTE, PROVENANCE_ATTRIBUTE
 from tilewright.formats.vmfb import read_archive
-
-pytest.importorskip("tvm_ffi")
-from tilewright import byoc
 from tilewright.runtime.library.load import load_module
 
 WORDS = ("--input=x=1x3xf32=1 -2 3", "--input=scale=3xf32=1 2 3")

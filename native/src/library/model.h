@@ -131,6 +131,9 @@ size_t tw_model_bound_bytes(const tw_model_t* model, const tw_bound_t* bound);
 
 // ---- tensors (tensors.c) ----------------------------------------------------------------------------
 
+// What a value of a type of tvm-ffi is, in the words of Python.
+const char* tw_value_word(int32_t type_index);
+
 // The value of a dimension, by the tensor whose axis it is.
 int tw_model_dim_of(const tw_model_t* model, uint32_t index, const tw_tensor_t* tensor, int64_t* out_value);
 

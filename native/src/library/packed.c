@@ -217,8 +217,8 @@ static const char* name_of(const tw_program_t* program, uint32_t slot) {
 static int read_tensor(const tw_program_t* program, uint32_t slot, const tw_any_t* value, tw_tensor_t* out_tensor) {
   const dl_tensor_t* tensor = tensor_of(value);
   if (tensor == NULL) {
-    return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': got a value of type index %d, expected a tensor",
-                        role_of(program, slot), name_of(program, slot), value->type_index);
+    return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': got %s, expected a tensor",
+                        role_of(program, slot), name_of(program, slot), tw_value_word(value->type_index));
   }
   if (!is_reachable(tensor)) {
     return tw_error_set(TW_MODEL_BAD_INPUT, "%s '%s': is on a device of type %d, expected the CPU's memory",

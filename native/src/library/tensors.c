@@ -12,6 +12,18 @@ static const tw_type_t known_types[] = {
     {"f32", 2, 32, 4}, {"f64", 2, 64, 8}, {"bf16", 4, 16, 2},
 };
 
+const char* tw_value_word(int32_t type_index) {
+  static const char* const plain[] = {"None", "int", "bool", "float", "a pointer", "a data type", "a device", "a tensor",
+                                      "str", "bytes", "a reference", "str", "bytes"};
+  enum { OBJECT = 64 };
+  static const char* const objects[] = {"an object", "str", "bytes", "an error", "a function", "a shape", "a tensor",
+                                        "a list", "a dict", "a module", "a Python object", "a list", "a dict"};
+  if (type_index >= 0 && (size_t)type_index < sizeof(plain) / sizeof(plain[0])) return plain[type_index];
+  const int64_t object = (int64_t)type_index - OBJECT;
+  if (object >= 0 && (size_t)object < sizeof(objects) / sizeof(objects[0])) return objects[object];
+  return "an object";
+}
+
 static void add_type(tw_text_t* text, const tw_tensor_t* tensor) {
   for (size_t i = 0; i < sizeof(known_types) / sizeof(known_types[0]); ++i) {
     if (known_types[i].code != tensor->type_code || known_types[i].bits != tensor->type_bits) continue;

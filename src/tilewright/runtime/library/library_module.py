@@ -11,6 +11,7 @@ Source: tvm-ffi 0.1.15, `src/ffi/extra/library_module.cc`.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import threading
@@ -149,6 +150,7 @@ def open_library(
     Raises: ArchiveError for a file that is damaged, for another machine or another system, or that
         the system does not load; InputError for modules of a kind that nobody registered.
     """
+    _check_name(path, location)
     file = _checked(data, location)
     blob = None
     if SYMBOL in file.symbols:
@@ -178,6 +180,18 @@ def open_library(
 
 
 # --- before it is loaded ------------------------------------------------------------------------
+
+
+def _check_name(path: Path, location: str) -> None:
+    """Raise for a name that tvm-ffi, whose strings are UTF-8, cannot be given."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise ArchiveError(
+            "tvm-ffi loads no library whose name is not UTF-8",
+            location=os.fsencode(location).decode(errors="backslashreplace"),
+            hint="give the file, and the folders that it is in, other names",
+        ) from error
 
 
 def _checked(data: Buffer, location: str) -> SharedLibraryFile:
@@ -265,8 +279,13 @@ def _system_loads(path: str, location: str) -> Generator[OpenedLibrary]:
         library = PathLibrary(path)
     except OSError as error:
         said = str(error).removeprefix(f"{path}: ")
+        is_program = "position-independent executable" in said
         raise ArchiveError(
-            f"the system does not load it: {said}", location=location
+            f"the system does not load it: {said}",
+            location=location,
+            hint="it is a program: run it, or export a library (.so)"
+            if is_program
+            else None,
         ) from error
     with library as opened:
         yield opened

@@ -30,7 +30,7 @@ from tilewright.formats.tar import TarMember, is_tar, read_tar
 from tilewright.formats.vmfb import is_archive
 from tilewright.runtime.library.kinds import find_loader
 from tilewright.runtime.library.library_module import LibraryModule, open_library
-from tilewright.runtime.library.toolchain import find_toolchain
+from tilewright.runtime.library.toolchain import find_toolchain, temporary_files
 from tilewright.runtime.library.vm_module import VmModule
 from tilewright.runtime.native import map_file
 from tilewright.runtime.packed.module import Module
@@ -128,12 +128,14 @@ def _link(files: Sequence[Path], beside: Path, location: str, keep: bool) -> Mod
     The system keeps what it has mapped when the file goes.  A model looks for weights in the folder that its
     library was opened from: that is a link, which leads to `beside` from then on.
     """
-    place = _temporary_folder()
+    with temporary_files():
+        place = _temporary_folder()
     made, opened_from = Path(place.name, "made"), Path(place.name, "beside")
     try:
-        made.mkdir()
-        opened_from.symlink_to(made.name)
-        _link_shared(files, made / _LINKED_NAME, location)
+        with temporary_files():
+            made.mkdir()
+            opened_from.symlink_to(made.name)
+            _link_shared(files, made / _LINKED_NAME, location)
         library = opened_from / _LINKED_NAME
         module = _open(library, _map(str(library)), location, keep)
         opened_from.unlink()
@@ -200,9 +202,11 @@ def _load_tar(data: Buffer, location: str, keep: bool) -> Module:
             "has no objects or sources to link", location=location, hint=f"it has {names}"
         )
     only_linked = len(linked) == len(members)
-    folder = _temporary_folder()
+    with temporary_files():
+        folder = _temporary_folder()
     try:
-        _unpack(members, Path(folder.name))
+        with temporary_files():
+            _unpack(members, Path(folder.name))
         files = [Path(folder.name) / member.name for member in linked]
         beside = Path(location).resolve().parent if only_linked else Path(folder.name)
         module = _link(files, beside, location, keep)

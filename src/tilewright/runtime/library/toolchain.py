@@ -10,6 +10,7 @@ Not here: what is linked (`export`), how commands are run (`commands`), and the 
 
 from __future__ import annotations
 
+import errno
 import functools
 import importlib.util
 import shlex
@@ -276,9 +277,29 @@ def working_folder(path: str | Path | None = None) -> Generator[Path]:
             raise UserError("no such folder", location=folder)
         yield folder
         return
-    try:
-        temporary = tempfile.TemporaryDirectory(prefix="tilewright-")
-    except OSError as error:
-        raise UserError(f"cannot make a temporary folder: {error.strerror}") from error
-    with temporary as name:
+    with temporary_files(), tempfile.TemporaryDirectory(prefix=_TEMPORARY) as name:
         yield Path(name)
+
+
+_TEMPORARY: Final = "tilewright-"
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+@contextmanager
+def temporary_files() -> Generator[None]:
+    """Say of errors where temporary files lie and how they get another place.
+
+    Raises: UserError for a place that is full or takes no files.
+    """
+    try:
+        yield
+    except OSError as error:
+        place = tempfile.gettempdir() if tempfile.tempdir else None
+        is_ours = place is None or str(error.filename).startswith(f"{place}/{_TEMPORARY}")
+        if error.errno not in _NO_ROOM and not is_ours:
+            raise
+        raise UserError(
+            f"cannot write temporary files: {error.strerror or error}",
+            location=place,
+            hint="name a folder with room: TMPDIR",
+        ) from error

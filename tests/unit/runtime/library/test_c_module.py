@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 
 from tilewright.base.errors import ArchiveError, InputError, UserError
-
-pytest.importorskip("tvm_ffi")
 from tilewright.runtime.library.c_module import CSourceModule, load_c_module
 from tilewright.runtime.library.toolchain import find_toolchain
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import io
 import lzma
@@ -9,13 +10,15 @@ import os
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import tilewright as tw
-from fakes.ffi_library import blob_source, compiler, make_library
+from fakes.ffi_library import blob_source, compile_object, compiler, make_library
 from fakes.small_models import mlp
 from tilewright.base.errors import ArchiveError, InputError, UserError
 from tilewright.formats.elf.shared_library import read_shared_library
@@ -57,6 +60,44 @@ def test_every_form_of_a_library_loads_to_the_same_functions(
     array = np.arange(6, dtype=np.float32)
     module["twice"](array)
     np.testing.assert_array_equal(array, 2 * np.arange(6))
+
+
+def test_a_program_is_no_library(tmp_path: Path) -> None:
+    source, program = tmp_path / "main.c", tmp_path / "program"
+    source.write_text("int main(void) { return 0; }\n")
+    subprocess.run([compiler(), "-pie", "-fPIE", source, "-o", program], check=True)
+    with pytest.raises(
+        ArchiveError, match="hint: it is a program: run it, or export a lib"
+    ):
+        load_module(program)
+
+
+def test_a_library_whose_name_is_no_utf8_is_refused_with_the_name(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"n\xff.so")
+    make_library(tmp_path).rename(path)
+    with pytest.raises(
+        ArchiveError, match="loads no library whose name is not UTF-8"
+    ) as caught:
+        load_module(path)
+    assert str(caught.value).encode()  # it can be printed
+
+
+def test_temporary_files_that_find_no_room_are_said_with_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    data = tmp_path / "net.tar"
+    with tarfile.open(data, "w") as archive:
+        archive.add(compile_object(tmp_path), "lib0.o")
+    monkeypatch.setattr("tilewright.runtime.library.load._unpack", full)
+    place = tempfile.gettempdir()
+    with pytest.raises(
+        UserError, match=f"{place}: cannot write temporary files: No space"
+    ) as caught:
+        load_module(data)
+    assert caught.value.hint == "name a folder with room: TMPDIR"
 
 
 def test_what_a_file_is_called_does_not_matter(folder: Path, tmp_path: Path) -> None:
@@ -184,7 +225,7 @@ def test_folders_pipes_and_absent_files_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ArchiveError, match=said):
             load_module(path)
     with pytest.raises(UserError):
-        load_module(3)
+        load_module(cast("Any", 3))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -301,8 +342,8 @@ def test_weights_beside_objects_are_found(
     main = load_module(path.name)["main"]
     gc.collect()
     monkeypatch.chdir("/")
-    expected = np.asarray(tw.compile(mlp(), jobs=1)(x))
-    np.testing.assert_allclose(np.from_dlpack(main(x)), expected, 1e-4)
+    expected: Any = np.asarray(tw.compile(mlp(), jobs=1)(x))
+    np.testing.assert_allclose(cast("Any", np.from_dlpack(main(x))), expected, 1e-4)
 
 
 @pytest.mark.parametrize(
