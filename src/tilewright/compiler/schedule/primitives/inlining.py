@@ -166,6 +166,8 @@ def reverse_inline(kernel: Kernel, consumer: str, buffer: str) -> Kernel:
     position = next((n for n, s in enumerate(kernel.body) if s is outer), None)
     if position is None:
         raise ScheduleError(f"'{consumer}' is not a nest at the top of '{kernel.name}'")
+    if any(w.buffer is target for w in stores([outer])):
+        raise ScheduleError(f"'{consumer}' does not only read '{buffer}'")
     producer = _producer(kernel, target, position)
     around, element = _finished(producer, target)
     _check_complete(kernel.body[:position], producer, around, target)

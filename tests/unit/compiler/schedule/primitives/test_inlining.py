@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fakes.loop_nests import assert_same, body_text, chained, emit, row_sums
+from fakes.loop_nests import assert_same, body_text, chained, emit, product, row_sums
 from tilewright.base.dtypes import f32
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim, symbol
@@ -134,6 +134,14 @@ def test_reverse_inline_refuses_a_producer_of_a_part() -> None:
         reverse_inline(in_parts(guarded=True), "k", "t")
     with pytest.raises(ScheduleError, match="several nests make the elements of 't'"):
         reverse_inline(partition(chained(), "i", 4), "j", "t")
+
+
+def test_reverse_inline_refuses_a_consumer_that_makes_what_it_reads() -> None:
+    kernel = partition(product(), "i", 2)
+    first, second = (s.var.name for s in kernel.body)
+    assert first == "i"
+    with pytest.raises(ScheduleError, match=f"'{second}' does not only read 'y'"):
+        reverse_inline(kernel, second, "y")
 
 
 def test_reverse_inline_enters_the_guard_of_a_padded_panel() -> None:
