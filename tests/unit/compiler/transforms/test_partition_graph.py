@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from fakes.graphs import assert_stays
+from fakes.graphs import assert_same_results, assert_stays, copy_of
+from fakes.grown_graphs import graphs
 from tilewright.base.errors import UserError
+from tilewright.compiler.graph.compare import same
 from tilewright.compiler.graph.copy import copy_graph
 from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.graph.ir import Graph
@@ -222,6 +226,33 @@ def test_other_passes_leave_a_subgraph_alone() -> None:
     run_passes(graph, [PartitionGraph(codegens=(keep,))])
     run_passes(graph, standard_passes(choose_panel=lambda *_: 0))
     assert shape_of(graph) == ["ext[relu relu]", "neg"]
+
+
+@settings(max_examples=80)
+@given(graphs(most_steps=16), st.data())
+def test_any_graph_in_parts_computes_what_it_computed(
+    graph: Graph, data: st.DataObject
+) -> None:
+    ops = sorted({node.op for node in graph if node.op != "constant"})
+    some = st.lists(st.sampled_from(ops), min_size=1, unique=True) if ops else st.nothing()
+    generators = tuple(
+        codegen(
+            is_op(*data.draw(some)),
+            name=name,
+            merge=data.draw(st.booleans()),
+            bind_constants=data.draw(st.booleans()),
+        )
+        for name in (("one", "two") if ops else ())
+    )
+    before = copy_of(graph)
+    run_passes(graph, [PartitionGraph(codegens=generators)])
+    verify(graph)
+    assert_same_results(before, graph)
+    symbols = {n.attributes["symbol"]: n.regions[0] for n in graph if n.op == "external"}
+    for node in graph:
+        if node.op == "external":
+            assert same(node.regions[0], symbols[node.attributes["symbol"]])
+            assert all(inner.op != "external" for inner in node.regions[0])
 
 
 def test_without_generators_nothing_happens() -> None:
