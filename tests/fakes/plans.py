@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import symbol
-from tilewright.formats.plan import Dimension, Entry, HostCall, Plan, Step, Storage
+from tilewright.formats.plan import (
+    Dimension,
+    Entry,
+    HostCall,
+    IndexCheck,
+    Plan,
+    Step,
+    Storage,
+)
 
 N = symbol("N", 2)
 
@@ -59,6 +69,18 @@ def static_plan() -> Plan:
             Step("copy", "copy", "", (6, 3), 1),
         ),
         arena_bytes=128,
+    )
+
+
+def checking_plan() -> Plan:
+    """The static plan, whose kernels look at one index, with the record of what they found."""
+    plan = static_plan()
+    return replace(
+        plan,
+        storages=(*plan.storages, Storage("transient", 64, 0, 2, 128, "checks")),
+        arena_bytes=192,
+        checks=(IndexCheck("model.onnx: node 'gather'", 0, 4, -4, 3),),
+        check_storage=5,
     )
 
 

@@ -94,9 +94,12 @@ class KernelSchedule:
     def _apply(
         self, name: str, function: Callable[..., Kernel], *args: Any, **named: Any
     ) -> None:
+        before = self._schedule.kernel
         try:
             self._schedule.apply(function, *args, **named)
-        except (TypeError, UserError) as error:
+            verify(self._schedule.kernel)
+        except (TypeError, TilewrightError) as error:
+            self._schedule.kernel = before
             raise _failure(self.name, f"primitive '{name}'", error) from error
 
 

@@ -117,6 +117,20 @@ def test_a_primitive_that_breaks_a_kernel_is_found_before_code_is_made(
         compiled({"mul_*": [("ruin", {})]})
 
 
+def test_a_step_that_does_not_apply_leaves_the_kernel_as_it_was() -> None:
+    def mine(kernel: Any) -> None:
+        kernel.bind("i0", "x")
+        with pytest.raises(
+            ScheduleError, match=r"primitive 'partition': .*a grid loop inside"
+        ):
+            kernel.partition("i0", 4)
+        kernel.split("r0", 8)
+
+    model = compiled({"reduce_sum": mine})
+    assert outcomes(model)["reduce_sum"] == "user schedule"
+    np.testing.assert_allclose(model(X)[1], X.sum(1, keepdims=True), rtol=1e-5)
+
+
 def test_errors_of_the_function_itself_say_where_they_come_from() -> None:
     def broken(kernel: Any) -> None:
         raise ZeroDivisionError("oops")

@@ -94,3 +94,9 @@ def test_a_value_without_a_form_is_refused() -> None:
 def test_malformed_values_are_refused(value: object) -> None:
     with pytest.raises(ArchiveError, match="plan:"):
         decode_attribute(value)
+
+
+def test_an_array_of_another_size_says_how_much_there_is() -> None:
+    value = {"array": "AAAA", "type": "u8", "shape": [4]}
+    with pytest.raises(ArchiveError, match="attribute has 3 bytes, expected 4"):
+        decode_attribute(value)

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.plans import calling_plan, dynamic_plan, static_plan
+from fakes.plans import calling_plan, checking_plan, dynamic_plan, static_plan
 from tilewright.base.errors import ArchiveError
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim
 from tilewright.base.symbolic import parse as parse_dim
 from tilewright.formats.plan import Plan, from_json, json_form, to_json
 
-PLANS = (static_plan(), dynamic_plan(), calling_plan())
+PLANS = (static_plan(), dynamic_plan(), calling_plan(), checking_plan())
 
 
 def same(left: object, right: object) -> bool:
@@ -215,6 +215,18 @@ def test_views_are_nodes_without_work_between_the_steps() -> None:
     assert tree["heads"] == [[6, 0, 0]]
     assert tree["attrs"]["storage_id"][1] == [0, 1, 2, 2, 4, 4, 3]
     assert tree["attrs"]["shape"][1][5] == [2, 2]
+
+
+def test_leaves_of_one_name_are_told_apart() -> None:
+    plan = static_plan()
+    storages = tuple(
+        dataclasses.replace(s, name="x") if s.kind == "constant" else s
+        for s in plan.storages
+    )
+    nodes = json.loads(to_json(dataclasses.replace(plan, storages=storages)))["nodes"]
+    leaves = [node["name"] for node in nodes if node["op"] == "null"]
+    assert leaves[0] == "x"
+    assert len(set(leaves)) == len(leaves) == 2
 
 
 def test_dynamic_axes_are_minus_one_and_bfloat16_has_its_name() -> None:

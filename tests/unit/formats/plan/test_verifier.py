@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.plans import dynamic_plan, static_plan
+from fakes.plans import checking_plan, dynamic_plan, static_plan
 from tilewright.base import dtypes
 from tilewright.base.errors import ArchiveError
 from tilewright.base.symbolic import symbol
@@ -98,6 +98,33 @@ def test_what_is_wrong_is_named(edit: Callable[[Plan], Plan], message: str) -> N
     with pytest.raises(ArchiveError) as caught:
         verify_plan(edit(static_plan()))
     assert str(caught.value) == f"plan: {message}"
+
+
+CHECKING: list[tuple[Callable[[Plan], Plan], str]] = [
+    (lambda p: replace(p, check_storage=9), "storage of the checks out of range"),
+    (lambda p: replace(p, check_storage=-1), "storage of the checks out of range"),
+    (lambda p: replace(p, checks=p.checks * 2), "storage of the checks: not 128 bytes of kind 'transient'"),
+    (lambda p: replace(p, check_storage=2), "storage of the checks: not 64 bytes of kind 'transient'"),
+    (changed("storages", 5, last=1), "storage of the checks: ends too early"),
+    (changed("checks", 0, size=symbol("N")), "dimensions ['N'] have no value"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("edit", "message"), CHECKING, ids=[m for _, m in CHECKING])
+def test_what_is_wrong_with_checks_of_indices_is_named(
+    edit: Callable[[Plan], Plan], message: str
+) -> None:
+    verify_plan(checking_plan())
+    with pytest.raises(ArchiveError) as caught:
+        verify_plan(edit(checking_plan()))
+    assert str(caught.value) == f"plan: {message}"
+
+
+def test_records_of_checks_lie_in_memory_of_the_call() -> None:
+    plan = checking_plan()
+    weights = replace(plan.storages[5], kind="constant", offset_bytes=64)
+    with pytest.raises(ArchiveError, match="not 64 bytes of kind 'transient'"):
+        verify_plan(replace(plan, storages=(*plan.storages[:5], weights)))
 
 
 def test_a_step_may_have_no_result() -> None:

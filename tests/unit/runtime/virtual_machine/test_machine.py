@@ -183,6 +183,15 @@ def test_a_tensor_of_another_device_is_kept_as_it_is() -> None:
     assert kept_copy(3) == 3
 
 
+def test_members_of_what_is_set_are_copied_too() -> None:
+    x = X.copy()
+    kept, number, (inner,) = kept_copy((x, 3, [x]))
+    x[:] = 100
+    assert np.array_equal(array(kept), X)
+    assert np.array_equal(array(inner), X)
+    assert number == 3
+
+
 def test_arguments_by_name_go_to_their_places() -> None:
     vm = machine()
     vm.set_input("add", X, a=Y)

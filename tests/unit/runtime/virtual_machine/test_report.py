@@ -67,6 +67,12 @@ def test_numbers_stand_below_each_other_where_some_rows_have_none() -> None:
     assert all(len(row[:end].rstrip()) == end for row in rows if row.startswith("g"))
 
 
+def test_short_times_are_compared_and_none_at_all_are_not() -> None:
+    short, none = report_of((("f", "", 0.5),)), report_of((("f", "", 0.0),))
+    assert short.compare(short).calls[0]["After / Before"] == Ratio(1.0)
+    assert "After / Before" not in none.compare(short).calls[0]
+
+
 def test_csv_has_plain_numbers_and_quotes_commas() -> None:
     rows = list(
         csv.DictReader(io.StringIO(report_of((("f", "f32[2,3], f32[3]", 1234.5),)).csv()))

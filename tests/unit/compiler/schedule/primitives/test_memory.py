@@ -187,6 +187,16 @@ def test_cache_read_in_front_of_a_loop_that_may_not_run(start: int, fits: bool) 
         cache_read(kernel, "x", "i")
 
 
+def test_cache_read_in_front_of_a_loop_that_surely_runs() -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (symbol("M", 1),)), b.result("y", f32, (2,))
+    b.parameter("rows", f32, (symbol("N", 1),))
+    with b.nest((symbol("N", 1), 2), ("i", "j")) as (_, j):
+        b.store(y, (j,), b.load(x, (j,)))
+    kernel = b.build()
+    assert_same(kernel, cache_read(kernel, "x", "i"), {"M": 2, "N": 3})
+
+
 def test_cache_read_refuses_a_loop_of_workgroups() -> None:
     kernel = bind(doubled(), "i", "x")
     with pytest.raises(ScheduleError, match="'i' is made of workgroups"):
