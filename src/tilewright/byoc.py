@@ -147,3 +147,7 @@ def _named(codegen: str, row: object) -> NamedPattern:
                 f"code generator '{codegen}': {row!r:.80} is no (name, pattern) or "
                 "(name, pattern, check)"
             )
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 from pathlib import Path
 
 import pytest
 
 import tilewright
+from tilewright.api.factory import Factory
+from tilewright.runtime import Module
 
 SOURCE = Path(tilewright.__file__).parent
 PROMISED = {"compile", "load", "Model", "__version__"}
@@ -53,3 +56,19 @@ def test_every_module_says_what_it_is(path: Path) -> None:
 def test_modules_of_the_facade_are_imported_in_every_form(name: str) -> None:
     module = importlib.import_module(f"tilewright.{name}")
     assert getattr(tilewright, name) is module
+
+
+@pytest.mark.parametrize(
+    "name", ["byoc", "debug_executor", "graph_executor", "runtime", "transform"]
+)
+def test_modules_of_the_facade_show_their_names_and_no_others(name: str) -> None:
+    module = importlib.import_module(f"tilewright.{name}")
+    shown = {one for one in dir(module) if not one.startswith("__")}
+    assert shown == set(module.__all__)
+
+
+def test_help_says_what_a_build_and_its_export_take() -> None:
+    taken = inspect.signature(tilewright.build).parameters
+    assert list(taken) == list(inspect.signature(tilewright.compile).parameters)
+    export = inspect.signature(Factory.export_library).parameters
+    assert list(export) == list(inspect.signature(Module.export_library).parameters)

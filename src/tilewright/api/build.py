@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import ParamSpec, cast
 
@@ -15,9 +16,14 @@ Options = ParamSpec("Options")
 def _with_options_of(
     verb: Callable[Options, object],
 ) -> Callable[[Callable[..., Factory]], Callable[Options, Factory]]:
-    """Say that a function takes what another takes."""
-    del verb
-    return lambda function: cast("Callable[Options, Factory]", function)
+    """Say that a function takes what another takes, to type checkers and to `help`."""
+    signature = inspect.signature(verb).replace(return_annotation="Factory")
+
+    def said(function: Callable[..., Factory]) -> Callable[Options, Factory]:
+        vars(function)["__signature__"] = signature
+        return cast("Callable[Options, Factory]", function)
+
+    return said
 
 
 @_with_options_of(compile_model)

@@ -11,7 +11,7 @@ functions.  The words are those of TVM's `GraphExecutorFactoryModule`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast, final
@@ -295,9 +295,28 @@ class Factory:
         """`main`, `default`, `get_graph_json` or `get_graph_params`.  Raises: InputError for another name."""
         return self.module[name]
 
-    def export_library(self, file_name: str | Path, *arguments: Any, **options: Any) -> Any:
-        """Write it as one file; the suffix says what it becomes (see `Module.export_library`)."""
-        return self.module.export_library(file_name, *arguments, **options)
+    def export_library(
+        self,
+        file_name: str | Path,
+        fcompile: Callable[..., Any] | None = None,
+        addons: Sequence[str] | None = None,
+        workspace_dir: str | Path | None = None,
+        fpack_imports: Callable[..., Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Write it as one file; the suffix says what it becomes.
+
+        `.so` `.dylib` `.dll` `.o` `.a` `.tar` `.c` `.ll` `.s` `.vmfb`, or a program (no suffix, or `.exe`). What the
+        arguments mean, and what is raised, is with `Module.export_library`.
+        """
+        return self.module.export_library(
+            file_name,
+            fcompile=fcompile,
+            addons=addons,
+            workspace_dir=workspace_dir,
+            fpack_imports=fpack_imports,
+            **kwargs,
+        )
 
     def inspect_source(self, fmt: str = "") -> str:
         """The plan (`json`), the `graph`, or the kernels as `kernel`, `ll` or `s`.
