@@ -20,7 +20,9 @@ int main(int argc, char** argv) {
   minilm* model = NULL;
   if (ids == NULL || mask == NULL) return fail("out of memory");
   for (int64_t i = 0; i < tokens; ++i) {
-    ids[i] = strtoll(argv[i + 1], NULL, 10);
+    char* end = NULL;
+    ids[i] = strtoll(argv[i + 1], &end, 10);
+    if (end == argv[i + 1] || *end != '\0') return fail("expected token ids, which are whole numbers");
     mask[i] = 1;
   }
 

@@ -12,7 +12,14 @@
 
 int main(int argc, char** argv) {
   std::vector<std::int64_t> ids;
-  for (int i = 1; i < argc; ++i) ids.push_back(std::strtoll(argv[i], nullptr, 10));
+  for (int i = 1; i < argc; ++i) {
+    char* end = nullptr;
+    ids.push_back(std::strtoll(argv[i], &end, 10));
+    if (end == argv[i] || *end != '\0') {
+      std::fprintf(stderr, "embed: expected token ids, which are whole numbers\n");
+      return EXIT_FAILURE;
+    }
+  }
   const std::vector<std::int64_t> mask(ids.size(), 1);
   const auto tokens = static_cast<std::int64_t>(ids.size());
   try {

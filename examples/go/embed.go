@@ -70,7 +70,11 @@ func embed(ids []int64) ([]float32, error) {
 func main() {
 	ids := []int64{}
 	for _, word := range os.Args[1:] {
-		id, _ := strconv.ParseInt(word, 10, 64)
+		id, err := strconv.ParseInt(word, 10, 64)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "embed: expected token ids, which are whole numbers")
+			os.Exit(1)
+		}
 		ids = append(ids, id)
 	}
 	embedding, err := embed(append(ids, 0)[:max(len(ids), 1)])

@@ -97,7 +97,8 @@ impl Drop for Model {
 }
 
 fn run() -> Result<(), String> {
-    let ids: Vec<i64> = std::env::args().skip(1).map(|word| word.parse().unwrap_or(0)).collect();
+    let ids: Result<Vec<i64>, _> = std::env::args().skip(1).map(|word| word.parse()).collect();
+    let ids = ids.map_err(|_| "expected token ids, which are whole numbers".to_string())?;
     for value in Model::new(1)?.embed(&ids)? {
         println!("{value:.9e}");
     }

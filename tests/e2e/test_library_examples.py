@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 
-import minilm
+import minilm  # pyright: ignore[reportMissingImports] - on the path of tests only
 import tilewright as tw
 from fakes.exported_library import c_compiler
 
@@ -118,3 +118,9 @@ def test_the_example_computes_what_python_computes(
     )  # fmt: skip
     assert refused.returncode == 1
     assert f"index {9**9} is out of range on axis 0" in refused.stderr
+    no_number = subprocess.run(
+        [str(tmp_path / "embed"), "101", "hello"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert no_number.returncode == 1
+    assert no_number.stderr == "embed: expected token ids, which are whole numbers\n"
