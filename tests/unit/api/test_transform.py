@@ -48,6 +48,7 @@ def test_a_model_is_compiled_in_the_context_that_is_entered() -> None:
 
 
 def test_the_highest_level_of_tvm_is_the_highest_here() -> None:
+    assert tw.transform.PassContext(3) == tw.transform.PassContext(opt_level=3)
     with tw.transform.PassContext(opt_level=3):
         graph_json, lib, params = tw.build(network())
     expected, kernels, _ = tw.build(network(), opt_level=2)

@@ -156,7 +156,7 @@ class PassContext:
     Thread-safety: may be entered by several threads and tasks at once.
     """
 
-    opt_level: int = DEFAULT_OPT_LEVEL
+    opt_level: int = field(default=DEFAULT_OPT_LEVEL, kw_only=False)
     required_pass: Sequence[str] = ()
     disabled_pass: Sequence[str] = ()
     config: Mapping[str, object] = field(default_factory=dict[str, object])

@@ -69,6 +69,13 @@ class RelaxExecutableModule(Module):
         # Made anew: the collector of cycles does not see through a packed function.
         return packed_function(self._own[name]) if name in self._own else None
 
+    def _what_there_is(self, wanted: str) -> str:
+        if self.has_function(wanted):
+            return (
+                "its machine has it: tilewright.VirtualMachine(module, tilewright.cpu(0))"
+            )
+        return super()._what_there_is(wanted)
+
     def save_to_bytes(self) -> bytes:
         return self._data
 

@@ -178,6 +178,16 @@ def test_an_artifact_has_the_functions_of_a_build(
     assert len(debug.node_names) > 3
 
 
+def test_functions_of_a_library_of_tvm_are_those_of_its_machine(tmp_path: Path) -> None:
+    data = lzma.decompress((GOLDEN / "tvm_0_27_mlp.so.xz").read_bytes())
+    path = tmp_path / "mlp.so"
+    path.write_bytes(data)
+    module = load_module(path)
+    with pytest.raises(InputError, match="has no function 'main'") as caught:
+        module["main"]
+    assert "tilewright.VirtualMachine(module, tilewright.cpu(0))" in str(caught.value)
+
+
 def test_a_library_of_tvm_names_the_kind_that_is_missing(tmp_path: Path) -> None:
     data = lzma.decompress((GOLDEN / "tvm_0_27_mlp.so.xz").read_bytes())
     path = tmp_path / "mlp.so"
