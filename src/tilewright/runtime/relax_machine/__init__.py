@@ -1,8 +1,9 @@
 """TVM's Relax virtual machine, small: runs the executables in libraries that TVM made.
 
 `RelaxExecutableModule` is the module that `load_module` makes of one; `RelaxMachine` runs its functions.
-Four instructions (`translate`), the built-ins that such code calls (`builtins`), memory whose lifetime follows
-references (`storage`).  Not here: the file form (`formats.relax_executable`), and what users hold
+The C core runs the code (`native_program`) and has the frequent built-ins; the others are here (`builtins`,
+`caches`, `sampling`), and so is all of it in Python (`interpreter`, `storage`) for where the core was not built.
+Not here: the file form (`formats.relax_executable`), and what users hold
 (`runtime.virtual_machine`).
 """
 
