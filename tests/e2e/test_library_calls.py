@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -202,6 +203,19 @@ def test_a_signal_ends_a_call_with_the_exception_of_its_handler(tmp_path: Path) 
         env={**os.environ, "TILEWRIGHT_THREADS": "1"},
     )
     assert (done.returncode, done.stdout) == (0, "rings\n" * 3 + "2048.0\n"), done.stderr
+
+
+def test_types_that_numpy_does_not_exchange_go_in_and_out_as_tensors(
+    tmp_path: Path,
+) -> None:
+    source = parse("g (bfloat16[n] x) => (bfloat16[n] y) { y = Neg(x) }")
+    path = export(tw.compile(source, threads=1), tmp_path / "net.so")
+    x = np.arange(5).astype(ml_dtypes.bfloat16)
+    library = tw.runtime.load_module(path)
+    for main in (library["main"], tw.VirtualMachine(library, tw.cpu(0))["main"]):
+        y = tw.runtime.array_of(main(tw.runtime.tensor_of(x)))
+        assert y.dtype == x.dtype
+        np.testing.assert_array_equal(y.astype("f4"), -np.arange(5))
 
 
 OUTLIVES = """

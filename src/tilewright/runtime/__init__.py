@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         register_module_kind,
         remove_module_kind,
     )
+    from tilewright.runtime.packed.tensors import array_of, tensor_of
 
     # Written out: everything below `load` takes `native` from this package, which would be a circle.
     def load_module(
@@ -36,22 +37,26 @@ _HOMES = {
     "FunctionTable": "tilewright.runtime.packed.function_table",
     "Module": "tilewright.runtime.packed.module",
     "ModuleProperties": "tilewright.runtime.packed.module",
+    "array_of": "tilewright.runtime.packed.tensors",
     "load_module": "tilewright.runtime.library.load",
     "load_static_library": "tilewright.runtime.library.static_library",
     "packed_function": "tilewright.runtime.packed.functions",
     "register_module_kind": "tilewright.runtime.packed.module_kinds",
     "remove_module_kind": "tilewright.runtime.packed.module_kinds",
+    "tensor_of": "tilewright.runtime.packed.tensors",
 }
 
 __all__ = [
     "FunctionTable",
     "Module",
     "ModuleProperties",
+    "array_of",
     "load_module",
     "load_static_library",
     "packed_function",
     "register_module_kind",
     "remove_module_kind",
+    "tensor_of",
 ]
 
 
