@@ -102,9 +102,11 @@ static int64_t read_tensor(PyObject* row, ffi_tensor_t* tensor, int64_t* extents
     if (PyErr_Occurred()) return -1;
     fits = extents[i] >= 0;
   }
+  int64_t stride = 1;  // dense; of a tensor without elements, too, which has no bytes but strides
   for (Py_ssize_t i = rank; fits && i-- > 0;) {
-    extents[rank + i] = i + 1 == rank ? 1 : extents[rank + i + 1] * (extents[i + 1] > 0 ? extents[i + 1] : 1);
-    fits = !__builtin_mul_overflow(size, extents[i], &size);
+    extents[rank + i] = stride;
+    fits = !__builtin_mul_overflow(size, extents[i], &size) &&
+           (i == 0 || !__builtin_mul_overflow(stride, extents[i] > 0 ? extents[i] : 1, &stride));
   }
   if (!fits) {
     PyErr_SetString(PyExc_ValueError, "tensors: a type, a rank or a size is out of range");

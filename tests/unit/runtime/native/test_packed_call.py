@@ -83,7 +83,12 @@ def test_buffers_of_other_sizes_and_counts_are_refused(core: ModuleType) -> None
 
 @pytest.mark.parametrize(
     "rows",
-    [((2, 32, 4, (-1,)),), ((2, 32, 4, (1 << 40, 1 << 40)),), ((2, 32, 4, (1,) * 65),)],
+    [
+        ((2, 32, 4, (-1,)),),
+        ((2, 32, 4, (1 << 40, 1 << 40)),),
+        ((2, 32, 4, (1 << 40, 1 << 40, 1 << 40, 0)),),  # no bytes, but strides
+        ((2, 32, 4, (1,) * 65),),
+    ],
 )
 def test_types_out_of_range_are_refused(core: ModuleType, rows: Any) -> None:
     function = tvm_ffi.convert(lambda: None)
