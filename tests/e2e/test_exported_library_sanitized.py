@@ -1,0 +1,135 @@
+"""The C side of an exported library under the sanitizers: threads, sizes that vary, memory that there is not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tilewright as tw
+from fakes import small_models
+from fakes.exported_library import c_compiler, compile_and_run
+from tilewright.formats.byte_view import view_bytes
+
+THREADS = """
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include "net.h"
+static net* model;
+static void* work(void* seed) {
+  for (int turn = 0; turn < 200; ++turn) {
+    const int64_t dims[] = {1 + (turn + *(int*)seed) % 5};
+    float x[15], scale[3] = {1, 2, 3}, y[15], z[15];
+    for (int i = 0; i < 15; ++i) x[i] = (float)(i + *(int*)seed);
+    const void* inputs[] = {x, scale};
+    void* outputs[] = {y, z};
+    if (net_run_dims(model, dims, inputs, outputs) != NET_OK) { puts(net_error()); return seed; }
+    if (y[1] != x[1] * 2 + 1 || z[0] != x[0]) return seed;
+    const int64_t bad[] = {-1};
+    if (net_run_dims(model, bad, inputs, outputs) == NET_OK) return seed;
+    if (strstr(net_error(), "expected at least") == NULL && strstr(net_error(), "size") == NULL) return seed;
+  }
+  return NULL;
+}
+int main(void) {
+  pthread_t threads[4];
+  int seeds[4] = {0, 1, 2, 3};
+  net_options options = {.threads = 2, .concurrency = CONCURRENCY};
+  if (net_create(&options, &model) != NET_OK) return 1;
+  for (int64_t n = 1; n <= 5; ++n) if (net_prepare(model, &n) != NET_OK) return 2;
+  for (int i = 0; i < 4; ++i) pthread_create(&threads[i], NULL, work, &seeds[i]);
+  int failed = 0;
+  for (int i = 0; i < 4; ++i) { void* result; pthread_join(threads[i], &result); failed |= result != NULL; }
+  net_destroy(model);
+  puts(failed ? "failed" : "fine");
+  return failed;
+}
+"""
+
+
+FAILING_ALLOCATIONS = """
+#include <stdio.h>
+#include <string.h>
+#include "check.h"
+#include "net.h"
+static int use(void) {
+  net* model = NULL;
+  net_options options = {.threads = 2, .concurrency = CONCURRENCY};
+  int status = net_create(&options, &model);
+  for (int64_t n = 3; status == NET_OK && n < 200; n += 41) {
+    float x[600], scale[3] = {1, 2, 3}, y[600], z[600];
+    for (int i = 0; i < 600; ++i) x[i] = (float)i;
+    const void* inputs[] = {x, scale};
+    void* outputs[] = {y, z};
+    status = net_prepare(model, &n);
+    if (status == NET_OK) status = net_run_dims(model, &n, inputs, outputs);
+    CHECK(status != NET_OK || (y[1] == x[1] * 2 + 1 && z[0] == x[0]));
+  }
+  CHECK(status == NET_OK || (status == NET_NO_MEMORY && strstr(net_error(), "memory") != NULL));
+  net_destroy(model);
+  return status;
+}
+int main(void) {
+  int refused = 0;
+  for (int count = 1; count < 2000; count += 1000) {
+    for (int first = 0;; ++first) {
+      fail_allocations(first, count);
+      refused += use() != NET_OK;
+      if (fail_allocations(0, 0) == 0) break;
+    }
+  }
+  CHECK(refused > 50);
+  puts("fine");
+  return 0;
+}
+"""
+
+
+def run_sanitized(source: str, folder: Path, sanitizer: str, *words: str) -> str:
+    """What a C program prints that is compiled with the host side of a library, all of it watched."""
+    from tilewright.api.factory import link_files
+    from tilewright.runtime.library.link_files import LinkOptions
+
+    files = link_files(
+        tw.compile(small_models.scale_and_shift(), threads=1).compiled,
+        LinkOptions(name="net"),
+    )
+    for name, data in {**files.files, **files.objects}.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(view_bytes(data))
+    strict = ("-Wall", "-Wextra", "-Wconversion", "-Werror")
+    watched = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-g", *strict)
+    probe = [*c_compiler(), "-xc", "-", f"-fsanitize={sanitizer}", "-o", "probe"]
+    if subprocess.run(
+        probe, cwd=folder, input=b"int main(void) { return 0; }", check=False
+    ).returncode:
+        pytest.skip("the compiler has no such sanitizer")
+    units = (*files.units, *files.entry_units, *files.objects, *files.link_flags)
+    return compile_and_run(source, folder, *words, *watched, *files.flags[2:], *units)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("concurrency", [0, 2])
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+def test_the_host_side_is_clean_under_sanitizers(
+    tmp_path: Path, sanitizer: str, concurrency: int
+) -> None:
+    out = run_sanitized(THREADS, tmp_path, sanitizer, f"-DCONCURRENCY={concurrency}")
+    assert out == "fine\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="hooks of GNU's linker")
+@pytest.mark.parametrize("concurrency", [0, 2])
+def test_every_allocation_of_a_library_may_fail(tmp_path: Path, concurrency: int) -> None:
+    tests = Path(__file__).parents[2] / "native" / "tests"
+    hooks = ("malloc", "calloc", "realloc", "posix_memalign")
+    words = (
+        *(f"-DCONCURRENCY={concurrency}", "-DTW_WRAPPED", f"-I{tests}"),
+        *(*(f"-Wl,--wrap={hook}" for hook in hooks), str(tests / "allocations.c")),
+    )
+    out = run_sanitized(FAILING_ALLOCATIONS, tmp_path, "address,undefined", *words)
+    assert out == "fine\n"
