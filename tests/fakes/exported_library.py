@@ -1,4 +1,8 @@
-"""Exported libraries for tests: built with the C compiler of this machine, called through their C interface."""
+"""Exported libraries for tests: built with the C compiler of this machine, called through their C interface.
+
+The structs are written down here again, from the generated header and not from `runtime.native.model_interface`: what
+checks the runtime's reading of the interface is no copy of it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +31,7 @@ def c_compiler() -> list[str]:
     pytest.skip("no C compiler")
 
 
-def export(model: tw.Model, path: Path, **options: object) -> Path:
+def export(model: tw.Model, path: Path, **options: Any) -> Path:
     """The model as a library."""
     c_compiler()
     model.build().export_library(path, **options)

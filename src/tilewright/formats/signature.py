@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, final
 
 from tilewright.base.errors import ArchiveError
+from tilewright.base.host import usable_cores
 from tilewright.base.record import record
 from tilewright.base.version import VERSION as TILEWRIGHT
 from tilewright.formats.byte_view import Buffer, view_bytes
@@ -129,7 +129,7 @@ def content_digest(data: Buffer) -> bytes:
         # Imported here: it takes logging along, and most files are loaded without a key.
         from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
-        with ThreadPoolExecutor(min(len(starts), os.cpu_count() or 1)) as threads:
+        with ThreadPoolExecutor(min(len(starts), usable_cores())) as threads:
             leaves = list(threads.map(lambda s: _leaf(view[s : s + _PIECE_BYTES]), starts))
     root = hashlib.sha256(_ROOT + struct.pack("<Q", len(view)))
     root.update(b"".join(leaves))

@@ -13,6 +13,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.errors import InputError
 from tilewright.runtime import native
+from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.kernel_function import KernelFunction, TensorArgument
 from tilewright.runtime.packed.tensors import array_of
 from tilewright.runtime.recorder import Recorder
@@ -38,7 +39,7 @@ class KernelCall:
 
     def __call__(self, *tensors: Any) -> None:
         """Run it.  Raises: InputError for tensors of other types or shapes."""
-        arrays = [array_of(tensor) for tensor in tensors]
+        arrays = [self._array(index, tensor) for index, tensor in enumerate(tensors)]
         for index, array in enumerate(arrays):
             is_result = index >= len(arrays) - self._result_count
             if not array.flags.c_contiguous or (is_result and not array.flags.writeable):
@@ -50,6 +51,14 @@ class KernelCall:
         key = tuple((array.dtype, array.shape) for array in arrays)
         commands = self._lists.get(key) or self._record(key, arrays)
         commands.run(None, [array.reshape(-1).view(np.uint8).data for array in arrays])
+
+    def _array(self, index: int, tensor: object) -> np.ndarray[Any, Any]:
+        if isinstance(tensor, tvm_ffi.Tensor):
+            return array_of(tensor)
+        raise InputError(
+            f"tensor {index}: got {type(tensor).__name__}, expected a tensor",
+            location=f"kernel '{self._kernel.name}'",
+        )
 
     def _record(
         self, key: tuple[object, ...], arrays: list[np.ndarray[Any, Any]]

@@ -6,16 +6,19 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 
 import tilewright as tw
 from fakes.ffi_library import compiler
 from fakes.small_models import mlp, scale_and_shift, scale_and_shift_reference
 from tilewright.api.factory import Factory
-from tilewright.base.errors import UserError
+from tilewright.base.errors import InputError, UserError
 from tilewright.runtime import Module, load_module
 from tilewright.runtime.packed.ffi import tvm_ffi
+from tilewright.runtime.packed.tensors import tensor_of
 
 X = np.random.default_rng(3).standard_normal((5, 20), np.float32)
 CALLER = """\
@@ -104,6 +107,22 @@ def test_tvm_ffi_calls_them_and_hears_what_is_wrong(folder: Path) -> None:
         softmax(x.astype(np.float64), y)
     with pytest.raises(ValueError, match=r"output '1: .*': is not contiguous"):
         softmax(x, np.zeros((7, 5), np.float32).T)
+
+
+def test_a_kernel_takes_types_that_numpy_does_not_exchange_and_names_what_is_no_tensor() -> (
+    None
+):
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> m (bfloat16[4] x, bfloat16[4] w) => (bfloat16[4] y) '
+        "{ y = Add(x, w) }"
+    )
+    lib = tw.build(model).lib
+    (name,) = lib.function_names()
+    x, y = np.ones(4, ml_dtypes.bfloat16), np.zeros(4, ml_dtypes.bfloat16)
+    lib[name](*map(tensor_of, (x, x, y)))
+    np.testing.assert_array_equal(y, np.full(4, 2, ml_dtypes.bfloat16))
+    with pytest.raises(InputError, match="tensor 1: got NoneType, expected a tensor"):
+        lib[name](tensor_of(x), None, tensor_of(y))
 
 
 def test_c_calls_them_by_the_header(folder: Path) -> None:
