@@ -36,7 +36,7 @@ RUNS_HERE = platform.machine() == "x86_64" and sys.platform == "linux"
 needs_x86 = pytest.mark.skipif(not RUNS_HERE, reason="runs x86-64 code in the process")
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_KernelFunction = ctypes.CFUNCTYPE(
+KernelFunction = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
 )
 _Query = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p)
@@ -55,8 +55,52 @@ def targets_apart() -> list[Target]:
     return [host, *levels[:-1]]
 
 
-class NativeKernel:
-    """One kernel, ready to be called."""
+class CalledKernel:
+    """One kernel, ready to be called.
+
+    Attributes:
+        function: the address of its code, by the kernel ABI.
+        local_bytes: memory that each workgroup is given.
+    """
+
+    kernel: Kernel
+    function: KernelFunction
+    local_bytes: int
+
+    def __call__(
+        self, arrays: Sequence[np.ndarray], dims: Mapping[str, int] | None = None
+    ) -> None:
+        """Run every workgroup; results appear in the arrays."""
+        dims = dims or {}
+        constants = np.array([dims[s.name] for s in self.kernel.dims] or [0], np.uint32)
+        pointers = np.array([a.ctypes.data for a in arrays] or [0], np.uint64)
+        lengths = np.array([a.nbytes for a in arrays] or [0], np.uint64)
+        counts = [symbolic.evaluate(e, dims) for e in grid_extents(self.kernel)]
+        state = np.zeros((), DISPATCH_STATE.dtype)
+        state["constant_count"], state["binding_count"] = len(self.kernel.dims), len(arrays)
+        for axis, count in zip("xyz", counts, strict=True):
+            state[f"workgroup_count_{axis}"] = count
+        state["constants"] = constants.ctypes.data
+        state["binding_pointers"] = pointers.ctypes.data
+        state["binding_lengths"] = lengths.ctypes.data
+        local = np.full(self.local_bytes + 64, 0xAA, np.uint8)
+        group = np.zeros((), WORKGROUP_STATE.dtype)
+        group["local_memory"] = (local.ctypes.data + 63) & -64
+        group["local_memory_size"] = self.local_bytes
+        environment = np.zeros(256, np.uint8)
+        for z in range(counts[2]):
+            for y in range(counts[1]):
+                for x in range(counts[0]):
+                    group["workgroup_id_x"], group["workgroup_id_y"] = x, y
+                    group["workgroup_id_z"] = z
+                    status = self.function(
+                        environment.ctypes.data, state.ctypes.data, group.ctypes.data
+                    )
+                    assert status == 0
+
+
+class NativeKernel(CalledKernel):
+    """A kernel as machine code by LLVM."""
 
     def __init__(
         self, kernel: Kernel, target: Target | None = None, *, lowered: bool = False
@@ -64,6 +108,8 @@ class NativeKernel:
         self.target = target or Target.host()
         self.kernel = kernel if lowered else machine.lower(kernel, self.target)
         (self.compiled,) = compile_kernels([self.kernel], self.target)
+        pages = self.compiled.export.local_memory_pages
+        self.local_bytes = pages * LOCAL_MEMORY_PAGE_BYTES
         self.image = link_executable([self.compiled], "test", self.target)
         self.function = self._load()
 
@@ -91,39 +137,7 @@ class NativeKernel:
         table = ctypes.c_uint64.from_address(
             library + LIBRARY.offset("export_functions")
         ).value
-        return _KernelFunction(ctypes.c_uint64.from_address(table).value)
-
-    def __call__(
-        self, arrays: Sequence[np.ndarray], dims: Mapping[str, int] | None = None
-    ) -> None:
-        """Run every workgroup; results appear in the arrays."""
-        dims = dims or {}
-        constants = np.array([dims[s.name] for s in self.kernel.dims] or [0], np.uint32)
-        pointers = np.array([a.ctypes.data for a in arrays] or [0], np.uint64)
-        lengths = np.array([a.nbytes for a in arrays] or [0], np.uint64)
-        counts = [symbolic.evaluate(e, dims) for e in grid_extents(self.kernel)]
-        state = np.zeros((), DISPATCH_STATE.dtype)
-        state["constant_count"], state["binding_count"] = len(self.kernel.dims), len(arrays)
-        for axis, count in zip("xyz", counts, strict=True):
-            state[f"workgroup_count_{axis}"] = count
-        state["constants"] = constants.ctypes.data
-        state["binding_pointers"] = pointers.ctypes.data
-        state["binding_lengths"] = lengths.ctypes.data
-        pages = self.compiled.export.local_memory_pages
-        local = np.full(pages * LOCAL_MEMORY_PAGE_BYTES + 64, 0xAA, np.uint8)
-        group = np.zeros((), WORKGROUP_STATE.dtype)
-        group["local_memory"] = (local.ctypes.data + 63) & -64
-        group["local_memory_size"] = pages * LOCAL_MEMORY_PAGE_BYTES
-        environment = np.zeros(256, np.uint8)
-        for z in range(counts[2]):
-            for y in range(counts[1]):
-                for x in range(counts[0]):
-                    group["workgroup_id_x"], group["workgroup_id_y"] = x, y
-                    group["workgroup_id_z"] = z
-                    status = self.function(
-                        environment.ctypes.data, state.ctypes.data, group.ctypes.data
-                    )
-                    assert status == 0
+        return KernelFunction(ctypes.c_uint64.from_address(table).value)
 
 
 def run_both(

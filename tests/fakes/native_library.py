@@ -7,8 +7,8 @@ What it is not: a program; memory planning and views are tested end to end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,11 +26,43 @@ from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
 from tilewright.runtime.recorder import Recorder
 
 
+@dataclass(frozen=True)
+class LoadedCode:
+    """Where the code of each kernel begins, and how much memory it gets per workgroup.
+
+    `owner` keeps it in memory.
+    """
+
+    functions: Sequence[int]
+    local_bytes: Sequence[int]
+    environment: int
+    owner: object
+
+
+def load_machine_code(kernels: Sequence[Kernel], target: Target) -> LoadedCode:
+    """Scheduled kernels through LLVM and our own linker and loader."""
+    lowered = [machine.lower(kernel, target) for kernel in kernels]
+    compiled = compile_kernels(lowered, target, jobs=1)
+    loaded = load_embedded_elf(link_executable(compiled, "kernels", target))
+    exports = [loaded.exports[kernel.name] for kernel in kernels]
+    return LoadedCode(
+        [export.function for export in exports],
+        [export.local_memory_bytes for export in exports],
+        loaded.environment.address,
+        loaded,
+    )
+
+
 class NativeLibrary:
-    """The scheduled machine code of `kernels`, called by position."""
+    """The scheduled code of `kernels`, called by position; `load` says by which code generator."""
 
     def __init__(
-        self, kernels: Sequence[Kernel], target: Target, *, threads: int = 1
+        self,
+        kernels: Sequence[Kernel],
+        target: Target,
+        *,
+        threads: int = 1,
+        load: Callable[[Sequence[Kernel], Target], LoadedCode] = load_machine_code,
     ) -> None:
         self.scheduled = [
             promote_scratch(
@@ -38,9 +70,7 @@ class NativeLibrary:
             )
             for i, kernel in enumerate(kernels)
         ]
-        lowered = [machine.lower(kernel, target) for kernel in self.scheduled]
-        compiled = compile_kernels(lowered, target, jobs=1)
-        self.loaded = load_embedded_elf(link_executable(compiled, "kernels", target))
+        self.loaded = load(self.scheduled, target)
         self._regions = Regions()
 
     def run(
@@ -80,17 +110,17 @@ class NativeLibrary:
     def _plan(
         self, index: int, arrays: Sequence[np.ndarray], dims: Mapping[str, int]
     ) -> native.CommandList:
-        kernel, export = self.scheduled[index], self.loaded.exports[f"k{index}"]
+        kernel, loaded = self.scheduled[index], self.loaded
         recorder = Recorder()
         bindings = [(recorder.slot(a.nbytes, writable=True), 0, a.nbytes) for a in arrays]
         x, y, z = (symbolic.evaluate(extent, dims) for extent in grid_extents(kernel))
         recorder.dispatch(
-            export.function,
+            loaded.functions[index],
             bindings,
             (x, y, z),
             constants=[dims[s.name] for s in kernel.dims],
-            environment=self.loaded.environment.address,
-            local_memory_bytes=export.local_memory_bytes,
+            environment=loaded.environment,
+            local_memory_bytes=loaded.local_bytes[index],
         )
         recorder.keep(self.loaded)
         return recorder.build()

@@ -12,14 +12,18 @@ from tilewright.compiler.lowering.decide import decide
 from tilewright.compiler.lowering.expand_casts import expand_casts
 from tilewright.compiler.lowering.flatten import flatten
 from tilewright.compiler.lowering.math.expand import expand_math
+from tilewright.compiler.lowering.math.pieces import Means
 from tilewright.compiler.lowering.simplify import simplify
 from tilewright.compiler.lowering.transpose import transpose
 from tilewright.compiler.lowering.unroll import unroll
 from tilewright.compiler.lowering.vectorize import vectorize
 
 
-def lower(kernel: Kernel, target: Target) -> Kernel:
-    """The kernel with linear indices, lanes and no loop left to expand."""
+def lower(kernel: Kernel, target: Target, means: Means | None = None) -> Kernel:
+    """The kernel with linear indices, lanes and no loop left to expand.
+
+    `means` are the instructions that the printer has for functions; None: all of the target's.
+    """
     # Casts are between types that machines have.
     kernel = expand_casts(kernel)
     # Multi-dimensional indices become one; symbols get bounds.
@@ -36,4 +40,4 @@ def lower(kernel: Kernel, target: Target) -> Kernel:
     # Strided vectors side by side become blocks that are transposed in registers.
     kernel = transpose(kernel)
     # Functions become arithmetic.  From here no operator needs a library.
-    return expand_math(kernel, target)
+    return expand_math(kernel, means or Means.of(target))

@@ -32,6 +32,7 @@ from tilewright.compiler.kernel.rewrite import as_index, expressions
 from tilewright.compiler.kernel.text import expression_text, kernel_text
 from tilewright.compiler.kernel.verifier import verify
 from tilewright.compiler.lowering.math.expand import expand_math
+from tilewright.compiler.lowering.math.pieces import Means
 from tilewright.compiler.lowering.vectorize import vectorize
 
 UNARY = ("exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "rsqrt")
@@ -103,7 +104,7 @@ def agree(got: np.ndarray, want: np.ndarray, dtype: DType) -> None:
 def test_a_function_is_what_it_was(op: str, dtype: DType, target: str):
     for lanes in (1, 16):
         kernel = kernel_of(op, dtype, 1, lanes)
-        expanded = expand_math(kernel, Target.parse(target))
+        expanded = expand_math(kernel, Means.of(Target.parse(target)))
         verify(expanded)
         assert not any(
             isinstance(e, Unary) and e.op in UNARY for e in expressions(expanded.body)
@@ -117,7 +118,7 @@ def test_a_function_is_what_it_was(op: str, dtype: DType, target: str):
 @pytest.mark.parametrize("op", ["pow", "mod", "floormod"])
 def test_a_function_of_two_is_what_it_was(op: str, dtype: DType, target: str):
     kernel = kernel_of(op, dtype, 2)
-    expanded = expand_math(kernel, Target.parse(target))
+    expanded = expand_math(kernel, Means.of(Target.parse(target)))
     verify(expanded)
     x, y = samples(dtype, COUNT), samples(dtype, COUNT, seed=1)
     agree(run(expanded, x, y), run(kernel, x, y), dtype)
@@ -126,7 +127,7 @@ def test_a_function_of_two_is_what_it_was(op: str, dtype: DType, target: str):
 @pytest.mark.parametrize("dtype", [dtypes.i8, dtypes.u16, dtypes.i32, dtypes.u64], ids=str)
 def test_powers_of_integers_are_calls(dtype: DType):
     kernel = kernel_of("pow", dtype, 2)
-    expanded = expand_math(kernel, Target.parse("x86_64-v3"))
+    expanded = expand_math(kernel, Means.of(Target.parse("x86_64-v3")))
     verify(expanded)
     assert any(isinstance(e, Call) for e in expressions(expanded.body))
     x = (np.arange(COUNT) - 5).astype(dtype.numpy)
@@ -138,7 +139,7 @@ def test_powers_of_integers_are_calls(dtype: DType):
 @pytest.mark.parametrize("op", ["sin", "cos"])
 def test_huge_angles_take_the_exact_way(op: str, dtype: DType):
     kernel = kernel_of(op, dtype, 1)
-    expanded = expand_math(kernel, Target.parse("x86_64-v3"))
+    expanded = expand_math(kernel, Means.of(Target.parse("x86_64-v3")))
     exponents = np.random.default_rng(0).uniform(8, 37, COUNT)
     x = (10.0**exponents).astype(dtype.numpy)
     agree(run(expanded, x), run(kernel, x), dtype)
@@ -165,7 +166,9 @@ def test_the_parts_of_an_angle_make_it_up():
 
 def test_the_text_grows_with_the_operations_not_with_their_uses():
     """A power has thousands of paths to its operand; each operation is written once."""
-    expanded = expand_math(kernel_of("pow", dtypes.f64, 2), Target.parse("x86_64-v3"))
+    expanded = expand_math(
+        kernel_of("pow", dtypes.f64, 2), Means.of(Target.parse("x86_64-v3"))
+    )
     count = len(list(expressions(expanded.body)))
     assert count < 1000
     text = kernel_text(expanded)
@@ -194,7 +197,7 @@ def test_a_function_inside_an_index_is_written_out_too():
         (),
         (For(Symbol("i"), COUNT, (Store(y, (i,), Load(x, (place,))),)),),
     )
-    expanded = expand_math(kernel, Target.parse("x86_64-v3"))
+    expanded = expand_math(kernel, Means.of(Target.parse("x86_64-v3")))
     values = np.random.default_rng(0).uniform(0, 3, COUNT).astype(np.float32)
     got, want = np.zeros_like(values), np.zeros_like(values)
     evaluate(kernel, [values, want])

@@ -17,7 +17,6 @@ from typing import Final, final
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import HALVES
-from tilewright.base.target import Target
 from tilewright.compiler.kernel import expressions, primitives
 from tilewright.compiler.kernel.ir import Binary, Call, Const, Expression, Kernel, Unary
 from tilewright.compiler.kernel.rewrite import map_body, with_body
@@ -43,9 +42,9 @@ _BINARY: Final[dict[str, Callable[[Expression, Expression, Means], Expression]]]
 }
 
 
-def expand_math(kernel: Kernel, target: Target) -> Kernel:
-    """The kernel with every mathematical function written out for `target`."""
-    expander = _Expander(Means.of(target))
+def expand_math(kernel: Kernel, means: Means) -> Kernel:
+    """The kernel with every mathematical function written out."""
+    expander = _Expander(means)
     return with_body(kernel, map_body(kernel.body, expression=expander.image))
 
 

@@ -1,0 +1,332 @@
+"""Kernel expressions as C.
+
+What several operations of a statement use becomes a variable before it; the rest nests.  Halves compute in
+f32 and are rounded after every operation.  Called by `statements`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, final
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import HALVES
+from tilewright.base.errors import InternalError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.codegen.c.functions import Functions
+from tilewright.compiler.codegen.c.helpers import Helpers
+from tilewright.compiler.codegen.c.indices import Indices, has_lanes
+from tilewright.compiler.codegen.c.memory import Memory
+from tilewright.compiler.codegen.c.types import Value, bare, literal, type_of
+from tilewright.compiler.codegen.c.values import Values
+from tilewright.compiler.kernel.ir import (
+    Argument,
+    Binary,
+    Bitcast,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expression,
+    Fma,
+    Horizontal,
+    Index,
+    Load,
+    Select,
+    Splat,
+    Transposed,
+    Unary,
+    children,
+)
+from tilewright.compiler.kernel.rewrite import expression_dims, payloads
+
+_SIGNS: Final = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+}  # fmt: skip
+_FLOAT_SIGNS: Final = ("add", "sub", "mul", "div")
+_LEAVES: Final = (Const, Argument, Index)
+
+
+@final
+class Expressions:
+    """Prints the expressions of one kernel.
+
+    Args:
+        helpers: what the file has.
+        one_rounding: whether the machine multiplies and adds with one rounding.
+    """
+
+    def __init__(self, helpers: Helpers, *, one_rounding: bool) -> None:
+        self.helpers: Helpers = helpers
+        self.one_rounding: bool = one_rounding
+        self.v: Values = Values(helpers)
+        self.indices: Indices = Indices(self.v, self.value)
+        self.memory: Memory = Memory(self.v, self.indices, self.value)
+        self.functions: Functions = Functions(helpers, self._body)
+        self.arguments: list[Value] = []
+        self.lines: list[str] = []
+        self._repeated: frozenset[int] = frozenset()
+        self._known: dict[int, Value] = {}
+        self._count: int = 0
+
+    # --- statements ------------------------------------------------------------------------
+
+    def begin(self, roots: Iterable[Expression]) -> None:
+        """A new statement, which evaluates `roots`."""
+        self.lines = []
+        self._known = {}
+        self._repeated = _repeated(roots)
+
+    def value(self, node: Expression) -> Value:
+        """The operand that holds `node`."""
+        known = self._known.get(id(node))
+        if known is not None:
+            return known
+        value = self._print(node)
+        if id(node) in self._repeated:
+            value = self._known[id(node)] = self.named(value)
+        return value
+
+    def named(self, value: Value) -> Value:
+        """A variable that holds `value` from here on."""
+        self._count += 1
+        name = f"t{self._count}"
+        self.helpers.vector(value.dtype, value.lanes, value.width)
+        self.lines.append(f"const {type_of(value)} {name} = {value.text};")
+        return value._replace(text=name)
+
+    def _print(self, node: Expression) -> Value:  # noqa: C901, PLR0911, PLR0912 - one per kind
+        match node:
+            case Const():
+                return self._const(node)
+            case Index():
+                return self._index(node)
+            case Load():
+                return self.memory.load(node)
+            case Unary():
+                return self._unary(node)
+            case Binary():
+                return self._binary(node)
+            case Fma():
+                return self._fma(node)
+            case Compare():
+                return self._compare(node)
+            case Select():
+                return self._select(node)
+            case Cast():
+                return self.v.cast(self._operand(node.operand, node.lanes), node.dtype)
+            case Bitcast():
+                return self._bitcast(node)
+            case Splat():
+                return self.v.splat(self.value(node.operand), node.lanes)
+            case Horizontal():
+                return self._horizontal(node)
+            case Transposed():
+                return self._transposed(node)
+            case Call():
+                operands = [self._operand(x, node.lanes) for x in node.operands]
+                return self.functions.call(node.function, operands)
+            case Argument():
+                return self.arguments[node.position]
+            case _:
+                raise InternalError(f"no C for a {type(node).__name__} expression")
+
+    # --- pieces ----------------------------------------------------------------------------
+
+    def _operand(self, node: Expression, lanes: int) -> Value:
+        return self.v.splat(self.value(node), lanes)
+
+    def _wide(self, node: Expression, lanes: int) -> Value:
+        """A float operand in its computation type."""
+        value = self._operand(node, lanes)
+        return self.v.cast(value, dtypes.f32) if value.dtype in HALVES else value
+
+    # --- leaves ----------------------------------------------------------------------------
+
+    def _const(self, node: Const) -> Value:
+        return self.v.splat(Value(literal(node.value, node.dtype), node.dtype), node.lanes)
+
+    def _index(self, node: Index) -> Value:
+        if node.lanes == 1:
+            return self.v.cast(Value(self.indices.dim(node.dim), dtypes.i64), node.dtype)
+        if has_lanes(node.dim) or not node.dtype.is_integer:
+            wide = self.indices.wide_dim(node.dim, node.lanes)
+            if node.stride:
+                steps = self.v.iota(dtypes.i64, node.lanes, node.stride)
+                wide = self.v.apply("add", dtypes.i64, wide, steps)
+            return self.v.cast(wide, node.dtype)
+        first = self.v.cast(Value(self.indices.dim(node.dim), dtypes.i64), node.dtype)
+        first = self.v.splat(first, node.lanes)
+        if node.stride == 0:
+            return first
+        steps = self.v.iota(node.dtype, node.lanes, node.stride)
+        return self.v.apply("add", node.dtype, first, steps)
+
+    # --- operations ------------------------------------------------------------------------
+
+    def _unary(self, node: Unary) -> Value:
+        if node.op == "is_nan":
+            x = self._wide(node.operand, node.lanes)
+            return self.v.compared("!=", x, x)
+        if node.dtype.is_bool:
+            x = self._operand(node.operand, node.lanes)
+            sign = "!" if node.lanes == 1 else "~"
+            return x._replace(text=f"({sign}{x.text})")
+        x = self._wide(node.operand, node.lanes)
+        if not node.dtype.is_float and node.op in ("floor", "ceil", "trunc", "round"):
+            return x
+        return self.v.cast(self.v.apply(node.op, x.dtype, x), node.dtype)
+
+    def _binary(self, node: Binary) -> Value:
+        if node.dtype.is_bool:
+            return self._logical(node)
+        left, right = self._wide(node.left, node.lanes), self._wide(node.right, node.lanes)
+        if left.dtype.is_float and node.op in _FLOAT_SIGNS:
+            text = f"({left.text} {_SIGNS[node.op]} {right.text})"
+            return self.v.cast(left._replace(text=text), node.dtype)
+        # Of `min` and `max` the right operand is looked at for NaN, which a constant is not.
+        if node.op in ("min", "max") and isinstance(node.left, Const):
+            left, right = right, left
+        return self.v.cast(self.v.apply(node.op, left.dtype, left, right), node.dtype)
+
+    def _logical(self, node: Binary) -> Value:
+        op = {"min": "and", "max": "or"}.get(node.op, node.op)
+        left, right = self._masks(node.left, node.right, node.lanes)
+        return left._replace(text=f"({left.text} {_SIGNS[op]} {right.text})")
+
+    def _masks(
+        self, left: Expression, right: Expression, lanes: int
+    ) -> tuple[Value, Value]:
+        """Two bools with lanes of one width."""
+        pair = self._operand(left, lanes), self._operand(right, lanes)
+        width = max(value.width for value in pair)
+        return self.v.mask(pair[0], width), self.v.mask(pair[1], width)
+
+    def _fma(self, node: Fma) -> Value:
+        a, b, c = (self._wide(x, node.lanes) for x in (node.a, node.b, node.c))
+        if not node.dtype.is_float:
+            return self.v.apply("add", node.dtype, self.v.apply("mul", node.dtype, a, b), c)
+        function = self.helpers.fused(a.dtype, a.lanes, one_rounding=self.one_rounding)
+        texts = ", ".join(bare(x.text) for x in (a, b, c))
+        return self.v.cast(Value(f"{function}({texts})", a.dtype, a.lanes), node.dtype)
+
+    def _compare(self, node: Compare) -> Value:
+        prefix = self._prefix(node)
+        if prefix is not None:
+            return prefix
+        if node.left.dtype.is_bool:
+            left, right = self._masks(node.left, node.right, node.lanes)
+            if node.lanes > 1:  # true is -1 there
+                left, right = right, left
+        else:
+            left = self._wide(node.left, node.lanes)
+            right = self._wide(node.right, node.lanes)
+        return self.v.compared(_SIGNS[node.op], left, right)
+
+    def _prefix(self, node: Compare) -> Value | None:
+        """`index + lane < bound` by a comparison of small numbers, not of wide indices."""
+        left, right = node.left, node.right
+        ascending = isinstance(left, Index) and left.lanes > 1 and left.stride == 1
+        if node.op != "lt" or not ascending or not isinstance(left, Index):
+            return None
+        limit = _uniform(right)
+        if limit is None or has_lanes(left.dim):
+            return None
+        room = self.indices.dim(limit - left.dim)
+        lanes = left.lanes
+        bound = f"(int32_t){self.indices.extreme('min', self.indices.extreme('max', room, '0'), str(lanes))}"
+        wide = self.v.splat(Value(bound, dtypes.i32), lanes)
+        return self.v.compared("<", self.v.iota(dtypes.i32, lanes, 1), wide)
+
+    def _select(self, node: Select) -> Value:
+        condition = self._operand(node.condition, node.lanes)
+        if_false = self._operand(node.if_false, node.lanes)
+        is_cold = node.lanes > 1 and _is_call(node.if_true)
+        if is_cold:
+            condition, if_false = self.named(condition), self.named(if_false)
+        if_true = self._operand(node.if_true, node.lanes)
+        if node.lanes == 1:
+            text = f"({condition.text} ? {if_true.text} : {if_false.text})"
+            return if_true._replace(text=text)
+        if node.dtype.is_bool:
+            if_true, if_false = self.v.mask(if_true, 8), self.v.mask(if_false, 8)
+        width = if_true.width or node.dtype.itemsize * 8
+        choose = self.v.mask(condition, width)
+        function = self.helpers.select(if_true, width)
+        text = f"{function}({choose.text}, {if_true.text}, {if_false.text})"
+        if is_cold:
+            text = f"({self.helpers.any_lane(condition)}({condition.text}) ? {text} : {if_false.text})"
+        return if_true._replace(text=text)
+
+    def _bitcast(self, node: Bitcast) -> Value:
+        value = self._operand(node.operand, node.lanes)
+        if node.lanes == 1:
+            function = self.helpers.bits(value.dtype, node.dtype)
+            return Value(f"{function}({bare(value.text)})", node.dtype)
+        type_ = self.helpers.vector(node.dtype, node.lanes)
+        return Value(f"(({type_}){value.text})", node.dtype, node.lanes)
+
+    def _horizontal(self, node: Horizontal) -> Value:
+        value = self._wide(node.operand, node.operand.lanes)
+        if node.dtype.is_bool:
+            raise InternalError("no C for lanes of bool combined")
+        function = self.helpers.horizontal(node.op, value.dtype, value.lanes)
+        return self.v.cast(
+            Value(f"{function}({bare(value.text)})", value.dtype), node.dtype
+        )
+
+    def _transposed(self, node: Transposed) -> Value:
+        type_ = self.helpers.vector(node.dtype, node.lanes)
+        rows = [self.value(row) for row in node.rows]
+        items = ", ".join(f"{row.text}[{node.column}]" for row in rows)
+        return Value(f"(({type_}){{{items}}})", node.dtype, node.lanes)
+
+    # --- memory ----------------------------------------------------------------------------
+
+    # --- indices ---------------------------------------------------------------------------
+
+    # --- functions -------------------------------------------------------------------------
+
+    def _body(self, root: Expression, arguments: list[Value]) -> tuple[list[str], str]:
+        """The lines of a function's body and what it returns."""
+        inner = Expressions(self.helpers, one_rounding=self.one_rounding)
+        inner.arguments = arguments
+        inner.begin([root])
+        value = inner.value(root)
+        return inner.lines, value.text
+
+
+def _uniform(value: Expression) -> Dim | None:
+    """An index that is the same in every lane."""
+    if isinstance(value, Splat):
+        return _uniform(value.operand)
+    if isinstance(value, Const):
+        return int(value.value)
+    if not isinstance(value, Index) or has_lanes(value.dim):
+        return None
+    return value.dim if value.lanes == 1 or value.stride == 0 else None
+
+
+def _is_call(value: Expression) -> bool:
+    while isinstance(value, Cast):
+        value = value.operand
+    return isinstance(value, Call)
+
+
+def _repeated(roots: Iterable[Expression]) -> frozenset[int]:
+    """The ids of operations that a statement uses more than once."""
+    seen: set[int] = set()
+    repeated: set[int] = set()
+    stack = list(roots)
+    while stack:
+        value = stack.pop()
+        if id(value) in seen:
+            if not isinstance(value, (*_LEAVES, Call)):
+                repeated.add(id(value))
+            continue
+        seen.add(id(value))
+        stack.extend(children(value))
+        for dim in expression_dims(value):
+            stack.extend(payloads(dim))
+    return frozenset(repeated)

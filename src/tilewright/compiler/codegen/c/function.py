@@ -1,0 +1,189 @@
+"""Kernels as one C file: what they need, then a function each with the kernel ABI.
+
+Called by `backend` and by tests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from tilewright.base.errors import InternalError
+from tilewright.base.target import Target
+from tilewright.compiler.codegen.c.expressions import Expressions
+from tilewright.compiler.codegen.c.helpers import Helpers
+from tilewright.compiler.codegen.c.statements import Statements
+from tilewright.compiler.codegen.c.types import element_type, identifier, literal
+from tilewright.compiler.kernel.ir import Access, Buffer, Kernel, Space
+from tilewright.formats.executable import (
+    DISPATCH_STATE,
+    WORKGROUP_STATE,
+    Layout,
+)
+
+LOCAL_ALIGNMENT_BYTES: Final = 64
+STACK_LIMIT_BYTES: Final = 32 << 10
+_PLACEHOLDER: Final = "tw_kernel_symbol"
+_HEAD: Final = """\
+// Made by Tilewright. Compile with any C11 compiler that has vector extensions (GCC 12, Clang 15 or later):
+//   cc -O2 -march=native -Wno-psabi -c kernels.c
+#include <stdint.h>
+#include <string.h>
+
+// Products and sums are rounded one by one unless the kernel says otherwise.
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#elif defined(__GNUC__)
+#pragma GCC optimize("fp-contract=off", "no-math-errno")
+#endif
+"""
+_FIELD_TYPES: Final = {
+    "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t",
+    "size": "size_t",
+}  # fmt: skip
+_POINTERS: Final = {
+    "constants": "const uint32_t *constants",
+    "binding_pointers": "void *const *bindings",
+    "binding_lengths": "const size_t *binding_lengths",
+    "local_memory": "void *local_memory",
+}
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CFunction:
+    """One kernel in C.
+
+    Attributes:
+        symbol: the function's name, made of its content, so that equal kernels are one.
+        helpers: what it needs before it, by name.
+        local_memory_bytes: of each workgroup.
+    """
+
+    name: str
+    symbol: str
+    text: str
+    helpers: dict[str, str]
+    constant_count: int
+    binding_count: int
+    local_memory_bytes: int
+
+
+def emit_kernel(kernel: Kernel, target: Target) -> CFunction:
+    """Write a machine-lowered kernel in C."""
+    return _Function(kernel, target).emit()
+
+
+def file_text(functions: Sequence[CFunction]) -> str:
+    """A C file with these kernels, each once."""
+    helpers: dict[str, str] = {}
+    for function in functions:
+        helpers.update(function.helpers)
+    kernels = {function.symbol: function.text for function in functions}
+    structs = "\n".join(_struct(x) for x in (DISPATCH_STATE, WORKGROUP_STATE))
+    return "\n".join([_HEAD, structs, *helpers.values(), "", *kernels.values()])
+
+
+def _struct(layout: Layout) -> str:
+    members = [
+        f"  {_POINTERS[f.name] if f.type == 'ptr' else f'{_FIELD_TYPES[f.type]} {f.name}'};"
+        for f in layout.fields
+    ]
+    name = f"tw_{layout.name}_t"
+    return "\n".join([f"typedef struct {name} {{", *members, f"}} {name};", ""])
+
+
+@final
+class _Function:
+    """State while one kernel is written."""
+
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        self.kernel: Kernel = kernel
+        self.helpers: Helpers = Helpers()
+        self.e: Expressions = Expressions(self.helpers, one_rounding=target.has_fma)
+        self.taken: set[str] = {"dispatch", "workgroup", "environment"}
+        self.local_bytes: int = 0
+        self.stack_bytes: int = 0
+
+    def emit(self) -> CFunction:
+        """The whole function."""
+        declared = {**self._dims(), **self._bindings(), **self._locals()}
+        body = Statements(self.e, self.taken).body(self.kernel.body, "  ")
+        words = set(re.findall(r"\w+", "\n".join(body)))
+        lines = [line for name, line in declared.items() if name in words] + body
+        if self.stack_bytes > STACK_LIMIT_BYTES:
+            raise InternalError(
+                f"kernel '{self.kernel.name}' needs {self.stack_bytes} bytes of stack, expected at most "
+                f"{STACK_LIMIT_BYTES}"
+            )
+        head = (
+            f"// {self.kernel.name}\n"
+            f"int {_PLACEHOLDER}(const void *environment, const tw_dispatch_state_t *dispatch,\n"
+            "    const tw_workgroup_state_t *workgroup) {\n"
+            "  (void)environment;\n  (void)dispatch;\n  (void)workgroup;"
+        )
+        text = "\n".join([head, *lines, "  return 0;", "}", ""])
+        whole = "\n".join([*self.helpers.texts.values(), text.partition("\n")[2]])
+        symbol = f"tw_{hashlib.sha256(whole.encode()).hexdigest()[:24]}"
+        return CFunction(
+            name=self.kernel.name,
+            symbol=symbol,
+            text=text.replace(_PLACEHOLDER, symbol),
+            helpers=dict(self.helpers.texts),
+            constant_count=len(self.kernel.dims),
+            binding_count=len(self.kernel.parameters),
+            local_memory_bytes=self.local_bytes,
+        )
+
+    def _dims(self) -> dict[str, str]:
+        lines: dict[str, str] = {}
+        for i, symbol in enumerate(self.kernel.dims):
+            name = identifier(symbol.name, self.taken)
+            self.e.indices.symbols[symbol.key] = name
+            lines[name] = f"  const int64_t {name} = dispatch->constants[{i}];"
+        return lines
+
+    def _name(self, buffer: Buffer) -> str:
+        name = self.e.memory.names[buffer] = identifier(buffer.name, self.taken)
+        return name
+
+    def _bindings(self) -> dict[str, str]:
+        lines: dict[str, str] = {}
+        for i, parameter in enumerate(self.kernel.parameters):
+            const = "const " if parameter.access is Access.READ else ""
+            type_ = element_type(parameter.buffer.dtype)
+            name = self._name(parameter.buffer)
+            lines[name] = f"  {const}{type_} *{name} = dispatch->bindings[{i}];"
+        return lines
+
+    def _locals(self) -> dict[str, str]:
+        return {self._name(b): self._local(b) for b in self.kernel.locals}
+
+    def _local(self, buffer: Buffer) -> str:
+        name, type_ = self.e.memory.names[buffer], element_type(buffer.dtype)
+        count = self._elements(buffer)
+        if buffer.space is Space.WORKGROUP:
+            offset = self.local_bytes
+            size = count * buffer.dtype.itemsize
+            self.local_bytes += -(-size // LOCAL_ALIGNMENT_BYTES) * LOCAL_ALIGNMENT_BYTES
+            return (
+                f"  {type_} *{name} = (void *)((char *)workgroup->local_memory + {offset});"
+            )
+        if buffer.space is Space.CONSTANT:
+            items = ", ".join(literal(value, buffer.dtype) for value in buffer.data or ())
+            return f"  static const {type_} {name}[{count}] = {{{items}}};"
+        self.stack_bytes += count * buffer.dtype.itemsize
+        return f"  {type_} {name}[{count}] __attribute__((aligned(64), unused)) = {{0}};"
+
+    def _elements(self, buffer: Buffer) -> int:
+        extents = [e for e in buffer.shape if isinstance(e, int)]
+        if len(extents) < len(buffer.shape):
+            raise InternalError(
+                f"kernel '{self.kernel.name}': local buffer '{buffer.name}' has the shape "
+                f"{buffer.shape}, expected constant dimensions"
+            )
+        return math.prod(extents)

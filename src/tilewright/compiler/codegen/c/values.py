@@ -1,0 +1,78 @@
+"""Operations on values: the words in which expressions, indices and memory accesses are written."""
+
+from __future__ import annotations
+
+from typing import final
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import HALVES, DType
+from tilewright.compiler.codegen.c.helpers import Helpers
+from tilewright.compiler.codegen.c.types import Value, bare, literal, value_type
+
+
+@final
+class Values:
+    """Prints operations; what they need is defined in `helpers`."""
+
+    def __init__(self, helpers: Helpers) -> None:
+        self.helpers: Helpers = helpers
+
+    def splat(self, value: Value, lanes: int) -> Value:
+        """A scalar in every lane; vectors pass through."""
+        if value.lanes == lanes:
+            return value
+        width = 8 if value.dtype.is_bool else 0
+        function = self.helpers.splat(value.dtype, lanes, width)
+        return Value(f"{function}({value.text})", value.dtype, lanes, width)
+
+    def mask(self, value: Value, width: int) -> Value:
+        """A mask whose lanes have `width` bits."""
+        if value.width == width or value.lanes == 1:
+            return value
+        function = self.helpers.mask_of(value.width, value.lanes, width)
+        return Value(f"{function}({value.text})", value.dtype, value.lanes, width)
+
+    def apply(self, op: str, dtype: DType, *operands: Value) -> Value:
+        """An operator of one or two operands."""
+        function = self.helpers.operator(op, dtype, operands[0].lanes)
+        texts = ", ".join(bare(x.text) for x in operands)
+        return Value(f"{function}({texts})", dtype, operands[0].lanes)
+
+    def iota(self, dtype: DType, lanes: int, stride: int) -> Value:
+        """The vector `0, stride, 2 * stride, …`."""
+        type_ = self.helpers.vector(dtype, lanes)
+        items = ", ".join(literal(lane * stride, dtype) for lane in range(lanes))
+        return Value(f"(({type_}){{{items}}})", dtype, lanes)
+
+    def compared(self, sign: str, left: Value, right: Value) -> Value:
+        """A comparison: in lanes a mask as wide as the operands."""
+        text = f"({left.text} {sign} {right.text})"
+        width = 0
+        if left.lanes > 1:
+            width = left.width or left.dtype.itemsize * 8
+            text = f"({self.helpers.vector(dtypes.bool_, left.lanes, width)}){text}"
+            text = f"({text})"
+        return Value(text, dtypes.bool_, left.lanes, width)
+
+    def cast(self, value: Value, target: DType) -> Value:
+        """`value` as `target`."""
+        if value.dtype is target:
+            return value
+        if target.is_bool:
+            wide = self.cast(value, dtypes.f32) if value.dtype in HALVES else value
+            zero = self.splat(Value(literal(0, wide.dtype), wide.dtype), value.lanes)
+            return self.compared("!=", wide, zero)
+        if value.dtype.is_bool:
+            return self._of_bool(value, target)
+        function = self.helpers.convert(value.dtype, target, value.lanes)
+        return Value(f"{function}({bare(value.text)})", target, value.lanes)
+
+    def _of_bool(self, value: Value, target: DType) -> Value:
+        if value.lanes == 1:
+            number = Value(f"(({value_type(dtypes.i8)}){value.text})", dtypes.i8)
+            return self.cast(number, target)
+        narrow = self.mask(value, 8)
+        type_ = self.helpers.vector(dtypes.i8, value.lanes)
+        return self.cast(
+            Value(f"(({type_})({narrow.text} & 1))", dtypes.i8, value.lanes), target
+        )
