@@ -15,7 +15,7 @@ from fakes.native_kernel import CalledKernel, KernelFunction
 from fakes.native_library import LoadedCode
 from tilewright.base.target import Target
 from tilewright.compiler.codegen.c.backend import lower
-from tilewright.compiler.codegen.c.function import CFunction, emit_kernel, file_text
+from tilewright.compiler.codegen.c.function import FLAGS, CFunction, emit_kernel, file_text
 from tilewright.compiler.kernel.ir import Kernel
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
@@ -33,12 +33,12 @@ _FLAGS = (
 _ENVIRONMENT = ctypes.create_string_buffer(256)
 
 
-def compile_c(text: str, target: Target) -> ctypes.CDLL:
+def compile_c(text: str) -> ctypes.CDLL:
     """A file of kernels as a library in this process."""
     with tempfile.TemporaryDirectory() as name:
         source, library = Path(name, "kernels.c"), Path(name, "kernels.so")
         source.write_text(text)
-        arguments = [f"-march={target.cpu}", str(source), "-o", str(library), "-lm"]
+        arguments = [*FLAGS, str(source), "-o", str(library), "-lm"]
         done = subprocess.run(
             ["cc", *_FLAGS, *arguments], capture_output=True, text=True, check=False
         )
@@ -54,7 +54,7 @@ def write_c(kernels: Sequence[Kernel], target: Target) -> list[CFunction]:
 def load_c(kernels: Sequence[Kernel], target: Target) -> LoadedCode:
     """Scheduled kernels through C and the system's compiler."""
     written = write_c(kernels, target)
-    library = compile_c(file_text(written), target)
+    library = compile_c(file_text(written, target))
     pointers = [ctypes.cast(getattr(library, w.symbol), ctypes.c_void_p) for w in written]
     return LoadedCode(
         [pointer.value or 0 for pointer in pointers],
@@ -71,6 +71,6 @@ class CKernel(CalledKernel):
         self.kernel = lower(kernel, target)
         self.written = emit_kernel(self.kernel, target)
         self.local_bytes = self.written.local_memory_bytes
-        self.text = file_text([self.written])
-        self.library = compile_c(self.text, target)
+        self.text = file_text([self.written], target)
+        self.library = compile_c(self.text)
         self.function = KernelFunction((self.written.symbol, self.library))

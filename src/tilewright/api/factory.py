@@ -22,7 +22,11 @@ from tilewright.api.load import run_reference
 from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.target import Target
-from tilewright.base.text import did_you_mean
+from tilewright.base.text import did_you_mean, identifier
+from tilewright.compiler.codegen.c.backend import lower as lower_for_c
+from tilewright.compiler.codegen.c.function import FLAGS as C_FLAGS
+from tilewright.compiler.codegen.c.function import emit_kernel as emit_c
+from tilewright.compiler.codegen.c.function import file_text as c_file_text
 from tilewright.compiler.codegen.llvm import CompiledKernel, joined_text
 from tilewright.compiler.graph.text import to_text
 from tilewright.compiler.packaging.archive import Part, carried_modules, make_artifact
@@ -50,6 +54,9 @@ from tilewright.runtime.packed.module import Module
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 
+_Levels = list[tuple[Part, tuple[CompiledKernel, ...]]]
+
+
 @final
 class _CompiledCode:
     """The kernels of a compiled model, for linkers and readers."""
@@ -57,7 +64,7 @@ class _CompiledCode:
     def __init__(self, compiled: Compiled) -> None:
         self.compiled: Final = compiled
 
-    def levels(self, owner: str) -> list[tuple[Part, tuple[CompiledKernel, ...]]]:
+    def levels(self, owner: str) -> _Levels:
         """Per level its kernels under symbols that only `owner` has, for a linker of its system."""
         cache = CompilationCache.default()
         return [
@@ -78,21 +85,40 @@ class _CompiledCode:
     def objects(self, owner: str) -> dict[str, bytes]:
         return _object_files(self.levels(owner))
 
+    def sources(self, levels: _Levels, owner: str) -> dict[str, bytes]:
+        """One file in C per level, with the symbols that its objects have."""
+        found: dict[str, bytes] = {}
+        for (part, kernels), records in zip(levels, self.compiled.kernels, strict=True):
+            target = part.target
+            written = [
+                emit_c(lower_for_c(record.scheduled, target), target, k.export.function)
+                for record, k in zip(records, kernels, strict=True)
+            ]
+            name = f"{owner}_kernels_{identifier(level_label(target))}.c"
+            found[name] = c_file_text(written, target).encode()
+        return found
+
+    def files(self, levels: _Levels, owner: str, *, as_sources: bool) -> dict[str, bytes]:
+        """The kernels for a linker, or for a compiler first."""
+        return self.sources(levels, owner) if as_sources else _object_files(levels)
+
     def text(self, fmt: str) -> str:
-        """All kernels as LLVM IR, assembly, or loops."""
+        """All kernels as C, LLVM IR, assembly, or loops."""
         if fmt == "kernel":
             return "\n".join(r.kernel_ir for r in self.compiled.kernels[0])
         name = self.compiled.graph.name
+        if fmt == "c":
+            return "\n".join(
+                f.decode() for f in self.sources(self.levels(name), name).values()
+            )
         kernels = [(k, part.target) for part, ks in self.levels(name) for k in ks]
         return joined_text(kernels, "module" if fmt == "ll" else "assembly")
 
 
-_KERNEL_TEXTS: Final = ("kernel", "ll", "s", "asm")
+_KERNEL_TEXTS: Final = ("kernel", "c", "ll", "s", "asm")
 
 
-def _object_files(
-    levels: list[tuple[Part, tuple[CompiledKernel, ...]]],
-) -> dict[str, bytes]:
+def _object_files(levels: _Levels) -> dict[str, bytes]:
     """One file per object; the name says level and kernel to whoever looks into an archive."""
     found: dict[str, tuple[str, bytes]] = {}
     for part, kernels in levels:
@@ -112,7 +138,7 @@ def link_files(compiled: Compiled, options: LinkOptions) -> LinkFiles:
     levels = code.levels(name)
     target = compiled.parts[0].target
     constants = make_artifact(compiled.parts).constants
-    objects = _object_files(levels)
+    code_files = code.files(levels, name, as_sources=options.kernel_sources)
     targets = [str(part.target) for part in compiled.parts]
     host = make_host_sources(
         [level_of(part, kernels) for part, kernels in levels],
@@ -123,14 +149,14 @@ def link_files(compiled: Compiled, options: LinkOptions) -> LinkFiles:
         symbol_prefix=options.symbol_prefix,
         texts=describe_library(
             name,
-            objects,
+            code_files,
             targets,
             constants,
             carried_modules(compiled.modules),
             compiled.origin,
         ),
     )
-    return _to_link(host, objects, target, has_model=True)
+    return _to_link(host, code_files, target, has_model=True)
 
 
 def kernel_files(compiled: Compiled, options: LinkOptions) -> LinkFiles:
@@ -139,34 +165,38 @@ def kernel_files(compiled: Compiled, options: LinkOptions) -> LinkFiles:
     Raises: UserError where none can be called alone.
     """
     name = options.name
-    levels = _CompiledCode(compiled).levels(name)
-    objects = _object_files(levels)
+    code = _CompiledCode(compiled)
+    levels = code.levels(name)
+    code_files = code.files(levels, name, as_sources=options.kernel_sources)
     targets = [str(part.target) for part in compiled.parts]
     host = make_kernel_sources(
         [level_of(part, kernels) for part, kernels in levels],
         compiled.graph.name,
         name,
         symbol_prefix=options.symbol_prefix,
-        texts=describe_library(name, objects, targets, (), (), compiled.origin),
+        texts=describe_library(name, code_files, targets, (), (), compiled.origin),
     )
-    return _to_link(host, objects, compiled.parts[0].target, has_model=False)
+    return _to_link(host, code_files, compiled.parts[0].target, has_model=False)
 
 
 def _to_link(
-    host: HostSources, objects: Mapping[str, bytes], target: Target, *, has_model: bool
+    host: HostSources, kernels: Mapping[str, bytes], target: Target, *, has_model: bool
 ) -> LinkFiles:
+    """The host side and the kernels, which are objects or sources."""
+    sources = {name: data for name, data in kernels.items() if name.endswith(".c")}
+    objects = {name: data for name, data in kernels.items() if name not in sources}
     return LinkFiles(
         name=host.name,
         arch=target.arch,
         os=target.os,
-        files=host.files,
+        files={**host.files, **sources},
         objects=objects,
-        units=host.units,
+        units=(*sources, *host.units),
         entry_units=host.entry_units,
         public=host.public,
         exports=host.exports,
-        flags=host.flags,
-        link_flags=host.link_flags,
+        flags=(*host.flags, *(C_FLAGS if sources else ())),
+        link_flags=(*host.link_flags, *(("-lm",) if sources else ())),
         functions=host.functions,
         loader_symbols=host.loader_symbols,
         has_model=has_model,

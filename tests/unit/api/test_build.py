@@ -107,6 +107,7 @@ def test_every_level_can_be_looked_at(factory: Factory) -> None:
     )
     assert ".globl\ttw_" in factory.lib.inspect_source("asm")
     assert "for " in factory.lib.inspect_source("kernel")
+    assert "const tw_workgroup_state_t *workgroup) {" in factory.lib.inspect_source("c")
     with pytest.raises(InputError, match="kernels have no text 'x'"):
         factory.lib.inspect_source("x")
     with pytest.raises(InputError, match="a model has no text 'x'"):

@@ -33,6 +33,7 @@ from tilewright.runtime.packed.kernel_function import KernelFunction
 from tilewright.runtime.packed.module import Module, ModuleProperties
 
 _OBJECT: Final = "o"
+_WRITTEN: Final = ("c", "ll", "s")
 _SPELLINGS: Final = {"": "ll", "asm": "s"}
 
 
@@ -46,14 +47,14 @@ class Code:
         objects: relocatable objects by file name, for the linker of the target's system.
         link: what they bring to a linker to become packed functions (see `Linkable`).
         text: all kernels in one of `text_formats`.
-        text_formats: `ll` LLVM IR, `s` assembly, `kernel` loops.
+        text_formats: `c` C, `ll` LLVM IR, `s` assembly, `kernel` loops.
     """
 
     target: Target
     objects: Callable[[], Mapping[str, Buffer]]
     link: Callable[[LinkOptions], LinkFiles]
     text: Callable[[str], str]
-    text_formats: tuple[str, ...] = ("ll", "s", "kernel")
+    text_formats: tuple[str, ...] = ("c", "ll", "s", "kernel")
 
 
 @final
@@ -148,10 +149,10 @@ class CodeModule(Module):
     def get_write_formats(self) -> Sequence[str]:
         if self._code is None:
             return ()
-        return (_OBJECT, *(fmt for fmt in self._code.text_formats if fmt in ("ll", "s")))
+        return (_OBJECT, *(fmt for fmt in self._code.text_formats if fmt in _WRITTEN))
 
     def write_to_file(self, file_name: str | Path, fmt: str = "") -> None:
-        """Write one relocatable object, LLVM IR or assembly.
+        """Write one relocatable object, C, LLVM IR or assembly.
 
         Raises: InputError for another format; UserError when there is no linker to join objects.
         """
@@ -178,7 +179,7 @@ class CodeModule(Module):
             find_toolchain(self._code.target).merge(file_name, files)
 
     def inspect_source(self, fmt: str = "") -> str:
-        """All kernels as `ll` (LLVM IR), `s` or `asm` (assembly), or `kernel` (loops).
+        """All kernels as `c` (C), `ll` (LLVM IR), `s` or `asm` (assembly), or `kernel` (loops).
 
         Raises: InputError for another format, or for kernels that were loaded.
         """

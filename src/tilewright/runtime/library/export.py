@@ -109,6 +109,7 @@ def _link_options(options: ExportOptions) -> LinkOptions:
         weights=options.weights,
         kernel_functions=options.kernel_functions,
         symbol_prefix=options.prefix,
+        kernel_sources=options.path.suffix == ".c" and options.fcompile is None,
     )
 
 

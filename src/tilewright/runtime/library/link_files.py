@@ -67,12 +67,14 @@ class LinkOptions:
         weights: the file beside the library that has the weights (written on the way); None: inside.
         kernel_functions: whether each kernel is a packed function, too.
         symbol_prefix: what the names of packed functions begin with, for a system library.
+        kernel_sources: whether kernels are to be sources in C, not objects.
     """
 
     name: str
     weights: Path | None = None
     kernel_functions: bool = False
     symbol_prefix: str = ""
+    kernel_sources: bool = False
 
 
 class Linkable(Protocol):

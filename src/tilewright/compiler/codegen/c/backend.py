@@ -37,7 +37,7 @@ class CBackend:
                 "c",
                 "C with vector extensions",
                 lambda kernel: emit_kernel(kernel, target),
-                lambda function: file_text([function]),
+                lambda function: file_text([function], target),
             ),
         )
 

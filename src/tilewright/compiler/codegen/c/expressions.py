@@ -6,7 +6,8 @@ f32 and are rounded after every operation.  Called by `statements`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from typing import Final, final
 
 from tilewright.base import dtypes
@@ -44,6 +45,7 @@ _SIGNS: Final = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }  # fmt: skip
+_WORD: Final = re.compile(r"\w+")
 _FLOAT_SIGNS: Final = ("add", "sub", "mul", "div")
 _LEAVES: Final = (Const, Argument, Index)
 
@@ -65,7 +67,7 @@ class Expressions:
         self.memory: Memory = Memory(self.v, self.indices, self.value)
         self.functions: Functions = Functions(helpers, self._body)
         self.arguments: list[Value] = []
-        self.lines: list[str] = []
+        self.names: dict[str, str] = {}
         self._repeated: frozenset[int] = frozenset()
         self._known: dict[int, Value] = {}
         self._count: int = 0
@@ -74,7 +76,7 @@ class Expressions:
 
     def begin(self, roots: Iterable[Expression]) -> None:
         """A new statement, which evaluates `roots`."""
-        self.lines = []
+        self.names = {}
         self._known = {}
         self._repeated = _repeated(roots)
 
@@ -90,11 +92,26 @@ class Expressions:
 
     def named(self, value: Value) -> Value:
         """A variable that holds `value` from here on."""
+        if value.first and not value.first.isdigit():
+            value = value._replace(first=self._variable("int64_t", value.first))
+        self.v.helpers.vector(value.dtype, value.lanes, value.width)
+        return value._replace(text=self._variable(type_of(value), value.text))
+
+    def _variable(self, type_: str, text: str) -> str:
         self._count += 1
         name = f"t{self._count}"
-        self.helpers.vector(value.dtype, value.lanes, value.width)
-        self.lines.append(f"const {type_of(value)} {name} = {value.text};")
-        return value._replace(text=name)
+        self.names[name] = f"const {type_} {name} = {bare(text)};"
+        return name
+
+    def names_for(self, lines: Sequence[str]) -> list[str]:
+        """The variables that `lines` use, or that those need."""
+        words = set(_WORD.findall("\n".join(lines)))
+        found: list[str] = []
+        for name, line in reversed(self.names.items()):
+            if name in words:
+                found.append(line)
+                words.update(_WORD.findall(line))
+        return found[::-1]
 
     def _print(self, node: Expression) -> Value:  # noqa: C901, PLR0911, PLR0912 - one per kind
         match node:
@@ -172,7 +189,7 @@ class Expressions:
         if node.dtype.is_bool:
             x = self._operand(node.operand, node.lanes)
             sign = "!" if node.lanes == 1 else "~"
-            return x._replace(text=f"({sign}{x.text})")
+            return x._replace(text=f"({sign}{x.text})", first="")
         x = self._wide(node.operand, node.lanes)
         if not node.dtype.is_float and node.op in ("floor", "ceil", "trunc", "round"):
             return x
@@ -193,7 +210,7 @@ class Expressions:
     def _logical(self, node: Binary) -> Value:
         op = {"min": "and", "max": "or"}.get(node.op, node.op)
         left, right = self._masks(node.left, node.right, node.lanes)
-        return left._replace(text=f"({left.text} {_SIGNS[op]} {right.text})")
+        return left._replace(text=f"({left.text} {_SIGNS[op]} {right.text})", first="")
 
     def _masks(
         self, left: Expression, right: Expression, lanes: int
@@ -233,11 +250,17 @@ class Expressions:
         limit = _uniform(right)
         if limit is None or has_lanes(left.dim):
             return None
-        room = self.indices.dim(limit - left.dim)
-        lanes = left.lanes
-        bound = f"(int32_t){self.indices.extreme('min', self.indices.extreme('max', room, '0'), str(lanes))}"
-        wide = self.v.splat(Value(bound, dtypes.i32), lanes)
-        return self.v.compared("<", self.v.iota(dtypes.i32, lanes, 1), wide)
+        count = self._count_of(limit - left.dim, left.lanes)
+        wide = self.v.splat(Value(f"(int32_t){count}", dtypes.i32), left.lanes)
+        mask = self.v.compared("<", self.v.iota(dtypes.i32, left.lanes, 1), wide)
+        return mask._replace(first=count)
+
+    def _count_of(self, room: Dim, lanes: int) -> str:
+        """How many of `lanes` there is room for."""
+        if isinstance(room, int):
+            return str(min(max(room, 0), lanes))
+        least = self.indices.extreme("max", self.indices.dim(room), "0")
+        return self.indices.extreme("min", least, str(lanes))
 
     def _select(self, node: Select) -> Value:
         condition = self._operand(node.condition, node.lanes)
@@ -246,18 +269,11 @@ class Expressions:
         if is_cold:
             condition, if_false = self.named(condition), self.named(if_false)
         if_true = self._operand(node.if_true, node.lanes)
-        if node.lanes == 1:
-            text = f"({condition.text} ? {if_true.text} : {if_false.text})"
-            return if_true._replace(text=text)
-        if node.dtype.is_bool:
-            if_true, if_false = self.v.mask(if_true, 8), self.v.mask(if_false, 8)
-        width = if_true.width or node.dtype.itemsize * 8
-        choose = self.v.mask(condition, width)
-        function = self.helpers.select(if_true, width)
-        text = f"{function}({choose.text}, {if_true.text}, {if_false.text})"
-        if is_cold:
-            text = f"({self.helpers.any_lane(condition)}({condition.text}) ? {text} : {if_false.text})"
-        return if_true._replace(text=text)
+        chosen = self.v.choose(condition, if_true, if_false)
+        if not is_cold:
+            return chosen
+        text = f"({self.v.any_lane(condition)} ? {chosen.text} : {if_false.text})"
+        return chosen._replace(text=text)
 
     def _bitcast(self, node: Bitcast) -> Value:
         value = self._operand(node.operand, node.lanes)
@@ -294,7 +310,7 @@ class Expressions:
         inner.arguments = arguments
         inner.begin([root])
         value = inner.value(root)
-        return inner.lines, value.text
+        return inner.names_for([value.text]), value.text
 
 
 def _uniform(value: Expression) -> Dim | None:

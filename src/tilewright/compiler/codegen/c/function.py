@@ -30,9 +30,12 @@ STACK_LIMIT_BYTES: Final = 32 << 10
 _PLACEHOLDER: Final = "tw_kernel_symbol"
 _HEAD: Final = """\
 // Made by Tilewright. Compile with any C11 compiler that has vector extensions (GCC 12, Clang 15 or later):
-//   cc -O2 -march=native -Wno-psabi -c kernels.c
+//   cc -O2 -ffp-contract=off -fno-math-errno -Wno-psabi -c kernels.c
 #include <stdint.h>
 #include <string.h>
+
+// Kernels are long, and compilers stop inlining in long functions.
+#define TW_INLINE static inline __attribute__((always_inline))
 
 // Products and sums are rounded one by one unless the kernel says otherwise.
 #if defined(__clang__)
@@ -73,19 +76,46 @@ class CFunction:
     local_memory_bytes: int
 
 
-def emit_kernel(kernel: Kernel, target: Target) -> CFunction:
-    """Write a machine-lowered kernel in C."""
-    return _Function(kernel, target).emit()
+FLAGS: Final = ("-ffp-contract=off", "-fno-math-errno", "-Wno-psabi")
+"""What compilers are told beside the optimization; some of them take no notice of the file's own words."""
+# What compilers call features of x86-64 beyond the first level; the names are LLVM's, too.
+_NAMED_FEATURES: Final = frozenset({
+    "avx", "avx2", "avx512bf16", "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl", "avx512vnni", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3",
+})  # fmt: skip
+_TARGET: Final = """\
+#if defined(__x86_64__) && defined(__clang__)
+#pragma clang attribute push(__attribute__((target("{0}"))), apply_to = function)
+#elif defined(__x86_64__)
+#pragma GCC target("{0}")
+#endif
+"""
+_TARGET_END: Final = """\
+#if defined(__x86_64__) && defined(__clang__)
+#pragma clang attribute pop
+#endif
+"""
 
 
-def file_text(functions: Sequence[CFunction]) -> str:
-    """A C file with these kernels, each once."""
+def emit_kernel(kernel: Kernel, target: Target, symbol: str = "") -> CFunction:
+    """Write a machine-lowered kernel in C; `symbol` is the function's name, else one of its content."""
+    return _Function(kernel, target).emit(symbol)
+
+
+def file_text(functions: Sequence[CFunction], target: Target) -> str:
+    """A C file with these kernels for a target, each once.
+
+    The file says which instructions of x86-64 it may use; compilers for other machines pass over that.
+    """
     helpers: dict[str, str] = {}
     for function in functions:
         helpers.update(function.helpers)
     kernels = {function.symbol: function.text for function in functions}
     structs = "\n".join(_struct(x) for x in (DISPATCH_STATE, WORKGROUP_STATE))
-    return "\n".join([_HEAD, structs, *helpers.values(), "", *kernels.values()])
+    features = ",".join(sorted(target.features & _NAMED_FEATURES))
+    named = target.arch == "x86_64" and features
+    head = [_HEAD, *([_TARGET.format(features)] if named else []), structs]
+    end = [_TARGET_END] if named else []
+    return "\n".join([*head, *helpers.values(), "", *kernels.values(), *end])
 
 
 def _struct(layout: Layout) -> str:
@@ -109,7 +139,7 @@ class _Function:
         self.local_bytes: int = 0
         self.stack_bytes: int = 0
 
-    def emit(self) -> CFunction:
+    def emit(self, symbol: str) -> CFunction:
         """The whole function."""
         declared = {**self._dims(), **self._bindings(), **self._locals()}
         body = Statements(self.e, self.taken).body(self.kernel.body, "  ")
@@ -128,7 +158,7 @@ class _Function:
         )
         text = "\n".join([head, *lines, "  return 0;", "}", ""])
         whole = "\n".join([*self.helpers.texts.values(), text.partition("\n")[2]])
-        symbol = f"tw_{hashlib.sha256(whole.encode()).hexdigest()[:24]}"
+        symbol = symbol or f"tw_{hashlib.sha256(whole.encode()).hexdigest()[:24]}"
         return CFunction(
             name=self.kernel.name,
             symbol=symbol,

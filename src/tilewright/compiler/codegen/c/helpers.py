@@ -1,7 +1,7 @@
 """Small functions that kernels in C are written with: each is defined where a file first needs it.
 
-A helper of lanes applies that of scalars to every lane; compilers make vector instructions of such loops.
-Integers wrap, divisions never trap, `min` and `max` keep NaN: the semantics at the top of `kernel.ir`.
+A helper of lanes is written with the operators that vectors have; where there is none, it applies the helper
+of scalars to every lane, and compilers make vector instructions of short loops.  Integers wrap, divisions never trap, `min` and `max` keep NaN: the semantics at the top of `kernel.ir`.
 Called by the printer of expressions.
 """
 
@@ -68,9 +68,47 @@ _FLOAT: Final[Mapping[str, str]] = {
     "trunc": "return __builtin_trunc$f(a);",
     "round": "return __builtin_rint$f(a);",
 }
+_UNSIGNED_OF: Final = {8: dtypes.u8, 16: dtypes.u16, 32: dtypes.u32, 64: dtypes.u64}
 _UNARY: Final = frozenset(
     ["neg", "not", "abs", "sqrt", "floor", "ceil", "trunc", "round"],
 )
+# Of vectors $T, whose masks are $M and whose unsigned numbers are $U.
+_INTEGER_LANES: Final[Mapping[str, str]] = {
+    "add": "return ($T)(($U)a + ($U)b);",
+    "sub": "return ($T)(($U)a - ($U)b);",
+    "mul": "return ($T)(($U)a * ($U)b);",
+    "shl": "return ($T)(($U)a << ($U)b);",
+    "shr": "return a >> b;",
+    "and": "return a & b;",
+    "or": "return a | b;",
+    "xor": "return a ^ b;",
+    "min": "const $M less = a < b;\n  return ($T)((less & ($M)a) | (~less & ($M)b));",
+    "max": "const $M less = a < b;\n  return ($T)((less & ($M)b) | (~less & ($M)a));",
+    "neg": "return ($T)(-($U)a);",
+    "not": "return ~a;",
+}
+_FLOAT_LANES: Final[Mapping[str, str]] = {
+    "min": (
+        "const $M less = b < a, lost = b != b, right = less | lost;\n"
+        "  return ($T)((right & ($M)b) | (~right & ($M)a));"
+    ),
+    "max": (
+        "const $M more = b > a, lost = b != b, right = more | lost;\n"
+        "  return ($T)((right & ($M)b) | (~right & ($M)a));"
+    ),
+    "neg": "return -a;",
+    "abs": "return ($T)(($M)a & $most);",
+    "copysign": "return ($T)((($M)a & $most) | (($M)b & ~$most));",
+}
+_FUSED: Final = {
+    (dtypes.f32, 4): ("__FMA__", "_mm_fmadd_ps", "__m128"),
+    (dtypes.f32, 8): ("__FMA__", "_mm256_fmadd_ps", "__m256"),
+    (dtypes.f32, 16): ("__AVX512F__", "_mm512_fmadd_ps", "__m512"),
+    (dtypes.f64, 2): ("__FMA__", "_mm_fmadd_pd", "__m128d"),
+    (dtypes.f64, 4): ("__FMA__", "_mm256_fmadd_pd", "__m256d"),
+    (dtypes.f64, 8): ("__AVX512F__", "_mm512_fmadd_pd", "__m512d"),
+}
+"""Instructions that multiply and add: the macro that says they are there, the intrinsic, its type."""
 _TO_F16: Final = """\
   uint32_t bits;
   memcpy(&bits, &a, sizeof bits);
@@ -158,6 +196,9 @@ class Helpers:
         """The function of one or two operands that `op` is."""
         name = f"tw_{op}_{word(dtype)}"
         count = 1 if op in _UNARY else 2
+        table = _FLOAT_LANES if dtype.is_float else _INTEGER_LANES
+        if lanes > 1 and op in table:
+            return self._of_vectors(f"{name}x{lanes}", table[op], dtype, lanes, count)
         if name not in self.texts:
             type_ = value_type(dtype)
             suffix = "f" if dtype is dtypes.f32 else ""
@@ -166,6 +207,21 @@ class Helpers:
             )
             self.function(name, type_, [type_] * count, body)
         return self.in_lanes(name, dtype, [dtype] * count, lanes)
+
+    def _of_vectors(
+        self, name: str, body: str, dtype: DType, lanes: int, count: int
+    ) -> str:
+        if name in self.texts:
+            return name
+        type_, bits = self.vector(dtype, lanes), dtype.itemsize * 8
+        text = Template(body).substitute(
+            T=type_,
+            M=self.vector(dtypes.bool_, lanes, bits),
+            U=self.vector(_UNSIGNED_OF[bits], lanes),
+            most=f"INT{bits}_MAX",
+        )
+        self.function(name, type_, [type_] * count, text)
+        return name
 
     def _operator_body(self, op: str, dtype: DType) -> Template:
         if dtype.is_float:
@@ -186,13 +242,31 @@ class Helpers:
             else "return a * b + c;"
         )
         self.function(name, type_, [type_] * 3, body)
+        if one_rounding and (dtype, lanes) in _FUSED:
+            return self._fused_lanes(name, dtype, lanes)
         return self.in_lanes(name, dtype, [dtype] * 3, lanes)
+
+    def _fused_lanes(self, scalar: str, dtype: DType, lanes: int) -> str:
+        macro, intrinsic, native = _FUSED[dtype, lanes]
+        name, type_ = f"{scalar}x{lanes}", self.vector(dtype, lanes)
+        operands = ", ".join(f"({native}){v}" for v in "abc")
+        self.define("tw_x86", "#if defined(__x86_64__)\n#include <immintrin.h>\n#endif")
+        self.function(
+            name,
+            type_,
+            [type_] * 3,
+            f"#if defined({macro})\n  return ({type_}){intrinsic}({operands});\n#else\n"
+            f"  {type_} all = {{0}};\n"
+            f"  for (int lane = 0; lane < {lanes}; ++lane) all[lane] = {scalar}(a[lane], b[lane], c[lane]);\n"
+            "  return all;\n#endif",
+        )
+        return name
 
     def function(self, name: str, result: str, types: list[str], body: str) -> None:
         """Define a function of `a`, `b` and `c`."""
         parameters = ", ".join(f"{t} {v}" for t, v in zip(types, "abc", strict=False))
-        head = f"static inline {result} {name}({parameters}) {{"
-        body = body if body.startswith(" ") else f"  {body}"
+        head = f"TW_INLINE {result} {name}({parameters}) {{"
+        body = body if body.startswith((" ", "#")) else f"  {body}"
         self.define(name, f"{head}\n{body}\n}}")
 
     def in_lanes(
@@ -226,7 +300,7 @@ class Helpers:
         name = f"tw_select_{word(like.dtype, like.lanes, like.width)}"
         return self.define(
             name,
-            f"static inline {type_} {name}({mask} choose, {type_} a, {type_} b) {{\n"
+            f"TW_INLINE {type_} {name}({mask} choose, {type_} a, {type_} b) {{\n"
             f"  return ({type_})((choose & ({mask})a) | (~choose & ({mask})b));\n}}",
         )
 
@@ -237,7 +311,7 @@ class Helpers:
         name = f"tw_mask{to_width}_of_mask{width}x{lanes}"
         return self.define(
             name,
-            f"static inline {new} {name}({old} mask) {{\n"
+            f"TW_INLINE {new} {name}({old} mask) {{\n"
             f"  return __builtin_convertvector(mask, {new});\n}}",
         )
 
@@ -247,7 +321,7 @@ class Helpers:
         name = f"tw_any_{word(mask.dtype, mask.lanes, mask.width)}"
         return self.define(
             name,
-            f"static inline int {name}({type_} mask) {{\n"
+            f"TW_INLINE int {name}({type_} mask) {{\n"
             "  int any = 0;\n"
             f"  for (int lane = 0; lane < {mask.lanes}; ++lane) any |= mask[lane] != 0;\n"
             "  return any;\n}",
@@ -261,7 +335,7 @@ class Helpers:
         items = ", ".join([item] * lanes)
         return self.define(
             name,
-            f"static inline {type_} {name}({value_type(dtype)} a) {{\n"
+            f"TW_INLINE {type_} {name}({value_type(dtype)} a) {{\n"
             f"  return ({type_}){{{items}}};\n}}",
         )
 
@@ -285,9 +359,7 @@ class Helpers:
             result = f"{scalar}({result}, {item})"
         body = "\n  ".join([*lines, f"return {result};"])
         name = f"tw_{op}_lanes_{word(dtype, lanes)}"
-        return self.define(
-            name, f"static inline {one} {name}({type_} all) {{\n  {body}\n}}"
-        )
+        return self.define(name, f"TW_INLINE {one} {name}({type_} all) {{\n  {body}\n}}")
 
     # --- conversions -----------------------------------------------------------------------
 
@@ -299,6 +371,11 @@ class Helpers:
             self.function(
                 name, type_, [value_type(source)], self._conversion(source, target)
             )
+        if lanes > 1 and _is_plain(source, target):
+            old, new = self.vector(source, lanes), self.vector(target, lanes)
+            wide = f"{name}x{lanes}"
+            self.function(wide, new, [old], f"return __builtin_convertvector(a, {new});")
+            return wide
         return self.in_lanes(name, target, [source], lanes)
 
     def _conversion(self, source: DType, target: DType) -> str:
@@ -338,6 +415,12 @@ class Helpers:
 def whole_lanes(lanes: int) -> int:
     """The lanes of the vector type for `lanes`: C has powers of two, the last ones stay unused."""
     return 1 << (lanes - 1).bit_length()
+
+
+def _is_plain(source: DType, target: DType) -> bool:
+    """Whether C converts as the kernel IR does."""
+    halves = source in HALVES or target in HALVES
+    return not halves and not (source.is_float and target.is_integer)
 
 
 def _saturating(source: DType, target: DType) -> str:

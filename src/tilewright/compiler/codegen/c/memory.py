@@ -5,6 +5,7 @@ Element alignment only.  Called by expressions and statements.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
@@ -13,9 +14,9 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.codegen.c.indices import Indices, has_lanes
-from tilewright.compiler.codegen.c.types import Value, bare, value_type, word
+from tilewright.compiler.codegen.c.types import Value, bare, literal, value_type, word
 from tilewright.compiler.codegen.c.values import Values
-from tilewright.compiler.kernel.ir import Buffer, Expression, Load
+from tilewright.compiler.kernel.ir import Buffer, Expression, Load, Space, Store
 
 
 @final
@@ -51,50 +52,60 @@ class Memory:
         return Value(text, dtype)
 
     def load(self, node: Load) -> Value:
-        """The value of a load."""
+        """The value of a load; lanes without a mask are 0."""
         (dim,) = node.indices
-        base = self.names[node.buffer]
         mask = None if node.mask is None else self.evaluate(node.mask)
         dtype, lanes = node.buffer.dtype, node.lanes
         if lanes == 1:
-            return self._load_scalar(base, dim, dtype, mask)
-        plain = not has_lanes(dim) and node.stride == 1 and mask is None
-        if plain:
-            place = f"&{base}[{self.indices.dim(dim)}]"
-            text = f"{self._reader(dtype, lanes)}({place})"
-        else:
-            text = self._load_lanes(base, node, mask)
-        value = Value(text, dtype, lanes)
+            return self._load_scalar(self.names[node.buffer], dim, dtype, mask)
+        if node.stride == 0 and not has_lanes(dim):
+            return self._load_uniform(node, mask)
+        if (
+            mask is not None
+            and not dtype.is_bool
+            and _is_whole(node.buffer, dim, lanes, node.stride)
+        ):
+            whole = Value(self._load_lanes(node, None), dtype, lanes)
+            return self.v.choose(mask, whole, self._zero(dtype, lanes))
+        value = Value(self._load_lanes(node, mask), dtype, lanes)
         return self._as_mask(value) if dtype.is_bool else value
+
+    def _zero(self, dtype: DType, lanes: int) -> Value:
+        return self.v.splat(Value(literal(0, dtype), dtype), lanes)
+
+    def _load_uniform(self, node: Load, mask: Value | None) -> Value:
+        """One element for every lane whose mask is set; no access when none is."""
+        base, dtype = self.names[node.buffer], node.buffer.dtype
+        some = None if mask is None else Value(f"({self.v.any_lane(mask)})", dtypes.bool_)
+        single = self._load_scalar(base, node.indices[0], dtype, some)
+        wide = self.v.splat(single, node.lanes)
+        return (
+            wide
+            if mask is None
+            else self.v.choose(mask, wide, self._zero(dtype, node.lanes))
+        )
 
     def _as_mask(self, value: Value) -> Value:
         """Bytes that are true or false, as a mask."""
         type_ = self.v.helpers.vector(dtypes.bool_, value.lanes, 8)
         return Value(f"(({type_})({value.text} != 0))", dtypes.bool_, value.lanes, 8)
 
-    def _reader(self, dtype: DType, lanes: int) -> str:
-        kind = dtypes.u8 if dtype.is_bool else dtype
-        type_ = self.v.helpers.vector(kind, lanes)
-        name = f"tw_load_{word(kind, lanes)}"
-        return self.v.helpers.define(
-            name,
-            f"static inline {type_} {name}(const {value_type(kind)} *from) {{\n"
-            f"  {type_} all = {{0}};\n"
-            f"  memcpy(&all, from, {lanes * kind.itemsize});\n  return all;\n}}",
-        )
-
-    def _load_lanes(self, base: str, node: Load, mask: Value | None) -> str:
-        """Lanes a stride apart, or each at its own place; those without a mask are 0."""
+    def _load_lanes(self, node: Load, mask: Value | None) -> str:
         kind = dtypes.u8 if node.buffer.dtype.is_bool else node.buffer.dtype
+        base = self.names[node.buffer]
         place = self._place(base, node.indices[0], node.lanes, node.stride)
-        masked = self._masked(mask, node.lanes)
+        masked = self._masked(mask, node.lanes, place)
+        size = _size(kind, node.lanes, masked)
+        body = (
+            f"  memcpy(&all, from, {size});"
+            if size and not place.suffix
+            else f"  for (int lane = 0; lane < {node.lanes}; ++lane) {masked.test}all[lane] = from[{place.index}];"
+        )
         type_ = self.v.helpers.vector(kind, node.lanes)
         name = self.v.helpers.define(
             f"tw_load_{word(kind, node.lanes)}{place.suffix}{masked.suffix}",
-            f"static inline {type_} NAME(const {value_type(kind)} *from{place.parameter}{masked.parameter}) {{\n"
-            f"  {type_} all = {{0}};\n"
-            f"  for (int lane = 0; lane < {node.lanes}; ++lane) {masked.test}all[lane] = from[{place.index}];\n"
-            "  return all;\n}",
+            f"TW_INLINE {type_} NAME(const {value_type(kind)} *from{place.parameter}{masked.parameter}) {{\n"
+            f"  {type_} all = {{0}};\n{body}\n  return all;\n}}",
         )
         return f"{name}({place.argument}{masked.argument})"
 
@@ -115,38 +126,61 @@ class Memory:
             return _Extra("", "", first, index="lane")
         return _Extra("_step", ", int64_t step", f"{first}, {stride}", index="lane * step")
 
-    def _masked(self, mask: Value | None, lanes: int) -> _Extra:
+    def _masked(self, mask: Value | None, lanes: int, place: _Extra) -> _Extra:
         if mask is None:
             return _Extra("", "", "")
+        if mask.first and not place.suffix:
+            return _Extra("_first", ", int64_t count", f", {bare(mask.first)}")
         type_ = self.v.helpers.vector(dtypes.bool_, lanes, 8)
         narrow = bare(self.v.mask(mask, 8).text)
         return _Extra("_where", f", {type_} mask", f", {narrow}", test="if (mask[lane]) ")
 
-    def store(
-        self, base: str, dim: Dim, value: Value, stride: int, mask: Value | None
-    ) -> str:
+    def store(self, node: Store, value: Value, mask: Value | None) -> str:
         """The statement that writes a value."""
-        kind = dtypes.u8 if value.dtype.is_bool else value.dtype
-        if value.lanes == 1:
+        (dim,) = node.indices
+        kind, lanes = node.buffer.dtype, value.lanes
+        base = self.names[node.buffer]
+        if lanes == 1:
             text = f"{base}[{self.indices.dim(dim)}] = {bare(value.text)};"
             return text if mask is None else f"if ({bare(mask.text)}) {text}"
-        if value.dtype.is_bool:
-            type_ = self.v.helpers.vector(kind, value.lanes)
+        if kind.is_bool:
+            kind = dtypes.u8
+            type_ = self.v.helpers.vector(kind, lanes)
             narrow = self.v.mask(value, 8)
-            value = Value(f"(({type_})({narrow.text} & 1))", kind, value.lanes)
-        type_ = self.v.helpers.vector(kind, value.lanes)
-        place = self._place(base, dim, value.lanes, stride)
-        masked = self._masked(mask, value.lanes)
-        if mask is None and not place.suffix:
-            body = f"  memcpy(to, &all, {value.lanes * kind.itemsize});"
-        else:
-            body = (
-                f"  for (int lane = 0; lane < {value.lanes}; ++lane) "
-                f"{masked.test}to[{place.index}] = all[lane];"
-            )
-        name = self.v.helpers.define(
-            f"tw_store_{word(kind, value.lanes)}{place.suffix}{masked.suffix}",
-            f"static inline void NAME({value_type(kind)} *to{place.parameter}, "
+            value = Value(f"(({type_})({narrow.text} & 1))", kind, lanes)
+        if mask is not None and _is_whole(node.buffer, dim, lanes, node.stride):
+            before = Load(node.buffer, node.indices, lanes)
+            old = Value(self._load_lanes(before, None), kind, lanes)
+            value, mask = self.v.choose(mask, value, old), None
+        place = self._place(base, dim, lanes, node.stride)
+        masked = self._masked(mask, lanes, place)
+        function = self._writer(kind, lanes, place, masked)
+        return f"{function}({place.argument}, {bare(value.text)}{masked.argument});"
+
+    def _writer(self, kind: DType, lanes: int, place: _Extra, masked: _Extra) -> str:
+        size = _size(kind, lanes, masked)
+        body = (
+            f"  memcpy(to, &all, {size});"
+            if size and not place.suffix
+            else f"  for (int lane = 0; lane < {lanes}; ++lane) {masked.test}to[{place.index}] = all[lane];"
+        )
+        type_ = self.v.helpers.vector(kind, lanes)
+        return self.v.helpers.define(
+            f"tw_store_{word(kind, lanes)}{place.suffix}{masked.suffix}",
+            f"TW_INLINE void NAME({value_type(kind)} *to{place.parameter}, "
             f"{type_} all{masked.parameter}) {{\n{body}\n}}",
         )
-        return f"{name}({place.argument}, {bare(value.text)}{masked.argument});"
+
+
+def _size(kind: DType, lanes: int, masked: _Extra) -> str:
+    """The bytes of lanes side by side; none where a mask picks among them."""
+    if masked.suffix == "_first":
+        return f"(size_t)count * {kind.itemsize}"
+    return "" if masked.suffix else str(lanes * kind.itemsize)
+
+
+def _is_whole(buffer: Buffer, dim: Dim, lanes: int, stride: int) -> bool:
+    """Whether lanes lie side by side in a local array, where those without a mask may be touched, too."""
+    count = math.prod(e for e in buffer.shape if isinstance(e, int))
+    inside = isinstance(dim, int) and dim >= 0 and dim + lanes <= count
+    return buffer.space is Space.REGISTER and stride == 1 and inside

@@ -55,12 +55,13 @@ class Statements:
 
     def _with_names(self, lines: list[str], indent: str) -> list[str]:
         """The lines of a statement, in a block with the variables that it needs."""
-        if not self.e.lines:
+        names = self.e.names_for(lines)
+        if not names:
             return [indent + line for line in lines]
         inner = f"{indent}  "
         return [
             f"{indent}{{",
-            *(inner + line for line in (*self.e.lines, *lines)),
+            *(inner + line for line in (*names, *lines)),
             f"{indent}}}",
         ]
 
@@ -68,11 +69,7 @@ class Statements:
         self._begin(store)
         value = self.e.value(store.value)
         mask = None if store.mask is None else self.e.value(store.mask)
-        (dim,) = store.indices
-        base = self.e.memory.names[store.buffer]
-        return self._with_names(
-            [self.e.memory.store(base, dim, value, store.stride, mask)], indent
-        )
+        return self._with_names([self.e.memory.store(store, value, mask)], indent)
 
     def _prefetch(self, hint: Prefetch, indent: str) -> list[str]:
         self._begin(hint)
@@ -89,7 +86,7 @@ class Statements:
             return [head, *self.body(loop.body, indent)]
         self._begin(loop)
         extent = bare(self.e.indices.dim(loop.extent))
-        before = [indent + line for line in self.e.lines]
+        before = [indent + line for line in self.e.names_for([extent])]
         head = f"{indent}for (int64_t {name} = 0; {name} < {extent}; ++{name}) {{"
         return [*before, head, *self.body(loop.body, f"{indent}  "), f"{indent}}}"]
 
@@ -97,6 +94,6 @@ class Statements:
         self._begin(statement)
         condition: Expression = statement.condition
         text = bare(self.e.value(condition).text)
-        before = [indent + line for line in self.e.lines]
+        before = [indent + line for line in self.e.names_for([text])]
         inside = self.body(statement.body, f"{indent}  ")
         return [*before, f"{indent}if ({text}) {{", *inside, f"{indent}}}"]

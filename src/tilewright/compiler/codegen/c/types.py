@@ -65,12 +65,14 @@ class Value(NamedTuple):
     Attributes:
         text: a C expression that needs no parentheses around it.
         width: of a bool in several lanes: the bits of each.
+        first: of a mask of the first lanes: how many of them, in C.
     """
 
     text: str
     dtype: DType
     lanes: int = 1
     width: int = 0
+    first: str = ""
 
 
 def element_type(dtype: DType) -> str:

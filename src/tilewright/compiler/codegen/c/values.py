@@ -30,7 +30,7 @@ class Values:
         if value.width == width or value.lanes == 1:
             return value
         function = self.helpers.mask_of(value.width, value.lanes, width)
-        return Value(f"{function}({value.text})", value.dtype, value.lanes, width)
+        return value._replace(text=f"{function}({value.text})", width=width)
 
     def apply(self, op: str, dtype: DType, *operands: Value) -> Value:
         """An operator of one or two operands."""
@@ -76,3 +76,22 @@ class Values:
         return self.cast(
             Value(f"(({type_})({narrow.text} & 1))", dtypes.i8, value.lanes), target
         )
+
+    def choose(self, condition: Value, if_true: Value, if_false: Value) -> Value:
+        """A choice, in every lane of its own; both sides are of one type."""
+        if if_true.lanes == 1:
+            text = f"({condition.text} ? {if_true.text} : {if_false.text})"
+            return if_true._replace(text=text)
+        if if_true.dtype.is_bool:
+            if_true, if_false = self.mask(if_true, 8), self.mask(if_false, 8)
+        width = if_true.width or if_true.dtype.itemsize * 8
+        function = self.helpers.select(if_true, width)
+        operands = (self.mask(condition, width), if_true, if_false)
+        texts = ", ".join(bare(x.text) for x in operands)
+        return if_true._replace(text=f"{function}({texts})", first="")
+
+    def any_lane(self, mask: Value) -> str:
+        """Whether a lane of a mask is set."""
+        if mask.first:
+            return f"{mask.first} > 0"
+        return f"{self.helpers.any_lane(mask)}({mask.text})"
