@@ -14,8 +14,8 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import HALVES
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.codegen.c.definitions import Definitions
 from tilewright.compiler.codegen.c.functions import Functions
-from tilewright.compiler.codegen.c.helpers import Helpers
 from tilewright.compiler.codegen.c.indices import Indices, has_lanes
 from tilewright.compiler.codegen.c.memory import Memory
 from tilewright.compiler.codegen.c.types import Value, bare, literal, type_of
@@ -55,17 +55,17 @@ class Expressions:
     """Prints the expressions of one kernel.
 
     Args:
-        helpers: what the file has.
+        definitions: what the file has.
         one_rounding: whether the machine multiplies and adds with one rounding.
     """
 
-    def __init__(self, helpers: Helpers, *, one_rounding: bool) -> None:
-        self.helpers: Helpers = helpers
+    def __init__(self, definitions: Definitions, *, one_rounding: bool) -> None:
+        self.definitions: Definitions = definitions
         self.one_rounding: bool = one_rounding
-        self.v: Values = Values(helpers)
+        self.v: Values = Values(definitions)
         self.indices: Indices = Indices(self.v, self.value)
         self.memory: Memory = Memory(self.v, self.indices, self.value)
-        self.functions: Functions = Functions(helpers, self._body)
+        self.functions: Functions = Functions(definitions, self._body)
         self.arguments: list[Value] = []
         self.names: dict[str, str] = {}
         self._repeated: frozenset[int] = frozenset()
@@ -94,7 +94,7 @@ class Expressions:
         """A variable that holds `value` from here on."""
         if value.first and not value.first.isdigit():
             value = value._replace(first=self._variable("int64_t", value.first))
-        self.v.helpers.vector(value.dtype, value.lanes, value.width)
+        self.v.definitions.vector(value.dtype, value.lanes, value.width)
         return value._replace(text=self._variable(type_of(value), value.text))
 
     def _variable(self, type_: str, text: str) -> str:
@@ -224,7 +224,7 @@ class Expressions:
         a, b, c = (self._wide(x, node.lanes) for x in (node.a, node.b, node.c))
         if not node.dtype.is_float:
             return self.v.apply("add", node.dtype, self.v.apply("mul", node.dtype, a, b), c)
-        function = self.helpers.fused(a.dtype, a.lanes, one_rounding=self.one_rounding)
+        function = self.definitions.fused(a.dtype, a.lanes, one_rounding=self.one_rounding)
         texts = ", ".join(bare(x.text) for x in (a, b, c))
         return self.v.cast(Value(f"{function}({texts})", a.dtype, a.lanes), node.dtype)
 
@@ -278,22 +278,22 @@ class Expressions:
     def _bitcast(self, node: Bitcast) -> Value:
         value = self._operand(node.operand, node.lanes)
         if node.lanes == 1:
-            function = self.helpers.bits(value.dtype, node.dtype)
+            function = self.definitions.bits(value.dtype, node.dtype)
             return Value(f"{function}({bare(value.text)})", node.dtype)
-        type_ = self.helpers.vector(node.dtype, node.lanes)
+        type_ = self.definitions.vector(node.dtype, node.lanes)
         return Value(f"(({type_}){value.text})", node.dtype, node.lanes)
 
     def _horizontal(self, node: Horizontal) -> Value:
         value = self._wide(node.operand, node.operand.lanes)
         if node.dtype.is_bool:
             raise InternalError("no C for lanes of bool combined")
-        function = self.helpers.horizontal(node.op, value.dtype, value.lanes)
+        function = self.definitions.horizontal(node.op, value.dtype, value.lanes)
         return self.v.cast(
             Value(f"{function}({bare(value.text)})", value.dtype), node.dtype
         )
 
     def _transposed(self, node: Transposed) -> Value:
-        type_ = self.helpers.vector(node.dtype, node.lanes)
+        type_ = self.definitions.vector(node.dtype, node.lanes)
         rows = [self.value(row) for row in node.rows]
         items = ", ".join(f"{row.text}[{node.column}]" for row in rows)
         return Value(f"(({type_}){{{items}}})", node.dtype, node.lanes)
@@ -306,7 +306,7 @@ class Expressions:
 
     def _body(self, root: Expression, arguments: list[Value]) -> tuple[list[str], str]:
         """The lines of a function's body and what it returns."""
-        inner = Expressions(self.helpers, one_rounding=self.one_rounding)
+        inner = Expressions(self.definitions, one_rounding=self.one_rounding)
         inner.arguments = arguments
         inner.begin([root])
         value = inner.value(root)

@@ -14,8 +14,8 @@ from typing import Final, final
 
 from tilewright.base.errors import InternalError
 from tilewright.base.target import Target
+from tilewright.compiler.codegen.c.definitions import Definitions
 from tilewright.compiler.codegen.c.expressions import Expressions
-from tilewright.compiler.codegen.c.helpers import Helpers
 from tilewright.compiler.codegen.c.statements import Statements
 from tilewright.compiler.codegen.c.types import element_type, identifier, literal
 from tilewright.compiler.kernel.ir import Access, Buffer, Kernel, Space
@@ -63,14 +63,14 @@ class CFunction:
 
     Attributes:
         symbol: the function's name, made of its content, so that equal kernels are one.
-        helpers: what it needs before it, by name.
+        definitions: what it needs before it, by name.
         local_memory_bytes: of each workgroup.
     """
 
     name: str
     symbol: str
     text: str
-    helpers: dict[str, str]
+    definitions: dict[str, str]
     constant_count: int
     binding_count: int
     local_memory_bytes: int
@@ -106,16 +106,16 @@ def file_text(functions: Sequence[CFunction], target: Target) -> str:
 
     The file says which instructions of x86-64 it may use; compilers for other machines pass over that.
     """
-    helpers: dict[str, str] = {}
+    definitions: dict[str, str] = {}
     for function in functions:
-        helpers.update(function.helpers)
+        definitions.update(function.definitions)
     kernels = {function.symbol: function.text for function in functions}
     structs = "\n".join(_struct(x) for x in (DISPATCH_STATE, WORKGROUP_STATE))
     features = ",".join(sorted(target.features & _NAMED_FEATURES))
     named = target.arch == "x86_64" and features
     head = [_HEAD, *([_TARGET.format(features)] if named else []), structs]
     end = [_TARGET_END] if named else []
-    return "\n".join([*head, *helpers.values(), "", *kernels.values(), *end])
+    return "\n".join([*head, *definitions.values(), "", *kernels.values(), *end])
 
 
 def _struct(layout: Layout) -> str:
@@ -133,8 +133,8 @@ class _Function:
 
     def __init__(self, kernel: Kernel, target: Target) -> None:
         self.kernel: Kernel = kernel
-        self.helpers: Helpers = Helpers()
-        self.e: Expressions = Expressions(self.helpers, one_rounding=target.has_fma)
+        self.definitions: Definitions = Definitions()
+        self.e: Expressions = Expressions(self.definitions, one_rounding=target.has_fma)
         self.taken: set[str] = {"dispatch", "workgroup", "environment"}
         self.local_bytes: int = 0
         self.stack_bytes: int = 0
@@ -157,13 +157,13 @@ class _Function:
             "  (void)environment;\n  (void)dispatch;\n  (void)workgroup;"
         )
         text = "\n".join([head, *lines, "  return 0;", "}", ""])
-        whole = "\n".join([*self.helpers.texts.values(), text.partition("\n")[2]])
+        whole = "\n".join([*self.definitions.texts.values(), text.partition("\n")[2]])
         symbol = symbol or f"tw_{hashlib.sha256(whole.encode()).hexdigest()[:24]}"
         return CFunction(
             name=self.kernel.name,
             symbol=symbol,
             text=text.replace(_PLACEHOLDER, symbol),
-            helpers=dict(self.helpers.texts),
+            definitions=dict(self.definitions.texts),
             constant_count=len(self.kernel.dims),
             binding_count=len(self.kernel.parameters),
             local_memory_bytes=self.local_bytes,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, final
 
-from tilewright.compiler.codegen.c.helpers import Helpers
+from tilewright.compiler.codegen.c.definitions import Definitions
 from tilewright.compiler.codegen.c.types import Value, unsigned, value_type, word
 from tilewright.compiler.kernel.ir import Expression, Function
 from tilewright.compiler.kernel.primitives import HALF_PI, TWO_OVER_PI_WORDS
@@ -68,21 +68,23 @@ _REDUCE: Final = """\
 class Functions:
     """Defines functions on first use and prints their calls."""
 
-    def __init__(self, helpers: Helpers, print_body: BodyPrinter) -> None:
-        self.helpers: Helpers = helpers
+    def __init__(self, definitions: Definitions, print_body: BodyPrinter) -> None:
+        self.definitions: Definitions = definitions
         self.print_body: BodyPrinter = print_body
 
     def call(self, function: Function, operands: list[Value]) -> Value:
         """The function applied to every lane."""
         name = self._defined(function)
         lanes = operands[0].lanes
-        name = self.helpers.in_lanes(name, function.dtype, list(function.parameters), lanes)
+        name = self.definitions.in_lanes(
+            name, function.dtype, list(function.parameters), lanes
+        )
         texts = ", ".join(operand.text for operand in operands)
         return Value(f"{name}({texts})", function.dtype, lanes)
 
     def _defined(self, function: Function) -> str:
         name = f"tw_{function.name}_{word(function.dtype)}"
-        if name in self.helpers.texts:
+        if name in self.definitions.texts:
             return name
         type_ = value_type(function.dtype)
         types = [value_type(parameter) for parameter in function.parameters]
@@ -93,24 +95,24 @@ class Functions:
             ]
             lines, result = self.print_body(function.body, arguments)
             body = "\n".join([*lines, f"return {result};"])
-            self.helpers.function(name, type_, types, body)
+            self.definitions.function(name, type_, types, body)
         elif function.name == "fmod":
-            self.helpers.function(name, type_, types, "return __builtin_fmod(a, b);")
+            self.definitions.function(name, type_, types, "return __builtin_fmod(a, b);")
         elif function.name == "power":
             negative = "b < 0" if function.dtype.is_signed else "0"
             body = _POWER.replace("NEGATIVE", negative).replace(
                 "U", unsigned(function.dtype)
             )
             body = body.replace("(T)", f"({type_})").replace("T result", f"{type_} result")
-            self.helpers.function(name, type_, types, body)
+            self.definitions.function(name, type_, types, body)
         else:
             self._angle(name, type_, function.name.removeprefix("angle_"))
         return name
 
     def _angle(self, name: str, type_: str, part: str) -> None:
         """One of the results of the reduction of huge angles."""
-        self.helpers.define("tw_wide", "typedef unsigned __int128 tw_wide;")
-        self.helpers.define(
+        self.definitions.define("tw_wide", "typedef unsigned __int128 tw_wide;")
+        self.definitions.define(
             "tw_angle_t",
             "typedef struct tw_angle_t {\n  int32_t quadrant;\n  double rest, error;\n} tw_angle_t;",
         )
@@ -118,10 +120,10 @@ class Functions:
         text = _REDUCE.replace("WORDS", words).replace("COUNT", str(len(TWO_OVER_PI_WORDS)))
         for i, number in enumerate(HALF_PI):
             text = text.replace(f"HALF_PI_{i}", number.hex())
-        self.helpers.define(
+        self.definitions.define(
             "tw_reduced_angle",
             f"static tw_angle_t tw_reduced_angle(double x) {{\n{text}\n}}",
         )
-        self.helpers.function(
+        self.definitions.function(
             name, type_, ["double"], f"return tw_reduced_angle(a).{part};"
         )

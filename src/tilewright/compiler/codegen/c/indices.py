@@ -62,7 +62,9 @@ class Indices:
 
     def extreme(self, op: str, left: str, right: str) -> str:
         """`min` or `max` of two numbers."""
-        return f"{self.v.helpers.operator(op, dtypes.i64, 1)}({bare(left)}, {bare(right)})"
+        return (
+            f"{self.v.definitions.operator(op, dtypes.i64, 1)}({bare(left)}, {bare(right)})"
+        )
 
     def _divide(self, atom: Operation, left: str, right: str) -> str:
         low = symbolic.bounds(atom.left)[0]
@@ -70,10 +72,12 @@ class Indices:
         plain = low is not None and low >= 0 and least is not None and least >= 1
         if plain:
             return f"({left} {'%' if atom.op == 'mod' else '/'} {right})"
-        rest = f"{self.v.helpers.operator('floormod', dtypes.i64, 1)}({left}, {right})"
+        rest = f"{self.v.definitions.operator('floormod', dtypes.i64, 1)}({left}, {right})"
         if atom.op == "mod":
             return rest
-        return f"{self.v.helpers.operator('div', dtypes.i64, 1)}({left} - {rest}, {right})"
+        return (
+            f"{self.v.definitions.operator('div', dtypes.i64, 1)}({left} - {rest}, {right})"
+        )
 
     def wide_dim(self, dim: Dim, lanes: int) -> Value:
         """An index whose opaque parts may be vectors, one number per lane."""

@@ -87,7 +87,7 @@ class Memory:
 
     def _as_mask(self, value: Value) -> Value:
         """Bytes that are true or false, as a mask."""
-        type_ = self.v.helpers.vector(dtypes.bool_, value.lanes, 8)
+        type_ = self.v.definitions.vector(dtypes.bool_, value.lanes, 8)
         return Value(f"(({type_})({value.text} != 0))", dtypes.bool_, value.lanes, 8)
 
     def _load_lanes(self, node: Load, mask: Value | None) -> str:
@@ -101,8 +101,8 @@ class Memory:
             if size and not place.suffix
             else f"  for (int lane = 0; lane < {node.lanes}; ++lane) {masked.test}all[lane] = from[{place.index}];"
         )
-        type_ = self.v.helpers.vector(kind, node.lanes)
-        name = self.v.helpers.define(
+        type_ = self.v.definitions.vector(kind, node.lanes)
+        name = self.v.definitions.define(
             f"tw_load_{word(kind, node.lanes)}{place.suffix}{masked.suffix}",
             f"TW_INLINE {type_} NAME(const {value_type(kind)} *from{place.parameter}{masked.parameter}) {{\n"
             f"  {type_} all = {{0}};\n{body}\n  return all;\n}}",
@@ -117,7 +117,7 @@ class Memory:
                 wide = self.v.apply(
                     "add", dtypes.i64, wide, self.v.iota(dtypes.i64, lanes, stride)
                 )
-            type_ = self.v.helpers.vector(dtypes.i64, lanes)
+            type_ = self.v.definitions.vector(dtypes.i64, lanes)
             return _Extra(
                 "_at", f", {type_} at", f"{base}, {bare(wide.text)}", index="at[lane]"
             )
@@ -131,7 +131,7 @@ class Memory:
             return _Extra("", "", "")
         if mask.first and not place.suffix:
             return _Extra("_first", ", int64_t count", f", {bare(mask.first)}")
-        type_ = self.v.helpers.vector(dtypes.bool_, lanes, 8)
+        type_ = self.v.definitions.vector(dtypes.bool_, lanes, 8)
         narrow = bare(self.v.mask(mask, 8).text)
         return _Extra("_where", f", {type_} mask", f", {narrow}", test="if (mask[lane]) ")
 
@@ -145,7 +145,7 @@ class Memory:
             return text if mask is None else f"if ({bare(mask.text)}) {text}"
         if kind.is_bool:
             kind = dtypes.u8
-            type_ = self.v.helpers.vector(kind, lanes)
+            type_ = self.v.definitions.vector(kind, lanes)
             narrow = self.v.mask(value, 8)
             value = Value(f"(({type_})({narrow.text} & 1))", kind, lanes)
         if mask is not None and _is_whole(node.buffer, dim, lanes, node.stride):
@@ -164,8 +164,8 @@ class Memory:
             if size and not place.suffix
             else f"  for (int lane = 0; lane < {lanes}; ++lane) {masked.test}to[{place.index}] = all[lane];"
         )
-        type_ = self.v.helpers.vector(kind, lanes)
-        return self.v.helpers.define(
+        type_ = self.v.definitions.vector(kind, lanes)
+        return self.v.definitions.define(
             f"tw_store_{word(kind, lanes)}{place.suffix}{masked.suffix}",
             f"TW_INLINE void NAME({value_type(kind)} *to{place.parameter}, "
             f"{type_} all{masked.parameter}) {{\n{body}\n}}",

@@ -88,7 +88,7 @@ def value_type(dtype: DType, lanes: int = 1, width: int = 0) -> str:
 
 
 def word(dtype: DType, lanes: int = 1, width: int = 0) -> str:
-    """What the type is called in the names of helpers: `f32x8`, `mask32x8`."""
+    """What the type is called in the names of definitions: `f32x8`, `mask32x8`."""
     stem = f"mask{width}" if dtype.is_bool and lanes > 1 else dtype.name
     return stem if lanes == 1 else f"{stem}x{lanes}"
 

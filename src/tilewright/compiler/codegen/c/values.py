@@ -6,41 +6,41 @@ from typing import final
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import HALVES, DType
-from tilewright.compiler.codegen.c.helpers import Helpers
+from tilewright.compiler.codegen.c.definitions import Definitions
 from tilewright.compiler.codegen.c.types import Value, bare, literal, value_type
 
 
 @final
 class Values:
-    """Prints operations; what they need is defined in `helpers`."""
+    """Prints operations; what they need is defined in `definitions`."""
 
-    def __init__(self, helpers: Helpers) -> None:
-        self.helpers: Helpers = helpers
+    def __init__(self, definitions: Definitions) -> None:
+        self.definitions: Definitions = definitions
 
     def splat(self, value: Value, lanes: int) -> Value:
         """A scalar in every lane; vectors pass through."""
         if value.lanes == lanes:
             return value
         width = 8 if value.dtype.is_bool else 0
-        function = self.helpers.splat(value.dtype, lanes, width)
+        function = self.definitions.splat(value.dtype, lanes, width)
         return Value(f"{function}({value.text})", value.dtype, lanes, width)
 
     def mask(self, value: Value, width: int) -> Value:
         """A mask whose lanes have `width` bits."""
         if value.width == width or value.lanes == 1:
             return value
-        function = self.helpers.mask_of(value.width, value.lanes, width)
+        function = self.definitions.mask_of(value.width, value.lanes, width)
         return value._replace(text=f"{function}({value.text})", width=width)
 
     def apply(self, op: str, dtype: DType, *operands: Value) -> Value:
         """An operator of one or two operands."""
-        function = self.helpers.operator(op, dtype, operands[0].lanes)
+        function = self.definitions.operator(op, dtype, operands[0].lanes)
         texts = ", ".join(bare(x.text) for x in operands)
         return Value(f"{function}({texts})", dtype, operands[0].lanes)
 
     def iota(self, dtype: DType, lanes: int, stride: int) -> Value:
         """The vector `0, stride, 2 * stride, …`."""
-        type_ = self.helpers.vector(dtype, lanes)
+        type_ = self.definitions.vector(dtype, lanes)
         items = ", ".join(literal(lane * stride, dtype) for lane in range(lanes))
         return Value(f"(({type_}){{{items}}})", dtype, lanes)
 
@@ -50,7 +50,7 @@ class Values:
         width = 0
         if left.lanes > 1:
             width = left.width or left.dtype.itemsize * 8
-            text = f"({self.helpers.vector(dtypes.bool_, left.lanes, width)}){text}"
+            text = f"({self.definitions.vector(dtypes.bool_, left.lanes, width)}){text}"
             text = f"({text})"
         return Value(text, dtypes.bool_, left.lanes, width)
 
@@ -64,7 +64,7 @@ class Values:
             return self.compared("!=", wide, zero)
         if value.dtype.is_bool:
             return self._of_bool(value, target)
-        function = self.helpers.convert(value.dtype, target, value.lanes)
+        function = self.definitions.convert(value.dtype, target, value.lanes)
         return Value(f"{function}({bare(value.text)})", target, value.lanes)
 
     def _of_bool(self, value: Value, target: DType) -> Value:
@@ -72,7 +72,7 @@ class Values:
             number = Value(f"(({value_type(dtypes.i8)}){value.text})", dtypes.i8)
             return self.cast(number, target)
         narrow = self.mask(value, 8)
-        type_ = self.helpers.vector(dtypes.i8, value.lanes)
+        type_ = self.definitions.vector(dtypes.i8, value.lanes)
         return self.cast(
             Value(f"(({type_})({narrow.text} & 1))", dtypes.i8, value.lanes), target
         )
@@ -85,7 +85,7 @@ class Values:
         if if_true.dtype.is_bool:
             if_true, if_false = self.mask(if_true, 8), self.mask(if_false, 8)
         width = if_true.width or if_true.dtype.itemsize * 8
-        function = self.helpers.select(if_true, width)
+        function = self.definitions.select(if_true, width)
         operands = (self.mask(condition, width), if_true, if_false)
         texts = ", ".join(bare(x.text) for x in operands)
         return if_true._replace(text=f"{function}({texts})", first="")
@@ -94,4 +94,4 @@ class Values:
         """Whether a lane of a mask is set."""
         if mask.first:
             return f"{mask.first} > 0"
-        return f"{self.helpers.any_lane(mask)}({mask.text})"
+        return f"{self.definitions.any_lane(mask)}({mask.text})"

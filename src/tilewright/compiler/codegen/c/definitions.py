@@ -165,7 +165,7 @@ _HALF_CASTS: Final = {
 
 
 @final
-class Helpers:
+class Definitions:
     """The definitions that a file needs so far, in order."""
 
     def __init__(self) -> None:
