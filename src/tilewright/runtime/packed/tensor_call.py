@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import TilewrightError
-from tilewright.runtime import native
+from tilewright.runtime.native import PackedCall
 from tilewright.runtime.packed.functions import function_at, packed_function
 
 TensorType: TypeAlias = tuple[DType, Sequence[int]]
@@ -19,7 +19,7 @@ TensorType: TypeAlias = tuple[DType, Sequence[int]]
 
 def bind_tensors(
     function: Callable[..., Any], types: Sequence[TensorType], where: str
-) -> native.PackedCall:
+) -> PackedCall:
     """The function, to be called with one buffer per tensor, dense and in row-major order.
 
     Args:
@@ -31,7 +31,7 @@ def bind_tensors(
         the function as what they were.
     """
     packed = packed_function(function)
-    fail_again = function_at(native.PackedCall.fail_again())
+    fail_again = function_at(PackedCall.fail_again())
 
     def fail() -> None:
         try:
@@ -44,4 +44,4 @@ def bind_tensors(
             raise
 
     rows = tuple((*dtype.dlpack, dtype.itemsize, tuple(shape)) for dtype, shape in types)
-    return native.PackedCall(packed.__chandle__(), rows, packed, fail)
+    return PackedCall(packed.__chandle__(), rows, packed, fail)
