@@ -87,6 +87,11 @@ def _read_one(value: str, name: str) -> Array:
 def _read_archive(value: str, names: Sequence[str]) -> dict[str, Array]:
     arrays = _load(value)
     if arrays and all(key.startswith(_PLAIN_KEYS) and key not in names for key in arrays):
+        if len(arrays) > len(names):
+            raise InputError(
+                f"has {len(arrays)} arrays, expected at most {len(names)}",
+                location=f"'{value}'",
+            )
         return dict(zip(names, arrays.values(), strict=False))
     unknown = [key for key in arrays if key not in names]
     if unknown:

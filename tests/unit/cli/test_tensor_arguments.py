@@ -55,6 +55,8 @@ def test_an_archive_gives_every_array_its_input(tmp_path: Path) -> None:
     np.savez(path, X, SCALE)  # without names: in order
     named = read_inputs([f"@{path}"], ["x", "scale"])[1]
     np.testing.assert_array_equal(named["scale"], SCALE)
+    with pytest.raises(InputError, match="has 2 arrays, expected at most 1"):
+        read_inputs([f"@{path}"], ["x"])
 
 
 @pytest.mark.parametrize(

@@ -224,6 +224,12 @@ def _with_blob(files: LinkFiles, blob: Buffer, prefix: str) -> LinkFiles:
 
 
 _MAIN: Final = "program.c"
+_MAIN_PARTS: Final = (
+    "program_archive.h",
+    "program_inputs.h",
+    "program_numbers.h",
+    "program_outputs.h",
+)
 _TYPES: Final = ("interface", "tensor", "tensor_info", "dim_info", "options")
 
 
@@ -239,7 +245,10 @@ def _with_main(files: LinkFiles, path: Path) -> LinkFiles:
     lines = [f'#include "{files.public[0]}"', f"typedef {name} model;"]
     lines += [f"typedef {name}_{word} model_{word};" for word in _TYPES]
     added = {
-        _MAIN: Path(__file__).with_name(_MAIN).read_bytes(),
+        **{
+            part: Path(__file__).with_name(part).read_bytes()
+            for part in (_MAIN, *_MAIN_PARTS)
+        },
         "program.h": "\n".join([*lines, ""]).encode(),
     }
     return replace(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ import pytest
 import tilewright as tw
 from fakes import small_models
 from fakes.command_line import tilewright
+from tilewright.runtime.library import export
 
 MODEL = """<ir_version: 10, opset_import: ["" : 21]>
 passed (float[n,2] a, double[3] b, float16[4] c, bfloat16[4] d, int8[3] e, int64[2] f, uint8[2] g, bool[3] h,
@@ -217,3 +220,183 @@ def test_weights_beside_a_link_are_found_too(with_weights: Path, tmp_path: Path)
     (link.parent / "net.irpa").unlink()
     done = run(link, "--input=5x20xf32=1")
     assert f"error: {program.parent}/net.irpa: cannot map" in done.stderr
+
+
+# --- archives --------------------------------------------------------------------------------------
+
+
+def arrays_of_inputs() -> dict[str, np.ndarray]:
+    """What the inputs are that numpy has a type for."""
+    return {
+        "a": np.arange(6, dtype=np.float32).reshape(2, 3).T,
+        "b": np.array([0.1, 1e-300, -7]),
+        "c": np.array([0.1, 65504, 7, 6e-8], np.float16),
+        "e": np.array([1, -2, 127], np.int8),
+        "f": np.array([2**63 - 1, -5]),
+        "g": np.array([7, 100], np.uint8),
+        "h": np.array([True, False, False]),
+        "k": np.array(2.5, np.float32),
+    }
+
+
+D = f"--input=d={VALUES['d']}"
+
+
+def test_all_inputs_come_from_an_archive(program: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, **arrays_of_inputs())
+    expected = tilewright("run", program.with_suffix(".vmfb"), f"--input=@{path}", D).out
+    for words in ([f"--input=@{path}", D], [D, f"--input=@{path}"]):
+        done = run(program, *words)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == expected
+    one_by_one = [f"--input={name}=@{path}" for name in arrays_of_inputs()]
+    assert run(program, D, *one_by_one).stdout == expected
+
+
+def test_arrays_without_names_fill_the_inputs_in_order(
+    with_weights: Path, tmp_path: Path
+) -> None:
+    x = np.linspace(-1, 1, 100, dtype=np.float32).reshape(5, 20)
+    np.savez(tmp_path / "x.npz", x)
+    np.save(tmp_path / "x.npy", x)
+    done = run(with_weights, f"--input=@{tmp_path}/x.npz")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == run(with_weights, f"--input=@{tmp_path}/x.npy").stdout
+    np.savez(tmp_path / "more.npz", x, x)
+    said = run(with_weights, f"--input=@{tmp_path}/more.npz").stderr
+    assert "more arrays than the model has inputs" in said
+
+
+def test_an_archive_comes_through_a_pipe(program: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, **arrays_of_inputs())
+    expected = run(program, f"--input=@{path}", D).stdout
+    pipe = tmp_path / "pipe.npz"
+    os.mkfifo(pipe)
+    with subprocess.Popen(
+        [program, f"--input=@{pipe}", D], stdout=subprocess.PIPE, text=True
+    ) as process:
+        pipe.write_bytes(path.read_bytes())
+        assert process.communicate(timeout=60)[0] == expected
+
+
+def test_values_without_names_fill_what_names_leave(program: Path) -> None:
+    named = [f"--input={name}={value}" for name, value in VALUES.items()]
+    mixed = [f"--input={value}" for name, value in VALUES.items() if name != "a"]
+    done = run(program, *mixed, f"--input=a={VALUES['a']}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == run(program, *named).stdout
+
+
+def damaged(data: bytes) -> bytes:
+    at = data.index(b"NUMPY") + 130
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def test_a_bad_archive_is_named_and_ends_it(program: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    arrays = arrays_of_inputs()
+
+    def said(word: str = "") -> str:
+        done = run(program, f"--input={word}@{path}", D)
+        assert done.returncode == 1
+        return done.stderr
+
+    np.savez_compressed(path, **arrays)
+    assert "array 'a' is compressed" in said()
+    assert "hint: write it with numpy.savez" in said()
+    np.savez(path, **arrays, other=arrays["a"])
+    assert "array 'other' has the name of no input" in said()
+    np.savez(path, b=arrays["b"])
+    assert "a: the input is missing" in said()
+    assert "has no array 'a'" in said("a=")
+    path.write_bytes(damaged(path.read_bytes()))
+    assert "array 'b' is damaged" in said("b=")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("b\x1b[1m.npy", b"")
+    assert "array 'b?[1m' has the name of no input" in said()
+    for data in (b"", b"PK", b"PK\5\6" + b"\xff" * 18, b"\x93NUMPY"):
+        path.write_bytes(data)
+        assert "not a .npz file" in said()
+
+
+# Reads every archive that is named, the good and the bad, in one process.
+READER = """
+#include <setjmp.h>
+#include <stdlib.h>
+static jmp_buf again;
+#define exit(code) longjmp(again, 1)
+#include "program_archive.h"
+#undef exit
+int main(int argc, char** argv) {
+  (void)argc;
+  int read = 0;
+  for (char** path = argv + 1; *path; ++path) {
+    if (setjmp(again)) continue;
+    archive_t archive = open_archive(*path, *path);
+    for (size_t i = 0; i < archive.count; ++i) {
+      array_t array = {0};
+      (void)is_called(&archive.entries[i], "name");
+      read_member(&archive.entries[i], &array, *path);
+      free(array.data);
+    }
+    close_archive(&archive);
+    printf("%d\\n", ++read);
+  }
+  return 0;
+}
+"""
+
+
+def mutated(data: bytes, random: np.random.Generator) -> bytes:
+    """The file with some bytes replaced, mostly where sizes and offsets are, or cut."""
+    out = bytearray(data)
+    for _ in range(int(random.integers(1, 5))):
+        end = random.random() < 0.6
+        at = int(random.integers(max(0, len(out) - 300) if end else 0, len(out)))
+        out[at] = int(random.choice([0, 1, 0x7F, 0x80, 0xFF, random.integers(256)]))
+    return bytes(out[: int(random.integers(1, len(out)))] if random.random() < 0.1 else out)
+
+
+@pytest.mark.slow
+def test_archives_that_lie_are_never_read_beside(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    seeds: list[bytes] = []
+    for count in (1, 3):
+        stream = io.BytesIO()
+        np.savez(stream, *[np.ones((3, 2), np.float32).T] * count)
+        seeds.append(stream.getvalue())
+    with zipfile.ZipFile(stream := io.BytesIO(), "w") as archive:
+        with archive.open("a.npy", "w", force_zip64=True) as entry:
+            np.lib.format.write_array(entry, np.zeros((2, 0)))
+        archive.comment = b"a comment"
+    seeds.append(stream.getvalue())
+    names = [f"{i}.npz" for i in range(3000)]
+    for i, name in enumerate(names):
+        data = seeds[i % len(seeds)]
+        (tmp_path / name).write_bytes(mutated(data, random) if i >= len(seeds) else data)
+    (tmp_path / "reader.c").write_text(READER)
+    compiler = shutil.which("cc") or pytest.skip("no compiler of the system")
+    folder = Path(export.__file__).parent
+    flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-w", "-g", "-O1"]
+    built = subprocess.run(
+        [compiler, *flags, f"-I{folder}", "reader.c", "-o", "reader", "-lm"],
+        cwd=tmp_path,
+        check=False,
+    )
+    if built.returncode:
+        pytest.skip("the compiler has no such sanitizer")
+    options = "detect_leaks=0:allocator_may_return_null=1"
+    done = subprocess.run(
+        ["./reader", *names],
+        cwd=tmp_path,
+        env={**os.environ, "ASAN_OPTIONS": options},
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout.split()[-1]) > len(seeds)
