@@ -44,7 +44,8 @@ static void print_help(const char* program) {
       "  --input=[NAME=]VALUE            one per input, in order or by name: 2x3xf32=1 2 3 4 5 6 (one value for all,\n"
       "                                  none for zeros), @file.npy, 2x3xf32=@file.bin; @file.npz gives all that it\n"
       "                                  holds, by name\n"
-      "  --output=WHERE                  one per output, in order: - prints, @file.npy, @file.bin, empty for nothing\n"
+      "  --output=[NAME=]WHERE           one per output, in order or by name: - prints, @file.npy, @file.bin, +file goes\n"
+      "                                  on at its end, empty for nothing; @file.npz takes all, by name\n"
       "  --output-max-element-count=N    longer results are cut when they are printed; 1024\n"
       "  --threads=N                     threads that work; all that there are\n"
       "  --level=NAME                    code for this level of CPUs; the best that runs here\n"
@@ -68,6 +69,40 @@ static int64_t number_of(const char* text, const char* where, int64_t most) {
   return value;
 }
 
+// The tensor with the longest name that a value begins with, before an equals sign; `count` where there is none.
+static uint32_t find_named(const model_tensor_info* infos, uint32_t count, const char* value) {
+  uint32_t found = count;
+  for (uint32_t i = 0; i < count; ++i) {
+    bool is_longer = found == count || strlen(infos[i].name) > strlen(infos[found].name);
+    if (is_longer && value_of(value, infos[i].name)) found = i;
+  }
+  return found;
+}
+
+static uint32_t find_output(const char* value) {
+  const model_interface* model = tilewright_model();
+  return find_named(model->outputs, model->output_count, value);
+}
+
+// Says before the work which --output names nothing.
+static void check_outputs(const options_t* options) {
+  const model_interface* model = tilewright_model();
+  uint32_t plain_count = 0;
+  for (uint32_t i = 0; i < options->output_count; ++i) {
+    const char* value = options->outputs[i];
+    uint32_t index = find_output(value);
+    bool is_named = index < model->output_count;
+    const char* place = is_named ? value_of(value, model->outputs[index].name) : value;
+    if (place[0] && place[0] != '@' && place[0] != '+' && strcmp(place, "-") != 0) {
+      fail(value, is_named || !strchr(value, '=') ? "expected -, @file or +file" : "there is no such output", "see --help");
+    }
+    plain_count += !is_named && !is_archive(value);
+  }
+  if (plain_count && plain_count != model->output_count) {
+    fail("--output", "give one for each output, or none, or their names", "see --help");
+  }
+}
+
 // The value of an option: behind '=', or the next argument.
 static const char* option_of(int argc, char** argv, int* index, const char* name) {
   const char* value = value_of(argv[*index], name);
@@ -77,7 +112,6 @@ static const char* option_of(int argc, char** argv, int* index, const char* name
 }
 
 static void parse_arguments(int argc, char** argv, options_t* options) {
-  const model_interface* model = tilewright_model();
   for (int i = 1; i < argc; ++i) {
     const char* value = NULL;
     const char* word = argv[i];
@@ -87,8 +121,6 @@ static void parse_arguments(int argc, char** argv, options_t* options) {
     } else if ((value = option_of(argc, argv, &i, "--input"))) {
       options->inputs[options->input_count++] = value;
     } else if ((value = option_of(argc, argv, &i, "--output"))) {
-      if (value[0] && value[0] != '@' && strcmp(value, "-")) fail(word, "expected -, @file.npy or @file.bin", NULL);
-      if (options->output_count == model->output_count) fail(word, "more outputs than the model has", "see --help");
       options->outputs[options->output_count++] = value;
     } else if ((value = option_of(argc, argv, &i, "--output-max-element-count"))) {
       options->limit = number_of(value, word, INT64_MAX);
@@ -102,22 +134,14 @@ static void parse_arguments(int argc, char** argv, options_t* options) {
       fail(word, "no such option", "see --help");
     }
   }
-  if (options->output_count && options->output_count != model->output_count) {
-    fail("--output", "give one for each output, or none", "see --help");
-  }
+  check_outputs(options);
 }
 
 // --- the inputs ----------------------------------------------------------------------------------------------------
 
-// The input with the longest name that a value begins with, before an equals sign; their count where there is none.
 static uint32_t find_input(const char* value) {
   const model_interface* model = tilewright_model();
-  uint32_t found = model->input_count;
-  for (uint32_t i = 0; i < model->input_count; ++i) {
-    bool is_longer = found == model->input_count || strlen(model->inputs[i].name) > strlen(model->inputs[found].name);
-    if (is_longer && value_of(value, model->inputs[i].name)) found = i;
-  }
-  return found;
+  return find_named(model->inputs, model->input_count, value);
 }
 
 static uint32_t find_called(const entry_t* entry) {
@@ -204,6 +228,62 @@ static void read_inputs(const options_t* options, array_t* arrays) {
   }
 }
 
+// --- the outputs ---------------------------------------------------------------------------------------------------
+
+static void write_plain(const char* output, uint32_t index, const array_t* array, int64_t limit) {
+  if (!strcmp(output, "-")) {
+    printf("result[%" PRIu32 "]: hal.buffer_view\n", index);
+    print_array(array, limit);
+  } else if (output[0]) {
+    write_array(output, array);
+  }
+}
+
+static void write_named(const char* name, const char* output, const array_t* array, int64_t limit) {
+  if (is_archive(output)) {
+    member_t member = {.name = name};
+    write_archive(output, &member, array, 1);
+  } else if (!strcmp(output, "-")) {
+    printf("%s:\n", name);
+    print_array(array, limit);
+  } else if (output[0]) {
+    write_array(output, array);
+  }
+}
+
+static void write_all(const char* output, const array_t* arrays) {
+  const model_interface* model = tilewright_model();
+  member_t* members = take((model->output_count + 1) * sizeof(member_t));
+  for (uint32_t i = 0; i < model->output_count; ++i) members[i].name = model->outputs[i].name;
+  write_archive(output, members, arrays, model->output_count);
+  free(members);
+}
+
+// What has a name or is an archive comes first, then what has none, in order.
+static void write_outputs(const options_t* options, const array_t* arrays) {
+  const model_interface* model = tilewright_model();
+  for (uint32_t i = 0; i < options->output_count; ++i) {
+    const char* output = options->outputs[i];
+    uint32_t index = find_output(output);
+    if (is_archive(output)) {
+      write_all(output, arrays);
+    } else if (index < model->output_count) {
+      const char* name = model->outputs[index].name;
+      write_named(name, value_of(output, name), &arrays[index], options->limit);
+    }
+  }
+  uint32_t next = 0;
+  for (uint32_t i = 0; i < options->output_count; ++i) {
+    const char* output = options->outputs[i];
+    if (is_archive(output) || find_output(output) < model->output_count) continue;
+    write_plain(output, next, &arrays[next], options->limit);
+    ++next;
+  }
+  for (uint32_t i = 0; i < model->output_count && !options->output_count; ++i) {
+    write_plain("-", i, &arrays[i], options->limit);
+  }
+}
+
 // --- the call ------------------------------------------------------------------------------------------------------
 
 static void check(int status) {
@@ -235,7 +315,7 @@ int main(int argc, char** argv) {
   uint32_t inputs = interface->input_count, outputs = interface->output_count;
   options_t options = {.limit = 1024};
   options.inputs = take(((size_t)argc + 1) * sizeof(char*));
-  options.outputs = take((outputs + 1) * sizeof(char*));
+  options.outputs = take(((size_t)argc + 1) * sizeof(char*));
   parse_arguments(argc, argv, &options);
 
   array_t* arrays = take((inputs + outputs + 1) * sizeof(array_t));
@@ -266,15 +346,7 @@ int main(int argc, char** argv) {
   }
   check(interface->run_tensors(model, tensors, tensors + inputs));
 
-  for (uint32_t i = 0; i < outputs; ++i) {
-    const char* output = options.output_count ? options.outputs[i] : "-";
-    if (!strcmp(output, "-")) {
-      printf("result[%" PRIu32 "]: hal.buffer_view\n", i);
-      print_array(&arrays[inputs + i], options.limit);
-    } else if (output[0]) {
-      write_array(output, &arrays[inputs + i]);
-    }
-  }
+  write_outputs(&options, arrays + inputs);
   interface->destroy(model);
   errno = 0;
   if (fflush(stdout) || ferror(stdout)) fail("standard output", errno ? strerror(errno) : "cannot be written", NULL);

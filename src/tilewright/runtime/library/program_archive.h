@@ -1,4 +1,4 @@
-// Archives of numpy (.npz) as inputs: zip files whose members are stored .npy files.  Part of program.c.
+// Archives of numpy (.npz): zip files whose members are stored .npy files.  Part of program.c.
 //
 // The whole file is in memory, so that pipes can be read, too; every place in it is checked before it is read.
 // Source: PKWARE APPNOTE 6.3.10, 4.3 (the records) and 4.5.3 (sizes of 64 bits).
@@ -13,6 +13,9 @@ enum {
   LOCAL_BYTES = 30,
   COMMENT_LIMIT = 65535,
   STORED = 0,
+  LONG_VERSION = 45,  // of the format: sizes of 64 bits
+  NAMES_ARE_UTF8 = 1 << 11,
+  FIRST_DAY = 1 << 5 | 1,  // 1980-01-01
 };
 
 // Names are not ended by zero: they lie in the archive.
@@ -62,15 +65,17 @@ static void read_whole(FILE* file, archive_t* archive, const char* where) {
   if (ferror(file)) fail(where, "cannot read the file", NULL);
 }
 
-static uint32_t checksum(const uint8_t* data, size_t bytes) {
+// CRC-32 of what has the sum `before` (of nothing: 0) with more behind it.
+static uint32_t checksum(uint32_t before, const void* data, size_t bytes) {
   static uint32_t table[256];
   for (uint32_t i = 0; i < 256 && !table[255]; ++i) {
     uint32_t value = i;
     for (int bit = 0; bit < 8; ++bit) value = value >> 1 ^ (value & 1 ? UINT32_C(0xEDB88320) : 0);
     table[i] = value;
   }
-  uint32_t sum = UINT32_MAX;
-  for (size_t i = 0; i < bytes; ++i) sum = sum >> 8 ^ table[(sum ^ data[i]) & 0xFF];
+  uint32_t sum = ~before;
+  const uint8_t* at = data;
+  for (size_t i = 0; i < bytes; ++i) sum = sum >> 8 ^ table[(sum ^ at[i]) & 0xFF];
   return ~sum;
 }
 
@@ -193,7 +198,7 @@ static bool is_archive(const char* value) {
 }
 
 static void read_member(const entry_t* entry, array_t* array, const char* where) {
-  if (checksum(entry->data, entry->bytes) != entry->checksum) refuse(where, entry, "is damaged", NULL);
+  if (checksum(0, entry->data, entry->bytes) != entry->checksum) refuse(where, entry, "is damaged", NULL);
   source_t source = {.at = entry->data, .left = entry->bytes};
   read_npy(&source, array, where);
 }

@@ -400,3 +400,89 @@ def test_archives_that_lie_are_never_read_beside(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(done.stdout.split()[-1]) > len(seeds)
+
+
+# --- outputs by name -------------------------------------------------------------------------------
+
+GIVEN = [f"--input={value}" for value in VALUES.values()]
+
+
+def test_outputs_go_where_their_names_say(program: Path, tmp_path: Path) -> None:
+    outputs = ["--output=K=-", "--output=B=-", "--output=E="]
+    files = [f"--output=A=@{tmp_path}/A.npy", f"--output=G=@{tmp_path}/G.npz"]
+    done = run(program, *GIVEN, *outputs, *files)
+    assert done.returncode == 0, done.stderr
+    artifact = program.with_suffix(".vmfb")
+    assert done.stdout == tilewright("run", artifact, *GIVEN, *outputs).out
+    assert done.stdout.startswith("K:\nf32=-2.5\nB:\n")
+    assert np.load(tmp_path / "A.npy").shape == (3, 2)
+    with np.load(tmp_path / "G.npz") as archive:
+        assert archive.files == ["G"]
+        np.testing.assert_array_equal(archive["G"], np.array([14, 200], np.uint8))
+
+
+def test_an_archive_takes_all_outputs_and_gives_them_back(
+    with_weights: Path, tmp_path: Path
+) -> None:
+    word = f"--output=@{tmp_path}/y.npz"
+    done = run(with_weights, "--input=5x20xf32=1", word, f"--output=@{tmp_path}/y.npy")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    with zipfile.ZipFile(tmp_path / "y.npz") as archive:
+        assert archive.testzip() is None
+    with np.load(tmp_path / "y.npz") as archive:
+        assert len(archive.files) == 1
+        expected = np.load(tmp_path / "y.npy")
+        np.testing.assert_array_equal(archive[archive.files[0]], expected)
+
+
+def test_an_archive_that_a_program_wrote_is_read_by_programs(
+    program: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.npz"
+    assert run(program, *GIVEN, f"--output=B=@{path}").returncode == 0
+    with np.load(path) as archive:
+        np.testing.assert_array_equal(archive["B"], [-0.1, -1e-300, 7])
+    others = [f"--input={name}={value}" for name, value in VALUES.items() if name != "b"]
+    np.savez(tmp_path / "b.npz", b=np.array([-0.1, -1e-300, 7]))
+    expected = run(program, *others, f"--input=b=@{tmp_path}/b.npz").stdout
+    data = path.read_bytes().replace(b"B.npy", b"b.npy")
+    path.write_bytes(data)
+    assert run(program, *others, f"--input=b=@{path}").stdout == expected
+
+
+def test_a_file_goes_on_at_its_end(program: Path, tmp_path: Path) -> None:
+    path = tmp_path / "y.npy"
+    words = [f"--output=B=@{path}", f"--output=K=+{path}"]
+    assert run(program, *GIVEN, *words).returncode == 0
+    with path.open("rb") as file:
+        assert np.load(file).shape == (3,)
+        np.testing.assert_array_equal(np.load(file), np.float32(-2.5))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "what"),
+    [
+        (["Z=-"], "Z=-: there is no such output"),
+        (["A=y"], "A=y: expected -, @file or +file"),
+        (["y"], "y: expected -, @file or +file"),
+        (["-"], "--output: give one for each output, or none, or their names"),
+        (["-"] * 10, "--output: give one for each output, or none, or their names"),
+        (["D=@d.npz"], "numpy has no such type"),
+        (["@/no/such/y.npz"], "cannot open '/no/such/y.npz'"),
+    ],
+)
+def test_an_output_that_is_none_is_named(
+    program: Path, tmp_path: Path, outputs: list[str], what: str
+) -> None:
+    words = [f"--output={output}" for output in outputs]
+    done = subprocess.run(
+        [program, *GIVEN, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 1
+    assert what in done.stderr
+    assert done.stdout == ""
