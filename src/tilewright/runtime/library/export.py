@@ -226,6 +226,7 @@ def _with_blob(files: LinkFiles, blob: Buffer, prefix: str) -> LinkFiles:
 _MAIN: Final = "program.c"
 _MAIN_PARTS: Final = (
     "program_archive.h",
+    "program_expected.h",
     "program_inputs.h",
     "program_numbers.h",
     "program_outputs.h",

@@ -6,6 +6,7 @@
 #include "program.h"
 
 #include "program_archive.h"
+#include "program_expected.h"
 #include "program_outputs.h"
 
 const model_interface* tilewright_model(void);
@@ -15,6 +16,9 @@ typedef struct {
   uint32_t input_count;
   const char** outputs;
   uint32_t output_count;  // that were given
+  const char** expected;
+  uint32_t expected_count;
+  tolerance_t tolerance;
   const char* weights;
   const char* level;
   uint32_t threads;
@@ -46,6 +50,10 @@ static void print_help(const char* program) {
       "                                  holds, by name\n"
       "  --output=[NAME=]WHERE           one per output, in order or by name: - prints, @file.npy, @file.bin, +file goes\n"
       "                                  on at its end, empty for nothing; @file.npz takes all, by name\n"
+      "  --expected-output=VALUE         one per output, in order, as for --input; '(ignored)' skips one; a difference is\n"
+      "                                  said and ends with 1\n"
+      "  --expected-rtol=X               relative tolerance; 0.0001\n"
+      "  --expected-atol=X               absolute tolerance; 0.00001\n"
       "  --output-max-element-count=N    longer results are cut when they are printed; 1024\n"
       "  --threads=N                     threads that work; all that there are\n"
       "  --level=NAME                    code for this level of CPUs; the best that runs here\n"
@@ -66,6 +74,13 @@ static int64_t number_of(const char* text, const char* where, int64_t most) {
     snprintf(message, sizeof(message), "got '%.100s', expected a number from 0 to %" PRId64, text, most);
     fail(where, message, NULL);
   }
+  return value;
+}
+
+static double tolerance_of(const char* text, const char* where) {
+  char* end = NULL;
+  double value = strtod(text, &end);
+  if (end == text || *end || !isfinite(value) || value < 0) fail(where, "expected a finite number from 0 on", NULL);
   return value;
 }
 
@@ -122,6 +137,12 @@ static void parse_arguments(int argc, char** argv, options_t* options) {
       options->inputs[options->input_count++] = value;
     } else if ((value = option_of(argc, argv, &i, "--output"))) {
       options->outputs[options->output_count++] = value;
+    } else if ((value = option_of(argc, argv, &i, "--expected-output"))) {
+      options->expected[options->expected_count++] = value;
+    } else if ((value = option_of(argc, argv, &i, "--expected-rtol"))) {
+      options->tolerance.relative = tolerance_of(value, word);
+    } else if ((value = option_of(argc, argv, &i, "--expected-atol"))) {
+      options->tolerance.absolute = tolerance_of(value, word);
     } else if ((value = option_of(argc, argv, &i, "--output-max-element-count"))) {
       options->limit = number_of(value, word, INT64_MAX);
     } else if ((value = option_of(argc, argv, &i, "--threads"))) {
@@ -135,6 +156,9 @@ static void parse_arguments(int argc, char** argv, options_t* options) {
     }
   }
   check_outputs(options);
+  if (options->expected_count && options->expected_count != tilewright_model()->output_count) {
+    fail("--expected-output", "give one for each output, or none", "'(ignored)' skips one");
+  }
 }
 
 // --- the inputs ----------------------------------------------------------------------------------------------------
@@ -284,6 +308,24 @@ static void write_outputs(const options_t* options, const array_t* arrays) {
   }
 }
 
+// What is expected of each output; where that is nothing there is no data.
+static array_t* read_expected(const options_t* options) {
+  array_t* expected = take((options->expected_count + (size_t)1) * sizeof(array_t));
+  for (uint32_t i = 0; i < options->expected_count; ++i) {
+    if (strcmp(options->expected[i], "(ignored)") != 0) read_array(options->expected[i], &expected[i]);
+  }
+  return expected;
+}
+
+static int compare(const options_t* options, const array_t* arrays, const array_t* expected) {
+  bool is_right = true;
+  for (uint32_t i = 0; i < options->expected_count; ++i) {
+    if (expected[i].data && !is_expected(i, &arrays[i], &expected[i], &options->tolerance)) is_right = false;
+  }
+  if (is_right && options->expected_count) fputs("all expected outputs match\n", stderr);
+  return is_right ? 0 : 1;
+}
+
 // --- the call ------------------------------------------------------------------------------------------------------
 
 static void check(int status) {
@@ -313,14 +355,16 @@ static void check_type(const array_t* array, const model_tensor_info* info) {
 int main(int argc, char** argv) {
   const model_interface* interface = tilewright_model();
   uint32_t inputs = interface->input_count, outputs = interface->output_count;
-  options_t options = {.limit = 1024};
+  options_t options = {.limit = 1024, .tolerance = {.relative = 1e-4, .absolute = 1e-5}};
   options.inputs = take(((size_t)argc + 1) * sizeof(char*));
   options.outputs = take(((size_t)argc + 1) * sizeof(char*));
+  options.expected = take(((size_t)argc + 1) * sizeof(char*));
   parse_arguments(argc, argv, &options);
 
   array_t* arrays = take((inputs + outputs + 1) * sizeof(array_t));
   model_tensor* tensors = take((inputs + outputs + 1) * sizeof(model_tensor));
   read_inputs(&options, arrays);
+  array_t* expected = read_expected(&options);
   for (uint32_t i = 0; i < inputs; ++i) {
     check_type(&arrays[i], &interface->inputs[i]);
     tensors[i] = describe(&arrays[i], &interface->inputs[i]);
@@ -350,5 +394,5 @@ int main(int argc, char** argv) {
   interface->destroy(model);
   errno = 0;
   if (fflush(stdout) || ferror(stdout)) fail("standard output", errno ? strerror(errno) : "cannot be written", NULL);
-  return 0;
+  return compare(&options, arrays + inputs, expected);
 }

@@ -131,27 +131,37 @@ static void write_number(const char* word, uint8_t* place, const type_t* type, c
   memcpy(place, &bits, type->bytes);  // little-endian, as all machines that code is made for
 }
 
-static void print_number(const uint8_t* place, const type_t* type) {
-  if (type->kind == KIND_FLOAT) {
-    double value = 0;
-    float single = 0;
-    uint16_t half = 0;
-    if (type->bytes == 8) memcpy(&value, place, 8);
-    if (type->bytes == 4) value = (memcpy(&single, place, 4), (double)single);
-    if (type->bytes == 2) value = (memcpy(&half, place, 2), widen(half, type));
-    if (isnan(value)) {
-      fputs("NAN", stdout);
-    } else {
-      printf("%.6G", value);
-    }
-    return;
-  }
+static uint64_t bits_at(const uint8_t* place, const type_t* type) {
   uint64_t bits = 0;
   memcpy(&bits, place, type->bytes);
+  return bits;
+}
+
+static int64_t whole_at(const uint8_t* place, const type_t* type) {
   int shift = (int)(64 - 8 * type->bytes);
+  return (int64_t)(bits_at(place, type) << shift) >> shift;
+}
+
+static double value_at(const uint8_t* place, const type_t* type) {
+  double value = 0;
+  float single = 0;
+  uint16_t half = 0;
+  if (type->kind == KIND_INT) return (double)whole_at(place, type);
+  if (type->kind != KIND_FLOAT) return (double)bits_at(place, type);
+  if (type->bytes == 8) memcpy(&value, place, 8);
+  if (type->bytes == 4) value = (memcpy(&single, place, 4), (double)single);
+  if (type->bytes == 2) value = (memcpy(&half, place, 2), widen(half, type));
+  return value;
+}
+
+static void print_number(const uint8_t* place, const type_t* type) {
   if (type->kind == KIND_INT) {
-    printf("%" PRId64, (int64_t)(bits << shift) >> shift);
+    printf("%" PRId64, whole_at(place, type));
+  } else if (type->kind != KIND_FLOAT) {
+    printf("%" PRIu64, bits_at(place, type));
+  } else if (isnan(value_at(place, type))) {
+    fputs("NAN", stdout);
   } else {
-    printf("%" PRIu64, bits);
+    printf("%.6G", value_at(place, type));
   }
 }

@@ -486,3 +486,72 @@ def test_an_output_that_is_none_is_named(
     assert done.returncode == 1
     assert what in done.stderr
     assert done.stdout == ""
+
+
+# --- expected outputs ------------------------------------------------------------------------------
+
+EXPECTED = {
+    "A": "3x2xf32=-1 2.5 -3e10 -0.125 nan -inf",
+    "B": "3xf64=-0.1 -1e-300 7",
+    "C": "4xf16=0.1 65504 inf 6e-8",
+    "D": "(ignored)",
+    "E": "3xi8=-1 2 -127",
+    "F": "2xi64=-9223372036854775807 5",
+    "G": "2xui8=14 200",
+    "H": "3xi1=0 1 1",
+    "K": "-2.5",
+}
+
+
+def both(program: Path, *words: str) -> tuple[int, str]:
+    """What program and `run` do alike: status, and the lines about the comparison."""
+    artifact = program.with_suffix(".vmfb")
+    words = (*GIVEN, "--output-max-element-count=1", *words)
+    done = run(program, *words)
+    reference = tilewright("run", artifact, *words)
+    assert done.returncode == reference.code
+    assert done.stdout == reference.out
+    assert done.stderr == reference.err
+    return done.returncode, done.stderr
+
+
+def expecting(**changed: str) -> list[str]:
+    return [f"--expected-output={value}" for value in {**EXPECTED, **changed}.values()]
+
+
+def test_results_that_are_as_expected_are_said_to_match(program: Path) -> None:
+    status, said = both(program, *expecting())
+    assert (status, said) == (0, "all expected outputs match\n")
+    near = expecting(K="-2.5002", B="3xf64=-0.10001 0 7")
+    assert both(program, *near)[0] == 0
+
+
+def test_a_difference_is_said_and_ends_with_1(program: Path) -> None:
+    status, said = both(
+        program, *expecting(A="3x2xf32=-1 2.5 -3e10 -0.125 1 inf", E="3xi8=0")
+    )
+    assert status == 1
+    assert said == (
+        "mismatch: result[0]: 2 of 6 elements differ, first at [2, 0]: got NAN, expected 1\n"
+        "mismatch: result[4]: 3 of 3 elements differ, first at [0]: got -1, expected 0\n"
+    )
+    assert both(program, *expecting(K="-2.5002"), "--expected-rtol=1e-5")[0] == 1
+    wide = ("--expected-rtol=0", "--expected-atol", "0.1")
+    assert both(program, *expecting(K="-2.55"), *wide)[0] == 0
+
+
+def test_an_expectation_of_another_type_or_count_is_named(program: Path) -> None:
+    done = run(program, *GIVEN, *expecting(A="2x3xf32=1", K="f64=-2.5"))
+    assert done.returncode == 1
+    assert "result[0]: got f32[3, 2], expected f32[2, 3]\n" in done.stderr
+    assert "result[8]: got f32[], expected f64[]\n" in done.stderr
+    for words, what in [
+        (["--expected-output=1"], "--expected-output: give one for each output, or none"),
+        (["--expected-rtol=nan"], "--expected-rtol=nan: expected a finite number from 0"),
+        (["--expected-atol=-1"], "--expected-atol=-1: expected a finite number from 0"),
+        (expecting(K="f32=x"), "f32=x: bad value: expected numbers"),
+    ]:
+        done = run(program, *GIVEN, *words)
+        assert done.returncode == 1
+        assert what in done.stderr
+        assert done.stdout == ""
