@@ -46,8 +46,9 @@ static void print_help(const char* program) {
   puts(
       "\n"
       "  --input=[NAME=]VALUE            one per input, in order or by name: 2x3xf32=1 2 3 4 5 6 (one value for all,\n"
-      "                                  none for zeros), @file.npy, 2x3xf32=@file.bin; @file.npz gives all that it\n"
-      "                                  holds, by name\n"
+      "                                  none for zeros), @file.npy, 2x3xf32=@file.bin; +file goes on where the\n"
+      "                                  last read of it ended, *file.npy gives all arrays that remain; @file.npz gives\n"
+      "                                  all that it holds, by name\n"
       "  --output=[NAME=]WHERE           one per output, in order or by name: - prints, @file.npy, @file.bin, +file goes\n"
       "                                  on at its end, empty for nothing; @file.npz takes all, by name\n"
       "  --expected-output=VALUE         one per output, in order, as for --input; '(ignored)' skips one; a difference is\n"
@@ -220,6 +221,31 @@ static void read_called(const char* value, const char* name, array_t* array) {
   close_archive(&archive);
 }
 
+// The first input that nothing gave so far.
+static array_t* next_place(array_t* arrays, const char* where) {
+  uint32_t count = tilewright_model()->input_count, next = 0;
+  while (next < count && arrays[next].data) ++next;
+  if (next == count) fail(where, "more inputs than the model has", "see --help");
+  return &arrays[next];
+}
+
+static void read_unnamed(const options_t* options, array_t* arrays) {
+  files_t files = {.opened = take((options->input_count + (size_t)1) * sizeof(opened_t))};
+  for (uint32_t i = 0; i < options->input_count; ++i) {
+    const char* value = options->inputs[i];
+    if (is_archive(value) || find_input(value) < tilewright_model()->input_count) continue;
+    if (value[0] != '*') {
+      read_array(value, next_place(arrays, value), &files);
+      continue;
+    }
+    source_t source = source_of(&files, value, value);
+    do read_npy(&source, next_place(arrays, value), value);
+    while (has_more(source.file));
+  }
+  close_files(&files);
+  free(files.opened);
+}
+
 // What has a name goes to its place; what has none fills the places that are left, in order.
 static void read_inputs(const options_t* options, array_t* arrays) {
   const model_interface* model = tilewright_model();
@@ -235,18 +261,11 @@ static void read_inputs(const options_t* options, array_t* arrays) {
       if (is_archive(value)) {
         read_called(value, name, place);
       } else {
-        read_array(value, place);
+        read_alone(value, place);
       }
     }
   }
-  uint32_t next = 0;
-  for (uint32_t i = 0; i < options->input_count; ++i) {
-    const char* value = options->inputs[i];
-    if (is_archive(value) || find_input(value) < model->input_count) continue;
-    while (next < model->input_count && arrays[next].data) ++next;
-    if (next == model->input_count) fail(value, "more inputs than the model has", "see --help");
-    read_array(value, &arrays[next]);
-  }
+  read_unnamed(options, arrays);
   for (uint32_t i = 0; i < model->input_count; ++i) {
     if (!arrays[i].data) fail(model->inputs[i].name, "the input is missing", "give one --input for each; see --help");
   }
@@ -312,7 +331,7 @@ static void write_outputs(const options_t* options, const array_t* arrays) {
 static array_t* read_expected(const options_t* options) {
   array_t* expected = take((options->expected_count + (size_t)1) * sizeof(array_t));
   for (uint32_t i = 0; i < options->expected_count; ++i) {
-    if (strcmp(options->expected[i], "(ignored)") != 0) read_array(options->expected[i], &expected[i]);
+    if (strcmp(options->expected[i], "(ignored)") != 0) read_alone(options->expected[i], &expected[i]);
   }
   return expected;
 }

@@ -157,13 +157,46 @@ static void read_literal(const char* text, array_t* array, const type_t* type, c
   free(copy);
 }
 
-static void read_array(const char* value, array_t* array) {
+// The files of several values: one that begins with + goes on where the last read ended.
+typedef struct {
+  const char* path;
+  FILE* file;
+} opened_t;
+
+typedef struct {
+  opened_t* opened;  // room for one per value
+  size_t count;
+} files_t;
+
+static source_t source_of(files_t* files, const char* marked_path, const char* where) {
+  const char* path = marked_path + 1;
+  size_t i = 0;
+  while (i < files->count && strcmp(files->opened[i].path, path) != 0) ++i;
+  opened_t* opened = &files->opened[i];
+  bool is_open = i < files->count;
+  if (is_open && marked_path[0] != '@') return (source_t){.file = opened->file};
+  if (is_open) fclose(opened->file);
+  *opened = (opened_t){.path = path, .file = open_file(path, "rb", where)};
+  if (!is_open) ++files->count;
+  return (source_t){.file = opened->file};
+}
+
+static void close_files(files_t* files) {
+  for (size_t i = 0; i < files->count; ++i) fclose(files->opened[i].file);
+  files->count = 0;
+}
+
+static bool has_more(FILE* file) {
+  int next = getc(file);
+  return next != EOF && ungetc(next, file) != EOF;
+}
+
+static void read_array(const char* value, array_t* array, files_t* files) {
   static const char* grammar = "write 2x3xf32=1 2 3 4 5 6, f32=1.5, @file.npy or 2x3xf32=@file.bin";
   memset(array, 0, sizeof(*array));
-  if (value[0] == '@') {
-    source_t source = {.file = open_file(value + 1, "rb", value)};
+  if (value[0] == '@' || value[0] == '+') {
+    source_t source = source_of(files, value, value);
     read_npy(&source, array, value);
-    fclose(source.file);
     return;
   }
   const char* equals = strchr(value, '=');
@@ -185,12 +218,25 @@ static void read_array(const char* value, array_t* array) {
     return;
   }
   if (!type) fail(value, "not a tensor", grammar);
-  if (equals && equals[1] == '@') {
+  if (equals && (equals[1] == '@' || equals[1] == '+')) {
     allocate(array, type, value);
-    source_t source = {.file = open_file(equals + 2, "rb", value)};
+    source_t source = source_of(files, equals + 1, value);
     read_bytes(&source, array, value);
-    fclose(source.file);
     return;
   }
   read_literal(equals ? equals + 1 : "", array, type, value);
+}
+
+// A value that shares its files with no other.
+static void read_alone(const char* value, array_t* array) {
+  opened_t opened = {0};
+  files_t files = {.opened = &opened};
+  if (value[0] == '*') {
+    source_t source = source_of(&files, value, value);
+    read_npy(&source, array, value);
+    if (has_more(source.file)) fail(value, "has several arrays, expected one", NULL);
+  } else {
+    read_array(value, array, &files);
+  }
+  close_files(&files);
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import subprocess
@@ -16,7 +15,6 @@ import pytest
 import tilewright as tw
 from fakes import small_models
 from fakes.command_line import tilewright
-from tilewright.runtime.library import export
 
 MODEL = """<ir_version: 10, opset_import: ["" : 21]>
 passed (float[n,2] a, double[3] b, float16[4] c, bfloat16[4] d, int8[3] e, int64[2] f, uint8[2] g, bool[3] h,
@@ -321,87 +319,6 @@ def test_a_bad_archive_is_named_and_ends_it(program: Path, tmp_path: Path) -> No
         assert "not a .npz file" in said()
 
 
-# Reads every archive that is named, the good and the bad, in one process.
-READER = """
-#include <setjmp.h>
-#include <stdlib.h>
-static jmp_buf again;
-#define exit(code) longjmp(again, 1)
-#include "program_archive.h"
-#undef exit
-int main(int argc, char** argv) {
-  (void)argc;
-  int read = 0;
-  for (char** path = argv + 1; *path; ++path) {
-    if (setjmp(again)) continue;
-    archive_t archive = open_archive(*path, *path);
-    for (size_t i = 0; i < archive.count; ++i) {
-      array_t array = {0};
-      (void)is_called(&archive.entries[i], "name");
-      read_member(&archive.entries[i], &array, *path);
-      free(array.data);
-    }
-    close_archive(&archive);
-    printf("%d\\n", ++read);
-  }
-  return 0;
-}
-"""
-
-
-def mutated(data: bytes, random: np.random.Generator) -> bytes:
-    """The file with some bytes replaced, mostly where sizes and offsets are, or cut."""
-    out = bytearray(data)
-    for _ in range(int(random.integers(1, 5))):
-        end = random.random() < 0.6
-        at = int(random.integers(max(0, len(out) - 300) if end else 0, len(out)))
-        out[at] = int(random.choice([0, 1, 0x7F, 0x80, 0xFF, random.integers(256)]))
-    return bytes(out[: int(random.integers(1, len(out)))] if random.random() < 0.1 else out)
-
-
-@pytest.mark.slow
-def test_archives_that_lie_are_never_read_beside(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    seeds: list[bytes] = []
-    for count in (1, 3):
-        stream = io.BytesIO()
-        np.savez(stream, *[np.ones((3, 2), np.float32).T] * count)
-        seeds.append(stream.getvalue())
-    with zipfile.ZipFile(stream := io.BytesIO(), "w") as archive:
-        with archive.open("a.npy", "w", force_zip64=True) as entry:
-            np.lib.format.write_array(entry, np.zeros((2, 0)))
-        archive.comment = b"a comment"
-    seeds.append(stream.getvalue())
-    names = [f"{i}.npz" for i in range(3000)]
-    for i, name in enumerate(names):
-        data = seeds[i % len(seeds)]
-        (tmp_path / name).write_bytes(mutated(data, random) if i >= len(seeds) else data)
-    (tmp_path / "reader.c").write_text(READER)
-    compiler = shutil.which("cc") or pytest.skip("no compiler of the system")
-    folder = Path(export.__file__).parent
-    flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-w", "-g", "-O1"]
-    built = subprocess.run(
-        [compiler, *flags, f"-I{folder}", "reader.c", "-o", "reader", "-lm"],
-        cwd=tmp_path,
-        check=False,
-    )
-    if built.returncode:
-        pytest.skip("the compiler has no such sanitizer")
-    options = "detect_leaks=0:allocator_may_return_null=1"
-    done = subprocess.run(
-        ["./reader", *names],
-        cwd=tmp_path,
-        env={**os.environ, "ASAN_OPTIONS": options},
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stdout.split()[-1]) > len(seeds)
-
-
 # --- outputs by name -------------------------------------------------------------------------------
 
 GIVEN = [f"--input={value}" for value in VALUES.values()]
@@ -555,3 +472,47 @@ def test_an_expectation_of_another_type_or_count_is_named(program: Path) -> None
         assert done.returncode == 1
         assert what in done.stderr
         assert done.stdout == ""
+
+
+# --- files of several arrays -----------------------------------------------------------------------
+
+
+def test_reading_goes_on_where_the_last_read_ended(program: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    arrays = arrays_of_inputs()
+    with path.open("wb") as file:
+        for array in arrays.values():
+            np.save(file, array)
+    expected = run(program, D, *named(arrays, tmp_path)).stdout
+    assert expected
+    words = [f"--input={value}" for value in (f"@{path}", f"+{path}", f"+{path}")]
+    words += [f"--input={VALUES['d']}", f"--input=*{path}"]
+    done = run(program, *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == expected
+    assert tilewright("run", program.with_suffix(".vmfb"), *words).out == expected
+    assert run(program, D, f"--input=*{path}").stdout == expected
+    said = run(program, D, f"--input=a=*{path}").stderr
+    assert "has several arrays, expected one" in said
+    said = run(program, *words, f"--input=@{path}").stderr
+    assert "more inputs than the model has" in said
+
+
+def named(arrays: dict[str, np.ndarray], folder: Path) -> list[str]:
+    """A file for each."""
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    return [f"--input={name}=@{folder}/{name}.npy" for name in arrays]
+
+
+def test_raw_bytes_are_read_on_from_one_file(program: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.bin"
+    path.write_bytes(np.arange(9, dtype=np.float32).tobytes())
+    others = {n: v for n, v in VALUES.items() if n not in "ak"}
+    words = [f"--input={n}={v}" for n, v in others.items()]
+    words += [f"--input=4x2xf32=@{path}", f"--input=f32=+{path}", "--output=K=-"]
+    done = run(program, *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "K:\nf32=-8\n"
+    short = run(program, *words, f"--input=f32=+{path}")
+    assert "more inputs than the model has" in short.stderr
