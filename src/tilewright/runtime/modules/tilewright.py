@@ -28,6 +28,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast, final
 
+import numpy as np
+
 from tilewright.base import dtypes
 from tilewright.base.errors import ArchiveError, InputError, TilewrightError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
@@ -214,15 +216,35 @@ def _host_call(
     except TilewrightError as error:
         error.location = error.location or described.get("location") or None
         raise
-    for target, result in zip(arrays[len(operands) :], computed, strict=True):
-        if target.shape != result.shape:
-            raise InputError(
-                f"'{described['op']}' gave shape {result.shape}, expected {target.shape}"
-            )
-        target[...] = result
-    for array, (buffer, offset, _) in zip(arrays[len(operands) :], results, strict=True):
+    targets = arrays[len(operands) :]
+    _check_results(described, computed, targets)
+    for array, result, (buffer, offset, _) in zip(targets, computed, results, strict=True):
+        array[...] = result
         if not buffer.storage.is_host_visible:  # the array is a copy
-            buffer.write(view_bytes(array), offset)
+            buffer.write(view_bytes(array.reshape(-1).view(np.uint8)), offset)
+
+
+def _check_results(
+    described: Mapping[str, Any], computed: Sequence[Array], targets: Sequence[Array]
+) -> None:
+    op, place = described["op"], described.get("location") or None
+    if len(computed) != len(targets):
+        raise InputError(
+            f"'{op}' gave {len(computed)} results, expected {len(targets)}", location=place
+        )
+    for result, target in zip(computed, targets, strict=True):
+        if result.shape != target.shape or result.dtype != target.dtype:
+            raise InputError(
+                f"'{op}' gave {_describe_array(result)}, expected {_describe_array(target)}",
+                location=place,
+            )
+
+
+def _describe_array(array: Array) -> str:
+    """`f32[2, 3]`."""
+    dtype = dtypes.find_numpy(array.dtype)
+    name = array.dtype.str if dtype is None else dtype.name
+    return f"{name}[{', '.join(map(str, array.shape))}]"
 
 
 def _prepare(
@@ -239,7 +261,7 @@ def _prepare(
     ]
     spans = [*operands, *results]
     arrays = [
-        BufferView(buffer.subspan(offset, length), shape, dtype.iree).to_numpy()
+        _view(buffer.subspan(offset, length), shape, dtype)
         for (buffer, offset, length), (dtype, shape) in zip(spans, types, strict=True)
     ]
     passed: list[Array | None] = [None] * described["operand_count"]
@@ -250,6 +272,12 @@ def _prepare(
         for name, value in described["attributes"].items()
     }
     return arrays, passed, attributes
+
+
+def _view(buffer: Buffer, shape: Sequence[int], dtype: dtypes.DType) -> Array:
+    # Elements of less than a byte have one of their own in a program, unlike in a buffer view.
+    stored = dtypes.u8 if dtype.bits < dtypes.u8.bits else dtype
+    return BufferView(buffer, shape, stored.iree).to_numpy(dtype.numpy)
 
 
 def _number(extent: str | int, env: Mapping[str, int]) -> int:

@@ -7,12 +7,14 @@ virtual machine's `tilewright` module).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import TilewrightError
+from tilewright.base.errors import TilewrightError, UserError
 from tilewright.runtime.native import PackedCall
 from tilewright.runtime.packed.functions import function_at, packed_function
+
+_BYTE_BITS: Final = 8
 
 TensorType: TypeAlias = tuple[DType, Sequence[int]]
 
@@ -29,7 +31,15 @@ def bind_tensors(
 
     Returns: what runs the function, without the GIL.  ValueError for a buffer of another size; errors of
         the function as what they were.
+    Raises: UserError for elements of less than a byte, which DLPack has packed and programs have not.
     """
+    for dtype, _ in types:
+        if dtype.bits < _BYTE_BITS:
+            raise UserError(
+                f"a tensor of {dtype} is not passed: its elements have a byte each, those of DLPack are packed",
+                location=where,
+                hint="cast it to i8 or u8 in the model",
+            )
     packed = packed_function(function)
     fail_again = function_at(PackedCall.fail_again())
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import final
+from typing import cast, final
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from tilewright.base.errors import ArchiveError, InputError
+from tilewright.base.errors import ArchiveError, InputError, UserError
 from tilewright.formats.plan import encode_attribute
 from tilewright.runtime.drivers import registry
 from tilewright.runtime.hal.buffer import Buffer, BufferUsage, MemoryType, Storage
@@ -111,8 +112,50 @@ def test_results_of_another_shape_are_refused() -> None:
         "tilewright.host_call"
     )
     span = (buffer(np.zeros(6, np.float32)), 8, 24)
-    with pytest.raises(InputError, match=r"'scale' gave shape \(5,\), expected \(6,\)"):
+    with pytest.raises(InputError, match=r"'scale' gave f32\[5\], expected f32\[6\]"):
         call(described(), [span], [span], [3])
+
+
+@pytest.mark.parametrize(
+    ("results", "text"),
+    [
+        ([np.zeros(6, np.float64)], "node 's': 'scale' gave f64[6], expected f32[6]"),
+        ([], "node 's': 'scale' gave 0 results, expected 1"),
+    ],
+)
+def test_results_of_another_type_or_number_are_refused(
+    results: list[np.ndarray], text: str
+) -> None:
+    call = Context([create_tilewright_module(lambda *_: results)]).lookup(
+        "tilewright.host_call"
+    )
+    span = (buffer(np.zeros(6, np.float32)), 8, 24)
+    with pytest.raises(InputError) as caught:
+        call(described(location="node 's'"), [span], [span], [3])
+    assert str(caught.value).splitlines()[0] == text
+
+
+@pytest.mark.parametrize("is_visible", [True, False])
+def test_elements_of_four_bits_have_a_byte_each(is_visible: bool) -> None:
+    """As the kernels of the program keep them."""
+    numbers = np.array([1, -2, 3, -8, 7], ml_dtypes.int4)
+
+    def run(*given: object) -> Sequence[np.ndarray]:
+        (operand,) = cast("Sequence[np.ndarray]", given[-1])
+        assert operand.tolist() == numbers.tolist()
+        return [operand[::-1]]
+
+    def held(data: bytes) -> Buffer:
+        array = np.frombuffer(data, np.uint8)
+        return buffer(array) if is_visible else Buffer(HiddenStorage(bytes(8) + data))
+
+    call = Context([create_tilewright_module(run)]).lookup("tilewright.host_call")
+    text = described(
+        types=[["i4", ["N"]], ["i4", ["N"]]], operand_count=1, present=[0], attributes={}
+    )
+    target = held(bytes(5))
+    call(text, [(held(numbers.tobytes()), 8, 5)], [(target, 8, 5)], [5])
+    assert np.frombuffer(target.read(8), ml_dtypes.int4).tolist() == [7, -8, 3, -2, 1]
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"op": "x"}', b"\xff"])
@@ -260,4 +303,13 @@ def test_malformed_calls_are_refused(text: VmBuffer, message: str) -> None:
     call = calling_module(lambda *_: None).lookup("tilewright.call")
     span = (buffer(np.zeros(6, np.float32)), 8, 24)
     with pytest.raises(ArchiveError, match=message):
+        call(text, [span], [span], [3])
+
+
+def test_tensors_of_four_bits_are_not_passed_to_packed_functions() -> None:
+    """DLPack has two of them in a byte, programs have one."""
+    call = calling_module(lambda *_: None).lookup("tilewright.call")
+    span = (buffer(np.zeros(3, np.int8)), 8, 3)
+    text = calling(types=[["i4", ["N"]], ["i4", ["N"]]])
+    with pytest.raises(UserError, match=r"(?s)'s'.*i4.*packed"):
         call(text, [span], [span], [3])
