@@ -97,7 +97,7 @@ def command(
 ) -> None:
     """Print MODULE (.vmfb, also of IREE's compilers; .onnx is compiled first) at one level.
 
-    Of a library (.so .o .a .tar, also of TVM): its modules, who imports whom, and their functions.
+    Of a library (.so .o .a .tar .c, also of TVM): its modules, who imports whom, and their functions.
 
     \b
     metadata  functions, imports, dispatches, sizes

@@ -1,6 +1,6 @@
 """A model in a library, as the verbs `run` and `inspect` see it.
 
-Called by these verbs for `.so`, `.o`, `.a` and `.tar`.
+Called by these verbs for `.so`, `.o`, `.a`, `.tar` and `.c`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.formats.tensor_text import Array
 if TYPE_CHECKING:
     from tilewright.runtime.packed.module import Module
 
-SUFFIXES: Final = (".so", ".dylib", ".dll", ".o", ".a", ".tar")
+SUFFIXES: Final = (".so", ".dylib", ".dll", ".o", ".a", ".tar", ".c")
 
 
 def is_library(path: str | Path) -> bool:

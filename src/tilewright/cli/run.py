@@ -156,7 +156,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     dims: tuple[str, ...],
     limit: int,
 ) -> None:
-    """Run MODEL (.vmfb, .onnx, or a library: .so .o .a .tar) once.
+    """Run MODEL (.vmfb, .onnx, or a library: .so .o .a .tar .c) once.
 
     Inputs and outputs use IREE's grammar: 2x3xf32=1 2 3 4 5 6, 4xf32=0, f32=1.5, @file.npy,
     2x2xf32=@file.bin.

@@ -3,9 +3,10 @@
     shared library               mapped by the system, after it was checked        → library_module
     object, archive of objects   linked to a shared library first
     .tar                         its objects and sources likewise
+    .c, .s, .ll                  compiled, then linked                             → load_sources
     .vmfb                        bytecode, or a plan of ours                        → vm_module
 
-What a file is called does not matter.  A file of a stranger that is damaged is an error here; one that is
+What a file is called does not matter, but for sources: text does not say its language.  A file of a stranger that is damaged is an error here; one that is
 whole runs its code (see SECURITY.md).
 
 Source: TVM 0.27, `tvm.runtime.load_module`.
@@ -30,24 +31,23 @@ from tilewright.formats.tar import TarMember, is_tar, read_tar
 from tilewright.formats.vmfb import is_archive
 from tilewright.runtime.library.kinds import find_loader
 from tilewright.runtime.library.library_module import LibraryModule, open_library
-from tilewright.runtime.library.toolchain import find_toolchain, temporary_files
+from tilewright.runtime.library.load_sources import compile_sources, is_source
+from tilewright.runtime.library.toolchain import (
+    find_toolchain,
+    temporary_files,
+    working_folder,
+)
 from tilewright.runtime.library.vm_module import VmModule
 from tilewright.runtime.native import map_file
 from tilewright.runtime.packed.module import Module
 from tilewright.runtime.session_options import LoadOptions, check_words
 
-_OBJECT, _SHARED = 1, 3  # ELF types
+_OBJECT, _PROGRAM, _SHARED = 1, 2, 3  # ELF types
 _LINKED: Final = (".o", ".obj", ".a", ".c", ".cc", ".cpp", ".cxx", ".s", ".S")
 _LINK_OPTIONS: Final = ("-lm", "-lpthread", "-ldl")
 _LINKED_NAME: Final = "linked.so"
-_KERNELS_ALONE: Final = (
-    "it shows kernels without what calls them; export the model as .so to load it"
-)
-_HINTS: Final = {
-    ".c": "compile it first, its first line says how, with -shared -fPIC -o net.so; or export a .so",
-    ".ll": _KERNELS_ALONE,
-    ".s": _KERNELS_ALONE,
-}
+_PROGRAM_HINT: Final = "it is a program: run it, or export a library: .so"
+_FORMS_HINT: Final = "load_module takes .so, .o, .a, .tar, .c, .s, .ll and .vmfb"
 
 
 def load_module(
@@ -56,9 +56,10 @@ def load_module(
     """The module in a file, with the modules that it imports.
 
     Args:
-        path: a shared library, an object or an archive of objects, a `.tar` of objects and sources, or a
-            `.vmfb`.  What must be linked first needs a C compiler (`TILEWRIGHT_CC`, `CC`, `cc`, or the
-            package ziglang).
+        path: a shared library, an object or an archive of objects, a `.tar` of objects and sources, a
+            source (`.c`, with the folder that its export wrote beside it; `.s`, `.ll`), or a `.vmfb`.
+            What must be linked first needs a C compiler (`TILEWRIGHT_CC`, `CC`, `cc`, or the package
+            ziglang), LLVM IR one that takes it (clang or ziglang).
         keep_module_alive: keep a library in memory for the rest of the process, as `tvm_ffi.load_module`
             does.  Otherwise it goes with the last module and function that is in use.  Results of models
             of ours outlive it; what functions of other libraries gave must be gone by then.
@@ -88,18 +89,25 @@ def load_module(
             f"the option '{others[0]}' is for artifacts (.vmfb), this is {describe(data)}",
             location=location,
         )
+    return _load(data, location, keep, is_signed=keys is not None)
+
+
+def _load(data: memoryview, location: str, keep: bool, *, is_signed: bool) -> Module:
+    """The module of a file that is no artifact."""
     if elf_type(data) == _SHARED:
         return _open(Path(location).resolve(), data, location, keep)
     if elf_type(data) == _OBJECT or bytes(data[:8]) == ARCHIVE_MAGIC:
         return _link([Path(location)], Path(location).resolve().parent, location, keep)
     if is_tar(data):
         return _load_tar(data, location, keep)
+    if is_source(data, location):
+        with working_folder() as folder:
+            objects = compile_sources(data, location, folder, is_signed=is_signed)
+            return _link(objects, Path(location).resolve().parent, location, keep)
     raise ArchiveError(
         f"is {describe(data)}, expected a library, objects or an artifact",
         location=location,
-        hint=_HINTS.get(
-            Path(location).suffix, "load_module takes .so, .o, .a, .tar and .vmfb"
-        ),
+        hint=_PROGRAM_HINT if elf_type(data) == _PROGRAM else _FORMS_HINT,
     )
 
 

@@ -33,7 +33,8 @@ from tilewright.runtime.library.commands import COMPILER_HINT, output_of, run, r
 from tilewright.runtime.library.object_store import ObjectStore, Step
 
 _ZIG_SYSTEMS: Final = {"linux": "linux-gnu", "macos": "macos", "windows": "windows-gnu"}
-_TRIPLE_ARCHITECTURES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
+TRIPLE_ARCHITECTURES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
+"""What triples call an architecture, where that is not its name in a `Target`."""
 _TRIPLE_SYSTEMS: Final = {
     "darwin": "macos", "apple": "macos", "windows": "windows", "mingw": "windows",
 }  # fmt: skip
@@ -208,6 +209,33 @@ def _zig(machine: Target) -> Toolchain:
     return Toolchain(command=command, arch=machine.arch, os=machine.os)
 
 
+def find_ir_toolchain() -> Toolchain:
+    """A driver for this machine that takes LLVM IR, too: that of `find_toolchain`, clang, or Zig's.
+
+    Raises: UserError when there is none, with a hint how to get one.
+    """
+    machine = Target.host()
+    try:
+        default = find_toolchain()
+    except UserError:
+        default = None
+    if default is not None and (default.is_zig or _is_clang(default.command)):
+        return default
+    clang = ("clang",)
+    if shutil.which(clang[0]) is not None and _makes_code_for(clang, machine):
+        return Toolchain(command=clang, arch=machine.arch, os=machine.os)
+    if importlib.util.find_spec("ziglang") is None:
+        raise UserError(
+            "there is no compiler that takes LLVM IR",
+            hint="install clang, or: pip install 'tilewright[cross]'",
+        )
+    return _zig(machine)
+
+
+def _is_clang(words: tuple[str, ...]) -> bool:
+    return "clang" in output_of([*words, "--version"])
+
+
 def named_toolchain(cc: str) -> Toolchain:
     """The driver that is called by these words, for the machine that it says itself."""
     words = _words(cc)
@@ -238,7 +266,7 @@ def _machine_of(words: tuple[str, ...]) -> tuple[str, str] | None:
     if not rest:
         return None
     system = next((os for word, os in _TRIPLE_SYSTEMS.items() if word in rest), "linux")
-    return _TRIPLE_ARCHITECTURES.get(arch, arch), system
+    return TRIPLE_ARCHITECTURES.get(arch, arch), system
 
 
 @functools.cache

@@ -356,17 +356,6 @@ def test_weights_beside_objects_are_found(
     np.testing.assert_allclose(cast("Any", np.from_dlpack(main(x))), expected, 1e-4)
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [("net.c", "its first line says how"), ("net.ll", "as .so"), ("net.s", "as .so")],
-)
-def test_sources_say_what_becomes_of_them(tmp_path: Path, name: str, hint: str) -> None:
-    (tmp_path / name).write_text("int x;\n")
-    with pytest.raises(ArchiveError, match="is text, expected a library") as caught:
-        load_module(tmp_path / name)
-    assert hint in str(caught.value)
-
-
 def test_the_command_in_exported_sources_is_right_in_any_folder(tmp_path: Path) -> None:
     compiler()
     path = tmp_path / "my net.c"

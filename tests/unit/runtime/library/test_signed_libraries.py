@@ -60,6 +60,16 @@ def test_signed_libraries_load_and_others_are_refused_first(
             load_module(folder / name, trusted_keys=trusted)
 
 
+def test_a_signed_source_does_not_bring_files_that_nobody_signed(
+    tmp_path: Path, key: Path
+) -> None:
+    path = tmp_path / "net.c"
+    tw.build(mlp()).export_library(path)
+    tw.sign(path, key)
+    with pytest.raises(ArchiveError, match=r"needs the folder 'net\.library', which the s"):
+        load_module(path, trusted_keys=[f"{key}.pub"])
+
+
 def test_an_artifact_is_signed_inside_or_beside(tmp_path: Path, key: Path) -> None:
     model = tw.compile(mlp())
     for detached in (False, True):
