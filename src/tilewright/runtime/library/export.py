@@ -81,6 +81,12 @@ def export_library(module: Module, path: str | Path, **given: object) -> Any:
     if form == ARCHIVE and is_ours:
         return _save_archive(module, path, options.weights)
     groups = group_modules(module)
+    if is_ours and not groups.linked and form in (".c", *TEXTS, *PROGRAMS):
+        raise UserError(
+            f"modules of kind {_kinds(module)} have no sources and no code to link",
+            location=path,
+            hint="compile the model again and export that; .so, .o, .a and .tar hold such modules as they are",
+        )
     if form in TEXTS and is_ours:
         return _write_text(groups.linked, path, form[1:])
     with working_folder(options.workspace_dir) as folder:
@@ -101,6 +107,10 @@ def export_library(module: Module, path: str | Path, **given: object) -> Any:
         files = [str(file) for file in link.everything]
         words = _arguments(brought, options.words, options.fcompile)
         return options.fcompile(str(path), files, **words)
+
+
+def _kinds(module: Module) -> str:
+    return ", ".join(dict.fromkeys(f"'{one.kind}'" for one in module.walk()))
 
 
 def _link_options(options: ExportOptions) -> LinkOptions:

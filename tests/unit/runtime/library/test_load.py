@@ -161,6 +161,14 @@ def test_an_artifact_is_a_module_of_kind_vm(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.from_dlpack(module["main"](x)), session(x))
 
 
+@pytest.mark.parametrize("name", ["net.c", "net.ll", "net"])
+def test_an_artifact_has_no_sources_to_export(tmp_path: Path, name: str) -> None:
+    tw.compile(mlp(), jobs=1).save(tmp_path / "mlp.vmfb")
+    with pytest.raises(UserError, match="of kind 'vm' have no sources") as caught:
+        load_module(tmp_path / "mlp.vmfb").export_library(tmp_path / name)
+    assert (caught.value.hint or "").startswith("compile the model again")
+
+
 @pytest.mark.parametrize("weights", [None, "w.irpa"])
 def test_an_artifact_has_the_functions_of_a_build(
     tmp_path: Path, weights: str | None
