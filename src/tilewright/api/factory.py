@@ -94,7 +94,7 @@ class _CompiledCode:
                 emit_c(lower_for_c(record.scheduled, target), target, k.export.function)
                 for record, k in zip(records, kernels, strict=True)
             ]
-            name = f"{owner}_kernels_{identifier(level_label(target))}.c"
+            name = f"{owner}_code_{identifier(level_label(target))}.c"
             found[name] = c_file_text(written, target).encode()
         return found
 
@@ -184,6 +184,7 @@ def _to_link(
 ) -> LinkFiles:
     """The host side and the kernels, which are objects or sources."""
     sources = {name: data for name, data in kernels.items() if name.endswith(".c")}
+    assert not sources.keys() & host.files.keys(), "kernels and host side are files apart"
     objects = {name: data for name, data in kernels.items() if name not in sources}
     return LinkFiles(
         name=host.name,

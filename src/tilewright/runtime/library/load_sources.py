@@ -38,6 +38,8 @@ _FUNCTION: Final = b"__tvm_ffi_"
 _UNITS: Final = (".c", ".S", ".s")
 _EXPORT_FLAGS: Final = (
     "-I.", "-std=c11", "-fvisibility=hidden", "-fno-strict-aliasing", "-D_GNU_SOURCE",
+    # Kernels: the bits that machine code of ours computes, and no calls for roots.
+    "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi",
 )  # fmt: skip
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 """A name that no compiler takes for an option or a list of options."""

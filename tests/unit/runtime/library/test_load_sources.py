@@ -18,8 +18,9 @@ from fakes.ffi_library import SOURCE, compiler
 from fakes.small_models import mlp
 from tilewright.base.errors import ArchiveError, UserError
 from tilewright.base.host import architecture
+from tilewright.compiler.codegen.c.function import FLAGS
 from tilewright.runtime import load_module
-from tilewright.runtime.library import toolchain
+from tilewright.runtime.library import load_sources, toolchain
 
 SEVEN = (
     "typedef struct { int type, zero; long value; } any;\n"
@@ -232,6 +233,10 @@ def test_what_lies_beside_under_the_name_must_be_a_folder(
 @pytest.mark.slow
 def test_a_folder_that_lacks_a_unit_is_refused_before_a_call(folder: Path) -> None:
     compiler()
-    next((folder / "k.library").glob("*.o")).unlink()
+    next((folder / "k.library").glob("k_code_*.c")).unlink()
     with pytest.raises(ArchiveError, match="undefined symbol"):
         load_module(folder / "k.c")
+
+
+def test_kernels_are_compiled_as_their_code_generator_wants_it() -> None:
+    assert set(FLAGS) <= set(load_sources._EXPORT_FLAGS)
