@@ -24,7 +24,7 @@ def test_the_graph_is_told_without_a_session(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = load_module(path)
-    monkeypatch.delattr(Session, "from_bytes")
+    monkeypatch.setattr(Session, "from_bytes", None)
     assert module["get_graph_json"]() == tw.build(mlp()).graph_json
 
 
@@ -32,7 +32,7 @@ def test_a_device_that_there_is_not_is_refused_before_a_session_is_made(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = load_module(path)
-    monkeypatch.delattr(Session, "from_bytes")
+    monkeypatch.setattr(Session, "from_bytes", None)
     with pytest.raises(tw.UserError, match="there is one host, not 'cpu:5'"):
         module["default"](tw.cpu(5))
 
