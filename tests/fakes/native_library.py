@@ -39,6 +39,10 @@ class LoadedCode:
     owner: object
 
 
+CodeLoader = Callable[[Sequence[Kernel], Target], LoadedCode]
+"""A code generator and what loads its code."""
+
+
 def load_machine_code(kernels: Sequence[Kernel], target: Target) -> LoadedCode:
     """Scheduled kernels through LLVM and our own linker and loader."""
     lowered = [machine.lower(kernel, target) for kernel in kernels]
@@ -62,7 +66,7 @@ class NativeLibrary:
         target: Target,
         *,
         threads: int = 1,
-        load: Callable[[Sequence[Kernel], Target], LoadedCode] = load_machine_code,
+        load: CodeLoader = load_machine_code,
     ) -> None:
         self.scheduled = [
             promote_scratch(

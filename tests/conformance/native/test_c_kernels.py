@@ -9,10 +9,9 @@ from __future__ import annotations
 import pytest
 
 from conformance.native.declared_cases import kernel_cases
-from conformance.ops.test_cases import agree
+from conformance.native.test_scheduled_kernels import check
 from fakes.c_kernel import load_c, needs_cc
 from fakes.native_kernel import needs_x86, targets_apart
-from fakes.native_library import NativeLibrary
 from tilewright.base.target import Target
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.declaration import OpDecl
@@ -32,14 +31,7 @@ ROWS = [row for row in catalogue.all_ops() if row.cases and row.body is not None
     ids=lambda row: row.name,
 )
 def test_c_agrees_with_the_oracle(row: OpDecl, target: Target) -> None:
-    found = kernel_cases(row, dynamic=False, every_type=False)
-    library = NativeLibrary([item.kernel for item in found], target, load=load_c)
-    for index, item in enumerate(found):
-        expected = row.schema.evaluate(item.case.operands, item.case.attributes)
-        types = [(a.shape, a.dtype) for a in expected]
-        results = library.run(index, item.operands, types, item.dims)
-        for actual, wanted in zip(results, expected, strict=True):
-            agree(actual, wanted, str(item.case))
+    check(row, kernel_cases(row, dynamic=False, every_type=False), target, load=load_c)
 
 
 @pytest.mark.slow
@@ -47,12 +39,4 @@ def test_c_agrees_with_the_oracle(row: OpDecl, target: Target) -> None:
 def test_c_for_symbolic_sizes_agrees_with_the_oracle(name: str) -> None:
     row = next(row for row in ROWS if row.name == name)
     found = kernel_cases(row, dynamic=True, every_type=False)[::4]
-    library = NativeLibrary(
-        [item.kernel for item in found], Target.level("v3"), load=load_c
-    )
-    for index, item in enumerate(found):
-        expected = row.schema.evaluate(item.case.operands, item.case.attributes)
-        types = [(a.shape, a.dtype) for a in expected]
-        results = library.run(index, item.operands, types, item.dims)
-        for actual, wanted in zip(results, expected, strict=True):
-            agree(actual, wanted, str(item.case))
+    check(row, found, Target.level("v3"), load=load_c)

@@ -15,7 +15,7 @@ from conformance.native import special_values
 from conformance.native.declared_cases import KernelCase, kernel_cases
 from conformance.ops.test_cases import agree
 from fakes.native_kernel import needs_x86, targets_apart, targets_here
-from fakes.native_library import NativeLibrary
+from fakes.native_library import CodeLoader, NativeLibrary, load_machine_code
 from tilewright.base.target import Target
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.declaration import OpDecl
@@ -36,9 +36,14 @@ by_target = pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cp
 
 
 def check(
-    row: OpDecl, found: list[KernelCase], target: Target, *, special: bool = False
+    row: OpDecl,
+    found: list[KernelCase],
+    target: Target,
+    *,
+    special: bool = False,
+    load: CodeLoader = load_machine_code,
 ) -> None:
-    library = NativeLibrary([item.kernel for item in found], target)
+    library = NativeLibrary([item.kernel for item in found], target, load=load)
     for index, item in enumerate(found):
         expected = row.schema.evaluate(item.case.operands, item.case.attributes)
         types = [(a.shape, a.dtype) for a in expected]

@@ -16,7 +16,7 @@ from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.codegen.c.definitions import Definitions
 from tilewright.compiler.codegen.c.functions import Functions
-from tilewright.compiler.codegen.c.indices import Indices, has_lanes
+from tilewright.compiler.codegen.c.indices import Indices
 from tilewright.compiler.codegen.c.memory import Memory
 from tilewright.compiler.codegen.c.types import Value, bare, literal, type_of
 from tilewright.compiler.codegen.c.values import Values
@@ -39,6 +39,7 @@ from tilewright.compiler.kernel.ir import (
     Unary,
     children,
 )
+from tilewright.compiler.kernel.lanes import has_lanes, is_call, room_of_first_lanes
 from tilewright.compiler.kernel.rewrite import expression_dims, payloads
 
 _SIGNS: Final = {
@@ -243,16 +244,13 @@ class Expressions:
 
     def _prefix(self, node: Compare) -> Value | None:
         """`index + lane < bound` by a comparison of small numbers, not of wide indices."""
-        left, right = node.left, node.right
-        ascending = isinstance(left, Index) and left.lanes > 1 and left.stride == 1
-        if node.op != "lt" or not ascending or not isinstance(left, Index):
+        room = room_of_first_lanes(node)
+        if room is None:
             return None
-        limit = _uniform(right)
-        if limit is None or has_lanes(left.dim):
-            return None
-        count = self._count_of(limit - left.dim, left.lanes)
-        wide = self.v.splat(Value(f"(int32_t){count}", dtypes.i32), left.lanes)
-        mask = self.v.compared("<", self.v.iota(dtypes.i32, left.lanes, 1), wide)
+        lanes = node.left.lanes
+        count = self._count_of(room, lanes)
+        wide = self.v.splat(Value(f"(int32_t){count}", dtypes.i32), lanes)
+        mask = self.v.compared("<", self.v.iota(dtypes.i32, lanes, 1), wide)
         return mask._replace(first=count)
 
     def _count_of(self, room: Dim, lanes: int) -> str:
@@ -265,7 +263,7 @@ class Expressions:
     def _select(self, node: Select) -> Value:
         condition = self._operand(node.condition, node.lanes)
         if_false = self._operand(node.if_false, node.lanes)
-        is_cold = node.lanes > 1 and _is_call(node.if_true)
+        is_cold = node.lanes > 1 and is_call(node.if_true)
         if is_cold:
             condition, if_false = self.named(condition), self.named(if_false)
         if_true = self._operand(node.if_true, node.lanes)
@@ -298,10 +296,6 @@ class Expressions:
         items = ", ".join(f"{row.text}[{node.column}]" for row in rows)
         return Value(f"(({type_}){{{items}}})", node.dtype, node.lanes)
 
-    # --- memory ----------------------------------------------------------------------------
-
-    # --- indices ---------------------------------------------------------------------------
-
     # --- functions -------------------------------------------------------------------------
 
     def _body(self, root: Expression, arguments: list[Value]) -> tuple[list[str], str]:
@@ -311,23 +305,6 @@ class Expressions:
         inner.begin([root])
         value = inner.value(root)
         return inner.names_for([value.text]), value.text
-
-
-def _uniform(value: Expression) -> Dim | None:
-    """An index that is the same in every lane."""
-    if isinstance(value, Splat):
-        return _uniform(value.operand)
-    if isinstance(value, Const):
-        return int(value.value)
-    if not isinstance(value, Index) or has_lanes(value.dim):
-        return None
-    return value.dim if value.lanes == 1 or value.stride == 0 else None
-
-
-def _is_call(value: Expression) -> bool:
-    while isinstance(value, Cast):
-        value = value.operand
-    return isinstance(value, Call)
 
 
 def _repeated(roots: Iterable[Expression]) -> frozenset[int]:

@@ -6,27 +6,28 @@ Called by `backend` and by tests.
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from tilewright.base.errors import InternalError
 from tilewright.base.target import Target
 from tilewright.compiler.codegen.c.definitions import Definitions
 from tilewright.compiler.codegen.c.expressions import Expressions
 from tilewright.compiler.codegen.c.statements import Statements
 from tilewright.compiler.codegen.c.types import element_type, identifier, literal
 from tilewright.compiler.kernel.ir import Access, Buffer, Kernel, Space
+from tilewright.compiler.kernel.local_memory import (
+    check_stack,
+    local_elements,
+    workgroup_layout,
+)
 from tilewright.formats.executable import (
     DISPATCH_STATE,
     WORKGROUP_STATE,
     Layout,
 )
 
-LOCAL_ALIGNMENT_BYTES: Final = 64
-STACK_LIMIT_BYTES: Final = 32 << 10
 _PLACEHOLDER: Final = "tw_kernel_symbol"
 _HEAD: Final = """\
 // Made by Tilewright. Compile with any C11 compiler that has vector extensions (GCC 12, Clang 15 or later):
@@ -136,20 +137,16 @@ class _Function:
         self.definitions: Definitions = Definitions()
         self.e: Expressions = Expressions(self.definitions, one_rounding=target.has_fma)
         self.taken: set[str] = {"dispatch", "workgroup", "environment"}
-        self.local_bytes: int = 0
-        self.stack_bytes: int = 0
+        self.places, self.local_bytes = workgroup_layout(kernel)
 
     def emit(self, symbol: str) -> CFunction:
         """The whole function."""
+        on_stack = [b for b in self.kernel.locals if b.space is Space.REGISTER]
+        check_stack(self.kernel, on_stack)
         declared = {**self._dims(), **self._bindings(), **self._locals()}
         body = Statements(self.e, self.taken).body(self.kernel.body, "  ")
         words = set(re.findall(r"\w+", "\n".join(body)))
         lines = [line for name, line in declared.items() if name in words] + body
-        if self.stack_bytes > STACK_LIMIT_BYTES:
-            raise InternalError(
-                f"kernel '{self.kernel.name}' needs {self.stack_bytes} bytes of stack, expected at most "
-                f"{STACK_LIMIT_BYTES}"
-            )
         head = (
             f"// {self.kernel.name}\n"
             f"int {_PLACEHOLDER}(const void *environment, const tw_dispatch_state_t *dispatch,\n"
@@ -195,25 +192,11 @@ class _Function:
 
     def _local(self, buffer: Buffer) -> str:
         name, type_ = self.e.memory.names[buffer], element_type(buffer.dtype)
-        count = self._elements(buffer)
         if buffer.space is Space.WORKGROUP:
-            offset = self.local_bytes
-            size = count * buffer.dtype.itemsize
-            self.local_bytes += -(-size // LOCAL_ALIGNMENT_BYTES) * LOCAL_ALIGNMENT_BYTES
-            return (
-                f"  {type_} *{name} = (void *)((char *)workgroup->local_memory + {offset});"
-            )
+            place = f"(char *)workgroup->local_memory + {self.places[buffer]}"
+            return f"  {type_} *{name} = (void *)({place});"
+        count = local_elements(self.kernel, buffer)
         if buffer.space is Space.CONSTANT:
             items = ", ".join(literal(value, buffer.dtype) for value in buffer.data or ())
             return f"  static const {type_} {name}[{count}] = {{{items}}};"
-        self.stack_bytes += count * buffer.dtype.itemsize
         return f"  {type_} {name}[{count}] __attribute__((aligned(64), unused)) = {{0}};"
-
-    def _elements(self, buffer: Buffer) -> int:
-        extents = [e for e in buffer.shape if isinstance(e, int)]
-        if len(extents) < len(buffer.shape):
-            raise InternalError(
-                f"kernel '{self.kernel.name}': local buffer '{buffer.name}' has the shape "
-                f"{buffer.shape}, expected constant dimensions"
-            )
-        return math.prod(extents)

@@ -11,16 +11,7 @@ from tilewright.base.symbolic import Dim, Opaque, Operation, Symbol
 from tilewright.compiler.codegen.c.types import Value, bare
 from tilewright.compiler.codegen.c.values import Values
 from tilewright.compiler.kernel.ir import Expression
-
-
-def has_lanes(dim: Dim) -> bool:
-    """Whether an index differs per lane beyond its stride."""
-    return any(
-        isinstance(atom, Opaque)
-        and isinstance(atom.payload, Expression)
-        and atom.payload.lanes > 1
-        for atom in symbolic.atoms(dim)
-    )
+from tilewright.compiler.kernel.lanes import has_lanes
 
 
 @final

@@ -13,10 +13,11 @@ from typing import final
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.codegen.c.indices import Indices, has_lanes
+from tilewright.compiler.codegen.c.indices import Indices
 from tilewright.compiler.codegen.c.types import Value, bare, literal, value_type, word
 from tilewright.compiler.codegen.c.values import Values
 from tilewright.compiler.kernel.ir import Buffer, Expression, Load, Space, Store
+from tilewright.compiler.kernel.lanes import has_lanes
 
 
 @final

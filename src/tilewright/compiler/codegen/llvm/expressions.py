@@ -21,7 +21,7 @@ from tilewright.compiler.codegen.llvm.arithmetic import Abilities, Arithmetic
 from tilewright.compiler.codegen.llvm.conversions import Conversions
 from tilewright.compiler.codegen.llvm.functions import Functions
 from tilewright.compiler.codegen.llvm.indices import Indices
-from tilewright.compiler.codegen.llvm.memory import Memory, has_lanes
+from tilewright.compiler.codegen.llvm.memory import Memory
 from tilewright.compiler.codegen.llvm.registers import Registers
 from tilewright.compiler.codegen.llvm.types import (
     Value,
@@ -49,6 +49,7 @@ from tilewright.compiler.kernel.ir import (
     Transposed,
     Unary,
 )
+from tilewright.compiler.kernel.lanes import has_lanes, is_call, room_of_first_lanes
 
 _FLOAT_VERBS: Final = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _INTEGER_VERBS: Final = {
@@ -282,16 +283,11 @@ class Expressions:
 
     def _prefix(self, node: Compare) -> Value | None:
         """`index + lane < bound` as a comparison of small constants with one scalar."""
-        left = node.left
-        ascending = isinstance(left, Index) and left.lanes > 1 and left.stride == 1
-        if node.op != "lt" or not ascending or not isinstance(left, Index):
+        room = room_of_first_lanes(node)
+        if room is None:
             return None
-        limit = _uniform(node.right)
-        if limit is None or has_lanes(left.dim):
-            return None
-        room = self.indices.value(limit - left.dim)
-        lanes = left.lanes
-        bounded = self.writer.call("i64", "llvm.smin.i64", room, Value(str(lanes), "i64"))
+        lanes, count = node.left.lanes, self.indices.value(room)
+        bounded = self.writer.call("i64", "llvm.smin.i64", count, Value(str(lanes), "i64"))
         bounded = self.writer.call("i64", "llvm.smax.i64", bounded, Value("0", "i64"))
         short = self.writer.pure("i32", f"trunc {bounded} to i32", bounded)
         return self.a.compare(
@@ -299,7 +295,7 @@ class Expressions:
         )
 
     def _select(self, node: Select) -> Value:
-        if _is_call(node.if_true):
+        if is_call(node.if_true):
             return self._cold_select(node)
         condition = self.value(node.condition)
         if node.condition.lanes != node.lanes and node.condition.lanes != 1:
@@ -387,24 +383,6 @@ def _function_body(
     target: Target, writer: FunctionWriter, root: Expression, arguments: list[Value]
 ) -> Value:
     return Expressions(writer, Registers(), target).body(root, arguments)
-
-
-def _is_call(value: Expression) -> bool:
-    """Whether a call is all that `value` computes."""
-    while isinstance(value, Cast):
-        value = value.operand
-    return isinstance(value, Call)
-
-
-def _uniform(value: Expression) -> Dim | None:
-    """An index that is the same in every lane."""
-    if isinstance(value, Splat):
-        return _uniform(value.operand)
-    if isinstance(value, Const):
-        return int(value.value)
-    if not isinstance(value, Index) or has_lanes(value.dim):
-        return None
-    return value.dim if value.lanes == 1 or value.stride == 0 else None
 
 
 def _signed(dtype: DType) -> bool:

@@ -8,12 +8,10 @@ object code of it.  Called by `compile` of this room and by tests.
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base import symbolic
-from tilewright.base.errors import InternalError
 from tilewright.base.target import Target
 from tilewright.compiler.codegen.llvm.expressions import Expressions
 from tilewright.compiler.codegen.llvm.facts import collect_facts
@@ -22,10 +20,13 @@ from tilewright.compiler.codegen.llvm.statements import Statements
 from tilewright.compiler.codegen.llvm.types import Value, constant_text, memory_type
 from tilewright.compiler.codegen.llvm.writer import FunctionWriter
 from tilewright.compiler.kernel.ir import Buffer, Kernel, Space
+from tilewright.compiler.kernel.local_memory import (
+    check_stack,
+    local_elements,
+    workgroup_layout,
+)
 from tilewright.formats.executable import DISPATCH_STATE, WORKGROUP_STATE
 
-LOCAL_ALIGNMENT_BYTES: Final = 64
-STACK_LIMIT_BYTES: Final = 32 << 10
 _PLACEHOLDER: Final = "@tw_kernel"
 FUNCTION_ATTRIBUTES: Final = 'nounwind "no-builtins"'
 
@@ -155,35 +156,20 @@ class _Function:
         return self.writer.pure("i64", f"zext {value} to i64", value)
 
     def _locals(self) -> None:
-        stack = 0
+        check_stack(self.kernel, self.registers.memory)
+        places, self.local_bytes = workgroup_layout(self.kernel)
         for buffer in self.kernel.locals:
             if buffer.space is Space.WORKGROUP:
-                self._workgroup_buffer(buffer)
+                self._workgroup_buffer(buffer, places[buffer])
             elif buffer.space is Space.CONSTANT:
                 self._constant_buffer(buffer)
             elif buffer in self.registers.memory:
-                stack += self._stack_buffer(buffer)
-        if stack > STACK_LIMIT_BYTES:
-            raise InternalError(
-                f"kernel '{self.kernel.name}' needs {stack} bytes of stack, expected at most "
-                f"{STACK_LIMIT_BYTES}: register buffers are indexed by loops not unrolled"
-            )
+                self._stack_buffer(buffer)
 
-    def _elements(self, buffer: Buffer) -> int:
-        extents = [e for e in buffer.shape if isinstance(e, int)]
-        if len(extents) < len(buffer.shape):
-            raise InternalError(
-                f"kernel '{self.kernel.name}': local buffer '{buffer.name}' has the shape "
-                f"{buffer.shape}, expected constant dimensions"
-            )
-        return math.prod(extents)
-
-    def _workgroup_buffer(self, buffer: Buffer) -> None:
+    def _workgroup_buffer(self, buffer: Buffer, offset: int) -> None:
         field = WORKGROUP_STATE.offset("local_memory")
         base = self._read(self._field("workgroup", field), "ptr", 8)
-        self.expressions.memory.bases[buffer] = self._element(base, "i8", self.local_bytes)
-        size = self._elements(buffer) * buffer.dtype.itemsize
-        self.local_bytes += -(-size // LOCAL_ALIGNMENT_BYTES) * LOCAL_ALIGNMENT_BYTES
+        self.expressions.memory.bases[buffer] = self._element(base, "i8", offset)
 
     def _constant_buffer(self, buffer: Buffer) -> None:
         name = f"@.tw.constant.{len(self.globals)}"
@@ -195,13 +181,12 @@ class _Function:
         )
         self.expressions.memory.bases[buffer] = Value(name, "ptr")
 
-    def _stack_buffer(self, buffer: Buffer) -> int:
-        count = self._elements(buffer)
+    def _stack_buffer(self, buffer: Buffer) -> None:
+        count = local_elements(self.kernel, buffer)
         name = self.writer.fresh("stack")
         unit = memory_type(buffer.dtype)
         self.writer.blocks[0].phis.append(f"{name} = alloca [{count} x {unit}], align 64")
         self.expressions.memory.bases[buffer] = Value(name, "ptr")
-        return count * buffer.dtype.itemsize
 
 
 def _memory_constant(value: float, buffer: Buffer) -> str:

@@ -32,19 +32,10 @@ from tilewright.compiler.kernel.ir import (
     Space,
     Store,
 )
+from tilewright.compiler.kernel.lanes import has_lanes
 
 MAX_WIDE_STRIDE: Final = 8
 """Up to this stride, whole vectors are read and shuffled instead of single elements."""
-
-
-def has_lanes(dim: Dim) -> bool:
-    """Whether an index differs per lane beyond its stride (a vector inside an opaque atom)."""
-    return any(
-        isinstance(atom, Opaque)
-        and isinstance(atom.payload, Expression)
-        and atom.payload.lanes > 1
-        for atom in symbolic.atoms(dim)
-    )
 
 
 def _places(dim: Dim, lanes: int, stride: int) -> tuple[Dim, list[int]] | None:

@@ -1,0 +1,53 @@
+"""Questions about vectors in machine kernels that every printer asks."""
+
+from __future__ import annotations
+
+from tilewright.base import symbolic
+from tilewright.base.symbolic import Dim, Opaque
+from tilewright.compiler.kernel.ir import (
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expression,
+    Index,
+    Splat,
+)
+
+
+def has_lanes(dim: Dim) -> bool:
+    """Whether an index differs per lane beyond its stride (a vector inside an opaque atom)."""
+    return any(
+        isinstance(atom, Opaque)
+        and isinstance(atom.payload, Expression)
+        and atom.payload.lanes > 1
+        for atom in symbolic.atoms(dim)
+    )
+
+
+def room_of_first_lanes(node: Compare) -> Dim | None:
+    """Of `index + lane < bound`, how many lanes from the first on hold, unbounded; None for what is no such."""
+    left = node.left
+    ascending = isinstance(left, Index) and left.lanes > 1 and left.stride == 1
+    if node.op != "lt" or not ascending or not isinstance(left, Index):
+        return None
+    limit = _uniform(node.right)
+    return None if limit is None or has_lanes(left.dim) else limit - left.dim
+
+
+def _uniform(value: Expression) -> Dim | None:
+    """An index that is the same in every lane."""
+    if isinstance(value, Splat):
+        return _uniform(value.operand)
+    if isinstance(value, Const):
+        return int(value.value)
+    if not isinstance(value, Index) or has_lanes(value.dim):
+        return None
+    return value.dim if value.lanes == 1 or value.stride == 0 else None
+
+
+def is_call(value: Expression) -> bool:
+    """Whether a call is all that `value` computes."""
+    while isinstance(value, Cast):
+        value = value.operand
+    return isinstance(value, Call)
