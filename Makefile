@@ -57,8 +57,9 @@ check: $(STAMPS)/dev $(STAMPS)/test ## Format, lint, types, layering, sizes, ref
 	$(PY) tools/sizes.py
 	$(PY) tools/gendocs.py --check
 
-bench: $(STAMPS)/peers $(STAMPS)/torch models ## Print the figures as ratios, onnxruntime beside
-	$(PY) benchmarks/bench.py --models $(MODELS)
+bench: $(STAMPS)/peers $(STAMPS)/torch models ## Print the figures as ratios, onnxruntime and OpenVINO beside
+	$(PY) benchmarks/models/export.py $(MODELS)/families --families
+	$(PY) benchmarks/bench.py --models $(MODELS) --threads 1 2 --page $(BUILD)/figures
 
 bench-quick: $(STAMPS)/peers $(STAMPS)/torch ## The op microbenchmarks and the MLP only
 	$(PY) benchmarks/models/export.py $(MODELS) --micro
@@ -79,8 +80,9 @@ wheel: $(STAMPS)/base ## Build the wheel into dist/
 	$(PIP) install build
 	$(PY) -m build --wheel
 
-models: $(STAMPS)/torch $(STAMPS)/demo ## Export the model set into build/models (needs torch, 2 minutes on two cores, 4 GB)
+models: $(STAMPS)/torch $(STAMPS)/demo $(STAMPS)/peers ## Export the model set into build/models (needs torch, 2 minutes on two cores, 4 GB)
 	$(PY) benchmarks/models/export.py $(MODELS)
+	$(PY) benchmarks/models/quantize.py $(MODELS)
 
 $(MINILM): benchmarks/models/minilm.py $(STAMPS)/demo
 	$(PY) benchmarks/models/minilm.py $@

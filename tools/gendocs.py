@@ -28,8 +28,8 @@ from tilewright.cli import option_groups
 from tilewright.compiler.frontends.onnx import table
 from tilewright.compiler.frontends.onnx.model import OLDEST_OPSET
 from tilewright.compiler.graph.schema import AttributeSpec, OperandSpec
-from tilewright.compiler.ops import catalogue
-from tilewright.compiler.ops.declaration import OpDecl
+from tilewright.compiler.ops import cases, catalogue
+from tilewright.compiler.ops.declaration import OpDecl, type_of
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 NOTE: Final = "<!-- Written by tools/gendocs.py; change the table it comes from. -->\n"
@@ -100,10 +100,18 @@ def ops_page() -> str:
                 ", ".join(map(_attribute, op.schema.attributes)) or "–",
                 op.schema.summary,
                 _runs(op),
+                ", ".join(_known(op)) or "–",
             )
             for op in found
         ]
-        heading = ("op", "operands", "attributes", "what it computes", "runs as")
+        heading = (
+            "op",
+            "operands",
+            "attributes",
+            "what it computes",
+            "runs as",
+            "passes know",
+        )
         title = family.replace("_", " ").capitalize()
         parts.append(f"## {title}\n\n{compatibility.table(heading, body)}")
     sets = compatibility.table(
@@ -116,7 +124,11 @@ def ops_page() -> str:
 
 {count} ops, each declared in one place (`src/tilewright/compiler/ops`, one file per family); shapes broadcast as
 in numpy unless the op says otherwise. An op that runs as *kernel* becomes machine code; *host* runs its numpy
-oracle, with a warning; *data* costs nothing at run time. `b.<op>(…)` of
+oracle, with a warning; *data* costs nothing at run time. The word behind it is the part the op plays where several share
+a kernel. What passes know of an op: where each element of a move comes from (*places*), between which numbers results lie
+(*ranges*), how it runs on other orders of axes (*layout*), what its arithmetic counts as (*work*), which
+sizes it takes to be equal (*equal sizes*), whether computing
+an element again costs no more than loading it (*cheap*). `b.<op>(…)` of
 `tilewright.compiler.ops.builder.GraphBuilder` makes one. How to add one: [add-an-op](how-to/add-an-op.md).
 
 {sets}
@@ -161,7 +173,19 @@ def _runs(op: OpDecl) -> str:
         return "data" if op.name == "constant" else "kernel"
     if op.schema.region_count:
         return "not compiled yet"
-    return "host" if op.body is None else "kernel"
+    return "host" if op.body is None else f"kernel, {op.schema.role.value}"
+
+
+def _known(op: OpDecl) -> list[str]:
+    columns = ("places", "ranges", "layout", "work", "equal_sizes")
+    known = [
+        name.replace("_", " ") for name in columns if getattr(op.schema, name) is not None
+    ]
+    case = next(iter(cases.instances(op)), None)
+    if case is None or op.body is None or op.body.pointwise is None:
+        return known
+    types = [None if a is None else type_of(a) for a in case.operands]
+    return [*known, "cheap"] if op.is_cheap(types, case.attributes) else known
 
 
 # --- ONNX ------------------------------------------------------------------------------------

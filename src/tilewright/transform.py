@@ -17,11 +17,10 @@ from tilewright.compiler.passes import (
     PrintBeforeAll,
     VerifyInstrument,
     config_keys,
-    known_passes,
 )
 
-# Which makes the passes known by name.
-from tilewright.compiler.transforms import standard_passes
+# Where the passes become known.
+from tilewright.compiler.transforms import known_passes
 
 __all__ = [
     "DumpIR",
@@ -35,5 +34,4 @@ __all__ = [
     "VerifyInstrument",
     "config_keys",
     "known_passes",
-    "standard_passes",
 ]

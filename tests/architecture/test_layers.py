@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Final
 
 import pytest
+
+from tilewright.base.target import BACKENDS
+from tilewright.compiler.backends.registry import find_backend
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "tilewright"
@@ -50,7 +55,7 @@ def test_every_layered_room_is_exhaustive(container: str) -> None:
 
 @pytest.mark.parametrize(
     "room",
-    ["compiler/frontends", "compiler/codegen", "runtime/drivers"],
+    ["compiler/frontends", "compiler/backends", "compiler/printers", "runtime/drivers"],
     ids=lambda r: r.split("/")[1],
 )
 def test_siblings_that_never_meet_are_all_listed(room: str) -> None:
@@ -62,3 +67,26 @@ def test_siblings_that_never_meet_are_all_listed(room: str) -> None:
     assert siblings, f"no package in {room}"
     if len(siblings) > 1:
         assert siblings <= listed
+
+
+LLVM: Final = ("compiler/backends/cpu/", "compiler/printers/llvm_text/")
+
+
+def test_llvm_is_named_by_its_back_end_and_its_printer_alone() -> None:
+    named = re.compile(
+        r"^\s*(?:from|import) .*\b(?:llvmlite|backends\.cpu|llvm_text)\b", re.MULTILINE
+    )
+    found = [
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        if named.search(path.read_text(encoding="utf-8"))
+    ]
+    assert found
+    assert [path for path in found if not path.startswith(LLVM)] == []
+
+
+def test_every_word_for_a_back_end_has_its_folder() -> None:
+    folders = {path.parent.name for path in SOURCE.glob("compiler/backends/*/backend.py")}
+    assert folders == BACKENDS.keys()
+    for word in BACKENDS:
+        assert find_backend(word).name == word

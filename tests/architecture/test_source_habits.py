@@ -92,3 +92,30 @@ def test_types_are_checked_wherever_torch_is_not_imported() -> None:
         )
     ]
     assert settings["exclude"] == importing
+
+
+SAYS_NOTHING = {"what", "who", "whom", "why", "thing", "things", "stuff", "foo"}
+PATTERN = r"\b_?(?:" + "|".join(SAYS_NOTHING) + r")\b"
+
+
+def given_names(tree: ast.AST) -> Iterator[str]:
+    """Names that the code itself chooses: of functions, classes, arguments, fields and variables."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def test_names_can_be_searched_for() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for folder in ("src", "tests", "tools", "benchmarks", "examples")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if re.search(PATTERN, path.read_text(), re.IGNORECASE)
+        for name in given_names(ast.parse(path.read_text()))
+        if name.lower().strip("_") in SAYS_NOTHING
+    ]
+    assert found == []

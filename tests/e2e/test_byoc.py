@@ -205,7 +205,8 @@ def test_a_module_in_c_needs_no_loader_of_the_user(call: str, tmp_path: Path) ->
     script = (
         "import sys; import numpy as np; import tilewright as tw\n"
         "path, x = sys.argv[1], np.zeros((5, 16), np.float32)\n"
-        f"{call}\n"
+        f"y = {call}\n"
+        "assert np.from_dlpack(y).shape == (5, 16), y\n"
         "assert 'tilewright.byoc' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script, str(path)], check=True)

@@ -131,8 +131,8 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_what_was_moved_from_has_nothing(printed: dict[str, str]) -> None:
     assert printed["moved tensor"] == "1 0 0"
     assert printed["moved back"] == "1 140"
-    for what in ("moved model", "moved model runs", "moved model level"):
-        assert printed[what] == "1 the model was moved from"
+    for subject in ("moved model", "moved model runs", "moved model level"):
+        assert printed[subject] == "1 the model was moved from"
 
 
 def test_mistakes_are_exceptions_with_a_status(printed: dict[str, str]) -> None:

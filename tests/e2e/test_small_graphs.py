@@ -34,11 +34,11 @@ def outputs(result: object) -> list[np.ndarray]:
     return list(result) if isinstance(result, tuple) else [np.asarray(result)]
 
 
-def close(actual: list[np.ndarray], expected: list[np.ndarray], what: str) -> None:
+def close(actual: list[np.ndarray], expected: list[np.ndarray], subject: str) -> None:
     assert len(actual) == len(expected)
     for got, want in zip(actual, expected, strict=True):
-        assert got.dtype == want.dtype, what
-        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5, err_msg=what)
+        assert got.dtype == want.dtype, subject
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5, err_msg=subject)
 
 
 def check(case: Case, opt_level: int) -> None:

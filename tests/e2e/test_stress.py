@@ -218,7 +218,7 @@ from pathlib import Path
 import numpy as np
 import tilewright as tw
 
-from tilewright.compiler.codegen.llvm import compile as code_generator
+from tilewright.compiler.backends.cpu import compile as code_generator
 code_generator.INLINE_SECONDS = 0.0  # small kernels, too, go to the worker processes
 
 def workers():

@@ -315,7 +315,10 @@ def test_loading_takes_time_as_the_file_is_long() -> None:
         exports=exports,
     )
     limits = replace(COUNTED, timeout_s=8)
-    Session.from_bytes(archive_bytes(many), untrusted=True, function="f7", limits=limits)()
+    session = Session.from_bytes(
+        archive_bytes(many), untrusted=True, function="f7", limits=limits
+    )
+    assert session() == ()
 
 
 def test_names_that_do_not_exist_are_not_compared_with_all_that_do() -> None:

@@ -14,9 +14,14 @@ import pytest
 from fakes.native_kernel import CalledKernel, KernelFunction
 from fakes.native_library import LoadedCode
 from tilewright.base.target import Target
-from tilewright.compiler.codegen.c.backend import lower
-from tilewright.compiler.codegen.c.function import FLAGS, CFunction, emit_kernel, file_text
+from tilewright.compiler.backends.backend import lower, route
+from tilewright.compiler.backends.c.backend import BACKEND
 from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.printers.c_text.function import (
+    FLAGS,
+    CFunction,
+    file_text,
+)
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 _FLAGS = (
@@ -48,7 +53,7 @@ def compile_c(text: str) -> ctypes.CDLL:
 
 def write_c(kernels: Sequence[Kernel], target: Target) -> list[CFunction]:
     """Scheduled kernels in C."""
-    return [emit_kernel(lower(kernel, target), target) for kernel in kernels]
+    return [route(BACKEND, kernel, target) for kernel in kernels]
 
 
 def load_c(kernels: Sequence[Kernel], target: Target) -> LoadedCode:
@@ -68,8 +73,8 @@ class CKernel(CalledKernel):
     """A kernel in C, ready to be called."""
 
     def __init__(self, kernel: Kernel, target: Target) -> None:
-        self.kernel = lower(kernel, target)
-        self.written = emit_kernel(self.kernel, target)
+        self.kernel = lower(BACKEND, kernel, target)
+        self.written = route(BACKEND, kernel, target)
         self.local_bytes = self.written.local_memory_bytes
         self.text = file_text([self.written], target)
         self.library = compile_c(self.text)

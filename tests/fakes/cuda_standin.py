@@ -112,9 +112,11 @@ class StandIn:
         """Let the nth call from now fail."""
         self._library.standin_fail(function.encode(), nth, result)
 
-    def fail_operation(self, what: str, nth: int = 1, result: int = LAUNCH_FAILED) -> None:
+    def fail_operation(
+        self, subject: str, nth: int = 1, result: int = LAUNCH_FAILED
+    ) -> None:
         """Let the nth kernel, copy, fill or graph fail when the GPU runs it."""
-        self._library.standin_fail_operation(what.encode(), nth, result)
+        self._library.standin_fail_operation(subject.encode(), nth, result)
 
     def hide(self, function: str) -> None:
         """Be a driver without this function."""

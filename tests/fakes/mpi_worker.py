@@ -41,9 +41,9 @@ CHANNEL = DEVICE.create_channel()
 RANK, COUNT = CHANNEL.rank, CHANNEL.count
 
 
-def say(what: object) -> None:
+def say(subject: object) -> None:
     """Print a line in one piece: launchers mix what ranks write."""
-    os.write(1, f"{RANK}: {what}\n".encode())
+    os.write(1, f"{RANK}: {subject}\n".encode())
 
 
 def memory(array: np.ndarray):

@@ -16,13 +16,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
+from fakes.lowered import lower
 from tilewright.base import symbolic
 from tilewright.base.target import Target
-from tilewright.compiler.codegen.llvm import compile_kernels, link_executable
+from tilewright.compiler.backends.cpu.backend import BACKEND
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.grid import grid_extents
 from tilewright.compiler.kernel.ir import Kernel
-from tilewright.compiler.lowering import machine
 from tilewright.formats.elf import parse_image
 from tilewright.formats.executable import (
     DISPATCH_STATE,
@@ -102,15 +102,13 @@ class CalledKernel:
 class NativeKernel(CalledKernel):
     """A kernel as machine code by LLVM."""
 
-    def __init__(
-        self, kernel: Kernel, target: Target | None = None, *, lowered: bool = False
-    ):
+    def __init__(self, kernel: Kernel, target: Target | None = None):
         self.target = target or Target.host()
-        self.kernel = kernel if lowered else machine.lower(kernel, self.target)
-        (self.compiled,) = compile_kernels([self.kernel], self.target)
+        self.kernel = lower(kernel, self.target)
+        (self.compiled,) = BACKEND.generate([kernel], self.target)
         pages = self.compiled.export.local_memory_pages
         self.local_bytes = pages * LOCAL_MEMORY_PAGE_BYTES
-        self.image = link_executable([self.compiled], "test", self.target)
+        self.image = BACKEND.link([self.compiled], "test", self.target)
         self.function = self._load()
 
     def _load(self):

@@ -15,12 +15,12 @@ import numpy as np
 from fakes.guarded_memory import Regions
 from tilewright.base import symbolic
 from tilewright.base.target import Target
-from tilewright.compiler.codegen.llvm import compile_kernels, link_executable
+from tilewright.compiler.backends.cpu.backend import BACKEND
 from tilewright.compiler.kernel.grid import grid_extents
 from tilewright.compiler.kernel.ir import Access, Kernel
-from tilewright.compiler.lowering import machine
 from tilewright.compiler.lowering.promote_scratch import promote_scratch
 from tilewright.compiler.schedule import rules
+from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.runtime import native
 from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
 from tilewright.runtime.recorder import Recorder
@@ -45,9 +45,8 @@ CodeLoader = Callable[[Sequence[Kernel], Target], LoadedCode]
 
 def load_machine_code(kernels: Sequence[Kernel], target: Target) -> LoadedCode:
     """Scheduled kernels through LLVM and our own linker and loader."""
-    lowered = [machine.lower(kernel, target) for kernel in kernels]
-    compiled = compile_kernels(lowered, target, jobs=1)
-    loaded = load_embedded_elf(link_executable(compiled, "kernels", target))
+    compiled = BACKEND.generate(kernels, target)
+    loaded = load_embedded_elf(BACKEND.link(compiled, "kernels", target))
     exports = [loaded.exports[kernel.name] for kernel in kernels]
     return LoadedCode(
         [export.function for export in exports],
@@ -70,7 +69,9 @@ class NativeLibrary:
     ) -> None:
         self.scheduled = [
             promote_scratch(
-                rules.schedule(replace(kernel, name=f"k{i}"), target, threads=threads)
+                rules.schedule(
+                    replace(kernel, name=f"k{i}"), MachineModel.of(target), threads=threads
+                )
             )
             for i, kernel in enumerate(kernels)
         ]

@@ -30,7 +30,7 @@ class FindingError(Exception):
     """Something that must not happen."""
 
     number: int
-    what: str
+    outcome: str
 
 
 Outcome = tuple[str, FindingError | None]
@@ -48,13 +48,13 @@ def run_range(run_one: Callable[[int], str], first: int, count: int) -> Iterator
 def _watched(run_one: Callable[[int], str], number: int) -> str:
     """Run an input.  Raises: FindingError, also for time and memory."""
     peak, begin = _peak_bytes(), time.process_time()
-    what = run_one(number)
+    outcome = run_one(number)
     seconds, grown = time.process_time() - begin, _peak_bytes() - peak
     if seconds > INPUT_S:
-        raise FindingError(number, f"{what} after {seconds:.1f} s, expected {INPUT_S} s")
+        raise FindingError(number, f"{outcome} after {seconds:.1f} s, expected {INPUT_S} s")
     if grown > INPUT_BYTES:
-        raise FindingError(number, f"{what} with {grown >> 20} MiB more than before")
-    return what
+        raise FindingError(number, f"{outcome} with {grown >> 20} MiB more than before")
+    return outcome
 
 
 def _peak_bytes() -> int:
@@ -81,13 +81,13 @@ def report(outcomes: Iterator[Outcome]) -> int:
     faulthandler.enable()
     counts: Counter[str] = Counter()
     begin = time.monotonic()
-    for done, (what, finding) in enumerate(outcomes, 1):
+    for done, (outcome, finding) in enumerate(outcomes, 1):
         if done == 1:
             limit_memory()  # what all inputs begin with is there by now
-        counts[what] += 1
+        counts[outcome] += 1
         faulthandler.dump_traceback_later(HANG_S, exit=True)
         if finding is not None:
-            print(f"input {finding.number}: {finding.what}", flush=True)  # noqa: T201
+            print(f"input {finding.number}: {finding.outcome}", flush=True)  # noqa: T201
             traceback.print_exception(finding.__cause__)
         if done % REPORT_EVERY == 0:
             print(f"{done} inputs: {dict(counts)}", flush=True)  # noqa: T201

@@ -12,10 +12,10 @@ from fuzz.bytecode_mutations import run, run_one
 def test_mutated_bytecode_is_refused_fails_or_answers_alike_on_both_engines() -> None:
     counts: Counter[str] = Counter()
     findings = []
-    for what, finding in run("default", 0, 1500):
-        counts[what] += 1
+    for subject, finding in run("default", 0, 1500):
+        counts[subject] += 1
         if finding is not None:
-            findings.append(f"input {finding.number}: {finding.what}")
+            findings.append(f"input {finding.number}: {finding.subject}")
     assert not findings
     assert counts["answered"] > 50
     assert counts["failed"] > 3

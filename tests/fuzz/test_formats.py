@@ -13,10 +13,10 @@ from fuzz.format_mutations import FORMATS, run, run_one
 def test_mutated_files_are_refused_or_read(name: str) -> None:
     counts: Counter[str] = Counter()
     findings = []
-    for what, finding in run(name, "default", 0, 1000):
-        counts[what] += 1
+    for subject, finding in run(name, "default", 0, 1000):
+        counts[subject] += 1
         if finding is not None:
-            findings.append(f"input {finding.number}: {finding.what}")
+            findings.append(f"input {finding.number}: {finding.subject}")
     assert not findings
     assert counts["refused"] > 50
     assert counts["read"] > 5

@@ -12,10 +12,10 @@ from fuzz.graph_mutations import run, run_one
 def test_mutated_graphs_are_refused_or_run() -> None:
     counts: Counter[str] = Counter()
     findings = []
-    for what, finding in run("default", 0, 2000):
-        counts[what] += 1
+    for subject, finding in run("default", 0, 2000):
+        counts[subject] += 1
         if finding is not None:
-            findings.append(f"input {finding.number}: {finding.what}")
+            findings.append(f"input {finding.number}: {finding.subject}")
     assert not findings
     assert counts["refused"] > 500
     assert counts["run"] > 100

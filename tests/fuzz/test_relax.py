@@ -11,9 +11,9 @@ from fuzz.relax_mutations import run
 
 def _counts(seed: str, count: int) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for what, finding in run(seed, 0, count):
-        assert finding is None, f"input {finding.number}: {finding.what}"
-        counts[what] += 1
+    for subject, finding in run(seed, 0, count):
+        assert finding is None, f"input {finding.number}: {finding.subject}"
+        counts[subject] += 1
     return counts
 
 

@@ -90,37 +90,95 @@ void tw_place_stay(void) {}
 
 #if defined(__linux__)
 
-// Processors' worth of time that a group grants, rounded; 0: no limit.
-static long read_quota(const char* group) {
-  char path[1280];
-  long quota = 0;
-  long period = 0;
-  snprintf(path, sizeof(path), "/sys/fs/cgroup%s/cpu.max", group);
+enum { PATH_ROOM = 2304, GROUP_ROOM = 1024 };
+
+// The numbers of a file of a group; returns how many there are, at most two.
+static int read_numbers(const char* path, long out_numbers[2]) {
   FILE* file = fopen(path, "re");
   if (file == NULL) return 0;
-  const int count = fscanf(file, "%ld %ld", &quota, &period);
+  const int count = fscanf(file, "%ld %ld", &out_numbers[0], &out_numbers[1]);
   fclose(file);
-  if (count != 2 || quota <= 0 || period <= 0) return 0;
+  return count;
+}
+
+// Processors' worth of time, rounded; 0: no limit.
+static long cores_of(long quota, long period) {
+  if (quota <= 0 || period <= 0) return 0;
   const long cores = (quota + period / 2) / period;
   return cores < 1 ? 1 : cores;
 }
 
-// The tightest quota of the process's group and the groups around it.
-static long cgroup_limit(void) {
-  char group[1024] = "";
-  FILE* file = fopen("/proc/self/cgroup", "re");
-  if (file != NULL) {
-    if (fscanf(file, "0::%1023[^\n]", group) != 1) group[0] = '\0';
-    fclose(file);
+// What a group of version 2 grants.
+static long read_quota(const char* root, const char* group) {
+  char path[PATH_ROOM];
+  long numbers[2] = {0, 0};
+  snprintf(path, sizeof(path), "%s/sys/fs/cgroup%s/cpu.max", root, group);
+  return read_numbers(path, numbers) == 2 ? cores_of(numbers[0], numbers[1]) : 0;
+}
+
+// What a group of version 1 grants: two files below the controller's folder.
+static long read_quota_of_version_1(const char* root, const char* group) {
+  static const char* const mounts[] = {"cpu", "cpu,cpuacct"};
+  for (size_t i = 0; i < sizeof(mounts) / sizeof(mounts[0]); ++i) {
+    char path[PATH_ROOM];
+    long quota[2] = {0, 0};
+    long period[2] = {0, 0};
+    snprintf(path, sizeof(path), "%s/sys/fs/cgroup/%s%s/cpu.cfs_quota_us", root, mounts[i], group);
+    if (read_numbers(path, quota) < 1) continue;
+    snprintf(path, sizeof(path), "%s/sys/fs/cgroup/%s%s/cpu.cfs_period_us", root, mounts[i], group);
+    read_numbers(path, period);
+    return cores_of(quota[0], period[0]);
   }
+  return 0;
+}
+
+// Whether one of the words between commas is "cpu".
+static int has_cpu(const char* controllers) {
+  for (const char* word = controllers; word != NULL; word = strchr(word, ',')) {
+    if (*word == ',') ++word;
+    if (strncmp(word, "cpu", 3) == 0 && (word[3] == ',' || word[3] == '\0')) return 1;
+  }
+  return 0;
+}
+
+// The process's group: of version 2, or of the controller of processors in version 1; empty if there is none.
+static void find_group(const char* root, int version, char out_group[GROUP_ROOM]) {
+  char line[GROUP_ROOM];
+  out_group[0] = '\0';
+  snprintf(line, sizeof(line), "%s/proc/self/cgroup", root);
+  FILE* file = fopen(line, "re");
+  if (file == NULL) return;
+  while (fgets(line, sizeof(line), file) != NULL) {  // number:controllers:group
+    line[strcspn(line, "\n")] = '\0';
+    char* controllers = strchr(line, ':');
+    char* group = controllers == NULL ? NULL : strchr(controllers + 1, ':');
+    if (group == NULL) continue;
+    *group++ = '\0';
+    ++controllers;
+    if (version == 2 ? *controllers == '\0' : has_cpu(controllers)) snprintf(out_group, GROUP_ROOM, "%s", group);
+  }
+  fclose(file);
+}
+
+// The tightest quota of the process's group and the groups around it (MIRROR QUOTA: `base/host.py`).
+static long tightest_quota(const char* root, int version) {
+  char group[GROUP_ROOM];
+  find_group(root, version, group);
   long limit = 0;
   for (;;) {
-    const long quota = read_quota(group);
+    const long quota = version == 2 ? read_quota(root, group) : read_quota_of_version_1(root, group);
     if (quota != 0 && (limit == 0 || quota < limit)) limit = quota;
     char* parent = strrchr(group, '/');
     if (parent == NULL) return limit;
     *parent = '\0';
   }
+}
+
+uint32_t tw_place_quota(const char* root) {
+  const long newer = tightest_quota(root, 2);
+  const long older = tightest_quota(root, 1);
+  const long limit = newer != 0 && (older == 0 || newer < older) ? newer : older;
+  return limit > THREAD_LIMIT ? THREAD_LIMIT : (uint32_t)limit;
 }
 
 static long processor_count(void) {
@@ -131,7 +189,10 @@ static long processor_count(void) {
 
 #elif defined(_WIN32)
 
-static long cgroup_limit(void) { return 0; }
+uint32_t tw_place_quota(const char* root) {
+  (void)root;
+  return 0;
+}
 
 static long processor_count(void) {
   DWORD_PTR own = 0;
@@ -142,7 +203,10 @@ static long processor_count(void) {
 
 #else
 
-static long cgroup_limit(void) { return 0; }
+uint32_t tw_place_quota(const char* root) {
+  (void)root;
+  return 0;
+}
 
 static long processor_count(void) { return sysconf(_SC_NPROCESSORS_ONLN); }
 
@@ -152,7 +216,7 @@ uint32_t tw_place_thread_count(void) {
   const char* text = getenv("TILEWRIGHT_THREADS");
   long count = text == NULL ? 0 : strtol(text, NULL, 10);
   if (count <= 0) {
-    const long limit = cgroup_limit();
+    const long limit = (long)tw_place_quota("");
     count = processor_count();
     if (limit != 0 && limit < count) count = limit;
   }

@@ -22,4 +22,8 @@ void tw_place_stay(void);
 // TILEWRIGHT_THREADS, or the processors that this process may keep busy: affinity and quota.
 uint32_t tw_place_thread_count(void);
 
+// Processors' worth of time that the tightest control group grants, rounded, at least 1; 0: no limit. `root` is
+// what stands before /proc and /sys: empty but in tests.
+uint32_t tw_place_quota(const char* root);
+
 #endif  // TW_LIBRARY_PLACE_H_

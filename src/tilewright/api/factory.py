@@ -23,11 +23,10 @@ from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean, identifier
-from tilewright.compiler.codegen.c.backend import lower as lower_for_c
-from tilewright.compiler.codegen.c.function import FLAGS as C_FLAGS
-from tilewright.compiler.codegen.c.function import emit_kernel as emit_c
-from tilewright.compiler.codegen.c.function import file_text as c_file_text
-from tilewright.compiler.codegen.llvm import CompiledKernel, joined_text
+from tilewright.compiler.backends.backend import Backend, CompiledKernel
+from tilewright.compiler.backends.c import compile as c_compile
+from tilewright.compiler.backends.c.backend import source_file
+from tilewright.compiler.backends.registry import backend_of
 from tilewright.compiler.graph.text import to_text
 from tilewright.compiler.packaging.archive import Part, carried_modules, make_artifact
 from tilewright.compiler.packaging.kernel_objects import kernel_objects
@@ -42,6 +41,7 @@ from tilewright.compiler.packaging.library.level import level_label
 from tilewright.compiler.packaging.provenance import describe_library
 from tilewright.compiler.packaging.weights_file import FORMATS, UNALIGNED, store_weights
 from tilewright.compiler.pipeline import Compiled
+from tilewright.compiler.printers.c_text.function import FLAGS as C_FLAGS
 from tilewright.formats.plan.weights import weights_of
 from tilewright.runtime.library.code_module import Code, CodeModule
 from tilewright.runtime.library.factory_module import FactoryModule, Maker
@@ -89,18 +89,18 @@ class _CompiledCode:
         """One file in C per level, with the symbols that its objects have."""
         found: dict[str, bytes] = {}
         for (part, kernels), records in zip(levels, self.compiled.kernels, strict=True):
-            target = part.target
             written = [
-                emit_c(lower_for_c(record.scheduled, target), target, k.export.function)
-                for record, k in zip(records, kernels, strict=True)
+                (record.scheduled, kernel.export.function)
+                for record, kernel in zip(records, kernels, strict=True)
             ]
-            name = f"{owner}_code_{identifier(level_label(target))}.c"
-            found[name] = c_file_text(written, target).encode()
+            name = f"{owner}_code_{identifier(level_label(part.target))}.c"
+            found[name] = source_file(written, part.target).encode()
         return found
 
     def files(self, levels: _Levels, owner: str, *, as_sources: bool) -> dict[str, bytes]:
-        """The kernels for a linker, or for a compiler first."""
-        return self.sources(levels, owner) if as_sources else _object_files(levels)
+        """The kernels for a linker, or for a compiler first, as all are of which there are no objects."""
+        objects = {} if as_sources else _object_files(levels)
+        return objects or self.sources(levels, owner)
 
     def text(self, fmt: str) -> str:
         """All kernels as C, LLVM IR, assembly, or loops."""
@@ -111,11 +111,27 @@ class _CompiledCode:
             return "\n".join(
                 f.decode() for f in self.sources(self.levels(name), name).values()
             )
-        kernels = [(k, part.target) for part, ks in self.levels(name) for k in ks]
-        return joined_text(kernels, "module" if fmt == "ll" else "assembly")
+        first = self.compiled.parts[0].target.backend
+        kernels = [
+            (kernel, part.target)
+            for part, level in self.levels(name)
+            for kernel in level
+            if part.target.backend == first
+        ]
+        return self.backend.joined_text(kernels, _SPELLINGS.get(fmt, fmt))
+
+    @property
+    def backend(self) -> Backend:
+        """What made the code of the first level."""
+        return backend_of(self.compiled.parts[0].target)
+
+    @property
+    def text_forms(self) -> tuple[str, ...]:
+        """What `text` knows."""
+        return ("c", *self.backend.text_forms, "kernel")
 
 
-_KERNEL_TEXTS: Final = ("kernel", "c", "ll", "s", "asm")
+_SPELLINGS: Final = {"asm": "s"}
 
 
 def _object_files(levels: _Levels) -> dict[str, bytes]:
@@ -123,6 +139,8 @@ def _object_files(levels: _Levels) -> dict[str, bytes]:
     found: dict[str, tuple[str, bytes]] = {}
     for part, kernels in levels:
         for kernel in kernels:
+            if not kernel.object_bytes:
+                continue
             name = f"{level_label(part.target)}.{kernel.name}.o"
             found.setdefault(kernel.export.function, (name, kernel.object_bytes))
     return dict(found.values())
@@ -197,7 +215,7 @@ def _to_link(
         public=host.public,
         exports=host.exports,
         flags=(*host.flags, *(C_FLAGS if sources else ())),
-        link_flags=(*host.link_flags, *(("-lm",) if sources else ())),
+        link_flags=(*host.link_flags, *(c_compile.LINK_FLAGS if sources else ())),
         functions=host.functions,
         loader_symbols=host.loader_symbols,
         has_model=has_model,
@@ -257,6 +275,7 @@ def compiled_module(
             objects=partial(code.objects, name),
             link=partial(kernel_files, compiled),
             text=code.text,
+            text_formats=code.text_forms,
         )
         module.import_module(CodeModule(artifact.variants, kernels, name))
     module.import_module(ParamsModule(lambda: module.params))
@@ -268,8 +287,8 @@ def compiled_module(
 def _text(compiled: Compiled, code: _CompiledCode, fmt: str) -> str:
     if fmt == "graph":
         return to_text(compiled.graph)
-    if fmt not in _KERNEL_TEXTS:
-        known = ("json", "graph", *_KERNEL_TEXTS)
+    if _SPELLINGS.get(fmt, fmt) not in code.text_forms:
+        known = ("json", "graph", *code.text_forms)
         raise InputError(
             f"a model has no text '{fmt}'",
             hint=did_you_mean(fmt, known) or f"texts: {' '.join(known)}",

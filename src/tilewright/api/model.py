@@ -34,7 +34,9 @@ from tilewright.base.outcome import Outcome
 from tilewright.base.target import LEVELS, Target
 from tilewright.base.text import format_bytes, plural
 from tilewright.compiler import pipeline
-from tilewright.compiler.codegen.llvm import assembly_text
+from tilewright.compiler.backends import backend
+from tilewright.compiler.backends.kernel_cache import KernelRecord
+from tilewright.compiler.backends.registry import backend_of
 from tilewright.compiler.frontends import onnx
 from tilewright.compiler.frontends.onnx import CoverageReport
 from tilewright.compiler.graph.ir import Graph
@@ -46,7 +48,6 @@ from tilewright.compiler.packaging.archive import (
     save_archive,
 )
 from tilewright.compiler.packaging.weights_file import store_weights
-from tilewright.compiler.program.kernel_cache import KernelRecord
 from tilewright.compiler.program.memory import MemoryReport
 from tilewright.compiler.schedule.user import ScheduleSpec
 from tilewright.compiler.transforms.external_codegen import choose_codegens
@@ -189,6 +190,7 @@ def coverage(
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     input_values: Mapping[str, Array] | None = None,
     quick: bool = False,
+    byoc: Sequence[str] | Mapping[str, Mapping[str, object]] | None = None,
 ) -> CoverageReport:
     """How each operator of a model will run: in lanes, slowly, on the host, or not at all.
 
@@ -200,6 +202,7 @@ def coverage(
         input_shapes: shapes by input name.
         input_values: inputs that become constants.
         quick: only import the model; what becomes machine code is then a `kernel`, no more.
+        byoc: your code generators by name, as for `compile`; what they take is a `call`.
 
     Returns: a report that prints as a table; one row per operator, worst first.
     Raises: ModelError if it is no ONNX model at all; TargetError for an unknown target.
@@ -209,6 +212,7 @@ def coverage(
         cache=CompilationCache.default(),
         input_shapes=input_shapes,
         input_values=input_values,
+        byoc=choose_codegens(byoc),
     )
     return pipeline.coverage(model, options, quick=flag_option("quick", quick))
 
@@ -296,19 +300,35 @@ class KernelView:
         return self._record.kernel_ir
 
     @property
-    def machine_ir(self) -> str:
-        """Flattened, vectorized and unrolled."""
-        return kernel_text(self._record.machine)
+    def lowered_ir(self) -> str:
+        """Flattened, vectorized and unrolled: what is written as `source`."""
+        return kernel_text(self._record.lowered)
 
     @property
-    def llvm_ir(self) -> str:
-        """LLVM IR as handed to LLVM."""
-        return self._record.compiled.llvm_ir
+    def language(self) -> str:
+        """What `source` is written in: `llvm` or `c`."""
+        return backend_of(self._target).language
+
+    @property
+    def source(self) -> str:
+        """LLVM IR as handed to LLVM, or C as handed to its compiler."""
+        return self._record.compiled.source
 
     @property
     def assembly(self) -> str:
         """Machine code as text."""
-        return assembly_text(self._record.compiled.llvm_ir, self._target)
+        name = f"kernel '{self.name}'"
+        return backend_of(self._target).assembly(self.source, self._target, name=name)
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The steps from the loops after scheduling to `source`, in order."""
+        return tuple(stage.name for stage in backend_of(self._target).stages(self._target))
+
+    def after(self, stage: str) -> str:
+        """What a stage made of it, as text.  Raises: UserError for a stage that there is not."""
+        chosen = backend_of(self._target)
+        return backend.show(chosen, self._record.scheduled, self._target, stage)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -443,16 +463,16 @@ class Model:
         return self.compiled.diagnostics
 
     def sources(self, *, assembly: bool = False) -> dict[str, str]:
-        """Every printed level by name: `graph`, `kernel/<name>`, `naive/<name>`, `llvm/<name>`.
+        """Every printed level by name: `graph`, `kernel/<name>`, `naive/<name>`, `llvm/<name>` (of target `c`: `c/<name>`).
 
         Args:
-            assembly: also `asm/<name>`, which takes LLVM some time.
+            assembly: also `asm/<name>`, which takes some time.
         """
         texts = {"graph": self.graph_ir}
         for kernel in self.kernels:
             texts[f"naive/{kernel.name}"] = kernel.naive_ir
             texts[f"kernel/{kernel.name}"] = kernel.kernel_ir
-            texts[f"llvm/{kernel.name}"] = kernel.llvm_ir
+            texts[f"{kernel.language}/{kernel.name}"] = kernel.source
             if assembly:
                 texts[f"asm/{kernel.name}"] = kernel.assembly
         return texts

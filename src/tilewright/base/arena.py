@@ -4,13 +4,15 @@ Greedy by size, best fit in the gaps, which is within a few percent of the lower
 models (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020,
 section 5).  Called by the compiler for static programs and by the runtime once the dynamic
 dimensions of a call are known.
+
+With n blocks, of which k live together with one, a block takes log n + k log k steps, at most n.
 """
 
 from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Sequence
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 from tilewright.base.record import record
 
@@ -60,16 +62,78 @@ def pack(blocks: Sequence[Block]) -> Packing:
 
 def _pack_in_order(blocks: Sequence[Block], order: Sequence[int]) -> Packing:
     offsets = [0] * len(blocks)
-    placed: list[tuple[int, int, Block]] = []  # (start, end, block), sorted by start
+    placed = _Placed(blocks)
+    arena_bytes = 0
     for index in order:
         block = blocks[index]
         size = align(block.size_bytes)
         if size == 0:
             continue
-        start = _best_gap(size, block, placed)
+        start = _best_gap(size, placed.together_with(block.first, block.last))
         offsets[index] = start
-        bisect.insort(placed, (start, start + size, block), key=lambda row: row[0])
-    return Packing(tuple(offsets), max((end for _, end, _ in placed), default=0))
+        placed.add(index, (start, start + size, block.first, block.last))
+        arena_bytes = max(arena_bytes, start + size)
+    return Packing(tuple(offsets), arena_bytes)
+
+
+_Row: TypeAlias = tuple[int, int, int, int]
+"""Where a block lies, and when it lives: begin and end in bytes, first and last step."""
+
+_LOOKING_FOR_ONE: Final = 64
+"""Finding one row in the tree takes about as long as looking at so many rows."""
+
+
+@final
+class _Placed:
+    """The places of blocks, found again by when the blocks live.
+
+    All in the order of their begin in memory; and a tree over the blocks in the order of their first
+    steps, each node of which has the last step of the placed blocks below it, or -1.
+    """
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        by_first = sorted(range(len(blocks)), key=lambda i: blocks[i].first)
+        self._leaf_count: int = 1 << max(len(blocks) - 1, 0).bit_length()
+        self._leaf_of: dict[int, int] = {
+            index: self._leaf_count + position for position, index in enumerate(by_first)
+        }
+        self._firsts: list[int] = [blocks[i].first for i in by_first]
+        self._lasts: list[int] = sorted(block.last for block in blocks)
+        self._last_below: list[int] = [-1] * (2 * self._leaf_count)
+        self._rows: list[_Row] = [(0, 0, 0, 0)] * len(blocks)
+        self._by_start: list[_Row] = []
+
+    def add(self, index: int, row: _Row) -> None:
+        """Block `index` has this place."""
+        node, last = self._leaf_of[index], row[3]
+        self._rows[node - self._leaf_count] = row
+        bisect.insort(self._by_start, row)
+        while node and self._last_below[node] < last:
+            self._last_below[node] = last
+            node >>= 1
+
+    def together_with(self, first: int, last: int) -> list[_Row]:
+        """The places of those that live in one of these steps, in the order of their begin."""
+        begun = bisect.bisect_right(self._firsts, last)
+        alive = begun - bisect.bisect_left(self._lasts, first)
+        if alive * _LOOKING_FOR_ONE > len(self._by_start):
+            return [row for row in self._by_start if row[2] <= last and first <= row[3]]
+        return sorted(self._search(first, begun))
+
+    def _search(self, first: int, begun: int) -> list[_Row]:
+        """Those of the first `begun` blocks that live in step `first` or later."""
+        found: list[_Row] = []
+        waiting = [(1, 0, self._leaf_count)]
+        while waiting:
+            node, low, high = waiting.pop()
+            if low >= begun or self._last_below[node] < first:
+                continue
+            if node >= self._leaf_count:
+                found.append(self._rows[low])
+                continue
+            middle = (low + high) // 2
+            waiting += ((2 * node, low, middle), (2 * node + 1, middle, high))
+        return found
 
 
 Order = Callable[[Sequence[Block]], Callable[[int], tuple[int, int]]]
@@ -98,13 +162,11 @@ def _by_length(blocks: Sequence[Block]) -> Callable[[int], tuple[int, int]]:
 _ORDERS: Final[tuple[Order, ...]] = (_by_size, _by_size_and_length, _by_area, _by_length)
 
 
-def _best_gap(size: int, block: Block, placed: Sequence[tuple[int, int, Block]]) -> int:
-    """Start of the tightest gap between the blocks that live together with `block`."""
+def _best_gap(size: int, rows: Sequence[_Row]) -> int:
+    """Start of the tightest gap between places, which are in order."""
     best: tuple[int, int] | None = None
     cursor = 0
-    for start, end, other in placed:
-        if other.last < block.first or block.last < other.first:
-            continue
+    for start, end, _, _ in rows:
         gap = start - cursor
         if gap >= size and (best is None or gap < best[0]):
             best = (gap, cursor)

@@ -1,7 +1,7 @@
 """What earlier compilations made, on disk, found again by what it was made of.
 
 One folder per user holds entries of all kinds: object code by its IR (`llvm.compile`), kernels by their
-naive loops (`program.kernel_cache`), objects of C by what their compiler reads (`runtime.library.object_store`).  An entry is a file named by the digest of everything that decides
+naive loops (`compiler.backends.kernel_cache`), objects of C by what their compiler reads (`base.c_compiler.object_store`).  An entry is a file named by the digest of everything that decides
 its content; it carries a checksum of name and content, appears by an atomic rename and is touched when used, so the oldest
 go first when the folder grows beyond its limit.  Safe with several processes.
 
@@ -137,12 +137,12 @@ class CompilationCache:
                 self.folder.chmod(_MODE)
         return True
 
-    def _say(self, what: str) -> bool:
+    def _say(self, problem: str) -> bool:
         """Warn of a folder that cannot be used, once, and not from every process that compiles."""
         if self.folder not in _SAID and multiprocessing.parent_process() is None:
             _SAID.add(self.folder)
             warnings.warn(
-                f"{self.folder}: the cache {what}; what it holds is made again each time\n"
+                f"{self.folder}: the cache {problem}; what it holds is made again each time\n"
                 "hint: set TILEWRIGHT_CACHE_DIR to a folder of your own, or TILEWRIGHT_CACHE=0",
                 TilewrightWarning,
                 stacklevel=2,

@@ -226,7 +226,10 @@ def usable_cores(root: Path = Path("/")) -> int:
 
 
 def cgroup_quota(root: Path = Path("/")) -> float | None:
-    """Cores' worth of CPU time the tightest enclosing cgroup grants, or None if unlimited."""
+    """Cores' worth of CPU time the tightest enclosing cgroup grants, or None if unlimited.
+
+    MIRROR QUOTA: `native/src/library/place.c`.
+    """
     quotas = [_quota_v2(root, path) for path in _cgroup_paths(root, "")]
     quotas += [_quota_v1(root, path) for path in _cgroup_paths(root, "cpu")]
     limits = [quota for quota in quotas if quota is not None]

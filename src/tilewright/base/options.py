@@ -76,9 +76,9 @@ def choice_option(name: str, value: object, choices: Collection[str]) -> str:
     raise wrong(name, value, " or ".join(map(repr, choices)), hint)
 
 
-def names_option(name: str, value: object, what: str) -> tuple[str, ...]:
+def names_option(name: str, value: object, subject: str) -> tuple[str, ...]:
     """Several texts.  Raises: UserError, for a single one, too."""
-    expected = f"a sequence of {what}"
+    expected = f"a sequence of {subject}"
     if isinstance(value, (str, bytes)):
         raise wrong(name, value, expected, f"{name}=[{value!r}]")
     if not isinstance(value, Iterable):
@@ -90,11 +90,11 @@ def names_option(name: str, value: object, what: str) -> tuple[str, ...]:
     return cast("tuple[str, ...]", items)
 
 
-def text_option(name: str, value: object, what: str) -> str:
+def text_option(name: str, value: object, subject: str) -> str:
     """A text.  Raises: UserError."""
     if isinstance(value, str):
         return value
-    raise wrong(name, value, what)
+    raise wrong(name, value, subject)
 
 
 def path_option(name: str, value: object) -> str:

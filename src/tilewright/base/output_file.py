@@ -220,12 +220,12 @@ def _standard_output() -> Generator[BinaryIO]:
     """The bytes below `sys.stdout`; whoever reads them may leave at any time."""
     stream = cast("BinaryIO | None", getattr(sys.stdout, "buffer", None))
     if stream is None or sys.stdout.isatty():
-        what = (
+        problem = (
             "takes no bytes"
             if stream is None
             else "is a terminal, expected a file or a pipe"
         )
-        raise UserError(what, location="standard output")
+        raise UserError(problem, location="standard output")
     sys.stdout.flush()
     yield stream
     stream.flush()

@@ -1,12 +1,13 @@
-"""Targets: which CPU code is made for, and what a schedule needs to know about it.
+"""Targets: which CPU code is made for and by what, and what a schedule needs to know about it.
 
-A `Target` is plain data: architecture, operating system, CPU name, features (LLVM's spellings)
+A `Target` is plain data: back end, architecture, operating system, CPU name, features (LLVM's spellings)
 and caches.  Not a code generator's option set and not the running machine (`host` observes that;
 `Target.host()` turns it into a target).  Called by schedules, code generators, the command line
 and the loaders that pick the best code of a fat artifact.
 
-Text form: `ARCH[-OS] [-mcpu=NAME] [-mattr=+a,-b] [-l1d=32K] [-l2=1M] [-l3=32M]`, also `host` and
-an x86-64 level (`v3`, `x86_64-v3`).  `str(target)` reads back as an equal target.
+Text form: `[BACKEND] ARCH[-OS] [-mcpu=NAME] [-mattr=+a,-b] [-l1d=32K] [-l2=1M] [-l3=32M]`, also `host` and
+an x86-64 level (`v3`, `x86_64-v3`); after the word of a back end the architecture may be left out.
+`str(target)` reads back as an equal target.
 """
 
 from __future__ import annotations
@@ -23,6 +24,14 @@ from tilewright.base.host import Caches
 from tilewright.base.llvm_features import NEEDED, llvm_features, needed_by
 from tilewright.base.record import record
 from tilewright.base.text import did_you_mean
+
+BACKENDS: Final = {
+    "cpu": "machine code, made by LLVM; what a target without such a word asks for",
+    "c": "C for any compiler; alone for any CPU, so without vectors",
+}
+"""The words for back ends; `compiler.backends` has a folder for each."""
+ANY_CPU: Final = "any"
+"""The CPU of which nothing is expected but what every one of its architecture does."""
 
 # --- feature tables ----------------------------------------------------------------------------
 # Source: x86-64 psABI, "Micro-Architecture Levels"; LLVM's processor tables for the CPU rows.
@@ -65,6 +74,7 @@ def _caches(l1d_kib: int, l2_kib: int, l3_kib: int, ways: int = 8) -> Caches:
 
 
 _X86_CPUS: Final[dict[str, _Cpu]] = {
+    ANY_CPU: _Cpu(frozenset(), llvm="x86-64"),
     "x86-64": _Cpu(_V1),
     "x86-64-v2": _Cpu(_V2),
     "x86-64-v3": _Cpu(_V3, _caches(32, 512, 8192)),
@@ -89,6 +99,7 @@ _X86_CPUS: Final[dict[str, _Cpu]] = {
     "znver5": _Cpu(_ICE | {"avx512bf16", "avxvnni", "sse4a"}, _caches(48, 1024, 32768, 12)),
 }
 _ARM_CPUS: Final[dict[str, _Cpu]] = {
+    ANY_CPU: _Cpu(frozenset(), llvm="generic"),
     "generic": _Cpu(_NEON),
     "cortex-a53": _Cpu(_NEON | {"crc"}, _caches(32, 512, 0, 4)),
     "cortex-a72": _Cpu(_NEON | {"crc"}, _caches(32, 1024, 0, 2)),
@@ -100,11 +111,14 @@ _ARM_CPUS: Final[dict[str, _Cpu]] = {
     "apple-m1": _Cpu(_N1, _caches(128, 4096, 8192)),
 }
 _RISCV_CPUS: Final[dict[str, _Cpu]] = {
+    ANY_CPU: _Cpu(frozenset("imafdc"), llvm="generic-rv64"),
     "generic-rv64": _Cpu(frozenset("imafdc")),
     "generic-rv64v": _Cpu(frozenset("imafdcv"), llvm="generic-rv64"),
 }
 _CPUS: Final = {"x86_64": _X86_CPUS, "aarch64": _ARM_CPUS, "riscv64": _RISCV_CPUS}
 _GENERIC: Final = {"x86_64": "x86-64-v2", "aarch64": "generic", "riscv64": "generic-rv64"}
+_VECTORS: Final = {"x86_64": "sse2", "aarch64": "neon", "riscv64": "v"}
+_FMA: Final = {"x86_64": "fma", "aarch64": "fp-armv8", "riscv64": "f"}
 _ARCHITECTURES: Final = {"amd64": "x86_64", "x86-64": "x86_64", "arm64": "aarch64"}
 _SYSTEMS: Final = {
     "linux": "linux", "gnu": "linux", "musl": "linux", "macos": "macos", "darwin": "macos",
@@ -119,6 +133,7 @@ class Target:
     """One CPU to make code for.
 
     Attributes:
+        backend: what makes the code: a word of `BACKENDS`.
         arch: `x86_64`, `aarch64` or `riscv64`.
         os: `linux`, `macos` or `windows`.
         cpu: LLVM's name of the CPU.
@@ -131,6 +146,7 @@ class Target:
     cpu: str = "x86-64-v2"
     features: frozenset[str] = _V2
     caches: Caches = _DEFAULT_CACHES
+    backend: str = "cpu"
 
     # --- making one ------------------------------------------------------------------------
 
@@ -165,23 +181,31 @@ class Target:
     def parse(text: str) -> Target:
         """Read `host`, a level (`x86_64-v3`), or `ARCH[-OS] [-mcpu=NAME] [-mattr=+a,-b]`.
 
-        Sizes of caches may follow: `-l1d=32K -l2=1M -l3=32M`.
+        Sizes of caches may follow: `-l1d=32K -l2=1M -l3=32M`.  The word of a back end may come first:
+        `c x86_64-v3`, `c -mcpu=znver4`; alone it means any CPU of this machine's architecture (`c`), for `cpu` this machine.
 
         Raises: TargetError naming the word that is not understood.
         """
         words = text.split()
         if not words:
             raise TargetError("empty target", hint="try 'host' or 'x86_64 -mcpu=znver4'")
-        target = _parse_head(words[0])
-        for word in words[1:]:
+        backend = words.pop(0) if words[0] in BACKENDS else None
+        if backend is not None and (not words or words[0].startswith("-")):
+            target = _without_architecture(backend, words)
+        else:
+            target = _parse_head(words.pop(0))
+        for word in words:
             target = _parse_option(target, word)
-        return target
+        return target if backend is None else replace(target, backend=backend)
 
     def checked(self) -> Target:
         """This target, of which LLVM knows every word; what it does not know ends its process.
 
         Raises: TargetError naming the architecture, CPU or feature that there is not.
         """
+        if self.backend not in BACKENDS:
+            known = did_you_mean(self.backend, BACKENDS) or f"known: {' '.join(BACKENDS)}"
+            raise TargetError(f"unknown back end '{self.backend}'", hint=known)
         if self.os not in _SYSTEMS.values():
             known = " ".join(sorted(set(_SYSTEMS.values())))
             raise TargetError(f"unknown system '{self.os}'", hint=f"known: {known}")
@@ -208,13 +232,11 @@ class Target:
     @property
     def vector_bits(self) -> int:
         """Width of the vectors that schedules use; one f32 when there are none."""
-        if self.arch == "x86_64":
-            if self.has("avx512f") and not self.has("prefer-256-bit"):
-                return 512
-            return 256 if self.has("avx") else 128
-        if self.arch == "riscv64" and not self.has("v"):
-            return 32
-        return 128
+        if self.has("avx512f") and not self.has("prefer-256-bit"):
+            return 512
+        if self.has("avx"):
+            return 256
+        return 128 if self.has(_VECTORS[self.arch]) else 32
 
     @property
     def vector_registers(self) -> int:
@@ -224,7 +246,7 @@ class Target:
     @property
     def has_fma(self) -> bool:
         """Whether `a * b + c` with one rounding is one instruction."""
-        return self.arch != "x86_64" or self.has("fma")
+        return self.has(_FMA[self.arch])
 
     @property
     def has_masks(self) -> bool:
@@ -273,7 +295,8 @@ class Target:
 
     def __str__(self) -> str:
         row = _rows(self.arch)[self.cpu]
-        words = [self.arch if self.os == "linux" else f"{self.arch}-{self.os}"]
+        words = [] if self.backend == "cpu" else [self.backend]
+        words.append(self.arch if self.os == "linux" else f"{self.arch}-{self.os}")
         words.append(f"-mcpu={self.cpu}")
         if self.llvm_features:
             words.append(f"-mattr={self.llvm_features}")
@@ -311,7 +334,8 @@ def _closest_targets(word: str) -> str | None:
     """Whole targets for what somebody may have meant by one word: `znver4`, `-mcpu=znver4`."""
     name = word.lower().removeprefix("-mcpu=")
     texts = {cpu: f"{arch} -mcpu={cpu}" for arch, rows in _CPUS.items() for cpu in rows}
-    texts |= {name: name for name in (*_CPUS, *_ARCHITECTURES, *LEVELS, "host", "native")}
+    heads = (*BACKENDS, *_CPUS, *_ARCHITECTURES, *LEVELS, "host", "native")
+    texts |= {name: name for name in heads}
     texts["llvm"] = "host"  # as TVM's users call it
     if name in texts:
         return f"did you mean '{texts[name]}'?"
@@ -377,6 +401,17 @@ def _parse_head(word: str) -> Target:
                 hint=f"did you mean '{arch} -mcpu={rest}'?" if is_cpu else known,
             )
     return _with_cpu(Target(arch=arch, os=system), cpu)
+
+
+def _without_architecture(backend: str, options: list[str]) -> Target:
+    """What the word of a back end means, where an option alone may say which machine."""
+    for word in options:
+        key, _, name = word.partition("=")
+        owners = [arch for arch, rows in _CPUS.items() if name in rows and name != ANY_CPU]
+        if key in ("-mcpu", "-cpu") and owners:
+            return Target(arch=owners[0], cpu=name)
+    machine = Target.host()
+    return machine if backend == "cpu" else _with_cpu(machine, ANY_CPU)
 
 
 def _with_cpu(target: Target, name: str) -> Target:

@@ -32,8 +32,8 @@ def command(clear: bool, as_json: bool) -> None:
     counts = {"entries": usage.entry_count, "bytes": usage.size_bytes}
     if as_json:
         known = {"folder": str(cache.folder), "used": knobs.CACHE.get()}
-        what = {"deleted": counts} if clear else counts
-        click.echo(json.dumps({**known, "limit_bytes": cache.limit_bytes, **what}))
+        report = {"deleted": counts} if clear else counts
+        click.echo(json.dumps({**known, "limit_bytes": cache.limit_bytes, **report}))
         return
     rows = table("cache", [("", "left"), ("", "left")])
     rows.show_header = False

@@ -25,9 +25,12 @@ from tilewright.cli.options import (
     parse_levels,
 )
 from tilewright.cli.pass_options import PassChoice, pass_options
+from tilewright.formats.byte_view import LazyBytes, view_bytes
 
 if TYPE_CHECKING:
     from tilewright.api.model import Model
+    from tilewright.base.target import Target
+    from tilewright.compiler.packaging.archive import Part
     from tilewright.formats.plan import Plan
 
 _BESIDE: Final = Path("<beside the library>")
@@ -43,6 +46,7 @@ _BESIDE: Final = Path("<beside the library>")
         "tilewright compile bert.onnx --input-shape=ids=batch,128",
         "tilewright compile model.onnx -o model.so --header=model.h",
         "tilewright compile model.onnx -o model.dll --target=x86_64-windows",
+        "tilewright compile model.onnx -o model.c --target=c",
     ),
 )
 @click.argument("model", type=click.Path(path_type=Path))
@@ -110,7 +114,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     path = output or beside(model, ".vmfb")
     header = path.with_suffix(".h") if header == _BESIDE else header
     # Said before the work, not after it.
-    _check_outputs(path, header, weights, model, api.resolve_targets(target, None)[0].os)
+    _check_outputs(path, header, weights, model, api.resolve_targets(target, None)[0])
     schedules, byoc = passes.read_schedules(), codegens.chosen()
     with passes.context(), phase_bar(quiet=quiet) as progress:
         compiled = api.compile(
@@ -139,14 +143,22 @@ def command(  # noqa: PLR0913 - one parameter per option
 
 
 def _check_outputs(
-    path: Path, header: Path | None, weights: Path | None, model: Path, system: str
+    path: Path, header: Path | None, weights: Path | None, model: Path, target: Target
 ) -> None:
     """Raise UserError for what could not be written."""
+    from tilewright.compiler.backends.registry import backend_of
     from tilewright.compiler.packaging.weights_file import check_weights_path
     from tilewright.runtime.library.forms import ARCHIVE, TEXTS, check_form, check_system
 
     form = check_form(path, inputs=[model])
-    check_system(path, system)
+    check_system(path, target.os)
+    forms = backend_of(target).text_forms
+    if form in TEXTS and form[1:] not in forms:
+        raise UserError(
+            f"kernels of target '{target.backend}' are not written as '{form}'",
+            location=path,
+            hint=f"texts: .c {' '.join(f'.{name}' for name in forms)}",
+        )
     if header is not None:
         check_output(header, inputs=[model])
         if form in (ARCHIVE, *TEXTS):
@@ -185,7 +197,7 @@ def _print_summary(model: Model, path: Path, size_bytes: int) -> None:
     )
     rows.add_row("run as", _outcomes(plan))
     for part in model.compiled.parts:
-        rows.add_row("code", f"{format_bytes(len(part.image))} for {part.target}")
+        rows.add_row("code", _size_of_code(part))
     cached = sum(not r.compiled.seconds for r in model.compiled.kernels[0])
     if cached:
         rows.add_row("from cache", f"{cached} of {plural(len(model.kernels), 'kernel')}")
@@ -199,6 +211,14 @@ def _print_summary(model: Model, path: Path, size_bytes: int) -> None:
     seconds = model.compiled.seconds
     rows.add_row("time", ", ".join(f"{name} {s:.2f} s" for name, s in seconds.items()))
     out.print(rows)
+
+
+def _size_of_code(part: Part) -> str:
+    """What of the code there is: sources that nobody had compiled have no size."""
+    image = part.image
+    if isinstance(image, LazyBytes) and not image.are_made:
+        return f"as source for {part.target}"
+    return f"{format_bytes(view_bytes(image).nbytes)} for {part.target}"
 
 
 def _outcomes(plan: Plan) -> str:

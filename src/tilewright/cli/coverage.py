@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tilewright.base.text import format_bytes, plural
+from tilewright.cli.codegen_options import CodegenChoice, codegen_options
 from tilewright.cli.display import example, out, table
 from tilewright.cli.option_groups import Verb, option
 from tilewright.cli.options import (
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _COLOURS = {
     "fast": "green",
+    "call": "green",
     "kernel": "green",
     "scalar": "green",
     "fallback": "yellow",
@@ -47,6 +49,7 @@ _SHOWN_NODES = 3
 @option(
     "--quick", is_flag=True, help="Only import the model; how its kernels run stays open."
 )
+@codegen_options
 @json_option()
 def command(
     model: Path,
@@ -54,12 +57,14 @@ def command(
     input_shape: tuple[str, ...],
     input_value: tuple[str, ...],
     quick: bool,
+    codegens: CodegenChoice,
     as_json: bool,
 ) -> None:
     """List every operator of MODEL with its status, found by scheduling its kernels.
 
     \b
     fast         its kernels run in lanes, or nothing of it is left to run
+    call         a code generator of yours takes it
     scalar       machine code without lanes, too little to matter
     kernel       machine code; with --quick, nothing more is known
     fallback     runs its reference implementation on the host
@@ -74,6 +79,7 @@ def command(
         input_shapes=parse_input_shapes(input_shape),
         input_values=parse_input_values(input_value),
         quick=quick,
+        byoc=codegens.chosen(),
     )
     if as_json:
         click.echo(json.dumps(_as_dict(report), indent=2))
@@ -105,10 +111,12 @@ def _print(report: CoverageReport) -> None:
     ]
     rows = table("", columns)
     for row in report.rows:
-        why = "; ".join(_because(reason.text, reason.nodes) for reason in row.reasons)
+        reasons = "; ".join(_because(reason.text, reason.nodes) for reason in row.reasons)
         colour = _COLOURS[row.status.value]
         ways = " ".join(row.outcomes)
-        rows.add_row(row.op_type, str(row.count), row.status.value, ways, why, style=colour)
+        rows.add_row(
+            row.op_type, str(row.count), row.status.value, ways, reasons, style=colour
+        )
     out.print(rows)
 
 

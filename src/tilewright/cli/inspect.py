@@ -8,7 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 from rich.table import Table
@@ -21,6 +21,7 @@ from tilewright.cli.codegen_options import BYOC_MODULE, CodegenChoice
 from tilewright.cli.display import example, out, phase_bar, table, thousands
 from tilewright.cli.library_model import describe_library, is_library
 from tilewright.cli.option_groups import Verb, option
+from tilewright.cli.options import TARGET
 from tilewright.formats.artifact import (
     BILL_ATTRIBUTE,
     BILL_SYMBOL,
@@ -39,22 +40,27 @@ from tilewright.runtime import native
 from tilewright.runtime.loaders.module_file import read_module_file
 from tilewright.runtime.loaders.trusted_keys import TrustedKeys, signers
 
+if TYPE_CHECKING:
+    from tilewright.api.model import Model
+
 MODEL_SUFFIX: Final = ".onnx"
 LIBRARY_SUFFIX: Final = ".so"
 # What the colours of a level come from: our own texts read like one of these.
-_LEXERS: Final = {"llvm": "llvm", "asm": "gas", "json": "json"}
+_LEXERS: Final = {"llvm": "llvm", "c": "c", "asm": "gas", "json": "json"}
 LEVELS = (
     "metadata",
     "graph",
     "naive",
     "kernel",
     "llvm",
+    "c",
     "asm",
     "bytecode",
     "plan",
     "provenance",
     "sbom",
 )
+_SOURCES: Final = ("graph", "naive", "kernel", "llvm", "c", "asm")
 _DOCUMENTS: Final = {"provenance": PROVENANCE_ATTRIBUTE, "sbom": BILL_ATTRIBUTE}
 _SYMBOLS: Final = {"provenance": PROVENANCE_SYMBOL, "sbom": BILL_SYMBOL}
 
@@ -67,6 +73,8 @@ _SYMBOLS: Final = {"provenance": PROVENANCE_SYMBOL, "sbom": BILL_SYMBOL}
         "tilewright inspect model.vmfb",
         "tilewright inspect model.vmfb --output=kernel --kernel=matmul_0",
         "tilewright inspect model.vmfb --output=asm",
+        "tilewright inspect model.onnx --output=c --kernel=softmax_0",
+        "tilewright inspect model.onnx --target=x86_64-v3 --stage=vectorize",
     ),
 )
 @click.argument("module", type=click.Path(path_type=Path))
@@ -77,7 +85,13 @@ _SYMBOLS: Final = {"provenance": PROVENANCE_SYMBOL, "sbom": BILL_SYMBOL}
     show_default=True,
     help="The level.",
 )
-@option("--kernel", metavar="NAME", help="Only this kernel (naive, kernel, llvm, asm).")
+@option("--kernel", metavar="NAME", help="Only this kernel (naive, kernel, llvm, c, asm).")
+@option(
+    "--stage",
+    metavar="NAME",
+    help="Of a model: each kernel after this step from scheduled loops to source text.",
+)
+@TARGET
 @option("--verify", is_flag=True, help="Compare the whole file with its checksum.")
 @option(
     "--trusted-key",
@@ -91,6 +105,8 @@ def command(
     module: Path,
     output: str,
     kernel: str | None,
+    stage: str | None,
+    target: str | None,
     verify: bool,
     trusted_keys: tuple[str, ...],
     byoc_module: tuple[str, ...],
@@ -105,6 +121,7 @@ def command(
     naive     each kernel as loops, before scheduling
     kernel    each kernel as loops, after scheduling, with the reasons
     llvm      each kernel as LLVM IR
+    c         each kernel in C, of code that was made through C (--target=c)
     asm       each kernel as machine code
     bytecode  the virtual machine's functions
     plan      the steps that a session replays
@@ -116,48 +133,90 @@ def command(
         return
     if is_library(module):
         CodegenChoice(byoc_module=byoc_module).import_modules()
-        if output != "metadata":
-            raise UserError(
-                f"a library has no level '{output}'",
-                location=module,
-                hint="write it as text: tilewright compile MODEL -o net.ll",
-            )
-        lines = describe_library(module, trusted_keys=trusted_keys)
-        out.print("\n".join(lines), markup=False, highlight=False)
+        _print_library(module, output, trusted_keys)
         return
     if module.suffix == MODEL_SUFFIX:
-        archive = _compiled(module)
+        model = _compiled(module, target or ("c host" if output == "c" else None))
+        if stage is not None:
+            _print_stage(model, stage, kernel)
+            return
+        if output in _SOURCES:
+            _print_sources(model.sources(), model.compiled.parts[0].target, output, kernel)
+            return
+        archive = _archive_of(model)
     else:
+        _refuse_options_of_models(module, target, stage)
         keys = TrustedKeys(trusted_keys) if trusted_keys else None
         archive = read_module_file(module, verify=verify, trusted=keys)
+    _print_archive(module, archive, output, kernel)
+
+
+def _print_archive(path: Path, archive: ModuleDef, output: str, kernel: str | None) -> None:
     if output == "bytecode":
         _show(disassemble_module(archive, rodata_limit=256), output)
         return
     if output == "metadata":
-        _print_metadata(module, archive)
+        _print_metadata(path, archive)
         return
     if output in _DOCUMENTS:
-        _show(_document(archive, output, str(module)), "json")
+        _show(_document(archive, output, str(path)), "json")
         return
-    artifact = extract(archive, str(module))
+    artifact = extract(archive, str(path))
+    (first, *_) = artifact.variants
     if output == "plan":
-        _print_plan(artifact.variants[0].plan)
-    elif output == "graph":
-        _show(_source(artifact.sources, "graph"), output)
+        _print_plan(first.plan)
     else:
-        _print_kernels(artifact, output, kernel)
+        _print_sources(artifact.sources, Target.parse(first.target), output, kernel)
 
 
-def _compiled(path: Path) -> ModuleDef:
-    """The module that a model becomes on this machine."""
+def _print_library(path: Path, output: str, keys: Sequence[str]) -> None:
+    if output != "metadata":
+        raise UserError(
+            f"a library has no level '{output}'",
+            location=path,
+            hint="write it as text: tilewright compile MODEL -o net.ll",
+        )
+    lines = describe_library(path, trusted_keys=keys)
+    out.print("\n".join(lines), markup=False, highlight=False)
+
+
+def _compiled(path: Path, target: str | None) -> Model:
+    """What a model becomes for a machine, by default this one."""
     from tilewright.api import model as api
 
     with phase_bar() as progress:
-        compiled = api.compile(str(path), progress=progress)
+        return api.compile(str(path), target=target, progress=progress)
+
+
+def _archive_of(model: Model) -> ModuleDef:
     with tempfile.TemporaryDirectory() as folder:
         archive = Path(folder, "model.vmfb")
-        compiled.save(archive)
-        return read_archive(archive.read_bytes(), str(path))
+        model.save(archive)
+        return read_archive(archive.read_bytes(), model.compiled.graph.name)
+
+
+def _refuse_options_of_models(path: Path, target: str | None, stage: str | None) -> None:
+    """Raise UserError for what only a compilation can answer."""
+    for name, value in (("--target", target), ("--stage", stage)):
+        if value is not None:
+            raise UserError(
+                f"{name} is for models, what is compiled stays as it is",
+                location=path,
+                hint="name the .onnx file",
+            )
+
+
+def _print_stage(model: Model, stage: str, only: str | None) -> None:
+    """Each kernel of a model after one step of its back end."""
+    kernels = {kernel.name: kernel for kernel in model.kernels}
+    if only is not None and only not in kernels:
+        raise UserError(
+            f"the model has no kernel '{only}'",
+            hint=did_you_mean(only, kernels) or f"kernels: {' '.join(kernels)}",
+        )
+    for name, kernel in kernels.items():
+        if only in (None, name):
+            _show(kernel.after(stage), kernel.language)
 
 
 def _document(archive: ModuleDef, output: str, location: str) -> str:
@@ -208,7 +267,10 @@ def _source(sources: Mapping[str, str], name: str) -> str:
     if name not in sources:
         level, slash, _ = name.partition("/")
         kernels = [n.removeprefix(level + slash) for n in sources if n.startswith(level)]
+        levels = dict.fromkeys(n.partition("/")[0] for n in sources)
         known = f"kernels: {' '.join(kernels)}" if kernels else None
+        if known is None and sources:
+            known = f"levels: {' '.join(levels)}"
         raise UserError(
             f"the artifact has no '{name}'",
             hint=did_you_mean(name, sources)
@@ -218,25 +280,38 @@ def _source(sources: Mapping[str, str], name: str) -> str:
     return sources[name]
 
 
-def _print_kernels(artifact: Artifact, level: str, only: str | None) -> None:
-    prefix = "llvm/" if level == "asm" else f"{level}/"
-    names = [n.removeprefix(prefix) for n in artifact.sources if n.startswith(prefix)]
+def _print_sources(
+    sources: Mapping[str, str], target: Target, level: str, only: str | None
+) -> None:
+    """The graph, or the kernels at a level."""
+    if level == "graph":
+        _show(_source(sources, "graph"), level)
+        return
+    prefix = f"{_language(target)}/" if level == "asm" else f"{level}/"
+    names = [n.removeprefix(prefix) for n in sources if n.startswith(prefix)]
     if only is not None:
-        _source(artifact.sources, prefix + only)
+        _source(sources, prefix + only)
         names = [only]
     if not names:
-        _source(artifact.sources, prefix + "…")
+        _source(sources, prefix + "…")
     for name in names:
-        text = artifact.sources[prefix + name]
+        text = sources[prefix + name]
         if level == "asm":
-            text = _assemble(text, artifact.variants[0].target, name)
+            text = _assemble(text, target, name)
         _show(text, level)
 
 
-def _assemble(llvm_ir: str, target: str, kernel: str) -> str:
-    from tilewright.compiler.codegen.llvm import assembly_text
+def _language(target: Target) -> str:
+    """What the sources of kernels for a target are called in an artifact."""
+    from tilewright.compiler.backends.registry import backend_of
 
-    return assembly_text(llvm_ir, Target.parse(target), name=f"kernel '{kernel}'")
+    return backend_of(target).language
+
+
+def _assemble(source: str, target: Target, kernel: str) -> str:
+    from tilewright.compiler.backends.registry import backend_of
+
+    return backend_of(target).assembly(source, target, name=f"kernel '{kernel}'")
 
 
 def _print_metadata(path: Path, module: ModuleDef) -> None:

@@ -117,11 +117,11 @@ class ModelChoice:
         self.codegens.import_modules()
         return LibraryModel(self.path, threads=self.threads, trusted_keys=self.trusted_keys)
 
-    def _refuse_codegens(self, what: str) -> None:
+    def _refuse_codegens(self, problem: str) -> None:
         """Raise UserError where generators are chosen for something that was compiled before."""
         if self.codegens.byoc or self.codegens.byoc_option:
             raise InputError(
-                f"is {what}, code generators take part when a model is compiled",
+                f"is {problem}, code generators take part when a model is compiled",
                 location=self.path,
                 hint="loaders of its modules are registered by --byoc-module",
             )
@@ -132,9 +132,9 @@ class ModelChoice:
         Raises: as `open`.
         """
         for path in (*self.libraries, self.path):
-            what = why_no_file(path)
-            if what is not None:
-                raise InputError(what, location=path)
+            problem = why_no_file(path)
+            if problem is not None:
+                raise InputError(problem, location=path)
         for plugin in self.plugins:
             _register_plugin(plugin, self.trusted_keys)
         if Path(self.path).suffix != ARTIFACT_SUFFIX:

@@ -48,17 +48,18 @@ _INPUT_VALUE: Final = option(
     metavar="NAME=VALUE",
     help="Make an input a constant, for example shape=2xi64=1 128 (see run --help).",
 )
-_TARGET: Final = option(
+TARGET: Final = option(
     "--target",
     show_default="host",
     metavar="TEXT",
-    help="For example 'x86_64 -mcpu=znver4' or 'aarch64'.",
+    help="For example 'x86_64 -mcpu=znver4' or 'aarch64'; after the word c ('c', 'c host', 'c x86_64-v3') "
+    "code is made through C, by whichever compiler there is.",
 )
 
 
 def coverage_options(command: Command) -> Command:
     """--target, --input-shape, --input-value: what decides how a model will run."""
-    for decorate in (_INPUT_VALUE, _INPUT_SHAPE, _TARGET):
+    for decorate in (_INPUT_VALUE, _INPUT_SHAPE, TARGET):
         command = decorate(command)
     return command
 
@@ -109,7 +110,7 @@ def compile_options(command: Command) -> Command:
             help="Make code for several x86-64 levels; the best is picked at load.",
             group=Group.CODE,
         ),
-        _TARGET,
+        TARGET,
     ):
         command = decorate(command)
     return command
@@ -157,9 +158,9 @@ def call_options(command: Command) -> Command:
 
 def beside(model: str | Path, suffix: str) -> Path:
     """Where a verb writes to without `--output`.  Raises: InputError if there is no such model."""
-    what = why_no_file(model)
-    if what is not None:
-        raise InputError(what, location=model)
+    problem = why_no_file(model)
+    if problem is not None:
+        raise InputError(problem, location=model)
     return Path(model).with_suffix(suffix)
 
 

@@ -89,9 +89,9 @@ class PassChoice:
         path = self.schedules
         if path is None:
             return None
-        what = why_no_file(path)
-        if what is not None:
-            raise InputError(what, location=path)
+        problem = why_no_file(path)
+        if problem is not None:
+            raise InputError(problem, location=path)
         try:
             found: object = json.loads(path.read_bytes())
         except (ValueError, RecursionError) as error:

@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from tilewright.runtime.hal.driver import DeviceInfo
 
 
-def _listing(name: str, what: str, description: str) -> Callable[[Command], Command]:
+def _listing(name: str, listed: str, description: str) -> Callable[[Command], Command]:
     """An option that prints a list and leaves."""
     return option(
         f"--{name}",
         is_flag=True,
         is_eager=True,
         expose_value=False,
-        callback=_list(what),
+        callback=_list(listed),
         help=description,
         group=Group.WHERE,
     )
 
 
-def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
+def _list(listed: str) -> Callable[[click.Context, click.Parameter, bool], None]:
 
     def show(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
         del parameter
@@ -59,12 +59,12 @@ def _list(what: str) -> Callable[[click.Context, click.Parameter, bool], None]:
                 found = driver.query_available_devices()
             except DeviceError as error:
                 reason = f" (unavailable: {error.message})"
-            if what == "drivers":
+            if listed == "drivers":
                 click.echo(f"{driver.name}: {driver.summary}{reason}")
             elif reason:
                 click.echo(f"{driver.name}:{reason}", err=True)
-            for device in found if what != "drivers" else ():
-                dump = what != "devices"
+            for device in found if listed != "drivers" else ():
+                dump = listed != "devices"
                 click.echo(
                     driver.dump_device_info(device.device_id) if dump else device.uri
                 )

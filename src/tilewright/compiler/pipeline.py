@@ -13,177 +13,74 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, final
+from typing import Final, final
 
-from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.diagnostics import Diagnostics
-from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError, UserError
-from tilewright.base.host import usable_cores
 from tilewright.base.log import Log
-from tilewright.base.options import (
-    THREAD_LIMIT,
-    count_option,
-    shapes_option,
-    values_option,
-)
-from tilewright.base.outcome import Verdict
+from tilewright.base.outcome import Outcome, Verdict
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
 from tilewright.base.text import format_duration, identifier, unique
-from tilewright.compiler import transforms
-from tilewright.compiler.codegen.llvm import compile_kernels, link_executable
-from tilewright.compiler.frontends import onnx
-from tilewright.compiler.graph.copy import copy_graph
-from tilewright.compiler.graph.ir import Graph, Node
-from tilewright.compiler.graph.schema import Array, Trait
-from tilewright.compiler.graph.verifier import name_violations, violations
-from tilewright.compiler.kernel.ir import Kernel
-from tilewright.compiler.kernel.text import kernel_text
-from tilewright.compiler.lowering import machine
-from tilewright.compiler.lowering.build_kernel import build_kernel, can_build
-from tilewright.compiler.packaging.archive import Part
-from tilewright.compiler.packaging.provenance import Origin, digest_of_array
-from tilewright.compiler.passes import (
-    PassContext,
-    check_opt_level,
-    instruments_of_knobs,
-    run_passes,
-)
-from tilewright.compiler.program import memory
-from tilewright.compiler.program.build import Lowered, build_program
-from tilewright.compiler.program.emit_plan import emit_plan
-from tilewright.compiler.program.ir import HostCall, Program
-from tilewright.compiler.program.kernel_cache import (
+from tilewright.compiler.backends.backend import GraphForm
+from tilewright.compiler.backends.kernel_cache import (
     KernelRecord,
     KernelRequest,
     keep,
     make_record,
     recall,
 )
+from tilewright.compiler.backends.registry import backend_of
+from tilewright.compiler.compile_options import SILENT, CompileOptions, Progress
+from tilewright.compiler.frontends import onnx
+from tilewright.compiler.graph.copy import copy_graph
+from tilewright.compiler.graph.ir import Graph, Node
+from tilewright.compiler.graph.schema import Trait
+from tilewright.compiler.graph.verifier import name_violations, violations
+from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.kernel.text import kernel_text
+from tilewright.compiler.lowering.build_kernel import build_kernel, can_build
+from tilewright.compiler.packaging.archive import Part
+from tilewright.compiler.packaging.provenance import Origin
+from tilewright.compiler.passes import (
+    GraphPass,
+    run_passes,
+)
+from tilewright.compiler.program import memory
+from tilewright.compiler.program.build import Lowered, build_program
+from tilewright.compiler.program.emit_plan import emit_plan
+from tilewright.compiler.program.ir import HostCall, Program
 from tilewright.compiler.program.work import arithmetic_work, bytes_moved, host_verdict
-from tilewright.compiler.schedule import rules
 from tilewright.compiler.schedule.user import (
-    ScheduleSpec,
     check_patterns,
-    check_schedules,
     trace_for,
 )
+from tilewright.compiler.transforms import (
+    DecomposeNorms,
+    DecomposeQuantization,
+    EliminateCommon,
+    EliminateDead,
+    FoldConstants,
+    FoldScales,
+    GuardIndices,
+    PartitionGraph,
+    QuantizeContractions,
+    RecognizeActivations,
+    RecognizeAttention,
+    RecognizeNorms,
+    Simplify,
+    SplitConcat,
+)
 from tilewright.compiler.transforms.external_codegen import (
-    ChosenCodegen,
+    Codegen,
     ExternalModule,
     run_codegen,
 )
-from tilewright.compiler.transforms.partition_graph import EXTERNAL
+from tilewright.formats.byte_view import Buffer
 
 _LOG: Final = Log("compiler")
 # Kernels are compared by their text under this name, then get names of their own.
 _KEY_NAME: Final = "kernel"
-
-
-class Progress(Protocol):
-    """Who watches a compilation.  Called from the compiling thread."""
-
-    def phase(self, name: str) -> None:
-        """A phase begins."""
-        ...
-
-    def advance(self, done: int, total: int) -> None:
-        """`done` of `total` units of the phase are finished."""
-        ...
-
-
-class _Silent:
-    def phase(self, name: str) -> None:
-        del name
-
-    def advance(self, done: int, total: int) -> None:
-        del done, total
-
-
-SILENT: Progress = _Silent()
-_PACKED_VECTOR_BITS: Final = 256
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompileOptions:
-    """How to compile.
-
-    targets: code is made for each; one of them decides how weights are packed.
-    opt_level: the passes of that level and below run (`transforms.standard`); None: the context's.
-    context: which passes run and who watches; None: the one that is entered.
-    byoc: code generators of the user that take part, first come first served.
-    schedules: the user's own, by patterns of kernel names (`schedule.user`).
-    threads: cores that kernels may count on (schedules only, results do not depend on it).
-    jobs: processes that generate code.
-    check_indices: let calls check the indices in their data (see `docs/errors.md`).
-    input_shapes, input_values: what is known of inputs (see `frontends.onnx.load`).
-    """
-
-    targets: tuple[Target, ...]
-    opt_level: int | None = None
-    threads: int = field(default_factory=usable_cores)
-    jobs: int = field(default_factory=usable_cores)
-    cache: CompilationCache | None = None
-    input_shapes: Mapping[str, Sequence[int | str]] | None = None
-    input_values: Mapping[str, Array] | None = None
-    context: PassContext | None = None
-    check_indices: bool = True
-    byoc: tuple[ChosenCodegen, ...] = ()
-    schedules: Mapping[str, ScheduleSpec] = field(default_factory=dict[str, ScheduleSpec])
-
-    def __post_init__(self) -> None:
-        """Raises: UserError for numbers out of range."""
-        if self.opt_level is not None:
-            check_opt_level(self.opt_level)
-        check_schedules(self.schedules)
-        count_option("threads", self.threads, most=THREAD_LIMIT)
-        count_option("jobs", self.jobs)
-        if self.input_shapes is not None:
-            shapes_option("input_shapes", self.input_shapes)
-        if self.input_values is not None:
-            values_option("input_values", self.input_values)
-        for target in self.targets:
-            target.checked()  # of which LLVM knows every word from here on
-
-    @property
-    def pass_context(self) -> PassContext:
-        """What surrounds the passes: the given or entered context, and the watchers of the knobs."""
-        context = self.context or PassContext.current()
-        level = context.opt_level if self.opt_level is None else self.opt_level
-        watchers = (*context.instruments, *instruments_of_knobs())
-        return replace(context, opt_level=level, instruments=watchers)
-
-    @property
-    def decisive(self) -> dict[str, object]:
-        """What the artifact's bytes depend on beside the model, for its provenance."""
-        context = self.pass_context
-        given = self.input_values or {}
-        said: dict[str, object] = {
-            "targets": [str(target) for target in self.targets],
-            "opt_level": context.opt_level,
-            "threads": self.threads,
-            "check_indices": self.check_indices,
-            "input_shapes": {n: list(s) for n, s in (self.input_shapes or {}).items()},
-            "input_values": {n: digest_of_array(v) for n, v in given.items()},
-            "schedules": sorted(self.schedules),
-            "byoc": {chosen.codegen.name: chosen.described for chosen in self.byoc},
-            "required_pass": sorted(context.required_pass),
-            "disabled_pass": sorted(context.disabled_pass),
-            "config": {key: str(value) for key, value in sorted(context.config.items())},
-        }
-        return {name: value for name, value in said.items() if value not in ({}, [])}
-
-    @property
-    def packing_target(self) -> Target:
-        """The target whose kernels the packed weights, which all share, fit best.
-
-        The widest vectors up to 256 bits, where there are such: panels of v2 cost AVX2 half its
-        speed and those of v4 as much, while v2 runs on panels of AVX2 as fast as on its own.
-        """
-        narrow = [t for t in self.targets if t.vector_bits <= _PACKED_VECTOR_BITS]
-        return max(narrow or self.targets, key=lambda target: target.vector_bits)
 
 
 @final
@@ -236,17 +133,20 @@ def compile_model(
     # From here no operator of a foreign format is left and every value has a type.
 
     with clock("optimize graph"):
-        optimize(graph, options)
+        graphs = optimize(graph, options)
         modules = generate_modules(graph, options)
-    # From here every top-level node is a constant, a view, one kernel, or a call out.
+    # From here every top-level node is a constant, a view, one kernel, or a call out; targets whose
+    # back ends want the same form share a graph.
 
     with clock("build kernels"):
-        groups = find_kernels(graph)
+        found = {own: find_kernels(own) for own in dict.fromkeys(graphs)}
+        groups = [found[own] for own in graphs]
     # From here each distinct kernel is a list of naive loop nests.
 
     with clock("schedule"):
         scheduled = [
-            schedule_kernels(groups, t, options, progress) for t in options.targets
+            schedule_kernels(own, target, options, progress)
+            for own, target in zip(groups, options.targets, strict=True)
         ]
     # From here its loops are tiled, fused and bound to a grid, per target, unless the cache has
     # all that was ever to be made of it.
@@ -263,16 +163,12 @@ def compile_model(
     # From here the kernels are machine code; what remains is the host side.
 
     with clock("plan memory"):
-        programs = [make_program(graph, groups, records) for records in kernels]
+        programs = [
+            make_program(*each) for each in zip(graphs, groups, kernels, strict=True)
+        ]
     # From here every tensor has a place and every step its grid.
 
-    diagnostics = Diagnostics()
-    warn_about_host_calls(programs[0], diagnostics)
-    # Without rewriting, slow kernels are what was asked for.
-    is_rewritten = options.pass_context.opt_level > 0
-    rewritten = zip(options.targets, kernels, strict=True) if is_rewritten else ()
-    for target, records in rewritten:
-        warn_about_slow_kernels(groups, target, records, diagnostics)
+    diagnostics = diagnose(options, groups, kernels, programs[0])
     parts = tuple(
         Part(target, program, emit_plan(program), image)
         for target, program, image in zip(options.targets, programs, images, strict=True)
@@ -283,19 +179,96 @@ def compile_model(
     )
 
 
-def optimize(graph: Graph, options: CompileOptions) -> None:
-    """Run every pass over the graph, in order and in place."""
-    target = options.packing_target
+def optimize(graph: Graph, options: CompileOptions) -> tuple[Graph, ...]:
+    """Run every pass over the graph, in order and in place.
 
-    def panel(m: Sequence[Dim], n: Dim, k: Dim, dtype: DType) -> int:
-        return rules.contraction_panel(target, m, n, k, dtype)
+    Returns: the graph of each target.  Targets whose back ends want the same form share one; that of the first
+        target is `graph` itself.
+    """
+    context = options.pass_context
+    neutral = neutral_passes(options.codegens)
+    run_passes(graph, neutral, context)
+    held = frozenset[str]().union(*(each.ensures for each in neutral))
+    wanted = [form_for(target, options.targets) for target in options.targets]
+    forms = [form for i, form in enumerate(wanted) if form not in wanted[:i]]
+    graphs = [graph, *(copy_graph(graph) for _ in forms[1:])]
+    for own, form in zip(graphs, forms, strict=True):
+        passes = formed_passes(form, check_indices=options.check_indices)
+        run_passes(own, passes, context, held=held)
+    return tuple(graphs[forms.index(form)] for form in wanted)
 
-    passes = transforms.standard_passes(
-        choose_panel=panel,
-        check_indices=options.check_indices,
-        codegens=tuple(chosen.codegen for chosen in options.byoc),
+
+def form_for(target: Target, targets: Sequence[Target]) -> GraphForm:
+    """What the back end of a target makes of the graph: one form for all of its targets."""
+    own = [each for each in targets if each.backend == target.backend]
+    return backend_of(target).graph_form(own)
+
+
+def neutral_passes(codegens: tuple[Codegen, ...] = ()) -> tuple[GraphPass, ...]:
+    """What holds of a graph for whatever machine, in order.
+
+    Each pass has the lowest level of optimization it belongs to: at 0 values are folded and what nobody
+    asked for goes, 1 rewrites the graph for the kernels, 2 puts ops together in kernels.
+
+    Args:
+        codegens: code generators of the user.
+    """
+    return (
+        # What nobody asked for is not worth looking at.
+        EliminateDead(),
+        # What is computed twice is computed once: constants made of the same are one constant.
+        EliminateCommon(),
+        # Values that are known are known everywhere, but for weights that stand as bytes.
+        FoldConstants(keep_bytes=True),
+        # From here what is quantized is multiplied as bytes, and the rest is arithmetic of floats.
+        QuantizeContractions(),
+        DecomposeQuantization(),
+        EliminateCommon(),
+        # From here no weights wait for anything.
+        FoldConstants(),
+        # From here constants stand right and neutral operands are gone.
+        Simplify(),
+        EliminateCommon(),
+        # From here normalizations and activations have one name each.
+        RecognizeNorms(),
+        RecognizeActivations(),
+        # From here what goes to code generators of the user is out of reach of other passes.
+        *([PartitionGraph(codegens=codegens)] if codegens else ()),
+        # From here no matrix of scores is made only to be multiplied.
+        RecognizeAttention(),
+        # From here every normalization goes over whole rows.
+        DecomposeNorms(),
+        # From here batch normalizations are part of the weights.
+        FoldScales(),
+        FoldConstants(),
+        Simplify(),
     )
-    run_passes(graph, passes, options.pass_context)
+
+
+def formed_passes(form: GraphForm, *, check_indices: bool = True) -> tuple[GraphPass, ...]:
+    """From a graph for whatever machine to the kernels of one, in order.
+
+    Args:
+        form: the passes that are the back end's.
+        check_indices: let calls check the indices in their data.
+    """
+    return (
+        # From here tensors lie, and contractions are, as the back end's kernels want them.
+        *form.layout,
+        Simplify(),
+        # From here no operation has more operands than a kernel can bind.
+        SplitConcat(),
+        # Weights that several products read are packed once.
+        EliminateCommon(),
+        # From here weights lie in memory as kernels read them.
+        FoldConstants(),
+        EliminateCommon(),
+        EliminateDead(),
+        # From here an index that may be out of range is looked at.
+        GuardIndices(run_time=check_indices),
+        # From here every top-level node is a constant, a view, one kernel, or runs on the host.
+        *form.fusion,
+    )
 
 
 def generate_modules(graph: Graph, options: CompileOptions) -> tuple[ExternalModule, ...]:
@@ -307,7 +280,8 @@ def generate_modules(graph: Graph, options: CompileOptions) -> tuple[ExternalMod
     by_name = {chosen.codegen.name: chosen for chosen in options.byoc}
     for node in graph:
         symbol = node.attributes.get("symbol")
-        if node.op != EXTERNAL or not isinstance(symbol, str) or symbol in made:
+        is_call = Trait.CALL in node.schema.traits
+        if not is_call or not isinstance(symbol, str) or symbol in made:
             continue
         chosen = by_name[str(node.attributes["codegen"])]
         made[symbol] = run_codegen(chosen, node.regions[0], symbol)
@@ -386,11 +360,11 @@ def generate_code(
     options: CompileOptions,
     progress: Progress,
 ) -> tuple[KernelRecord, ...]:
-    """Object code of every kernel that has none yet."""
+    """Code of every kernel that has none yet."""
     fresh = [kernel for kernel in kernels if isinstance(kernel, Scheduled)]
     done = len(kernels) - len(fresh)
-    compiled = compile_kernels(
-        [machine.lower(item.kernel, target) for item in fresh],
+    compiled = backend_of(target).generate(
+        [item.kernel for item in fresh],
         target,
         jobs=options.jobs,
         cache=options.cache,
@@ -410,12 +384,15 @@ def generate_code(
     return records
 
 
-def link(target: Target, records: Sequence[KernelRecord], options: CompileOptions) -> bytes:
+def link(
+    target: Target, records: Sequence[KernelRecord], options: CompileOptions
+) -> Buffer:
     """The kernels as one image; empty if there are none."""
     compiled = [record.compiled for record in records]
     if not compiled:
         return b""
-    return link_executable(compiled, "tilewright", target, cache=options.cache)
+    chosen = backend_of(target)
+    return chosen.link(compiled, "tilewright", target, cache=options.cache)
 
 
 def make_program(
@@ -475,6 +452,22 @@ def refuse_control_flow(graph: Graph) -> None:
     )
 
 
+def diagnose(
+    options: CompileOptions,
+    groups: Sequence[Sequence[Group]],
+    kernels: Sequence[Sequence[KernelRecord]],
+    program: Program,
+) -> Diagnostics:
+    """What is slow in the model, for the groups and kernels of each target."""
+    diagnostics = Diagnostics()
+    warn_about_host_calls(program, diagnostics)
+    # Without rewriting, slow kernels are what was asked for.
+    if options.pass_context.opt_level > 0:
+        for own, target, records in zip(groups, options.targets, kernels, strict=True):
+            warn_about_slow_kernels(own, target, records, diagnostics)
+    return diagnostics
+
+
 def warn_about_host_calls(program: Program, diagnostics: Diagnostics) -> None:
     """Say which ops are slow and what they cost."""
     for step in program.steps:
@@ -514,16 +507,21 @@ def judge(graph: Graph, options: CompileOptions) -> tuple[onnx.Judged, ...]:
         for group, kernel in zip(groups, kernels, strict=True)
         for node in group.nodes
     ]
-    return (
-        *judged,
-        *(
-            onnx.Judged(
-                node.location.name, sources_of(node), node.op, host_verdict(node, target)
-            )
-            for node in graph
-            if not _is_data(node) and not can_build(node)
-        ),
-    )
+    judged += [
+        _judge_call(node, target)
+        for node in graph
+        if not _is_data(node) and not can_build(node)
+    ]
+    return tuple(judged)
+
+
+def _judge_call(node: Node, target: Target) -> onnx.Judged:
+    """What runs outside of kernels: in a module of the user's code generator, or on the host."""
+    if Trait.CALL in node.schema.traits:
+        op, verdict = str(node.attributes["codegen"]), Verdict(Outcome.CALL)
+    else:
+        op, verdict = node.op, host_verdict(node, target)
+    return onnx.Judged(node.location.name, sources_of(node), op, verdict)
 
 
 def sources_of(node: Node) -> frozenset[str]:

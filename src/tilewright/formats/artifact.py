@@ -212,12 +212,12 @@ def _check_code(row: dict[str, object], image: Buffer, location: str) -> None:
 
 
 def _check_sum(
-    row: dict[str, object], key: str, data: Buffer, what: str, location: str
+    row: dict[str, object], key: str, data: Buffer, subject: str, location: str
 ) -> None:
     wanted = row.get(key)
     if wanted is not None and zlib.crc32(view_bytes(data)) != wanted:
         raise ArchiveError(
-            f"the {what} for '{row['target']}' is damaged",
+            f"the {subject} for '{row['target']}' is damaged",
             location=location,
             hint="copy the file again, or compile the model again",
         )
@@ -371,7 +371,7 @@ class _CompressedSources(Mapping[str, str]):
     def _texts(self) -> Mapping[str, str]:
         inflate = zlib.decompressobj()
         try:
-            data = inflate.decompress(bytes(self._data), SOURCES_LIMIT_BYTES)
+            data = inflate.decompress(bytes(view_bytes(self._data)), SOURCES_LIMIT_BYTES)
             rows = cast("dict[str, object]", json.loads(data))
             return {str(name): str(text) for name, text in rows.items()}
         except (zlib.error, ValueError, AttributeError, RecursionError) as error:

@@ -28,50 +28,50 @@ class ByteCursor:
         self.view: Final[ByteView] = view
         self.offset: int = offset
 
-    def skip(self, length: int, what: str) -> int:
+    def skip(self, length: int, subject: str) -> int:
         """Where the next `length` bytes begin, which are passed."""
-        self.view.check(self.offset, length, what)
+        self.view.check(self.offset, length, subject)
         self.offset += length
         return self.offset - length
 
-    def u8(self, what: str) -> int:
+    def u8(self, subject: str) -> int:
         """The next byte."""
-        return self.view.u8(self.skip(1, what), what)
+        return self.view.u8(self.skip(1, subject), subject)
 
-    def u16(self, what: str) -> int:
+    def u16(self, subject: str) -> int:
         """The next 16-bit number."""
-        return self.view.u16(self.skip(2, what), what)
+        return self.view.u16(self.skip(2, subject), subject)
 
-    def u32(self, what: str) -> int:
+    def u32(self, subject: str) -> int:
         """The next 32-bit number."""
-        return self.view.u32(self.skip(4, what), what)
+        return self.view.u32(self.skip(4, subject), subject)
 
-    def i32(self, what: str) -> int:
+    def i32(self, subject: str) -> int:
         """The next signed 32-bit number."""
-        return self.view.i32(self.skip(4, what), what)
+        return self.view.i32(self.skip(4, subject), subject)
 
-    def u64(self, what: str) -> int:
+    def u64(self, subject: str) -> int:
         """The next 64-bit number."""
-        return self.view.u64(self.skip(8, what), what)
+        return self.view.u64(self.skip(8, subject), subject)
 
-    def i64(self, what: str) -> int:
+    def i64(self, subject: str) -> int:
         """The next signed 64-bit number."""
-        return self.view.i64(self.skip(8, what), what)
+        return self.view.i64(self.skip(8, subject), subject)
 
-    def text(self, what: str) -> str:
+    def text(self, subject: str) -> str:
         """The next text: a 64-bit length, then UTF-8."""
-        return decode_text(self.raw_text(what), self.view.location, what)
+        return decode_text(self.raw_text(subject), self.view.location, subject)
 
-    def raw_text(self, what: str) -> memoryview:
+    def raw_text(self, subject: str) -> memoryview:
         """The bytes of the next text."""
-        length = self.u64(f"length of {what}")
-        return self.view.data[self.skip(length, what) : self.offset]
+        length = self.u64(f"length of {subject}")
+        return self.view.data[self.skip(length, subject) : self.offset]
 
-    def counted(self, count: int, minimum_bytes: int, what: str) -> range:
+    def counted(self, count: int, minimum_bytes: int, subject: str) -> range:
         """`range(count)`, when that many items of a least size can still follow."""
         if count * minimum_bytes > self.view.size - self.offset:
             raise ArchiveError(
-                f"{what} of {count} items does not fit the file",
+                f"{subject} of {count} items does not fit the file",
                 location=self.view.location,
             )
         return range(count)

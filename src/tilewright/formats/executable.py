@@ -4,7 +4,7 @@ Struct layouts as data (for code generators, loaders and Python callers alike), 
 declaration of one exported kernel, and the library's tables as LLVM IR *text*: strings only, so
 this room needs no LLVM.  Knows neither how kernels are made nor how they are called.
 
-Called by `compiler.codegen.llvm` (tables, offsets) and `runtime.loaders` (reading a library).
+Called by `compiler.backends.cpu` (tables, offsets) and `runtime.loaders` (reading a library).
 
 Source: IREE `hal/local/executable_library.h`, library version 0.6; version 5 from modules of
 releases 20240828 to 3.7, version 4 from those before.
@@ -188,7 +188,7 @@ class ExportDecl:
 
     def __post_init__(self) -> None:
         x, y, z = self.workgroup_size
-        for what, value, limit in (
+        for subject, value, limit in (
             ("constants", self.constant_count, MAX_CONSTANTS),
             ("bindings", self.binding_count, MAX_BINDINGS),
             ("local memory pages", self.local_memory_pages, 0xFFFF),
@@ -198,7 +198,7 @@ class ExportDecl:
         ):
             if not 0 <= value <= limit:
                 raise ArchiveError(
-                    f"{what} is {value}, expected 0 to {limit}",
+                    f"{subject} is {value}, expected 0 to {limit}",
                     location=f"kernel '{self.name}'",
                 )
 

@@ -151,10 +151,10 @@ def _begin(data: Buffer, location: str) -> ByteCursor:
     return ByteCursor(ByteView(view.sub(_LENGTH.size, length, "blob"), location))
 
 
-def _numbers(cursor: ByteCursor, what: str) -> tuple[int, ...]:
-    count = len(cursor.counted(cursor.u64(f"number of {what}"), _LENGTH.size, what))
-    at = cursor.skip(count * _LENGTH.size, what)
-    return cursor.view.unpack(struct.Struct(f"<{count}Q"), at, what)
+def _numbers(cursor: ByteCursor, subject: str) -> tuple[int, ...]:
+    count = len(cursor.counted(cursor.u64(f"number of {subject}"), _LENGTH.size, subject))
+    at = cursor.skip(count * _LENGTH.size, subject)
+    return cursor.view.unpack(struct.Struct(f"<{count}Q"), at, subject)
 
 
 def _check_count(cursor: ByteCursor, count: int) -> None:
@@ -244,7 +244,10 @@ def blob_parts(blob: LibraryBlob) -> Iterator[Buffer]:
 
     Raises: UserError for a module of no bytes, where tvm-ffi 0.1.15 takes the blob for cut off.
     """
-    empty = next((m for m in blob.modules if m.data is not None and not len(m.data)), None)
+    empty = next(
+        (m for m in blob.modules if m.data is not None and not len(view_bytes(m.data))),
+        None,
+    )
     if empty is not None:
         raise UserError(
             f"a module of kind '{empty.kind}' is saved as no bytes, which tvm-ffi cannot read",

@@ -223,10 +223,10 @@ def _short_name(head: memoryview, view: ByteView) -> str:
     return _text(whole, view, "name of a member")
 
 
-def _text(data: bytes, view: ByteView, what: str) -> str:
+def _text(data: bytes, view: ByteView, subject: str) -> str:
     if len(data) > _NAME_AT_MOST:
-        raise ArchiveError(f"{what} has {len(data)} bytes", location=view.location)
-    return decode_text(data.rstrip(b"\0"), view.location, what)
+        raise ArchiveError(f"{subject} has {len(data)} bytes", location=view.location)
+    return decode_text(data.rstrip(b"\0"), view.location, subject)
 
 
 def _checked_parts(name: str, where: str) -> list[str]:

@@ -50,7 +50,7 @@ from tilewright.formats.vmfb import ModuleDef, read_archive
 from tilewright.runtime import native
 from tilewright.runtime.drivers import DEFAULT_DEVICE
 from tilewright.runtime.drivers.local_task.workers import create_pool
-from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
+from tilewright.runtime.loaders.library_image import load_library
 from tilewright.runtime.loaders.module_file import read_module_file
 from tilewright.runtime.packed.program_modules import ProgramModules
 from tilewright.runtime.plan_executor import (
@@ -307,7 +307,9 @@ class Session:
             )
         image = view_bytes(self.variant.image)
         executable = (
-            load_embedded_elf(image, f"{self.location}: {self.variant.target}")
+            load_library(
+                self.variant.format, image, f"{self.location}: {self.variant.target}"
+            )
             if image.nbytes
             else None
         )

@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("what", choices=("fetch", "fixtures"))
     parser.add_argument("releases", nargs="*", help="default: all")
     options = parser.parse_args(arguments)
-    if options.what == "fixtures":
+    if options.subject == "fixtures":
         fixtures()
         return 0
     for release in options.releases or RELEASES:

@@ -23,16 +23,19 @@ from pathlib import Path
 import pytest
 
 from fakes.graphs import EVERYTHING_HELD, assert_same_results, copy_of, parse
+from fakes.standard_passes import standard_passes
 from tilewright.compiler.graph.compare import difference
 from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.graph.text import resources, to_text
 from tilewright.compiler.graph.verifier import verify
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import run_passes
-from tilewright.compiler.transforms import standard_passes
 
 UPDATE = bool(os.environ.get("TILEWRIGHT_UPDATE_TEXT"))
-STANDARD = standard_passes(choose_panel=lambda rows, columns, depth, dtype: 8)
+STANDARD = standard_passes(
+    choose_panel=lambda rows, columns, depth, dtype: 8,
+    choose_tile=lambda places, channels, filters, taps: 0,
+)
 BY_NAME = {graph_pass.name: graph_pass for graph_pass in STANDARD}
 
 

@@ -9,6 +9,7 @@ import pytest
 from fakes.loop_nests import body_text, op_kernel
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 
 V2 = Target.level("v2")
@@ -75,7 +76,7 @@ def without_numbers(text: str) -> str:
     ids=["product", "row_sum", "sum", "fused_sum"],
 )
 def test_scheduled_kernels_read_as_expected(kernel: Kernel, expected: str | None) -> None:
-    text = without_numbers(body_text(schedule(kernel, V2)))
+    text = without_numbers(body_text(schedule(kernel, MachineModel.of(V2))))
     if expected is None:
         assert text.startswith("for i0_f_o in range(1):")
         return

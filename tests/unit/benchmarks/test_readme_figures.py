@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import readme_figures
-from figures.rows import MODEL_ROWS
+from figures.bars import MODEL_ROWS
 from readme_figures import Row
 
 ROWS = [

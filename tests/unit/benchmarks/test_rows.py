@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from figures.bars import MEAN_SUBSETS, MODEL_ROWS, OURS, PEER, ModelRow
 from figures.measure import Measurement, Series
-from figures.rows import MODEL_ROWS, OURS, PEER, Figures, ModelRow, Outcome, failed
+from figures.rows import Figures, Outcome, failed
 
 OUTCOME = Outcome(
     subset="ops",
@@ -72,14 +73,14 @@ def figures(tmp_path: Path) -> Figures:
 def test_each_measure_has_its_own_ratio(
     figures: Figures, measure: str, ratio: float, at_least: bool
 ) -> None:
-    row = ModelRow(subset="ops", model="m", title="M", measure=measure, bar=0.7)
+    row = ModelRow("ops", "m", "M", measure, 0.7)
     outcome = figures.judge(row, measurement(tilewright=0.02, onnxruntime=0.04))
     assert outcome.ratio == pytest.approx(ratio)
     assert outcome.at_least is at_least
 
 
 def test_a_failed_contender_is_a_miss_with_its_reason(figures: Figures) -> None:
-    row = ModelRow(subset="ops", model="m", title="M", measure="peer", bar=1.0)
+    row = ModelRow("ops", "m", "M", "peer", 1.0)
     result = measurement(onnxruntime=0.04)
     result.failures[OURS] = "tilewright: no such op"
     outcome = figures.judge(row, result)
@@ -87,7 +88,7 @@ def test_a_failed_contender_is_a_miss_with_its_reason(figures: Figures) -> None:
 
 
 def test_the_peer_alone_is_not_judged(figures: Figures) -> None:
-    row = ModelRow(subset="ops", model="m", title="M", measure="peak", bar=0.9)
+    row = ModelRow("ops", "m", "M", "peak", 0.9)
     assert figures.judge(row, measurement(onnxruntime=0.04)).verdict == "-"
 
 
@@ -100,3 +101,34 @@ def test_every_row_measures_a_model_once() -> None:
     names = [row.model for row in MODEL_ROWS]
     assert len(set(names)) == len(names)
     assert {row.measure for row in MODEL_ROWS} == {"peak", "stream", "peer"}
+
+
+def test_a_ratio_is_taken_over_the_faster_peer_that_is_right(figures: Figures) -> None:
+    row = ModelRow("models", "m", "M", "peer", 0.7)
+    result = measurement(tilewright=0.02, onnxruntime=0.05, openvino=0.04)
+    outcome = figures.judge(row, result)
+    assert (outcome.ratio, outcome.unit) == (pytest.approx(0.5), "× openvino")
+    result.series["openvino"].error = 6e-3  # what bf16 in the place of f32 gives
+    outcome = figures.judge(row, result)
+    assert (outcome.ratio, outcome.unit) == (pytest.approx(0.4), "× onnxruntime")
+
+
+def test_a_peer_that_fails_is_told_and_the_other_one_counts(figures: Figures) -> None:
+    result = measurement(tilewright=0.02, onnxruntime=0.04)
+    result.failures["openvino"] = "openvino: no such op"
+    outcome = figures.judge(ModelRow("models", "m", "M", "peer", 0.7), result)
+    assert outcome.verdict == "PASS"
+    assert "openvino: no such op" in outcome.detail
+
+
+def test_the_mean_has_a_bar_only_over_all_models(figures: Figures) -> None:
+    chosen = [row for row in MODEL_ROWS if row.subset in MEAN_SUBSETS]
+    assert list(figures.mean_of(chosen[1:])) == []
+    for row, ours in zip(chosen, (0.01, 0.04), strict=False):
+        figures.measured[row.model, 1] = measurement(tilewright=ours, openvino=0.02)
+    (mean,) = figures.mean_of(chosen)
+    assert (mean.ratio, mean.bar) == (pytest.approx(1.0), None)
+    for row in chosen:
+        figures.measured[row.model, 1] = measurement(tilewright=0.01, openvino=0.02)
+    (mean,) = figures.mean_of(chosen)
+    assert (mean.ratio, mean.verdict) == (pytest.approx(0.5), "PASS")

@@ -19,8 +19,8 @@ def test_both_are_timed_and_agree() -> None:
     row = hold(PLAIN)
     assert row["wrong"] == ""
     assert row["runs_as"] == "pointwise"
-    for who in ("tilewright", "onnxruntime"):
-        assert 0 < row[who]["min_s"] <= row[who]["median_s"]
+    for runtime in ("tilewright", "onnxruntime"):
+        assert 0 < row[runtime]["min_s"] <= row[runtime]["median_s"]
 
 
 def test_what_both_refuse_is_a_row() -> None:

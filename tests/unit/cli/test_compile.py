@@ -13,6 +13,7 @@ import pytest
 
 import tilewright as tw
 from fakes.command_line import tilewright
+from tilewright.base import knobs
 from tilewright.base.target import Target
 from tilewright.formats.artifact import Artifact, extract
 from tilewright.formats.vmfb import read_archive
@@ -159,7 +160,7 @@ def test_a_library_is_written_with_its_header_and_weights_beside(
 
 
 @pytest.mark.parametrize(
-    ("options", "what"),
+    ("options", "problem"),
     [
         (["-o", "net.dll"], "the code is for linux, the file is called '.dll'"),
         (["-o", "net.so", "--target=aarch64-macos"], "the code is for macos"),
@@ -172,13 +173,13 @@ def test_what_cannot_be_written_is_said_before_the_work(
     mlp_onnx: Path,
     tmp_path: Path,
     options: list[str],
-    what: str,
+    problem: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = tilewright("compile", mlp_onnx, "--target=x86_64", *options)
     assert done.code == 1
-    assert what in done.err
+    assert problem in done.err
     assert not list(tmp_path.iterdir())
 
 
@@ -241,3 +242,18 @@ def test_a_failing_compilation_leaves_the_old_artifact(tmp_path: Path) -> None:
     path.write_bytes(b"old")
     assert tilewright("compile", model, "-o", path).code == 1
     assert path.read_bytes() == b"old"
+
+
+def test_target_c_writes_sources_where_there_is_no_compiler(
+    mlp_onnx: Path, tmp_path: Path
+) -> None:
+    with knobs.override(cc="none"):
+        done = tilewright("compile", mlp_onnx, "--target=c", "-o", tmp_path / "net.c")
+    assert done.code == 0, done.err
+    assert done.row("code").startswith("as source for c ")
+    written = [path.read_text() for path in tmp_path.glob("net.library/*code*.c")]
+    assert ["matmul" in text for text in written] == [True]
+    done = tilewright("compile", mlp_onnx, "--target=c", "-o", tmp_path / "net.ll")
+    assert done.code == 1
+    assert "kernels of target 'c' are not written as '.ll'" in done.err
+    assert "hint: texts: .c .s" in done.err

@@ -69,3 +69,28 @@ def test_the_report_is_also_json(tmp_path: Path, operator: str) -> None:
     (row,) = report["rows"]
     assert row["op_type"] == operator
     assert row["status"] == ("fast" if operator == "Relu" else "unsupported")
+
+
+MODULE = """
+from tilewright import byoc
+
+def never(*_):
+    raise AssertionError("coverage generates nothing")
+
+byoc.register_codegen("mine", never, patterns=[("tanh", byoc.is_op("tanh"))], override=True)
+"""
+
+
+def test_what_a_code_generator_takes_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "generator_of_coverage.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    model = write_model(tmp_path / "m.onnx", "Relu", "Tanh")
+    options = ["--byoc=mine", "--byoc-module=generator_of_coverage", "--json"]
+    finished = CliRunner().invoke(root, ["coverage", model, *options])
+    rows = {row["op_type"]: row for row in json.loads(finished.output)["rows"]}
+    assert rows["Relu"]["status"] == "fast"
+    assert rows["Tanh"]["status"] == "call"
+    assert rows["Tanh"]["outcomes"] == ["call"]
+    assert rows["Tanh"]["reasons"][0]["text"] == "code generator 'mine' takes it"

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from fakes.command_line import tilewright
+from tilewright.base import knobs
 from tilewright.base.target import Target
 
 ARCHIVES = Path(__file__).resolve().parents[2] / "golden" / "archives"
@@ -157,3 +158,29 @@ def test_a_terminal_gets_colours_and_the_same_text(
         shown = stream.getvalue()
         assert bool(re.search(r"\x1b\[(?:\d+;)*[39][0-7][;m]", shown)) is not no_color
         assert re.sub(r"\x1b\[[0-9;]*m", "", shown).split() == plain.split()
+
+
+def test_kernels_of_a_model_are_shown_in_c_without_a_compiler(mlp_onnx: Path) -> None:
+    with knobs.override(cc="none"):
+        done = tilewright("inspect", mlp_onnx, "--output=c")
+    assert done.code == 0, done.err
+    assert "#include <stdint.h>" in done.out
+
+
+def test_every_stage_of_a_model_is_shown_and_others_are_refused(
+    mlp_onnx: Path, mlp_vmfb: Path
+) -> None:
+    stage = "--stage=vectorize"
+    done = tilewright("inspect", mlp_onnx, "--target=x86_64-v3", stage)
+    assert done.code == 0, done.err
+    assert "8 lanes" in done.out
+    done = tilewright("inspect", mlp_onnx, "--target=c", "--stage=vectorise")
+    assert "back end 'c' has no stage 'vectorise'" in done.err
+    assert "hint: did you mean 'vectorize'?" in done.err
+    done = tilewright("inspect", mlp_vmfb, stage)
+    assert "--stage is for models" in done.err
+
+
+def test_a_level_of_another_language_lists_those_there_are(mlp_vmfb: Path) -> None:
+    done = tilewright("inspect", mlp_vmfb, "--output=c")
+    assert "levels: graph kernel llvm naive" in done.err

@@ -75,7 +75,7 @@ def two_inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_sizes_keep_their_names(two_inputs: Path) -> None:
     lines = tilewright("inspect", two_inputs).out.splitlines()
     assert lines[-3:] == [
-        f"{what}: f32[rows, 4]" for what in ("input a", "input b", "output y")
+        f"{subject}: f32[rows, 4]" for subject in ("input a", "input b", "output y")
     ]
     done = tilewright("run", two_inputs, "--random", "--dim", "rows=3")
     assert done.code == 0, done.err

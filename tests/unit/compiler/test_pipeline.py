@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from fakes import onnx_models
 from fakes.graphs import parse
 from fakes.small_models import mlp, scale_and_shift, with_host_op
 from tilewright.base import dtypes
-from tilewright.base.errors import ModelError
+from tilewright.base.errors import ModelError, UserError
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.compiler import pipeline
@@ -19,6 +21,7 @@ from tilewright.compiler.graph.schema import TensorType, Trait
 from tilewright.compiler.kernel.ir import Space
 from tilewright.compiler.kernel.verifier import verify
 from tilewright.compiler.ops.builder import GraphBuilder
+from tilewright.compiler.packaging.archive import make_artifact
 from tilewright.compiler.schedule import rules
 from tilewright.formats.plan import verify_plan
 
@@ -92,18 +95,31 @@ def test_a_compilation_yields_a_part_and_kernels_per_target() -> None:
     assert all(seconds >= 0 for seconds in compiled.seconds.values())
 
 
-def test_among_several_levels_the_widest_up_to_avx2_packs_the_weights() -> None:
-    levels = {name: Target.level(name) for name in ("v1", "v2", "v3", "v4")}
-    for names, packing in (
-        (("v2", "v3", "v4"), "v3"),
-        (("v4", "v3", "v1"), "v3"),
-        (("v2", "v4"), "v2"),
-        (("v4",), "v4"),
-        (("v1", "v2"), "v1"),
-    ):
-        targets = tuple(levels[name] for name in names)
-        options = pipeline.CompileOptions(targets=targets)
-        assert options.packing_target == levels[packing], names
+def test_targets_of_equal_forms_share_a_graph_and_its_weights() -> None:
+    targets = (Target.parse("x86_64-v3"), Target.parse("c x86_64-v3"))
+    compiled = pipeline.compile_model(mlp(), pipeline.CompileOptions(targets=targets))
+    shared = [
+        [s.array for s in part.program.storages if s.is_constant] for part in compiled.parts
+    ]
+    assert shared[0]
+    assert all(map(operator.is_, *shared))
+    artifact = make_artifact(compiled.parts)
+    assert [v.format.partition("-x86")[0] for v in artifact.variants] == [
+        "embedded-elf",
+        "system-elf",
+    ]
+
+
+def test_targets_of_other_forms_have_graphs_of_their_own() -> None:
+    targets = (Target.parse("x86_64-v3"), Target.parse("c"))
+    options = pipeline.CompileOptions(targets=targets)
+    graph, _ = pipeline.import_model(mlp(), options)
+    packed, plain = pipeline.optimize(graph, options)
+    assert packed is graph
+    assert packed is not plain
+    compiled = pipeline.compile_model(mlp(), options)
+    with pytest.raises(UserError, match="weights for 'c x86_64 -mcpu=any' lie otherwise"):
+        make_artifact(compiled.parts)
 
 
 def test_code_for_avx2_among_several_levels_is_that_for_avx2_alone() -> None:

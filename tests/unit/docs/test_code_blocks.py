@@ -132,4 +132,4 @@ def test_python_in_the_pages_at_least_compiles() -> None:
     for page in WRITTEN:
         text = page.read_text(encoding="utf-8")
         for found in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-            compile(found[1], str(page), "exec")
+            assert compile(found[1], str(page), "exec").co_names, found[1]

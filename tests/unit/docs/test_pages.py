@@ -22,7 +22,7 @@ CODE = re.compile(
 )  # `module["f"](x)` is no link
 PLACE = re.compile(r"`((?:src|tests|docs|examples|tools|benchmarks)/[\w./-]+?)/?`")
 ROOM = re.compile(
-    r"`((?:base|formats|compiler|runtime|cli|api|hal|codegen|lowering|schedule|transforms|drivers)"
+    r"`((?:base|formats|compiler|runtime|cli|api|hal|backends|printers|lowering|schedule|transforms|drivers)"
     r"/[\w/]+\.py)`"
 )
 

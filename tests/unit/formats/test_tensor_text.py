@@ -81,7 +81,7 @@ def test_values_come_back_in_the_order_they_were_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "what"),
+    ("text", "problem"),
     [
         ("2x3xf32=1 2", "got 2 values, expected 6 (or 1 for all)"),
         ("0xf32=1 2", "got 2 values, expected 0 (or 1 for all)"),
@@ -104,10 +104,10 @@ def test_values_come_back_in_the_order_they_were_given() -> None:
         ("(null)", "storage arguments and null references"),
     ],
 )
-def test_a_bad_value_is_named_with_what_is_wrong(text: str, what: str) -> None:
+def test_a_bad_value_is_named_with_what_is_wrong(text: str, problem: str) -> None:
     with pytest.raises(InputError) as caught:
         read(text)
-    assert what in str(caught.value)
+    assert problem in str(caught.value)
     assert str(caught.value).startswith(f"'{text}': ")
 
 
@@ -262,7 +262,7 @@ def test_without_output_options_every_result_is_printed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outputs", "what"),
+    ("outputs", "problem"),
     [
         (["-", "-"], "got 2 --output for 1 results"),
         (["y.npy"], "--output 'y.npy': expected -, @file or +file"),
@@ -272,10 +272,10 @@ def test_without_output_options_every_result_is_printed() -> None:
         ),
     ],
 )
-def test_an_output_that_goes_nowhere_is_an_error(outputs: list[str], what: str) -> None:
+def test_an_output_that_goes_nowhere_is_an_error(outputs: list[str], problem: str) -> None:
     with pytest.raises(UserError) as caught:
         write_outputs([np.zeros(2, np.float32)], outputs)
-    assert what in str(caught.value)
+    assert problem in str(caught.value)
 
 
 # --- expected outputs ------------------------------------------------------------------------

@@ -41,8 +41,8 @@ def test_later_runs_are_merged_and_can_be_alone(tmp_path: Path) -> None:
 def test_the_page_counts_every_outcome_and_names_what_differs(tmp_path: Path) -> None:
     folder, results = tmp_path / "seen", tmp_path / "results.json"
     seen(folder, "onnx-llvm-cpu", "good", "equal", **CONTENTS)
-    why = {"reason": "ONNX operator without a lowering", "subject": "Loop"}
-    seen(folder, "onnx-llvm-cpu", "refused", "refused", **why)
+    refusal = {"reason": "ONNX operator without a lowering", "subject": "Loop"}
+    seen(folder, "onnx-llvm-cpu", "refused", "refused", **refusal)
     seen(folder, "onnx-llvm-cpu", "bad", "different", **CONTENTS)
     seen(folder, "onnx-llvm-cpu", "stuck", "not run by IREE")
     seen(folder, "onnx-llvm-cpu", "chance", "undefined")

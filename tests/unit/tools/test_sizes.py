@@ -42,6 +42,6 @@ def test_an_exception_nobody_needs_is_a_complaint() -> None:
 
 def test_an_exception_without_a_reason_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "sizes.toml"
-    path.write_text('[[allowed]]\nwhat = "a.py"\nlines = 1\nreason = " "\n')
+    path.write_text('[[allowed]]\nplace = "a.py"\nlines = 1\nreason = " "\n')
     with pytest.raises(SystemExit, match=r"'a\.py' has no reason"):
         sizes.read_allowed(path)

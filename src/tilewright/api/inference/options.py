@@ -153,8 +153,8 @@ def _keep(entries: dict[str, str], key: object, value: object) -> None:
     entries[text_option("key", key, "a text")] = text_option("value", value, "a text")
 
 
-def _refuse(what: str, hint: str) -> NoReturn:
-    raise UserError(what, hint=hint)
+def _refuse(problem: str, hint: str) -> NoReturn:
+    raise UserError(problem, hint=hint)
 
 
 @final

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.symbolic import Symbol, symbol
 from tilewright.base.target import Target
-from tilewright.compiler.codegen.llvm import compile_kernels, link_executable
+from tilewright.compiler.backends.registry import backend_of
 from tilewright.compiler.kernel.ir import (
     Access,
     Binary,
@@ -34,9 +34,8 @@ from tilewright.compiler.kernel.ir import (
     Statement,
     Store,
 )
-from tilewright.compiler.lowering import machine
 from tilewright.runtime import native
-from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
+from tilewright.runtime.loaders.library_image import load_library
 from tilewright.runtime.recorder import Recorder
 
 _CHAINS: Final = 12  # independent accumulators: latency 4 x 2 units, with room
@@ -91,8 +90,10 @@ def measure(threads: int, *, seconds: float = 0.3) -> Roofline:
             for name, floats in levels.items()
         ),
     )
-    compiled = compile_kernels([machine.lower(k, target) for k in kernels], target)
-    library = load_embedded_elf(link_executable(compiled, "roofline", target))
+    backend = backend_of(target)
+    compiled = backend.generate(kernels, target)
+    image = backend.link(compiled, "roofline", target)
+    library = load_library(backend.image_format(target), image, "roofline")
     pool = native.Pool(threads)
     sink = native.Memory(4 * lanes * _CHAINS * threads)
     data = native.Memory(_STREAM_BYTES)

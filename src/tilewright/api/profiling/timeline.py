@@ -72,9 +72,9 @@ def _call_events(
     if call.samples:
         first, last = call.samples[0].timing, call.samples[-1].timing
         took = last.begin_ns + last.duration_ns - first.begin_ns
-        what = {"commands": len(call.samples)}
+        counts = {"commands": len(call.samples)}
         yield _event(
-            f"call {number}", "call", _CALLS, (first.begin_ns - origin, took), what
+            f"call {number}", "call", _CALLS, (first.begin_ns - origin, took), counts
         )
     for sample in call.samples:
         step, timing = sample.step, sample.timing
@@ -126,5 +126,5 @@ def _event(
     }
 
 
-def _name(what: str, track: int, text: str) -> dict[str, object]:
-    return {"ph": "M", "pid": _PROCESS, "tid": track, "name": what, "args": {"name": text}}
+def _name(field: str, track: int, text: str) -> dict[str, object]:
+    return {"ph": "M", "pid": _PROCESS, "tid": track, "name": field, "args": {"name": text}}

@@ -169,10 +169,10 @@ def _legend(facts: Facts) -> Markup:
 def _graph(facts: Facts) -> Markup:
     drawing = draw_graph(facts)
     if drawing is None:
-        why = "There is no plan that tells what flows where; the kernels below are all that is known."
+        reason = "There is no plan that tells what flows where; the kernels below are all that is known."
         if facts.memory is not None:
-            why = f"{len(facts.steps)} steps, more than the {STEPS_LIMIT} that are drawn; see the kernels below."
-        return _section("Graph", why)
+            reason = f"{len(facts.steps)} steps, more than the {STEPS_LIMIT} that are drawn; see the kernels below."
+        return _section("Graph", reason)
     tools = (("zoom-out", "−"), ("zoom-in", "+"), ("zoom-one", "1:1"), ("zoom-fit", "fit"))
     buttons = (element("button", text, id=name, type="button") for name, text in tools)
     note = "Steps with the nodes of the model that they compute; the bar is the time. Drag, or Ctrl and the wheel."

@@ -51,9 +51,9 @@ class _Parser:
             raise self._error("is not a dimension")
         return value
 
-    def _error(self, what: str) -> UserError:
+    def _error(self, problem: str) -> UserError:
         shown = self.text if len(self.text) <= 80 else f"{self.text[:77]}..."
-        return UserError(f"'{shown}' {what} (at column {self.position + 1})")
+        return UserError(f"'{shown}' {problem} (at column {self.position + 1})")
 
     def _space(self) -> None:
         match = _SPACE.match(self.text, self.position)

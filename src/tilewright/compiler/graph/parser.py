@@ -86,11 +86,11 @@ class _Parser:
         if not self._accept(token):
             raise self._error(f"expected '{token}'")
 
-    def _match(self, pattern: re.Pattern[str], what: str) -> str:
+    def _match(self, pattern: re.Pattern[str], subject: str) -> str:
         self._skip()
         match = pattern.match(self._text, self._at)
         if match is None:
-            raise self._error(f"expected {what}")
+            raise self._error(f"expected {subject}")
         self._at = match.end()
         return match[0]
 

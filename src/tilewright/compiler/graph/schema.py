@@ -7,9 +7,9 @@ print, fold and evaluate a node.  How the op becomes a kernel is not here: bodie
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Final, NamedTuple, final
 
 import numpy as np
 
@@ -78,13 +78,42 @@ class Trait(enum.Flag):
     REDUCTION = enum.auto()
     ROWWISE = enum.auto()  # several passes over independent rows (softmax, layer_norm)
     CONTRACTION = enum.auto()  # sum of products (matmul, conv)
+    PANELS = (
+        enum.auto()
+    )  # a contraction whose right operand lies in panels, each a last axis
+    STRIDED = enum.auto()  # a contraction that may read its right operand through moves
+    PICKS = enum.auto()  # data picks slices of the first operand
     CONSTANT = enum.auto()
     # The region is code of its own, which takes the operands and yields the results, type by type:
     # passes do not enter it.
     SEALED = enum.auto()
+    KERNEL = enum.auto()  # the region is one kernel
+    CALL = enum.auto()  # the region says what a function from outside computes
     # Nobody uses the result, which says what of the call's data is out of range: the run's host
     # side reads it at the end.  Kept, and never merged or folded.
     GUARD = enum.auto()
+
+
+class Role(enum.Enum):
+    """The part of a node in a kernel; the value is the `kind` attribute of an anchor's kernel.
+
+    A row says which one its op plays; `transforms.fusion_classes` says where a node plays another.
+    """
+
+    FREE = "free"  # costs nothing: repeated wherever it is used
+    VIEW = "view"  # the same bytes under another shape
+    POINTWISE = "pointwise"
+    MAP = "movement"  # reads operand elements at computed places, one nest
+    PLACE = "placement"  # writes operand elements at other places, several nests
+    CONTRACTION = "contraction"
+    ATTENTION = "attention"  # two products around a softmax; rows of the first operand
+    ROWS = "rows"
+    REDUCTION = "reduction"
+    POOLING = "pooling"
+    PACKING = "packing"
+    ALONE = "alone"  # a kernel of its own
+    HOST = "host"  # no kernel
+    NONE = "none"  # constants, control flow
 
 
 @final
@@ -117,6 +146,71 @@ class AttributeSpec:
 Attributes = Mapping[str, object]
 # (operand types, None where an optional one is absent; attributes) -> result types
 Infer = Callable[[Sequence["TensorType | None"], Attributes], tuple["TensorType", ...]]
+# (attributes, shape of operand 0, indices of a result's element) -> its indices in operand 0
+Places = Callable[[Attributes, tuple[Dim, ...], Sequence[Dim]], Sequence[Dim]]
+# (types of the present operands, types of the results) -> arithmetic operations
+Work = Callable[[Sequence["TensorType"], Sequence["TensorType"]], Dim]
+
+
+class Range(NamedTuple):
+    """`low .. high`, both included; None: no bound."""
+
+    low: Dim | None
+    high: Dim | None
+
+
+UNKNOWN: Final = Range(None, None)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A result in whose range somebody is interested, and what a rule may ask.
+
+    Attributes:
+        column: the place on the last axis that is meant; None: all of it.  A rule may pass that
+            over: what holds for all elements holds for some.
+        operand_range: the range of an operand (by position), or of a column of it.
+    """
+
+    operands: Sequence[TensorType | None]
+    attributes: Attributes
+    result: TensorType
+    column: int | None
+    operand_range: Callable[[int, int | None], Range]
+
+    def of(self, operand: int, column: int | None = None) -> Range:
+        """The range of an operand, or of a column of its last axis."""
+        return self.operand_range(operand, column)
+
+
+Ranges = Callable[[Asked], Range]
+# (operand types, attributes, where each axis of operand 0 went) -> the attributes then, or None
+Moved = Callable[
+    [Sequence["TensorType | None"], Attributes, Sequence[int]], "Attributes | None"
+]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How an op runs where the axes of operands stand in another order: its results' do then, too.
+
+    Attributes:
+        moved: the attributes for such operands; None where it cannot run on them.
+        aligned: whether the axes of all operands move, not only the first's.
+        reduced: the axes of operand 0, of some rank, that the result lacks.
+    """
+
+    moved: Moved
+    aligned: bool = False
+    reduced: Callable[[Attributes, int], frozenset[int]] | None = None
+
+
+# (types of the present operands, type of the first result, attributes) -> pairs of dimensions
+Equalities = Callable[
+    [Sequence["TensorType"], TensorType, Attributes], Iterable[tuple[Dim, Dim]]
+]
 # (operand arrays; attributes with symbolic dims already numbers) -> result arrays
 Evaluate = Callable[[Sequence["Array | None"], Attributes], tuple[Array, ...]]
 
@@ -124,7 +218,18 @@ Evaluate = Callable[[Sequence["Array | None"], Attributes], tuple[Array, ...]]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class OpSchema:
-    """The signature of one op; `name` identifies it."""
+    """The signature of one op and what passes ask of it; `name` identifies it.
+
+    Attributes:
+        role: the part it plays in a kernel.
+        places: where each element of the result stands in the first operand, if sizes and
+            attributes alone decide that.
+        adds_border: whether, with these attributes, it puts a constant border around the first operand.
+        work: what is counted as its arithmetic, where its traits do not say.
+        ranges: between which numbers the results lie, given the operands; None: unknown.
+        layout: how it runs on operands with other orders of axes; None: not at all.
+        equal_sizes: the sizes that it takes to be equal, where types do not prove it.
+    """
 
     name: str
     summary: str
@@ -136,6 +241,13 @@ class OpSchema:
     traits: Trait
     region_count: int = 0
     source: str = ""
+    role: Role = Role.ALONE
+    places: Places | None = None
+    adds_border: Callable[[Attributes], bool] | None = None
+    work: Work | None = None
+    ranges: Ranges | None = None
+    layout: Layout | None = None
+    equal_sizes: Equalities | None = None
 
     def complete(self, attributes: Attributes) -> dict[str, object]:
         """`attributes` plus the defaults of those that are not given."""

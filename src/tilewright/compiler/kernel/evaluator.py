@@ -9,8 +9,8 @@ bounds is an error.  Not a performance tool.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, final
+from dataclasses import dataclass, replace
+from typing import Any, Final, assert_never, final
 
 import numpy as np
 
@@ -19,9 +19,14 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Atom, Dim, Opaque, Operation, Symbol
 from tilewright.compiler.kernel import numerics, primitives
+from tilewright.compiler.kernel.fields import with_inner
+from tilewright.compiler.kernel.grid import GRID_KINDS as _GRID
+from tilewright.compiler.kernel.grid import THREAD_KINDS, thread_chain
 from tilewright.compiler.kernel.independence import is_independent
+from tilewright.compiler.kernel.instructions.meaning import meaning
 from tilewright.compiler.kernel.ir import (
     Argument,
+    Barrier,
     Binary,
     Bitcast,
     Body,
@@ -37,9 +42,9 @@ from tilewright.compiler.kernel.ir import (
     Horizontal,
     If,
     Index,
+    Intrinsic,
     Kernel,
     Load,
-    LoopKind,
     Prefetch,
     Select,
     Space,
@@ -48,14 +53,15 @@ from tilewright.compiler.kernel.ir import (
     Store,
     Transposed,
     Unary,
+    walk,
 )
 from tilewright.compiler.kernel.rewrite import Rewriter, substitute
 from tilewright.compiler.kernel.text import expression_text
+from tilewright.compiler.kernel.threads import SharedAccesses, run_threads
 
 Values = np.ndarray[Any, np.dtype[Any]]
 Mask = Values | None
 
-_GRID: Final = (LoopKind.GRID_X, LoopKind.GRID_Y, LoopKind.GRID_Z)
 _PRIVATE: Final = (Space.WORKGROUP, Space.REGISTER)
 # More simultaneous iterations than this are not run as one array.
 _AXIS_LIMIT: Final = 1 << 22
@@ -79,28 +85,35 @@ def evaluate(
 
 def _specialise(body: Sequence[Statement], env: Mapping[str, int]) -> Body:
     """`body` with dims as numbers and loop variables bounded by their extents."""
-    return _bounded(Rewriter(dims=env).body(body) if env else tuple(body))
+    return _bounded(Rewriter(dims=env).body(_running(body, env)) if env else tuple(body))
+
+
+def _running(body: Sequence[Statement], env: Mapping[str, int]) -> Body:
+    """`body` without loops that never run with these dims: indices in them may divide by an extent of 0."""
+    kept: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, For):
+            if symbolic.substitute(statement.extent, env) == 0:
+                continue
+            kept.append(replace(statement, body=_running(statement.body, env)))
+        elif isinstance(statement, If):
+            kept.append(with_inner(statement, _running(statement.body, env)))
+        else:
+            kept.append(statement)
+    return tuple(kept)
 
 
 def _bounded(body: Sequence[Statement]) -> Body:
     result: list[Statement] = []
     for statement in body:
         if isinstance(statement, If):
-            result.append(If(statement.condition, _bounded(statement.body)))
+            result.append(with_inner(statement, _bounded(statement.body)))
         elif isinstance(statement, For):
             high = symbolic.bounds(statement.extent)[1]
             name = statement.var.name
             var = Symbol(name, 0, None if high is None else max(high - 1, 0))
             inner = substitute(statement.body, {name: symbolic.Expr.of_atom(var)})
-            result.append(
-                For(
-                    var,
-                    statement.extent,
-                    _bounded(inner),
-                    statement.kind,
-                    statement.reduction,
-                )
-            )
+            result.append(replace(statement, var=var, body=_bounded(inner)))
         else:
             result.append(statement)
     return tuple(result)
@@ -132,7 +145,12 @@ class _Run:
         self.storage: dict[Buffer, _Storage] = {}
         self.copies: list[tuple[np.ndarray, Values]] = []
         self.values: dict[int, Any] = {}
+        self.watch: SharedAccesses | None = None
+        self.has_threads: bool = any(
+            isinstance(s, For) and s.kind in THREAD_KINDS for s in walk(kernel.body)
+        )
         self.arguments: tuple[Values, ...] = ()
+        self.meanings: dict[int, tuple[Intrinsic, Expression]] = {}
         self.independent: dict[int, bool] = {}
         if len(arrays) != len(kernel.parameters):
             raise InternalError(
@@ -181,6 +199,12 @@ class _Run:
         array = np.full(lead + shape, _poison(buffer.dtype), buffer.dtype.numpy)
         self.storage[buffer] = _Storage(array, shape, len(lead))
 
+    def allocate_registers(self) -> None:
+        """REGISTER buffers of one thread, poisoned."""
+        for buffer in self.kernel.locals:
+            if buffer.space is Space.REGISTER:
+                self._allocate(buffer)
+
     def _allocate_private(self) -> None:
         for buffer in self.kernel.locals:
             if buffer.space in _PRIVATE:
@@ -193,7 +217,7 @@ class _Run:
         lanes: int,
         stride: int,
         mask: Mask,
-        what: str,
+        subject: str,
     ) -> tuple[Values, tuple[Any, ...]]:
         """The array to index and its index arrays, checked against the bounds."""
         found = self.storage.get(buffer)
@@ -211,12 +235,16 @@ class _Run:
         if lanes > 1 and positions:
             positions[-1] = positions[-1] + np.arange(lanes, dtype=np.int64) * stride
         for axis, extent in enumerate(shape):
-            positions[axis] = self._checked(positions[axis], extent, mask, buffer, what)
+            positions[axis] = self._checked(positions[axis], extent, mask, buffer, subject)
+        if self.watch is not None:
+            self.watch.record(
+                buffer, positions, array.shape, mask, is_store="store" in subject
+            )
         private = [self.env[name] for name, _ in self.grid_axes[: found.private]]
         return array, (*(_lane_axis(p) if lanes > 1 else p for p in private), *positions)
 
     def _checked(
-        self, position: Any, extent: int, mask: Mask, buffer: Buffer, what: str
+        self, position: Any, extent: int, mask: Mask, buffer: Buffer, subject: str
     ) -> Any:
         outside = (position < 0) | (position >= extent)
         if mask is not None:
@@ -225,7 +253,7 @@ class _Run:
         if np.any(outside):
             bad = int(np.broadcast_to(position, np.shape(outside))[outside].flat[0])
             raise InternalError(
-                f"kernel '{self.kernel.name}': {what} {buffer!r} at index {bad} of {extent}"
+                f"kernel '{self.kernel.name}': {subject} {buffer!r} at index {bad} of {extent}"
             )
         return position
 
@@ -275,45 +303,47 @@ class _Run:
             self.values[id(e)] = known
         return known
 
-    def _value(self, e: Expression) -> Values:
-        if isinstance(e, Const):
-            return _spread(numerics.array(e.value, e.dtype), e.lanes)
-        if isinstance(e, Index):
-            return self._index(e)
-        if isinstance(e, Load):
-            return self._load(e)
-        if isinstance(e, Unary):
-            return numerics.unary(e.op, self.value(e.operand), e.dtype)
-        if isinstance(e, Binary):
-            left, right = self.value(e.left), self.value(e.right)
-            return numerics.binary(e.op, left, right, e.dtype)
-        if isinstance(e, Compare):
-            return numerics.compare(e.op, self.value(e.left), self.value(e.right))
-        if isinstance(e, Cast):
-            return numerics.cast(self.value(e.operand), e.dtype)
-        return self._value_of_lanes(e)
-
-    def _value_of_lanes(self, e: Expression) -> Values:
-        if isinstance(e, Select):
-            condition = self.value(e.condition)
-            return np.where(condition, self.value(e.if_true), self.value(e.if_false))
-        if isinstance(e, Fma):
-            a, b, c = self.value(e.a), self.value(e.b), self.value(e.c)
-            return numerics.fma(a, b, c, e.dtype)
-        if isinstance(e, Bitcast):
-            return numerics.bitcast(self.value(e.operand), e.dtype)
-        if isinstance(e, Splat):
-            return _spread(self.value(e.operand), e.lanes)
-        if isinstance(e, Horizontal):
-            return numerics.horizontal(e.op, self.value(e.operand), e.dtype)
-        if isinstance(e, Transposed):
-            columns = [self.value(row)[..., e.column] for row in e.rows]
-            return np.stack(np.broadcast_arrays(*columns), axis=-1)
-        if isinstance(e, Call):
-            return self._call(e)
-        if isinstance(e, Argument):
-            return self.arguments[e.position]
-        raise InternalError(f"cannot evaluate {type(e).__name__}")
+    def _value(self, e: Expression) -> Values:  # noqa: C901, PLR0911, PLR0912 - one per kind
+        match e:
+            case Const():
+                return _spread(numerics.array(e.value, e.dtype), e.lanes)
+            case Index():
+                return self._index(e)
+            case Load():
+                return self._load(e)
+            case Unary():
+                return numerics.unary(e.op, self.value(e.operand), e.dtype)
+            case Binary():
+                left, right = self.value(e.left), self.value(e.right)
+                return numerics.binary(e.op, left, right, e.dtype)
+            case Fma():
+                a, b, c = self.value(e.a), self.value(e.b), self.value(e.c)
+                return numerics.fma(a, b, c, e.dtype)
+            case Compare():
+                return numerics.compare(e.op, self.value(e.left), self.value(e.right))
+            case Select():
+                condition = self.value(e.condition)
+                return np.where(condition, self.value(e.if_true), self.value(e.if_false))
+            case Cast():
+                return numerics.cast(self.value(e.operand), e.dtype)
+            case Bitcast():
+                value = self.value(e.operand)
+                return numerics.bitcast(value, e.dtype, e.operand.lanes, e.lanes)
+            case Splat():
+                return _spread(self.value(e.operand), e.lanes)
+            case Horizontal():
+                return numerics.horizontal(e.op, self.value(e.operand), e.dtype)
+            case Transposed():
+                columns = [self.value(row)[..., e.column] for row in e.rows]
+                return np.stack(np.broadcast_arrays(*columns), axis=-1)
+            case Call():
+                return self._call(e)
+            case Intrinsic():
+                return self._intrinsic(e)
+            case Argument():
+                return self.arguments[e.position]
+            case _:
+                assert_never(e)
 
     def _call(self, e: Call) -> Values:
         operands = tuple(self.value(operand) for operand in e.operands)
@@ -327,6 +357,13 @@ class _Run:
             return self.value(body)
         finally:
             self.values, self.arguments = outside
+
+    def _intrinsic(self, e: Intrinsic) -> Values:
+        """What the instruction means; kept, since values are known by the identity of expressions."""
+        known = self.meanings.get(id(e))
+        if known is None:
+            known = self.meanings[id(e)] = (e, meaning(e.instruction, e.operands))
+        return self.value(known[1])
 
     def _index(self, e: Index) -> Values:
         value = np.asarray(self.dim(e.dim, e.lanes), np.int64)
@@ -362,19 +399,29 @@ class _Run:
         """Run statements where `guard` holds (None: everywhere)."""
         for statement in body:
             self.guard = guard
-            if isinstance(statement, Store):
-                self._store(statement)
-            elif isinstance(statement, For):
-                self._loop(statement, guard)
-            elif isinstance(statement, If):
-                self.values.clear()
-                condition = self.value(statement.condition)
-                inner = condition if guard is None else condition & guard
-                if np.any(inner):
-                    everywhere = bool(np.all(inner))
-                    self.body(statement.body, None if everywhere else np.asarray(inner))
-            elif not isinstance(statement, Comment | Prefetch):
-                raise InternalError(f"cannot run {type(statement).__name__}")
+            match statement:
+                case Store():
+                    self._store(statement)
+                case For():
+                    self._loop(statement, guard)
+                case If():
+                    self._if(statement, guard)
+                case Comment() | Prefetch():
+                    pass
+                case Barrier():
+                    raise InternalError(
+                        f"kernel '{self.kernel.name}': a barrier outside of a workgroup's threads"
+                    )
+                case _:
+                    assert_never(statement)
+
+    def _if(self, statement: If, guard: Mask) -> None:
+        self.values.clear()
+        condition = self.value(statement.condition)
+        inner = condition if guard is None else condition & guard
+        if np.any(inner):
+            everywhere = bool(np.all(inner))
+            self.body(statement.body, None if everywhere else np.asarray(inner))
 
     def _store(self, s: Store) -> None:
         self.values.clear()
@@ -397,6 +444,9 @@ class _Run:
 
     def _loop(self, loop: For, guard: Mask) -> None:
         self.values.clear()
+        if loop.kind in THREAD_KINDS:
+            run_threads(self, thread_chain(loop))
+            return
         extent = self.dim(loop.extent)
         if isinstance(extent, int | np.integer):
             if extent <= 0:
@@ -415,6 +465,8 @@ class _Run:
 
     def _parallel(self, loop: For, extent: int) -> bool:
         if self.vector_size * extent > _AXIS_LIMIT:
+            return False
+        if self.has_threads and self.watch is None:  # around threads, not inside one
             return False
         known = self.independent.get(id(loop))
         if known is None:
@@ -454,10 +506,8 @@ class _Run:
 def _depth(body: Sequence[Statement]) -> int:
     depth = 0
     for statement in body:
-        if isinstance(statement, For):
-            depth = max(depth, 1 + _depth(statement.body))
-        elif isinstance(statement, If):
-            depth = max(depth, _depth(statement.body))
+        if isinstance(statement, For | If):
+            depth = max(depth, isinstance(statement, For) + _depth(statement.body))
     return depth
 
 

@@ -16,6 +16,9 @@ from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.ir import (
+    BINARY_OPS,
+    COMPARE_OPS,
+    UNARY_OPS,
     Binary,
     Bitcast,
     Cast,
@@ -32,7 +35,7 @@ from tilewright.compiler.kernel.ir import (
 from tilewright.compiler.kernel.rewrite import as_index, from_index
 from tilewright.compiler.kernel.text import expression_text
 
-Scalar = float  # int, float or bool
+Scalar = float | int  # or bool
 Operand = Expression | Scalar
 
 _COMMUTATIVE: Final = ("add", "mul", "and", "or", "xor")
@@ -64,12 +67,12 @@ def splat(value: Expression, lanes: int) -> Expression:
 
 def _pair(op: str, x: Operand, y: Operand) -> tuple[Expression, Expression]:
     """Both as expressions of one dtype and one lane count."""
-    if isinstance(x, Expression) and not isinstance(y, Expression):
-        y = const(y, x.dtype, x.lanes)
-    elif isinstance(y, Expression) and not isinstance(x, Expression):
+    if isinstance(x, Scalar):
+        if isinstance(y, Scalar):
+            raise InternalError(f"'{op}' of two plain numbers has no data type")
         x = const(x, y.dtype, y.lanes)
-    if not isinstance(x, Expression) or not isinstance(y, Expression):
-        raise InternalError(f"'{op}' of two plain numbers has no data type")
+    elif isinstance(y, Scalar):
+        y = const(y, x.dtype, x.lanes)
     if x.dtype is not y.dtype:
         raise InternalError(
             f"operands of '{op}' differ: {x.dtype} ({expression_text(x)}) and {y.dtype} "
@@ -87,7 +90,7 @@ def binary(op: str, x: Operand, y: Operand) -> Expression:
     """`x op y`; a number takes the dtype of the other side."""
     left, right = _pair(op, x, y)
     dtype = left.dtype
-    if op not in numerics.BINARY:
+    if op not in BINARY_OPS:
         raise InternalError(f"unknown binary operator '{op}'")
     if op in _BITWISE and dtype.is_float:
         raise InternalError(f"operator '{op}' needs integers or bool, got {dtype}")
@@ -141,7 +144,7 @@ def _neutral(op: str, left: Expression, right: Expression) -> Expression | None:
 
 def unary(op: str, x: Expression) -> Expression:
     """`op(x)`; `is_nan` gives bool."""
-    if op not in numerics.UNARY:
+    if op not in UNARY_OPS:
         raise InternalError(f"unknown unary operator '{op}'")
     if op == "is_nan":
         if not x.dtype.is_float:
@@ -160,7 +163,7 @@ def unary(op: str, x: Expression) -> Expression:
 def compare(op: str, x: Operand, y: Operand) -> Expression:
     """`x op y` as bool; comparisons of indices are decided when their bounds decide them."""
     left, right = _pair(op, x, y)
-    if op not in numerics.COMPARE:
+    if op not in COMPARE_OPS:
         raise InternalError(f"unknown comparison '{op}'")
     if isinstance(left, Const) and isinstance(right, Const):
         value = numerics.compare(
@@ -217,13 +220,16 @@ def cast(x: Expression, dtype: DType) -> Expression:
 
 
 def bitcast(x: Expression, dtype: DType) -> Expression:
-    """The bits of `x` as a value of `dtype`, which is as wide."""
+    """The bits of `x` as values of `dtype`, in as many lanes as fill the same bytes."""
     if x.dtype is dtype:
         return x
-    if isinstance(x, Const):
+    lanes, rest = divmod(x.lanes * x.dtype.itemsize, dtype.itemsize)
+    if rest:
+        raise InternalError(f"{x.lanes} lanes of {x.dtype} are no whole number of {dtype}")
+    if isinstance(x, Const) and lanes == x.lanes:
         value = numerics.bitcast(numerics.array(x.value, x.dtype), dtype)
         return Const(_plain(value, dtype), dtype, x.lanes)
-    return Bitcast(x, dtype, x.lanes)
+    return Bitcast(x, dtype, lanes)
 
 
 def fma(a: Operand, b: Operand, c: Expression) -> Expression:

@@ -1,6 +1,7 @@
 """The workgroup grid of a kernel, read off its outermost loops.
 
-Called by the program (dispatch counts) and by code generators (workgroup ids).
+And the threads of a workgroup.  Called by the program (dispatch counts), code generators (workgroup ids), the
+evaluator and lowering.
 """
 
 from __future__ import annotations
@@ -8,9 +9,18 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.kernel.ir import For, Kernel, LoopKind
+from tilewright.compiler.kernel.ir import (
+    Barrier,
+    Comment,
+    For,
+    Kernel,
+    LoopKind,
+    Statement,
+    walk,
+)
 
 GRID_KINDS: Final = (LoopKind.GRID_X, LoopKind.GRID_Y, LoopKind.GRID_Z)
+THREAD_KINDS: Final = (LoopKind.THREAD_X, LoopKind.THREAD_Y, LoopKind.THREAD_Z)
 
 
 def grid_loops(kernel: Kernel) -> tuple[For, ...]:
@@ -21,6 +31,25 @@ def grid_loops(kernel: Kernel) -> tuple[For, ...]:
         loops.append(body[0])
         body = body[0].body
     return tuple(loops)
+
+
+def thread_chain(outer: For) -> tuple[For, ...]:
+    """A loop over threads and those directly inside of it."""
+    loops = [outer]
+    while True:
+        real = [s for s in loops[-1].body if not isinstance(s, Comment)]
+        if (
+            len(real) != 1
+            or not isinstance(real[0], For)
+            or real[0].kind not in THREAD_KINDS
+        ):
+            return tuple(loops)
+        loops.append(real[0])
+
+
+def has_barrier(statement: Statement) -> bool:
+    """Whether threads wait for each other somewhere in a statement."""
+    return any(isinstance(s, Barrier) for s in walk((statement,)))
 
 
 def grid_extents(kernel: Kernel) -> tuple[Dim, Dim, Dim]:

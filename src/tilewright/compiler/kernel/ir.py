@@ -8,12 +8,18 @@ propagate NaN.  Comparison yields `bool` (i8 0/1 in memory).  Casts float -> int
 saturate, NaN gives 0.  Indices are mathematical integers (`base.symbolic.Dim`) that fit i64.
 
 A kernel is a 3-D grid of independent workgroups (the loops of kind GRID_*, outermost) over
-parameters (bindings), `dims` (u32 push constants) and local buffers.  All nodes are frozen: a
+parameters (bindings), `dims` (u32 push constants) and local buffers.  What is inside of loops of kind
+THREAD_* is run by every thread of a workgroup at once; they share its WORKGROUP buffers, and each has
+REGISTER buffers of its own.  All nodes are frozen: a
 schedule primitive returns a new kernel.  Loop variables and buffers are unique within a kernel:
 variables by name, buffers by identity.
 
 From naive to machine: `lowering` builds naive nests (every loop SERIAL, multi-dimensional
-indices), `schedule` rewrites them, `lowering` flattens, vectorizes and unrolls, `codegen` prints.
+indices), `schedule` rewrites them, `lowering` flattens, vectorizes and unrolls, `printers` print.
+
+A new kind of node is a class here and a member of `Expression` or `Statement`: what its fields hold
+follows from their types (`fields`), and the type checker names the places that must learn what it
+means, which are the evaluator and the printers.
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import Final, assert_never, final
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
@@ -33,7 +39,7 @@ class Space(enum.Enum):
     """Where a buffer lives."""
 
     DEVICE = "device"  # a binding of the kernel, or a slice of the program's memory
-    WORKGROUP = "workgroup"  # local memory of one workgroup
+    WORKGROUP = "workgroup"  # local memory of one workgroup, which its threads share
     REGISTER = "register"  # must vanish into SSA values once loops over it are unrolled
     CONSTANT = "constant"  # small read-only table inside the kernel (see `Buffer.data`)
 
@@ -57,29 +63,38 @@ class Buffer:
 
 
 # --- expressions -----------------------------------------------------------------------------
+# Every kind has a `dtype` and `lanes` (1 = scalar), and says in `problem` what is wrong with the types of
+# its operands, None if nothing is.  Buffers, masks and indices are the verifier's.
 
-
-class Expression:
-    """A value of one `dtype` in `lanes` lanes (1 = scalar)."""
-
-    __slots__ = ()
-    dtype: DType
-    lanes: int
+UNARY_OPS: Final = (
+    "neg", "abs", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid",
+    "floor", "ceil", "round", "trunc", "not", "is_nan",
+)  # fmt: skip
+BINARY_OPS: Final = (
+    "add", "sub", "mul", "div", "mod", "floormod", "min", "max", "pow", "and", "or", "xor",
+    "shl", "shr", "copysign", "scale",
+)  # fmt: skip
+COMPARE_OPS: Final = ("eq", "ne", "lt", "le", "gt", "ge")
+COMBINING_OPS: Final = ("add", "mul", "min", "max", "and", "or", "xor")
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Const(Expression):
+class Const:
     """A number; `value` is a Python int, float or bool."""
 
     value: float
     dtype: DType
     lanes: int = 1
 
+    def problem(self) -> str | None:
+        """Nothing: a number has no operands."""
+        return None
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Index(Expression):
+class Index:
     """An integer expression of loop variables and dims used as a value (i64 by default).
 
     After vectorization, lane `l` has the value `dim + l * stride`.
@@ -90,10 +105,14 @@ class Index(Expression):
     lanes: int = 1
     stride: int = 0
 
+    def problem(self) -> str | None:
+        """What is wrong with the type."""
+        return None if self.dtype.is_integer else f"an index of {self.dtype}"
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Load(Expression):
+class Load:
     """`buffer[indices]`.  After flattening there is one index.
 
     With `lanes > 1`, lane `l` reads at `index + l * stride`; lanes where `mask` is false read 0
@@ -108,13 +127,17 @@ class Load(Expression):
     mask: Expression | None = None
 
     @property
-    def dtype(self) -> DType:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def dtype(self) -> DType:
         return self.buffer.dtype
+
+    def problem(self) -> str | None:
+        """Nothing: its types are those of the buffer."""
+        return None
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Unary(Expression):
+class Unary:
     """A function of one operand.
 
     `op` is one of neg abs exp log sqrt rsqrt floor ceil round trunc sin cos tanh erf not is_nan
@@ -126,10 +149,18 @@ class Unary(Expression):
     dtype: DType
     lanes: int = 1
 
+    def problem(self) -> str | None:
+        """What is wrong with the operator or the types."""
+        if self.op not in UNARY_OPS:
+            return f"unknown operator '{self.op}'"
+        if self.op == "is_nan":
+            return None if self.dtype is dtypes.bool_ else "is_nan gives bool"
+        return _disagreement(self, self.operand)
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Binary(Expression):
+class Binary:
     """add sub mul div mod floormod min max pow and or xor shl shr copysign scale.
 
     `copysign` is the magnitude of the left with the sign of the right, `scale` left * 2**right of a
@@ -142,10 +173,16 @@ class Binary(Expression):
     dtype: DType
     lanes: int = 1
 
+    def problem(self) -> str | None:
+        """What is wrong with the operator or the types."""
+        if self.op not in BINARY_OPS:
+            return f"unknown operator '{self.op}'"
+        return _disagreement(self, self.left, self.right)
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Fma(Expression):
+class Fma:
     """`a * b + c` with one rounding."""
 
     a: Expression
@@ -154,10 +191,14 @@ class Fma(Expression):
     dtype: DType
     lanes: int = 1
 
+    def problem(self) -> str | None:
+        """What is wrong with the types."""
+        return _disagreement(self, self.a, self.b, self.c)
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Compare(Expression):
+class Compare:
     """eq ne lt le gt ge; ordered on floats except `ne`, which is true on NaN."""
 
     op: str
@@ -166,10 +207,18 @@ class Compare(Expression):
     lanes: int = 1
     dtype: DType = dtypes.bool_
 
+    def problem(self) -> str | None:
+        """What is wrong with the operator or the types."""
+        if self.op not in COMPARE_OPS:
+            return f"unknown comparison '{self.op}'"
+        if self.left.dtype is not self.right.dtype:
+            return f"operands {self.left.dtype} and {self.right.dtype}"
+        return _other_lanes(self, self.left, self.right)
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Select(Expression):
+class Select:
     """`if_true` where `condition`, else `if_false`.
 
     Both are evaluated, loads included, except that a masked load never touches memory (guard
@@ -182,51 +231,80 @@ class Select(Expression):
     dtype: DType
     lanes: int = 1
 
+    def problem(self) -> str | None:
+        """What is wrong with the types."""
+        condition = self.condition
+        if not condition.dtype.is_bool or condition.lanes != self.lanes:
+            return f"condition of {condition.dtype} x {condition.lanes}"
+        return _disagreement(self, self.if_true, self.if_false)
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Cast(Expression):
+class Cast:
     """Conversion of value; to bool means `!= 0`."""
 
     operand: Expression
     dtype: DType
     lanes: int = 1
 
+    def problem(self) -> str | None:
+        """What is wrong with the lanes."""
+        return _other_lanes(self, self.operand)
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Bitcast(Expression):
-    """The same bits read as a type of the same bytes; neither of them bool."""
+class Bitcast:
+    """The same bits as lanes that fill as many bytes, low bits first; neither type is bool."""
 
     operand: Expression
     dtype: DType
     lanes: int = 1
 
+    def problem(self) -> str | None:
+        """What is wrong with the types."""
+        source, lanes = self.operand.dtype, self.operand.lanes
+        fits = self.dtype.itemsize * self.lanes == source.itemsize * lanes
+        if not fits or self.dtype.is_bool or source.is_bool:
+            return f"bits of {source} x {lanes} as {self.dtype} x {self.lanes}"
+        return None
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Splat(Expression):
+class Splat:
     """A scalar in every lane."""
 
     operand: Expression
     lanes: int
     dtype: DType
 
+    def problem(self) -> str | None:
+        """What is wrong with the types."""
+        good = self.operand.lanes == 1 and self.dtype is self.operand.dtype
+        return None if good else "bad splat"
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Horizontal(Expression):
-    """Combine the lanes of a vector into a scalar with add, mul, min or max."""
+class Horizontal:
+    """Combine the lanes of a vector into a scalar with one of `COMBINING_OPS`."""
 
     op: str
     operand: Expression
     dtype: DType
     lanes: int = 1
 
+    def problem(self) -> str | None:
+        """What is wrong with the operator or the types."""
+        good = self.lanes == 1 and self.dtype is self.operand.dtype
+        return None if good and self.op in COMBINING_OPS else "bad horizontal"
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Transposed(Expression):
+class Transposed:
     """Lane `l` is element `column` of `rows[l]`: a column of a square block, read row by row."""
 
     rows: tuple[Expression, ...]
@@ -234,15 +312,25 @@ class Transposed(Expression):
     dtype: DType
     lanes: int
 
+    def problem(self) -> str | None:
+        """What is wrong with the shape or the types."""
+        if len(self.rows) != self.lanes or not 0 <= self.column < self.lanes:
+            return f"column {self.column} of {len(self.rows)} rows"
+        return _disagreement(self, *self.rows)
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Argument(Expression):
+class Argument:
     """What a `Function` was called with at `position`: a scalar, found in its body only."""
 
     position: int
     dtype: DType
     lanes: int = 1
+
+    def problem(self) -> str | None:
+        """That it stands outside of a function: the bodies of those are not looked into."""
+        return "an argument outside of a function"
 
 
 @final
@@ -261,7 +349,7 @@ class Function:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Call(Expression):
+class Call:
     """A function applied to every lane of its operands.
 
     As the first choice of a `Select`, or cast there, it need run only if some lane chooses it.
@@ -272,8 +360,57 @@ class Call(Expression):
     lanes: int = 1
 
     @property
-    def dtype(self) -> DType:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def dtype(self) -> DType:
         return self.function.dtype
+
+    def problem(self) -> str | None:
+        """What is wrong with the operands."""
+        return _wrong_operands(self, self.function.parameters)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Intrinsic:
+    """An instruction applied to every lane of its operands."""
+
+    instruction: Instruction
+    operands: tuple[Expression, ...]
+    lanes: int = 1
+
+    @property
+    def dtype(self) -> DType:
+        return self.instruction.dtype
+
+    def problem(self) -> str | None:
+        """What is wrong with the operands."""
+        return _wrong_operands(self, self.instruction.operands)
+
+
+Expression = (
+    Load | Fma | Binary | Const | Index | Splat | Cast | Select | Compare | Unary | Bitcast
+    | Horizontal | Transposed | Call | Intrinsic | Argument
+)  # fmt: skip
+"""Every kind of expression.  A `match` over them ends in `assert_never`."""
+
+
+def _disagreement(value: Expression, *operands: Expression) -> str | None:
+    """What differs between the type or lanes of `value` and of its operands."""
+    wrong = [x.dtype for x in operands if x.dtype is not value.dtype]
+    if wrong:
+        return f"operand of {wrong[0]}, expected {value.dtype}"
+    return _other_lanes(value, *operands)
+
+
+def _wrong_operands(value: Call | Intrinsic, expected: tuple[DType, ...]) -> str | None:
+    given = tuple(x.dtype for x in value.operands)
+    if given != expected:
+        return f"operands {given}, expected {expected}"
+    return _other_lanes(value, *value.operands)
+
+
+def _other_lanes(value: Expression, *operands: Expression) -> str | None:
+    wrong = [x.lanes for x in operands if x.lanes != value.lanes]
+    return f"operand with {wrong[0]} lanes, expected {value.lanes}" if wrong else None
 
 
 # --- statements ------------------------------------------------------------------------------
@@ -286,22 +423,18 @@ class LoopKind(enum.Enum):
     GRID_X = "grid.x"  # one iteration per workgroup along x; outermost loops only
     GRID_Y = "grid.y"
     GRID_Z = "grid.z"
+    THREAD_X = (
+        "thread.x"  # one iteration per thread of a workgroup, which run at once (`Barrier`)
+    )
+    THREAD_Y = "thread.y"
+    THREAD_Z = "thread.z"
     UNROLL = "unroll"  # constant extent; expanded by lowering/unroll
     VECTOR = "vector"  # constant extent; turned into lanes by lowering/vectorize
 
 
-class Statement:
-    """Base of what a body consists of."""
-
-    __slots__ = ()
-
-
-Body = tuple[Statement, ...]
-
-
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Store(Statement):
+class Store:
     """`buffer[indices] = value`; lanes and mask as in `Load`."""
 
     buffer: Buffer
@@ -313,7 +446,7 @@ class Store(Statement):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class For(Statement):
+class For:
     """`for var in 0 .. extent`.  `reduction`: iterations combine into the same elements."""
 
     var: Symbol
@@ -325,7 +458,7 @@ class For(Statement):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class If(Statement):
+class If:
     """Run `body` when the scalar bool `condition` holds."""
 
     condition: Expression
@@ -334,7 +467,7 @@ class If(Statement):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Prefetch(Statement):
+class Prefetch:
     """Bring the line of `buffer[indices]` into cache level `level` (1, 2 or 3): a hint.
 
     Nothing is computed or changed, so an evaluator or code generator may leave it out, and the
@@ -348,10 +481,103 @@ class Prefetch(Statement):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Comment(Statement):
+class Comment:
     """A remark that survives printing; no effect."""
 
     text: str
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Barrier:
+    """Threads of a workgroup go on when all have come here, and then see what each has stored.
+
+    Between two barriers no thread may touch an element of device or workgroup memory that another one
+    writes.  All threads come to the same barriers, whatever conditions and loops are around.
+    """
+
+
+Statement = Store | For | If | Prefetch | Comment | Barrier
+"""Every kind of statement."""
+Body = tuple[Statement, ...]
+
+
+def walk(body: Sequence[Statement]) -> list[Statement]:
+    """Every statement of `body` in order, outer before inner."""
+    found: list[Statement] = []
+    for statement in body:
+        found.append(statement)
+        match statement:
+            case For() | If():
+                found.extend(walk(statement.body))
+            case Store() | Prefetch() | Comment() | Barrier():
+                pass
+            case _:
+                assert_never(statement)
+    return found
+
+
+# --- instructions ------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """An instruction of a machine in one width, and how the printers write it.
+
+    Attributes:
+        lanes: results that it computes at a time.
+        features: what the target must have.
+        unit: LLVM's type of an element of the packed operands.
+        llvm: the intrinsic; it takes the operands, but for the first where `adds`.
+        c: a C expression of the operands `a`, `b` and `c`.
+        adds: whether the first operand is added afterwards, by another instruction.
+    """
+
+    lanes: int
+    features: frozenset[str]
+    unit: str
+    llvm: str
+    c: str
+    adds: bool = False
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Instruction:
+    """What machines compute in one step, in every lane alone.  Compared by identity.
+
+    Attributes:
+        parameters: what one lane is given: the first of shape [], which is the result, too; of the
+            others all elements side by side in one word of 32 bits, the first in the low bits.
+        body: what it computes, exactly: loops over the parameters.
+        replaces: the loops that it may take the place of, if those compute something else; then
+            `caution` says what differs.
+        forms: the widths that machines have.
+    """
+
+    name: str
+    parameters: tuple[Buffer, ...]
+    body: Body
+    forms: tuple[Form, ...]
+    replaces: Body | None = None
+    caution: str = ""
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the result."""
+        return self.parameters[0].dtype
+
+    @property
+    def operands(self) -> tuple[DType, ...]:
+        """The types of the operands: packed ones are words."""
+        return tuple(dtypes.i32 if x.shape else x.dtype for x in self.parameters)
+
+
+# --- kernels -----------------------------------------------------------------------------------
 
 
 class Access(enum.Enum):
@@ -387,32 +613,3 @@ class Kernel:
     trace: tuple[object, ...] = ()
     notes: tuple[str, ...] = field(default=())
     verdict: Verdict | None = None
-
-
-def walk(body: Sequence[Statement]) -> list[Statement]:
-    """Every statement of `body` in order, outer before inner."""
-    found: list[Statement] = []
-    for statement in body:
-        found.append(statement)
-        if isinstance(statement, (For, If)):
-            found.extend(walk(statement.body))
-    return found
-
-
-def children(value: Expression) -> tuple[Expression, ...]:
-    """The direct operands of an expression (a load's mask, not its indices)."""
-    if isinstance(value, Binary | Compare):
-        return (value.left, value.right)
-    if isinstance(value, Unary | Cast | Bitcast | Splat | Horizontal):
-        return (value.operand,)
-    if isinstance(value, Fma):
-        return (value.a, value.b, value.c)
-    if isinstance(value, Select):
-        return (value.condition, value.if_true, value.if_false)
-    if isinstance(value, Transposed):
-        return value.rows
-    if isinstance(value, Call):
-        return value.operands
-    if isinstance(value, Load) and value.mask is not None:
-        return (value.mask,)
-    return ()

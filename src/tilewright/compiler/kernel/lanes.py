@@ -31,14 +31,14 @@ def room_of_first_lanes(node: Compare) -> Dim | None:
     ascending = isinstance(left, Index) and left.lanes > 1 and left.stride == 1
     if node.op != "lt" or not ascending or not isinstance(left, Index):
         return None
-    limit = _uniform(node.right)
+    limit = uniform_index(node.right)
     return None if limit is None or has_lanes(left.dim) else limit - left.dim
 
 
-def _uniform(value: Expression) -> Dim | None:
-    """An index that is the same in every lane."""
+def uniform_index(value: Expression) -> Dim | None:
+    """An integer that is the same in every lane, as an index."""
     if isinstance(value, Splat):
-        return _uniform(value.operand)
+        return uniform_index(value.operand)
     if isinstance(value, Const):
         return int(value.value)
     if not isinstance(value, Index) or has_lanes(value.dim):

@@ -44,12 +44,11 @@ _FLOAT_UNARY: Final[dict[str, Callable[[Values], Values]]] = {
     "trunc": np.trunc,
 }
 _ROUNDING: Final = ("floor", "ceil", "round", "trunc")
-UNARY: Final = ("neg", "abs", *_FLOAT_UNARY, "not", "is_nan")
-BINARY: Final = (
-    "add", "sub", "mul", "div", "mod", "floormod", "min", "max", "pow", "and", "or", "xor",
-    "shl", "shr", "copysign", "scale",
+# Of the operators, what a vector unit does in one instruction, or about so.
+ONE_INSTRUCTION: Final = frozenset(
+    ("neg", "abs", "floor", "ceil", "round", "trunc", "not", "is_nan", "add", "sub", "mul", "min",
+     "max", "and", "or", "xor", "shl", "shr", "copysign")
 )  # fmt: skip
-COMPARE: Final = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def array(value: Any, dtype: DType) -> Values:
@@ -89,9 +88,16 @@ def cast(x: Values, dtype: DType) -> Values:
         return _saturate(x.astype(np.float64), dtype)
 
 
-def bitcast(x: Values, dtype: DType) -> Values:
-    """The same bits as elements of another type of the same width."""
-    return np.asarray(np.ascontiguousarray(x).reshape(x.shape).view(dtype.numpy))
+def bitcast(x: Values, dtype: DType, before: int = 1, after: int = 1) -> Values:
+    """The same bits as elements of another type: of `before` lanes in the last axis, `after`.
+
+    The first lane is in the low bits.  One lane has no axis.
+    """
+    if before == after:
+        return np.asarray(np.ascontiguousarray(x).reshape(x.shape).view(dtype.numpy))
+    lanes = np.ascontiguousarray(x if before > 1 else x[..., None])
+    bits = lanes.view(np.dtype(dtype.numpy).newbyteorder("<"))
+    return np.asarray(bits if after > 1 else bits[..., 0])
 
 
 def _saturate(x: Values, dtype: DType) -> Values:

@@ -1,7 +1,7 @@
 """Functions that no expression of the kernel IR can state: exact remainders, integer powers, huge angles.
 
 They need loops or wide integers, and are rare.  Each is a `Function` without a body: here stands what it
-computes, for the evaluator; each printer has machine code of its own for it (`codegen/llvm/primitives`).
+computes, for the evaluator; each printer has machine code of its own for it (`functions` in `printers`).
 
 Source: Payne and Hanek, Radian Reduction for Trigonometric Functions, 1983, for the angles.
 """

@@ -15,32 +15,19 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim, Expr, Opaque, Symbol
+from tilewright.compiler.kernel.fields import Mutator, children, dims_of, operands_of
 from tilewright.compiler.kernel.ir import (
-    Binary,
-    Bitcast,
     Body,
     Buffer,
-    Call,
-    Cast,
     Comment,
-    Compare,
     Const,
     Expression,
-    Fma,
     For,
-    Horizontal,
-    If,
     Index,
     Kernel,
     Load,
-    Prefetch,
-    Select,
-    Splat,
     Statement,
     Store,
-    Transposed,
-    Unary,
-    children,
     walk,
 )
 from tilewright.compiler.kernel.text import expression_text
@@ -64,6 +51,12 @@ def as_index(value: Expression) -> Dim:
     if not value.dtype.is_integer:
         raise InternalError(f"an index must be an integer, got {value.dtype}")
     return symbolic.opaque(value, f"<{expression_text(value)}>")
+
+
+def lane_index(lanes: int) -> Dim:
+    """The number of the lane as an index of a vector access."""
+    lane = Index(0, dtypes.i64, lanes, 1)
+    return symbolic.opaque(lane, f"<lane of {lanes}>") if lanes > 1 else 0
 
 
 def from_index(dim: Dim, dtype: DType = dtypes.i64) -> Expression:
@@ -98,7 +91,7 @@ def payloads(dim: Dim) -> Iterator[Expression]:
 
 
 @final
-class Rewriter:
+class Rewriter(Mutator):
     """Rebuilds kernel code with dims, buffers, expressions and statements replaced.
 
     Args:
@@ -108,6 +101,8 @@ class Rewriter:
         expression: called on every rebuilt expression, children first.
         statement: called on every rebuilt statement, inner first; may return several or none.
     """
+
+    __slots__ = ("_memo", "buffers", "dims", "on_expression", "on_statement")
 
     def __init__(
         self,
@@ -147,74 +142,28 @@ class Rewriter:
         known = self._memo.get(id(value))
         if known is not None:
             return known[1]
-        image = self._rebuild(value)
+        image = self.rebuilt(value)
+        if image is not value and isinstance(image, Index):
+            image = _decided(image)
         if self.on_expression is not None:
             image = self.on_expression(image)
         self._memo[id(value)] = (value, image)
         return image
 
-    def _rebuild(self, value: Expression) -> Expression:
-        if isinstance(value, Load):
-            return self._load(value)
-        if isinstance(value, Index):
-            dim = self.dim(value.dim)
-            if _is_same((dim,), (value.dim,)):
-                return value
-            if isinstance(dim, int) and value.lanes == 1:
-                return Const(dim, value.dtype)
-            return Index(dim, value.dtype, value.lanes, value.stride)
-        parts = children(value)
-        images = [self.expression(p) for p in parts]
-        if all(a is b for a, b in zip(parts, images, strict=True)):
-            return value
-        return with_children(value, images)
+    def buffer(self, buffer: Buffer) -> Buffer:
+        """The buffer that takes the place of another."""
+        return self.buffers.get(buffer, buffer)
 
-    def _load(self, value: Load) -> Load:
-        indices = tuple(self.dim(i) for i in value.indices)
-        buffer = self.buffers.get(value.buffer, value.buffer)
-        mask = None if value.mask is None else self.expression(value.mask)
-        kept = buffer is value.buffer and mask is value.mask
-        if kept and _is_same(indices, value.indices):
-            return value
-        return Load(buffer, indices, value.lanes, value.stride, mask)
-
-    def statement(self, statement: Statement) -> tuple[Statement, ...]:
+    def statement(self, statement: Statement) -> Sequence[Statement]:
         """The image of a statement, usually one."""
-        image = self._statement(statement)
+        image = self.rebuilt(statement)
         if self.on_statement is None:
             return (image,)
         result = self.on_statement(image)
         return (result,) if isinstance(result, Statement) else tuple(result)
 
-    def _statement(self, statement: Statement) -> Statement:
-        if isinstance(statement, Store):
-            mask = None if statement.mask is None else self.expression(statement.mask)
-            return Store(
-                self.buffers.get(statement.buffer, statement.buffer),
-                tuple(self.dim(i) for i in statement.indices),
-                self.expression(statement.value),
-                statement.stride,
-                mask,
-            )
-        if isinstance(statement, For):
-            return For(
-                self._variable(statement.var),
-                self.dim(statement.extent),
-                self.body(statement.body),
-                statement.kind,
-                statement.reduction,
-            )
-        if isinstance(statement, If):
-            return If(self.expression(statement.condition), self.body(statement.body))
-        if isinstance(statement, Prefetch):
-            return Prefetch(
-                self.buffers.get(statement.buffer, statement.buffer),
-                tuple(self.dim(i) for i in statement.indices),
-                statement.level,
-            )
-        return statement
-
-    def _variable(self, var: Symbol) -> Symbol:
+    def variable(self, var: Symbol) -> Symbol:
+        """A loop's variable, which may become another one only."""
         image = self.dims.get(var.name)
         if image is None:
             return var
@@ -223,21 +172,12 @@ class Rewriter:
             raise InternalError(f"loop variable '{var.name}' cannot become '{image}'")
         return renamed
 
-    def body(self, body: Sequence[Statement]) -> Body:
-        """The image of a body."""
-        return tuple(s for old in body for s in self.statement(old))
 
-
-def _is_same(new: Sequence[Dim], old: Sequence[Dim]) -> bool:
-    """Whether indices stayed as they were.
-
-    Those with loads inside must be the same objects: equality goes by their text, which a buffer
-    shares with one of the same name that takes its place.
-    """
-    return all(
-        a is b or (a == b and not symbolic.opaques(a))
-        for a, b in zip(new, old, strict=True)
-    )
+def _decided(value: Index) -> Expression:
+    """An index that has become a number is one."""
+    if isinstance(value.dim, int) and value.lanes == 1:
+        return Const(value.dim, value.dtype)
+    return value
 
 
 def as_symbol(dim: Dim) -> Symbol | None:
@@ -247,35 +187,6 @@ def as_symbol(dim: Dim) -> Symbol | None:
     ((monomial, factor),) = dim.terms
     atom = monomial[0]
     return atom if factor == 1 and len(monomial) == 1 and isinstance(atom, Symbol) else None
-
-
-def with_children(  # noqa: PLR0911 - one line per kind of expression
-    value: Expression, parts: Sequence[Expression]
-) -> Expression:
-    """`value` with other operands, in the order of `children`."""
-    if isinstance(value, Binary):
-        return Binary(value.op, parts[0], parts[1], value.dtype, value.lanes)
-    if isinstance(value, Compare):
-        return Compare(value.op, parts[0], parts[1], value.lanes)
-    if isinstance(value, Unary):
-        return Unary(value.op, parts[0], value.dtype, value.lanes)
-    if isinstance(value, Cast | Bitcast):
-        return type(value)(parts[0], value.dtype, value.lanes)
-    if isinstance(value, Splat):
-        return Splat(parts[0], value.lanes, value.dtype)
-    if isinstance(value, Horizontal):
-        return Horizontal(value.op, parts[0], value.dtype, value.lanes)
-    if isinstance(value, Fma):
-        return Fma(parts[0], parts[1], parts[2], value.dtype, value.lanes)
-    if isinstance(value, Select):
-        return Select(parts[0], parts[1], parts[2], value.dtype, value.lanes)
-    if isinstance(value, Transposed):
-        return Transposed(tuple(parts), value.column, value.dtype, value.lanes)
-    if isinstance(value, Call):
-        return Call(value.function, tuple(parts), value.lanes)
-    if isinstance(value, Load) and parts:
-        return Load(value.buffer, value.indices, value.lanes, value.stride, parts[0])
-    return value
 
 
 def map_expression(value: Expression, visit: ExpressionMap) -> Expression:
@@ -340,6 +251,13 @@ def rename_loops(body: Sequence[Statement], names: FreshNames) -> Body:
 # --- collecting ------------------------------------------------------------------------------
 
 
+def parts(value: Expression) -> Iterator[Expression]:
+    """What is directly below an expression, inside its indices too."""
+    yield from children(value)
+    for dim in dims_of(value):
+        yield from payloads(dim)
+
+
 def subexpressions(value: Expression) -> Iterator[Expression]:
     """`value` and everything below it, inside indices too; shared parts once."""
     seen: set[int] = set()
@@ -350,33 +268,14 @@ def subexpressions(value: Expression) -> Iterator[Expression]:
             continue
         seen.add(id(current))
         yield current
-        stack.extend(children(current))
-        for dim in expression_dims(current):
-            stack.extend(payloads(dim))
-
-
-def expression_dims(value: Expression) -> tuple[Dim, ...]:
-    """The indices that stand directly in `value`."""
-    if isinstance(value, Load):
-        return value.indices
-    return (value.dim,) if isinstance(value, Index) else ()
+        stack.extend(parts(current))
 
 
 def statement_expressions(statement: Statement) -> Iterator[Expression]:
     """The root expressions of one statement, not of its body; loads inside indices too."""
-    if isinstance(statement, Store):
-        yield statement.value
-        if statement.mask is not None:
-            yield statement.mask
-        for index in statement.indices:
-            yield from payloads(index)
-    elif isinstance(statement, If):
-        yield statement.condition
-    elif isinstance(statement, For):
-        yield from payloads(statement.extent)
-    elif isinstance(statement, Prefetch):
-        for index in statement.indices:
-            yield from payloads(index)
+    yield from operands_of(statement)
+    for dim in dims_of(statement):
+        yield from payloads(dim)
 
 
 def expressions(body: Sequence[Statement]) -> Iterator[Expression]:
@@ -424,7 +323,7 @@ def expression_symbols(value: Expression) -> frozenset[Symbol]:
     """The symbols an expression depends on through its indices."""
     found: set[Symbol] = set()
     for part in subexpressions(value):
-        for dim in expression_dims(part):
+        for dim in dims_of(part):
             found |= symbolic.symbols(dim)
     return frozenset(found)
 
@@ -434,12 +333,11 @@ def body_symbols(body: Sequence[Statement]) -> frozenset[Symbol]:
     found: set[Symbol] = set()
     for statement in walk(body):
         if isinstance(statement, For):
-            found |= symbolic.symbols(statement.extent) | {statement.var}
-        elif isinstance(statement, Store | Prefetch):
-            for index in statement.indices:
-                found |= symbolic.symbols(index)
+            found.add(statement.var)
+        for dim in dims_of(statement):
+            found |= symbolic.symbols(dim)
     for value in expressions(body):
-        for dim in expression_dims(value):
+        for dim in dims_of(value):
             found |= symbolic.symbols(dim)
     return frozenset(found)
 

@@ -1,18 +1,30 @@
 """Kernels as readable text, close to Python.
 
-For people, tests and dumps; nothing parses it back.  `expression_text` also names opaque index
-atoms, so two expressions with equal text have equal values (buffer names are unique in a kernel).
+For people, tests and dumps; `parser` reads it back, so it says all that a kernel computes, though not how it came
+to be (trace, verdict).  `expression_text` also names opaque index atoms, so two expressions with equal text have
+equal values (buffer names are unique in a kernel).
 """
 
 from __future__ import annotations
 
-import hashlib
+import base64
 from collections.abc import Sequence
-from typing import Final, final
+from typing import Final, assert_never, cast, final
 
-from tilewright.base.symbolic import Dim
+import numpy as np
+
+from tilewright.base import symbolic
+from tilewright.base.symbolic import Dim, Symbol
+from tilewright.compiler.kernel.fields import (
+    children,
+    dims_of,
+    fields_of,
+    operands_of,
+    repeated,
+)
 from tilewright.compiler.kernel.ir import (
     Argument,
+    Barrier,
     Binary,
     Bitcast,
     Buffer,
@@ -24,6 +36,7 @@ from tilewright.compiler.kernel.ir import (
     Expression,
     Fma,
     For,
+    Function,
     Horizontal,
     If,
     Index,
@@ -38,13 +51,13 @@ from tilewright.compiler.kernel.ir import (
     Store,
     Transposed,
     Unary,
-    children,
+    walk,
 )
 
-_SHOWN_VALUES: Final = 16
+_SHOWN_VALUES: Final = 64
 _LONG: Final = 64
 """Operations, from which on repeated parts of an expression get names."""
-_INFIX: Final = {
+INFIX: Final = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
     "shl": "<<", "shr": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
     "ge": ">=",
@@ -53,29 +66,26 @@ _INFIX: Final = {
 
 def expression_text(value: Expression) -> str:
     """One line for an expression; in a long one, what comes again has a name: `(t1 := a * b) + t1`."""
-    return _Line(_repeated(value)).text(value)
+    return _Line(_named_parts(value)).text(value)
 
 
-def _repeated(root: Expression) -> frozenset[int]:
+def _named_parts(root: Expression) -> frozenset[int]:
     """The ids of the operations in a long expression that several others have for an operand.
 
     Written out each time, what is made of them would double with every step.
     """
     sizes: dict[int, int] = {}
-    repeated: set[int] = set()
 
     def size(value: Expression) -> int:
-        parts = children(value)
-        if not parts:
-            return 1
         known = sizes.get(id(value))
-        if known is not None:
-            repeated.add(id(value))
-            return known
-        sizes[id(value)] = total = 1 + sum(map(size, parts))
-        return total
+        if known is None:
+            known = sizes[id(value)] = 1 + sum(map(size, children(value)))
+        return known
 
-    return frozenset(repeated) if size(root) > _LONG else frozenset()
+    if size(root) <= _LONG:
+        return frozenset()
+    found = repeated([root], children)
+    return frozenset(place for place, value in found.items() if children(value))
 
 
 @final
@@ -98,51 +108,64 @@ class _Line:
         return f"({name} := {text})"
 
     def _text(self, value: Expression) -> str:
-        if isinstance(value, Const):
-            return _const(value)
-        if isinstance(value, Index):
-            lanes = (
-                f", lanes={value.lanes}, stride={value.stride}" if value.lanes > 1 else ""
-            )
-            return f"index<{value.dtype}>({_dim(value.dim)}{lanes})"
-        if isinstance(value, Load):
-            place = _access(value.buffer.name, value.indices, value.lanes, value.stride)
-            return place if value.mask is None else f"{place} where {self.text(value.mask)}"
-        if isinstance(value, Binary | Compare):
-            left, right = self.text(value.left), self.text(value.right)
-            sign = _INFIX.get(value.op)
-            return f"({left} {sign} {right})" if sign else f"{value.op}({left}, {right})"
-        if isinstance(value, Argument):
-            return f"${value.position}"
-        operands = ", ".join(map(self.text, children(value)))
-        return f"{_verb(value)}({operands})"
+        match value:
+            case Const():
+                return _const(value)
+            case Index():
+                return _index(value)
+            case Load():
+                place = _access(value.buffer.name, value.indices, value.lanes, value.stride)
+                if value.mask is None:
+                    return place
+                return f"({place} where {self.text(value.mask)})"
+            case Binary() | Compare() if value.op in INFIX:
+                left, right = self.text(value.left), self.text(value.right)
+                return f"({left} {INFIX[value.op]} {right})"
+            case Argument():
+                return f"${value.position}"
+            case _:
+                operands = ", ".join(map(self.text, children(value)))
+                return f"{_verb(value)}({operands})"
 
 
 def _verb(value: Expression) -> str:  # noqa: PLR0911 - one per kind
-    """What stands before the operands."""
-    if isinstance(value, Unary):
-        return value.op
-    if isinstance(value, Cast):
-        return str(value.dtype)
-    if isinstance(value, Bitcast):
-        return f"bits<{value.dtype}>"
-    if isinstance(value, Splat):
-        return f"splat<{value.lanes}>"
-    if isinstance(value, Horizontal):
-        return f"horizontal_{value.op}"
-    if isinstance(value, Fma):
-        return "fma"
-    if isinstance(value, Select):
-        return "select"
-    if isinstance(value, Transposed):
-        return f"column_{value.column}"
-    if isinstance(value, Call):
-        return value.function.name
-    return f"<{type(value).__name__}>"
+    """What stands before the operands: all that is not one of them."""
+    match value:
+        case Unary() | Binary() | Compare():
+            return value.op
+        case Cast():
+            return str(value.dtype)
+        case Bitcast():
+            return f"bits<{value.dtype}>"
+        case Splat():
+            return f"splat<{value.lanes}>"
+        case Horizontal():
+            return f"horizontal_{value.op}"
+        case Transposed():
+            return f"column_{value.column}"
+        case Call():
+            return value.function.name
+        case Fma() | Select():
+            return type(value).__name__.lower()
+        case _:
+            return _any_verb(value)
+
+
+def _any_verb(value: Expression) -> str:
+    """The class and its data: nothing that tells two values apart is left out."""
+    data = [str(getattr(value, name)) for name in fields_of(value).data]
+    dims = [_dim(dim) for dim in dims_of(value)]
+    return f"{type(value).__name__.lower()}<{', '.join([*data, *dims])}>"
+
+
+def _index(value: Index) -> str:
+    lanes = f", lanes={value.lanes}, stride={value.stride}" if value.lanes > 1 else ""
+    return f"index<{value.dtype}>({_dim(value.dim)}{lanes})"
 
 
 def _const(value: Const) -> str:
-    number = repr(value.value)
+    kind = bool if value.dtype.is_bool else float if value.dtype.is_float else int
+    number = repr(kind(value.value))
     text = f"{value.dtype}({number})" if value.dtype.name not in ("f32", "i64") else number
     return text if value.lanes == 1 else f"splat<{value.lanes}>({text})"
 
@@ -178,30 +201,56 @@ def _mask(mask: Expression | None) -> str:
 
 def statement_lines(statement: Statement, indent: str = "") -> list[str]:
     """The lines of one statement."""
-    if isinstance(statement, Store):
-        target = _access(
-            statement.buffer.name,
-            statement.indices,
-            statement.value.lanes,
-            statement.stride,
-        )
-        value = expression_text(statement.value)
-        return [f"{indent}{target} = {value}{_mask(statement.mask)}"]
-    if isinstance(statement, For):
-        head = f"for {statement.var.name} in range({_dim(statement.extent)}):"
-        marks = [] if statement.kind is LoopKind.SERIAL else [statement.kind.value]
-        marks += ["reduction"] if statement.reduction else []
-        note = f"  # {', '.join(marks)}" if marks else ""
-        return [f"{indent}{head}{note}", *_block(statement.body, indent)]
-    if isinstance(statement, If):
-        head = f"{indent}if {expression_text(statement.condition)}:"
-        return [head, *_block(statement.body, indent)]
-    if isinstance(statement, Prefetch):
-        place = _access(statement.buffer.name, statement.indices, 1, 1)
-        return [f"{indent}prefetch {place}  # level {statement.level}"]
-    if isinstance(statement, Comment):
-        return [f"{indent}# {statement.text}"]
-    return [f"{indent}<{type(statement).__name__}>"]
+    match statement:
+        case Store():
+            target = _access(
+                statement.buffer.name,
+                statement.indices,
+                statement.value.lanes,
+                statement.stride,
+            )
+            value = expression_text(statement.value)
+            return [f"{indent}{target} = {value}{_mask(statement.mask)}"]
+        case For():
+            head = f"for {statement.var.name} in range({_dim(statement.extent)}):"
+            marks = [] if statement.kind is LoopKind.SERIAL else [statement.kind.value]
+            marks += ["reduction"] if statement.reduction else []
+            marks += _bounds_mark(statement)
+            note = f"  # {', '.join(marks)}" if marks else ""
+            return [f"{indent}{head}{note}", *_block(statement.body, indent)]
+        case If():
+            head = f"{indent}if {expression_text(statement.condition)}:"
+            return [head, *_block(statement.body, indent)]
+        case Prefetch():
+            place = _access(statement.buffer.name, statement.indices, 1, 1)
+            return [f"{indent}prefetch {place}  # level {statement.level}"]
+        case Barrier():
+            return [f"{indent}barrier"]
+        case Comment():
+            return [f"{indent}# {statement.text}"]
+        case _:
+            assert_never(statement)
+
+
+def implied_bounds(extent: Dim) -> symbolic.Bounds:
+    """What the variable of a loop over `extent` is between, unless its text says otherwise."""
+    upper = symbolic.bounds(extent)[1]
+    return 0, None if upper is None else max(0, upper - 1)
+
+
+def _bounds_mark(loop: For) -> list[str]:
+    """The bounds of a loop's variable, where the extent implies others."""
+    if loop.var.bounds() == implied_bounds(loop.extent):
+        return []
+    return [_symbol(loop.var)]
+
+
+def _symbol(symbol: Symbol) -> str:
+    """`n` for a size without a limit, `n: 1..64` for another, `n: 1..` for one without an upper bound."""
+    if symbol.bounds() == (0, None):
+        return symbol.name
+    low, high = ("" if bound is None else str(bound) for bound in symbol.bounds())
+    return f"{symbol.name}: {low}..{high}"
 
 
 def _block(body: Sequence[Statement], indent: str) -> list[str]:
@@ -220,20 +269,58 @@ def _parameter(parameter: Parameter) -> str:
 
 
 def _data(buffer: Buffer) -> str:
-    """The values of a table; a long one is told apart by its digest."""
+    """The values of a table; those of a long one as they lie in memory, in base 64."""
     if buffer.data is None:
         return ""
     if len(buffer.data) <= _SHOWN_VALUES:
-        return f" = {list(buffer.data)}"
-    digest = hashlib.sha256(repr(buffer.data).encode()).hexdigest()[:24]
-    return f" = [{len(buffer.data)} values, sha256 {digest}]"
+        kind = float if buffer.dtype.is_float else int
+        return f" = {[kind(value) for value in buffer.data]}"
+    data = np.asarray(buffer.data).astype(buffer.dtype.numpy)
+    return f" = {len(buffer.data)} values {base64.b64encode(data.tobytes()).decode()}"
+
+
+def functions_of(kernel: Kernel) -> list[Function]:
+    """The functions that a kernel calls, each after those that it calls itself."""
+    found: dict[Function, None] = {}
+
+    def visit(value: Expression, seen: set[int]) -> None:
+        if id(value) in seen:
+            return
+        seen.add(id(value))
+        for part in children(value):
+            visit(part, seen)
+        for dim in dims_of(value):
+            visit_dim(dim, seen)
+        if isinstance(value, Call) and value.function not in found:
+            if value.function.body is not None:
+                visit(value.function.body, seen)
+            found[value.function] = None
+
+    def visit_dim(dim: Dim, seen: set[int]) -> None:
+        for atom in symbolic.opaques(dim):
+            visit(cast("Expression", atom.payload), seen)
+
+    seen: set[int] = set()
+    for statement in walk(kernel.body):
+        for value in operands_of(statement):
+            visit(value, seen)
+        for dim in dims_of(statement):
+            visit_dim(dim, seen)
+    return list(found)
+
+
+def _function(function: Function) -> str:
+    parameters = ", ".join(map(str, function.parameters))
+    body = "" if function.body is None else f" = {expression_text(function.body)}"
+    return f"    function {function.name}({parameters}) -> {function.dtype}{body}"
 
 
 def kernel_text(kernel: Kernel) -> str:
     """The whole kernel: signature, local buffers, body, notes."""
-    parameters = ", ".join(map(_parameter, kernel.parameters))
-    dims = f", *, {', '.join(s.name for s in kernel.dims)}" if kernel.dims else ""
-    lines = [f"kernel {kernel.name}({parameters}{dims}):"]
+    sizes = ["*", *map(_symbol, kernel.dims)] if kernel.dims else []
+    signature = ", ".join([*map(_parameter, kernel.parameters), *sizes])
+    lines = [f"kernel {kernel.name}({signature}):"]
+    lines += map(_function, functions_of(kernel))
     lines += [f"    local {buffer!r}{_data(buffer)}" for buffer in kernel.locals]
     lines += _block(kernel.body, "")
     lines += [f"    # note: {note}" for note in kernel.notes]

@@ -8,45 +8,31 @@ thing is the evaluator's business.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, final
+from typing import assert_never, final
 
-from tilewright.base import dtypes, symbolic
+from tilewright.base import symbolic
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.kernel import numerics
+from tilewright.compiler.kernel.fields import children, dims_of
+from tilewright.compiler.kernel.grid import GRID_KINDS, THREAD_KINDS
 from tilewright.compiler.kernel.ir import (
     Access,
-    Binary,
-    Bitcast,
+    Barrier,
     Buffer,
-    Call,
-    Cast,
     Comment,
-    Compare,
-    Const,
     Expression,
-    Fma,
     For,
-    Horizontal,
     If,
-    Index,
     Kernel,
     Load,
     LoopKind,
     Prefetch,
-    Select,
     Space,
-    Splat,
     Statement,
     Store,
-    Transposed,
-    Unary,
-    children,
 )
-from tilewright.compiler.kernel.rewrite import expression_dims, payloads
+from tilewright.compiler.kernel.rewrite import dim_symbols, expression_symbols, payloads
 from tilewright.compiler.kernel.text import expression_text, kernel_text, statement_lines
-
-_GRID: Final = (LoopKind.GRID_X, LoopKind.GRID_Y, LoopKind.GRID_Z)
 
 
 def verify(kernel: Kernel) -> None:
@@ -74,6 +60,9 @@ class _Verifier:
             if parameter.access is not Access.READ:
                 self.writable.add(parameter.buffer)
         self.checked: dict[int, Expression] = {}
+        self.threads: set[str] = set()
+        self.thread_kinds: set[LoopKind] = set()
+        self.parting: str = ""
 
     def fail(self, message: str) -> InternalError:
         return InternalError(
@@ -122,24 +111,62 @@ class _Verifier:
                 raise self.fail(f"{broken.reason} in `{line}`") from None
 
     def _statement(self, statement: Statement, *, grid_allowed: bool) -> None:
-        if isinstance(statement, Store):
-            self._store(statement)
-        elif isinstance(statement, For):
-            self._loop(statement, grid_allowed=grid_allowed)
-        elif isinstance(statement, If):
-            self._expression(statement.condition)
-            if not statement.condition.dtype.is_bool or statement.condition.lanes != 1:
-                raise _BrokenError("the condition is not a scalar bool")
-            self._body(statement.body, grid_allowed=False)
-        elif isinstance(statement, Prefetch):
-            self._prefetch(statement)
-        elif not isinstance(statement, Comment):
-            raise _BrokenError("unknown statement")
+        match statement:
+            case Store():
+                self._store(statement)
+            case For():
+                self._loop(statement, grid_allowed=grid_allowed)
+            case If():
+                self._expression(statement.condition)
+                if not statement.condition.dtype.is_bool or statement.condition.lanes != 1:
+                    raise _BrokenError("the condition is not a scalar bool")
+                names = {s.name for s in expression_symbols(statement.condition)}
+                self._inside(statement, names)
+            case Barrier():
+                self._barrier()
+            case Prefetch():
+                self._prefetch(statement)
+            case Comment():
+                pass
+            case _:
+                assert_never(statement)
+
+    def _inside(self, statement: For | If, names: set[str]) -> None:
+        """The body of what `names` decide about: threads that differ in them part there."""
+        before = self.parting
+        apart = sorted(names & self.threads)
+        lanes = isinstance(statement, For) and statement.kind is LoopKind.VECTOR
+        if apart or lanes:
+            self.parting = (
+                f"threads differ in '{apart[0]}'" if apart else "lanes cannot wait"
+            )
+        self._body(statement.body, grid_allowed=False)
+        self.parting = before
+
+    def _barrier(self) -> None:
+        if not self.threads:
+            raise _BrokenError("a barrier outside of a workgroup's threads")
+        if self.parting:
+            raise _BrokenError(f"a barrier in divergent control flow: {self.parting}")
+
+    def _threads(self, loop: For) -> None:
+        """A loop over threads: outside of everything but the grid and other threads."""
+        if not isinstance(loop.extent, int) or loop.extent < 1:
+            raise _BrokenError("a workgroup has a constant number of threads")
+        if loop.kind in self.thread_kinds:
+            raise _BrokenError(f"two loops of kind {loop.kind.value}")
+        self.thread_kinds.add(loop.kind)
+        self.threads.add(loop.var.name)
+        self._body(loop.body, grid_allowed=True)
+        self.threads.discard(loop.var.name)
+        self.thread_kinds.discard(loop.kind)
 
     def _loop(self, loop: For, *, grid_allowed: bool) -> None:
-        grid = loop.kind in _GRID
-        if grid and not grid_allowed:
+        grid = loop.kind in GRID_KINDS
+        if grid and (not grid_allowed or self.threads):
             raise _BrokenError("a grid loop inside other code")
+        if loop.kind in THREAD_KINDS and not grid_allowed:
+            raise _BrokenError("a loop over threads inside other code")
         if loop.kind in (LoopKind.UNROLL, LoopKind.VECTOR) and not isinstance(
             loop.extent, int
         ):
@@ -150,7 +177,12 @@ class _Verifier:
             raise _BrokenError(f"the name '{name}' is taken")
         self.ever.add(name)
         self.scope.add(name)
-        self._body(loop.body, grid_allowed=grid)
+        if grid:
+            self._body(loop.body, grid_allowed=True)
+        elif loop.kind in THREAD_KINDS:
+            self._threads(loop)
+        else:
+            self._inside(loop, {s.name for s in dim_symbols(loop.extent)})
         self.scope.discard(name)
         # Expressions checked inside the loop may use its variable: forget them.
         self.checked.clear()
@@ -206,84 +238,21 @@ class _Verifier:
             return
         for part in children(root):
             self._expression(part)
-        for dim in expression_dims(root):
+        for dim in dims_of(root):
             self._dim(dim, root.lanes)
-        problem = self._problem(root)
+        if isinstance(root, Load):
+            self._load(root)
+        problem = root.problem()
         if problem is not None:
             raise _BrokenError(f"{problem} in `{expression_text(root)}`")
         self.checked[id(root)] = root
 
-    def _problem(self, e: Expression) -> str | None:
-        if isinstance(e, Load):
-            if e.buffer not in self.readable and e.buffer not in self.writable:
-                return f"{e.buffer!r} is not readable here"
-            self._indices(e.buffer, e.indices, e.lanes)
-            self._mask(e.mask, e.lanes)
-            return None
-        if isinstance(e, Binary):
-            known = e.op in numerics.BINARY
-            return _agree(e, (e.left, e.right)) if known else f"unknown operator '{e.op}'"
-        if isinstance(e, Compare):
-            if e.op not in numerics.COMPARE:
-                return f"unknown comparison '{e.op}'"
-            if e.left.dtype is not e.right.dtype:
-                return f"operands {e.left.dtype} and {e.right.dtype}"
-            return _lanes(e, (e.left, e.right))
-        return _call_problem(e) if isinstance(e, Call) else _other_problem(e)
-
-
-def _call_problem(e: Call) -> str | None:
-    given = tuple(operand.dtype for operand in e.operands)
-    if given != e.function.parameters:
-        return f"operands {given}, expected {e.function.parameters}"
-    return _lanes(e, e.operands)
-
-
-def _other_problem(e: Expression) -> str | None:  # noqa: PLR0911 - one per kind
-    if isinstance(e, Unary):
-        if e.op not in numerics.UNARY:
-            return f"unknown operator '{e.op}'"
-        if e.op == "is_nan":
-            return None if e.dtype is dtypes.bool_ else "is_nan gives bool"
-        return _agree(e, (e.operand,))
-    if isinstance(e, Fma):
-        return _agree(e, (e.a, e.b, e.c))
-    if isinstance(e, Select):
-        if not e.condition.dtype.is_bool or e.condition.lanes != e.lanes:
-            return f"condition of {e.condition.dtype} x {e.condition.lanes}"
-        return _agree(e, (e.if_true, e.if_false))
-    if isinstance(e, Cast | Bitcast):
-        return _conversion_problem(e)
-    if isinstance(e, Splat):
-        return None if e.operand.lanes == 1 and e.dtype is e.operand.dtype else "bad splat"
-    if isinstance(e, Horizontal):
-        good = e.lanes == 1 and e.dtype is e.operand.dtype
-        return None if good else "bad horizontal"
-    if isinstance(e, Transposed):
-        square = len(e.rows) == e.lanes and 0 <= e.column < e.lanes
-        return _agree(e, e.rows) if square else f"column {e.column} of {len(e.rows)} rows"
-    if isinstance(e, Index):
-        return None if e.dtype.is_integer else f"an index of {e.dtype}"
-    return None if isinstance(e, Const) else f"unknown expression {type(e).__name__}"
-
-
-def _conversion_problem(e: Cast | Bitcast) -> str | None:
-    source = e.operand.dtype
-    if isinstance(e, Bitcast) and (
-        e.dtype.itemsize != source.itemsize or e.dtype.is_bool or source.is_bool
-    ):
-        return f"bits of {source} as {e.dtype}"
-    return _lanes(e, (e.operand,))
-
-
-def _agree(e: Expression, parts: Sequence[Expression]) -> str | None:
-    wrong = [p.dtype for p in parts if p.dtype is not e.dtype]
-    return f"operand of {wrong[0]}, expected {e.dtype}" if wrong else _lanes(e, parts)
-
-
-def _lanes(e: Expression, parts: Sequence[Expression]) -> str | None:
-    wrong = [p.lanes for p in parts if p.lanes != e.lanes]
-    return f"operand with {wrong[0]} lanes, expected {e.lanes}" if wrong else None
+    def _load(self, load: Load) -> None:
+        if load.buffer not in self.readable and load.buffer not in self.writable:
+            text = expression_text(load)
+            raise _BrokenError(f"{load.buffer!r} is not readable here in `{text}`")
+        self._indices(load.buffer, load.indices, load.lanes)
+        self._mask(load.mask, load.lanes)
 
 
 @final

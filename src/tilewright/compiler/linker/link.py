@@ -5,7 +5,7 @@
 The result has no imports, no writable code, one symbol table entry per exported function, the
 `DT_HASH` and section headers that IREE's embedded loader insists on, and only `RELATIVE`
 relocations, all of them in pages that become read-only afterwards.  The same objects in the same
-order give the same bytes.  Called by `compiler.codegen.llvm`; needs no external tool.
+order give the same bytes.  Called by `compiler.backends.cpu`; needs no external tool.
 """
 
 from __future__ import annotations
@@ -391,7 +391,7 @@ def _target(linker: _Linker, section: InputSection, relocation: ObjectRelocation
 
 
 def _error(
-    linker: _Linker, section: InputSection, relocation: ObjectRelocation, what: str
+    linker: _Linker, section: InputSection, relocation: ObjectRelocation, subject: str
 ) -> ArchiveError:
     item = linker.resolution.objects[section.owner]
     symbol = item.symbols[relocation.symbol]
@@ -399,6 +399,6 @@ def _error(
     if not name and 0 < symbol.section < len(item.sections):
         name = item.sections[symbol.section].name
     return ArchiveError(
-        f"symbol '{name}': {what}",
+        f"symbol '{name}': {subject}",
         location=f"{item.name}: {section.section.name}+{relocation.offset:#x}",
     )

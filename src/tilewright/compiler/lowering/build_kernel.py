@@ -17,7 +17,7 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Expr, Symbol
 from tilewright.compiler.graph.ir import Graph, Node, Value
-from tilewright.compiler.graph.schema import Array
+from tilewright.compiler.graph.schema import Array, Trait
 from tilewright.compiler.kernel.builder import Immediate, KernelBuilder, Source
 from tilewright.compiler.kernel.ir import Buffer, Kernel
 from tilewright.compiler.ops import catalogue
@@ -29,8 +29,9 @@ _TABLE_LIMIT: Final = 4096
 
 def can_build(node: Node) -> bool:
     """Whether every op of `node` has a body for its types."""
-    if node.op == "fused":
-        return all(n.op == "constant" or can_build(n) for n in node.regions[0].nodes)
+    if Trait.KERNEL in node.schema.traits:
+        inner = (n for n in node.regions[0].nodes if Trait.CONSTANT not in n.schema.traits)
+        return all(map(can_build, inner))
     types = [None if v is None else v.type for v in node.operands]
     return catalogue.lookup(node.op).supports(types, node.attributes)
 
@@ -67,7 +68,7 @@ class _Builder:
         return self.b.parameter(f"in{position}", type_.dtype, type_.shape)
 
     def build(self) -> Kernel:
-        if self.node.op == "fused":
+        if Trait.KERNEL in self.node.schema.traits:
             self._region(self.node.regions[0])
         else:
             self._emit(self.node, self.operands, self.results)
@@ -82,7 +83,7 @@ class _Builder:
         for value, buffer in zip(region.outputs, self.results, strict=True):
             targets.setdefault(value, buffer)
         for inner in region.nodes:
-            if inner.op == "constant":
+            if Trait.CONSTANT in inner.schema.traits:
                 self.sources[inner.result] = self._constant(inner.result, inner)
                 continue
             buffers = [targets.get(v) or self._temporary(v) for v in inner.results]

@@ -3,20 +3,26 @@
     T[i] = T[i] + a*b   inside a loop marked `reduction`   ->   T[i] = fma(a, b, T[i])
 
 The kernel IR permits it there (`kernel.ir`, numeric semantics); elsewhere products are rounded.
+Sums of products of bytes become the instruction that adds them to a total.
 Requires: linear indices.  Called by `machine` for targets that have the instruction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from tilewright.compiler.kernel.dot_products import ADDING
+from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.ir import (
     Binary,
     Body,
+    Call,
     Expression,
     Fma,
     For,
     If,
+    Intrinsic,
     Kernel,
     Load,
     Statement,
@@ -35,29 +41,25 @@ def _body(body: Sequence[Statement], *, reducing: bool) -> Body:
 
 
 def _statement(statement: Statement, *, reducing: bool) -> Statement:
-    if isinstance(statement, For):
-        inside = _body(statement.body, reducing=reducing or statement.reduction)
-        return For(
-            statement.var, statement.extent, inside, statement.kind, statement.reduction
-        )
-    if isinstance(statement, If):
-        return If(statement.condition, _body(statement.body, reducing=reducing))
+    if isinstance(statement, For | If):
+        reduces = isinstance(statement, For) and statement.reduction
+        inside = _body(statement.body, reducing=reducing or reduces)
+        return with_inner(statement, inside)
     if reducing and isinstance(statement, Store):
-        return Store(
-            statement.buffer,
-            statement.indices,
-            _fuse(statement),
-            statement.stride,
-            statement.mask,
-        )
+        return replace(statement, value=_fuse(statement))
     return statement
 
 
 def _fuse(store: Store) -> Expression:
     value = store.value
-    if not isinstance(value, Binary) or value.op != "add" or not value.dtype.is_float:
+    if not isinstance(value, Binary) or value.op != "add":
         return value
     for total, product in ((value.left, value.right), (value.right, value.left)):
+        if isinstance(product, Call) and product.function.name in ADDING:
+            row = ADDING[product.function.name]
+            return Intrinsic(row, (total, *product.operands), value.lanes)
+        if not value.dtype.is_float:
+            continue
         if not isinstance(product, Binary) or product.op != "mul":
             continue
         if not isinstance(total, Load) or total.buffer is not store.buffer:

@@ -17,6 +17,7 @@ from typing import final
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.ir import (
     Binary,
     Body,
@@ -63,10 +64,10 @@ def _statement(statement: Statement, known: _Known) -> Sequence[Statement]:
     return (If(condition, _body(statement.body, inside)),)
 
 
-def _loop(loop: For, known: _Known) -> For:
+def _loop(loop: For, known: _Known) -> Statement:
     runs = ((loop.var.name, loop.extent),) if _is_fixed(loop.extent, loop.body) else ()
     inside = _Known((*known.loops, *runs), known.facts)
-    return For(loop.var, loop.extent, _body(loop.body, inside), loop.kind, loop.reduction)
+    return with_inner(loop, _body(loop.body, inside))
 
 
 def _is_fixed(dim: Dim, body: Sequence[Statement]) -> bool:

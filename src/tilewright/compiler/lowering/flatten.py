@@ -10,6 +10,7 @@ Called by `machine`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Expr, Symbol
@@ -62,17 +63,10 @@ def _flat_load(value: Expression) -> Expression:
         return value
     if len(value.indices) == 1:
         return value
-    index = linear_index(value.buffer, value.indices)
-    return Load(value.buffer, (index,), value.lanes, value.stride, value.mask)
+    return replace(value, indices=(linear_index(value.buffer, value.indices),))
 
 
 def _flat_store(statement: Statement) -> Statement:
-    if isinstance(statement, Prefetch) and len(statement.indices) != 1:
-        index = linear_index(statement.buffer, statement.indices)
-        return Prefetch(statement.buffer, (index,), statement.level)
-    if not isinstance(statement, Store) or len(statement.indices) == 1:
+    if not isinstance(statement, Store | Prefetch) or len(statement.indices) == 1:
         return statement
-    index = linear_index(statement.buffer, statement.indices)
-    return Store(
-        statement.buffer, (index,), statement.value, statement.stride, statement.mask
-    )
+    return replace(statement, indices=(linear_index(statement.buffer, statement.indices),))

@@ -7,12 +7,13 @@ that runs less than twice except on the grid.  Values never change.  Called by `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.kernel import expressions as e
-from tilewright.compiler.kernel.grid import GRID_KINDS
+from tilewright.compiler.kernel.grid import GRID_KINDS, THREAD_KINDS
 from tilewright.compiler.kernel.ir import (
     Binary,
     Bitcast,
@@ -32,6 +33,7 @@ from tilewright.compiler.kernel.ir import (
     Store,
     Unary,
 )
+from tilewright.compiler.kernel.lanes import uniform_index
 from tilewright.compiler.kernel.rewrite import Rewriter, substitute, with_body
 
 
@@ -72,7 +74,7 @@ def _fold_if(statement: If) -> Sequence[Statement]:
 
 
 def _fold_for(loop: For) -> Sequence[Statement]:
-    if loop.kind in GRID_KINDS:
+    if loop.kind in (*GRID_KINDS, *THREAD_KINDS):
         return (loop,)
     low, high = symbolic.bounds(loop.extent)
     if not loop.body or (high is not None and high <= 0):
@@ -87,37 +89,49 @@ def _fold_for(loop: For) -> Sequence[Statement]:
 
 def fold(value: Expression) -> Expression:
     """A node whose operands are simplified, as what remains of it."""
-    match value:
-        case Compare():
-            return _fold_compare(value)
-        case Binary():
-            return _fold_binary(value)
-        case Select(condition=Const(value=decided)):
-            return value.if_true if decided else value.if_false
-        case Load(mask=Const(value=reads)):
-            return _fold_load(value, reads=bool(reads))
-        case _:
-            return _fold_constant(value)
+    rule = _FOLDS.get(type(value))
+    return value if rule is None else rule(value)
 
 
-def _fold_constant(value: Expression) -> Expression:
-    match value:
-        case Cast(operand=Const()):
-            return e.cast(value.operand, value.dtype)
-        case Bitcast(operand=Const()):
-            return e.bitcast(value.operand, value.dtype)
-        case Unary(operand=Const()):
-            return e.unary(value.op, value.operand)
-        case Splat(operand=Const() as operand):
-            return Const(operand.value, value.dtype, value.lanes)
-        case Index(dim=int() as dim) if value.lanes == 1 or value.stride == 0:
-            return e.const(dim, value.dtype, value.lanes)
-        case _:
-            return value
+def _fold_select(value: Select) -> Expression:
+    condition = value.condition
+    if not isinstance(condition, Const):
+        return value
+    return value.if_true if condition.value else value.if_false
 
 
-def _fold_load(value: Load, *, reads: bool) -> Expression:
-    if not reads:
+def _fold_cast(value: Cast) -> Expression:
+    known = isinstance(value.operand, Const)
+    return e.cast(value.operand, value.dtype) if known else value
+
+
+def _fold_bitcast(value: Bitcast) -> Expression:
+    known = isinstance(value.operand, Const) and value.operand.lanes == value.lanes
+    return e.bitcast(value.operand, value.dtype) if known else value
+
+
+def _fold_unary(value: Unary) -> Expression:
+    known = isinstance(value.operand, Const)
+    return e.unary(value.op, value.operand) if known else value
+
+
+def _fold_splat(value: Splat) -> Expression:
+    operand = value.operand
+    if not isinstance(operand, Const):
+        return value
+    return Const(operand.value, value.dtype, value.lanes)
+
+
+def _fold_index(value: Index) -> Expression:
+    if not isinstance(value.dim, int) or (value.lanes > 1 and value.stride):
+        return value
+    return e.const(value.dim, value.dtype, value.lanes)
+
+
+def _fold_load(value: Load) -> Expression:
+    if not isinstance(value.mask, Const):
+        return value
+    if not value.mask.value:
         return e.const(0, value.dtype, value.lanes)
     return Load(value.buffer, value.indices, value.lanes, value.stride)
 
@@ -142,24 +156,11 @@ def _changed(old: Binary | Compare, new: Expression) -> Expression:
     return old if same else new
 
 
-def _uniform_index(value: Expression) -> Dim | None:
-    """An i64 value that is the same in every lane, as an index."""
-    if isinstance(value, Splat):
-        return _uniform_index(value.operand)
-    if value.dtype is not dtypes.i64:
-        return None
-    if isinstance(value, Const):
-        return int(value.value)
-    if isinstance(value, Index) and (value.lanes == 1 or value.stride == 0):
-        return value.dim
-    return None
-
-
 def _interval(value: Expression) -> tuple[Dim, int] | None:
     """First lane and the distance to the last lane of an i64 index."""
     if isinstance(value, Index) and value.dtype is dtypes.i64 and value.lanes > 1:
         return value.dim, (value.lanes - 1) * value.stride
-    uniform = _uniform_index(value)
+    uniform = uniform_index(value) if value.dtype is dtypes.i64 else None
     return None if uniform is None else (uniform, 0)
 
 
@@ -179,3 +180,11 @@ def _fold_compare(value: Compare) -> Expression:
         (None if low is None else low + first, None if high is None else high + last),
     )
     return value if known is None else Const(known, dtypes.bool_, value.lanes)
+
+
+_FOLDS: Final[dict[type[Expression], Callable[..., Expression]]] = {
+    Binary: _fold_binary, Compare: _fold_compare, Select: _fold_select, Load: _fold_load,
+    Cast: _fold_cast, Bitcast: _fold_bitcast, Unary: _fold_unary, Splat: _fold_splat,
+    Index: _fold_index,
+}  # fmt: skip
+"""By kind; others stay as they are."""

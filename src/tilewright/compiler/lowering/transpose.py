@@ -11,9 +11,11 @@ that was not read before.  Called by `machine`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Opaque
+from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.ir import (
     Body,
     Buffer,
@@ -47,14 +49,11 @@ def _body(body: Sequence[Statement]) -> Body:
 
 
 def _statement(old: Statement, rewriter: Rewriter | None) -> Statement:
-    if isinstance(old, For):
-        return For(old.var, old.extent, _body(old.body), old.kind, old.reduction)
-    if isinstance(old, If):
-        return If(old.condition, _body(old.body))
+    if isinstance(old, For | If):
+        return with_inner(old, _body(old.body))
     if rewriter is None or not isinstance(old, Store):
         return old
-    value = rewriter.expression(old.value)
-    return Store(old.buffer, old.indices, value, old.stride, old.mask)
+    return replace(old, value=rewriter.expression(old.value))
 
 
 def _families(body: Sequence[Statement]) -> list[Family]:

@@ -11,44 +11,33 @@ Called by `machine`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, final
+from typing import Final, assert_never, final
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Expr, Symbol
+from tilewright.compiler.kernel.fields import Mutator, children, dims_of, with_inner
 from tilewright.compiler.kernel.ir import (
-    Binary,
-    Bitcast,
+    Barrier,
     Body,
-    Cast,
     Comment,
-    Compare,
     Const,
     Expression,
-    Fma,
     For,
     If,
-    Index,
     Kernel,
-    Load,
     LoopKind,
     Prefetch,
-    Select,
-    Splat,
     Statement,
     Store,
-    Unary,
-    children,
     walk,
 )
 from tilewright.compiler.kernel.rewrite import (
     FreshNames,
     Rewriter,
     body_symbols,
-    expression_dims,
     payloads,
     substitute,
     with_body,
-    with_children,
 )
 from tilewright.compiler.lowering.simplify import fold, fold_statement
 
@@ -81,7 +70,7 @@ def _limited(statement: Statement) -> tuple[Statement, int]:
     size = sum(count for _, count in inside)
     body = tuple(s for s, _ in inside)
     if isinstance(statement, If):
-        return If(statement.condition, body), size + 1
+        return with_inner(statement, body), size + 1
     kind = statement.kind
     if kind is LoopKind.UNROLL:
         if isinstance(statement.extent, int) and size * statement.extent <= MAX_STATEMENTS:
@@ -92,7 +81,7 @@ def _limited(statement: Statement) -> tuple[Statement, int]:
 
 
 @final
-class _Expander:
+class _Expander(Mutator):
     """Writes copies of statements under an assignment of numbers to loop variables."""
 
     def __init__(self, names: frozenset[str], taken: Iterable[str]) -> None:
@@ -116,31 +105,27 @@ class _Expander:
         return tuple(result)
 
     def _statement(self, statement: Statement, out: list[Statement]) -> None:
-        if isinstance(statement, Store):
-            mask = None if statement.mask is None else self.value(statement.mask)
-            index = self.dim(statement.indices[0])
-            new = Store(
-                statement.buffer,
-                (index,),
-                self.value(statement.value),
-                statement.stride,
-                mask,
-            )
-            out.extend((new,) if mask is None else fold_statement(new))
-        elif isinstance(statement, For):
-            self._for(statement, out)
-        elif isinstance(statement, If):
-            condition = self.value(statement.condition)
-            if isinstance(condition, Const):
-                if condition.value:
+        match statement:
+            case Store():
+                new = self.rebuilt(statement)
+                out.extend((new,) if new.mask is None else fold_statement(new))
+            case For():
+                self._for(statement, out)
+            case If():
+                condition = self.expression(statement.condition)
+                if not isinstance(condition, Const):
+                    out.append(If(condition, self.body(statement.body)))
+                elif condition.value:
                     out.extend(self.body(statement.body))
-                return
-            out.append(If(condition, self.body(statement.body)))
-        elif isinstance(statement, Prefetch):
-            index = self.dim(statement.indices[0])
-            out.append(Prefetch(statement.buffer, (index,), statement.level))
-        elif not (isinstance(statement, Comment) and self.env):
-            out.append(statement)
+            case Prefetch():
+                out.append(self.rebuilt(statement))
+            case Barrier():
+                out.append(statement)
+            case Comment():
+                if not self.env:
+                    out.append(statement)
+            case _:
+                assert_never(statement)
 
     def _for(self, loop: For, out: list[Statement]) -> None:
         if loop.kind is LoopKind.UNROLL and isinstance(loop.extent, int):
@@ -226,7 +211,7 @@ class _Expander:
         known = self._free.get(id(value))
         if known is None:
             names: set[str] = set()
-            for dim in expression_dims(value):
+            for dim in dims_of(value):
                 if isinstance(dim, Expr):
                     names.update(self._free_of_dim(dim))
             for part in children(value):
@@ -234,7 +219,7 @@ class _Expander:
             known = self._free[id(value)] = (value, tuple(sorted(names)))
         return known[1]
 
-    def value(self, value: Expression) -> Expression:
+    def expression(self, value: Expression) -> Expression:
         """A value under the current assignment; equal assignments give the same node."""
         free = self._free_of(value)
         if not free:
@@ -243,23 +228,5 @@ class _Expander:
         key = (id(value), tuple([env[name] for name in free]))
         known = self._memo.get(key)
         if known is None:
-            known = self._memo[key] = self._value(value)
+            known = self._memo[key] = fold(self.rebuilt(value))
         return known
-
-    def _value(self, value: Expression) -> Expression:
-        if isinstance(value, Load):
-            mask = None if value.mask is None else self.value(value.mask)
-            new = Load(
-                value.buffer, (self.dim(value.indices[0]),), value.lanes, value.stride, mask
-            )
-            return new if mask is None else fold(new)
-        if isinstance(value, Index):
-            return fold(Index(self.dim(value.dim), value.dtype, value.lanes, value.stride))
-        if isinstance(value, Fma):
-            a, b, c = self.value(value.a), self.value(value.b), self.value(value.c)
-            return Fma(a, b, c, value.dtype, value.lanes)
-        new = with_children(value, [self.value(part) for part in children(value)])
-        foldable = isinstance(
-            new, Binary | Compare | Select | Cast | Bitcast | Splat | Unary
-        )
-        return fold(new) if foldable else new

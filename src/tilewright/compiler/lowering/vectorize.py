@@ -15,17 +15,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final, final
+from dataclasses import replace
+from typing import Final, assert_never, final
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Dim, Opaque
 from tilewright.compiler.kernel import expressions as e
 from tilewright.compiler.kernel import numerics
+from tilewright.compiler.kernel.fields import children, with_children, with_inner
 from tilewright.compiler.kernel.ir import (
+    COMBINING_OPS,
+    Barrier,
     Binary,
+    Bitcast,
     Body,
     Buffer,
-    Compare,
+    Comment,
     Const,
     Expression,
     Fma,
@@ -40,23 +45,21 @@ from tilewright.compiler.kernel.ir import (
     Space,
     Statement,
     Store,
-    children,
 )
 from tilewright.compiler.kernel.rewrite import (
     as_index,
     expression_symbols,
+    lane_index,
     loads,
     payloads,
     stores,
     subexpressions,
     with_body,
-    with_children,
 )
 from tilewright.compiler.lowering.simplify import fold
 
 MAX_UNROLL: Final = 64
 """Loops that cannot become lanes are unrolled up to this extent."""
-_COMBINE: Final = ("add", "mul", "min", "max", "and", "or", "xor")
 
 
 class _NoLanesError(Exception):
@@ -73,21 +76,11 @@ def _body(body: Sequence[Statement]) -> Body:
 
 
 def _statement(statement: Statement) -> Sequence[Statement]:
-    if isinstance(statement, If):
-        return (If(statement.condition, _body(statement.body)),)
-    if not isinstance(statement, For):
+    if not isinstance(statement, For | If):
         return (statement,)
     inside = _body(statement.body)
-    if statement.kind is not LoopKind.VECTOR:
-        return (
-            For(
-                statement.var,
-                statement.extent,
-                inside,
-                statement.kind,
-                statement.reduction,
-            ),
-        )
+    if isinstance(statement, If) or statement.kind is not LoopKind.VECTOR:
+        return (with_inner(statement, inside),)
     extent = statement.extent
     if isinstance(extent, int):
         try:
@@ -110,8 +103,7 @@ class _Lanes:
         self.lanes: int = lanes
         self.reduction: bool = reduction
         self.mask: Expression | None = None
-        lane = Index(0, dtypes.i64, lanes, 1)
-        self.lane: Dim = symbolic.opaque(lane, f"<lane of {lanes}>") if lanes > 1 else 0
+        self.lane: Dim = lane_index(lanes)
         self._memo: dict[tuple[int, int], tuple[Expression, Expression]] = {}
 
     # --- statements ------------------------------------------------------------------------
@@ -121,28 +113,28 @@ class _Lanes:
         return tuple(new for old in body for new in self._statement(old))
 
     def _statement(self, statement: Statement) -> Sequence[Statement]:
-        if isinstance(statement, Store):
-            return (self._store(statement),)
-        if isinstance(statement, For):
-            # Where no lane is active, nothing may be loaded: not the count either.
-            masked = self.mask is not None and any(payloads(statement.extent))
-            if masked or self._depends(statement.extent):
+        match statement:
+            case Store():
+                return (self._store(statement),)
+            case For():
+                return (self._for(statement),)
+            case If():
+                return self._if(statement)
+            case Prefetch():
+                return self._prefetch(statement)
+            case Comment():
+                return (statement,)
+            case Barrier():
                 raise _NoLanesError
-            inside = self.body(statement.body)
-            return (
-                For(
-                    statement.var,
-                    statement.extent,
-                    inside,
-                    statement.kind,
-                    statement.reduction,
-                ),
-            )
-        if isinstance(statement, If):
-            return self._if(statement)
-        if isinstance(statement, Prefetch):
-            return self._prefetch(statement)
-        return (statement,)
+            case _:
+                assert_never(statement)
+
+    def _for(self, loop: For) -> Statement:
+        # Where no lane is active, nothing may be loaded: not the count either.
+        masked = self.mask is not None and any(payloads(loop.extent))
+        if masked or self._depends(loop.extent):
+            raise _NoLanesError
+        return with_inner(loop, self.body(loop.body))
 
     def _prefetch(self, hint: Prefetch) -> Sequence[Statement]:
         """What lane 0 asks for; none where every lane reads somewhere else."""
@@ -204,7 +196,7 @@ class _Lanes:
         if isinstance(value, Fma) and self._is_target(value.c, store):
             total: Expression = value.c
             op, item = "add", Binary("mul", value.a, value.b, value.dtype)
-        elif isinstance(value, Binary) and value.op in _COMBINE:
+        elif isinstance(value, Binary) and value.op in COMBINING_OPS:
             op = value.op
             if self._is_target(value.left, store):
                 total, item = value.left, value.right
@@ -299,6 +291,8 @@ class _Lanes:
             raise _NoLanesError
         if isinstance(value, Const):
             return value
+        if isinstance(value, Bitcast) and value.operand.lanes > 1:
+            return self._word(value, value.operand)
         if isinstance(value, Index):
             return self._index_value(value)
         if isinstance(value, Load):
@@ -312,6 +306,21 @@ class _Lanes:
         if isinstance(value, Horizontal):
             raise _NoLanesError
         return fold(_with_lanes(value, [e.splat(p, self.lanes) for p in new], self.lanes))
+
+    def _word(self, word: Bitcast, block: Expression) -> Expression:
+        """A word made of elements side by side.
+
+        Where the blocks of all lanes lie next to each other, they are one vector of elements.
+        """
+        if not isinstance(block, Load) or block.mask is not None or self.mask is not None:
+            raise _NoLanesError
+        base, stride = self._index(block.indices[0])
+        if stride == 0 and base is block.indices[0]:
+            return word
+        if block.stride != 1 or stride != block.lanes:
+            raise _NoLanesError
+        whole = replace(block, indices=(base,), lanes=block.lanes * self.lanes)
+        return e.bitcast(whole, word.dtype)
 
     def _index_value(self, value: Index) -> Expression:
         base, stride = self._index(value.dim)
@@ -356,13 +365,4 @@ def _changes_its_mask(statement: If) -> bool:
 
 def _with_lanes(value: Expression, parts: Sequence[Expression], lanes: int) -> Expression:
     """`value` over vector operands."""
-    if isinstance(value, Compare):
-        return Compare(value.op, parts[0], parts[1], lanes)
-    scalar = with_children(value, parts)
-    return _relane(scalar, lanes)
-
-
-def _relane(value: Expression, lanes: int) -> Expression:
-    fields: dict[str, Any] = {name: getattr(value, name) for name in type(value).__slots__}
-    fields["lanes"] = lanes
-    return type(value)(**fields)
+    return replace(with_children(value, parts), lanes=lanes)

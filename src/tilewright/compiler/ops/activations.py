@@ -15,8 +15,7 @@ from tilewright.compiler.kernel.ir import Expression
 from tilewright.compiler.ops import formulas
 from tilewright.compiler.ops.bodies import Scalar, pointwise
 from tilewright.compiler.ops.declaration import OpDecl, attr, declare, operand
-from tilewright.compiler.ops.functions import CASES, E, Numpy, in_f64, unary
-from tilewright.compiler.ops.shapes import like_first
+from tilewright.compiler.ops.functions import CASES, Numpy, unary
 
 _erf: Final = np.frompyfunc(math.erf, 1, 1)
 
@@ -44,10 +43,8 @@ def _with_parameters(
         summary=summary,
         operands=(operand("x", allowed),),
         attributes=attributes,
-        infer=like_first,
-        evaluate=in_f64(oracle),
+        evaluate=oracle,
         body=pointwise(body, use_attributes=True),
-        traits=E,
         cases=(*CASES, *cases),
         source=f"ONNX {name}",
     )

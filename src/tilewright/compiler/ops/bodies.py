@@ -17,7 +17,7 @@ from tilewright.compiler.graph.schema import Attributes
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, Source, compute_dtype
 from tilewright.compiler.kernel.ir import Buffer, Expression
-from tilewright.compiler.ops.declaration import Emit
+from tilewright.compiler.ops.declaration import Body, Emit, Supports, supports_all
 from tilewright.compiler.ops.shapes import broadcast_indices, normal_axes
 
 Operands = Sequence[Source | None]
@@ -43,24 +43,31 @@ def read_broadcast(b: KernelBuilder, source: Source, indices: Sequence[Dim]) -> 
     return b.read(source, broadcast_indices(source.shape, indices))
 
 
-def pointwise(function: Scalar, *, use_attributes: bool = False) -> Emit:
+def pointwise(
+    function: Scalar, supports: Supports = supports_all, *, use_attributes: bool = False
+) -> Body:
     """A nest over the result; `function(b, *values)` of the broadcast operands.
 
     Absent operands are passed as None, attributes as keywords when `use_attributes`.
     """
 
+    def element(
+        b: KernelBuilder, values: Sequence[Expression | None], attributes: Attributes
+    ) -> Expression:
+        keywords: dict[str, Any] = dict(attributes) if use_attributes else {}
+        return function(b, *values, **keywords)
+
     def emit(
         b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
     ) -> None:
         (result,) = results
-        keywords: dict[str, Any] = dict(attributes) if use_attributes else {}
         with b.nest(result.shape) as indices:
             values = [
                 None if o is None else read_broadcast(b, o, indices) for o in operands
             ]
-            b.write(result, indices, function(b, *values, **keywords))
+            b.write(result, indices, element(b, values, attributes))
 
-    return emit
+    return Body(emit, supports, element)
 
 
 def full_indices(
@@ -86,6 +93,25 @@ def result_indices(
     return full_indices(axes, outer, (0,) * len(axes))
 
 
+def fold(
+    b: KernelBuilder,
+    op: str,
+    into: Buffer,
+    where: Sequence[Dim],
+    extents: Sequence[Dim],
+    value: Callable[[tuple[Dim, ...]], Expression],
+    names: Sequence[str] | None = None,
+) -> None:
+    """`into[where]` is what `op` makes of `value(indices)` over `extents`, in order.
+
+    The one form of a reduction: schedules know it, tile it and keep what it gathers in registers.
+    Give it a buffer of the compute type; what leaves the kernel is written from there.
+    """
+    b.store(into, where, numerics.identity(op, into.dtype))
+    with b.reduce(extents, names) as inner:
+        b.accumulate(op, into, where, value(inner))
+
+
 def reduce_rows(
     b: KernelBuilder,
     op: str,
@@ -106,9 +132,10 @@ def reduce_rows(
         into = b.temporary(compute_dtype(source.dtype), outer_shape, f"{op}_rows")
     with b.nest(outer_shape) as outer:
         where = result_indices(axes, outer, keepdims=keepdims)
-        b.store(into, where, numerics.identity(op, into.dtype))
-        with b.reduce(extents) as inner:
-            b.accumulate(op, into, where, value(full_indices(axes, outer, inner), outer))
+        fold(
+            b, op, into, where, extents,
+            lambda inner: value(full_indices(axes, outer, inner), outer),
+        )  # fmt: skip
     return into
 
 

@@ -2,7 +2,7 @@
 
 Text of a case: operands, then `;`, then attributes (`axis=-1 keepdims=False`).  An operand is
 `[3,5]` (of every dtype the op takes), `f32[3,5]` (of that one) or `_` (absent), followed by an
-optional domain: `:positive`, `:unit`, `:index(n)` (integers from -n to n - 1), `:count(n)` (0 to
+optional domain: `:positive`, `:unit`, `:words` (any 32 bits), `:index(n)` (integers from -n to n - 1), `:count(n)` (0 to
 n - 1) or `:=1,2,3` (these values, repeated).  Conformance tests of every back end read this.
 """
 
@@ -12,7 +12,7 @@ import ast
 import itertools
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -20,8 +20,14 @@ import numpy as np
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import InternalError
-from tilewright.compiler.graph.schema import Array, AttributeSpec, OperandSpec, Trait
+from tilewright.base.errors import InternalError, ModelError
+from tilewright.compiler.graph.schema import (
+    Array,
+    AttributeSpec,
+    OperandSpec,
+    TensorType,
+    Trait,
+)
 from tilewright.compiler.ops.declaration import OpDecl
 
 _OPERAND: Final = re.compile(r"(\w*)\[([\d,]*)\](?::(.+))?$")
@@ -61,12 +67,34 @@ def instances(row: OpDecl) -> Iterator[Case]:
             seed = zlib.crc32(f"{row.name} {text} {chosen}".encode())
             generator = np.random.default_rng(seed)
             special = Trait.ELEMENTWISE in row.schema.traits
+            if not _is_typed(row, parsed, chosen, attributes):
+                continue
             arrays = tuple(
                 None if p is None or t is None else _data(generator, p, t, special=special)
                 for p, t in zip(parsed, chosen, strict=True)
             )
             names = ",".join(t.name for t in dict.fromkeys(t for t in chosen if t))
             yield Case(row.name, text, names or "-", arrays, attributes)
+
+
+def _is_typed(
+    row: OpDecl,
+    parsed: Sequence[_Operand | None],
+    chosen: Sequence[DType | None],
+    attributes: Mapping[str, object],
+) -> bool:
+    """Whether the op takes operands of different types; of one type it takes what it declares."""
+    if len(set(chosen) - {None}) < 2:
+        return True
+    types = [
+        None if p is None or t is None else TensorType(t, p.shape)
+        for p, t in zip(parsed, chosen, strict=True)
+    ]
+    try:
+        row.schema.infer(types, row.complete(attributes))
+    except ModelError:
+        return False
+    return True
 
 
 def _parse_operand(op: str, token: str) -> _Operand | None:
@@ -174,6 +202,8 @@ def _values(
         high = int(bounded[2])
         low = -high if bounded[1] == "index" and dtype.is_signed else 0
         return generator.integers(low, max(high, low + 1), count)
+    if domain == "words":
+        return generator.integers(-(1 << 31), 1 << 31, count)
     if dtype.is_bool:
         return generator.integers(0, 2, count)
     if not dtype.is_float:

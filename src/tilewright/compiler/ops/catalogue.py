@@ -14,6 +14,7 @@ from tilewright.base.errors import InternalError, ModelError
 from tilewright.compiler.graph.schema import OpSchema
 from tilewright.compiler.ops import (
     activations,
+    attention,
     contraction,
     control,
     convolution,
@@ -23,6 +24,7 @@ from tilewright.compiler.ops import (
     linear_transforms,
     movement,
     padding,
+    planar_convolution,
     pooling,
     quantization,
     reductions,
@@ -31,6 +33,7 @@ from tilewright.compiler.ops import (
     scatter,
     selection,
     vision,
+    winograd,
 )
 from tilewright.compiler.ops.declaration import OpDecl
 
@@ -40,8 +43,11 @@ _FAMILIES: Final[dict[str, tuple[OpDecl, ...]]] = {
     "activations": activations.OPS,
     "reductions": reductions.OPS,
     "rows": rows.OPS,
+    "attention": attention.OPS,
     "contraction": contraction.OPS,
     "convolution": convolution.OPS,
+    "planar_convolution": planar_convolution.OPS,
+    "winograd": winograd.OPS,
     "pooling": pooling.OPS,
     "movement": movement.OPS,
     "padding": padding.OPS,

@@ -3,29 +3,35 @@
 A contraction is three things in a row: an accumulator nest `T = 0; T += a * b` in the compute
 type, and a copy nest `result = cast(T)`, so that epilogues are moved into the store in one way
 for all of them.  Convolutions are in `convolution.py`.
+
+Operands may be integers of different types whose sum has a type of its own (`dtype`).  The packed
+forms may have four bytes in a word (`pack_words`): a product is then the sum of four (`product`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, cast
 
 import numpy as np
 
 from tilewright.base import dtypes, symbolic
-from tilewright.base.dtypes import NUMERIC
+from tilewright.base.dtypes import NUMERIC, DType
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
+from tilewright.compiler.graph.schema import Attributes, Role, TensorType, Trait, Work
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, compute_dtype
-from tilewright.compiler.kernel.ir import Buffer
+from tilewright.compiler.kernel.dot_products import dot_of_bytes
+from tilewright.compiler.kernel.ir import Buffer, Call, Expression
 from tilewright.compiler.ops.bodies import Operands, Results, given
 from tilewright.compiler.ops.declaration import Types, attr, declare, operand
 from tilewright.compiler.ops.shapes import (
+    aligned_sizes,
     broadcast_indices,
     broadcast_shapes,
     check_same,
+    element_count,
     first,
     need,
 )
@@ -43,25 +49,110 @@ def narrow(value: np.ndarray, like: np.ndarray) -> np.ndarray:
     return numerics.cast(value, dtypes.from_numpy(like.dtype))
 
 
+def sum_of_products(axes: Callable[[Sequence[TensorType]], Sequence[Dim]]) -> Work:
+    """The work where `axes` of the operands' types are those that are summed over."""
+    return lambda types, results: 2 * results[0].element_count * element_count(axes(types))
+
+
+def sum_dtype(a: TensorType, b: TensorType, attributes: Attributes) -> DType:
+    """The type of a contraction's result: stated, or that of operands which share one.
+
+    Raises: ModelError for two types and no word about the result.
+    """
+    stated = cast("DType | None", attributes.get("dtype"))
+    if stated is None and a.dtype is not b.dtype:
+        raise ModelError(f"a product of {a} and {b} has no type of its own")
+    return stated or a.dtype
+
+
+def widened(x: np.ndarray, dtype: DType | None) -> np.ndarray:
+    """An operand of an oracle whose sum has a type of its own: f64 holds sums of short integers."""
+    return widen(x) if dtype is None else x.astype(np.float64)
+
+
+def settled(total: np.ndarray, x: np.ndarray, dtype: DType | None) -> np.ndarray:
+    """The sum that an oracle returns: wrapped to `dtype`, or in the type of an operand."""
+    return narrow(total, x) if dtype is None else total.astype(np.int64).astype(dtype.numpy)
+
+
+def accumulator_dtype(left: DType, result: DType) -> DType:
+    """The type that a sum is taken in."""
+    return compute_dtype(left) if left is result else compute_dtype(result)
+
+
+# --- four bytes in a word --------------------------------------------------------------------
+
+BYTES: Final = "bytes"
+"""A product of words: the sum of the products of their four bytes, unsigned times signed."""
+PRODUCT: Final = attr("product", "string", "")
+BYTES_PER_WORD: Final = 4
+
+
+def product(
+    b: KernelBuilder, attributes: Attributes, x: Expression, y: Expression
+) -> Expression:
+    """What one step adds to a sum."""
+    if attributes.get("product") != BYTES:
+        return b.mul(x, y)
+    return Call(dot_of_bytes(), (x, y))
+
+
+def bytes_of(words: np.ndarray, dtype: DType) -> np.ndarray:
+    """[..., K] words as [..., K, 4] bytes of a type, in i32."""
+    flat = np.ascontiguousarray(words).view(dtype.numpy)
+    return flat.reshape(*words.shape, BYTES_PER_WORD).astype(np.int32)
+
+
+def _words_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
+    x = first(types)
+    if not x.rank or x.dtype not in (dtypes.i8, dtypes.u8):
+        raise ModelError(f"words are made of bytes along an axis, got {x}")
+    if symbolic.mod(x.shape[-1], BYTES_PER_WORD) != 0:
+        raise ModelError(f"the last axis of {x} is not whole words")
+    count = symbolic.floordiv(x.shape[-1], BYTES_PER_WORD)
+    return (TensorType(dtypes.i32, (*x.shape[:-1], count)),)
+
+
+as_words: Final = declare(
+    name="as_words",
+    summary="The same bytes as words: four of the last axis in one i32, the first in its lowest bits",
+    operands=(operand("x", (dtypes.u8, dtypes.i8)),),
+    infer=_words_infer,
+    evaluate=lambda x: np.ascontiguousarray(x).view("<i4"),
+    traits=Trait.PURE | Trait.VIEW,
+    on_host="a view is no code: it is read where it lies",
+    cases=("u8[3,8]:count(255)", "i8[2,4]:index(128)"),
+)
+
+# --- matmul ----------------------------------------------------------------------------------
+
+
 def panel_count(columns: Dim, panel: int) -> Dim:
     """How many panels of `panel` columns hold `columns`."""
     return symbolic.ceildiv(columns, panel)
 
 
-# --- matmul ----------------------------------------------------------------------------------
-
-
-def _matmul_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
+def _matmul_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     a, b = need(types, 0), need(types, 1)
     if a.rank < 2 or b.rank < 2:
         raise ModelError(f"matmul needs matrices, got {a} and {b}")
     check_same(f"inner dimensions of {a} and {b}", a.shape[-1], b.shape[-2])
     batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    return (a.with_shape((*batch, a.shape[-2], b.shape[-1])),)
+    dtype = sum_dtype(a, b, attributes)
+    return (TensorType(dtype, (*batch, a.shape[-2], b.shape[-1])),)
 
 
-def _matmul_oracle(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return narrow(np.matmul(widen(a), widen(b)), a)
+def _matmul_sizes(
+    types: Sequence[TensorType], result: TensorType, _: Attributes
+) -> Iterator[tuple[Dim, Dim]]:
+    yield types[0].shape[-1], types[1].shape[-2]
+    for type_ in types:
+        yield from aligned_sizes(type_.shape[:-2], result.shape[:-2])
+
+
+def _matmul_oracle(a: np.ndarray, b: np.ndarray, *, dtype: DType | None) -> np.ndarray:
+    total = np.matmul(widened(a, dtype), widened(b, dtype))
+    return settled(total, a, dtype)
 
 
 def _matmul_body(
@@ -69,7 +160,8 @@ def _matmul_body(
 ) -> None:
     del attributes
     left, right, (result,) = given(operands, 0), given(operands, 1), results
-    total = b.temporary(compute_dtype(left.dtype), result.shape, "acc")
+    sums = accumulator_dtype(left.dtype, result.dtype)
+    total = b.temporary(sums, result.shape, "acc")
     with b.nest(result.shape, _names(len(result.shape))) as indices:
         *batch, m, n = indices
         b.store(total, indices, 0)
@@ -82,7 +174,7 @@ def _matmul_body(
                 right,
                 (*broadcast_indices(right.shape[:-2], batch), k, _at(right.shape[-1], n)),
             )
-            b.accumulate("add", total, indices, b.mul(x, y))
+            b.accumulate("add", total, indices, b.mul(b.cast(x, sums), b.cast(y, sums)))
     copy_out(b, total, result, _names(len(result.shape)))
 
 
@@ -105,11 +197,14 @@ def copy_out(
 matmul: Final = declare(
     name="matmul",
     summary="Matrix product of the last two axes, the others broadcast",
-    operands=(operand("a", NUMERIC), operand("b", NUMERIC, like="a")),
+    operands=(operand("a", NUMERIC), operand("b", NUMERIC)),
+    attributes=(attr("dtype", "dtype", None),),
     infer=_matmul_infer,
     evaluate=_matmul_oracle,
     body=_matmul_body,
-    traits=CONTRACTION,
+    traits=CONTRACTION | Trait.STRIDED,
+    work=sum_of_products(lambda types: types[0].shape[-1:]),
+    equal_sizes=_matmul_sizes,
     cases=(
         "[3,5] [5,7]",
         "[1,5] [5,1]",
@@ -118,6 +213,8 @@ matmul: Final = declare(
         "[3,0] [0,2]",
         "[0,3] [3,2]",
         "[4,1] [1,3]",
+        "u8[3,9]:count(255) i8[9,5]:index(127); dtype=i32",
+        "i8[2,3,5]:index(128) u8[2,5,4]:count(255); dtype=i32",
     ),
     source="ONNX MatMul, opset 13 (operands of rank 2 and more)",
 )
@@ -131,16 +228,25 @@ def _pack_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     if x.rank < 2:
         raise ModelError(f"pack_panels needs a matrix, got {x}")
     *batch, rows, columns = x.shape
-    return (x.with_shape((*batch, panel_count(columns, panel), rows, panel)),)
+    shape = (*batch, panel_count(columns, panel), rows, panel)
+    if not attributes["words"]:
+        return (x.with_shape(shape),)
+    if x.dtype not in (dtypes.i8, dtypes.u8):
+        raise ModelError(f"words are made of bytes, got {x}")
+    steps = panel_count(rows, BYTES_PER_WORD)
+    return (TensorType(dtypes.i32, (*shape[:-2], steps, panel)),)
 
 
-def _pack_oracle(x: np.ndarray, *, panel: int) -> np.ndarray:
+def _pack_oracle(x: np.ndarray, *, panel: int, words: bool) -> np.ndarray:
     *batch, rows, columns = x.shape
-    panels = -(-columns // panel)
-    wide = np.zeros((*batch, rows, panels * panel), x.dtype)
-    wide[..., :columns] = x
-    split = wide.reshape(*batch, rows, panels, panel)
-    return np.ascontiguousarray(np.swapaxes(split, -3, -2))
+    together = BYTES_PER_WORD if words else 1
+    panels, steps = -(-columns // panel), -(-rows // together)
+    wide = np.zeros((*batch, steps * together, panels * panel), x.dtype)
+    wide[..., :rows, :columns] = x
+    split = wide.reshape(*batch, steps, together, panels, panel)
+    order = (-2, -4, -1, -3)  # panels, steps, columns of a panel, rows of a step
+    packed = np.ascontiguousarray(np.moveaxis(split, order, (-4, -3, -2, -1)))
+    return (packed.view("<i4") if words else packed).reshape(*batch, panels, steps, panel)
 
 
 def _pack_body(
@@ -152,19 +258,39 @@ def _pack_body(
         *batch, p, k, lane = indices
         column = p * panel + lane
         inside = b.lt(b.index(column), b.index(x.shape[-1]))
-        b.store(result, indices, b.load(x, (*batch, k, column), inside))
+        if not attributes["words"]:
+            b.store(result, indices, b.load(x, (*batch, k, column), inside))
+            return
+        word: Expression | None = None
+        for part in range(BYTES_PER_WORD):
+            row = k * BYTES_PER_WORD + part
+            there = b.and_(inside, b.lt(b.index(row), b.index(x.shape[-2])))
+            byte = b.cast(b.load(x, (*batch, row, column), there), dtypes.i32)
+            byte = b.shl(b.and_(byte, 0xFF), 8 * part)
+            word = byte if word is None else b.or_(word, byte)
+        assert word is not None, "a word has bytes"
+        b.store(result, indices, word)
 
 
 pack_panels: Final = declare(
     name="pack_panels",
-    summary="Columns grouped in panels, zero padded: [..., K, N] to [..., ceil(N/panel), K, panel]",
+    summary="Columns grouped in panels, zero padded: [..., K, N] to [..., ceil(N/panel), K, panel]; "
+    "bytes in words of four rows: [..., ceil(N/panel), ceil(K/4), panel]",
     operands=(operand("x", NUMERIC),),
-    attributes=(attr("panel", "int"),),
+    attributes=(attr("panel", "int"), attr("words", "bool", False)),
     infer=_pack_infer,
     evaluate=_pack_oracle,
     body=_pack_body,
     traits=Trait.PURE | Trait.MOVEMENT,
-    cases=("[5,7]; panel=4", "[2,3,8]; panel=4", "[5,3]; panel=16", "[4,5]; panel=1"),
+    role=Role.PACKING,
+    cases=(
+        "[5,7]; panel=4",
+        "[2,3,8]; panel=4",
+        "[5,3]; panel=16",
+        "[4,5]; panel=1",
+        "i8[8,5]:index(127); panel=4 words=True",
+        "i8[2,7,3]:index(127); panel=2 words=True",
+    ),
 )
 
 
@@ -181,7 +307,8 @@ def _packed_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...
         raise ModelError(f"the panel of {w} is not a number")
     check_same("panels of the packed operand", w.shape[-3], panel_count(columns, panel))
     batch = broadcast_shapes(a.shape[:-2], w.shape[:-3])
-    return (a.with_shape((*batch, a.shape[-2], columns)),)
+    dtype = cast("DType | None", attributes.get("dtype")) or a.dtype
+    return (TensorType(dtype, (*batch, a.shape[-2], columns)),)
 
 
 def unpack_panels(w: np.ndarray, columns: int) -> np.ndarray:
@@ -190,8 +317,25 @@ def unpack_panels(w: np.ndarray, columns: int) -> np.ndarray:
     return np.swapaxes(w, -3, -2).reshape(*batch, rows, panels * panel)[..., :columns]
 
 
-def _packed_oracle(a: np.ndarray, w: np.ndarray, *, columns: tuple[int]) -> np.ndarray:
-    return narrow(np.matmul(widen(a), widen(unpack_panels(w, columns[0]))), a)
+def unpack_words(w: np.ndarray) -> np.ndarray:
+    """[..., K, panel] words back to [..., 4K, panel] signed bytes."""
+    *batch, steps, panel = w.shape
+    rows = np.swapaxes(bytes_of(w, dtypes.i8), -2, -1)
+    return rows.reshape(*batch, steps * BYTES_PER_WORD, panel)
+
+
+def left_bytes(a: np.ndarray) -> np.ndarray:
+    """[..., K] words as [..., 4K] unsigned bytes."""
+    return bytes_of(a, dtypes.u8).reshape(*a.shape[:-1], -1)
+
+
+def _packed_oracle(
+    a: np.ndarray, w: np.ndarray, *, columns: tuple[int], product: str, dtype: DType | None
+) -> np.ndarray:
+    if product == BYTES:
+        a, w, dtype = left_bytes(a), unpack_words(w), dtypes.i32
+    total = np.matmul(widened(a, dtype), widened(unpack_panels(w, columns[0]), dtype))
+    return settled(total, a, dtype)
 
 
 def _packed_body(
@@ -203,14 +347,16 @@ def _packed_body(
     *batch_shape, rows, _ = result.shape
     names = (*(f"b{i}" for i in range(len(batch_shape))), "m", "p", "l")
     shape = (*batch_shape, rows, panels, panel)
-    total = b.temporary(compute_dtype(left.dtype), shape, "acc")
+    sums = accumulator_dtype(left.dtype, result.dtype)
+    total = b.temporary(sums, shape, "acc")
     with b.nest(shape, names) as indices:
         *batch, m, p, lane = indices
         b.store(total, indices, 0)
         with b.reduce((depth,), ("k",)) as (k,):
             x = b.read(left, (*broadcast_indices(left.shape[:-2], batch), m, k))
             y = b.read(right, (*broadcast_indices(right.shape[:-3], batch), p, k, lane))
-            b.accumulate("add", total, indices, b.mul(x, y))
+            value = product(b, attributes, b.cast(x, sums), b.cast(y, sums))
+            b.accumulate("add", total, indices, value)
     with b.nest(shape, names) as indices:
         *outer, p, lane = indices
         column = p * cast("int", panel) + lane
@@ -222,11 +368,12 @@ matmul_packed: Final = declare(
     name="matmul_packed",
     summary="Matrix product with a right operand in panels (`pack_panels`); `columns` = N",
     operands=(operand("a", NUMERIC), operand("w", NUMERIC)),
-    attributes=(attr("columns", "dims"),),
+    attributes=(attr("columns", "dims"), PRODUCT, attr("dtype", "dtype", None)),
     infer=_packed_infer,
     evaluate=_packed_oracle,
     body=_packed_body,
-    traits=CONTRACTION,
+    traits=CONTRACTION | Trait.PANELS,
+    work=sum_of_products(lambda types: types[0].shape[-1:]),
     cases=(
         "[3,5] [2,5,4]; columns=(7,)",
         "[3,5] [2,5,4]; columns=(8,)",
@@ -235,7 +382,9 @@ matmul_packed: Final = declare(
         "[2,3,4] [2,2,4,4]; columns=(6,)",
         "[0,5] [2,5,4]; columns=(7,)",
         "f32[3,5] f16[2,5,4]; columns=(7,)",
+        "u8[3,5]:count(255) i8[2,5,4]:index(127); columns=(7,) dtype=i32",
+        "i32[3,5]:words i32[2,5,4]:words; columns=(7,) product=bytes",
     ),
 )
 
-OPS: Final = (matmul, pack_panels, matmul_packed)
+OPS: Final = (as_words, matmul, pack_panels, matmul_packed)

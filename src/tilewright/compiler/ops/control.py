@@ -15,11 +15,13 @@ from tilewright.compiler.graph.schema import (
     Attributes,
     OperandSpec,
     OpSchema,
+    Role,
     TensorType,
     Trait,
 )
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.ops.bodies import Operands, Results, given
+from tilewright.compiler.ops import ranges
+from tilewright.compiler.ops.bodies import Operands, Results
 from tilewright.compiler.ops.declaration import (
     OpDecl,
     Types,
@@ -71,21 +73,13 @@ shape_tensor: Final = declare(
     infer=_shape_tensor_infer,
     evaluate=lambda *, values: np.asarray(values, np.int64),
     body=_shape_tensor_body,
+    ranges=ranges.listed,
     cases=("; values=(3,5,7)", "; values=()"),
 )
 
 
 def _full_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     return (first(types).with_shape(cast("tuple[Dim, ...]", attributes["shape"])),)
-
-
-def _full_body(
-    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
-) -> None:
-    del attributes
-    value, (result,) = given(operands, 0), results
-    with b.nest(result.shape) as indices:
-        b.store(result, indices, b.load(value, ()))
 
 
 full: Final = declare(
@@ -95,8 +89,8 @@ full: Final = declare(
     attributes=(attr("shape", "dims"),),
     infer=_full_infer,
     evaluate=lambda value, *, shape: np.full(shape, value, value.dtype),
-    body=_full_body,
     traits=Trait.PURE | Trait.MOVEMENT,
+    places=lambda *_: (),
     cases=("[]; shape=(3,5)", "[]; shape=()", "[]; shape=(0,2)"),
     source="ONNX ConstantOfShape, opset 9",
 )
@@ -133,6 +127,8 @@ iota: Final = declare(
     infer=_iota_infer,
     evaluate=_iota_oracle,
     body=_iota_body,
+    role=Role.MAP,
+    ranges=ranges.counted,
     cases=(*(f"; shape=(3,5) axis=1 dtype={t.name}" for t in NUMERIC), "; shape=(7,)"),
 )
 
@@ -164,6 +160,7 @@ eye: Final = declare(
     ),
     evaluate=_eye_oracle,
     body=_eye_body,
+    role=Role.MAP,
     cases=(
         *(f"; shape=(4,6) offset=1 dtype={t.name}" for t in ANY),
         "; shape=(5,3) offset=-2 dtype=f32",
@@ -219,7 +216,7 @@ fused: Final = _region_op(
     _fused_evaluate,
     regions=1,
     attributes=(attr("name", "string", ""), attr("kind", "string", "")),
-    traits=Trait.SEALED,
+    traits=Trait.SEALED | Trait.KERNEL,
 )
 
 external: Final = _region_op(
@@ -229,7 +226,7 @@ external: Final = _region_op(
     _fused_evaluate,
     regions=1,
     attributes=(attr("symbol", "string"), attr("codegen", "string", "")),
-    traits=Trait.SEALED,
+    traits=Trait.SEALED | Trait.CALL,
 )
 
 

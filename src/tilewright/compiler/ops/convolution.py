@@ -13,25 +13,36 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from tilewright.base import symbolic
-from tilewright.base.dtypes import FLOATS, NUMERIC
+from tilewright.base import dtypes
+from tilewright.base.dtypes import FLOATS, NUMERIC, DType
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.graph.schema import Attributes, TensorType
+from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
 from tilewright.compiler.kernel.builder import KernelBuilder, compute_dtype
 from tilewright.compiler.kernel.ir import Expression
 from tilewright.compiler.ops.bodies import Operands, Results, given, maybe
 from tilewright.compiler.ops.contraction import (
+    BYTES,
     CONTRACTION,
+    PRODUCT,
+    accumulator_dtype,
     copy_out,
+    left_bytes,
     narrow,
     panel_count,
+    product,
+    settled,
+    sum_dtype,
+    sum_of_products,
     unpack_panels,
+    unpack_words,
     widen,
+    widened,
 )
 from tilewright.compiler.ops.declaration import Types, attr, declare, operand, optional
 from tilewright.compiler.ops.shapes import (
     check_same,
+    element_count,
     ints_or,
     need,
     spatial_axes,
@@ -46,6 +57,7 @@ _ATTRIBUTES: Final = (
     attr("groups", "int", 1),
     attr("layout", "string", "NCHW"),
 )
+_SUM: Final = attr("dtype", "dtype", None)
 
 
 def _window(attributes: Attributes, rank: int) -> tuple[Ints, Ints, Ints]:
@@ -82,12 +94,15 @@ def _conv_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
         )
         for i, axis in enumerate(spatial_axes(x.rank, layout))
     ]  # fmt: skip
-    shape = (
-        (x.shape[0], w.shape[0], *spatial)
-        if layout == "NCHW"
-        else (x.shape[0], *spatial, w.shape[0])
-    )
-    return (x.with_shape(shape),)
+    image = (w.shape[0], *spatial) if layout == "NCHW" else (*spatial, w.shape[0])
+    return (TensorType(sum_dtype(x, w, attributes), (x.shape[0], *image)),)
+
+
+def _conv_sizes(
+    types: Sequence[TensorType], _: TensorType, attributes: Attributes
+) -> list[tuple[Dim, Dim]]:
+    channels = types[0].shape[1 if attributes["layout"] == "NCHW" else -1]
+    return [(channels, types[1].shape[1] * cast("int", attributes["groups"]))]
 
 
 def correlate(
@@ -123,12 +138,15 @@ def _conv_oracle(
     strides, pads, dilations = _window(attributes, rank)
     data = np.moveaxis(x, -1, 1) if nhwc else x
     borders = [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)]
+    dtype = attributes["dtype"]
+    wide, filters = (widened(array, dtype) for array in (data, w))
     value = correlate(
-        np.pad(widen(data), borders), widen(w), strides, dilations, attributes["groups"]
+        np.pad(wide, borders), filters, strides, dilations, attributes["groups"]
     )
     if bias is not None:
-        value = value + widen(bias).reshape(-1, *([1] * rank))
-    return narrow(np.moveaxis(value, 1, -1) if nhwc else value, x)
+        value = value + widened(bias, dtype).reshape(-1, *([1] * rank))
+    value = np.moveaxis(value, 1, -1) if nhwc else value
+    return settled(value, x, dtype)
 
 
 def _arrange(layout: str, n: Dim, channel: Dim, spatial: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -165,7 +183,8 @@ def _conv_body(
     sizes = _split(layout, x.shape)[2]
     depth, kernel = w.shape[1], w.shape[2:]
     filters = cast("int", w.shape[0] // groups) if groups > 1 else 0
-    total = b.temporary(compute_dtype(x.dtype), result.shape, "acc")
+    sums = accumulator_dtype(x.dtype, result.dtype)
+    total = b.temporary(sums, result.shape, "acc")
     with b.nest(result.shape) as indices:
         n, out, spatial = _split(layout, indices)
         b.store(total, indices, 0)
@@ -179,7 +198,9 @@ def _conv_body(
             source = _arrange(layout, n, channel, places)
             value = b.read(x, source, _inside(b, places, sizes))
             weight = b.read(w, (out, c, *taps))
-            b.accumulate("add", total, indices, b.mul(value, weight))
+            b.accumulate(
+                "add", total, indices, b.mul(b.cast(value, sums), b.cast(weight, sums))
+            )
     with b.nest(result.shape) as indices:
         value = b.load(total, indices)
         if bias is not None:
@@ -192,14 +213,15 @@ conv: Final = declare(
     name="conv",
     summary="Convolution (cross-correlation) with weights [F, C/groups, kernel…]",
     operands=(
-        operand("x", NUMERIC), operand("w", NUMERIC, like="x"),
-        optional("bias", NUMERIC, like="x"),
+        operand("x", NUMERIC), operand("w", NUMERIC), optional("bias", NUMERIC, like="w"),
     ),
-    attributes=_ATTRIBUTES,
+    attributes=(*_ATTRIBUTES, _SUM),
     infer=_conv_infer,
     evaluate=_conv_oracle,
     body=_conv_body,
     traits=CONTRACTION,
+    work=sum_of_products(lambda types: types[1].shape[1:]),
+    equal_sizes=_conv_sizes,
     cases=(
         "[1,3,6,7] [4,3,3,3] [4]; pads=(1,1,1,1)",
         "[2,4,5,6] [6,2,3,2]; groups=2 strides=(2,1)",
@@ -208,6 +230,7 @@ conv: Final = declare(
         "[1,1,4,5,3] [2,1,2,2,2]; pads=(0,1,0,0,1,1)",
         "[1,4,5,5] [4,1,3,3] [4]; groups=4 pads=(1,1,1,1)",
         "[0,2,4,4] [3,2,1,1]",
+        "u8[1,3,6,7]:count(255) i8[4,3,3,3]:index(127); pads=(1,1,1,1) dtype=i32",
     ),
     source="ONNX Conv, opset 22",
 )  # fmt: skip
@@ -250,7 +273,8 @@ def _conv_packed_infer(types: Types, attributes: Attributes) -> tuple[TensorType
     )
     check_same("channels of the packed weights", w.shape[-2] * groups, x.shape[-1])
     spatial = _packed_spatial(x, w.shape[2 : 2 + rank], strides, dilations)
-    return (x.with_shape((x.shape[0], *spatial, columns)),)
+    dtype = cast("DType | None", attributes.get("dtype")) or x.dtype
+    return (TensorType(dtype, (x.shape[0], *spatial, columns)),)
 
 
 def unpack_filters(w: np.ndarray, columns: int) -> np.ndarray:
@@ -265,13 +289,18 @@ def unpack_filters(w: np.ndarray, columns: int) -> np.ndarray:
 
 def _conv_packed_oracle(x: np.ndarray, w: np.ndarray, **attributes: Any) -> np.ndarray:
     strides, _, dilations = _window(attributes, x.ndim - 2)
+    dtype = attributes["dtype"]
+    if attributes["product"] == BYTES:
+        x, w, dtype = left_bytes(x), unpack_words(w), dtypes.i32
     filters = unpack_filters(w, attributes["columns"][0])
-    data = np.moveaxis(widen(x), -1, 1)
-    value = correlate(data, widen(filters), strides, dilations, attributes["groups"])
-    return narrow(np.moveaxis(value, 1, -1), x)
+    data = np.moveaxis(widened(x, dtype), -1, 1)
+    groups = attributes["groups"]
+    value = correlate(data, widened(filters, dtype), strides, dilations, groups)
+    return settled(np.moveaxis(value, 1, -1), x, dtype)
 
 
-def _spatial_names(prefix: str, rank: int) -> tuple[str, ...]:
+def spatial_names(prefix: str, rank: int) -> tuple[str, ...]:
+    """Names of loops over places."""
     letters = ("h", "w") if rank == 2 else tuple(f"s{i}" for i in range(rank))
     return tuple(prefix + letter for letter in letters)
 
@@ -295,19 +324,21 @@ def _conv_packed_body(
     panels, panel, depth = w.shape[1], cast("int", w.shape[-1]), w.shape[-2]
     per_group = cast("int", result.shape[-1]) // groups
     shape = (*result.shape[:-1], groups, panels, panel)
-    names = ("n", *_spatial_names("o", rank), "g", "p", "l")
-    total = b.temporary(compute_dtype(x.dtype), shape, "acc")
+    names = ("n", *spatial_names("o", rank), "g", "p", "l")
+    sums = accumulator_dtype(x.dtype, result.dtype)
+    total = b.temporary(sums, shape, "acc")
     with b.nest(shape, names) as indices:
         n, *spatial, g, p, lane = indices
         b.store(total, indices, 0)
         with b.reduce(
-            (*w.shape[2 : 2 + rank], depth), (*_spatial_names("k", rank), "c")
+            (*w.shape[2 : 2 + rank], depth), (*spatial_names("k", rank), "c")
         ) as r:
             *taps, c = r
             places = _window_places(spatial, taps, strides, dilations)
             value = b.read(x, (n, *places, g * depth + c))
             weight = b.read(w, (g, p, *taps, c, lane))
-            b.accumulate("add", total, indices, b.mul(value, weight))
+            term = product(b, attributes, b.cast(value, sums), b.cast(weight, sums))
+            b.accumulate("add", total, indices, term)
     with b.nest(shape, names) as indices:
         *outer, g, p, lane = indices
         column = p * panel + lane
@@ -319,11 +350,18 @@ conv_packed: Final = declare(
     name="conv_packed",
     summary="NHWC convolution, input padded, weights [G, P, kernel…, C/G, panel]",
     operands=(operand("x", NUMERIC), operand("w", NUMERIC)),
-    attributes=(*_PADDED_ATTRIBUTES, attr("groups", "int", 1), attr("columns", "dims")),
+    attributes=(
+        *_PADDED_ATTRIBUTES,
+        attr("groups", "int", 1),
+        attr("columns", "dims"),
+        PRODUCT,
+        _SUM,
+    ),
     infer=_conv_packed_infer,
     evaluate=_conv_packed_oracle,
     body=_conv_packed_body,
-    traits=CONTRACTION,
+    traits=CONTRACTION | Trait.PANELS,
+    work=sum_of_products(lambda types: types[1].shape[2:-1]),
     cases=(
         "[1,5,6,3] [1,2,3,3,3,4]; columns=(7,)",
         "f32[1,5,6,3] f16[1,2,3,3,3,4]; columns=(7,)",
@@ -331,6 +369,8 @@ conv_packed: Final = declare(
         "[1,7,7,2] [1,1,3,3,2,4]; columns=(3,) dilations=(2,2)",
         "[1,5,5,6] [2,2,3,3,3,4]; columns=(12,) groups=2",
         "[1,9,2] [1,1,3,2,4]; columns=(4,)",
+        "u8[1,5,6,3]:count(255) i8[1,2,3,3,3,4]:index(127); columns=(7,) dtype=i32",
+        "i32[1,5,6,3]:words i32[1,2,3,3,3,4]:words; columns=(7,) product=bytes",
     ),
 )
 
@@ -344,15 +384,17 @@ def _depthwise_infer(types: Types, attributes: Attributes) -> tuple[TensorType, 
     strides, _, dilations = _window(attributes, x.rank - 2)
     check_same(f"channels of {x} and {w}", x.shape[-1], w.shape[-1])
     spatial = _packed_spatial(x, w.shape[:-1], strides, dilations)
-    return (x.with_shape((x.shape[0], *spatial, x.shape[-1])),)
+    shape = (x.shape[0], *spatial, x.shape[-1])
+    return (TensorType(sum_dtype(x, w, attributes), shape),)
 
 
 def _depthwise_oracle(x: np.ndarray, w: np.ndarray, **attributes: Any) -> np.ndarray:
     strides, _, dilations = _window(attributes, x.ndim - 2)
-    filters = np.moveaxis(widen(w), -1, 0)[:, None]
-    data = np.moveaxis(widen(x), -1, 1)
+    dtype = attributes["dtype"]
+    filters = np.moveaxis(widened(w, dtype), -1, 0)[:, None]
+    data = np.moveaxis(widened(x, dtype), -1, 1)
     value = correlate(data, filters, strides, dilations, w.shape[-1])
-    return narrow(np.moveaxis(value, 1, -1), x)
+    return settled(np.moveaxis(value, 1, -1), x, dtype)
 
 
 def _depthwise_body(
@@ -361,111 +403,36 @@ def _depthwise_body(
     x, w, (result,) = given(operands, 0), given(operands, 1), results
     rank = len(x.shape) - 2
     strides, _, dilations = _window(attributes, rank)
-    names = ("n", *_spatial_names("o", rank), "c")
-    total = b.temporary(compute_dtype(x.dtype), result.shape, "acc")
+    names = ("n", *spatial_names("o", rank), "c")
+    sums = accumulator_dtype(x.dtype, result.dtype)
+    total = b.temporary(sums, result.shape, "acc")
     with b.nest(result.shape, names) as indices:
         n, *spatial, c = indices
         b.store(total, indices, 0)
-        with b.reduce(w.shape[:-1], _spatial_names("k", rank)) as taps:
+        with b.reduce(w.shape[:-1], spatial_names("k", rank)) as taps:
             places = _window_places(spatial, taps, strides, dilations)
-            value = b.mul(b.read(x, (n, *places, c)), b.read(w, (*taps, c)))
-            b.accumulate("add", total, indices, value)
+            value, weight = b.read(x, (n, *places, c)), b.read(w, (*taps, c))
+            term = b.mul(b.cast(value, sums), b.cast(weight, sums))
+            b.accumulate("add", total, indices, term)
     copy_out(b, total, result, names)
 
 
 depthwise_conv: Final = declare(
     name="depthwise_conv",
     summary="NHWC convolution of every channel with its own filter, input padded, w [kernel…, C]",
-    operands=(operand("x", NUMERIC), operand("w", NUMERIC, like="x")),
-    attributes=_PADDED_ATTRIBUTES,
+    operands=(operand("x", NUMERIC), operand("w", NUMERIC)),
+    attributes=(*_PADDED_ATTRIBUTES, _SUM),
     infer=_depthwise_infer,
     evaluate=_depthwise_oracle,
     body=_depthwise_body,
     traits=CONTRACTION,
+    work=sum_of_products(lambda types: types[1].shape[:-1]),
     cases=(
         "[1,5,6,3] [3,3,3]",
         "[2,7,7,5] [3,2,5]; strides=(2,2)",
         "[1,9,7,1] [3,3,1]; dilations=(2,2)",
         "[1,7,3] [3,3]",
-    ),
-)
-
-# --- planar ----------------------------------------------------------------------------------
-
-
-def _planar_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
-    w, x = need(types, 0), need(types, 1)
-    steps = cast("Ints", attributes["steps"])
-    (places,) = cast("tuple[Dim, ...]", attributes["places"])
-    if x.rank != 3 or w.rank != len(steps) + 2 or any(step < 0 for step in steps):
-        raise ModelError(
-            f"conv_planar of {x} with weights {w} and steps {steps}: do not fit"
-        )
-    check_same(f"channels of {x} and {w}", x.shape[1], w.shape[0])
-    first = cast("int", attributes["first"])
-    end = places + first + _reach(w.shape[1:-1], steps)
-    unread = symbolic.bounds(x.shape[2] - end)[1]
-    if first < 0 or (unread is not None and unread < 0):
-        raise ModelError(
-            f"conv_planar of {x} with {w}: {places} places read beyond its end"
-        )
-    return (x.with_shape((x.shape[0], w.shape[-1], places)),)
-
-
-def _reach(kernel: Sequence[Dim], steps: Ints) -> Dim:
-    """How far behind a place its last tap reads."""
-    total: Dim = 0
-    for taps, step in zip(kernel, steps, strict=True):
-        total = total + (taps - 1) * step
-    return total
-
-
-def _planar_oracle(w: np.ndarray, x: np.ndarray, **attributes: Any) -> np.ndarray:
-    (places,) = attributes["places"]
-    data, table = widen(x), widen(w)
-    total = np.zeros((x.shape[0], w.shape[-1], places), data.dtype)
-    for taps in itertools.product(*(range(k) for k in w.shape[1:-1])):
-        first = attributes["first"]
-        first += sum(t * step for t, step in zip(taps, attributes["steps"], strict=True))
-        filters = table[(slice(None), *taps)].T
-        total += np.matmul(filters, data[:, :, first : first + places])
-    return narrow(total, x)
-
-
-def _planar_body(
-    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
-) -> None:
-    w, x, (result,) = given(operands, 0), given(operands, 1), results
-    steps = cast("Ints", attributes["steps"])
-    names = ("n", "f", "p")
-    total = b.temporary(compute_dtype(x.dtype), result.shape, "acc")
-    with b.nest(result.shape, names) as indices:
-        n, out, place = indices
-        b.store(total, indices, 0)
-        with b.reduce(w.shape[:-1], ("c", *_spatial_names("k", len(steps)))) as inner:
-            c, *taps = inner
-            place = place + cast("int", attributes["first"])
-            for tap, step in zip(taps, steps, strict=True):
-                place = place + tap * step
-            weight = b.read(w, (c, *taps, out))
-            b.accumulate("add", total, indices, b.mul(weight, b.read(x, (n, c, place))))
-    copy_out(b, total, result, names)
-
-
-conv_planar: Final = declare(
-    name="conv_planar",
-    summary="Convolution along one axis of places that images are laid out on, w [C, kernel…, F]",
-    operands=(operand("w", NUMERIC), operand("x", NUMERIC, like="w")),
-    attributes=(attr("steps", "ints"), attr("places", "dims"), attr("first", "int", 0)),
-    infer=_planar_infer,
-    evaluate=_planar_oracle,
-    body=_planar_body,
-    traits=CONTRACTION,
-    cases=(
-        "[3,3,3,2] [1,3,119]; steps=(17,1) places=(83,)",
-        "[5,2,3,9] [2,5,40]; steps=(7,2) places=(29,)",
-        "[4,3,1] [1,4,40]; steps=(3,) places=(31,) first=2",
-        "[2,2,1,3,2] [1,2,90]; steps=(30,6,1) places=(55,)",
+        "u8[1,5,6,3]:count(255) i16[3,3,3]:index(255); dtype=i32",
     ),
 )
 
@@ -585,6 +552,7 @@ conv_transpose: Final = declare(
     evaluate=_transpose_oracle,
     body=_transpose_body,
     traits=CONTRACTION,
+    work=lambda types, _: 2 * types[0].element_count * element_count(types[1].shape[1:]),
     cases=(
         "[1,3,3,4] [3,2,3,3] [2]",
         "[2,4,3,3] [4,3,3,2]; strides=(2,3) pads=(1,0,1,1) output_padding=(1,0) groups=2",
@@ -594,4 +562,4 @@ conv_transpose: Final = declare(
     source="ONNX ConvTranspose, opset 22",
 )  # fmt: skip
 
-OPS: Final = (conv, conv_packed, conv_planar, depthwise_conv, conv_transpose)
+OPS: Final = (conv, conv_packed, depthwise_conv, conv_transpose)

@@ -22,14 +22,26 @@ from tilewright.compiler.graph.schema import (
     Array,
     Attributes,
     AttributeSpec,
+    Equalities,
+    Evaluate,
     Infer,
+    Layout,
     OperandSpec,
     OpSchema,
+    Places,
+    Ranges,
+    Role,
     TensorType,
     Trait,
+    Work,
 )
+from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, Source
-from tilewright.compiler.kernel.ir import Buffer
+from tilewright.compiler.kernel.ir import Binary, Buffer, Expression, Unary
+from tilewright.compiler.kernel.rewrite import subexpressions
+from tilewright.compiler.ops.layouts import BROADCAST
+from tilewright.compiler.ops.ranges import moved
+from tilewright.compiler.ops.shapes import broadcast_sizes, like_broadcast
 
 Types = Sequence[TensorType | None]
 # (builder, attributes, operands: None where absent, results)
@@ -37,15 +49,25 @@ Emit = Callable[
     [KernelBuilder, Attributes, Sequence[Source | None], Sequence[Buffer]], None
 ]
 Supports = Callable[[Types, Attributes], bool]
+# (builder, operand values, None where absent, attributes) -> value
+Pointwise = Callable[[KernelBuilder, Sequence[Expression | None], Attributes], Expression]
 
 _MOST_BYTES: Final = (1 << 63) - 1
+_ROLES: Final = {
+    Trait.VIEW: Role.VIEW,
+    Trait.ELEMENTWISE: Role.POINTWISE,
+    Trait.CONTRACTION: Role.CONTRACTION,
+    Trait.ROWWISE: Role.ROWS,
+    Trait.GUARD: Role.REDUCTION,
+    Trait.CONSTANT: Role.NONE,
+}
 _SHOWN_LETTERS: Final = 200
 ATTRIBUTE_KINDS: Final = (
     "int", "float", "string", "bool", "dtype", "dims", "ints", "floats", "array",
 )  # fmt: skip
 
 
-def _supports_all(types: Types, attributes: Attributes) -> bool:
+def supports_all(types: Types, attributes: Attributes) -> bool:
     """Most bodies exist for every type the op takes."""
     del types, attributes
     return True
@@ -57,10 +79,12 @@ class Body:
     """How an op becomes naive loop nests.
 
     `supports` says for which types and attributes; where it says no, the oracle runs on the host.
+    `pointwise` makes one element of the result of those of the operands, where that is all.
     """
 
     emit: Emit
-    supports: Supports = _supports_all
+    supports: Supports = supports_all
+    pointwise: Pointwise | None = None
 
 
 @final
@@ -118,6 +142,22 @@ class OpDecl:
         padded = _padded(self.schema.operands, types)
         return self.body.supports(padded, self.complete(attributes))
 
+    def is_cheap(self, types: Types, attributes: Attributes) -> bool:
+        """Whether computing an element again costs no more than loading it."""
+        if self.body is None or self.body.pointwise is None:
+            return False
+        b = KernelBuilder(self.name)
+        values = [
+            None if t is None else b.read(b.parameter("x", t.dtype, ()), ())
+            for t in _padded(self.schema.operands, types)
+        ]
+        value = self.body.pointwise(b, values, self.complete(attributes))
+        return all(map(_is_one_instruction, subexpressions(value)))
+
+
+def _is_one_instruction(part: Expression) -> bool:
+    return not isinstance(part, Unary | Binary) or part.op in numerics.ONE_INSTRUCTION
+
 
 def operand(
     name: str, allowed: tuple[DType, ...] = dtypes.ANY, *, like: str | None = None
@@ -156,8 +196,8 @@ def declare(  # noqa: PLR0913 - a row has that many columns
     name: str,
     summary: str,
     operands: tuple[OperandSpec, ...],
-    infer: Infer,
     evaluate: Callable[..., Any],
+    infer: Infer | None = None,
     attributes: tuple[AttributeSpec, ...] = (),
     results: tuple[str, ...] = ("result",),
     body: Body | Emit | None = None,
@@ -167,14 +207,69 @@ def declare(  # noqa: PLR0913 - a row has that many columns
     source: str = "",
     indices: IndexRanges | None = None,
     on_host: str = "",
+    role: Role | None = None,
+    places: Places | None = None,
+    adds_border: Callable[[Attributes], bool] | None = None,
+    work: Work | None = None,
+    ranges: Ranges | None = None,
+    layout: Layout | None = None,
+    equal_sizes: Equalities | None = None,
 ) -> OpDecl:
     """One row.
 
     `infer` gets operand types (absent ones as None, checked) and complete attributes.
     `evaluate(*arrays, **attributes)` returns an array or a tuple; its results are converted to
     the inferred dtypes.  It is not called when an index lies outside its range.
+
+    Where the body is pointwise, the op is elementwise, and `infer` may be left out: the result has
+    the broadcast shape and the first operand's type, and `evaluate` gets floats in f64, rounded once.
     """
     specs = tuple(operands)
+    body = body if body is None or isinstance(body, Body) else Body(body)
+    if body is not None and body.pointwise is not None:
+        layout, traits = layout or BROADCAST, traits | Trait.ELEMENTWISE
+        equal_sizes = equal_sizes or broadcast_sizes
+        infer, evaluate = (
+            (infer, evaluate) if infer else (like_broadcast, _in_f64(evaluate))
+        )
+    if infer is None:
+        raise InternalError(f"op '{name}' does not say what types its results have")
+    if places is not None:
+        body = body or _moves(places)
+        ranges = ranges or moved(places)
+        role = role or (Role.VIEW if Trait.VIEW in traits else Role.MAP)
+    checked = _checked(name, specs, attributes, infer, evaluate, indices)
+    schema = OpSchema(
+        name, summary, specs, attributes, results, *checked, traits,
+        regions, source, role or _role_of(traits), places, adds_border, work, ranges, layout,
+        equal_sizes,
+    )  # fmt: skip
+    return OpDecl(schema, body, cases, indices, on_host)
+
+
+def _in_f64(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` of real numbers: floats are wide until the result is rounded."""
+
+    def widened(*operands: Array | None, **attributes: object) -> Any:
+        return function(*map(_widened, operands), **attributes)
+
+    return widened
+
+
+def _widened(array: Array | None) -> Array | None:
+    is_float = array is not None and dtypes.from_numpy(array.dtype).is_float
+    return array.astype(np.float64) if array is not None and is_float else array
+
+
+def _checked(
+    name: str,
+    specs: tuple[OperandSpec, ...],
+    attributes: tuple[AttributeSpec, ...],
+    infer: Infer,
+    evaluate: Callable[..., Any],
+    indices: IndexRanges | None,
+) -> tuple[Infer, Evaluate]:
+    """`infer` and `evaluate` behind the checks of operands, attributes, results and indices."""
 
     def checked_infer(types: Types, given: Attributes) -> tuple[TensorType, ...]:
         full = complete_attributes(name, attributes, given)
@@ -199,17 +294,34 @@ def declare(  # noqa: PLR0913 - a row has that many columns
                 for v, t in zip(listed, expected, strict=True)
             )
 
-    schema = OpSchema(
-        name, summary, specs, attributes, results, checked_infer, checked_evaluate, traits,
-        regions, source,
-    )  # fmt: skip
-    return OpDecl(
-        schema,
-        body if body is None or isinstance(body, Body) else Body(body),
-        cases,
-        indices,
-        on_host,
-    )
+    return checked_infer, checked_evaluate
+
+
+def _moves(places: Places) -> Body:
+    """The body of an op each of whose elements is one of its operand's."""
+
+    def emit(
+        b: KernelBuilder,
+        attributes: Attributes,
+        operands: Sequence[Source | None],
+        results: Sequence[Buffer],
+    ) -> None:
+        (x, *_), (result,) = operands, results
+        assert x is not None
+        if 0 in result.shape:
+            return  # places may divide by sizes
+        with b.nest(result.shape) as indices:
+            b.store(result, indices, b.load(x, places(attributes, x.shape, indices)))
+
+    return Body(emit)
+
+
+def _role_of(traits: Trait) -> Role:
+    """The part in a kernel that the traits make likely: rows say so where it is another."""
+    for trait, role in _ROLES.items():
+        if trait in traits:
+            return role
+    return Role.ALONE
 
 
 def _checked_sizes(results: tuple[TensorType, ...]) -> tuple[TensorType, ...]:

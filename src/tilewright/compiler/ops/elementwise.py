@@ -11,14 +11,14 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import ANY, INTEGERS, NUMERIC, DType, bool_
-from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
+from tilewright.compiler.graph.schema import Attributes, Ranges, TensorType, Trait
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, compute_dtype
 from tilewright.compiler.kernel.ir import Const, Expression
+from tilewright.compiler.ops import ranges
 from tilewright.compiler.ops.bodies import pointwise, safe_quotient
 from tilewright.compiler.ops.declaration import (
     Body,
-    Emit,
     OpDecl,
     Types,
     attr,
@@ -26,9 +26,14 @@ from tilewright.compiler.ops.declaration import (
     operand,
     optional,
 )
-from tilewright.compiler.ops.shapes import broadcast_result, broadcast_shapes, first, need
+from tilewright.compiler.ops.shapes import (
+    broadcast_result,
+    broadcast_shapes,
+    first,
+    like_broadcast,
+    need,
+)
 
-E: Final = Trait.PURE | Trait.ELEMENTWISE
 _ARITHMETIC_CASES: Final = (
     "[3,5] [3,5]",
     "[4,1,3] [5,1]",
@@ -55,19 +60,20 @@ def _oracle(op: str) -> Any:
 
 def _binary(
     name: str, summary: str, op: str, allowed: tuple[DType, ...], traits: Trait = Trait.NONE,
-    body: Emit | None = None, *, cases: tuple[str, ...] = _ARITHMETIC_CASES,
+    body: Body | None = None, *, cases: tuple[str, ...] = _ARITHMETIC_CASES,
+    rule: Ranges | None = None,
 ) -> OpDecl:  # fmt: skip
-    emit = body or pointwise(lambda b, x, y: b.binary(op, x, y))
     return declare(
         name=name,
         summary=summary,
         operands=(operand("x", allowed), operand("y", allowed, like="x")),
-        infer=broadcast_result(),
+        infer=like_broadcast,
         evaluate=_oracle(op),
-        body=emit,
-        traits=E | traits,
+        body=body or pointwise(lambda b, x, y: b.binary(op, x, y)),
+        traits=Trait.PURE | traits,
         cases=cases,
         source=f"ONNX {name}",
+        ranges=rule,
     )
 
 
@@ -79,7 +85,7 @@ def _compare(name: str, summary: str, op: str, traits: Trait = Trait.NONE) -> Op
         infer=broadcast_result(bool_),
         evaluate=lambda x, y: numerics.compare(op, x, y),
         body=pointwise(lambda b, x, y: b.compare(op, x, y)),
-        traits=E | traits,
+        traits=Trait.PURE | traits,
         cases=_ARITHMETIC_CASES,
     )
 
@@ -90,9 +96,15 @@ def _logical(name: str, summary: str, op: str, allowed: tuple[DType, ...]) -> Op
 
 # --- arithmetic ------------------------------------------------------------------------------
 
-add: Final = _binary("add", "Sum of two tensors", "add", NUMERIC, Trait.COMMUTATIVE)
-sub: Final = _binary("sub", "Difference of two tensors", "sub", NUMERIC)
-mul: Final = _binary("mul", "Product of two tensors", "mul", NUMERIC, Trait.COMMUTATIVE)
+add: Final = _binary(
+    "add", "Sum of two tensors", "add", NUMERIC, Trait.COMMUTATIVE, rule=ranges.total
+)
+sub: Final = _binary(
+    "sub", "Difference of two tensors", "sub", NUMERIC, rule=ranges.difference
+)
+mul: Final = _binary(
+    "mul", "Product of two tensors", "mul", NUMERIC, Trait.COMMUTATIVE, rule=ranges.product
+)
 div: Final = _binary(
     "div",
     "Quotient; integers truncate, an integer division by zero gives 0",
@@ -101,10 +113,15 @@ div: Final = _binary(
     body=pointwise(lambda b, x, y: safe_quotient(b, "div", x, y)),
 )
 maximum: Final = _binary(
-    "max", "Larger of two; NaN wins", "max", NUMERIC, Trait.COMMUTATIVE
+    "max", "Larger of two; NaN wins", "max", NUMERIC, Trait.COMMUTATIVE, rule=ranges.larger
 )
 minimum: Final = _binary(
-    "min", "Smaller of two; NaN wins", "min", NUMERIC, Trait.COMMUTATIVE
+    "min",
+    "Smaller of two; NaN wins",
+    "min",
+    NUMERIC,
+    Trait.COMMUTATIVE,
+    rule=ranges.smaller,
 )
 
 
@@ -117,10 +134,9 @@ mod: Final = declare(
     summary="Remainder with the sign of the divisor, or of the dividend if `fmod`; 0 for x % 0",
     operands=(operand("x", NUMERIC), operand("y", NUMERIC, like="x")),
     attributes=(attr("fmod", "bool", default=False),),
-    infer=broadcast_result(),
+    infer=like_broadcast,
     evaluate=lambda x, y, *, fmod: _oracle("mod" if fmod else "floormod")(x, y),
     body=pointwise(_mod_body, use_attributes=True),
-    traits=E,
     cases=(*_ARITHMETIC_CASES, "[3,5] [3,5]; fmod=True"),
     source="ONNX Mod, opset 13",
 )
@@ -166,12 +182,9 @@ power: Final = declare(
     name="pow",
     summary="Power; an integer base gives an integer, exponents may have another type",
     operands=(operand("x", NUMERIC), operand("y", NUMERIC)),
-    infer=broadcast_result(),
+    infer=like_broadcast,
     evaluate=_pow_oracle,
-    body=Body(
-        pointwise(_pow_body), lambda types, _: all(t.dtype.is_float for t in types if t)
-    ),
-    traits=E,
+    body=pointwise(_pow_body, lambda types, _: all(t.dtype.is_float for t in types if t)),
     cases=("[3,5]:positive [3,5]", "[4,1,3] [5,1]", "[9] []:=2.0", "[9]:positive []:=0.5"),
     source="ONNX Pow, opset 15",
 )
@@ -194,7 +207,7 @@ bitwise_or: Final = _logical("bitwise_or", "Bits set in at least one", "or", INT
 bitwise_xor: Final = _logical("bitwise_xor", "Bits set in exactly one", "xor", INTEGERS)
 
 
-def _shift_body(op: str) -> Emit:
+def _shift_body(op: str) -> Body:
     """Shifts by the width or more give 0 (or the sign), like shifting bit by bit."""
 
     def shift(b: KernelBuilder, x: Expression, y: Expression) -> Expression:
@@ -226,10 +239,9 @@ def _shift(name: str, summary: str, op: str) -> OpDecl:
         name=name,
         summary=summary,
         operands=(operand("x", INTEGERS), operand("y", INTEGERS, like="x")),
-        infer=broadcast_result(),
+        infer=like_broadcast,
         evaluate=_shift_oracle(op),
         body=_shift_body(op),
-        traits=E,
         cases=("[3,5] [3,5]:index(7)", "[5]:index(100) [5]:=0,1,7,40,100"),
         source="ONNX BitShift, opset 11",
     )
@@ -247,7 +259,6 @@ def _unary_not(name: str, summary: str, allowed: tuple[DType, ...]) -> OpDecl:
         infer=lambda types, _: (first(types),),
         evaluate=lambda x: ~x,
         body=pointwise(lambda b, x: b.not_(x)),
-        traits=E,
         cases=("[3,5]", "[]", "[0]"),
     )
 
@@ -270,7 +281,7 @@ where: Final = declare(
     infer=_infer_where,
     evaluate=np.where,
     body=pointwise(lambda b, c, x, y: b.select(c, x, y)),
-    traits=E,
+    ranges=ranges.either(1, 2),
     cases=("[3,5] [3,5] [3,5]", "[4,1] [] [1,5]", "[] [3] []", "[0] [0] [1]"),
     source="ONNX Where, opset 16",
 )
@@ -307,7 +318,7 @@ clip: Final = declare(
     body=pointwise(
         lambda b, x, low=None, high=None: _clip_body(b, x, low, high)
     ),
-    traits=E,
+    ranges=ranges.clamped,
     cases=("[3,5] []:=1 []:=3", "[7] _ []:=2", "[7] []:=2", "[2,3]"),
     source="ONNX Clip, opset 13",
 )  # fmt: skip
@@ -319,7 +330,6 @@ prelu: Final = declare(
     infer=lambda types, _: (first(types),),
     evaluate=lambda x, slope: np.where(x < 0, _oracle("mul")(x, slope), x),
     body=pointwise(lambda b, x, slope: b.select(b.lt(x, 0), b.mul(x, slope), x)),
-    traits=E,
     cases=("[3,5] [5]", "[2,3,4] [3,1]", "[4] [1]"),
     source="ONNX PRelu, opset 16",
 )
@@ -343,7 +353,7 @@ convert: Final = declare(
     infer=_cast_infer,
     evaluate=numerics.cast,
     body=pointwise(_cast_body, use_attributes=True),
-    traits=E,
+    ranges=ranges.converted,
     cases=(
         *(f"[3,7]; dtype={t.name}" for t in dtypes.ALL),
         *(f"{t.name}[3,7]; dtype=f32" for t in dtypes.ALL if t not in ANY),
@@ -358,7 +368,8 @@ identity: Final = declare(
     infer=lambda types, _: (first(types),),
     evaluate=lambda x: x,
     body=pointwise(lambda _b, x: x),
-    traits=E | Trait.IDEMPOTENT,
+    traits=Trait.PURE | Trait.IDEMPOTENT,
+    ranges=ranges.same,
     cases=("[3,5]", "[]", "[0,2]"),
 )
 

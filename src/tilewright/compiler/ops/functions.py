@@ -8,34 +8,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from tilewright.base import dtypes
 from tilewright.base.dtypes import FLOATS, NUMERIC, SIGNED_INTEGERS, DType, bool_
-from tilewright.compiler.graph.schema import Infer, TensorType, Trait
-from tilewright.compiler.kernel import numerics
+from tilewright.compiler.graph.schema import Infer, Ranges, TensorType, Trait
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Expression
-from tilewright.compiler.ops import formulas
+from tilewright.compiler.ops import formulas, ranges
 from tilewright.compiler.ops.bodies import Scalar, pointwise
 from tilewright.compiler.ops.declaration import OpDecl, attr, declare, operand
-from tilewright.compiler.ops.shapes import first, like_first
+from tilewright.compiler.ops.shapes import first
 
-E: Final = Trait.PURE | Trait.ELEMENTWISE
 SIGNED: Final = (*FLOATS, *SIGNED_INTEGERS)
 CASES: Final = ("[3,17]", "[]", "[0]", "[1]")
 Numpy = Callable[..., Any]
-
-
-def in_f64(function: Numpy) -> Numpy:
-    """`function` computed in f64 and rounded once to the operand's type (floats)."""
-
-    def evaluate(x: np.ndarray, **attributes: object) -> np.ndarray:
-        dtype = dtypes.from_numpy(x.dtype)
-        if not dtype.is_float:
-            return np.asarray(function(x, **attributes))
-        value = np.asarray(function(x.astype(np.float64), **attributes))
-        return numerics.cast(value, dtype) if value.dtype == np.float64 else value
-
-    return evaluate
 
 
 def unary(  # noqa: PLR0913 - the columns of a row
@@ -47,8 +31,9 @@ def unary(  # noqa: PLR0913 - the columns of a row
     allowed: tuple[DType, ...] = FLOATS,
     traits: Trait = Trait.NONE,
     cases: tuple[str, ...] = CASES,
-    infer: Infer = like_first,
+    infer: Infer | None = None,
     source: str = "",
+    rule: Ranges | None = None,
 ) -> OpDecl:
     """One elementwise function without attributes."""
     return declare(
@@ -56,11 +41,12 @@ def unary(  # noqa: PLR0913 - the columns of a row
         summary=summary,
         operands=(operand("x", allowed),),
         infer=infer,
-        evaluate=in_f64(oracle),
+        evaluate=oracle,
         body=pointwise(body),
-        traits=E | traits,
+        traits=Trait.PURE | traits,
         cases=cases,
         source=source or f"ONNX {name}",
+        ranges=rule,
     )
 
 
@@ -103,13 +89,28 @@ reciprocal: Final = unary(
     "reciprocal", "1 / x", lambda x: 1 / x, lambda b, x: b.div(b.const(1, x.dtype), x)
 )
 floor: Final = unary(
-    "floor", "Round down", np.floor, lambda b, x: b.floor(x), traits=Trait.IDEMPOTENT
+    "floor",
+    "Round down",
+    np.floor,
+    lambda b, x: b.floor(x),
+    traits=Trait.IDEMPOTENT,
+    rule=ranges.same,
 )
 ceil: Final = unary(
-    "ceil", "Round up", np.ceil, lambda b, x: b.ceil(x), traits=Trait.IDEMPOTENT
+    "ceil",
+    "Round up",
+    np.ceil,
+    lambda b, x: b.ceil(x),
+    traits=Trait.IDEMPOTENT,
+    rule=ranges.same,
 )
 rint: Final = unary(
-    "round", "Round half to even", np.rint, lambda b, x: b.round(x), traits=Trait.IDEMPOTENT
+    "round",
+    "Round half to even",
+    np.rint,
+    lambda b, x: b.round(x),
+    traits=Trait.IDEMPOTENT,
+    rule=ranges.same,
 )
 sin: Final = unary("sin", "Sine", np.sin, lambda b, x: b.sin(x))
 cos: Final = unary("cos", "Cosine", np.cos, lambda b, x: b.cos(x))
@@ -161,7 +162,6 @@ is_inf: Final = declare(
         (detect_positive & (x == np.inf)) | (detect_negative & (x == -np.inf))
     ),
     body=pointwise(_is_inf_body, use_attributes=True),
-    traits=E,
     cases=("[3,17]", "[9]; detect_positive=False", "[9]; detect_negative=False"),
     source="ONNX IsInf, opset 20",
 )

@@ -14,9 +14,10 @@ import numpy as np
 from tilewright.base.dtypes import ALL, ANY, bool_, i32, i64
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
+from tilewright.compiler.graph.schema import Attributes, Role, TensorType, Trait
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Expression
+from tilewright.compiler.ops import ranges
 from tilewright.compiler.ops.bodies import (
     Operands,
     Results,
@@ -147,7 +148,9 @@ gather: Final = declare(
     ),
     body=_gather_body,
     indices=along_axis,
-    traits=_M,
+    traits=_M | Trait.PICKS,
+    role=Role.MAP,
+    ranges=ranges.same,
     cases=(
         "[5,3] [2,4]:index(5); axis=0",
         "[3,7] [4]:index(7); axis=1",
@@ -198,6 +201,8 @@ gather_elements: Final = declare(
     body=_gather_elements_body,
     indices=along_axis,
     traits=_M,
+    role=Role.MAP,
+    ranges=ranges.same,
     cases=(
         "[3,5] [3,4]:index(5); axis=1",
         "[4,3] [2,3]:index(4); axis=0",
@@ -253,7 +258,9 @@ gather_nd: Final = declare(
     evaluate=_gather_nd_oracle,
     body=_gather_nd_body,
     indices=index_tuples,
-    traits=_M,
+    traits=_M | Trait.PICKS,
+    role=Role.MAP,
+    ranges=ranges.same,
     cases=(
         "[3,4] [5,2]:index(3)",
         "[3,4] [2,1]:index(3)",
@@ -308,6 +315,7 @@ one_hot: Final = declare(
     infer=_one_hot_infer,
     evaluate=_one_hot_oracle,
     body=_one_hot_body,
+    role=Role.MAP,
     cases=(
         "[3]:index(6) [2]; depth=(5,)",
         "[2,3]:index(4) [2]; depth=(4,) axis=1",
@@ -432,6 +440,8 @@ reverse_sequence: Final = declare(
     body=_reverse_body,
     indices=_lengths,
     traits=_M,
+    role=Role.MAP,
+    ranges=ranges.same,
     cases=("[5,3,2] [3]:count(6)", "[3,5] [3]:count(6); batch_axis=0 time_axis=1"),
     source="ONNX ReverseSequence, opset 10",
 )

@@ -6,7 +6,7 @@ dimensions with equal products, so a div or mod appears only where dimensions re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
 import numpy as np
@@ -15,11 +15,11 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import ALL
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
+from tilewright.compiler.graph.schema import Attributes, Layout, Role, TensorType, Trait
 from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.ops import layouts, ranges
 from tilewright.compiler.ops.bodies import Operands, Results, given, maybe
 from tilewright.compiler.ops.declaration import (
-    Emit,
     Types,
     attr,
     declare,
@@ -30,6 +30,7 @@ from tilewright.compiler.ops.declaration import (
 from tilewright.compiler.ops.shapes import (
     broadcast_indices,
     broadcast_shapes,
+    broadcast_sizes,
     check_same,
     element_count,
     first,
@@ -44,23 +45,6 @@ Dims = tuple[Dim, ...]
 
 def _dims(attributes: Attributes, name: str) -> Dims:
     return cast("Dims", attributes[name])
-
-
-# (attributes, shape of the operand, indices of a result's element) → its indices in the operand
-Place = Callable[[Attributes, Dims, Sequence[Dim]], Sequence[Dim]]
-
-
-def _moves(place: Place) -> Emit:
-    """The body of an op each of whose elements is one of its operand's: `place` says which."""
-
-    def emit(
-        b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
-    ) -> None:
-        x, (result,) = given(operands, 0), results
-        with b.nest(result.shape) as indices:
-            b.store(result, indices, b.load(x, place(attributes, x.shape, indices)))
-
-    return emit
 
 
 def _with(indices: Sequence[Dim], axis: int, value: Dim) -> Dims:
@@ -150,19 +134,6 @@ def reshaped_indices(source: Dims, target: Dims, indices: Sequence[Dim]) -> Dims
     return tuple(result)
 
 
-def _reshape_body(
-    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
-) -> None:
-    del attributes
-    x, (result,) = given(operands, 0), results
-    if any(d == 0 for d in result.shape):
-        return
-    with b.nest(result.shape) as indices:
-        b.store(
-            result, indices, b.load(x, reshaped_indices(x.shape, result.shape, indices))
-        )
-
-
 reshape: Final = declare(
     name="reshape",
     summary="The same elements in row-major order under another shape",
@@ -170,8 +141,11 @@ reshape: Final = declare(
     attributes=(attr("shape", "dims"),),
     infer=_reshape_infer,
     evaluate=lambda x, *, shape: x.reshape(shape),
-    body=_reshape_body,
     traits=M | Trait.VIEW,
+    places=lambda attributes, shape, indices: reshaped_indices(
+        shape, _dims(attributes, "shape"), indices
+    ),
+    equal_sizes=lambda types, result, _: [(types[0].element_count, result.element_count)],
     cases=(
         "[2,3,4]; shape=(2,12)",
         "[2,12]; shape=(2,3,4)",
@@ -211,8 +185,8 @@ transpose: Final = declare(
     attributes=(attr("perm", "ints"),),
     infer=_transpose_infer,
     evaluate=lambda x, *, perm: np.transpose(x, perm),
-    body=_moves(_transposed),
     traits=M,
+    places=_transposed,
     cases=(
         "[3,5]; perm=(1,0)",
         "[2,3,1,5]; perm=(0,2,3,1)",
@@ -238,8 +212,10 @@ broadcast_to: Final = declare(
     attributes=(attr("shape", "dims"),),
     infer=_broadcast_infer,
     evaluate=lambda x, *, shape: np.broadcast_to(x, shape),
-    body=_moves(lambda _, shape, indices: broadcast_indices(shape, indices)),
     traits=M,
+    places=lambda _, shape, indices: broadcast_indices(shape, indices),
+    layout=Layout(layouts.per_axis("shape")),
+    equal_sizes=broadcast_sizes,
     cases=(
         "[3,1]; shape=(2,3,4)",
         "[]; shape=(5,)",
@@ -310,8 +286,9 @@ slice_: Final = declare(
     ),
     infer=_slice_infer,
     evaluate=_slice_oracle,
-    body=_moves(_sliced),
     traits=M,
+    places=_sliced,
+    layout=Layout(layouts.axes),
     cases=(
         "[5,7]; axes=(1,) starts=(2,) sizes=(4,)",
         "[5,7]; axes=(0,1) starts=(4,0) sizes=(5,4) steps=(-1,2)",
@@ -342,6 +319,15 @@ def _concat_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...
     return (parts[0].with_shape(shape),)
 
 
+def _concat_sizes(
+    parts: Sequence[TensorType], result: TensorType, attributes: Attributes
+) -> Iterator[tuple[Dim, Dim]]:
+    axis = normal_axis(cast("int", attributes["axis"]), result.rank)
+    for part in parts:
+        pairs = enumerate(zip(part.shape, result.shape, strict=True))
+        yield from (pair for place, pair in pairs if place != axis)
+
+
 def _concat_body(
     b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
 ) -> None:
@@ -367,6 +353,10 @@ concat: Final = declare(
     evaluate=lambda *parts, axis: np.concatenate(parts, axis),
     body=_concat_body,
     traits=M,
+    role=Role.PLACE,
+    ranges=ranges.joined,
+    layout=Layout(layouts.axis, aligned=True),
+    equal_sizes=_concat_sizes,
     cases=(
         "[2,3] [2,4] [2,1]; axis=1",
         "[2,3] [1,3]; axis=0",
@@ -402,8 +392,9 @@ tile: Final = declare(
     attributes=(attr("repeats", "dims"),),
     infer=_tile_infer,
     evaluate=lambda x, *, repeats: np.tile(x, repeats),
-    body=_moves(_tiled),
     traits=M,
+    places=_tiled,
+    layout=Layout(layouts.per_axis("repeats")),
     cases=(
         "[2,3]; repeats=(2,1)",
         "[3]; repeats=(4,)",
@@ -448,6 +439,7 @@ trilu: Final = declare(
     evaluate=_trilu_oracle,
     body=_trilu_body,
     traits=Trait.PURE,
+    role=Role.MAP,
     cases=(
         "[4,5]",
         "[2,3,3] []:=1",

@@ -15,9 +15,10 @@ from tilewright.base import symbolic
 from tilewright.base.dtypes import ALL, bool_
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
+from tilewright.compiler.graph.schema import Attributes, Layout, Role, TensorType, Trait
 from tilewright.compiler.kernel.builder import KernelBuilder, Source
 from tilewright.compiler.kernel.ir import Buffer, Expression
+from tilewright.compiler.ops import layouts, ranges
 from tilewright.compiler.ops.bodies import Operands, Results, given, maybe
 from tilewright.compiler.ops.declaration import Types, attr, declare, operand, optional
 from tilewright.compiler.ops.shapes import first
@@ -173,6 +174,13 @@ def _pad_by_selection(
         b.store(result, indices, b.select(inside, b.load(x, source, inside), fill))
 
 
+def _adds_border(attributes: Attributes) -> bool:
+    pads = cast("tuple[Dim, ...]", attributes["pads"])
+    return attributes["mode"] == "constant" and all(
+        isinstance(p, int) and p >= 0 for p in pads
+    )
+
+
 pad: Final = declare(
     name="pad",
     summary="Borders of `pads` (begin…, end…; negative crops): constant, edge, reflect or wrap",
@@ -182,6 +190,10 @@ pad: Final = declare(
     evaluate=_pad_oracle,
     body=_pad_body,
     traits=M,
+    role=Role.PLACE,
+    adds_border=_adds_border,
+    ranges=ranges.padded,
+    layout=Layout(layouts.per_axis("pads", 2)),
     cases=(
         "[3,4] []; pads=(1,2,0,3)",
         "[2,3,4]; pads=(0,1,1,0,1,2)",

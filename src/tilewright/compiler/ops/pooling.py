@@ -6,7 +6,7 @@ Global pooling is `reduce_mean` or `reduce_max` over the spatial axes, not an op
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast
 
 import numpy as np
@@ -15,11 +15,17 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import FLOATS, NUMERIC, i64
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.graph.schema import Attributes, AttributeSpec, TensorType, Trait
+from tilewright.compiler.graph.schema import (
+    Attributes,
+    AttributeSpec,
+    Role,
+    TensorType,
+    Trait,
+)
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, Source, compute_dtype
 from tilewright.compiler.kernel.ir import Buffer, Expression
-from tilewright.compiler.ops.bodies import Operands, Results, given, picking_nest
+from tilewright.compiler.ops.bodies import Operands, Results, fold, given, picking_nest
 from tilewright.compiler.ops.declaration import (
     IndexRange,
     OpDecl,
@@ -105,8 +111,8 @@ def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
 # --- oracle ----------------------------------------------------------------------------------
 
 
-def _taps(x: np.ndarray, window: _Window, fill: float) -> list[tuple[Ints, np.ndarray]]:
-    """Per tap, the input elements of all windows, `fill` outside the input."""
+def _taps(x: np.ndarray, window: _Window, fill: float) -> Iterator[np.ndarray]:
+    """Per tap, a view of the input elements of all windows, `fill` outside the input."""
     pads = [(0, 0)] * x.ndim
     for i, axis in enumerate(window.axes):
         counts, kernel = cast("int", window.counts[i]), window.kernel[i]
@@ -114,15 +120,13 @@ def _taps(x: np.ndarray, window: _Window, fill: float) -> list[tuple[Ints, np.nd
         beyond = reach - window.begin[i] - x.shape[axis]
         pads[axis] = (window.begin[i], max(beyond, 0))
     padded = np.pad(x, pads, constant_values=fill)
-    found: list[tuple[Ints, np.ndarray]] = []
     for tap in itertools.product(*(range(k) for k in window.kernel)):
         cut: list[slice] = [slice(None)] * x.ndim
         for i, axis in enumerate(window.axes):
             start = tap[i] * window.dilations[i]
             last = start + (cast("int", window.counts[i]) - 1) * window.strides[i]
             cut[axis] = slice(start, last + 1, window.strides[i])
-        found.append((tap, padded[tuple(cut)]))
-    return found
+        yield padded[tuple(cut)]
 
 
 def _max_oracle(x: np.ndarray, **attributes: Any) -> np.ndarray:
@@ -131,56 +135,42 @@ def _max_oracle(x: np.ndarray, **attributes: Any) -> np.ndarray:
     wide = numerics.cast(x, compute_dtype(dtype))
     lowest = numerics.identity("max", dtype)
     total: np.ndarray | None = None
-    for _, part in _taps(wide, window, lowest):
+    for part in _taps(wide, window, lowest):
         total = part.copy() if total is None else np.maximum(total, part)
     assert total is not None
     return numerics.cast(total, dtype)
 
 
-def _total(taps: list[tuple[Ints, np.ndarray]]) -> np.ndarray:
-    total = np.zeros_like(taps[0][1])
-    for _, part in taps:
-        total = total + part
-    return total
-
-
-def _counts(shape: Sequence[int], window: _Window, *, include_pad: bool) -> np.ndarray:
-    """How many elements each window averages."""
-    ones = np.ones(shape, np.float64)
-    if not include_pad:
-        return _total(_taps(ones, window, 0))
-    pads = [(0, 0)] * len(shape)
+def _counts(window: _Window, rank: int, *, include_pad: bool) -> np.ndarray:
+    """How many elements each window averages; axes that are not pooled have size 1."""
+    total = np.ones((1,) * rank)
     for i, axis in enumerate(window.axes):
-        pads[axis] = (window.begin[i], window.end[i])
-    padded = np.pad(ones, pads, constant_values=1)
-    inner = _shifted(window)
-    return _total(_taps(padded, inner, 0))
-
-
-def _shifted(window: _Window) -> _Window:
-    """The same windows over an input that already contains its padding."""
-    copy = object.__new__(_Window)
-    copy.axes, copy.kernel, copy.strides = window.axes, window.kernel, window.strides
-    copy.dilations, copy.counts = window.dilations, window.counts
-    copy.begin = copy.end = (0,) * len(window.axes)
-    copy.sizes = tuple(
-        s + b + e for s, b, e in zip(window.sizes, window.begin, window.end, strict=True)
-    )
-    return copy
+        before, after = (window.begin[i], window.end[i]) if include_pad else (0, 0)
+        starts = (
+            np.arange(cast("int", window.counts[i])) * window.strides[i] - window.begin[i]
+        )
+        # Taps `start + t * step` with low <= tap < high and 0 <= t < kernel.
+        low, high = -before - starts, cast("int", window.sizes[i]) + after - starts
+        begin = np.maximum(-(-low // window.dilations[i]), 0)
+        end = np.minimum(-(-high // window.dilations[i]), window.kernel[i])
+        total = total * np.maximum(end - begin, 0).reshape(
+            [-1 if a == axis else 1 for a in range(rank)]
+        )
+    return total
 
 
 def _average_oracle(
     x: np.ndarray, *, count_include_pad: bool, **attributes: Any
 ) -> np.ndarray:
     window = _Window(x.shape, attributes)
-    total = _total(_taps(x.astype(np.float64), window, 0))
-    counts = _counts(x.shape, window, include_pad=count_include_pad)
+    total = sum(_taps(x.astype(np.float64), window, 0))
+    counts = _counts(window, x.ndim, include_pad=count_include_pad)
     return numerics.cast(np.asarray(total / counts), dtypes.from_numpy(x.dtype))
 
 
 def _lp_oracle(x: np.ndarray, *, p: int, **attributes: Any) -> np.ndarray:
     window = _Window(x.shape, attributes)
-    total = sum(np.abs(part) ** p for _, part in _taps(x.astype(np.float64), window, 0))
+    total = sum(np.abs(part) ** p for part in _taps(x.astype(np.float64), window, 0))
     return numerics.cast(np.asarray(total) ** (1 / p), dtypes.from_numpy(x.dtype))
 
 
@@ -191,23 +181,23 @@ def _accumulate(
     b: KernelBuilder, x: Source, window: _Window, op: str, into: Buffer, element: Any = None
 ) -> None:  # fmt: skip
     """Combine the taps of every window; those outside the input are neutral."""
-    rank = len(window.axes)
     neutral = numerics.identity(op, into.dtype)
+
+    def read(indices: Sequence[Dim], taps: Sequence[Dim]) -> Expression:
+        source = list(indices)
+        mask: Expression | None = None
+        for i, axis in enumerate(window.axes):
+            source[axis] = window.place(i, indices[axis], taps[i])
+            if not window.covered(i):
+                test = b.within(source[axis], 0, window.sizes[i])
+                mask = test if mask is None else b.and_(mask, test)
+        value = b.read(x, source, mask)
+        value = value if element is None else element(value)
+        return value if mask is None or neutral == 0 else b.select(mask, value, neutral)
+
+    names = tuple(f"k{i}" for i in range(len(window.axes)))
     with b.nest(into.shape) as indices:
-        b.store(into, indices, neutral)
-        with b.reduce(window.kernel, tuple(f"k{i}" for i in range(rank))) as taps:
-            source = list(indices)
-            mask: Expression | None = None
-            for i, axis in enumerate(window.axes):
-                source[axis] = window.place(i, indices[axis], taps[i])
-                if not window.covered(i):
-                    test = b.within(source[axis], 0, window.sizes[i])
-                    mask = test if mask is None else b.and_(mask, test)
-            value = b.read(x, source, mask)
-            value = value if element is None else element(value)
-            if mask is not None and neutral != 0:
-                value = b.select(mask, value, neutral)
-            b.accumulate(op, into, indices, value)
+        fold(b, op, into, indices, window.kernel, lambda taps: read(indices, taps), names)
 
 
 def _max_body(
@@ -294,6 +284,7 @@ max_pool: Final = declare(
     evaluate=_max_oracle,
     body=_max_body,
     traits=_POOL,
+    role=Role.POOLING,
     cases=_CASES,
     source="ONNX MaxPool, opset 22",
 )
@@ -307,6 +298,7 @@ average_pool: Final = declare(
     evaluate=_average_oracle,
     body=_average_body,
     traits=_POOL,
+    role=Role.POOLING,
     cases=(*_CASES, *(f"{case} count_include_pad=True" for case in _CASES)),
     source="ONNX AveragePool, opset 22",
 )
@@ -320,6 +312,7 @@ lp_pool: Final = declare(
     evaluate=_lp_oracle,
     body=_lp_body,
     traits=_POOL,
+    role=Role.POOLING,
     cases=(_CASES[0], f"{_CASES[1]} p=1", f"{_CASES[2]} p=3"),
     source="ONNX LpPool, opset 22",
 )
@@ -347,7 +340,7 @@ def _indices_oracle(
     lowest = numerics.identity("max", dtype)
     best: np.ndarray | None = None
     where: np.ndarray | None = None
-    for (_, part), (_, place) in zip(
+    for part, place in zip(
         _taps(wide, window, lowest), _taps(order, window, -1), strict=True
     ):
         if best is None or where is None:

@@ -5,6 +5,7 @@ One scale per tensor, per slice of `axis`, or per block of `block_size` elements
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, cast
 
 import numpy as np
@@ -13,9 +14,10 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import ANY, DType, bf16, f16, f32, f64, i8, i16, i32, u8, u16
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
+from tilewright.compiler.graph.schema import Attributes, Layout, TensorType, Trait
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.ops import layouts
 from tilewright.compiler.ops.bodies import Operands, Results, given, maybe
 from tilewright.compiler.ops.declaration import (
     Body,
@@ -35,17 +37,29 @@ _LARGEST: Final = float(np.finfo(np.float32).max)
 _ATTRIBUTES: Final = (attr("axis", "int", 1), attr("block_size", "int", 0))
 
 
+def widens_bytes(operands: Sequence[TensorType], results: Sequence[TensorType]) -> bool:
+    """Whether a tensor of bytes (weights, not numbers beside them) becomes one of wider elements.
+
+    Folding leaves it until contractions have had a look: they multiply bytes as they are.
+    """
+    if not operands or operands[0].rank < 2 or operands[0].dtype.itemsize > 1:
+        return False
+    return all(result.dtype.itemsize > 1 for result in results)
+
+
 def _check_scale(x: TensorType, scale: TensorType, attributes: Attributes) -> None:
-    if scale.rank == 0:
-        return
+    if _is_single(scale.shape):
+        return  # of which `axis` says nothing
     axis = normal_axis(cast("int", attributes["axis"]), x.rank)
     if scale.rank == 1 and not attributes["block_size"]:
-        if scale.shape[0] != 1:
-            check_same(
-                f"scale {scale} along axis {axis} of {x}", x.shape[axis], scale.shape[0]
-            )
+        check_same(f"scale {scale} along axis {axis} of {x}", x.shape[axis], scale.shape[0])
     elif scale.rank != x.rank:
         raise ModelError(f"scale {scale} has neither one axis nor the rank of {x}")
+
+
+def _is_single(shape: tuple[Dim, ...]) -> bool:
+    """Whether one scale stands for the whole tensor."""
+    return shape in ((), (1,))
 
 
 def _quantize_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
@@ -121,11 +135,11 @@ def _place(
     shape: tuple[Dim, ...], indices: tuple[Dim, ...], axis: int, block_size: int
 ) -> tuple[Dim, ...]:
     """Where the scale of element `indices` stands."""
-    if len(shape) == 0:
-        return ()
+    if _is_single(shape):
+        return (0,) * len(shape)
     axis = normal_axis(axis, len(indices))
     if len(shape) == 1 and not block_size:
-        return (0,) if shape[0] == 1 else (indices[axis],)
+        return (indices[axis],)
     place = list(indices)
     place[axis] = indices[axis] // block_size if block_size else indices[axis]
     return tuple(0 if d == 1 else i for d, i in zip(shape, place, strict=True))
@@ -184,12 +198,14 @@ quantize_linear: Final = declare(
     evaluate=_quantize_oracle,
     body=Body(_emit_quantize, _quantize_native),
     traits=_E,
+    layout=Layout(layouts.one_scale_or_axis),
     cases=(
         "f32[3,7] f32[]:=0.07 u8[]:=128",
         "f32[3,7] f32[]:=0.25",
         "f32[2,5,3] f32[5]:positive i8[5]:index(5); axis=1",
         "f32[3,8] f32[3,2]:positive i8[3,2]:index(5); axis=1 block_size=4",
         "f32[9] f32[]:=0.003 i16[]:=7; axis=0",
+        "f32[9] f32[1]:=0.003 i16[1]:=7; axis=3",
         "f16[3,7] f16[]:=0.25 i8[]:=-3",
         "f32[3,7] f32[]:=0.25 u4[]:=5",
         "f32[3,8] f32[3,2]:positive i4[3,2]:index(5); axis=1 block_size=4",
@@ -210,12 +226,14 @@ dequantize_linear: Final = declare(
     evaluate=_dequantize_oracle,
     body=Body(_emit_dequantize),
     traits=_E,
+    layout=Layout(layouts.one_scale_or_axis),
     cases=(
         "u8[3,7]:count(255) f32[]:=0.07 u8[]:=128",
         "i8[3,7]:index(128) f32[]:=0.25",
         "i8[2,5,3]:index(128) f32[5]:positive i8[5]:index(5); axis=1",
         "u8[3,8]:count(255) f32[3,2]:positive u8[3,2]:count(5); axis=1 block_size=4",
         "i32[9]:index(1000) f32[]:=0.5; axis=0",
+        "i32[9]:index(1000) f32[1]:=0.5; axis=3",
         "i8[3,7]:index(128) f16[]:=0.25 i8[]:=-3",
         "u4[3,8]:count(16) f32[3,2]:positive u4[3,2]:count(16); axis=1 block_size=4",
         "i4[3,7]:index(8) f32[]:=0.25",

@@ -10,10 +10,11 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.dtypes import NUMERIC, DType, i64
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
+from tilewright.compiler.graph.schema import Attributes, Layout, Role, TensorType, Trait
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, compute_dtype
 from tilewright.compiler.kernel.ir import Expression
+from tilewright.compiler.ops import layouts, ranges
 from tilewright.compiler.ops.bodies import (
     Operands,
     Results,
@@ -61,6 +62,11 @@ def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     return (x.with_shape(shape),)
 
 
+def _reduced_axes(attributes: Attributes, rank: int) -> frozenset[int]:
+    axes = cast("tuple[int, ...]", attributes["axes"])
+    return frozenset(() if attributes["keepdims"] else normal_axes(axes, rank))
+
+
 def _oracle(combine: Callable[..., Any], op: str) -> Callable[..., Any]:
     """`combine` over the axes in f64 (floats) or wrapping integers."""
 
@@ -94,7 +100,10 @@ def _reduce(
         infer=_infer,
         evaluate=oracle,
         body=reduction(op, after=after),
+        layout=Layout(layouts.axes, reduced=_reduced_axes),
+        ranges=ranges.same if op in ("max", "min") else None,
         traits=_R,
+        role=Role.REDUCTION,
         cases=_CASES,
         source=f"ONNX {name}, opset 18",
     )
@@ -144,6 +153,11 @@ def _arg_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     axis = normal_axis(cast("int", attributes["axis"]), x.rank)
     shape = reduced_shape(x.shape, (axis,), keepdims=bool(attributes["keepdims"]))
     return (TensorType(i64, shape),)
+
+
+def _reduced_axis(attributes: Attributes, rank: int) -> frozenset[int]:
+    axis = cast("int", attributes["axis"])
+    return frozenset(() if attributes["keepdims"] else (normal_axis(axis, rank),))
 
 
 def _arg_oracle(find: Callable[..., Any]) -> Callable[..., Any]:
@@ -197,6 +211,8 @@ def _arg(name: str, summary: str, op: str, find: Callable[..., Any]) -> OpDecl:
         infer=_arg_infer,
         evaluate=_arg_oracle(find),
         body=_arg_body(op),
+        ranges=ranges.position,
+        layout=Layout(layouts.axis, reduced=_reduced_axis),
         traits=_R,
         cases=(
             "[3,17]; axis=1",
@@ -282,6 +298,7 @@ def _running(name: str, summary: str, op: str, oracle: Callable[..., Any]) -> Op
         infer=like_first,
         evaluate=oracle,
         body=_running_body(op),
+        layout=layouts.ALONG_AXIS,
         traits=_R,
         cases=(
             "[3,7]; axis=1",

@@ -19,10 +19,11 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import NUMERIC, f32, f64, i64
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
+from tilewright.compiler.graph.schema import Attributes, Layout, TensorType, Trait
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, Source, compute_dtype
 from tilewright.compiler.kernel.ir import Buffer, Expression
+from tilewright.compiler.ops import layouts
 from tilewright.compiler.ops.bodies import Operands, Results, given
 from tilewright.compiler.ops.declaration import Body, OpDecl, Types, attr, declare, operand
 from tilewright.compiler.ops.shapes import first
@@ -312,6 +313,7 @@ resize: Final = declare(
     evaluate=_oracle,
     body=Body(_emit, _supports),
     traits=Trait.PURE,
+    layout=Layout(layouts.resampled),
     cases=(
         "[1,2,3,4]; sizes=(1,2,6,8)",
         "[1,2,3,4]; sizes=(1,2,6,8) coordinate_mode=asymmetric nearest_mode=floor",

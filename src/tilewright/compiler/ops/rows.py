@@ -15,10 +15,11 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import FLOATS
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
+from tilewright.compiler.graph.schema import Attributes, Role, TensorType, Trait
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, Source, compute_dtype
 from tilewright.compiler.kernel.ir import Buffer, Expression
+from tilewright.compiler.ops import layouts
 from tilewright.compiler.ops.bodies import (
     Operands,
     Results,
@@ -40,6 +41,7 @@ from tilewright.compiler.ops.declaration import (
 from tilewright.compiler.ops.shapes import (
     broadcast_indices,
     broadcast_shapes,
+    broadcast_sizes,
     channel_axis,
     check_same,
     first,
@@ -160,6 +162,7 @@ softmax: Final = declare(
     evaluate=_softmax_oracle,
     body=_softmax_body,
     traits=_ROWS,
+    layout=layouts.ALONG_AXIS,
     cases=_SOFTMAX_CASES,
     source="ONNX Softmax, opset 13",
 )
@@ -173,6 +176,7 @@ log_softmax: Final = declare(
     evaluate=_log_softmax_oracle,
     body=_log_softmax_body,
     traits=_ROWS,
+    layout=layouts.ALONG_AXIS,
     cases=_SOFTMAX_CASES,
     source="ONNX LogSoftmax, opset 13",
 )
@@ -280,6 +284,7 @@ layer_norm: Final = declare(
     evaluate=_layer_norm_oracle,
     body=_layer_norm_body,
     traits=_ROWS,
+    equal_sizes=broadcast_sizes,
     cases=(
         "[3,17] [17] [17]; axis=-1",
         "[2,3,5] [3,5] [3,5]; axis=1",
@@ -326,6 +331,7 @@ rms_norm: Final = declare(
     evaluate=_rms_norm_oracle,
     body=_rms_norm_body,
     traits=_ROWS,
+    equal_sizes=broadcast_sizes,
     cases=("[3,17] [17]", "[2,3,5] [3,5]; axis=1", "[3,17]; epsilon=0.1", "[1,1] [1]"),
     source="ONNX RMSNormalization, opset 23",
 )
@@ -575,6 +581,7 @@ lrn: Final = declare(
     evaluate=_lrn_oracle,
     body=_lrn_body,
     traits=_ROWS,
+    role=Role.ALONE,
     cases=(
         "[2,7,3,5]; size=3 alpha=0.5",
         "[2,3,5,7]; size=4 alpha=0.5 layout=NHWC",

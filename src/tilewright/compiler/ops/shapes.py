@@ -6,7 +6,7 @@ symbol or a number), because a model that runs at all makes them equal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from tilewright.base import symbolic
@@ -68,6 +68,21 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return tuple(result)
 
 
+def broadcast_sizes(
+    operands: Sequence[TensorType], result: TensorType, _: Attributes
+) -> Iterator[tuple[Dim, Dim]]:
+    """The sizes that numpy's broadcasting takes to be equal."""
+    for type_ in operands:
+        yield from aligned_sizes(type_.shape, result.shape)
+
+
+def aligned_sizes(shape: Shape, result: Shape) -> Iterator[tuple[Dim, Dim]]:
+    """Dimensions of a broadcast operand that are not 1, with those of the result."""
+    for dim, other in zip(reversed(shape), reversed(result), strict=False):
+        if dim != 1:
+            yield dim, other
+
+
 def broadcast_indices(shape: Shape, indices: Sequence[Dim]) -> tuple[Dim, ...]:
     """Where an operand of `shape` is read when the broadcast result is at `indices`."""
     offset = len(indices) - len(shape)
@@ -99,10 +114,10 @@ def reduced_shape(shape: Shape, axes: Sequence[int], *, keepdims: bool) -> Shape
     return tuple(d for i, d in enumerate(shape) if i not in axes)
 
 
-def check_same(what: str, left: Dim, right: Dim) -> None:
+def check_same(subject: str, left: Dim, right: Dim) -> None:
     """Raises: ModelError when two dimensions surely differ."""
     if isinstance(left, int) and isinstance(right, int) and left != right:
-        raise ModelError(f"{what}: {left} and {right} differ")
+        raise ModelError(f"{subject}: {left} and {right} differ")
 
 
 def element_count(shape: Sequence[Dim]) -> Dim:
@@ -161,12 +176,14 @@ def like_first(types: Types, _: Attributes) -> tuple[TensorType, ...]:
     return (first(types),)
 
 
-def broadcast_result(dtype: DType | None = None) -> Infer:
-    """The result is the broadcast of all operands, of the last one's dtype or of `dtype`."""
+def like_broadcast(types: Types, _: Attributes) -> tuple[TensorType, ...]:
+    """The result is the broadcast of all operands, of the first one's dtype."""
+    operands = present(types)
+    return (operands[0].with_shape(broadcast_shapes(*(t.shape for t in operands))),)
 
-    def infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
-        operands = present(types)
-        shape = broadcast_shapes(*(t.shape for t in operands))
-        return (TensorType(dtype or operands[0].dtype, shape),)
 
-    return infer
+def broadcast_result(dtype: DType) -> Infer:
+    """The result is the broadcast of all operands, with elements of `dtype`."""
+    return lambda types, attributes: (
+        like_broadcast(types, attributes)[0].with_dtype(dtype),
+    )

@@ -5,6 +5,7 @@ Called by the API (`Model.save`) and the CLI.  The bytes depend only on what was
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,8 @@ import numpy as np
 from tilewright.base.errors import UserError
 from tilewright.base.output_file import check_output, is_regular_output
 from tilewright.base.target import Target, baseline_features
+from tilewright.compiler.backends.registry import backend_of
+from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.packaging.provenance import Origin, describe_artifact
 from tilewright.compiler.packaging.weights_file import StoredWeights
 from tilewright.compiler.program.emit_bytecode import Code, emit_module
@@ -28,7 +31,7 @@ from tilewright.formats.artifact import (
     embed,
     leading_rodata,
 )
-from tilewright.formats.byte_view import view_bytes
+from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.plan import Plan
 from tilewright.formats.vmfb import write_archive
 
@@ -41,7 +44,7 @@ class Part:
     target: Target
     program: Program
     plan: Plan
-    image: bytes
+    image: Buffer
 
 
 def make_artifact(
@@ -61,13 +64,13 @@ def make_artifact(
             target=str(part.target),
             arch=part.target.arch,
             features=part.target.features,
-            format=f"embedded-elf-{part.target.arch}",
+            format=backend_of(part.target).image_format(part.target),
             image=part.image,
             plan=part.plan,
         )
         for part in parts
     )
-    arrays = [s.array for s in parts[0].program.storages if s.array is not None]
+    arrays = _shared_arrays(parts)
     constants = tuple(
         view_bytes(np.ascontiguousarray(a).reshape(-1).view("u1")) for a in arrays
     )
@@ -85,6 +88,23 @@ def make_artifact(
         sources=dict(sources or {}),
         weights=outside,
     )
+
+
+def _shared_arrays(parts: Sequence[Part]) -> list[Array]:
+    """The constants, which an artifact has once for all its parts.
+
+    Raises: UserError where back ends pack them in different ways.
+    """
+    first, *others = (
+        [s.array for s in part.program.storages if s.array is not None] for part in parts
+    )
+    for part, arrays in zip(parts[1:], others, strict=True):
+        if len(arrays) != len(first) or any(map(operator.is_not, arrays, first)):
+            raise UserError(
+                f"weights for '{part.target}' lie otherwise than for '{parts[0].target}'",
+                hint="compile for each into an archive of its own",
+            )
+    return first
 
 
 def carried_modules(modules: Sequence[ExternalModule]) -> tuple[CarriedModule, ...]:
@@ -105,10 +125,10 @@ def check_artifact_path(path: str | Path, *, inputs: Iterable[str | Path] = ()) 
     """
     suffix = Path(path).suffix
     if is_regular_output(path) and suffix.lower() not in FORMATS:
-        known = ", ".join(f"{name} ({what})" for name, what in FORMATS.items())
-        what = f"there is no format '{suffix}'" if suffix else "the name has no suffix"
+        known = ", ".join(f"{name} ({problem})" for name, problem in FORMATS.items())
+        problem = f"there is no format '{suffix}'" if suffix else "the name has no suffix"
         raise UserError(
-            f"{what}, expected one that says what to write",
+            f"{problem}, expected one that says what to write",
             location=path,
             hint=f"formats: {known}",
         )

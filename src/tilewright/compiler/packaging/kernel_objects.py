@@ -15,7 +15,8 @@ from dataclasses import replace
 from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.errors import InternalError
 from tilewright.base.target import Target
-from tilewright.compiler.codegen.llvm import CompiledKernel, for_system
+from tilewright.compiler.backends.backend import CompiledKernel
+from tilewright.compiler.backends.registry import backend_of
 
 
 def kernel_objects(
@@ -28,7 +29,8 @@ def kernel_objects(
 ) -> tuple[CompiledKernel, ...]:
     """The kernels, each with an object in the format of the target's system and a symbol of its own.
 
-    Kernels that shared an object share it still; the LLVM IR has the new names, too.
+    Kernels that shared an object share it still; their sources have the new names, too.  Of a back end that
+    makes none they stay without.
 
     Args:
         compiled: kernels for `target`.
@@ -37,22 +39,22 @@ def kernel_objects(
         jobs: processes that may work at a time, where another format is made.
         cache: objects made before.
 
-    Raises: InternalError, TargetError as `compile_kernels`.
+    Raises: InternalError, TargetError as `Backend.generate`.
     """
-    made = for_system(compiled, target, jobs=jobs, cache=cache)
+    made = backend_of(target).objects(compiled, target, jobs=jobs, cache=cache)
     return tuple(_renamed(kernel, owner) for kernel in made)
 
 
 def _renamed(kernel: CompiledKernel, owner: str) -> CompiledKernel:
     old = kernel.export.function
     new = _symbol_for(owner, old)
-    if old.encode() not in kernel.object_bytes:
+    if kernel.object_bytes and old.encode() not in kernel.object_bytes:
         raise InternalError(f"an object does not name '{old}', which it defines")
     return replace(
         kernel,
         # Wherever the format repeats it.
         object_bytes=kernel.object_bytes.replace(old.encode(), new.encode()),
-        llvm_ir=kernel.llvm_ir.replace(old, new),
+        source=kernel.source.replace(old, new),
         export=replace(kernel.export, symbol=new),
     )
 

@@ -286,7 +286,7 @@ def _config_value(key: str, value: object) -> object:
     return parse_option(f"config: '{key}'", value, keys[key])
 
 
-def parse_option(what: str, value: object, default: object) -> object:
+def parse_option(subject: str, value: object, default: object) -> object:
     """`value` as the type of `default`; text is read.
 
     Raises: UserError for a value of another type, or text that cannot be read.
@@ -297,11 +297,11 @@ def parse_option(what: str, value: object, default: object) -> object:
         if isinstance(value, str) and reader is not None:
             return reader(value)
     except (KeyError, ValueError) as error:
-        raise UserError(f"{what} is '{value}', expected {expected.__name__}") from error
+        raise UserError(f"{subject} is '{value}', expected {expected.__name__}") from error
     if expected is float and type(value) is int:
         return float(value)
     if expected in _TEXT_TYPES and type(value) is not expected:
-        raise UserError(f"{what} is {value!r}, expected {expected.__name__}")
+        raise UserError(f"{subject} is {value!r}, expected {expected.__name__}")
     if isinstance(value, str) and expected not in _TEXT_TYPES:
-        raise UserError(f"{what} cannot be given as text")
+        raise UserError(f"{subject} cannot be given as text")
     return value

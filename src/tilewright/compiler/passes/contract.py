@@ -37,8 +37,8 @@ class PassResult:
 
     def __or__(self, other: PassResult) -> PassResult:
         counts = dict(self.counts)
-        for what, count in other.counts.items():
-            counts[what] = counts.get(what, 0) + count
+        for subject, count in other.counts.items():
+            counts[subject] = counts.get(subject, 0) + count
         return PassResult(self.modified or other.modified, counts)
 
 
@@ -90,8 +90,8 @@ class GraphPass(abc.ABC):
                     f"pass '{self.name}' has no option '{key}'",
                     hint=did_you_mean(key, known) or f"known: {' '.join(sorted(known))}",
                 )
-            what = f"option '{key}' of pass '{self.name}'"
-            values[key] = parse_option(what, value, known[key])
+            subject = f"option '{key}' of pass '{self.name}'"
+            values[key] = parse_option(subject, value, known[key])
         return dataclasses.replace(self, **values)
 
     def __str__(self) -> str:

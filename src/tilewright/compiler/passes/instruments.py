@@ -144,9 +144,9 @@ class DumpIR(PassInstrument):
         if info.modified:
             self._write(info.name, graph)
 
-    def _write(self, what: str, graph: Graph) -> None:
+    def _write(self, subject: str, graph: Graph) -> None:
         make_output_folder(self.folder)
-        self.last = self.folder / f"{self._count:03}-{what}.twir"
+        self.last = self.folder / f"{self._count:03}-{subject}.twir"
         write_text_output(self.last, to_text(graph, locations=True, hashes=self._hashes))
 
 

@@ -98,7 +98,7 @@ class _Builder:
             origin = _origin(value)
             if (
                 origin.node is None
-                or origin.node.op == "constant"
+                or Trait.CONSTANT in origin.node.schema.traits
                 or origin in self.outputs
             ):
                 continue
@@ -118,10 +118,10 @@ class _Builder:
         return name, entry
 
     def _emit(self, node: Node) -> None:
-        if node.op == "constant":
+        if Trait.CONSTANT in node.schema.traits:
             array = cast("Array", node.attributes["value"])
             name = node.result.name or f"constant_{len(self.entries)}"
-            storage = Storage("constant", array.nbytes, name, array)
+            storage = Storage.of_array(array, name)
             self.entries[node.result] = Entry(storage, node.result.type)
         elif Trait.VIEW in node.schema.traits:
             source = self._entry(node, node.operands[0])
@@ -130,7 +130,7 @@ class _Builder:
             )
         elif node in self.lowered:
             self._dispatch(node, self.lowered[node])
-        elif node.op == "external":
+        elif Trait.CALL in node.schema.traits:
             self._call(node)
         else:
             self._host_call(node)
@@ -226,7 +226,7 @@ class _Builder:
 def _guard_of(value: Value) -> Node | None:
     """The check whose finding `value` is, alone or as what a kernel yields."""
     node = value.node
-    if node is not None and node.op == "fused":
+    if node is not None and Trait.KERNEL in node.schema.traits:
         node = node.regions[0].outputs[value.index].node
     return node if node is not None and Trait.GUARD in node.schema.traits else None
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.base import symbolic
+from tilewright.compiler.analysis.accesses import Access, Fact, accesses
+from tilewright.compiler.analysis.proofs import disjoint, distinct
 from tilewright.compiler.kernel.ir import Buffer, Kernel, Load, Store, walk
 from tilewright.compiler.kernel.rewrite import statement_expressions, subexpressions
-from tilewright.compiler.schedule.accesses import Access, Fact, accesses
-from tilewright.compiler.schedule.proofs import disjoint, distinct
 
 
 def may_overwrite(kernel: Kernel, source: Buffer, target: Buffer) -> bool:

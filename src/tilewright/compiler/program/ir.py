@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import final
+from typing import Final, Self, final
 
 from tilewright.base.outcome import Verdict
 from tilewright.base.symbolic import Dim, Symbol
 from tilewright.compiler.graph.ir import Location
 from tilewright.compiler.graph.schema import Array, TensorType
 from tilewright.formats.plan import Dimension, IndexCheck
+
+_CONSTANT: Final = "constant"
 
 
 @final
@@ -39,6 +41,16 @@ class Storage:
         self.first: int = -1
         self.last: int = -1
         self.offset_bytes: int = -1
+
+    @classmethod
+    def of_array(cls, array: Array, name: str) -> Self:
+        """The bytes of a constant."""
+        return cls(_CONSTANT, array.nbytes, name, array)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the bytes are known before any call."""
+        return self.kind == _CONSTANT
 
     def __repr__(self) -> str:
         return f"<{self.kind} '{self.name}' {self.size_bytes} bytes>"

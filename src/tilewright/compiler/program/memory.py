@@ -160,7 +160,7 @@ def _collect(program: Program, steps: tuple[Step, ...]) -> tuple[Storage, ...]:
 def _place_constants(storages: tuple[Storage, ...]) -> int:
     offset = 0
     for storage in storages:
-        if storage.kind == "constant":
+        if storage.is_constant:
             storage.offset_bytes = offset
             offset += align(_known(storage.size_bytes))
     return offset

@@ -6,15 +6,16 @@ arithmetic are free.  A multiply-add counts as two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Iterator
 
 from tilewright.base.outcome import Outcome, Verdict
 from tilewright.base.symbolic import Dim, minimum
 from tilewright.base.target import Target
+from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.graph.schema import TensorType, Trait
-from tilewright.compiler.schedule.rules import estimate, unscheduled
+from tilewright.compiler.graph.schema import Trait
+from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.rules import unscheduled
 
 
 def arithmetic_work(node: Node) -> Dim:
@@ -25,11 +26,10 @@ def arithmetic_work(node: Node) -> Dim:
             for inner in region:
                 total = total + arithmetic_work(inner)
         return total
-    traits = node.schema.traits
-    if Trait.CONTRACTION in traits:
-        depth = _DEPTHS.get(node.op)
+    traits, work = node.schema.traits, node.schema.work
+    if work is not None:
         types = [v.type for v in node.present_operands]
-        return 0 if depth is None else 2 * node.results[0].type.element_count * depth(types)
+        return work(types, [v.type for v in node.results])
     if Trait.MOVEMENT in traits or Trait.VIEW in traits or Trait.CONSTANT in traits:
         return 0
     if Trait.REDUCTION in traits or Trait.ROWWISE in traits:
@@ -82,7 +82,12 @@ def _readers(node: Node, value: Value) -> Iterator[tuple[Node, Value]]:
 
 def nodes_of(node: Node) -> tuple[str, ...]:
     """The nodes of the model that a node computes, by name, in order."""
-    inner = [n for region in node.regions for n in region if n.op != "constant"]
+    inner = [
+        n
+        for region in node.regions
+        for n in region
+        if Trait.CONSTANT not in n.schema.traits
+    ]
     names = [n.location.name for n in inner or [node]]
     return tuple(dict.fromkeys(name for name in names if name))
 
@@ -94,25 +99,8 @@ def host_verdict(node: Node, target: Target) -> Verdict:
         sum(estimate(value.type.element_count) for value in values),
         estimate(arithmetic_work(node)),
     )
-    lanes = min((target.vector_lanes(value.type.dtype) for value in values), default=1)
+    machine = MachineModel.of(target)
+    lanes = min((machine.lanes(value.type.dtype) for value in values), default=1)
     size_bytes = sum(estimate(value.type.size_bytes) for value in values)
-    cost = unscheduled(elements, lanes, size_bytes)
+    cost = unscheduled(elements, lanes, size_bytes, machine)
     return Verdict(Outcome.HOST, cost.expected_ns, cost.lanes_ns)
-
-
-def _product(dims: tuple[Dim, ...]) -> Dim:
-    count: Dim = 1
-    for dim in dims:
-        count = count * dim
-    return count
-
-
-# Terms of the sum behind one result element, from the operand types.
-_DEPTHS: Final[dict[str, Callable[[list[TensorType]], Dim]]] = {
-    "matmul": lambda types: types[0].shape[-1],
-    "matmul_packed": lambda types: types[0].shape[-1],
-    "conv": lambda types: _product(types[1].shape[1:]),
-    "conv_packed": lambda types: _product(types[1].shape[2:-1]),
-    "conv_planar": lambda types: _product(types[0].shape[:-1]),
-    "depthwise_conv": lambda types: _product(types[1].shape[:-1]),
-}

@@ -12,33 +12,81 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Concatenate, Final, ParamSpec, final
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    cast,
+    final,
+    overload,
+)
 
 from tilewright.base.errors import ScheduleError, UserError
 from tilewright.base.symbolic import Expr
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.kernel.rewrite import FreshNames, loops
+from tilewright.compiler.schedule.handles import WHOLE, Part
 
 P = ParamSpec("P")
-Primitive = Callable[Concatenate[Kernel, P], Kernel]
+Made = TypeVar("Made")
 Step = tuple[str, Mapping[str, object]]
 
-PRIMITIVES: Final[dict[str, Callable[..., Kernel]]] = {}
+
+@final
+class Primitive(Generic[P, Made]):
+    """A checked rewrite.  Called, it returns the kernel; `Schedule.apply` also returns what it made."""
+
+    def __init__(
+        self, function: Callable[Concatenate[Kernel, P], tuple[Kernel, Made] | Kernel]
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self.name: str = function.__name__
+        self.signature: inspect.Signature = inspect.signature(function)
+
+    def __call__(self, kernel: Kernel, /, *args: P.args, **kwargs: P.kwargs) -> Kernel:
+        return self.rewrite(kernel, *args, **kwargs)[0]
+
+    def rewrite(
+        self, kernel: Kernel, /, *args: P.args, **kwargs: P.kwargs
+    ) -> tuple[Kernel, Made]:
+        """The kernel after the rewrite, and handles of what it made.  Raises: ScheduleError."""
+        result = self._function(kernel, *args, **kwargs)
+        # Of a function that returns a kernel alone, `primitive` says that it makes nothing.
+        return (result, cast("Made", None)) if isinstance(result, Kernel) else result
+
+
+PRIMITIVES: Final[dict[str, Primitive[..., Any]]] = {}
 """Every primitive by name."""
 
 
-def primitive(function: Primitive[P]) -> Primitive[P]:
-    """Register `function` under its name; its kernel argument comes first."""
-    name = function.__name__
-    if name in PRIMITIVES:
-        raise ScheduleError(f"primitive '{name}' is defined twice")
-    PRIMITIVES[name] = function
-    return function
+@overload
+def primitive(
+    function: Callable[Concatenate[Kernel, P], tuple[Kernel, Made]],
+) -> Primitive[P, Made]: ...
 
 
-@functools.cache
-def _signature(name: str) -> inspect.Signature:
-    return inspect.signature(PRIMITIVES[name])
+@overload
+def primitive(
+    function: Callable[Concatenate[Kernel, P], Kernel],
+) -> Primitive[P, None]: ...
+
+
+def primitive(
+    function: Callable[Concatenate[Kernel, P], tuple[Kernel, Made] | Kernel],
+) -> Primitive[P, Made]:
+    """Register `function` under its name; its kernel argument comes first.
+
+    It returns the kernel, or the kernel and handles of what it made (`schedule.handles`).
+    """
+    made = Primitive[P, Made](function)
+    if made.name in PRIMITIVES:
+        raise ScheduleError(f"primitive '{made.name}' is defined twice")
+    PRIMITIVES[made.name] = made
+    return made
 
 
 @final
@@ -54,6 +102,7 @@ class Schedule:
     ...     b.store(y, (i,), b.mul(b.load(x, (i,)), 2))
     >>> schedule = Schedule(b.build())
     >>> schedule.apply(split, "i0", 4)
+    ('i0_o', 'i0_i')
     >>> schedule.kernel.trace
     (('split', {'loop': 'i0', 'factor': 4}),)
     """
@@ -61,21 +110,23 @@ class Schedule:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel: Kernel = kernel
 
-    def apply(self, step: Primitive[P], /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Rewrite the kernel and record the step.
+    def apply(self, step: Primitive[P, Made], /, *args: P.args, **kwargs: P.kwargs) -> Made:
+        """Rewrite the kernel, record the step, and return handles of what it made.
 
         Raises: ScheduleError when the primitive does not apply; the kernel stays as it was.
         """
-        name = step.__name__
-        bound = _signature(name).bind(self.kernel, *args, **kwargs)
+        bound = step.signature.bind(self.kernel, *args, **kwargs)
         given = dict(list(bound.arguments.items())[1:])
-        _check_arguments(name, given)
+        _check_arguments(step, given)
         arguments = {key: _plain(value) for key, value in given.items()}
         before = self.kernel
-        after = step(before, *args, **kwargs)
-        self.kernel = replace(after, trace=(*before.trace, (name, arguments)))
+        after, made = step.rewrite(before, *args, **kwargs)
+        self.kernel = replace(after, trace=(*before.trace, (step.name, arguments)))
+        return made
 
-    def attempt(self, step: Primitive[P], /, *args: P.args, **kwargs: P.kwargs) -> bool:
+    def attempt(
+        self, step: Primitive[P, Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> bool:
         """Like `apply`, but False instead of an error when the step does not apply."""
         try:
             self.apply(step, *args, **kwargs)
@@ -87,19 +138,32 @@ class Schedule:
         """Explain a choice to whoever reads the kernel."""
         self.kernel = replace(self.kernel, notes=(*self.kernel.notes, text))
 
+    def parts(
+        self,
+        step: Primitive[P, tuple[Part, ...]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> tuple[Part, ...]:
+        """The parts that `step` cuts code into; the whole of it where the step does not apply."""
+        try:
+            return self.apply(step, *args, **kwargs)
+        except ScheduleError:
+            return (WHOLE,)
+
     def fresh(self, stem: str) -> str:
         """A loop name that is free in the kernel."""
         return names_of(self.kernel).fresh(stem)
 
 
-def _check_arguments(name: str, arguments: Mapping[str, object]) -> None:
+def _check_arguments(step: Primitive[..., Any], arguments: Mapping[str, object]) -> None:
     """Raise ScheduleError for an argument of another type than the primitive declares."""
-    parameters = _signature(name).parameters
+    parameters = step.signature.parameters
     for key, value in arguments.items():
         expected, fits = _TYPES[parameters[key].annotation]
         if not fits(value):
             raise ScheduleError(
-                f"'{key}' of '{name}' is {value!r:.80}, expected {expected}"
+                f"'{key}' of '{step.name}' is {value!r:.80}, expected {expected}"
             )
 
 
@@ -120,6 +184,7 @@ _TYPES: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
     "str": ("a text", _is_text),
     "str | None": ("a text", lambda value: value is None or _is_text(value)),
     "int": ("a whole number", _is_number),
+    "bool": ("yes or no", lambda value: isinstance(value, bool)),
     "Dim | str": (
         "a size",
         lambda value: isinstance(value, str | Expr) or _is_number(value),

@@ -1,7 +1,7 @@
 """Finding a place in a kernel and putting something else there.
 
 Loops are addressed by the name of their variable, buffers by their name; both are unique within a
-kernel.  Nothing here decides whether a rewrite is right (see `dependence`).  Called by the
+kernel.  Nothing here decides whether a rewrite is right (see `analysis`).  Called by the
 primitives and the rules.
 """
 
@@ -14,6 +14,7 @@ from dataclasses import replace
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim, Symbol
+from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.ir import (
     Body,
     Buffer,
@@ -98,13 +99,6 @@ def _swap(body: Body, target: Statement, new: Body) -> Body | None:
                 changed = with_inner(statement, inner)
                 return (*body[:position], changed, *body[position + 1 :])
     return None
-
-
-def with_inner(statement: For | If, body: Body) -> For | If:
-    """The same loop or guard around another body."""
-    if isinstance(statement, If):
-        return If(statement.condition, body)
-    return For(statement.var, statement.extent, body, statement.kind, statement.reduction)
 
 
 def rewrite(kernel: Kernel, target: Statement, new: Sequence[Statement]) -> Kernel:

@@ -17,16 +17,17 @@ from typing import Any, Final, TypeAlias, cast, final
 from tilewright.base.errors import ScheduleError, TilewrightError, UserError
 from tilewright.base.options import wrong
 from tilewright.base.outcome import Outcome
-from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean, format_duration
 from tilewright.compiler.kernel.ir import Body, For, If, Kernel, LoopKind
 from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.kernel.verifier import verify
+from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.structure import top_nests
 from tilewright.compiler.schedule.rules.verdict import kernel_verdict, nest_verdict
 from tilewright.compiler.schedule.trace import (
     PRIMITIVES,
+    Primitive,
     Schedule,
     Step,
     from_json,
@@ -42,8 +43,8 @@ _MOST_COPIES: Final = 4096
 class KernelSchedule:
     """A kernel in the hands of a user: each primitive is a method, which records and checks itself.
 
-    `kernel.split("i0", 8, into=["i0_o", "i0_i"])`, `kernel.vectorize("i0_i")`, ...  Primitives and their
-    arguments are those of `compiler.schedule.primitives`.
+    `outer, inner = kernel.split("i0", 8)`, `kernel.vectorize(inner)`, ...  Primitives and their arguments
+    are those of `compiler.schedule.primitives`; each returns the names of what it made.
 
     Attributes:
         name: of the kernel.
@@ -75,10 +76,10 @@ class KernelSchedule:
         """The loops as they are now."""
         return kernel_text(replace(self._schedule.kernel, name=self.name))
 
-    def __getattr__(self, name: str) -> Callable[..., None]:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         function = PRIMITIVES.get(name)
         if function is not None:
-            return partial(self._apply, name, function)
+            return partial(self._apply, function)
         if name.startswith("_"):
             raise AttributeError(name)
         raise ScheduleError(
@@ -91,16 +92,15 @@ class KernelSchedule:
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *PRIMITIVES})
 
-    def _apply(
-        self, name: str, function: Callable[..., Kernel], *args: Any, **named: Any
-    ) -> None:
+    def _apply(self, step: Primitive[..., Any], /, *args: Any, **named: Any) -> object:
         before = self._schedule.kernel
         try:
-            self._schedule.apply(function, *args, **named)
+            made = self._schedule.apply(step, *args, **named)
             verify(self._schedule.kernel)
         except (TypeError, TilewrightError) as error:
             self._schedule.kernel = before
-            raise _failure(self.name, f"primitive '{name}'", error) from error
+            raise _failure(self.name, f"primitive '{step.name}'", error) from error
+        return made
 
 
 ScheduleFunction: TypeAlias = Callable[[KernelSchedule], object]
@@ -217,10 +217,10 @@ def _copies(body: Body) -> int:
     return most
 
 
-def _failure(name: str, what: str, error: Exception) -> ScheduleError:
+def _failure(name: str, subject: str, error: Exception) -> ScheduleError:
     text = error.message if isinstance(error, TilewrightError) else str(error)
     hint = error.hint if isinstance(error, UserError) else None  # a step's fault is no bug
-    message = f"{what}: {text}" if what else text
+    message = f"{subject}: {text}" if subject else text
     return ScheduleError(message, location=_place(name), hint=hint)
 
 
@@ -228,11 +228,12 @@ def _place(name: str) -> str:
     return f"user schedule of kernel '{name}'"
 
 
-def schedule_by_user(naive: Kernel, trace: UserTrace, target: Target) -> Kernel:
+def schedule_by_user(naive: Kernel, trace: UserTrace, machine: MachineModel) -> Kernel:
     """The naive kernel after the user's steps, with notes and verdict."""
     kernel = replay(naive, trace.steps)
     nests = [
-        nest_verdict(nest, Outcome.USER, naive, kernel, target) for nest in top_nests(naive)
+        nest_verdict(nest, Outcome.USER, naive, kernel, machine)
+        for nest in top_nests(naive)
     ]
     verdict = replace(kernel_verdict(nests), outcome=Outcome.USER)
     note = f"outcome: {verdict.outcome}, about {format_duration(verdict.expected_ns)}"

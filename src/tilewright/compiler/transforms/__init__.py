@@ -1,11 +1,13 @@
-"""Graph passes, one file each; their order is `standard_passes`.
+"""Graph passes, one file each; their order is written in `compiler.pipeline` and, where it is a back end's, in its form.
 
 Each states in its docstring what it requires and what holds after it.
 """
 
+from tilewright.compiler.passes import known_passes, register_pass
 from tilewright.compiler.transforms.contract_integers import ContractIntegers
 from tilewright.compiler.transforms.convert_layout import ConvertLayout
 from tilewright.compiler.transforms.decompose_norms import DecomposeNorms
+from tilewright.compiler.transforms.decompose_quantization import DecomposeQuantization
 from tilewright.compiler.transforms.eliminate_common import EliminateCommon
 from tilewright.compiler.transforms.eliminate_dead import EliminateDead
 from tilewright.compiler.transforms.fold_constants import FoldConstants
@@ -19,18 +21,25 @@ from tilewright.compiler.transforms.legalize_convolution import (
 from tilewright.compiler.transforms.legalize_pooling import LegalizePooling
 from tilewright.compiler.transforms.pack_matmul import PackMatmul
 from tilewright.compiler.transforms.partition_graph import PartitionGraph
+from tilewright.compiler.transforms.quantize_contractions import QuantizeContractions
 from tilewright.compiler.transforms.recognize_activations import RecognizeActivations
+from tilewright.compiler.transforms.recognize_attention import RecognizeAttention
 from tilewright.compiler.transforms.recognize_norms import RecognizeNorms
 from tilewright.compiler.transforms.simplify import Simplify
 from tilewright.compiler.transforms.sink_reshapes import SinkReshapes
 from tilewright.compiler.transforms.split_concat import SplitConcat
-from tilewright.compiler.transforms.standard import standard_passes
+from tilewright.compiler.transforms.winograd_convolution import (
+    ChooseTile,
+    WinogradConvolution,
+)
 
 __all__ = [
     "ChoosePanel",
+    "ChooseTile",
     "ContractIntegers",
     "ConvertLayout",
     "DecomposeNorms",
+    "DecomposeQuantization",
     "EliminateCommon",
     "EliminateDead",
     "FoldConstants",
@@ -41,10 +50,40 @@ __all__ = [
     "LegalizePooling",
     "PackMatmul",
     "PartitionGraph",
+    "QuantizeContractions",
     "RecognizeActivations",
+    "RecognizeAttention",
     "RecognizeNorms",
     "Simplify",
     "SinkReshapes",
     "SplitConcat",
-    "standard_passes",
+    "WinogradConvolution",
+    "known_passes",
 ]
+
+# What a `PassContext` may name.
+for _pass in (
+    ContractIntegers,
+    ConvertLayout,
+    DecomposeNorms,
+    DecomposeQuantization,
+    EliminateCommon,
+    EliminateDead,
+    FoldConstants,
+    FoldScales,
+    FuseKernels,
+    GuardIndices,
+    LegalizeConvolution,
+    LegalizePooling,
+    PackMatmul,
+    PartitionGraph,
+    QuantizeContractions,
+    RecognizeActivations,
+    RecognizeAttention,
+    RecognizeNorms,
+    Simplify,
+    SinkReshapes,
+    SplitConcat,
+    WinogradConvolution,
+):
+    register_pass(_pass)

@@ -15,11 +15,13 @@ from typing import ClassVar, Final, final
 
 import numpy as np
 
-from tilewright.base import dtypes
+from tilewright.base import dtypes, symbolic
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
+from tilewright.compiler.ops.contraction import BYTES_PER_WORD
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.transforms.byte_words import are_whole
 from tilewright.compiler.transforms.matching import (
     constant_of,
     number,
@@ -42,16 +44,39 @@ class ContractIntegers(RewritePass):
     """Write `matmul` and `conv` of integers as those of f32, where no result changes.
 
     Requires: biases apart; weights folded.  Ensures: types and values unchanged; a product of
-    integers remains only where ranges do not prove sums of f32 exact.
+    integers remains only where ranges do not prove sums of f32 exact, where every channel has its own
+    filter, and of bytes with `keep_bytes`.
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"bias-apart"})
     lookup: ClassVar = staticmethod(catalogue.schema)
     level: ClassVar[int] = 1
+    keep_bytes: bool = False
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """One rule for both."""
-        return {"matmul": (in_floats,), "conv": (in_floats,)}
+        return {"matmul": (self.in_floats,), "conv": (self.in_floats,)}
+
+    def in_floats(self, node: Node, emit: Emitter) -> Value | None:
+        """The same product as i32(f32(a) @ f32(b)), unless it is one of bytes that stays."""
+        if node.attributes["dtype"] is not None and (
+            _is_depthwise(node) or (self.keep_bytes and _has_words(node))
+        ):
+            return None
+        return in_floats(node, emit)
+
+
+def _is_depthwise(node: Node) -> bool:
+    """Whether every filter sees one channel."""
+    return node.op == "conv" and operand(node, 1).type.shape[1] == 1
+
+
+def _has_words(node: Node) -> bool:
+    """Whether the channels of every group, or the one group there is with more of them, are whole words."""
+    if node.op == "matmul":
+        return are_whole(operand(node, 1).type.shape[-2])
+    depth = operand(node, 1).type.shape[1]
+    return number(node, "groups") == 1 or symbolic.mod(depth, BYTES_PER_WORD) == 0
 
 
 def in_floats(node: Node, emit: Emitter) -> Value | None:
@@ -59,14 +84,15 @@ def in_floats(node: Node, emit: Emitter) -> Value | None:
     a = operand(node)
     if not a.type.dtype.is_integer or optional_operand(node, 2) is not None:
         return None
+    result, plain = node.result.type.dtype, {**node.attributes, "dtype": None}
     size = _exact_depth(node)
     if size is None:
         return None
     total: Value | None = None
     for left, right in _parts(node, size, emit):
         wide = [emit.op("cast", [v], {"dtype": dtypes.f32}) for v in (left, right)]
-        product = emit.op(node.op, wide, node.attributes)
-        whole = emit.op("cast", [product], {"dtype": a.type.dtype})
+        product = emit.op(node.op, wide, plain)
+        whole = emit.op("cast", [product], {"dtype": result})
         total = whole if total is None else emit.op("add", [total, whole])
     return total
 

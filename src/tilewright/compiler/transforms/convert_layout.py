@@ -13,9 +13,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, Final, final
 
-import numpy as np
-
-from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.ops import catalogue
@@ -30,14 +27,11 @@ from tilewright.compiler.passes import (
 )
 from tilewright.compiler.transforms.matching import (
     dim_groups,
-    dims,
-    flag,
     has,
     ints,
     inverse,
     is_constant,
     maker,
-    number,
     operand,
     permuted,
     splat_of,
@@ -45,13 +39,6 @@ from tilewright.compiler.transforms.matching import (
     to_channels_last,
 )
 from tilewright.compiler.transforms.movement_rules import VIEW_RULES
-
-_ALWAYS: Final = ("conv", "conv_transpose")
-_AXIS_OPS: Final = ("softmax", "log_softmax", "cumsum", "cumprod")
-_REDUCTIONS: Final = (
-    "reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod",
-)  # fmt: skip
-_ARG_REDUCTIONS: Final = ("arg_max", "arg_min")
 
 
 @final
@@ -81,8 +68,10 @@ class ConvertLayout(GraphPass):
 
 def conv_to_2d(node: Node, emit: Emitter) -> Value | None:
     """A 1-D convolution is a 2-D one of height 1."""
+    if not _is_convolution(node) or node.attributes["layout"] != "NCHW":
+        return None
     x, w = operand(node, 0), operand(node, 1)
-    if x.type.rank != 3 or node.attributes["layout"] != "NCHW":
+    if x.type.rank != 3:
         return None
     n, c, width = x.type.shape
     tall_x = emit.op("reshape", [x], {"shape": (n, c, 1, width)})
@@ -119,13 +108,17 @@ def to_nhwc(node: Node, emit: Emitter) -> Value | None:
 
 def _is_better_last(node: Node, emit: Emitter) -> bool:
     """Whether channels-first data is worth moving; a channel that is a row is well where it is."""
-    if node.op in _ALWAYS:
+    if _is_convolution(node):
         return True
     return not has(node, Trait.ROWWISE) and _has_convolution(emit)
 
 
 def _has_convolution(emit: Emitter) -> bool:
-    return any(n.op in _ALWAYS for n in emit.edit.graph.nodes)
+    return any(map(_is_convolution, emit.edit.graph.nodes))
+
+
+def _is_convolution(node: Node) -> bool:
+    return has(node, Trait.CONTRACTION) and "layout" in node.attributes
 
 
 def channels_last_source(value: Value) -> Value | None:
@@ -177,137 +170,54 @@ def _moved_already(value: Value, perm: tuple[int, ...], emit: Emitter) -> Value 
     return None
 
 
-def sink_elementwise(node: Node, emit: Emitter) -> Value | None:
-    """f(first(x), …) is first(f(x, …)) for elementwise f."""
-    if not has(node, Trait.ELEMENTWISE) or len(node.results) != 1:
+def sink(node: Node, emit: Emitter) -> Value | None:
+    """f(first(x), …) is first(g(x, …)), where g is f with the attributes that its row gives."""
+    layout = node.schema.layout
+    if layout is None or len(node.results) != 1:
         return None
-    rank = node.result.type.rank
+    operands = _sources(node, emit, aligned=layout.aligned)
+    if operands is None:
+        return None
+    place = _perm(node.result.type.rank if layout.aligned else operand(node).type.rank)
+    types = [None if v is None else v.type for v in node.operands]
+    attributes = layout.moved(types, node.attributes, place)
+    if attributes is None:
+        return None
+    result = emit.op(node.op, operands, attributes)
+    lost = layout.reduced(node.attributes, len(place)) if layout.reduced else ()
+    moved = _as_before(result, [p for a, p in enumerate(place) if a not in lost], emit)
+    return moved if moved.type == node.result.type else None
+
+
+def _sources(node: Node, emit: Emitter, *, aligned: bool) -> list[Value | None] | None:
+    """The operands, channels last: all that are `aligned`, else the first."""
+    if not aligned:
+        source = None if not node.operands else channels_last_source(operand(node))
+        return None if source is None else [source, *node.operands[1:]]
     if not any(channels_last_source(v) for v in node.present_operands):
         return None
+    rank = node.result.type.rank
     operands: list[Value | None] = []
     for value in node.operands:
-        if value is None:
-            operands.append(None)
-            continue
-        converted = (
-            _as_channels_last(value, rank, emit) if value.type.rank <= rank else None
-        )
-        if converted is None:
+        fits = value is not None and value.type.rank <= rank
+        converted = _as_channels_last(value, rank, emit) if value and fits else None
+        if value is not None and converted is None:
             return None
         operands.append(converted)
-    result = channels_first(emit.op(node.op, operands, node.attributes), emit)
-    return result if result.type == node.result.type else None
+    return operands
+
+
+def _as_before(result: Value, places: Sequence[int], emit: Emitter) -> Value:
+    """A result whose axes lie in the order of `places`, with the axes in order."""
+    perm = tuple(sorted(places).index(p) for p in places)
+    if perm == tuple(range(len(perm))):
+        return result
+    return emit.op("transpose", [result], {"perm": perm})
 
 
 def _perm(rank: int) -> tuple[int, ...]:
     """Where axis i of channels-first data stands in channels-last data."""
     return to_channels_first(rank)
-
-
-def sink_concat(node: Node, emit: Emitter) -> Value | None:
-    """A concatenation of channels-first views is one of their sources."""
-    rank = node.result.type.rank
-    if not any(channels_last_source(v) for v in node.present_operands):
-        return None
-    operands = [_as_channels_last(v, rank, emit) for v in node.present_operands]
-    if any(v is None for v in operands):
-        return None
-    axis = _perm(rank)[number(node, "axis") % rank]
-    return channels_first(emit.op("concat", operands, {"axis": axis}), emit)
-
-
-def sink_axis(node: Node, emit: Emitter) -> Value | None:
-    """An op along one axis (softmax) works along where that axis is."""
-    source = channels_last_source(operand(node))
-    if source is None:
-        return None
-    axis = _perm(source.type.rank)[number(node, "axis") % source.type.rank]
-    rest = node.operands[1:]
-    return channels_first(
-        emit.op(node.op, [source, *rest], {**node.attributes, "axis": axis}), emit
-    )
-
-
-def sink_reduction(node: Node, emit: Emitter) -> Value | None:
-    """A reduction works along other axes; without keepdims the others stay in order."""
-    source = channels_last_source(operand(node))
-    if source is None:
-        return None
-    rank, perm = source.type.rank, _perm(source.type.rank)
-    if node.op in _ARG_REDUCTIONS:
-        axes = {perm[number(node, "axis") % rank]}
-        attributes = {**node.attributes, "axis": min(axes)}
-    else:
-        axes = {perm[a % rank] for a in ints(node, "axes")}
-        attributes = {**node.attributes, "axes": tuple(sorted(axes))}
-    result = emit.op(node.op, [source], attributes)
-    if flag(node, "keepdims"):
-        return channels_first(result, emit)
-    kept = [a for a in range(rank) if a not in axes]
-    order = tuple(kept.index(a) for a in perm if a not in axes)
-    if order == tuple(range(len(kept))):
-        return result
-    return emit.op("transpose", [result], {"perm": order})
-
-
-def _unpermuted(items: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Per-axis items of channels-first data, for channels-last data."""
-    return permuted(items, inverse(_perm(len(items))))
-
-
-def sink_pad(node: Node, emit: Emitter) -> Value | None:
-    """A pad has its amounts per axis."""
-    source = channels_last_source(operand(node))
-    if source is None:
-        return None
-    pads, rank = dims(node, "pads"), source.type.rank
-    moved = (*_unpermuted(pads[:rank]), *_unpermuted(pads[rank:]))
-    operands = [source, *node.operands[1:]]
-    return channels_first(
-        emit.op("pad", operands, {**node.attributes, "pads": moved}), emit
-    )
-
-
-def sink_slice(node: Node, emit: Emitter) -> Value | None:
-    """A slice names its axes."""
-    source = channels_last_source(operand(node))
-    if source is None:
-        return None
-    perm, rank = _perm(source.type.rank), source.type.rank
-    axes = tuple(perm[a % rank] for a in ints(node, "axes"))
-    return channels_first(
-        emit.op("slice", [source], {**node.attributes, "axes": axes}), emit
-    )
-
-
-def sink_per_axis(attribute: str) -> Rule:
-    """An op with one size per axis (`broadcast_to`, `tile`) and the same rank."""
-
-    def sink(node: Node, emit: Emitter) -> Value | None:
-        source = channels_last_source(operand(node))
-        sizes = dims(node, attribute)
-        if source is None or len(sizes) != source.type.rank:
-            return None
-        attributes = {**node.attributes, attribute: _unpermuted(sizes)}
-        result = emit.op(node.op, [source, *node.operands[1:]], attributes)
-        return channels_first(result, emit)
-
-    return sink
-
-
-def sink_resize(node: Node, emit: Emitter) -> Value | None:
-    """A resize has sizes, scales and regions per axis."""
-    source = channels_last_source(operand(node))
-    if source is None:
-        return None
-    rank = source.type.rank
-    order = list(inverse(_perm(rank)))
-    attributes = {**node.attributes, "sizes": _unpermuted(dims(node, "sizes"))}
-    for name in ("scales", "roi"):
-        array = node.attributes[name]
-        if isinstance(array, np.ndarray):
-            attributes[name] = array.reshape(-1, rank)[:, order].reshape(array.shape)
-    return channels_first(emit.op("resize", [source], attributes), emit)
 
 
 def sink_reshape(node: Node, emit: Emitter) -> Value | None:
@@ -385,18 +295,7 @@ def merge_channel_block(node: Node, emit: Emitter) -> Value | None:
 
 
 _RULES: Final[Mapping[str, Sequence[Rule]]] = merge_rules(
-    {"conv": (conv_to_2d,), "conv_transpose": (conv_to_2d,)},
     {"transpose": (shuffle_channels,), "reshape": (merge_channel_block, sink_reshape)},
     VIEW_RULES,
-    {
-        "concat": (sink_concat,),
-        "pad": (sink_pad,),
-        "slice": (sink_slice,),
-        "broadcast_to": (sink_per_axis("shape"),),
-        "tile": (sink_per_axis("repeats"),),
-        "resize": (sink_resize,),
-    },
-    dict.fromkeys(_AXIS_OPS, (sink_axis,)),
-    dict.fromkeys((*_REDUCTIONS, *_ARG_REDUCTIONS), (sink_reduction,)),
-    {"*": (to_nhwc, sink_elementwise)},
+    {"*": (conv_to_2d, to_nhwc, sink)},
 )

@@ -19,6 +19,7 @@ from tilewright.compiler.graph.evaluator import evaluate_node
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Array, Trait
 from tilewright.compiler.ops import catalogue
+from tilewright.compiler.ops.quantization import widens_bytes
 from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.matching import constant_of, has
 
@@ -33,7 +34,7 @@ class FoldConstants(GraphPass):
 
     Requires: nothing.  Ensures: types unchanged; no pure node on constants remains whose result
     has at most `limit_bytes`, or at most `growth` times the bytes of its operands, or which are
-    the weights of a contraction.
+    the weights of a contraction.  With `keep_bytes`, tensors of bytes are not made wider.
 
     A constant that only folded nodes used is let go at once, so at any time there is one copy of
     the weights and the tensor at work.
@@ -42,6 +43,7 @@ class FoldConstants(GraphPass):
     ensures: ClassVar[frozenset[str]] = frozenset({"folded"})
     limit_bytes: int = 1 << 16
     growth: float = 2.0
+    keep_bytes: bool = False
 
     def run(self, graph: Graph, context: PassContext) -> PassResult:
         """Fold in node order, so that chains fold in one go."""
@@ -60,6 +62,9 @@ class FoldConstants(GraphPass):
         arrays = [constant_of(v) for v in node.present_operands]
         given = [a for a in arrays if a is not None]
         if len(given) != len(arrays) or not _attributes_are_numbers(node):
+            return False
+        types = [v.type for v in node.present_operands]
+        if self.keep_bytes and widens_bytes(types, [v.type for v in node.results]):
             return False
         size_bytes = 0
         for value in node.results:

@@ -90,6 +90,9 @@ def _weighted(value: Value, emit: Emitter) -> Node | None:
         return None
     if node.op == "matmul" and operand(node, 1).type.rank != 2:
         return None
+    # Weights narrower than their sums have no room for a factor.
+    if operand(node, 1).type.dtype is not node.result.type.dtype:
+        return None
     return node
 
 

@@ -17,27 +17,28 @@ from tilewright.base.options import count_option
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node, Value
+from tilewright.compiler.graph.schema import Role, Trait
 from tilewright.compiler.passes import GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.fusion_build import build_kernels
 from tilewright.compiler.transforms.fusion_classes import (
     ANCHORS,
-    Role,
     is_border,
     is_cheap,
     is_left_operand,
-    is_repeatable,
     keeps_last_axis,
-    picks_slices,
+    moves_last_axis,
+    permutation,
     reads_linearly,
 )
 from tilewright.compiler.transforms.fusion_groups import Group, Groups
-from tilewright.compiler.transforms.matching import operand
+from tilewright.compiler.transforms.matching import has, operand
 from tilewright.formats.executable import MAX_BINDINGS
 
 _OTHER_BINDINGS: Final = 16  # results, findings and scratch
 
 # These read each element of an operand once, whatever the size of their result.
 _READ_ONCE: Final = (Role.ROWS, Role.REDUCTION, Role.PLACE, Role.PACKING)
+_WIDENING_READERS: Final = (Role.POINTWISE, Role.ROWS, Role.REDUCTION)
 _WIDEST_VECTOR: Final = 16  # elements
 _MOST_STEPS: Final = 24  # epilogue nodes looked at before they must meet in one value
 
@@ -82,7 +83,9 @@ class FuseKernels(GraphPass):
             for kind in ANCHORS:
                 for node in graph.nodes:
                     if groups.role(node) is kind:
-                        self._grow_epilogue(groups.start(node, kind), groups)
+                        group = groups.start(node, kind)
+                        self._grow_epilogue(group, groups)
+                        _leave_widening(group, groups)
             for node in reversed(graph.nodes):
                 self._place(node, groups)
             count = build_kernels(groups)
@@ -94,7 +97,7 @@ class FuseKernels(GraphPass):
         while len(group.nodes) < self.most_nodes:
             if groups.is_output(group.output):
                 return
-            if self._take_elementwise(group, groups):
+            if group.kind is not Role.ATTENTION and self._take_elementwise(group, groups):
                 continue
             if not self._take_move(group, groups):
                 return
@@ -149,11 +152,7 @@ class FuseKernels(GraphPass):
         user = groups.edit.sole_user(group.output)
         if user is None or user in groups.of:
             return False
-        if (
-            user.op == "transpose"
-            and keeps_last_axis(user)
-            and group.kind is Role.CONTRACTION
-        ):
+        if group.kind in (Role.CONTRACTION, Role.ATTENTION) and keeps_last_axis(user):
             group.root = user
             groups.take(group, [user])
             return True
@@ -165,6 +164,8 @@ class FuseKernels(GraphPass):
             through = [user]
             border = groups.edit.sole_user(user.result)
         if border is None or border in groups.of or not self.border_epilogue:
+            return False
+        if group.kind is Role.ATTENTION:
             return False
         if not is_border(border) or operand(border).node not in (group.root, *through):
             return False
@@ -180,7 +181,7 @@ class FuseKernels(GraphPass):
         if groups.role(view) is not Role.VIEW or not self.border_through_view:
             return False
         move = groups.edit.sole_user(view.result)
-        if move is None or move in groups.of or move.op != "transpose":
+        if move is None or move in groups.of:
             return False
         if not keeps_last_axis(move) or not _fits_panels(move, group, groups):
             return False
@@ -205,6 +206,31 @@ class FuseKernels(GraphPass):
             _Prologue(self, group, groups).grow()
 
 
+def _leave_widening(group: Group, groups: Groups) -> None:
+    """Let readers widen what leaves the kernel, where that is cheap: memory then holds less.
+
+    Contractions and pooling read their operands from memory as they are.
+    """
+    if groups.is_output(group.output):
+        return
+    readers = groups.edit.users(group.output)
+    if any(groups.role(user) not in _WIDENING_READERS for user in readers):
+        return
+    root, cut = group.root, group.root
+    behind: list[Node] = []
+    while groups.role(cut) is Role.POINTWISE and is_cheap(cut):
+        inside = [v.node for v in cut.present_operands if v.node in group.nodes]
+        makers = [n for n in inside if groups.role(n) is not Role.FREE]
+        if len(makers) != 1 or len(groups.edit.users(makers[0].results[0])) != 1:
+            break
+        behind.append(cut)
+        cut = makers[0]
+        narrower = cut.result.type.dtype.itemsize < root.result.type.dtype.itemsize
+        if narrower and cut.result.type.shape == root.result.type.shape:
+            groups.give_back(group, cut, behind)
+            return
+
+
 def _fits_panels(move: Node, group: Group, groups: Groups) -> bool:
     """Whether the last axis is whole vectors, and panels and it divide each other.
 
@@ -212,7 +238,7 @@ def _fits_panels(move: Node, group: Group, groups: Groups) -> bool:
     """
     (anchor,) = (n for n in group.nodes if groups.role(n) is Role.CONTRACTION)
     last = move.result.type.shape[-1]
-    if anchor.op not in ("matmul_packed", "conv_packed") or not isinstance(last, int):
+    if not has(anchor, Trait.PANELS) or not isinstance(last, int):
         return False
     panel, columns = operand(anchor, 1).type.shape[-1], anchor.result.type.shape[-1]
     if not isinstance(panel, int) or not isinstance(columns, int) or columns % panel:
@@ -275,13 +301,14 @@ class _Prologue:
         readers = [u for u in users if u in self.group.nodes]
         if role is Role.FREE:
             # A contraction reads both operands from memory, whatever they hold.
-            return not any(self.groups.role(u) is Role.CONTRACTION for u in readers)
+            memory = (Role.CONTRACTION, Role.ATTENTION)
+            return not any(self.groups.role(u) in memory for u in readers)
         if role not in (Role.POINTWISE, Role.MAP, Role.VIEW) or node in self.groups.of:
             return False
         shared = self.groups.is_output(node.result) or any(
             u not in self.group.nodes for u in users
         )
-        if shared and not is_repeatable(node, role):
+        if shared and not self.groups.is_repeatable(node):
             return False
         fits = all(self._fits(node, role, u) for u in readers)
         return fits and self._operands_stay_few(node)
@@ -297,10 +324,13 @@ class _Prologue:
             return self._contraction_reads(node, role, user)
         if anchor in (Role.POOLING, Role.ALONE):
             return False
+        if self.group.kind is Role.ATTENTION:
+            # Every tile of rows reads keys, values and bias: they are moved on the way, not computed.
+            return role is not Role.POINTWISE and reads_linearly(node)
         if self.group.kind is Role.CONTRACTION:
             return self._contraction_side(node, role, user)
         if anchor in (Role.ROWS, Role.REDUCTION) or self.group.kind is Role.ROWS:
-            return self._row_reads(node, role, user)
+            return self._row_reads(node, role)
         if role is Role.POINTWISE:
             return self._computed_once(node)
         return not self._scatters_slices(node)
@@ -310,9 +340,7 @@ class _Prologue:
 
         A transpose that more is picked from than it has elements is done once, in front.
         """
-        if node.op != "transpose" or keeps_last_axis(node):
-            return False
-        if not self._is_picked_from(node.result):
+        if not moves_last_axis(node) or not self._is_picked_from(node.result):
             return False
         spare = symbolic.bounds(_size(node) - self._evaluations(node))[0]
         return spare is None or spare < 0
@@ -322,7 +350,7 @@ class _Prologue:
         for user in self.groups.edit.users(value):
             if user not in self.group.nodes:
                 continue
-            if picks_slices(user) and operand(user) is value:
+            if has(user, Trait.PICKS) and operand(user) is value:
                 return True
             view = self.groups.role(user) is Role.VIEW
             if view and self._is_picked_from(user.result):
@@ -330,21 +358,19 @@ class _Prologue:
         return False
 
     def _contraction_reads(self, node: Node, role: Role, user: Node) -> bool:
-        if not reads_linearly(node, role):
+        if role is Role.POINTWISE or not reads_linearly(node):
             return False
         if is_left_operand(user, node.result):
             return True
-        return (
-            self.options.right_moves and user.op == "matmul" and role is not Role.POINTWISE
-        )
+        return self.options.right_moves and has(user, Trait.STRIDED)
 
     def _contraction_side(self, node: Node, role: Role, user: Node) -> bool:
         """Behind the anchor: small operands of the epilogue; before it: chains of linear moves."""
         if self._feeds_anchor(user):
-            return reads_linearly(node, role)
+            return role is not Role.POINTWISE and reads_linearly(node)
         if role is Role.POINTWISE:
             return is_cheap(node) and self._computed_once(node)
-        return reads_linearly(node, role) and node.op != "transpose"
+        return reads_linearly(node) and permutation(node) is None
 
     def _feeds_anchor(self, node: Node) -> bool:
         """Whether the anchor is reached from `node` within the group."""
@@ -359,15 +385,10 @@ class _Prologue:
             work.extend(u for v in current.results for u in self.groups.edit.users(v))
         return False
 
-    def _row_reads(self, node: Node, role: Role, user: Node) -> bool:
+    def _row_reads(self, node: Node, role: Role) -> bool:
         if role is Role.POINTWISE:
             return self._computed_once(node)
-        if role is Role.VIEW or node.op == "transpose":
-            return reads_linearly(node, role) and (
-                role is Role.VIEW or keeps_last_axis(node)
-            )
-        del user
-        return True
+        return reads_linearly(node) if role is Role.VIEW else not moves_last_axis(node)
 
     def _evaluations(self, node: Node) -> Dim:
         """The most elements for which a user in the group asks."""

@@ -10,9 +10,10 @@ import re
 from typing import Final
 
 from tilewright.compiler.graph.compare import fingerprint
+from tilewright.compiler.graph.copy import copy_node
 from tilewright.compiler.graph.ir import Graph, Node, Value
-from tilewright.compiler.ops import catalogue
-from tilewright.compiler.transforms.fusion_classes import Role
+from tilewright.compiler.graph.schema import Role
+from tilewright.compiler.ops import control
 from tilewright.compiler.transforms.fusion_groups import Group, Groups
 
 _NAMED_OPS: Final = 4
@@ -69,7 +70,7 @@ def _replace(
     attributes = {"name": names[key], "kind": _kind(group, groups)}
     output = group.output
     node = Node(
-        catalogue.schema("fused"),
+        control.fused.schema,
         inputs,
         attributes,
         [output.type],
@@ -94,15 +95,7 @@ def _region(group: Group, groups: Groups, inputs: list[Value]) -> Graph:
         region.inputs.append(inner)
         inside[value] = inner
     for node in groups.canonical(group):
-        copy = Node(
-            node.schema,
-            [None if v is None else inside[v] for v in node.operands],
-            node.attributes,
-            [v.type for v in node.results],
-            location=node.location,
-        )
-        region.nodes.append(copy)
-        inside.update(zip(node.results, copy.results, strict=True))
+        region.nodes.append(copy_node(node, inside))
     region.outputs.append(inside[group.output])
     return region
 

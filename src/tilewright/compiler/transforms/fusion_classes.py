@@ -1,69 +1,29 @@
 """What fusion knows about an op: the part it can play in a kernel.
 
-Decided by traits where traits say enough, by name where the shape of the kernel matters.  One
-question per function; no state.  Called by `fuse_kernels` only.
+What the op's row says, put to one node: its operands may be constants, its types without a kernel.
+One question per function; no state.  Called by `fuse_kernels` only.
 """
 
 from __future__ import annotations
 
-import enum
 from typing import Final
 
+from tilewright.base import symbolic
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.graph.schema import Trait
+from tilewright.compiler.graph.schema import Role, TensorType, Trait
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.transforms.matching import (
     array_splat,
     constant_of,
-    dim_groups,
-    dims,
     has,
-    ints,
+    is_index,
     operand,
-    optional_operand,
+    source_places,
     splat_of,
-    word,
 )
 
+ANCHORS: Final = (Role.CONTRACTION, Role.ATTENTION, Role.ROWS, Role.POOLING, Role.REDUCTION)
 
-class Role(enum.Enum):
-    """The part of a node in a kernel; the value is the `kind` attribute of an anchor's kernel."""
-
-    FREE = "free"  # costs nothing: repeated wherever it is used
-    VIEW = "view"  # the same bytes under another shape
-    POINTWISE = "pointwise"
-    MAP = "movement"  # reads operand elements at computed places, one nest
-    PLACE = "placement"  # writes operand elements at other places, several nests
-    CONTRACTION = "contraction"
-    ROWS = "rows"
-    REDUCTION = "reduction"
-    POOLING = "pooling"
-    PACKING = "packing"
-    ALONE = "alone"  # a kernel of its own
-    HOST = "host"  # no kernel
-    NONE = "none"  # constants, control flow
-
-
-ANCHORS: Final = (Role.CONTRACTION, Role.ROWS, Role.POOLING, Role.REDUCTION)
-
-_MAPS: Final = frozenset(
-    ("transpose", "broadcast_to", "slice", "gather", "gather_elements", "gather_nd", "tile",
-     "reverse_sequence", "trilu", "one_hot", "full", "iota", "eye")
-)  # fmt: skip
-_POOLS: Final = frozenset(("max_pool", "average_pool", "lp_pool"))
-_SUMS: Final = frozenset(
-    ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod")
-)
-_ROWS: Final = frozenset(
-    ("softmax", "log_softmax", "layer_norm", "rms_norm", "group_norm", "instance_norm")
-)
-_CHEAP: Final = frozenset(
-    ("neg", "abs", "floor", "ceil", "round", "sign", "relu", "leaky_relu", "thresholded_relu",
-     "add", "sub", "mul", "max", "min", "equal", "less", "less_equal", "greater", "not_equal",
-     "greater_equal", "logical_and", "logical_or", "logical_xor", "logical_not", "bitwise_and",
-     "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left", "shift_right", "where", "clip",
-     "cast", "identity", "is_nan", "is_inf", "prelu", "shrink", "hard_sigmoid", "hard_swish")
-)  # fmt: skip
 # Larger splats would be scanned element by element by whoever builds the kernel.
 _LARGEST_SPLAT: Final = 1 << 20
 
@@ -74,43 +34,22 @@ def role_of(node: Node) -> Role:
         return Role.FREE if is_inline_constant(node) else Role.NONE
     if node.regions:
         return Role.HOST
+    has_body = catalogue.lookup(node.op).supports(_types(node), node.attributes)
     if has(node, Trait.VIEW):
-        return Role.VIEW
-    types = [None if v is None else v.type for v in node.operands]
-    if not catalogue.lookup(node.op).supports(types, node.attributes):
+        return Role.VIEW if has_body else Role.NONE
+    if not has_body:
         return Role.HOST
-    return _kernel_role(node)
-
-
-def _kernel_role(node: Node) -> Role:
     if len(node.results) != 1:
         return Role.ALONE
-    if has(node, Trait.ELEMENTWISE):
-        return Role.POINTWISE
-    if has(node, Trait.CONTRACTION):
-        return Role.CONTRACTION
-    if has(node, Trait.GUARD):
-        return Role.REDUCTION
-    named = {
-        **dict.fromkeys(_MAPS, Role.MAP),
-        **dict.fromkeys(_SUMS, Role.REDUCTION),
-        **dict.fromkeys(_ROWS, Role.ROWS),
-        **dict.fromkeys(_POOLS, Role.POOLING),
-        "pack_panels": Role.PACKING,
-        "concat": Role.PLACE,
-        "pad": Role.PLACE,
-    }
-    role = named.get(node.op, Role.ALONE)
-    if role is Role.MAP and _is_free(node):
-        return Role.FREE
-    return role
+    role = node.schema.role
+    return Role.FREE if role is Role.MAP and _is_free(node) else role
 
 
 def _is_free(node: Node) -> bool:
     """Index arithmetic and repeated scalars."""
-    if node.op in ("iota", "eye"):
+    if not node.present_operands:
         return True
-    return node.op in ("full", "broadcast_to") and splat_of(operand(node)) is not None
+    return node.schema.places is not None and splat_of(operand(node)) is not None
 
 
 def is_inline_constant(node: Node) -> bool:
@@ -127,52 +66,62 @@ def is_repeatable(node: Node, role: Role) -> bool:
     """Whether several kernels may each do this for themselves."""
     if role in (Role.FREE, Role.VIEW):
         return True
-    return node.op in ("broadcast_to", "slice") and role is Role.MAP
+    return role is Role.MAP and reads_linearly(node) and permutation(node) is None
 
 
 def is_cheap(node: Node) -> bool:
     """Whether computing an element again costs no more than loading it."""
-    return node.op in _CHEAP
+    return catalogue.lookup(node.op).is_cheap(_types(node), node.attributes)
+
+
+def _types(node: Node) -> list[TensorType | None]:
+    return [None if v is None else v.type for v in node.operands]
 
 
 # --- places ----------------------------------------------------------------------------------
 
 
-def splits_axes(node: Node) -> bool:
-    """Whether a reshape reads at linear places: each long operand axis becomes whole axes."""
-    groups = dim_groups(operand(node).type.shape, node.result.type.shape)
-    shape = operand(node).type.shape
-    return groups is not None and all(
-        sum(shape[a] != 1 for a in mine) <= 1 for mine, _ in groups
+def reads_linearly(node: Node) -> bool:
+    """Whether every element of the first operand is read at indices linear in the result's."""
+    found = source_places(node)
+    return found is not None and not any(
+        any(is_index(symbol) for symbol in symbolic.symbols(part))
+        for place in found[0]
+        for atom in symbolic.atoms(place)
+        for part in atom.parts()
     )
 
 
-def reads_linearly(node: Node, role: Role) -> bool:
-    """Whether every operand element is read at indices linear in the result's."""
-    if role is Role.VIEW:
-        return splits_axes(node)
-    return node.op in ("transpose", "slice", "broadcast_to")
+def permutation(node: Node) -> tuple[int, ...] | None:
+    """The axes of the operand in the order that a move puts all of them in, if it is another."""
+    found = source_places(node)
+    if found is None or any(isinstance(place, int) for place in found[0]):
+        return None
+    source, indices = found
+    if sorted(map(str, source)) != sorted(map(str, indices)):
+        return None
+    order = tuple(list(source).index(index) for index in indices)
+    return None if order == tuple(range(len(order))) else order
 
 
 def keeps_last_axis(node: Node) -> bool:
-    """Whether a transpose leaves the innermost axis where it is."""
-    perm = ints(node, "perm") if node.op == "transpose" else ()
-    return bool(perm) and perm[-1] == len(perm) - 1
+    """Whether the node puts axes in another order and leaves the innermost where it is."""
+    order = permutation(node)
+    return order is not None and order[-1] == len(order) - 1
 
 
-def picks_slices(node: Node) -> bool:
-    """Whether data picks slices of the first operand."""
-    return node.op in ("gather", "gather_nd")
+def moves_last_axis(node: Node) -> bool:
+    """Whether the node puts axes in another order, the innermost too."""
+    order = permutation(node)
+    return order is not None and order[-1] != len(order) - 1
 
 
 def is_border(node: Node) -> bool:
-    """Whether the node is a pad that adds a constant border."""
-    if node.op != "pad" or word(node, "mode") != "constant":
+    """Whether the node puts a border of one constant around its first operand."""
+    adds_border = node.schema.adds_border
+    if adds_border is None or not adds_border(node.attributes):
         return False
-    value = optional_operand(node, 1)
-    if value is not None and splat_of(value) is None:
-        return False
-    return all(isinstance(p, int) and p >= 0 for p in dims(node, "pads"))
+    return all(v is None or splat_of(v) is not None for v in node.operands[1:])
 
 
 def is_left_operand(node: Node, value: Value) -> bool:

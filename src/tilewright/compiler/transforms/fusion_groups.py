@@ -12,8 +12,8 @@ from typing import final
 
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node, Value
-from tilewright.compiler.graph.schema import Trait
-from tilewright.compiler.transforms.fusion_classes import Role, is_repeatable, role_of
+from tilewright.compiler.graph.schema import Role, Trait
+from tilewright.compiler.transforms.fusion_classes import is_repeatable, role_of
 
 
 @final
@@ -40,6 +40,9 @@ class Groups:
         self.edit: Editor = edit
         self.place: dict[Node, int] = {node: i for i, node in enumerate(graph.nodes)}
         self.roles: dict[Node, Role] = {node: role_of(node) for node in graph.nodes}
+        self._repeatable: set[Node] = {
+            n for n, r in self.roles.items() if is_repeatable(n, r)
+        }
         # The group of a node; repeatable nodes taken by several have none, only holders.
         self.of: dict[Node, Group] = {}
         self.holders: dict[Node, list[Group]] = {}
@@ -48,6 +51,10 @@ class Groups:
     def role(self, node: Node) -> Role:
         """The part of the node."""
         return self.roles[node]
+
+    def is_repeatable(self, node: Node) -> bool:
+        """Whether several kernels may each do this for themselves."""
+        return node in self._repeatable
 
     def start(self, node: Node, kind: Role) -> Group:
         """A new group with one node."""
@@ -64,8 +71,16 @@ class Groups:
                 continue
             group.nodes.add(node)
             self.holders.setdefault(node, []).append(group)
-            if not is_repeatable(node, self.roles[node]):
+            if node not in self._repeatable:
                 self.of[node] = group
+
+    def give_back(self, group: Group, root: Node, nodes: Iterable[Node]) -> None:
+        """Let `root` make what leaves `group`; `nodes` behind it belong to nobody."""
+        group.root = root
+        for node in nodes:
+            group.nodes.discard(node)
+            self.holders[node].remove(group)
+            self.of.pop(node, None)
 
     def is_output(self, value: Value) -> bool:
         """Whether the graph returns the value."""
@@ -130,7 +145,7 @@ class Groups:
         holders = self.holders.get(user, ())
         if any(node not in group.nodes for group in holders):
             return True
-        if is_repeatable(user, self.roles[user]):
+        if user in self._repeatable:
             return self.is_needed(user)
         return not holders
 
@@ -140,7 +155,7 @@ class Groups:
 
     def depends(self, value: Value, nodes: set[Node]) -> bool:
         """Whether computing `value` needs something that `nodes` make, groups taken whole."""
-        made = {n for n in nodes if not is_repeatable(n, self.roles[n])}
+        made = nodes - self._repeatable
         first = min(self.place[n] for n in made)
         work = [value.node] if value.node is not None else []
         seen: set[Node] = set()

@@ -203,14 +203,14 @@ class Restricted(Pattern):
             yield from self.inner.matches(value, bound)
 
 
-def ask_user(what: str, function: Callable[[Asked], bool], about: Asked) -> bool:
+def ask_user(subject: str, function: Callable[[Asked], bool], about: Asked) -> bool:
     """What a function of a user says.  Raises: UserError for what it raises, which is no bug of ours."""
     try:
         return bool(function(about))
     except TilewrightError:
         raise
     except Exception as error:
-        raise UserError(f"{what} failed: {type(error).__name__}: {error}") from error
+        raise UserError(f"{subject} failed: {type(error).__name__}: {error}") from error
 
 
 def is_op(*names: str) -> Op:

@@ -17,11 +17,14 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.ops import catalogue
+from tilewright.compiler.ops.control import shape_tensor
 from tilewright.compiler.ops.declaration import IndexRange, check_range
+from tilewright.compiler.ops.indexing import out_of_range
+from tilewright.compiler.ops.ranges import is_at_least
 from tilewright.compiler.passes import Emitter, GraphPass, PassContext, PassResult
-from tilewright.compiler.transforms.matching import constant_of, operand
+from tilewright.compiler.transforms.matching import constant_of, operand, shows_everything
 from tilewright.compiler.transforms.movement_rules import emit_slice
-from tilewright.compiler.transforms.value_ranges import ValueRanges, is_at_least
+from tilewright.compiler.transforms.value_ranges import ValueRanges
 
 
 @final
@@ -73,7 +76,7 @@ def _once_each(value: Value) -> Value:
 
     Not through a tensor that may be empty: nobody looks at what it repeats.
     """
-    while value.node is not None and value.node.op in ("broadcast_to", "reshape"):
+    while value.node is not None and shows_everything(value.node):
         if not is_at_least(value.type.element_count, 1):
             return value
         value = operand(value.node)
@@ -126,7 +129,7 @@ class _Guards:
         self.made.add(key)
         emit = Emitter(self.edit, catalogue.schema, node)
         if value is None:
-            value = emit.op("shape_tensor", [], {"values": (place.number,)})
+            value = emit.op(shape_tensor.name, [], {"values": (place.number,)})
         if place.column is not None:
             axis = value.type.rank - 1
             value = emit_slice(emit, value, {axis: (place.column, 1, 1)})
@@ -136,4 +139,4 @@ class _Guards:
             "axis": place.axis,
             "size": (place.size,),
         }
-        emit.node("out_of_range", [value], attributes)
+        emit.node(out_of_range.name, [value], attributes)

@@ -12,13 +12,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
-from tilewright.base import dtypes
+from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import HALVES, DType
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
+from tilewright.compiler.ops.contraction import BYTES_PER_WORD
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter, RewritePass, Rule, merge_rules
+from tilewright.compiler.transforms.byte_words import (
+    WORD_PRODUCT,
+    as_they_lie,
+    multiplies_bytes,
+    whole,
+    words,
+)
 from tilewright.compiler.transforms.fold_scales import bias_apart
 from tilewright.compiler.transforms.matching import (
     ints,
@@ -67,7 +75,7 @@ class LegalizeConvolution(RewritePass):
 
     def with_places_in_lanes(self, node: Node, emit: Emitter) -> Value | None:
         """A convolution whose filters would leave lanes empty, which its places fill."""
-        if not can_be_planar(node):
+        if not can_be_planar(node) or node.attributes["dtype"] is not None:
             return None
         x, w = operand(node, 0).type, operand(node, 1).type
         dtype = dtypes.f32 if x.dtype in HALVES else x.dtype
@@ -89,6 +97,8 @@ class LegalizeConvolution(RewritePass):
         rows = node.result.type.shape[:-1]
         count = filters // groups
         taps = element_count(kernel) * depth
+        if multiplies_bytes(node) and (groups == 1 or depth_is_whole(depth)):
+            return self._in_words(node, rows, emit)
         halves = x.type.dtype in HALVES
         if halves:  # they are multiplied as f32, converted once: a tile reads each element once per panel and tap
             x = emit.op("cast", [x], {"dtype": dtypes.f32})
@@ -98,11 +108,30 @@ class LegalizeConvolution(RewritePass):
             "dilations": ints(node, "dilations"),
             "groups": groups,
             "columns": (filters,),
+            "dtype": node.attributes["dtype"],
         }
-        packed = _pack(w, groups, count, panel, emit)
+        packed = _pack(as_they_lie(w), groups, count, panel, emit)
         result = emit.op("conv_packed", [x, packed], attributes)
         narrow = {"dtype": w.type.dtype}
         return emit.op("cast", [result], narrow) if halves else result
+
+    def _in_words(self, node: Node, rows: Sequence[Dim], emit: Emitter) -> Value:
+        """A convolution of bytes: four channels of a tap to a step."""
+        x, w = whole(operand(node, 0), -1, emit), whole(operand(node, 1), 1, emit)
+        groups, filters = number(node, "groups"), w.type.shape[0]
+        assert isinstance(filters, int), "asked by as_packed"
+        count = filters // groups
+        steps = symbolic.floordiv(element_count(w.type.shape[1:]), BYTES_PER_WORD)
+        panel = self.choose_panel(rows, count, steps, dtypes.i32) or _SMALLEST_PANEL
+        attributes = {
+            "strides": ints(node, "strides"),
+            "dilations": ints(node, "dilations"),
+            "groups": groups,
+            "columns": (filters,),
+            **WORD_PRODUCT,
+        }
+        packed = _pack(w, groups, count, panel, emit, in_words=True)
+        return emit.op("conv_packed", [words(x, emit), packed], attributes)
 
 
 def _is_legal(node: Node) -> bool:
@@ -140,7 +169,8 @@ def as_matmul(node: Node, emit: Emitter) -> Value | None:
     flat = emit.op("reshape", [x], {"shape": (rows, depth)})
     table = emit.op("reshape", [w], {"shape": (filters, depth)})
     columns = emit.op("transpose", [table], {"perm": (1, 0)})
-    result = emit.op("matmul", [flat, columns])
+    attributes = {"dtype": node.attributes["dtype"]}
+    result = emit.op("matmul", [flat, columns], attributes)
     return emit.op("reshape", [result], {"shape": node.result.type.shape})
 
 
@@ -167,7 +197,8 @@ def _depthwise(node: Node, x: Value, w: Value, emit: Emitter) -> Value:
     kernel = w.type.shape[2:]
     plain = emit.op("reshape", [w], {"shape": (channels, *kernel)})
     last = emit.op("transpose", [plain], {"perm": (*range(1, len(kernel) + 1), 0)})
-    attributes = {"strides": ints(node, "strides"), "dilations": ints(node, "dilations")}
+    names = ("strides", "dilations", "dtype")
+    attributes = {name: node.attributes[name] for name in names}
     return emit.op("depthwise_conv", [x, last], attributes)
 
 
@@ -199,14 +230,23 @@ def _has_single_filter(node: Node) -> bool:
     return depth == 1 or depth >= _SMALLEST_PANEL
 
 
-def _pack(w: Value, groups: int, count: int, panel: int, emit: Emitter) -> Value:
-    """Weights [G*count, C, kernel…] as [G, P, kernel…, C, panel]."""
+def depth_is_whole(depth: Dim) -> bool:
+    """Whether the channels of a group are whole words."""
+    return symbolic.mod(depth, BYTES_PER_WORD) == 0
+
+
+def _pack(
+    w: Value, groups: int, count: int, panel: int, emit: Emitter, *, in_words: bool = False
+) -> Value:
+    """Weights [G*count, C, kernel…] as [G, P, kernel…, C, panel]; bytes four to a word."""
     _, depth, *kernel = w.type.shape
     spatial = range(3, 3 + len(kernel))
     grouped = emit.op("reshape", [w], {"shape": (groups, count, depth, *kernel)})
     rows = emit.op("transpose", [grouped], {"perm": (0, *spatial, 2, 1)})
     taps = element_count(kernel) * depth
     matrix = emit.op("reshape", [rows], {"shape": (groups, taps, count)})
-    panels = emit.op("pack_panels", [matrix], {"panel": panel})
+    panels = emit.op("pack_panels", [matrix], {"panel": panel, "words": in_words})
+    if in_words:
+        depth = symbolic.floordiv(depth, BYTES_PER_WORD)
     shape = (groups, panels.type.shape[1], *kernel, depth, panel)
     return emit.op("reshape", [panels], {"shape": shape})

@@ -11,13 +11,12 @@ from typing import Final, cast
 
 import numpy as np
 
+from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array, TensorType, Trait
 from tilewright.compiler.ops.movement import shape_groups
 from tilewright.compiler.ops.shapes import element_count
-
-_SPREADING: Final = ("broadcast_to", "reshape", "full", "transpose", "identity")
 
 
 def ints(node: Node, name: str) -> tuple[int, ...]:
@@ -88,12 +87,12 @@ def is_constant(value: Value | None) -> bool:
 
 
 def splat_of(value: Value | None) -> float | int | bool | None:
-    """The one element that fills the whole of a constant, also through broadcasts and views."""
+    """The one element that fills the whole of a constant, also where it is moved or repeated."""
     while True:
         node = maker(value)
         if node is None:
             return None
-        if node.op not in _SPREADING:
+        if node.schema.places is None:
             break
         value = node.operands[0]
     array = constant_of(value)
@@ -117,6 +116,42 @@ def _all_same(array: Array, first: np.generic) -> bool:
     if array.strides and not any(array.strides):
         return True
     return bool((array == first).all())
+
+
+# --- moves -----------------------------------------------------------------------------------
+
+_INDEX: Final = "index of axis "  # no size has such a name
+
+
+def source_places(node: Node) -> tuple[Sequence[Dim], Sequence[Dim]] | None:
+    """Where an element of the result stands in the first operand, and its own indices, as symbols."""
+    places = node.schema.places
+    if places is None:
+        return None
+    indices = [symbolic.symbol(f"{_INDEX}{a}") for a in range(node.result.type.rank)]
+    return places(node.attributes, operand(node).type.shape, indices), indices
+
+
+def is_index(symbol: symbolic.Symbol) -> bool:
+    """Whether a symbol of `source_places` is an index, not a size."""
+    return symbol.name.startswith(_INDEX)
+
+
+def shows_everything(node: Node) -> bool:
+    """Whether all elements of the first operand, and no others, are in the result."""
+    found = source_places(node)
+    if has(node, Trait.VIEW) or found is None:
+        return found is not None
+    places, indices = found
+    sizes = dict(zip(map(str, indices), node.result.type.shape, strict=True))
+    shape = operand(node).type.shape
+    return all(
+        size == 1 or sizes.get(str(place)) == size
+        for place, size in zip(places, shape, strict=True)
+    )
+
+
+# --- numbers ---------------------------------------------------------------------------------
 
 
 def is_splat(value: Value | None, expected: float, *, within: float = 0.0) -> bool:

@@ -11,6 +11,7 @@ from typing import Final, cast
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.ops.ranges import is_at_least
 from tilewright.compiler.passes import Emitter, Rule
 from tilewright.compiler.transforms.matching import (
     constant_of,
@@ -24,7 +25,6 @@ from tilewright.compiler.transforms.matching import (
     splat_of,
     word,
 )
-from tilewright.compiler.transforms.value_ranges import is_at_least
 
 
 def drop_same_type(node: Node, emit: Emitter) -> Value | None:

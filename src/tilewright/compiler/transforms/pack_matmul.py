@@ -11,14 +11,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from tilewright.base import dtypes
+from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import HALVES, f32, f64
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
+from tilewright.compiler.ops.contraction import BYTES_PER_WORD
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter, RewritePass, Rule, merge_rules
+from tilewright.compiler.transforms.byte_words import (
+    WORD_PRODUCT,
+    are_whole,
+    as_they_lie,
+    multiplies_bytes,
+    whole,
+    words,
+)
 from tilewright.compiler.transforms.legalize_convolution import ChoosePanel
-from tilewright.compiler.transforms.matching import is_constant, maker, operand
+from tilewright.compiler.transforms.matching import ints, is_constant, maker, operand
 from tilewright.compiler.transforms.movement_rules import VIEW_RULES
 
 
@@ -57,12 +66,41 @@ class PackMatmul(RewritePass):
         many = not isinstance(rows, int) or rows >= self.least_rows
         widens = a.type.dtype in HALVES and many
         left = emit.op("cast", [a], {"dtype": dtypes.f32}) if widens else a
+        if multiplies_bytes(node) and are_whole(depth):
+            return self._in_words(node, emit)
         panel = self.choose_panel((rows,), columns, depth, left.type.dtype)
         if not panel:
             return None
+        b = as_they_lie(b)
         panels = emit.op("pack_panels", [b], {"panel": panel})
-        result = emit.op("matmul_packed", [left, panels], {"columns": (columns,)})
+        attributes = {"columns": (columns,), "dtype": node.attributes["dtype"]}
+        result = emit.op("matmul_packed", [left, panels], attributes)
         return emit.op("cast", [result], {"dtype": a.type.dtype}) if widens else result
+
+    def _in_words(self, node: Node, emit: Emitter) -> Value | None:
+        """A product of bytes, four of the depth to a step."""
+        a, b = operand(node, 0), whole(operand(node, 1), -2, emit)
+        *_, rows, _ = a.type.shape
+        *_, depth, columns = b.type.shape
+        steps = symbolic.floordiv(depth, BYTES_PER_WORD)
+        panel = self.choose_panel((rows,), columns, steps, dtypes.i32)
+        if not panel:
+            return None
+        panels = _panels_of_words(b, panel, emit)
+        attributes = {"columns": (columns,), **WORD_PRODUCT}
+        return emit.op("matmul_packed", [words(a, emit), panels], attributes)
+
+
+def _panels_of_words(b: Value, panel: int, emit: Emitter) -> Value:
+    """Bytes in panels, four rows to a word; rows that lie as columns are words where they lie."""
+    turned = maker(b, "transpose")
+    if turned is not None and not _is_known(b):
+        rank = b.type.rank
+        perm = (*range(rank - 2), rank - 1, rank - 2)
+        if ints(turned, "perm") == perm:
+            columns = emit.op("transpose", [words(operand(turned), emit)], {"perm": perm})
+            return emit.op("pack_panels", [columns], {"panel": panel})
+    return emit.op("pack_panels", [b], {"panel": panel, "words": True})
 
 
 def _is_known(value: Value) -> bool:
@@ -96,5 +134,5 @@ def flatten_rows(node: Node, emit: Emitter) -> Value | None:
         matrix = emit.op("reshape", [b], {"shape": b.type.shape[-2:]})
     rows = element_count(a.type.shape[:-1])
     flat = emit.op("reshape", [a], {"shape": (rows, a.type.shape[-1])})
-    result = emit.op("matmul", [flat, matrix])
+    result = emit.op("matmul", [flat, matrix], node.attributes)
     return emit.op("reshape", [result], {"shape": node.result.type.shape})

@@ -18,22 +18,21 @@ from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.graph.text import ArrayHashes
-from tilewright.compiler.ops import catalogue
+from tilewright.compiler.ops import control
 from tilewright.compiler.passes import GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.external_codegen import Codegen, NamedPattern
 from tilewright.compiler.transforms.graph_pattern import Match, ask_user
 from tilewright.compiler.transforms.matching import has, is_constant
 
-EXTERNAL = "external"
-
 
 @final
 @dataclass(slots=True, eq=False)
 class Subgraph:
-    """Nodes that one generator gets."""
+    """Nodes that one generator gets, and what others read from them."""
 
     codegen: Codegen
     nodes: set[Node]
+    readers: set[Node]
 
 
 @final
@@ -77,9 +76,12 @@ class _Partition:
     of: dict[Node, Subgraph] = field(default_factory=dict[Node, Subgraph])
     all: list[Subgraph] = field(default_factory=list[Subgraph])
     place: dict[Node, int] = field(default_factory=dict[Node, int])
+    reach: list[int] = field(default_factory=list[int])
+    """For subgraphs by where they begin, where the last one ends: a tree of maxima (see `_end_of_ways_back`)."""
 
     def __post_init__(self) -> None:
         self.place = {node: index for index, node in enumerate(self.graph.nodes)}
+        self.reach = [-1] * (len(self.place) + 1)
 
     def match(self, codegen: Codegen) -> None:
         """Take what the patterns of `codegen` fit, larger matches being rooted later."""
@@ -87,7 +89,7 @@ class _Partition:
             for value in node.results if node not in self.of else ():
                 nodes = self._fitting(codegen, value)
                 if nodes:
-                    self._add(Subgraph(codegen, nodes))
+                    self._add(Subgraph(codegen, nodes, self._readers_of(nodes)))
                     break
 
     def _fitting(self, codegen: Codegen, value: Value) -> set[Node]:
@@ -104,11 +106,23 @@ class _Partition:
             n in self.of or not has(n, Trait.PURE) or n.regions for n in nodes
         ):
             return False
-        return self._can_stand_alone(nodes, codegen) and not self._returns_to(nodes)
+        readers = self._readers_of(nodes)
+        return self._can_stand_alone(nodes, codegen) and not self._returns_to(
+            nodes, readers
+        )
 
     def _add(self, subgraph: Subgraph) -> None:
         self.all.append(subgraph)
-        self.of.update(dict.fromkeys(subgraph.nodes, subgraph))
+        self._take(subgraph, subgraph.nodes)
+
+    def _take(self, subgraph: Subgraph, nodes: set[Node]) -> None:
+        """Note that `nodes` belong to the subgraph, and how far it extends."""
+        self.of.update(dict.fromkeys(nodes, subgraph))
+        places = [self.place[node] for node in subgraph.nodes]
+        begin, end = min(places) + 1, max(places)
+        while begin < len(self.reach):
+            self.reach[begin] = max(self.reach[begin], end)
+            begin += begin & -begin
 
     def merge(self, codegen: Codegen) -> None:
         """Join subgraphs of one generator where one reads what the other makes."""
@@ -116,27 +130,29 @@ class _Partition:
         while changed:
             changed = False
             for first in [s for s in self.all if s.codegen is codegen]:
-                for second in self._readers(first):
+                for second in self._neighbours(first):
                     changed |= self._join(first, second)
 
-    def _readers(self, subgraph: Subgraph) -> list[Subgraph]:
+    def _neighbours(self, subgraph: Subgraph) -> list[Subgraph]:
         """Other subgraphs of the same generator that read from this one, in order."""
         found = {
-            self.of[user]: None
-            for node in self.ordered(subgraph.nodes)
-            for user in self._users((node,))
-            if user in self.of
+            self.of[node]: None
+            for node in self.ordered(subgraph.readers)
+            if node in self.of
         }
         codegen = subgraph.codegen
         return [s for s in found if s is not subgraph and s.codegen is codegen]
 
     def _join(self, first: Subgraph, second: Subgraph) -> bool:
         """Put `second` into `first`, if no other way leads from one to the other."""
-        nodes = first.nodes | second.nodes
-        if second not in self.all or first not in self.all or self._returns_to(nodes):
+        if second not in self.all or first not in self.all:
             return False
-        first.nodes = nodes
-        self.of.update(dict.fromkeys(second.nodes, first))
+        nodes = first.nodes | second.nodes
+        readers = (first.readers | second.readers) - nodes
+        if self._returns_to(nodes, readers):
+            return False
+        first.nodes, first.readers = nodes, readers
+        self._take(first, second.nodes)
         self.all.remove(second)
         return True
 
@@ -145,13 +161,18 @@ class _Partition:
             for value in node.results:
                 yield from self.edit.users(value)
 
-    def _returns_to(self, nodes: set[Node]) -> bool:
+    def _readers_of(self, nodes: set[Node]) -> set[Node]:
+        """Others that take what the nodes make."""
+        return {user for user in self._users(nodes) if user not in nodes}
+
+    def _returns_to(self, nodes: set[Node], readers: set[Node]) -> bool:
         """Whether what `nodes` make comes back to them by way of others, subgraphs taken whole."""
-        work = [user for user in self._users(nodes) if user not in nodes]
+        work = list(readers)
+        end = self._end_of_ways_back(max(self.place[node] for node in nodes))
         seen: set[Node] = set()
         while work:
             node = work.pop()
-            if node in seen:
+            if node in seen or self.place[node] > end:
                 continue
             if node in nodes:
                 return True
@@ -163,6 +184,22 @@ class _Partition:
             seen |= members
             work.extend(self._users(members))
         return False
+
+    def _end_of_ways_back(self, place: int) -> int:
+        """The place behind which no way leads back to `place` or before.
+
+        Ways go on in the order of the graph, but for those through a subgraph, which is entered at any of its
+        nodes and left at any: only one that begins before a place and ends behind it leads back there.
+        Source: Fenwick, "A new data structure for cumulative frequency tables", 1994, with maxima for sums.
+        """
+        while True:
+            end, position = place, place + 1
+            while position:
+                end = max(end, self.reach[position])
+                position &= position - 1
+            if end == place:
+                return place
+            place = end
 
     def ordered(self, nodes: Iterable[Node]) -> list[Node]:
         """Nodes in graph order."""
@@ -248,7 +285,7 @@ class _Partition:
         outputs = self._outputs(nodes)
         last = self.ordered(nodes)[-1]
         made = Node(
-            catalogue.schema(EXTERNAL),
+            control.external.schema,
             self._inputs(nodes, subgraph.codegen),
             {"symbol": region.name, "codegen": subgraph.codegen.name},
             [value.type for value in outputs],
@@ -265,8 +302,8 @@ class _Partition:
 
 
 def _is_accepted(codegen: Codegen, row: NamedPattern, found: Match) -> bool:
-    what = f"code generator '{codegen.name}': check of pattern '{row.name}'"
-    return row.check is None or ask_user(what, row.check, found)
+    subject = f"code generator '{codegen.name}': check of pattern '{row.name}'"
+    return row.check is None or ask_user(subject, row.check, found)
 
 
 def _ops_of(region: Graph) -> str:

@@ -39,10 +39,9 @@ class RecognizeNorms(RewritePass):
     level: ClassVar[int] = 1
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
-        """The quotient by the deviation, then scale, then bias."""
+        """The product with the inverse deviation, then scale, then bias."""
         return {
             "mul": (normalized, absorb_scale),
-            "div": (divided_by_deviation,),
             "add": (absorb_bias,),
         }
 
@@ -56,15 +55,6 @@ def normalized(node: Node, emit: Emitter) -> Value | None:
             if found is not None and found.type == node.result.type:
                 return found
     return None
-
-
-def divided_by_deviation(node: Node, emit: Emitter) -> Value | None:
-    """`d / sqrt(mean(d * d) + eps)`, where simplify left the quotient."""
-    root = maker(operand(node, 1), "sqrt")
-    if root is None:
-        return None
-    found = _norm_of(operand(node, 0), operand(root), emit)
-    return found if found is not None and found.type == node.result.type else None
 
 
 def _norm_of(d: Value, radicand: Value, emit: Emitter) -> Value | None:

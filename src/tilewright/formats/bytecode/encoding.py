@@ -97,52 +97,52 @@ def decode_instruction(view: ByteView, pc: int) -> tuple[Instruction, int]:
     return Instruction(opcode, tuple(values), start), pc
 
 
-def _read_u16(view: ByteView, pc: int, what: str) -> tuple[FieldValue, int]:
-    return view.u16(pc, what), pc + 2
+def _read_u16(view: ByteView, pc: int, subject: str) -> tuple[FieldValue, int]:
+    return view.u16(pc, subject), pc + 2
 
 
-def _read_u32(view: ByteView, pc: int, what: str) -> tuple[FieldValue, int]:
-    return view.u32(pc, what), pc + 4
+def _read_u32(view: ByteView, pc: int, subject: str) -> tuple[FieldValue, int]:
+    return view.u32(pc, subject), pc + 4
 
 
-def _read_i32(view: ByteView, pc: int, what: str) -> tuple[FieldValue, int]:
-    return view.i32(pc, what), pc + 4
+def _read_i32(view: ByteView, pc: int, subject: str) -> tuple[FieldValue, int]:
+    return view.i32(pc, subject), pc + 4
 
 
-def _read_u64(view: ByteView, pc: int, what: str) -> tuple[FieldValue, int]:
-    return view.u64(pc, what), pc + 8
+def _read_u64(view: ByteView, pc: int, subject: str) -> tuple[FieldValue, int]:
+    return view.u64(pc, subject), pc + 8
 
 
-def _read_i64(view: ByteView, pc: int, what: str) -> tuple[FieldValue, int]:
-    return view.i64(pc, what), pc + 8
+def _read_i64(view: ByteView, pc: int, subject: str) -> tuple[FieldValue, int]:
+    return view.i64(pc, subject), pc + 8
 
 
-def _read_string(view: ByteView, pc: int, what: str) -> tuple[FieldValue, int]:
-    length = view.u16(pc, what)
-    return bytes(view.sub(pc + 2, length, what)), pc + 2 + length
+def _read_string(view: ByteView, pc: int, subject: str) -> tuple[FieldValue, int]:
+    length = view.u16(pc, subject)
+    return bytes(view.sub(pc + 2, length, subject)), pc + 2 + length
 
 
-def _read_list(view: ByteView, pc: int, what: str) -> tuple[tuple[int, ...], int]:
+def _read_list(view: ByteView, pc: int, subject: str) -> tuple[tuple[int, ...], int]:
     pc += pc & 1
-    count = view.u16(pc, what)
-    data = view.sub(pc + 2, 2 * count, what)
+    count = view.u16(pc, subject)
+    data = view.sub(pc + 2, 2 * count, subject)
     return struct.unpack(f"<{count}H", data), pc + 2 + 2 * count
 
 
-def _read_moves(view: ByteView, pc: int, what: str) -> tuple[Moves, int]:
+def _read_moves(view: ByteView, pc: int, subject: str) -> tuple[Moves, int]:
     pc += pc & 1
-    count = view.u16(pc, what)
-    data = view.sub(pc + 2, 4 * count, what)
+    count = view.u16(pc, subject)
+    data = view.sub(pc + 2, 4 * count, subject)
     flat = struct.unpack(f"<{2 * count}H", data)
     return tuple(zip(flat[::2], flat[1::2], strict=True)), pc + 2 + 4 * count
 
 
-def _read_cases(view: ByteView, pc: int, what: str) -> tuple[FieldValue, int]:
-    count, pc = view.u16(pc, what), pc + 2
+def _read_cases(view: ByteView, pc: int, subject: str) -> tuple[FieldValue, int]:
+    count, pc = view.u16(pc, subject), pc + 2
     found: list[tuple[int, Moves]] = []
     for _ in range(count):
-        target = view.u32(pc, what)
-        moves, pc = _read_moves(view, pc + 4, what)
+        target = view.u32(pc, subject)
+        moves, pc = _read_moves(view, pc + 4, subject)
         found.append((target, moves))
     return tuple(found), pc
 

@@ -228,10 +228,10 @@ def _global_problem(place: int, bank: str, module: ModuleLimits) -> str:
 
 def _function_problem(ordinal: int, module: ModuleLimits) -> str:
     if ordinal & IMPORT_BIT:
-        index, limit, what = ordinal & ~IMPORT_BIT, len(module.imports), "import"
+        index, limit, subject = ordinal & ~IMPORT_BIT, len(module.imports), "import"
     else:
-        index, limit, what = ordinal, len(module.functions), "function"
-    return "" if index < limit else f"{what} {index} of {limit}"
+        index, limit, subject = ordinal, len(module.functions), "function"
+    return "" if index < limit else f"{subject} {index} of {limit}"
 
 
 # --- calls -------------------------------------------------------------------------------------
@@ -286,12 +286,12 @@ def _unfold(
 
 
 def _match(
-    registers: Sequence[int], banks: Sequence[str], function: FunctionLimits, what: str
+    registers: Sequence[int], banks: Sequence[str], function: FunctionLimits, subject: str
 ) -> Iterator[str]:
     if len(registers) != len(banks):
-        yield f"{len(registers)} {what}, expected {len(banks)}"
+        yield f"{len(registers)} {subject}, expected {len(banks)}"
         return
     for index, (register, bank) in enumerate(zip(registers, banks, strict=True)):
         problem = register_problem(register, bank, function)
         if problem:
-            yield f"{what} {index}: {problem}"
+            yield f"{subject} {index}: {problem}"

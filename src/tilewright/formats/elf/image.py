@@ -197,28 +197,30 @@ class _Loaded:
     def error(self, message: str) -> ArchiveError:
         return ArchiveError(message, location=self.view.location)
 
-    def check(self, address: int, length: int, what: str) -> Segment:
+    def check(self, address: int, length: int, subject: str) -> Segment:
         """The segment in which `length` bytes at `address` lie."""
         for segment in self.segments:
             end = segment.address + segment.memory_bytes
             if segment.address <= address and address + length <= end:
                 return segment
         raise self.error(
-            f"{what} at address {address:#x} with {length} bytes lies outside the segments"
+            f"{subject} at address {address:#x} with {length} bytes lies outside the segments"
         )
 
-    def check_code(self, address: int, what: str) -> None:
+    def check_code(self, address: int, subject: str) -> None:
         """Refuse what is to be called and is no code."""
-        if not self.check(address, 1, what).executable:
-            raise self.error(f"{what} at address {address:#x} lies in data, expected code")
+        if not self.check(address, 1, subject).executable:
+            raise self.error(
+                f"{subject} at address {address:#x} lies in data, expected code"
+            )
 
-    def read(self, address: int, length: int, what: str) -> memoryview:
+    def read(self, address: int, length: int, subject: str) -> memoryview:
         """File bytes by address; the part a loader would fill with zeros is not readable."""
-        segment = self.check(address, length, what)
+        segment = self.check(address, length, subject)
         start = address - segment.address
         if start + length > segment.file_bytes:
-            raise self.error(f"{what} at address {address:#x} has no bytes in the file")
-        return self.view.sub(segment.offset + start, length, what)
+            raise self.error(f"{subject} at address {address:#x} has no bytes in the file")
+        return self.view.sub(segment.offset + start, length, subject)
 
 
 def _program_headers(view: ByteView, header: Sequence[int]) -> list[tuple[int, ...]]:
@@ -318,12 +320,12 @@ def _dynamic_tags(loaded: _Loaded, programs: Sequence[tuple[int, ...]]) -> dict[
         raise loaded.error("the image needs other libraries, which a kernel may not")
     if tags.get(elf.DT_REL) or tags.get(elf.DT_RELSZ) or tags.get(elf.DT_RELR):
         raise loaded.error("the image has relocations without addends")
-    for tag, size, what in (
+    for tag, size, subject in (
         (elf.DT_SYMENT, elf.SYMBOL.size, "symbols"),
         (elf.DT_RELAENT, elf.RELOCATION.size, "relocations"),
     ):
         if tags.get(tag, size) != size:
-            raise loaded.error(f"{what} of {tags[tag]} bytes, expected {size}")
+            raise loaded.error(f"{subject} of {tags[tag]} bytes, expected {size}")
     return tags
 
 
@@ -383,15 +385,15 @@ def _relocations(
 ) -> tuple[tuple[ImageRelocation, ...], tuple[WordPatch, ...]]:
     entries: list[ImageRelocation] = []
     words: list[WordPatch] = []
-    for start, size, what in (
+    for start, size, subject in (
         (elf.DT_RELA, elf.DT_RELASZ, "relocations"),
         (elf.DT_JMPREL, elf.DT_PLTRELSZ, "call table relocations"),
     ):
         if not tags.get(size):
             continue
         if tags[size] % elf.RELOCATION.size:
-            raise loaded.error(f"{what} have a broken size")
-        table = loaded.read(tags.get(start, 0), tags[size], what)
+            raise loaded.error(f"{subject} have a broken size")
+        table = loaded.read(tags.get(start, 0), tags[size], subject)
         for offset, info, addend in elf.RELOCATION.iter_unpack(table):
             index, kind = info >> 32, info & 0xFFFF_FFFF
             if kind in machine.ignored:
@@ -437,13 +439,13 @@ def _word_patch(loaded: _Loaded, word: WordType, found: ImageRelocation) -> Word
     """The value of a relocation of 32 bits, which must not depend on where the image lies."""
     where = f"{word.name} at address {found.offset:#x}"
     if found.moves != word.relative:
-        what = (
+        subject = (
             f"the address of '{found.symbol}'"
             if found.moves
             else "the distance to a fixed address"
         )
         raise loaded.error(
-            f"{where}: {what} needs 64 bits wherever the image is loaded; compile it as "
+            f"{where}: {subject} needs 64 bits wherever the image is loaded; compile it as "
             "position-independent code (-fPIC)"
         )
     value = found.value + found.addend - (found.offset if word.relative else 0)

@@ -64,21 +64,21 @@ class Memory:
     def error(self, message: str) -> ArchiveError:
         return ArchiveError(message, location=self.view.location)
 
-    def find(self, address: int, length: int, what: str) -> Segment:
+    def find(self, address: int, length: int, subject: str) -> Segment:
         """The segment in which `length` bytes at `address` lie."""
         for segment in self.segments:
             if segment.address <= address and address + length <= segment.end:
                 return segment
         raise self.error(
-            f"{what} at address {address:#x} with {length} bytes lies outside the segments"
+            f"{subject} at address {address:#x} with {length} bytes lies outside the segments"
         )
 
-    def read(self, address: int, length: int, what: str) -> memoryview:
+    def read(self, address: int, length: int, subject: str) -> memoryview:
         """Bytes of the file by address."""
-        segment = self.find(address, length, what)
+        segment = self.find(address, length, subject)
         if address + length > segment.file_end:
-            raise self.error(f"{what} at address {address:#x} has no bytes in the file")
-        return self.view.sub(segment.offset + address - segment.address, length, what)
+            raise self.error(f"{subject} at address {address:#x} has no bytes in the file")
+        return self.view.sub(segment.offset + address - segment.address, length, subject)
 
     def _check_read_only(self, begin: int, end: int) -> None:
         """What is protected after relocation ends with the last page of its segment."""
@@ -87,17 +87,19 @@ class Memory:
         if end > -(-segment.end // page) * page:
             raise self.error(f"PT_GNU_RELRO up to address {end:#x} leaves its segment")
 
-    def rest(self, address: int, what: str) -> memoryview:
+    def rest(self, address: int, subject: str) -> memoryview:
         """All bytes of the file from an address to the end of its segment."""
-        segment = self.find(address, 0, what)
-        return self.read(address, max(segment.file_end - address, 0), what)
+        segment = self.find(address, 0, subject)
+        return self.read(address, max(segment.file_end - address, 0), subject)
 
-    def unpack(self, layout: struct.Struct, address: int, what: str) -> tuple[int, ...]:
-        return layout.unpack(self.read(address, layout.size, what))
+    def unpack(self, layout: struct.Struct, address: int, subject: str) -> tuple[int, ...]:
+        return layout.unpack(self.read(address, layout.size, subject))
 
-    def check_code(self, address: int, what: str) -> None:
-        if not self.find(address, 1, what).flags & elf.PF_X:
-            raise self.error(f"{what} at address {address:#x} lies in data, expected code")
+    def check_code(self, address: int, subject: str) -> None:
+        if not self.find(address, 1, subject).flags & elf.PF_X:
+            raise self.error(
+                f"{subject} at address {address:#x} lies in data, expected code"
+            )
 
 
 def program_headers(view: ByteView, header: Sequence[int]) -> list[tuple[int, ...]]:
@@ -153,9 +155,9 @@ class Names:
         if not self._table.endswith(b"\0"):
             raise memory.error("the last name of the table of names has no end")
 
-    def at(self, place: int, what: str) -> str:
+    def at(self, place: int, subject: str) -> str:
         if place >= len(self._table):
             raise self._memory.error(
-                f"{what} at byte {place} of {len(self._table)} bytes of names"
+                f"{subject} at byte {place} of {len(self._table)} bytes of names"
             )
         return self._table[place : self._table.index(b"\0", place)].decode(errors="replace")

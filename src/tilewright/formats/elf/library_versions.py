@@ -105,7 +105,7 @@ def _defined(memory: Memory, tags: Mapping[int, int], names: Names) -> int:
 
 
 def _follow(
-    memory: Memory, address: int, layout: struct.Struct, most: int, what: str
+    memory: Memory, address: int, layout: struct.Struct, most: int, subject: str
 ) -> list[tuple[int, tuple[int, ...]]]:
     """The entries of a list with their addresses; the last member says how far away the next one is."""
     found: list[tuple[int, tuple[int, ...]]] = []
@@ -114,7 +114,7 @@ def _follow(
         if len(found) >= most:
             raise memory.error("lists of versions do not fit the file")
         pace(1)
-        fields = memory.unpack(layout, address, what)
+        fields = memory.unpack(layout, address, subject)
         found.append((address, fields))
         following = fields[-1]
         address += following

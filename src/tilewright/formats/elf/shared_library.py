@@ -77,9 +77,9 @@ class SharedLibraryFile:
         """Up to where the file is mapped."""
         return max(s.offset + s.file_end - s.address for s in self._memory.segments)
 
-    def data_at(self, symbol: str, what: str) -> memoryview:
+    def data_at(self, symbol: str, subject: str) -> memoryview:
         """The bytes of the file from a symbol to the end of its segment; not copied."""
-        return self._memory.rest(self.symbols[symbol].address, what)
+        return self._memory.rest(self.symbols[symbol].address, subject)
 
 
 def read_shared_library(data: Buffer, location: str = "library") -> SharedLibraryFile:
@@ -188,9 +188,9 @@ def _relocations_of(memory: Memory, tags: Mapping[int, int], tag: int) -> memory
     return memory.read(tags[tag], size, "table of relocations")
 
 
-def _words(memory: Memory, address: int, count: int, what: str) -> tuple[int, ...]:
+def _words(memory: Memory, address: int, count: int, subject: str) -> tuple[int, ...]:
     pace(count)
-    return struct.unpack(f"<{count}I", memory.read(address, 4 * count, what))
+    return struct.unpack(f"<{count}I", memory.read(address, 4 * count, subject))
 
 
 def _hash_count(memory: Memory, address: int) -> int:

@@ -32,8 +32,8 @@ def verify_graph(graph: Graph, location: str = "graph") -> None:
         check(graph, location)
 
 
-def _refuse(what: str, location: str) -> ArchiveError:
-    return ArchiveError(what, location=location)
+def _refuse(problem: str, location: str) -> ArchiveError:
+    return ArchiveError(problem, location=location)
 
 
 def _name(node: Node, index: int, location: str) -> str:
@@ -117,8 +117,8 @@ def _check_border(graph: Graph, location: str) -> None:
         raise _refuse("lists a node twice", where)
     if set(arguments) != inputs:
         wrong = min(set(arguments) ^ inputs)
-        what = "is no input ('null')" if wrong in arguments else "is missing"
-        raise _refuse(f"node {wrong} {what}", where)
+        problem = "is no input ('null')" if wrong in arguments else "is missing"
+        raise _refuse(f"node {wrong} {problem}", where)
     seen: dict[str, int] = {}
     for node in arguments:
         first = seen.setdefault(graph.nodes[node].name, node)

@@ -86,19 +86,19 @@ def _read_alignment(cursor: ByteCursor, count: int) -> int:
 
 
 def _skip_value(cursor: ByteCursor, code: int) -> None:
-    what = "metadata value"
+    subject = "metadata value"
     if code == _TEXT:
-        cursor.raw_text(what)
+        cursor.raw_text(subject)
     elif code == _ARRAY:
         item = cursor.u32("type of a metadata array")
         count = cursor.u64("length of a metadata array")
         if item == _TEXT:
             for _ in cursor.counted(count, 8, "metadata array"):
-                cursor.raw_text(what)
+                cursor.raw_text(subject)
         else:
-            cursor.skip(count * _number_bytes(cursor, item), what)
+            cursor.skip(count * _number_bytes(cursor, item), subject)
     else:
-        cursor.skip(_number_bytes(cursor, code), what)
+        cursor.skip(_number_bytes(cursor, code), subject)
 
 
 def _number_bytes(cursor: ByteCursor, code: int) -> int:

@@ -93,8 +93,8 @@ class _Room:
 def _read_table(view: ByteView, base: int, room: _Room) -> Iterator[Entry]:
     count, *numbers = view.unpack(_HEADER, base + _PREFIX.size, "header")
     entries, metadata, storage = (
-        _inside(view, (0, view.size), (base + numbers[i], numbers[i + 1]), what)
-        for i, what in ((0, "entry table"), (2, "metadata"), (4, "storage"))
+        _inside(view, (0, view.size), (base + numbers[i], numbers[i + 1]), subject)
+        for i, subject in ((0, "entry table"), (2, "metadata"), (4, "storage"))
     )
     at = entries[0]
     for _ in range(count):
@@ -132,26 +132,26 @@ def _read_entry(
                 location=view.location,
             )
         return SplatEntry(name, length, pattern[:pattern_length], note)
-    what = "in another file" if kind == _EXTERNAL_TYPE else f"of unknown type {kind}"
+    where = "in another file" if kind == _EXTERNAL_TYPE else f"of unknown type {kind}"
     raise ArchiveError(
-        f"parameter '{name}' lies {what}, which is not supported", location=view.location
+        f"parameter '{name}' lies {where}, which is not supported", location=view.location
     )
 
 
-def _inside(view: ByteView, outer: Range, inner: Range, what: str) -> Range:
+def _inside(view: ByteView, outer: Range, inner: Range, subject: str) -> Range:
     """The absolute range of `inner`, which is relative to `outer` and must lie in it."""
     offset, length = inner
     if length and offset + length > outer[1]:
         raise ArchiveError(
-            f"{what}: {length} bytes at {offset}, there are {outer[1]}",
+            f"{subject}: {length} bytes at {offset}, there are {outer[1]}",
             location=view.location,
         )
     return outer[0] + (offset if length else 0), length
 
 
-def _slice(view: ByteView, outer: Range, inner: Range, what: str) -> memoryview:
-    offset, length = _inside(view, outer, inner, what)
-    return view.sub(offset, length, what)
+def _slice(view: ByteView, outer: Range, inner: Range, subject: str) -> memoryview:
+    offset, length = _inside(view, outer, inner, subject)
+    return view.sub(offset, length, subject)
 
 
 # --- writing -----------------------------------------------------------------------------------

@@ -69,11 +69,11 @@ class TensorRecord:
     shape: tuple[int, ...]
 
 
-def read_tensor(cursor: ByteCursor, what: str) -> TensorRecord:
+def read_tensor(cursor: ByteCursor, subject: str) -> TensorRecord:
     """The next tensor.  Raises: ArchiveError."""
-    where = f"{cursor.view.location}: {what}"
-    at = cursor.skip(_TENSOR.size, what)
-    magic, _, _, _, rank, code, bits, lanes = cursor.view.unpack(_TENSOR, at, what)
+    where = f"{cursor.view.location}: {subject}"
+    at = cursor.skip(_TENSOR.size, subject)
+    magic, _, _, _, rank, code, bits, lanes = cursor.view.unpack(_TENSOR, at, subject)
     if magic != _TENSOR_MAGIC:
         raise ArchiveError(f"no tensor at byte {at}", location=where)
     if not 0 <= rank <= _RANK_LIMIT:
@@ -93,7 +93,7 @@ def read_tensor(cursor: ByteCursor, what: str) -> TensorRecord:
             f"{length} bytes for {kind}{list(shape)}, expected {-(-elements * kind.width // 8)}",
             location=where,
         )
-    return TensorRecord(cursor.skip(length, what), length, kind, shape)
+    return TensorRecord(cursor.skip(length, subject), length, kind, shape)
 
 
 def write_params(file: BinaryIO, arrays: Mapping[str, npt.NDArray[Any]]) -> None:

@@ -37,26 +37,26 @@ def verify_plan(plan: Plan) -> None:
         check(plan)
 
 
-def _require(condition: bool, what: str) -> None:
+def _require(condition: bool, problem: str) -> None:
     if not condition:
-        raise ArchiveError(what, location="plan")
+        raise ArchiveError(problem, location="plan")
 
 
-def _require_indices(values: Iterable[int], limit: int, what: str) -> None:
-    _require(all(0 <= v < limit for v in values), f"{what} out of range")
+def _require_indices(values: Iterable[int], limit: int, subject: str) -> None:
+    _require(all(0 <= v < limit for v in values), f"{subject} out of range")
 
 
-def _require_size(value: Dim, what: str) -> None:
-    _require(not isinstance(value, int) or value >= 0, f"{what} is negative")
+def _require_size(value: Dim, subject: str) -> None:
+    _require(not isinstance(value, int) or value >= 0, f"{subject} is negative")
 
 
 def _check_storages(plan: Plan) -> None:
     for index, storage in enumerate(plan.storages):
-        what = f"storage {index} ('{storage.name}')"
-        _require(storage.kind in STORAGE_KINDS, f"{what}: unknown kind '{storage.kind}'")
-        _require_size(storage.size_bytes, f"{what}: size")
+        subject = f"storage {index} ('{storage.name}')"
+        _require(storage.kind in STORAGE_KINDS, f"{subject}: unknown kind '{storage.kind}'")
+        _require_size(storage.size_bytes, f"{subject}: size")
         if storage.kind == "transient":
-            _require(0 <= storage.first <= storage.last, f"{what}: bad lifetime")
+            _require(0 <= storage.first <= storage.last, f"{subject}: bad lifetime")
 
 
 def _check_entries(plan: Plan) -> None:
@@ -64,16 +64,16 @@ def _check_entries(plan: Plan) -> None:
         (e.storage for e in plan.entries), len(plan.storages), "storage of an entry"
     )
     for index, entry in enumerate(plan.entries):
-        what = f"entry {index}"
+        subject = f"entry {index}"
         storage = plan.storages[entry.storage]
-        _require(len(entry.shape) <= _RANK_LIMIT, f"{what}: too many axes")
-        _require_size(entry.offset_bytes, f"{what}: offset")
+        _require(len(entry.shape) <= _RANK_LIMIT, f"{subject}: too many axes")
+        _require_size(entry.offset_bytes, f"{subject}: offset")
         for dim in entry.shape:
-            _require_size(dim, f"{what}: dimension")
+            _require_size(dim, f"{subject}: dimension")
         sizes = (entry.offset_bytes, entry.size_bytes, storage.size_bytes)
         if all(isinstance(s, int) for s in sizes):
             offset, size, room = cast("tuple[int, int, int]", sizes)
-            _require(offset + size <= room, f"{what}: past its storage")
+            _require(offset + size <= room, f"{subject}: past its storage")
 
 
 def _check_signature(plan: Plan) -> None:
@@ -102,12 +102,12 @@ def _check_dims(plan: Plan) -> None:
     names = [dim.name for dim in plan.dims]
     _require(len(set(names)) == len(names), "a dimension is listed twice")
     for dim in plan.dims:
-        what = f"dimension '{dim.name}'"
-        _require(0 <= dim.input < len(plan.inputs), f"{what}: no input {dim.input}")
+        subject = f"dimension '{dim.name}'"
+        _require(0 <= dim.input < len(plan.inputs), f"{subject}: no input {dim.input}")
         rank = len(plan.entries[plan.inputs[dim.input][1]].shape)
-        _require(0 <= dim.axis < rank, f"{what}: no axis {dim.axis}")
-        _require(dim.minimum >= 0, f"{what}: negative minimum")
-        _require(dim.maximum is None or dim.maximum >= 0, f"{what}: negative maximum")
+        _require(0 <= dim.axis < rank, f"{subject}: no axis {dim.axis}")
+        _require(dim.minimum >= 0, f"{subject}: negative minimum")
+        _require(dim.maximum is None or dim.maximum >= 0, f"{subject}: negative maximum")
     known = set(names)
     sizes = [s.size_bytes for s in plan.storages]
     for entry in plan.entries:
@@ -125,57 +125,61 @@ def _check_dims(plan: Plan) -> None:
 
 def _check_steps(plan: Plan) -> None:
     for position, step in enumerate(plan.steps):
-        what = f"step '{step.name}'"
-        _require(step.kind in STEP_KINDS, f"{what}: unknown kind '{step.kind}'")
-        _require_indices(step.arguments, len(plan.entries), f"{what}: argument")
-        _require(0 <= step.result_count <= len(step.arguments), f"{what}: bad result count")
+        subject = f"step '{step.name}'"
+        _require(step.kind in STEP_KINDS, f"{subject}: unknown kind '{step.kind}'")
+        _require_indices(step.arguments, len(plan.entries), f"{subject}: argument")
+        _require(
+            0 <= step.result_count <= len(step.arguments), f"{subject}: bad result count"
+        )
         for size in step.grid:
-            _require_size(size, f"{what}: grid")
-        _check_accesses(plan, position, step, what)
-        _require((step.host is not None) == (step.kind == "host"), f"{what}: host call")
+            _require_size(size, f"{subject}: grid")
+        _check_accesses(plan, position, step, subject)
+        _require((step.host is not None) == (step.kind == "host"), f"{subject}: host call")
         if step.kind == "copy":
-            _check_copy(plan, step, what)
+            _check_copy(plan, step, subject)
         if step.kind == "call":
-            _check_call(step, what)
+            _check_call(step, subject)
         if step.host is not None:
-            _check_host(step, what)
+            _check_host(step, subject)
 
 
-def _check_accesses(plan: Plan, position: int, step: Step, what: str) -> None:
+def _check_accesses(plan: Plan, position: int, step: Step, subject: str) -> None:
     for entry in step.arguments:
         storage = plan.storages[plan.entries[entry].storage]
         alive = storage.kind != "transient" or storage.first <= position <= storage.last
-        _require(alive, f"{what}: uses '{storage.name}' outside its lifetime")
+        _require(alive, f"{subject}: uses '{storage.name}' outside its lifetime")
     for entry in results_of(step):
         storage = plan.storages[plan.entries[entry].storage]
         _require(
             storage.kind in ("output", "transient"),
-            f"{what}: writes {storage.kind} '{storage.name}'",
+            f"{subject}: writes {storage.kind} '{storage.name}'",
         )
 
 
-def _check_copy(plan: Plan, step: Step, what: str) -> None:
-    _require(len(step.arguments) == 2 and step.result_count == 1, f"{what}: not 1 -> 1")
+def _check_copy(plan: Plan, step: Step, subject: str) -> None:
+    _require(len(step.arguments) == 2 and step.result_count == 1, f"{subject}: not 1 -> 1")
     source, target = (plan.entries[e] for e in step.arguments)
-    _require(source.size_bytes == target.size_bytes, f"{what}: sizes differ")
-    _require(source.storage != target.storage, f"{what}: copies onto itself")
+    _require(source.size_bytes == target.size_bytes, f"{subject}: sizes differ")
+    _require(source.storage != target.storage, f"{subject}: copies onto itself")
 
 
-def _check_call(step: Step, what: str) -> None:
+def _check_call(step: Step, subject: str) -> None:
     """A symbol that a linker takes, and nothing but tensors."""
     fits = 0 < len(step.target) <= _SYMBOL_LIMIT and step.target.isascii()
-    _require(fits and step.target.isprintable(), f"{what}: '{step.target}' is no symbol")
-    _require(not step.dims and step.grid == (1, 1, 1), f"{what}: has a grid or dimensions")
+    _require(fits and step.target.isprintable(), f"{subject}: '{step.target}' is no symbol")
+    _require(
+        not step.dims and step.grid == (1, 1, 1), f"{subject}: has a grid or dimensions"
+    )
 
 
-def _check_host(step: Step, what: str) -> None:
+def _check_host(step: Step, subject: str) -> None:
     assert step.host is not None
     call = step.host
-    _require(0 <= call.operand_count <= _OPERAND_LIMIT, f"{what}: bad operand count")
-    _require_indices(call.present, call.operand_count, f"{what}: operand")
+    _require(0 <= call.operand_count <= _OPERAND_LIMIT, f"{subject}: bad operand count")
+    _require_indices(call.present, call.operand_count, f"{subject}: operand")
     _require(
         len(set(call.present)) == len(call.present) == len(operands_of(step)),
-        f"{what}: operands do not match the call",
+        f"{subject}: operands do not match the call",
     )
 
 
@@ -198,11 +202,11 @@ def _check_arena(plan: Plan) -> None:
     for storage in plan.storages:
         if storage.kind != "transient":
             continue
-        what = f"transient '{storage.name}'"
-        _require(isinstance(storage.size_bytes, int), f"{what}: size is not known")
+        subject = f"transient '{storage.name}'"
+        _require(isinstance(storage.size_bytes, int), f"{subject}: size is not known")
         start = storage.offset_bytes
         end = start + cast("int", storage.size_bytes)
-        _require(start >= 0 and end <= plan.arena_bytes, f"{what}: past the arena")
+        _require(start >= 0 and end <= plan.arena_bytes, f"{subject}: past the arena")
         if start < end:
             rows.append((storage.first, storage.last, start, end))
     _check_overlaps(sorted(rows))

@@ -194,9 +194,9 @@ def _read_code(cursor: ByteCursor) -> tuple[Instruction, ...]:
     return tuple(found)
 
 
-def _read_words(cursor: ByteCursor, what: str) -> npt.NDArray[np.int64]:
-    count = cursor.counted(cursor.u64(f"number of {what}"), _WORD, what)
-    start = cursor.skip(len(count) * _WORD, what)
+def _read_words(cursor: ByteCursor, subject: str) -> npt.NDArray[np.int64]:
+    count = cursor.counted(cursor.u64(f"number of {subject}"), _WORD, subject)
+    start = cursor.skip(len(count) * _WORD, subject)
     return np.frombuffer(cursor.view.data[start : cursor.offset], dtype="<i8")
 
 

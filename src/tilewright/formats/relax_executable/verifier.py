@@ -152,7 +152,7 @@ def _verify_register(function: Function, register: int, where: str) -> None:
 
 
 def _verify_index(
-    index: int, table: tuple[Constant, ...] | tuple[Function, ...], what: str, where: str
+    index: int, table: tuple[Constant, ...] | tuple[Function, ...], subject: str, where: str
 ) -> None:
     if not 0 <= index < len(table):
-        raise ArchiveError(f"{what} {index}, there are {len(table)}", location=where)
+        raise ArchiveError(f"{subject} {index}, there are {len(table)}", location=where)

@@ -127,52 +127,52 @@ class TableView:
     def _follow(self, place: int) -> int:
         return place + self._view.u32(place, "offset")
 
-    def text(self, slot: int, what: str) -> str:
+    def text(self, slot: int, subject: str) -> str:
         """A string field, empty when absent."""
         place = self._place(slot, 4)
         if not place:
             return ""
         position = self._follow(place)
-        length = self._view.u32(position, what)
+        length = self._view.u32(position, subject)
         self._budget.spend(1 + length // _TEXT_BYTES, self._view.location)
-        data = self._view.sub(position + 4, length, what)
-        return decode_text(data, self._view.location, what)
+        data = self._view.sub(position + 4, length, subject)
+        return decode_text(data, self._view.location, subject)
 
     def table(self, slot: int) -> TableView | None:
         """A table field."""
         place = self._place(slot, 4)
         return TableView(self._view, self._follow(place), self._budget) if place else None
 
-    def vector(self, slot: int, element_bytes: int, what: str) -> memoryview | None:
+    def vector(self, slot: int, element_bytes: int, subject: str) -> memoryview | None:
         """The bytes of a vector of scalars or structs, None when absent."""
         place = self._place(slot, 4)
         if not place:
             return None
         position = self._follow(place)
-        length = self._view.u32(position, what) * element_bytes
-        data = self._view.sub(position + 4, length, what)
+        length = self._view.u32(position, subject) * element_bytes
+        data = self._view.sub(position + 4, length, subject)
         self._budget.spend(1 + length // _VECTOR_BYTES, self._view.location)
         return data
 
-    def tables(self, slot: int, what: str) -> list[TableView]:
+    def tables(self, slot: int, subject: str) -> list[TableView]:
         """A vector of tables, empty when absent."""
-        found = self.optional_tables(slot, what)
+        found = self.optional_tables(slot, subject)
         if any(table is None for table in found):
-            raise self._error(f"{what} has an empty entry")
+            raise self._error(f"{subject} has an empty entry")
         return [table for table in found if table is not None]
 
-    def optional_tables(self, slot: int, what: str) -> list[TableView | None]:
+    def optional_tables(self, slot: int, subject: str) -> list[TableView | None]:
         """A vector of tables of which some may be missing (a union of type NONE)."""
         place = self._place(slot, 4)
         if not place:
             return []
         position = self._follow(place)
-        count = self._view.u32(position, what)
-        self._view.check(position + 4, 4 * count, what)
+        count = self._view.u32(position, subject)
+        self._view.check(position + 4, 4 * count, subject)
         self._budget.spend(count, self._view.location)
         found: list[TableView | None] = []
         for entry in range(position + 4, position + 4 + 4 * count, 4):
-            offset = self._view.u32(entry, what)
+            offset = self._view.u32(entry, subject)
             found.append(
                 TableView(self._view, entry + offset, self._budget) if offset else None
             )

@@ -184,15 +184,15 @@ def _rodata(root: TableView, view: ByteView, data_start: int) -> Iterator[Rodata
     places = [(t.u64(Segment.OFFSET), t.u64(Segment.LENGTH)) for t in segments]
     _check_end(view, max((data_start + o + n for o, n in places if n), default=0))
     for index, table in enumerate(segments):
-        what = f"read-only data {index}"
+        subject = f"read-only data {index}"
         if table.u8(Segment.COMPRESSION) > 1:
-            raise ArchiveError(f"{what} is compressed", location=view.location)
-        embedded = table.vector(Segment.EMBEDDED, 1, what)
+            raise ArchiveError(f"{subject} is compressed", location=view.location)
+        embedded = table.vector(Segment.EMBEDDED, 1, subject)
         if embedded is not None:
             yield Rodata(data=embedded, external=False)
             continue
         offset, length = table.u64(Segment.OFFSET), table.u64(Segment.LENGTH)
-        yield Rodata(data=view.sub(data_start + offset, length, what), external=True)
+        yield Rodata(data=view.sub(data_start + offset, length, subject), external=True)
 
 
 def _state(root: TableView) -> ModuleState:

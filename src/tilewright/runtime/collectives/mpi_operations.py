@@ -56,12 +56,12 @@ class Proposal(NamedTuple):
     """What a rank wants all to do.
 
     Attributes:
-        what: a packed collective, `SPLIT` or `SHARE`.
+        operation: a packed collective, `SPLIT` or `SHARE`.
         parameter: the collective's; the color of a split.
         amount: the collective's elements; the key of a split.
     """
 
-    what: int
+    operation: int
     parameter: int
     amount: int
 
@@ -74,20 +74,20 @@ class Proposal(NamedTuple):
     @property
     def contribution(self) -> Contribution:
         """A collective's, without its memory."""
-        op = CollectiveOp.unpack(self.what)
+        op = CollectiveOp.unpack(self.operation)
         return Contribution(op, self.parameter, self.amount, None, None)
 
     def __str__(self) -> str:
-        return _WORDS.get(self.what) or f"run {CollectiveOp.unpack(self.what)}"
+        return _WORDS.get(self.operation) or f"run {CollectiveOp.unpack(self.operation)}"
 
 
 def _problem(proposals: Sequence[Proposal]) -> str:
     """Why the ranks cannot do what they want; empty where they can."""
     first = proposals[0]
-    if all(proposal.what < SPLIT for proposal in proposals):
+    if all(proposal.operation < SPLIT for proposal in proposals):
         return disagreement([proposal.contribution for proposal in proposals])
     for rank, proposal in enumerate(proposals):
-        if proposal.what != first.what:
+        if proposal.operation != first.operation:
             return f"rank {rank} wants to {proposal}, rank 0 to {first}"
     return ""
 

@@ -229,10 +229,10 @@ def _index_like(value: object) -> int:
     raise InputError(f"got {type(value).__name__}, expected the name or number of a tensor")
 
 
-def _index(key: object, count: int, what: str) -> int:
+def _index(key: object, count: int, subject: str) -> int:
     index = _index_like(key)
     if not 0 <= index < count:
-        raise InputError(f"there is no {what} {index}, there are {count}")
+        raise InputError(f"there is no {subject} {index}, there are {count}")
     return index
 
 

@@ -159,9 +159,9 @@ class GraphProgram:
     def _storages_of(self, entries: Iterable[int]) -> frozenset[int]:
         return frozenset(self.storages.storage_of(entry) for entry in entries)
 
-    def _bind(self, entry: int, spec: TensorSpec, array: Array, what: str) -> None:
-        check_array(array, spec, what)
-        where = f"{what} '{spec.name}'"
+    def _bind(self, entry: int, spec: TensorSpec, array: Array, subject: str) -> None:
+        check_array(array, spec, subject)
+        where = f"{subject} '{spec.name}'"
         storage = self.storages.storage_of(entry)
         if not array.flags.c_contiguous:
             raise InputError("the array is not dense in row-major order", location=where)
@@ -172,8 +172,8 @@ class GraphProgram:
             raise InputError(
                 f"its address is no multiple of {ALIGNMENT}, which packed functions count on",
                 location=where,
-                hint=f"copy it with set_{what}, or fill the array that get_{what} gives"
-                if what == "input"
+                hint=f"copy it with set_{subject}, or fill the array that get_{subject} gives"
+                if subject == "input"
                 else "copy it with get_output(index, out=array)",
             )
         if array.nbytes < self.storages.room_of(storage):

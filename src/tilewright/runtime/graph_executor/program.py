@@ -51,7 +51,7 @@ class Program(Protocol):
     def run(self) -> None: ...
 
 
-def check_array(array: Array, spec: TensorSpec, what: str) -> None:
+def check_array(array: Array, spec: TensorSpec, subject: str) -> None:
     """Raise InputError for an array of another type or shape; sizes that are symbols may be any."""
     fits = array.dtype == spec.dtype.numpy and array.ndim == len(spec.shape)
     if fits and all(
@@ -62,6 +62,6 @@ def check_array(array: Array, spec: TensorSpec, what: str) -> None:
     is_other_type = array.dtype != spec.dtype.numpy and array.dtype.kind in "biuf"
     raise InputError(
         f"got {describe_array(array)}, expected {describe(spec.dtype, spec.shape)}",
-        location=f"{what} '{spec.name}'",
+        location=f"{subject} '{spec.name}'",
         hint=f"convert it with .astype('{spec.dtype.numpy}')" if is_other_type else None,
     )

@@ -180,7 +180,7 @@ class Buffer:
         """Bytes of the allocation that the range belongs to."""
         return self.storage.size_bytes
 
-    def check_range(self, offset: int, length: int, what: str = "range") -> int:
+    def check_range(self, offset: int, length: int, subject: str = "range") -> int:
         """The length of a range, `WHOLE_BUFFER` resolved.
 
         Raises: DeviceError (OUT_OF_RANGE) when it leaves the buffer.
@@ -190,7 +190,7 @@ class Buffer:
         if offset < 0 or resolved < 0 or offset + resolved > size:
             raise failure(
                 StatusCode.OUT_OF_RANGE,
-                f"{what} at byte {offset} of length {length}, the buffer has {size} bytes",
+                f"{subject} at byte {offset} of length {length}, the buffer has {size} bytes",
             )
         return resolved
 
@@ -219,8 +219,8 @@ class Buffer:
         view = self.storage.map(self.byte_offset + offset, length)
         return view if access & WRITE else view.toreadonly()
 
-    def _check_access(self, access: int, offset: int, length: int, what: str) -> int:
-        length = self.check_range(offset, length, what)
+    def _check_access(self, access: int, offset: int, length: int, subject: str) -> int:
+        length = self.check_range(offset, length, subject)
         if access & ~self.allowed_access & _ACCESS:
             raise self._denied(access)
         return length

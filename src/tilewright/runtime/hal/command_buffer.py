@@ -134,23 +134,23 @@ class CommandBuffer(ABC):
             )
         self.state = RecordingState.EXECUTABLE
 
-    def _expect(self, state: RecordingState, what: str) -> None:
+    def _expect(self, state: RecordingState, subject: str) -> None:
         if self.state is not state:
             raise failure(
                 StatusCode.FAILED_PRECONDITION,
-                f"{what}: the command buffer is {self.state.value}, expected {state.value}",
+                f"{subject}: the command buffer is {self.state.value}, expected {state.value}",
             )
 
     # --- checks of commands, for those who record them ----------------------------------------------
 
-    def check_command(self, category: int, what: str) -> None:
+    def check_command(self, category: int, subject: str) -> None:
         """Begin a command: raise unless one of this category may be recorded now.
 
         Errors of the checks below name the command by its number, kind and debug groups.
         """
         if self.state is not RecordingState.RECORDING:
-            self._expect(RecordingState.RECORDING, what)
-        self.log.begin_command(what)
+            self._expect(RecordingState.RECORDING, subject)
+        self.log.begin_command(subject)
         if not self.categories & category:
             raise self.log.error(
                 StatusCode.INVALID_ARGUMENT,
@@ -158,13 +158,13 @@ class CommandBuffer(ABC):
             )
 
     def check_reference(
-        self, ref: BufferRef, what: str, usage: int = 0, access: int = 0
+        self, ref: BufferRef, subject: str, usage: int = 0, access: int = 0
     ) -> int:
         """The length of a reference to a buffer; -1 where the binding table will tell.
 
         Args:
             ref: the operand.
-            what: how errors call it.
+            subject: how errors call it.
             usage: what the buffer must be for, any bit of it; 0: anything.
             access: what the command does with it.
         Raises: DeviceError when it lies outside its buffer or the table, or the buffer may not be
@@ -181,20 +181,20 @@ class CommandBuffer(ABC):
             ):
                 raise self.log.error(
                     StatusCode.OUT_OF_RANGE,
-                    f"{what}: {ref.length} bytes at {ref.offset}, the buffer has "
+                    f"{subject}: {ref.length} bytes at {ref.offset}, the buffer has "
                     f"{buffer.byte_length}",
                 )
             if usage and not self.mode & _UNVALIDATED:
-                self.log.check_buffer(buffer, what, usage, access)
+                self.log.check_buffer(buffer, subject, usage, access)
             return length
         if not 0 <= ref.slot < self.binding_capacity:
             raise self.log.error(
                 StatusCode.OUT_OF_RANGE,
-                f"{what}: slot {ref.slot} of a binding table with {self.binding_capacity}",
+                f"{subject}: slot {ref.slot} of a binding table with {self.binding_capacity}",
             )
         if ref.offset < 0 or ref.length < WHOLE_BUFFER:
             raise self.log.error(
-                StatusCode.OUT_OF_RANGE, f"{what}: {ref.length} bytes at {ref.offset}"
+                StatusCode.OUT_OF_RANGE, f"{subject}: {ref.length} bytes at {ref.offset}"
             )
         if usage and not self.mode & _UNVALIDATED:
             self.log.need_slot(ref.slot, usage)
@@ -290,14 +290,14 @@ class CommandBuffer(ABC):
                 f"{element_count} elements, expected a multiple of {channel.count} ranks",
             )
         counts = op.byte_counts(channel.rank, channel.count, parameter, element_count)
-        for ref, size, what, usage, access in (
+        for ref, size, subject, usage, access in (
             (send, counts.send, "send", SOURCE_USAGE | BINDING_USAGE, READ),
             (receive, counts.receive, "receive", TARGET_USAGE | BINDING_USAGE, WRITE),
         ):
-            length = self.check_reference(ref, what, usage, access) if size else 0
+            length = self.check_reference(ref, subject, usage, access) if size else 0
             if 0 <= length < size:
                 raise self.log.error(
-                    StatusCode.OUT_OF_RANGE, f"{what}: {length} bytes, expected {size}"
+                    StatusCode.OUT_OF_RANGE, f"{subject}: {length} bytes, expected {size}"
                 )
         return counts.send, counts.receive
 

@@ -127,8 +127,8 @@ class PushedOperands:
         return self._constants[: layout.constant_count], refs
 
 
-def _check(what: str, value: int, limit: int) -> None:
+def _check(subject: str, value: int, limit: int) -> None:
     if not 0 <= value <= limit:
         raise failure(
-            StatusCode.OUT_OF_RANGE, f"{what}: got {value}, expected at most {limit}"
+            StatusCode.OUT_OF_RANGE, f"{subject}: got {value}, expected at most {limit}"
         )

@@ -69,31 +69,31 @@ class RecordingLog:
 
     # --- buffers --------------------------------------------------------------------------------
 
-    def check_buffer(self, buffer: Buffer, what: str, usage: int, access: int) -> None:
+    def check_buffer(self, buffer: Buffer, subject: str, usage: int, access: int) -> None:
         """Raise unless a buffer may be used so.
 
         Args:
             buffer: of the command.
-            what: which operand of the command it is.
+            subject: which operand of the command it is.
             usage: bits of `BufferUsage`, any of which will do.
             access: bits of `MemoryAccess`, all of which are needed.
         """
         if not buffer.allowed_usage & usage:
             raise self.error(
                 StatusCode.PERMISSION_DENIED,
-                f"{what}: the buffer is for {flag_names(BufferUsage, buffer.allowed_usage)}, "
+                f"{subject}: the buffer is for {flag_names(BufferUsage, buffer.allowed_usage)}, "
                 f"expected {flag_names(BufferUsage, usage, ' or ')}",
             )
         if access & ~buffer.allowed_access & _READ_WRITE:
             raise self.error(
                 StatusCode.PERMISSION_DENIED,
-                f"{what}: the buffer allows {flag_names(MemoryAccess, buffer.allowed_access)}, "
+                f"{subject}: the buffer allows {flag_names(MemoryAccess, buffer.allowed_access)}, "
                 f"expected {flag_names(MemoryAccess, access)}",
             )
         if not buffer.memory_type & _DEVICE_VISIBLE:
             raise self.error(
                 StatusCode.PERMISSION_DENIED,
-                f"{what}: the device does not see the buffer, whose memory is "
+                f"{subject}: the device does not see the buffer, whose memory is "
                 f"{flag_names(MemoryType, buffer.memory_type)}",
             )
 

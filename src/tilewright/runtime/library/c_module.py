@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, cast, final
 
+from tilewright.base.c_compiler.toolchain import find_toolchain, working_folder
 from tilewright.base.errors import ArchiveError, InputError
 from tilewright.base.output_file import write_text_output
-from tilewright.runtime.library.toolchain import find_toolchain, working_folder
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction
 from tilewright.runtime.packed.genuine import as_module

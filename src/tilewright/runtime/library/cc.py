@@ -12,14 +12,14 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
-from tilewright.base.target import Target
-from tilewright.runtime.library.forms import SHARED
-from tilewright.runtime.library.toolchain import (
+from tilewright.base.c_compiler.toolchain import (
     Toolchain,
     find_toolchain,
     named_toolchain,
     target_triple,
 )
+from tilewright.base.target import Target
+from tilewright.runtime.library.forms import SHARED
 
 
 def get_cc() -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, final
 
+from tilewright.base.c_compiler.toolchain import find_toolchain, working_folder
 from tilewright.base.errors import ArchiveError, InputError, UserError
 from tilewright.base.lazy import lazy
 from tilewright.base.output_file import write_text_output
@@ -25,9 +26,8 @@ from tilewright.formats.plan.kernel_plan import kernel_plans
 from tilewright.formats.variant_choice import choose_variant
 from tilewright.runtime.library.kernel_call import KernelCall
 from tilewright.runtime.library.link_files import LinkFiles, LinkOptions
-from tilewright.runtime.library.toolchain import find_toolchain, working_folder
-from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
 from tilewright.runtime.loaders.executable_library import LoadedExecutable
+from tilewright.runtime.loaders.library_image import load_library
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
 from tilewright.runtime.packed.kernel_function import KernelFunction
 from tilewright.runtime.packed.module import Module, ModuleProperties
@@ -84,7 +84,8 @@ class CodeModule(Module):
 
     @lazy
     def _executable(self) -> LoadedExecutable:
-        return load_embedded_elf(view_bytes(self._variant.image), self._name)
+        image = view_bytes(self._variant.image)
+        return load_library(self._variant.format, image, self._name)
 
     @lazy
     def _plans(self) -> Mapping[str, Plan]:

@@ -18,6 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast, final
 
+from tilewright.base.c_compiler.toolchain import (
+    Toolchain,
+    find_toolchain,
+    working_folder,
+)
 from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.errors import UserError
 from tilewright.base.options import path_option
@@ -45,11 +50,6 @@ from tilewright.runtime.library.link_files import (
 )
 from tilewright.runtime.library.module_groups import Groups, group_modules
 from tilewright.runtime.library.system_library import with_system_library
-from tilewright.runtime.library.toolchain import (
-    Toolchain,
-    find_toolchain,
-    working_folder,
-)
 from tilewright.runtime.packed.module import Module
 
 _WEAK: Final = "weak_entries.h"

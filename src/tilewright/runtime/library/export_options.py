@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast, final
 
+from tilewright.base.c_compiler.toolchain import Toolchain
 from tilewright.base.errors import UserError
 from tilewright.base.options import (
     choice_option,
@@ -34,7 +35,6 @@ from tilewright.runtime.library.forms import (
     check_form,
     form_of,
 )
-from tilewright.runtime.library.toolchain import Toolchain
 
 Compile = Callable[..., Any]
 
@@ -138,11 +138,11 @@ def read_options(path: str | Path, given: Mapping[str, object]) -> ExportOptions
 
 def _function(name: str, value: object) -> Compile | None:
     if value is not None and not callable(value):
-        what = {
+        expected = {
             "fcompile": "a function of a path and a list of files",
             "fpack_imports": "a function of a module, a flag, a prefix and a folder",
         }
-        raise wrong(name, value, what[name])
+        raise wrong(name, value, expected[name])
     return cast("Compile | None", value)
 
 

@@ -34,7 +34,7 @@ from tilewright.runtime.graph_executor.factory import create_executor_module, ho
 from tilewright.runtime.hal.device import Device
 from tilewright.runtime.library.link_files import LinkFiles, LinkOptions
 from tilewright.runtime.library.session_machine import machine_of_sessions, tensors_of
-from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
+from tilewright.runtime.loaders.library_image import load_library
 from tilewright.runtime.packed.ffi import tvm_ffi
 from tilewright.runtime.packed.functions import PackedFunction, packed_function
 from tilewright.runtime.packed.machine_module import LOAD_MACHINE, MachineModule
@@ -122,7 +122,7 @@ class FactoryModule(Module):
         pool, heap = host_of(list(devices))
         executor = PlanExecutor(
             variant.plan,
-            load_embedded_elf(image, self._name) if image.nbytes else None,
+            load_library(variant.format, image, self._name) if image.nbytes else None,
             self._artifact.constants,
             pool=pool,
             host_function=self._maker.host_function,

@@ -22,7 +22,7 @@ FORMS: Final[Mapping[str, str]] = {
     ".o": "one relocatable object",
     ".a": "a static library",
     ".tar": "objects, linked when they are loaded",
-    ".c": "the host side in C, with the kernels as an object beside it",
+    ".c": "the model in C: host side and kernels, for any compiler",
     ".ll": "the kernels as LLVM IR",
     ".s": "the kernels as assembly",
     "": "a program",
@@ -45,7 +45,9 @@ def check_form(path: str | Path, *, inputs: Iterable[str | Path] = ()) -> str:
     """
     form = form_of(path)
     if form not in FORMS:
-        known = ", ".join(f"{name or 'none'} ({what})" for name, what in FORMS.items())
+        known = ", ".join(
+            f"{name or 'none'} ({subject})" for name, subject in FORMS.items()
+        )
         raise UserError(
             f"there is no format '{form}', expected one that says what to write",
             location=path,

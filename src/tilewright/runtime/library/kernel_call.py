@@ -43,9 +43,11 @@ class KernelCall:
         for index, array in enumerate(arrays):
             is_result = index >= len(arrays) - self._result_count
             if not array.flags.c_contiguous or (is_result and not array.flags.writeable):
-                what = "dense, in row-major order" + (" and writable" if is_result else "")
+                problem = "dense, in row-major order" + (
+                    " and writable" if is_result else ""
+                )
                 raise InputError(
-                    f"tensor {index} is not {what}",
+                    f"tensor {index} is not {problem}",
                     location=f"kernel '{self._kernel.name}'",
                 )
         key = tuple((array.dtype, array.shape) for array in arrays)

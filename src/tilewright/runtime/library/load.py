@@ -22,6 +22,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Unpack, cast
 
+from tilewright.base.c_compiler.toolchain import (
+    find_toolchain,
+    temporary_files,
+    working_folder,
+)
 from tilewright.base.errors import ArchiveError, UserError
 from tilewright.base.input_file import why_no_file
 from tilewright.base.options import flag_option, path_option
@@ -32,11 +37,6 @@ from tilewright.formats.vmfb import is_archive
 from tilewright.runtime.library.kinds import find_loader
 from tilewright.runtime.library.library_module import LibraryModule, open_library
 from tilewright.runtime.library.load_sources import compile_sources, is_source
-from tilewright.runtime.library.toolchain import (
-    find_toolchain,
-    temporary_files,
-    working_folder,
-)
 from tilewright.runtime.library.vm_module import VmModule
 from tilewright.runtime.native import map_file
 from tilewright.runtime.packed.module import Module

@@ -17,16 +17,16 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tilewright.base.compilation_cache import CompilationCache
-from tilewright.base.errors import ArchiveError, UserError
-from tilewright.base.host import architecture
-from tilewright.formats.byte_view import Buffer
-from tilewright.runtime.library.toolchain import (
+from tilewright.base.c_compiler.toolchain import (
     TRIPLE_ARCHITECTURES,
     Toolchain,
     find_ir_toolchain,
     find_toolchain,
 )
+from tilewright.base.compilation_cache import CompilationCache
+from tilewright.base.errors import ArchiveError, UserError
+from tilewright.base.host import architecture
+from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.runtime.packed.ffi import tvm_ffi
 
 _TOOLCHAINS: Final[Mapping[str, Callable[[], Toolchain]]] = {
@@ -51,7 +51,7 @@ _INSTEAD: Final = (
 
 def is_source(data: Buffer, location: str) -> bool:
     """Whether a file is called as a source, and is text."""
-    begin = bytes(data[:512])
+    begin = bytes(view_bytes(data)[:512])
     return Path(location).suffix.lower() in SOURCES and begin != b"" and b"\0" not in begin
 
 
@@ -73,7 +73,7 @@ def compile_sources(
     path = Path(location)
     suffix = path.suffix.lower()
     source = folder / f"source{suffix}"
-    source.write_bytes(bytes(data))
+    source.write_bytes(bytes(view_bytes(data)))
     beside = path.with_name(f"{path.stem}.library")
     is_export = suffix == ".c" and os.path.lexists(beside)
     if is_export:
@@ -85,7 +85,7 @@ def compile_sources(
             )
         _copy_folder(beside, folder / beside.name)
     else:
-        _check_alone(bytes(data), suffix, location)
+        _check_alone(bytes(view_bytes(data)), suffix, location)
     try:
         if is_export:
             return _compile_export(source, folder / beside.name)
@@ -100,14 +100,14 @@ def compile_sources(
 
 def _check_alone(text: bytes, suffix: str, location: str) -> None:
     if _FUNCTION not in text:
-        what = (
+        problem = (
             "has no packed function (__tvm_ffi_<name>), and no folder "
             f"'{Path(location).stem}.library' lies beside it"
             if suffix == ".c"
             else "holds kernels without the host side that calls them: "
             "it has no packed function (__tvm_ffi_<name>)"
         )
-        raise ArchiveError(what, location=location, hint=_INSTEAD)
+        raise ArchiveError(problem, location=location, hint=_INSTEAD)
     machine = _IR_MACHINE.search(text) if suffix == ".ll" else None
     if machine is None:
         return
@@ -189,9 +189,9 @@ def _copy_file(source: Path, to: Path) -> None:
             shutil.copyfileobj(file, made, 1 << 20)
 
 
-def _wrong_entry(path: Path, what: str) -> ArchiveError:
+def _wrong_entry(path: Path, problem: str) -> ArchiveError:
     return ArchiveError(
-        what,
+        problem,
         location=ascii(str(path))[1:-1],
         hint="the folder of a source holds what its export wrote: export it again",
     )

@@ -73,9 +73,9 @@ def open_library(
         address = address or query(version, environment.address)
     if address == 0:
         own = next((v for v in _PROBED if query(v, environment.address)), None)
-        what = "none of the first versions" if own is None else f"version {own}"
+        problem = "none of the first versions" if own is None else f"version {own}"
         raise ArchiveError(
-            f"the library has {what} of the interface, this runtime knows "
+            f"the library has {problem} of the interface, this runtime knows "
             f"{abi.OLDEST_VERSION} to {abi.VERSION}",
             location=location,
             hint="it was made by an older or a newer compiler than this runtime knows",

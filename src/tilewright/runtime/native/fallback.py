@@ -111,10 +111,10 @@ def _check(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
-def _unpack(record: Any, data: bytes, what: str) -> list[tuple[int, ...]]:
+def _unpack(record: Any, data: bytes, subject: str) -> list[tuple[int, ...]]:
     _check(
         len(data) % record.size == 0,
-        f"{what}: {len(data)} bytes, expected whole records of {record.size}",
+        f"{subject}: {len(data)} bytes, expected whole records of {record.size}",
     )
     return list(record.iter_unpack(data))
 

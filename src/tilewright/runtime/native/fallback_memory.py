@@ -203,10 +203,10 @@ class CodeImage:
         query = _QUERY(self.base + offset)
         return query(version, environment_address or default_environment.address) or 0
 
-    def _check(self, what: str, index: int, offset: int, length: int) -> None:
+    def _check(self, subject: str, index: int, offset: int, length: int) -> None:
         if offset < 0 or length < 0 or offset + length > self.size_bytes:
             raise ValueError(
-                f"{what} {index}: outside the image of {self.size_bytes} bytes"
+                f"{subject} {index}: outside the image of {self.size_bytes} bytes"
             )
 
     def _pages(self, offset: int, length: int) -> range:

@@ -43,10 +43,10 @@ class ImageMemory(Protocol):
         ...
 
 
-def check_code(memory: ImageMemory, address: int, what: str, location: str) -> None:
+def check_code(memory: ImageMemory, address: int, subject: str, location: str) -> None:
     """Refuse to call what is no code.  Raises: ArchiveError."""
     if not memory.holds_code(address):
-        raise ArchiveError(f"{what} points to data, expected code", location=location)
+        raise ArchiveError(f"{subject} points to data, expected code", location=location)
 
 
 @final

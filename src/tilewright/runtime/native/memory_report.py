@@ -114,16 +114,16 @@ def raise_refusal(
         use: what for, a `MemoryUse`.
         sizes: what others have, block by block.
     """
-    what = f"{size_bytes} bytes{_FOR[MemoryUse(use)]}"
+    subject = f"{size_bytes} bytes{_FOR[MemoryUse(use)]}"
     if capacity_bytes == 0:
         raise failure(
             StatusCode.RESOURCE_EXHAUSTED,
-            f"no memory for {what}: the system gives no more",
+            f"no memory for {subject}: the system gives no more",
             hint="hold fewer arrays, or raise the limit of memory of this process",
         )
     raise failure(
         StatusCode.RESOURCE_EXHAUSTED,
-        f"no room for {what}: {in_use_bytes} of {capacity_bytes} are in use, "
+        f"no room for {subject}: {in_use_bytes} of {capacity_bytes} are in use, "
         f"{_describe(sizes)}",
         hint=f"{MORE}, run fewer calls at the same time, or hold fewer buffers",
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 from tilewright.base.errors import ArchiveError
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.formats.artifact import CarriedModule
+from tilewright.formats.byte_view import view_bytes
 
 if TYPE_CHECKING:
     from tilewright.runtime.packed.module import Module
@@ -78,4 +79,6 @@ class ProgramModules:
                 location=self._location,
                 hint=how_to_register(carried.kind),
             )
-        return made_module(carried.kind, loader, bytes(carried.data), self._location)
+        return made_module(
+            carried.kind, loader, bytes(view_bytes(carried.data)), self._location
+        )

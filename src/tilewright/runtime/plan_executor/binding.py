@@ -207,7 +207,11 @@ class _Binder:
             entry = plan.entries[index]
             dtype, shape = self._type(entry)
             slot = slots.input(
-                name, buffer_formats(dtype), shape, self._size_of(entry.storage)
+                name,
+                buffer_formats(dtype),
+                shape,
+                self._size_of(entry.storage),
+                wire_type(dtype).alignment,  # kernels count on it
             )
             self.places[entry.storage] = (slot, 0)
         for _, index in plan.outputs:

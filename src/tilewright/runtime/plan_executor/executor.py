@@ -157,11 +157,13 @@ class PlanExecutor:
             result = np.empty(shape, dtype.numpy) if given is None else given
             wanted = describe(dtype, shape)
             if result.dtype != dtype.numpy or result.shape != shape:
-                what = f"got {describe_array(result)}, expected {wanted}"
-                raise InputError(what, location=f"output '{name}'")
+                problem = f"got {describe_array(result)}, expected {wanted}"
+                raise InputError(problem, location=f"output '{name}'")
             if not result.flags.c_contiguous or not result.flags.writeable:
-                what = f"expected a dense array of {wanted} in row-major order, for writing"
-                raise InputError(what, location=f"output '{name}'")
+                problem = (
+                    f"expected a dense array of {wanted} in row-major order, for writing"
+                )
+                raise InputError(problem, location=f"output '{name}'")
             results.append(result)
         return results
 

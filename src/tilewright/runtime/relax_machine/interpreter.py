@@ -110,11 +110,11 @@ def _located(
     if getattr(error, "relax_place", None) is not None:
         return error
     one = executable.instructions[at]
-    what = (
+    problem = (
         f" ('{executable.functions[one.function].name}')" if isinstance(one, Call) else ""
     )
     name = executable.functions[index].name
-    where = f"{executable.location}: function '{name}': instruction {at}{what}"
+    where = f"{executable.location}: function '{name}': instruction {at}{problem}"
     if isinstance(error, RecursionError):
         error = InputError(
             "calls are nested too deeply",

@@ -242,9 +242,9 @@ def _row_from_json(value: object) -> Row:
     return {k: from_json_value(v) for k, v in _mapping(value, "a row").items()}
 
 
-def _mapping(value: object, what: str) -> Mapping[str, object]:
+def _mapping(value: object, subject: str) -> Mapping[str, object]:
     if not isinstance(value, dict):
-        raise _no_report(f"has {value!r:.80} where {what} is expected")
+        raise _no_report(f"has {value!r:.80} where {subject} is expected")
     return cast("Mapping[str, object]", value)
 
 

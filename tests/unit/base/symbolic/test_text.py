@@ -108,7 +108,7 @@ def test_other_texts_are_refused_with_the_column(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "what"),
+    ("text", "problem"),
     [
         ("(" * 2000 + "n" + ")" * 2000, "nested too deeply"),
         ("-" * 3000 + "n", "nested too deeply"),
@@ -118,8 +118,8 @@ def test_other_texts_are_refused_with_the_column(text: str) -> None:
     ],
     ids=["parentheses", "signs", "sums", "power", "digits"],
 )
-def test_expressions_that_would_take_forever_are_refused(text: str, what: str) -> None:
-    with pytest.raises(UserError, match=what) as caught:
+def test_expressions_that_would_take_forever_are_refused(text: str, problem: str) -> None:
+    with pytest.raises(UserError, match=problem) as caught:
         parse(text)
     assert len(str(caught.value)) < 200
 

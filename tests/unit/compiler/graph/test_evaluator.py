@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -121,3 +123,19 @@ def test_a_result_of_the_wrong_type_is_our_bug():
     graph.nodes[0].results[0].type = tiny_ops.TensorType(tiny_ops.dtypes.f64, (3,))
     with pytest.raises(InternalError, match=r"gave f32\[3\] for result 0, expected f64"):
         evaluate(graph, [np.zeros(3, np.float32)])
+
+
+def test_an_error_of_an_oracle_gets_the_node_as_its_place_and_keeps_one_of_its_own(
+    monkeypatch,
+):
+    own = Location("other.onnx", "q")
+    for known, shown in ((None, "m.onnx: node 'r'"), (own, "other.onnx: node 'q'")):
+
+        def refuse(arrays, attributes, known=known):
+            raise ModelError("no such number", location=known)
+
+        graph = graph_of("graph @g(%x: f32[3]) { %y: f32[3] = neg(%x) return %y }")
+        graph.nodes[0].location = Location("m.onnx", "r")
+        graph.nodes[0].schema = dataclasses.replace(graph.nodes[0].schema, evaluate=refuse)
+        with pytest.raises(ModelError, match=f"{shown}: no such number"):
+            evaluate(graph, [np.zeros(3, np.float32)])

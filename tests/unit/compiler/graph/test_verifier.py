@@ -17,7 +17,9 @@ def graph_of(text):
 
 
 def test_a_valid_graph_passes():
-    verify(graph_of("graph @g(%x: f32[2]) { %y: f32[2] = add(%x, %x) return %y }"))
+    graph = graph_of("graph @g(%x: f32[2]) { %y: f32[2] = add(%x, %x) return %y }")
+    verify(graph)
+    assert violations(graph) == []
 
 
 def test_use_before_definition_is_found():

@@ -136,7 +136,7 @@ def test_the_text_reads_like_python():
     with b.nest((N, 3)) as i:
         b.store(y, i, b.mul(b.load(x, i), 2))
     assert kernel_text(b.build()) == (
-        "kernel double(read x: f32[N, 3], write y: f32[N, 3], *, N):\n"
+        "kernel double(read x: f32[N, 3], write y: f32[N, 3], *, N: 1..):\n"
         "    for i0 in range(N):\n"
         "        for i1 in range(3):\n"
         "            y[i0, i1] = (x[i0, i1] * 2.0)\n"

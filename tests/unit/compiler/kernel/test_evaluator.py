@@ -9,7 +9,7 @@ from tilewright.base.dtypes import bf16, bool_, f32, i8, i32, i64
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Expr, Symbol
 from tilewright.compiler.kernel import expressions as e
-from tilewright.compiler.kernel import numerics
+from tilewright.compiler.kernel import numerics, primitives
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.independence import is_independent
@@ -198,7 +198,9 @@ def test_size_zero_buffers_and_loops_do_nothing():
     (s, i), (t, j) = var("i"), var("j", 3)
     nest = For(s, N, (For(t, 3, (Store(y, (i, j), Load(x, (i, j))),)),))
     kernel = single(x, y, nest, dims=symbolic.symbols(N))
-    evaluate(kernel, [np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32)], {"N": 0})
+    arrays = [np.zeros((0, 3), np.float32), np.full((2, 3), 7, np.float32)]
+    evaluate(kernel, [arrays[0], arrays[1][:0]], {"N": 0})
+    assert (arrays[1] == 7).all()
 
 
 def test_wrong_arrays_and_missing_dims_are_errors():
@@ -289,3 +291,19 @@ def test_fma_rounds_once():
 )  # fmt: skip
 def test_identities_are_neutral(op, dtype, expected):
     assert numerics.identity(op, dtype) == expected
+
+
+def test_powers_of_integers_are_exact_or_0_or_1():
+    x = np.int32([0, 1, -1, 2, -3, -1, 1, 2, 0])
+    y = np.int32([0, 0, 0, 0, 3, -3, -2, -1, 5])
+    found = primitives.compute(primitives.integer_power(i32), (x, y))
+    assert found.tolist() == [1, 1, 1, 1, -27, -1, 1, 0, 0]
+
+
+def test_small_types_are_read_as_what_they_hold():
+    eighths = np.array([1.5, -0.25], ml_dtypes.float8_e4m3fn)
+    assert numerics.cast(eighths, f32).tolist() == [1.5, -0.25]
+    assert numerics.cast(eighths, i8).tolist() == [1, 0]
+    nibbles = np.array([-8, 7], ml_dtypes.int4)
+    assert numerics.cast(nibbles, i32).tolist() == [-8, 7]
+    assert numerics.cast(nibbles, f32).tolist() == [-8, 7]

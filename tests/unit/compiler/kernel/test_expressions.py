@@ -8,7 +8,16 @@ from tilewright.base import symbolic
 from tilewright.base.dtypes import bool_, f16, f32, f64, i8, i32, i64, u8
 from tilewright.base.errors import InternalError
 from tilewright.compiler.kernel import expressions as e
-from tilewright.compiler.kernel.ir import Bitcast, Buffer, Compare, Const, Load, Splat
+from tilewright.compiler.kernel.ir import (
+    Bitcast,
+    Buffer,
+    Compare,
+    Const,
+    Function,
+    Horizontal,
+    Load,
+    Splat,
+)
 from tilewright.compiler.kernel.text import expression_text
 
 X = Load(Buffer("x", f32, (4,)), (0,))
@@ -108,3 +117,16 @@ def test_an_index_converts_back_and_forth():
     loaded = e.as_index(K)
     assert e.from_index(loaded, i32) is K
     assert e.as_index(Load(K.buffer, (0,))) == loaded
+
+
+def test_one_lane_is_combined_already():
+    assert e.horizontal("add", X) is X
+    total = e.horizontal("add", e.splat(X, 4))
+    assert isinstance(total, Horizontal)
+    assert total.lanes == 1
+
+
+def test_functions_of_one_name_and_type_are_one_whatever_their_bodies():
+    plain = Function("f", (f32,), f32)
+    assert plain == Function("f", (f32,), f32, e.const(1.0, f32))
+    assert plain != Function("g", (f32,), f32)

@@ -194,7 +194,7 @@ def test_kernels_with_other_tables_print_other_text():
     assert text([1, 2, 3]) != text([1, 2, 4])
     long = [float(i) for i in range(500)]
     assert text(long) != text([*long[:-1], 7.0])
-    assert len(text(long)) < 1000
+    assert len(text(long)) < 3000  # as bytes, not as numbers
 
 
 @pytest.mark.parametrize(

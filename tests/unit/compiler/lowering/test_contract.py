@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fakes.lowered import lower
 from tilewright.base import dtypes
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.dot_products import dot_of_bytes
 from tilewright.compiler.kernel.evaluator import evaluate
-from tilewright.compiler.kernel.ir import Fma, Kernel
+from tilewright.compiler.kernel.ir import Call, Fma, Intrinsic, Kernel
 from tilewright.compiler.kernel.rewrite import expressions
-from tilewright.compiler.lowering import machine
 from tilewright.compiler.lowering.contract import contract
 
 f32 = dtypes.f32
@@ -51,7 +52,22 @@ def test_integers_are_left_alone():
     assert fused(contract(dot(reduction=True, dtype=dtypes.i32))) == 0
 
 
+@pytest.mark.parametrize("reduction", [False, True])
+def test_sums_of_products_of_bytes_add_to_their_total_in_a_reduction(reduction):
+    b = KernelBuilder("dot")
+    x, y = (b.parameter(name, dtypes.i32, (9,)) for name in "xy")
+    out = b.result("out", dtypes.i32, (1,))
+    with b.loop(9, "k", reduction=reduction) as k:
+        product = Call(dot_of_bytes(), (b.load(x, (k,)), b.load(y, (k,))))
+        b.store(out, (0,), b.add(b.load(out, (0,)), product))
+    kernel = contract(b.build())
+    found = list(expressions(kernel.body))
+    assert any(isinstance(v, Call) for v in found) is not reduction
+    names = [v.instruction.name for v in found if isinstance(v, Intrinsic)]
+    assert names == (["vpdpbusd"] if reduction else [])
+
+
 def test_targets_without_the_instruction_keep_two_operations():
     kernel = dot(reduction=True)
-    assert fused(machine.lower(kernel, Target.level("v2"))) == 0
-    assert fused(machine.lower(kernel, Target.level("v3"))) == 1
+    assert fused(lower(kernel, Target.level("v2"))) == 0
+    assert fused(lower(kernel, Target.level("v3"))) == 1

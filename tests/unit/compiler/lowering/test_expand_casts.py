@@ -13,6 +13,7 @@ from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.ir import Cast, Kernel
 from tilewright.compiler.kernel.rewrite import expressions
 from tilewright.compiler.lowering.expand_casts import expand_casts
+from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 
 FLOATS = (dtypes.f8e4m3fn, dtypes.f8e5m2)
@@ -103,5 +104,5 @@ def test_machine_code_agrees_for_every_value(small: DType, target) -> None:
         kernel = conversion(source, result, x.size)
         want, got = np.zeros(x.size, result.numpy), np.zeros(x.size, result.numpy)
         evaluate(kernel, [x, want], {})
-        NativeKernel(schedule(kernel, target), target)([x, got])
+        NativeKernel(schedule(kernel, MachineModel.of(target)), target)([x, got])
         np.testing.assert_array_equal(bits(got), bits(want))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fakes.loop_nests import assert_same, op_kernel, run
+from fakes.lowered import lower
 from tilewright.base import dtypes
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.target import Target
@@ -24,8 +25,8 @@ from tilewright.compiler.kernel.ir import (
 from tilewright.compiler.kernel.rewrite import subexpressions
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.kernel.verifier import verify
-from tilewright.compiler.lowering import machine
 from tilewright.compiler.lowering.transpose import transpose
+from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 
 f32 = dtypes.f32
@@ -119,7 +120,7 @@ def test_transpositions_of_every_width_use_it(shape, perm, name: str, target: st
     level, dtype = Target.level(target), dtypes.parse(name)
     result = tuple(shape[p] for p in perm)
     naive = op_kernel("transpose", (shape,), result, {"perm": perm}, dtype)
-    done = machine.lower(schedule(naive, level), level)
+    done = lower(schedule(naive, MachineModel.of(level)), level)
     assert (count(done, Transposed) > 0) == (level.vector_lanes(dtype) > 2)
     for wanted, got in zip(run(naive), run(done), strict=True):
         np.testing.assert_array_equal(got.reshape(wanted.shape), wanted)
@@ -130,4 +131,4 @@ def test_an_open_size_is_transposed_in_blocks_too() -> None:
     naive = op_kernel("transpose", ((n, 64),), (64, n), {"perm": (1, 0)})
     level = Target.level("v4")
     for size in (1, 15, 16, 17, 70):
-        assert_same(naive, schedule(naive, level), {"N": size})
+        assert_same(naive, schedule(naive, MachineModel.of(level)), {"N": size})

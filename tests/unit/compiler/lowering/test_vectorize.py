@@ -264,3 +264,28 @@ def test_a_wide_loop_that_cannot_be_lanes_becomes_serial():
     inner = serial("k", v + 1, Store(OUT, (v,), Load(X, (k,))))
     result = with_lanes(lanes(100, inner))
     assert loops(result.body)[0].kind is LoopKind.SERIAL
+
+
+def word_at(place):
+    """Two elements of `at` side by side, as one number."""
+    return e.cast(e.bitcast(Load(AT, (place,), 2), i64), f32)
+
+
+def test_words_side_by_side_are_read_as_one_vector():
+    result = with_lanes(lanes(8, Store(OUT, (v,), word_at(v * 2))))
+    (load,) = loads(result.body)
+    assert (load.lanes, load.stride) == (16, 1)
+
+
+def test_a_word_that_all_lanes_read_is_read_once():
+    result = with_lanes(lanes(8, Store(OUT, (v,), word_at(6))))
+    (load,) = loads(result.body)
+    assert load.lanes == 2
+
+
+def test_words_apart_or_under_a_condition_are_left_to_a_loop():
+    apart = with_lanes(lanes(3, Store(OUT, (v,), word_at(v * 3))))
+    condition = Compare("lt", Load(X, (v,)), Const(0.0, f32))
+    guarded = with_lanes(lanes(4, If(condition, (Store(OUT, (v,), word_at(v * 2)),))))
+    for result in (apart, guarded):
+        assert [s.kind for s in loops(result.body)] == [LoopKind.UNROLL]

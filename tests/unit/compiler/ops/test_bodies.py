@@ -1,10 +1,13 @@
 """What bodies of ops share holds where their types end."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from onnx import helper
 
 import tilewright
+from tilewright.compiler.ops import catalogue
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32, np.uint32])
@@ -29,3 +32,44 @@ def test_integer_quotients_are_whole_at_the_ends_of_their_type(dtype):
         for s, a, b in zip(signs, x.tolist(), y.tolist(), strict=True)
     ]
     np.testing.assert_array_equal(ours, np.array(exact, np.int64).astype(dtype))
+
+
+@pytest.mark.parametrize(
+    "name", ["max_pool", "average_pool", "lp_pool", "max_pool_indices"]
+)
+def test_the_memory_of_an_oracle_does_not_grow_with_the_window(name):
+    row = catalogue.lookup(name)
+    x = np.arange(96 * 96, dtype=np.float32).reshape(1, 1, 96, 96)
+    tracemalloc.start()
+    try:
+        row.schema.evaluate([x], {"kernel": (48, 48)})
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 12 * x.nbytes
+
+
+@pytest.mark.parametrize("include_pad", [False, True])
+def test_a_mean_counts_the_taps_of_each_window(include_pad):
+    ones = np.ones((1, 1, 6, 5), np.float32)
+    window = {
+        "kernel": (3, 2),
+        "strides": (2, 1),
+        "dilations": (1, 3),
+        "pads": (1, 2, 2, 0),
+    }
+    average, peak = (
+        catalogue.lookup(name).schema.evaluate([ones], window | more)[0]
+        for name, more in (
+            ("average_pool", {"count_include_pad": include_pad}),
+            ("lp_pool", {"p": 1}),
+        )
+    )
+    padded = np.pad(ones, ((0, 0), (0, 0), (1, 2), (2, 0)), constant_values=0)
+    inside = [
+        [padded[0, 0, 2 * i : 2 * i + 3, j : j + 4 : 3].sum() for j in range(4)]
+        for i in range(4)
+    ]
+    np.testing.assert_array_equal(peak[0, 0], inside)
+    expected = np.divide(inside, 6) if include_pad else np.ones((4, 4))
+    np.testing.assert_allclose(average[0, 0], expected)

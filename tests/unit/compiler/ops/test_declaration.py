@@ -3,15 +3,113 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tilewright as tw
+from conformance.ops.test_cases import agree
+from fakes.graphs import ops, run
 from tilewright.base import symbolic
-from tilewright.base.dtypes import FLOATS, f16, f32, i64
+from tilewright.base.dtypes import FLOATS, bf16, f16, f32, i64
 from tilewright.base.errors import InternalError, ModelError
-from tilewright.compiler.graph.schema import TensorType, Trait
-from tilewright.compiler.ops import catalogue
-from tilewright.compiler.ops.declaration import attr, declare, operand, optional
+from tilewright.compiler.graph.schema import Role, TensorType, Trait
+from tilewright.compiler.graph.text import to_text
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.evaluator import evaluate
+from tilewright.compiler.ops import cases, catalogue
+from tilewright.compiler.ops.bodies import pointwise
+from tilewright.compiler.ops.builder import GraphBuilder
+from tilewright.compiler.ops.declaration import attr, declare, operand, optional, type_of
+from tilewright.compiler.ops.formulas import log1p
 from tilewright.compiler.ops.shapes import like_first
+from tilewright.compiler.transforms import ConvertLayout, FoldConstants
 
 N = symbolic.symbol("N", 1)
+
+
+# All that a new elementwise op needs to say.
+SOFT_HINGE = declare(
+    name="soft_hinge",
+    summary="Smooth rectifier log(1 + exp(x)) without overflow",
+    operands=(operand("x", FLOATS),),
+    evaluate=lambda x: np.logaddexp(x, 0),
+    body=pointwise(lambda b, x: b.add(b.max(x, 0), log1p(b, b.exp(b.neg(b.abs(x)))))),
+    cases=("[0]", "[3,5]", "f16[]"),
+    source="ONNX Softplus, opset 22",
+)
+
+
+@pytest.fixture
+def soft_hinge(monkeypatch):
+    monkeypatch.setitem(catalogue._TABLE, SOFT_HINGE.name, SOFT_HINGE)
+    return SOFT_HINGE
+
+
+def test_a_short_row_has_types_traits_and_an_exact_oracle():
+    schema = SOFT_HINGE.schema
+    assert schema.traits == Trait.PURE | Trait.ELEMENTWISE
+    assert schema.role is Role.POINTWISE
+    assert schema.infer([TensorType(bf16, (N, 3))], {}) == (TensorType(bf16, (N, 3)),)
+    x = np.array([-80, 0.3, 80]).astype(bf16.numpy)
+    (y,) = schema.evaluate([x], {})
+    assert y.dtype == bf16.numpy
+    exact = np.logaddexp(x.astype(np.float64), 0).astype(bf16.numpy)
+    np.testing.assert_array_equal(y, exact)
+
+
+def test_a_short_row_is_written_read_folded_and_checked(soft_hinge):
+    text = (
+        "graph @g(%x: f32[3]) { %c: f32[3] = constant() {value = f32[3] [-1.0, 0.0, 1.0]}"
+        " %d: f32[3] = soft_hinge(%c) %e: f32[3] = soft_hinge(%x) %y: f32[3] = add(%d, %e)"
+        " return %y }"
+    )
+    graph = run([FoldConstants()], text)
+    assert ops(graph) == ["soft_hinge", "add"]
+    assert "soft_hinge(%x)" in to_text(graph)
+    with pytest.raises(ModelError, match="expected one of f16 bf16 f32 f64"):
+        soft_hinge.schema.infer([TensorType(i64, (3,))], {})
+
+
+def test_a_short_row_runs_in_the_kernel_of_its_neighbours(soft_hinge):
+    b = GraphBuilder()
+    x = b.input("x", TensorType(f32, (N, 8)))
+    product = b.matmul(x, b.constant(np.full((8, 4), 0.25, np.float32)))
+    b.output("y", b.add(b.soft_hinge(product), b.constant(np.ones(4, np.float32))))
+    model = tw.compile(b.graph)
+    assert len(model.kernels) == 1
+    given = np.linspace(-9, 9, 24, dtype=np.float32).reshape(3, 8)
+    expected = np.logaddexp(given @ np.full((8, 4), 0.25), 0) + 1
+    np.testing.assert_allclose(model(given), expected, rtol=1e-5)
+
+
+def test_a_short_row_runs_channels_last_between_convolutions(soft_hinge):
+    graph = run(
+        [ConvertLayout(), FoldConstants()],
+        "graph @g(%x: f32[1, 4, 6, 5]) {"
+        " %w: f32[4, 4, 1, 1] = constant() {value = f32[4, 4, 1, 1] splat 0.125}"
+        " %a: f32[1, 4, 6, 5] = conv(%x, %w) %b: f32[1, 4, 6, 5] = soft_hinge(%a)"
+        " %y: f32[1, 4, 6, 5] = conv(%b, %w) return %y }",
+    )
+    assert ops(graph) == [
+        "transpose", "conv", "soft_hinge", "conv", "transpose",
+    ]  # fmt: skip
+
+
+def test_a_short_row_passes_its_own_cases():
+    ran = 0
+    for case in cases.instances(SOFT_HINGE):
+        (expected,) = SOFT_HINGE.schema.evaluate(case.operands, case.attributes)
+        b, type_ = KernelBuilder("soft_hinge"), type_of(expected)
+        x = b.parameter("x", type_.dtype, type_.shape)
+        y = b.result("y", type_.dtype, type_.shape)
+        SOFT_HINGE.body.emit(b, {}, [x], [y])
+        actual = np.zeros_like(expected)
+        evaluate(b.build(), [case.operands[0], actual])
+        agree(actual, expected, str(case))
+        ran += 1
+    assert ran == len(FLOATS) * 2 + 1
+
+
+def test_an_op_that_is_not_pointwise_says_what_its_results_are():
+    with pytest.raises(InternalError, match="'sorted' does not say what types"):
+        declare(name="sorted", summary="", operands=(operand("x"),), evaluate=np.sort)
 
 
 def test_lookup_suggests_close_names():
@@ -34,6 +132,18 @@ def test_elementwise_ops_are_pure_and_have_bodies():
         if Trait.ELEMENTWISE in row.schema.traits:
             assert Trait.PURE in row.schema.traits
             assert row.body is not None, row.name
+
+
+def test_sizes_that_a_row_takes_to_be_equal_are_so_in_its_cases():
+    rows = [r for r in catalogue.all_ops() if r.schema.equal_sizes is not None]
+    for row in rows:
+        for case in cases.instances(row):
+            types = [type_of(a) for a in case.operands if a is not None]
+            full = row.complete(case.attributes)
+            (result,) = map(type_of, row.schema.evaluate(case.operands, case.attributes))
+            pairs = row.schema.equal_sizes(types, result, full)
+            assert all(left == right for left, right in pairs), str(case)
+    assert {"add", "matmul", "concat", "reshape", "layer_norm"} <= {r.name for r in rows}
 
 
 def test_an_op_without_a_kernel_says_why():

@@ -11,14 +11,14 @@ import pytest
 
 import tilewright as tw
 from fakes import small_models
+from tilewright.base.c_compiler.toolchain import find_toolchain
 from tilewright.base.symbolic import substitute
 from tilewright.base.target import Target
 from tilewright.compiler import pipeline
-from tilewright.compiler.codegen.llvm import CompiledKernel
+from tilewright.compiler.backends.backend import CompiledKernel
 from tilewright.compiler.packaging.kernel_objects import kernel_objects
 from tilewright.formats.elf.objects import parse_object
 from tilewright.formats.executable import DISPATCH_STATE, WORKGROUP_STATE
-from tilewright.runtime.library.toolchain import find_toolchain
 
 GLOBAL = 1
 FORMATS = {

@@ -83,7 +83,9 @@ def calls(text: str) -> list[str]:
 def test_every_static_program_gives_a_module_that_verifies(case: Case) -> None:
     module = emitted(planned(case.graph))
     verify_module(module)
-    verify_module(read_archive(archive_bytes(module), "m"))
+    again = read_archive(archive_bytes(module), "m")
+    verify_module(again)
+    assert disassemble_module(again) == disassemble_module(module)
 
 
 @given(graphs(dynamic=True))

@@ -6,11 +6,11 @@ from tilewright.base import dtypes
 from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
 from tilewright.compiler import pipeline
+from tilewright.compiler.backends.kernel_cache import KernelRequest
 from tilewright.compiler.graph.ir import Value
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.builder import GraphBuilder
 from tilewright.compiler.program.ir import KernelSignature
-from tilewright.compiler.program.kernel_cache import KernelRequest
 from tilewright.compiler.program.signature import signature_of
 
 N = symbol("n", 1, 1000)

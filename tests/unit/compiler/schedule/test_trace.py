@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import inspect
-
 import pytest
 
 from fakes.loop_nests import assert_same, body_text, doubled, op_kernel, product
@@ -9,6 +7,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.text import kernel_text
+from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import bind, partition, reorder, split, unroll
 from tilewright.compiler.schedule.rules import schedule
 from tilewright.compiler.schedule.trace import (
@@ -62,7 +61,7 @@ def test_what_the_rules_did_can_be_replayed_from_json(
     op, shapes, result, attributes
 ) -> None:
     kernel = op_kernel(op, shapes, result, attributes)
-    scheduled = schedule(kernel, Target.level("v4"), threads=2)
+    scheduled = schedule(kernel, MachineModel.of(Target.level("v4")), threads=2)
     assert scheduled.trace
     again = replay(kernel, from_json(to_json(scheduled.trace)))
     assert body_text(again) == body_text(scheduled)
@@ -128,9 +127,9 @@ def test_an_argument_of_another_type_is_refused(
 
 def test_every_argument_of_every_primitive_can_be_left_to_the_check() -> None:
     for name, function in PRIMITIVES.items():
-        for key in list(inspect.signature(function).parameters)[1:]:
+        for key in list(function.signature.parameters)[1:]:
             with pytest.raises(ScheduleError, match=f"'{key}' of '{name}' is <object"):
-                _check_arguments(name, {key: object()})
+                _check_arguments(function, {key: object()})
 
 
 def test_every_primitive_says_what_it_rewrites() -> None:

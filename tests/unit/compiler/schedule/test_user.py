@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.dtypes import f32
 from tilewright.base.errors import ScheduleError, UserError
-from tilewright.compiler.codegen import CompilationCache
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.ops.builder import GraphBuilder
-from tilewright.compiler.schedule.trace import PRIMITIVES
+from tilewright.compiler.schedule.trace import PRIMITIVES, Primitive
 
 X = np.random.default_rng(0).random((20, 40), np.float32)
 
@@ -112,7 +112,7 @@ def test_a_primitive_that_breaks_a_kernel_is_found_before_code_is_made(
     def ruin(kernel: Kernel) -> Kernel:
         return replace(kernel, locals=())
 
-    monkeypatch.setitem(PRIMITIVES, "ruin", ruin)
+    monkeypatch.setitem(PRIMITIVES, "ruin", Primitive(ruin))
     with pytest.raises(ScheduleError, match="user schedule of kernel 'mul_add_0'"):
         compiled({"mul_*": [("ruin", {})]})
 

@@ -200,3 +200,24 @@ def test_a_norm_over_whole_rows_stays_where_the_rows_are():
     assert transposes(graph) == [(0, 2, 3, 1), (0, 3, 1, 2)]
     beside = f"%y: {SAME} = instance_norm(%a) {{epsilon = 1e-05}}"
     assert layouts(run(L, net(C1, beside))) == {"NHWC"}
+
+
+@pytest.mark.parametrize(
+    ("scale", "moves"),
+    [("f32[] [0.5]", True), ("f32[5] [1.0, 0.5, 0.25, 2.0, 4.0]", True), (None, False)],
+)
+def test_scales_of_a_quantization_stay_with_their_axis(scale, moves):
+    """As many channels as columns: a line of scales that stood elsewhere would go unnoticed."""
+    size = "5" if scale is None or "[5]" in scale else ""
+    block = " %s: f32[1, 5, 6, 1] = constant() {value = f32[1, 5, 6, 1] splat 0.25}"
+    text = f" %s: f32[{size}] = constant() {{value = {scale}}}" if scale else block
+    graph = run(
+        L,
+        "graph @g<N: 1..>(%x: f32[N, 4, 6, 5]) {"
+        f" {weights('w', '5, 4, 3, 3')}{text}"
+        " %c: f32[N, 5, 6, 5] = conv(%x, %w) {pads = [1, 1, 1, 1]}"
+        " %q: i8[N, 5, 6, 5] = quantize_linear(%c, %s) {axis = 1, dtype = i8}"
+        " %y: f32[N, 5, 6, 5] = dequantize_linear(%q, %s) {axis = 1} return %y }",
+    )
+    last = graph.nodes[-1].op
+    assert last == ("transpose" if moves else "dequantize_linear")

@@ -137,3 +137,12 @@ def test_sums_without_a_scale_are_not_reassociated():
         " %q: f32[N, 3] = add(%x, %b) %y: f32[N, 3] = add(%q, %a) return %y }"
     )
     assert_stays([FoldScales()], text)
+
+
+def test_weights_of_bytes_take_no_factor_of_their_sums():
+    assert_stays(
+        [FoldScales()],
+        "graph @g(%x: i8[2, 3]) { %w: i8[3, 4] = constant {value = i8[3, 4] splat 7}"
+        " %k: i32[] = constant {value = i32[] splat 300}"
+        " %m: i32[2, 4] = matmul(%x, %w) {dtype = i32} %y: i32[2, 4] = mul(%m, %k) return %y }",
+    )

@@ -476,3 +476,34 @@ def test_roles_follow_traits_and_support():
     roles = [role_of(n) for n in graph.nodes]
     assert roles == [Role.POINTWISE, Role.VIEW, Role.FREE, Role.NONE, Role.ALONE, Role.HOST]
     assert ops(graph)[-1] == "det"
+
+
+def test_bytes_seen_as_words_are_read_where_they_lie():
+    text = (
+        "graph @g(%x: f32[3, 8], %w: i32[2, 2, 4]) {"
+        " %a: u8[3, 8] = cast(%x) {dtype = u8} %s: i32[3, 2] = as_words(%a)"
+        ' %m: i32[3, 8] = matmul_packed(%s, %w) {columns = [8], product = "bytes"}'
+        " %y: f32[3, 8] = cast(%m) {dtype = f32} return %y }"
+    )
+    assert fused(text) == ["cast", "as_words", "matmul_packed+cast"]
+
+
+def widened(tail, result="y"):
+    return matmul(
+        "%q: u8[N, 8] = cast(%m) {dtype = u8}",
+        "%f: f32[N, 8] = cast(%q) {dtype = f32}",
+        "%y: f32[N, 8] = mul(%f, %half)",
+        tail,
+        result=result,
+    )
+
+
+def test_what_is_cheap_to_widen_is_stored_narrow():
+    text = widened("%z: f32[N, 8] = softmax(%y) {axis = -1}", "z")
+    assert fused(text) == ["matmul_packed+cast", "cast+constant+mul+softmax"]
+
+
+def test_a_contraction_behind_it_reads_what_was_widened():
+    text = widened("%z: f32[N, 4] = matmul_packed(%y, %v) {columns = [4]}", "z")
+    text = text.replace("%b: f32[8]", "%b: f32[8], %v: f32[1, 8, 4]")
+    assert fused(text)[0] == "matmul_packed+cast+cast+constant+mul"

@@ -118,3 +118,8 @@ def test_constants_are_checked_at_once(values, works):
 def test_only_constants_are_checked_where_calls_are_not_to_be():
     graph = parse(f"{HEAD} {{ {GATHER} return %y }}")
     assert not run_passes(graph, [GuardIndices(run_time=False)]).modified
+
+
+def test_no_index_is_nothing_to_look_at():
+    text = "graph @g(%t: f32[5, 3], %i: i64[0]) { %y: f32[0, 3] = gather(%t, %i) {axis = 0} return %y }"
+    assert_becomes(G, text, text)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fakes.graphs import assert_same_results, assert_stays, copy_of
 from fakes.grown_graphs import graphs
+from fakes.standard_passes import standard_passes
 from tilewright.base.errors import UserError
 from tilewright.compiler.graph.compare import same
 from tilewright.compiler.graph.copy import copy_graph
@@ -18,10 +19,9 @@ from tilewright.compiler.graph.parser import parse_graph
 from tilewright.compiler.graph.verifier import verify
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import run_passes
-from tilewright.compiler.transforms import standard_passes
 from tilewright.compiler.transforms.external_codegen import Codegen, NamedPattern
 from tilewright.compiler.transforms.graph_pattern import Pattern, is_const, is_op, wildcard
-from tilewright.compiler.transforms.partition_graph import PartitionGraph
+from tilewright.compiler.transforms.partition_graph import PartitionGraph, _Partition
 
 
 def codegen(*patterns: Pattern, name: str = "ext", **options: bool) -> Codegen:
@@ -224,7 +224,7 @@ def test_other_passes_leave_a_subgraph_alone() -> None:
     graph = parse_graph(text, catalogue.schema)
     keep = codegen(is_op("relu")(is_op("relu")))
     run_passes(graph, [PartitionGraph(codegens=(keep,))])
-    run_passes(graph, standard_passes(choose_panel=lambda *_: 0))
+    run_passes(graph, standard_passes(choose_panel=lambda *_: 0, choose_tile=lambda *_: 0))
     assert shape_of(graph) == ["ext[relu relu]", "neg"]
 
 
@@ -257,3 +257,33 @@ def test_any_graph_in_parts_computes_what_it_computed(
 
 def test_without_generators_nothing_happens() -> None:
     assert_stays([PartitionGraph()], g("%y: f32[2] = relu(%x) return %y"))
+
+
+@given(graphs(most_steps=16), st.data())
+def test_ways_that_cannot_lead_back_are_not_followed(
+    graph: Graph, data: st.DataObject
+) -> None:
+    ops = sorted({node.op for node in graph if node.op != "constant"})
+    some = st.lists(st.sampled_from(ops), min_size=1, unique=True) if ops else st.nothing()
+    generators = tuple(
+        codegen(is_op(*data.draw(some)), name=name)
+        for name in (("one", "two") if ops else ())
+    )
+    following_all = copy_of(graph)
+    run_passes(graph, [PartitionGraph(codegens=generators)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Partition, "_end_of_ways_back", lambda self, place: len(self.place))
+        run_passes(following_all, [PartitionGraph(codegens=generators)])
+    assert same(graph, following_all)
+
+
+def test_a_way_leads_back_through_a_subgraph_that_begins_before() -> None:
+    """`%c` reads `%a`, and with `%b` makes one subgraph, which `%d` may not be in with `%a`."""
+    body = (
+        "%a: f32[2] = relu(%x) %b: f32[2] = neg(%x) %c: f32[2] = neg(%a)"
+        " %d: f32[2] = exp(%b) %y: f32[2] = add(%c, %d) return %y"
+    )
+    first = codegen(is_op("add")(is_op("neg")(wildcard()), is_op("exp")(is_op("neg")(wildcard()))),
+                    name="first", merge=False)  # fmt: skip
+    graph = partitioned(g(body), first, codegen(is_op("relu"), name="second"))
+    assert shape_of(graph) == ["second[relu]", "first[neg neg exp add]"]

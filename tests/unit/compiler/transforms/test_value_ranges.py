@@ -6,7 +6,8 @@ import pytest
 from fakes.graphs import parse
 from tilewright.base.symbolic import symbol
 from tilewright.compiler.graph.evaluator import evaluate
-from tilewright.compiler.transforms.value_ranges import ValueRanges, is_at_least
+from tilewright.compiler.ops.ranges import is_at_least
+from tilewright.compiler.transforms.value_ranges import ValueRanges
 
 HEAD = (
     "graph @g(%x: i64[4], %f: f32[4, 7], %b: bool[4]) {"
@@ -131,3 +132,14 @@ def test_numbers_bounded_on_one_side_may_wrap_to_the_other(line):
     (y,) = evaluate(graph, [np.array([-(1 << 63), -(1 << 31) - 1, (1 << 63) - 1])])
     assert low is None or y.min() >= low
     assert high is None or y.max() <= high
+
+
+def test_a_column_is_that_of_the_part_it_comes_from():
+    graph = parse(
+        f"{HEAD} %t: i64[1, 4] = reshape(%x) {{shape = [1, 4]}}"
+        " %c: i64[1, 2] = constant() {value = i64[1, 2] [3, 7]}"
+        " %j: i64[1, 6] = concat(%t, %c) {axis = 1}"
+        " %y: i64[5, 6] = broadcast_to(%j) {shape = [5, 6]} return %y }"
+    )
+    found = [ValueRanges().of_column(graph.outputs[0], column) for column in range(6)]
+    assert found == [(None, None)] * 4 + [(3, 3), (7, 7)]

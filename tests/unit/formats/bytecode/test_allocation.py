@@ -198,8 +198,8 @@ def test_an_unused_argument_is_discarded_and_a_result_too() -> None:
 
 def test_only_the_last_mention_in_a_call_hands_the_reference_over() -> None:
     build = FunctionBuilder("0r_v")
-    (thing,) = build.arguments
-    build.call(4 | IMPORT_BIT, [thing, thing], ["ref", "i64"])
+    (resource,) = build.arguments
+    build.call(4 | IMPORT_BIT, [resource, resource], ["ref", "i64"])
     build.return_()
     call = decode_function(build.finish().code)[1]
     assert call.value("operands") == (REF_BIT, REF_BIT | MOVE_BIT)

@@ -253,17 +253,17 @@ def test_work_without_a_fence_is_waited_for_and_raises(queue: DeferredWorkQueue)
         queue.submit(None, None, explode)
 
 
-class Thing:
+class Resource:
     """What work uses."""
 
 
 def submit_with_thing(
     queue: DeferredWorkQueue, done: Fence, issue: Callable[[], object]
-) -> weakref.ref[Thing]:
-    """Submit work that alone holds a thing."""
-    thing = Thing()
-    queue.submit(None, done, lambda: (thing, issue()))
-    return weakref.ref(thing)
+) -> weakref.ref[Resource]:
+    """Submit work that alone holds a resource."""
+    resource = Resource()
+    queue.submit(None, done, lambda: (resource, issue()))
+    return weakref.ref(resource)
 
 
 def test_what_is_used_is_let_go_before_the_signal(queue: DeferredWorkQueue) -> None:
@@ -310,6 +310,7 @@ def test_host_work_may_wait_for_work_behind_it(queue: DeferredWorkQueue) -> None
     queue.submit_host(ready, inner, lambda: None, blocks=True)
     ready.signal()
     done.wait(SECONDS)
+    assert inner.query() is StatusCode.OK
 
 
 def test_closing_completes_what_is_ready_and_cancels_what_waits(

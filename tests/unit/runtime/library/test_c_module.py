@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.base.c_compiler.toolchain import find_toolchain
 from tilewright.base.errors import ArchiveError, InputError, UserError
 from tilewright.runtime.library.c_module import CSourceModule, load_c_module
-from tilewright.runtime.library.toolchain import find_toolchain
 
 SOURCE = """
 #include <dlpack/dlpack.h>

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.base.c_compiler.toolchain import find_toolchain
 from tilewright.runtime.library import cc
-from tilewright.runtime.library.toolchain import find_toolchain
 
 
 @pytest.fixture

@@ -173,15 +173,15 @@ def test_the_library_of_a_model_has_them_when_it_is_asked_to(
 
 
 @pytest.mark.parametrize(
-    ("form", "options", "what"),
+    ("form", "options", "problem"),
     [
         ("k.so", {"weights": "k.irpa"}, "kernels alone have no weights"),
         ("k", {}, "a program runs a model, and these modules have none"),
     ],
 )
 def test_what_kernels_alone_do_not_have_is_an_error(
-    factory: Factory, tmp_path: Path, form: str, options: dict[str, Any], what: str
+    factory: Factory, tmp_path: Path, form: str, options: dict[str, Any], problem: str
 ) -> None:
     compiler()
-    with pytest.raises(UserError, match=what):
+    with pytest.raises(UserError, match=problem):
         factory.lib.export_library(tmp_path / form, **options)

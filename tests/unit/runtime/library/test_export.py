@@ -14,12 +14,12 @@ import pytest
 
 import tilewright as tw
 from fakes.linked_modules import LinkedModule, SavedModule, SourceModule
+from tilewright.base.c_compiler.toolchain import find_toolchain
 from tilewright.base.errors import UserError
 from tilewright.base.target import Target
 from tilewright.formats.library_blob import SYMBOL, read_blob
 from tilewright.runtime.library import cc
 from tilewright.runtime.library.c_module import CSourceModule
-from tilewright.runtime.library.toolchain import find_toolchain
 from tilewright.runtime.native.compiled_library import show_imported_functions
 from tilewright.runtime.packed.ffi import tvm_ffi
 
@@ -145,7 +145,7 @@ def test_the_header_is_written_where_it_is_wanted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "what"),
+    ("name", "problem"),
     [
         ("net.sox", "there is no format '.sox'"),
         ("net.dll", "the code is for linux, the file is called '.dll'"),
@@ -155,9 +155,9 @@ def test_the_header_is_written_where_it_is_wanted(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_written_is_said_before_the_work(
-    tmp_path: Path, name: str, what: str
+    tmp_path: Path, name: str, problem: str
 ) -> None:
-    with pytest.raises(UserError, match=what):
+    with pytest.raises(UserError, match=problem):
         LinkedModule(Target.parse("x86_64")).export_library(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
@@ -210,7 +210,7 @@ def test_what_a_form_cannot_take_is_said_before_the_work(
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "what"),
+    ("name", "options", "problem"),
     [
         ("net.vmfb", {"header": "n.h"}, "which has no header"),
         ("net.ll", {"weights": "w.irpa"}, "which has no weights"),
@@ -224,10 +224,10 @@ def test_what_a_form_cannot_take_is_said_before_the_work(
     ],
 )  # fmt: skip
 def test_no_option_is_left_aside_in_silence(
-    tmp_path: Path, name: str, options: dict[str, Any], what: str
+    tmp_path: Path, name: str, options: dict[str, Any], problem: str
 ) -> None:
     module = LinkedModule(Target.parse("x86_64"))
-    with pytest.raises(UserError, match=what):
+    with pytest.raises(UserError, match=problem):
         module.export_library(tmp_path / name, **options)
     assert list(tmp_path.iterdir()) == []
 

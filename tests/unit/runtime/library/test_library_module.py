@@ -35,7 +35,7 @@ class Greeter(FunctionTable):
     kind = "test.greeter"
 
     def __init__(self, word: str) -> None:
-        super().__init__({"imported": lambda who: f"{word} {who}", "word": lambda: word})
+        super().__init__({"imported": lambda name: f"{word} {name}", "word": lambda: word})
         self.word = word
 
 

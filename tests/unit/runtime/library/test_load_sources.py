@@ -16,11 +16,12 @@ import pytest
 import tilewright as tw
 from fakes.ffi_library import SOURCE, compiler
 from fakes.small_models import mlp
+from tilewright.base.c_compiler import toolchain
 from tilewright.base.errors import ArchiveError, UserError
 from tilewright.base.host import architecture
-from tilewright.compiler.codegen.c.function import FLAGS
+from tilewright.compiler.printers.c_text.function import FLAGS
 from tilewright.runtime import load_module
-from tilewright.runtime.library import load_sources, toolchain
+from tilewright.runtime.library import load_sources
 
 SEVEN = (
     "typedef struct { int type, zero; long value; } any;\n"

@@ -112,7 +112,7 @@ def test_help_has_the_signature(program: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "what"),
+    ("value", "problem"),
     [
         ("a=2x2xf32=1 2", "got 2 values, expected 4 (or 1 for all)"),
         ("a=2x2xf32=x", "bad value: expected numbers"),
@@ -128,14 +128,14 @@ def test_help_has_the_signature(program: Path) -> None:
         ("a=3x3xf32=1", "input 'a'"),
     ],
 )
-def test_a_mistake_is_named_and_ends_it(program: Path, value: str, what: str) -> None:
+def test_a_mistake_is_named_and_ends_it(program: Path, value: str, problem: str) -> None:
     name = value[0]
     others = {key: text for key, text in VALUES.items() if key != name}
     words = [f"--input={key}={text}" for key, text in others.items()]
     done = run(program, f"--input={value}", *words)
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
-    assert what in done.stderr
+    assert problem in done.stderr
 
 
 def test_missing_and_unknown_arguments_are_named(program: Path) -> None:
@@ -378,7 +378,7 @@ def test_a_file_goes_on_at_its_end(program: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outputs", "what"),
+    ("outputs", "problem"),
     [
         (["Z=-"], "Z=-: there is no such output"),
         (["A=y"], "A=y: expected -, @file or +file"),
@@ -390,7 +390,7 @@ def test_a_file_goes_on_at_its_end(program: Path, tmp_path: Path) -> None:
     ],
 )
 def test_an_output_that_is_none_is_named(
-    program: Path, tmp_path: Path, outputs: list[str], what: str
+    program: Path, tmp_path: Path, outputs: list[str], problem: str
 ) -> None:
     words = [f"--output={output}" for output in outputs]
     done = subprocess.run(
@@ -401,7 +401,7 @@ def test_an_output_that_is_none_is_named(
         cwd=tmp_path,
     )
     assert done.returncode == 1
-    assert what in done.stderr
+    assert problem in done.stderr
     assert done.stdout == ""
 
 
@@ -462,7 +462,7 @@ def test_an_expectation_of_another_type_or_count_is_named(program: Path) -> None
     assert done.returncode == 1
     assert "result[0]: got f32[3, 2], expected f32[2, 3]\n" in done.stderr
     assert "result[8]: got f32[], expected f64[]\n" in done.stderr
-    for words, what in [
+    for words, problem in [
         (["--expected-output=1"], "--expected-output: give one for each output, or none"),
         (["--expected-rtol=nan"], "--expected-rtol=nan: expected a finite number from 0"),
         (["--expected-atol=-1"], "--expected-atol=-1: expected a finite number from 0"),
@@ -470,7 +470,7 @@ def test_an_expectation_of_another_type_or_count_is_named(program: Path) -> None
     ]:
         done = run(program, *GIVEN, *words)
         assert done.returncode == 1
-        assert what in done.stderr
+        assert problem in done.stderr
         assert done.stdout == ""
 
 

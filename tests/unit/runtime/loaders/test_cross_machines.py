@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
-import struct
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,18 +9,16 @@ import pytest
 
 import tilewright as tw
 from fakes import small_models
+from fakes.cross_machines import host_program, run
 from tilewright.base.errors import TargetError
 from tilewright.base.host import describe
 from tilewright.base.symbolic import Dim
-from tilewright.formats import executable as abi
 from tilewright.formats.artifact import extract
 from tilewright.formats.byte_view import view_bytes
-from tilewright.formats.elf import parse_image
 from tilewright.formats.vmfb import read_archive
-from tilewright.runtime.loaders.embedded_elf import image_layout, load_embedded_elf
+from tilewright.runtime.loaders.embedded_elf import load_embedded_elf
 
 HERE = Path(__file__).resolve().parent
-NATIVE = HERE.parents[3] / "native"
 ARCHIVES = HERE.parents[2] / "golden" / "archives"
 MACHINES = ("aarch64", "riscv64")
 pytestmark = pytest.mark.slow  # the first use of the cross compiler takes half a minute
@@ -40,54 +32,7 @@ def machine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def host(machine: str, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The command that runs the host program on that machine."""
-    if machine == describe().arch:
-        emulator: list[str] = []
-    elif found := shutil.which(f"qemu-{machine}") or shutil.which(f"qemu-{machine}-static"):
-        emulator = [found]
-    else:
-        pytest.skip(f"qemu-{machine} is not installed (Debian: qemu-user)")
-    if importlib.util.find_spec("ziglang") is None:
-        pytest.skip("ziglang is not installed (extra 'cross')")
-    program = tmp_path_factory.mktemp(machine) / "host"
-    command = [
-        sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-musl", "-static",
-        "-std=gnu11", "-O1", f"-I{NATIVE / 'include'}", str(HERE / "cross_host.c"),
-        str(NATIVE / "src" / "image.c"), "-o", str(program),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return [*emulator, str(program)]
-
-
-def run(
-    host: Sequence[str], image: bytes, kernel: str, grid: int,
-    constants: Sequence[int], bindings: Sequence[np.ndarray],
-) -> list[np.ndarray]:  # fmt: skip
-    """Run a kernel; the bindings as it leaves them."""
-    parsed = parse_image(image)
-    layout = image_layout(parsed)
-    start, _ = parsed.span
-    text = struct.pack("<QQ", layout.size_bytes, len(layout.segments))
-    for offset, data in layout.segments:
-        text += struct.pack("<QQ", offset, len(data)) + bytes(data)
-    for rows in (layout.relocations, layout.protections):
-        text += struct.pack("<Q", len(rows))
-        text += b"".join(struct.pack("<3Q", *row) for row in rows)
-    query = parsed.symbols[abi.QUERY_FUNCTION] - start
-    text += struct.pack("<QQ", query, len(kernel)) + kernel.encode()
-    text += struct.pack("<QQ", grid, len(constants))
-    text += struct.pack(f"<{len(constants)}IQ", *constants, len(bindings))
-    for binding in bindings:
-        text += struct.pack("<Q", binding.nbytes) + binding.tobytes()
-    done = subprocess.run(host, input=text, capture_output=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    results, at = [], 0
-    for binding in bindings:
-        piece = done.stdout[at : at + binding.nbytes]
-        results.append(np.frombuffer(piece, binding.dtype).reshape(binding.shape))
-        at += binding.nbytes
-    assert at == len(done.stdout)
-    return results
+    return host_program(machine, tmp_path_factory.mktemp(machine))
 
 
 def test_a_kernel_of_iree_runs(machine: str, host: list[str]) -> None:

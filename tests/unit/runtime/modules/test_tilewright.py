@@ -184,7 +184,7 @@ def test_the_first_check_that_failed_is_named(
     found: tuple[int, int], message: str | None
 ) -> None:
     heard: list[object] = []
-    module = create_tilewright_module(None, lambda *what: heard.append(what))
+    module = create_tilewright_module(None, lambda *subject: heard.append(subject))
     call = Context([module]).lookup("tilewright.check_indices")
     records = np.zeros(16, np.int64)
     records[::8] = found
@@ -195,7 +195,7 @@ def test_the_first_check_that_failed_is_named(
         with pytest.raises(InputError) as caught:
             call(checks(*ROWS), held, 8, 128, [3])
         assert str(caught.value) == message
-    assert [what[:3] for what in heard] == [(held, 8, 128)]
+    assert [subject[:3] for subject in heard] == [(held, 8, 128)]
 
 
 @pytest.mark.parametrize(

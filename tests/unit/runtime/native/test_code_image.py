@@ -73,7 +73,7 @@ def test_a_page_is_never_writable_and_executable(core: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "parts"),
+    ("subject", "parts"),
     [
         ("segment 0", ([(PAGE - 1, b"ab")], [], [])),
         ("segment 1", ([(0, b""), ((1 << 63), b"ab")], [], [])),
@@ -83,9 +83,9 @@ def test_a_page_is_never_writable_and_executable(core: ModuleType) -> None:
     ],
 )
 def test_nothing_is_written_outside_the_image(
-    core: ModuleType, what: str, parts: tuple[list[object], list[object], list[object]]
+    core: ModuleType, subject: str, parts: tuple[list[object], list[object], list[object]]
 ) -> None:
-    with pytest.raises(ValueError, match=f"{what}: outside the image of {PAGE} bytes"):
+    with pytest.raises(ValueError, match=f"{subject}: outside the image of {PAGE} bytes"):
         core.CodeImage(PAGE, *parts)
 
 

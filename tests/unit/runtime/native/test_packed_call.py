@@ -110,15 +110,15 @@ def test_more_tensors_than_lie_on_the_stack(core: ModuleType) -> None:
 
 def test_what_a_function_returns_is_let_go(core: ModuleType) -> None:
     # Objects of Python travel as objects that hold a reference.
-    class Thing:
+    class Resource:
         pass
 
     alive: list[Any] = []
 
     def make() -> Any:
-        thing = Thing()
-        alive.append(weakref.ref(thing))
-        return thing
+        resource = Resource()
+        alive.append(weakref.ref(resource))
+        return resource
 
     bound(core, make)()
     gc.collect()

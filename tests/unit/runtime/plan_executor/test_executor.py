@@ -417,3 +417,27 @@ def test_a_profile_leaves_out_copies_of_nothing() -> None:
     assert executor.profile([np.zeros(0, np.float32)]) == []
     (y,) = executor(np.zeros(0, np.float32))
     assert y.shape == (0,)
+
+
+@pytest.mark.parametrize(
+    "dtype", [dtypes.f32, dtypes.i64, dtypes.bf16], ids=lambda d: d.name
+)
+def test_steps_see_elements_where_their_type_may_lie(dtype: DType) -> None:
+    """Compiled code counts on it; only what does not lie so is copied."""
+    seen: list[tuple[int, bool]] = []
+
+    def look(
+        op: str, attributes: Mapping[str, object], operands: Sequence[np.ndarray | None]
+    ) -> Sequence[np.ndarray]:
+        assert operands[0] is not None
+        seen.append((operands[0].ctypes.data, bool(operands[0].flags.aligned)))
+        return [operands[0]]
+
+    executor = PlanExecutor(plan_of(dtype, (3,)), None, (), host_function=look)
+    at_home = np.array([1, 2, 3]).astype(dtype.numpy)
+    astray = np.zeros(at_home.nbytes + 1, np.uint8)[1:].view(at_home.dtype)
+    astray[...] = at_home
+    for array in (at_home, astray):
+        np.testing.assert_array_equal(executor(array)[0], at_home)
+    assert [aligned for _, aligned in seen] == [True, True]
+    assert seen[0][0] == at_home.ctypes.data

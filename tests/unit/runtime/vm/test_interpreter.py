@@ -186,7 +186,7 @@ def test_endless_recursion_is_an_error() -> None:
 def test_moved_references_are_released_at_once() -> None:
     alive: list[int] = []
 
-    class Thing:
+    class Resource:
         def __init__(self) -> None:
             alive.append(1)
 
@@ -197,14 +197,14 @@ def test_moved_references_are_released_at_once() -> None:
         make = module.import_("host.make", "0v_r")
         use = module.import_("host.use", "0r_v")
         for _ in range(3):
-            (thing,) = build.call(make, [], ["ref"])
-            build.call(use, [thing])
+            (resource,) = build.call(make, [], ["ref"])
+            build.call(use, [resource])
         build.return_()
 
     counts: list[int] = []
     rows = (
-        NativeFunction("make", ("0v_r",), Thing),
-        NativeFunction("use", ("0r_v",), lambda thing: counts.append(len(alive)), "any"),
+        NativeFunction("make", ("0v_r",), Resource),
+        NativeFunction("use", ("0r_v",), lambda resource: counts.append(len(alive)), "any"),
     )
     context_of(module_with(fill), NativeModule("host", rows)).lookup("m.f")()
     assert counts == [1, 1, 1]

@@ -12,20 +12,15 @@ from `min` and `max`.  Called by `load`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, final
+from typing import final
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Expr, Operation, Symbol
-from tilewright.compiler.graph.schema import Attributes, OpSchema, TensorType, Trait
-from tilewright.compiler.ops.shapes import element_count
+from tilewright.compiler.graph.schema import Attributes, OpSchema, TensorType
 
 Equality = tuple[Dim, Dim]
-# Operands broadcast against the trailing axes of the first one.
-_TRAILING: Final = frozenset({"broadcast_to", "layer_norm", "rms_norm"})
-# Elementwise, but the second operand belongs to an axis of its own.
-_PER_AXIS: Final = frozenset({"quantize_linear", "dequantize_linear"})
 
 
 @final
@@ -61,36 +56,13 @@ def equalities(
     operands: Iterable[TensorType | None],
     results: Iterable[TensorType],
     attributes: Attributes,
-) -> Iterator[Equality]:
+) -> Iterable[Equality]:
     """The pairs of dimensions that one op takes to be equal without proof."""
     types = [t for t in operands if t is not None]
     result = next(iter(results), None)
-    if result is None or not types or schema.name in _PER_AXIS:
-        return
-    if Trait.ELEMENTWISE in schema.traits or schema.name in _TRAILING:
-        for type_ in types:
-            yield from _aligned(type_.shape, result.shape)
-    elif schema.name == "matmul":
-        left, right = types
-        yield left.shape[-1], right.shape[-2]
-        for type_ in types:
-            yield from _aligned(type_.shape[:-2], result.shape[:-2])
-    elif schema.name == "concat":
-        axis = int(str(attributes["axis"])) % result.rank
-        for type_ in types:
-            pairs = zip(type_.shape, result.shape, strict=True)
-            yield from (pair for i, pair in enumerate(pairs) if i != axis)
-    elif schema.name == "reshape":
-        yield element_count(types[0].shape), element_count(result.shape)
-    elif schema.name == "conv":
-        yield types[0].shape[1], types[1].shape[1] * int(str(attributes["groups"]))
-
-
-def _aligned(shape: tuple[Dim, ...], result: tuple[Dim, ...]) -> Iterator[Equality]:
-    """Dimensions of a broadcast operand that are not 1, with those of the result."""
-    for dim, other in zip(reversed(shape), reversed(result), strict=False):
-        if dim != 1:
-            yield dim, other
+    if result is None or not types or schema.equal_sizes is None:
+        return ()
+    return schema.equal_sizes(types, result, attributes)
 
 
 def solve(pairs: Iterable[Equality], bare: Mapping[str, int]) -> Facts | None:

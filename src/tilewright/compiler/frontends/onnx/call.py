@@ -89,7 +89,7 @@ class Call:
 
     # --- what is known of operands
 
-    def contents(self, index: int, what: str) -> Contents:
+    def contents(self, index: int, subject: str) -> Contents:
         """The elements of a small operand that shapes depend on.
 
         Raises: UnsupportedError when they are only known while the model runs.
@@ -98,42 +98,42 @@ class Call:
         found = self.emitter.contents(tensor)
         if found is None:
             raise UnsupportedError(
-                f"{what} depends on data: operand {index + 1} is computed"
+                f"{subject} depends on data: operand {index + 1} is computed"
             )
         return found
 
-    def dims(self, index: int, what: str) -> tuple[Dim, ...]:
+    def dims(self, index: int, subject: str) -> tuple[Dim, ...]:
         """An integer operand as dimensions, flattened."""
         found: list[Dim] = []
-        for item in self.contents(index, what).elements.flat:
+        for item in self.contents(index, subject).elements.flat:
             whole = item.integer if isinstance(item, Ratio) else item
             if not isinstance(whole, int | Expr):
-                raise UnsupportedError(f"{what} is not a whole number")
+                raise UnsupportedError(f"{subject} is not a whole number")
             found.append(int(whole) if isinstance(whole, bool) else whole)
         return tuple(found)
 
-    def numbers(self, index: int, what: str) -> tuple[int, ...]:
+    def numbers(self, index: int, subject: str) -> tuple[int, ...]:
         """An integer operand as plain numbers, flattened."""
-        found = self.dims(index, what)
+        found = self.dims(index, subject)
         if not all(isinstance(d, int) for d in found):
-            raise UnsupportedError(f"{what} depends on a dynamic dimension")
+            raise UnsupportedError(f"{subject} depends on a dynamic dimension")
         return tuple(int(d) for d in found if isinstance(d, int))
 
-    def number(self, index: int, what: str) -> int:
+    def number(self, index: int, subject: str) -> int:
         """An integer operand of one element as a plain number."""
-        found = self.numbers(index, what)
+        found = self.numbers(index, subject)
         if len(found) != 1:
-            raise ModelError(f"{what} has {len(found)} elements, expected 1")
+            raise ModelError(f"{subject} has {len(found)} elements, expected 1")
         return found[0]
 
-    def array(self, index: int, what: str) -> Array:
+    def array(self, index: int, subject: str) -> Array:
         """A constant operand.  Raises: UnsupportedError when it is computed."""
         tensor = self.tensor(index)
         if tensor.stand_in:
             raise SkipNodeError("an input is unknown")
         if tensor.array is None:
             raise UnsupportedError(
-                f"{what} is not constant: operand {index + 1} is computed"
+                f"{subject} is not constant: operand {index + 1} is computed"
             )
         return tensor.array
 

@@ -37,6 +37,7 @@ class Status(enum.Enum):
     """How an op will run."""
 
     FAST = "fast"  # its kernels run in lanes, or nothing of it is left to run
+    CALL = "call"  # a code generator of the user takes it
     KERNEL = "kernel"  # becomes machine code; how that runs was not looked at
     SCALAR = "scalar"  # machine code without lanes that costs no time worth a word
     FALLBACK = "fallback"  # its numpy oracle runs on the host
@@ -52,7 +53,7 @@ class Judged:
     Attributes:
         main: the ONNX node that its work comes from.
         nodes: every ONNX node that it does something of, `main` included.
-        op: the op that runs on the host; empty for a kernel.
+        op: the op that runs on the host, or the code generator that takes the nodes; empty for a kernel.
         verdict: how it runs.
     """
 
@@ -269,7 +270,9 @@ def _unjudged(record: Record, is_complete: bool) -> _Finding:
 def _judged(record: Record, steps: Sequence[Judged]) -> _Finding:
     """What became of a node, by the steps that name it; without one none of its work is left."""
     found = [(_status(record, step), step) for step in steps]
-    reasons = [(status, text) for status, step in found if (text := _why(status, step))]
+    reasons = [
+        (status, text) for status, step in found if (text := _reason_for(status, step))
+    ]
     return _Finding(
         min((status for status, _ in found), key=_WORST_FIRST.index, default=Status.FAST),
         tuple(dict.fromkeys(reasons)),
@@ -285,11 +288,15 @@ def _status(record: Record, step: Judged) -> Status:
             return Status.FALLBACK
         case Outcome.GENERIC:
             return Status.SCALAR
+        case Outcome.CALL:
+            return Status.CALL
         case _:
             return Status.FAST
 
 
-def _why(status: Status, step: Judged) -> str:
+def _reason_for(status: Status, step: Judged) -> str:
+    if status is Status.CALL:
+        return f"code generator '{step.op}' takes it"
     text = (
         f"op '{step.op}' has no kernel" if step.op else "no rule found lanes for its kernel"
     )

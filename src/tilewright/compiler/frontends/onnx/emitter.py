@@ -26,6 +26,7 @@ from tilewright.compiler.frontends.onnx.values import Tensor
 from tilewright.compiler.graph.ir import UNKNOWN_LOCATION, Graph, Location, Node, Value
 from tilewright.compiler.graph.schema import Array, OpSchema, TensorType, Trait
 from tilewright.compiler.ops import catalogue
+from tilewright.compiler.ops.quantization import widens_bytes
 from tilewright.compiler.ops.shapes import normal_axis
 
 FOLD_ELEMENTS: Final = 1 << 16
@@ -182,6 +183,8 @@ class Emitter:
             t.array.size for t in present if t.array is not None
         ]
         if any(isinstance(c, int) and c > FOLD_ELEMENTS for c in counts):
+            return None
+        if widens_bytes([t.type for t in present], types):
             return None
         if all(t.array is not None for t in present):
             return self._compute(schema, operands, attributes)

@@ -208,8 +208,8 @@ class Importer:
                 self.graph.outputs.append(self._output_value(held, name))
                 self.graph.output_names.append(name)
                 continue
-            what = "is not produced by any node" if held is None else "is not a tensor"
-            self._problem(None, name, UnsupportedError(f"output '{name}' {what}"))
+            problem = "is not produced by any node" if held is None else "is not a tensor"
+            self._problem(None, name, UnsupportedError(f"output '{name}' {problem}"))
 
     def _output_value(self, held: Tensor, name: str) -> Value:
         value = self.emitter.value(held)

@@ -74,9 +74,9 @@ def open_model(source: Source) -> OpenModel:
             f"got {type(source).__name__}, expected a path, bytes or an onnx.ModelProto"
         )
     path = Path(source)
-    what = why_no_file(path)
-    if what is not None:
-        raise ModelError(what, location=path)
+    problem = why_no_file(path)
+    if problem is not None:
+        raise ModelError(problem, location=path)
     try:
         data = map_file(path)
     except OSError as error:

@@ -25,10 +25,12 @@ from tilewright.compiler.ops.shapes import normal_axis
 
 
 def _axis(call: Call, rank: int) -> int:
-    """The channel axis; it does not matter for one scale, where any number may stand."""
+    """The channel axis; one scale for the whole tensor has none, whatever number stands there."""
     axis = call.integer("axis", 1)
     scale = call.tensor(1)
-    return normal_axis(axis, rank) if scale.rank and rank else 0
+    if scale.rank <= 1 and scale.type.element_count == 1:
+        return 0
+    return normal_axis(axis, rank)
 
 
 def _scalar_like(e: Emitter, x: Tensor | None) -> Tensor | None:

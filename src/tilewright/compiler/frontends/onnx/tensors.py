@@ -164,9 +164,9 @@ def map_file(path: Path) -> memoryview:
         return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def _number(text: str, what: str) -> int:
+def _number(text: str, subject: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise ModelError(f"external data has {what} '{text[:40]}', expected a number")
+        raise ModelError(f"external data has {subject} '{text[:40]}', expected a number")
     return int(text)
 
 

@@ -3,7 +3,7 @@
     levels + constants → make_host_sources → files of C, headers, weights → (a C compiler, a linker) → .so .a …
 
 What comes out needs no Python and no Tilewright: the C core travels with it.  Not here: toolchains and
-suffixes (`runtime.library`), kernels (`codegen`).  Called by exports.
+suffixes (`runtime.library`), kernels (`backends`).  Called by exports.
 """
 
 from tilewright.compiler.packaging.library.level import (

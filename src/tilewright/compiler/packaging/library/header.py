@@ -78,8 +78,8 @@ def shape_text(entry: Entry) -> str:
 
 def _signature(plan: Plan) -> str:
     lines = [
-        f" *   {what} {index}  {comment(shape_text(plan.entries[entry])):24} {comment(name)}"
-        for what, rows in (("input ", plan.inputs), ("output", plan.outputs))
+        f" *   {subject} {index}  {comment(shape_text(plan.entries[entry])):24} {comment(name)}"
+        for subject, rows in (("input ", plan.inputs), ("output", plan.outputs))
         for index, (name, entry) in enumerate(rows)
     ]
     lines += [
@@ -98,10 +98,10 @@ def _dim_comment(plan: Plan, dim: Dimension) -> str:
 
 def _tensors(plan: Plan, upper: str, arena_bytes: int, scratch_bytes: int) -> str:
     lines: list[str] = []
-    for what, rows in (("INPUT", plan.inputs), ("OUTPUT", plan.outputs)):
+    for subject, rows in (("INPUT", plan.inputs), ("OUTPUT", plan.outputs)):
         words = macro_names((name for name, _ in rows), endings=_OF_TENSORS)
         for index, (word, (_, entry)) in enumerate(zip(words, rows, strict=True)):
-            lines += ["", *_tensor(plan.entries[entry], f"{upper}_{what}_{word}", index)]
+            lines += ["", *_tensor(plan.entries[entry], f"{upper}_{subject}_{word}", index)]
     dims = macro_names(dim.name for dim in plan.dims)
     lines += ["", *(f"#define {upper}_DIM_{word} {i}" for i, word in enumerate(dims))]
     if not plan.dims:

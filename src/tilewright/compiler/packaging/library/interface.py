@@ -108,19 +108,19 @@ def _weights(data: str, file: str, numbers: tuple[int, int, int]) -> str:
 
 def _infos(plan: Plan, name: str) -> list[str]:
     lines: list[str] = []
-    for what, rows in (("input", plan.inputs), ("output", plan.outputs)):
+    for subject, rows in (("input", plan.inputs), ("output", plan.outputs)):
         entries = entries_of(plan, rows)
         lines += [
-            f"static const int64_t {what}_{i}_shape[] = "
+            f"static const int64_t {subject}_{i}_shape[] = "
             f"{{{', '.join(str(fixed_size(d)) for d in entry.shape) or '0'}}};"
             for i, entry in enumerate(entries)
         ]
         infos = [
-            _info(label, entry, f"{what}_{i}_shape")
+            _info(label, entry, f"{subject}_{i}_shape")
             for i, ((label, _), entry) in enumerate(zip(rows, entries, strict=True))
         ]
         lines += [
-            f"static const {name}_tensor_info {what}_infos[] = {{",
+            f"static const {name}_tensor_info {subject}_infos[] = {{",
             *(infos or ["    {0},"]),
             "};",
         ]

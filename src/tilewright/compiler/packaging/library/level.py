@@ -11,7 +11,7 @@ from typing import final
 from tilewright.base.errors import UserError
 from tilewright.base.record import record
 from tilewright.base.target import LEVELS, Target
-from tilewright.compiler.codegen.llvm.compile import CompiledKernel
+from tilewright.compiler.backends.backend import CompiledKernel
 from tilewright.compiler.packaging.archive import Part
 from tilewright.formats.executable import ExportDecl
 from tilewright.formats.plan import Plan
@@ -49,9 +49,10 @@ def level_of(part: Part, kernels: Sequence[CompiledKernel]) -> Level:
 
 
 def level_label(target: Target) -> str:
-    """The word for a target: of a level its own, of other targets the CPU."""
+    """The word for a target: of a level its own, of other targets the CPU; after the back end's, if it says one."""
     named = (name for name, features in LEVELS.items() if features == target.features)
-    return next(named, target.cpu) if target.arch == "x86_64" else target.cpu
+    label = next(named, target.cpu) if target.arch == "x86_64" else target.cpu
+    return label if target.backend == "cpu" else f"{target.backend}-{label}"
 
 
 def refuse_host_steps(plan: Plan) -> None:

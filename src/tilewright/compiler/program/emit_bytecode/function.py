@@ -81,14 +81,14 @@ class HalFunction:
         ]
         return self.call("hal.allocator.allocate", arguments, "ref")
 
-    def wait(self, fence: Register, what: str) -> None:
+    def wait(self, fence: Register, subject: str) -> None:
         """Block until `fence` is reached; fail with its status."""
         arguments: list[Argument] = [self.i32(-1), self.i64(0), [fence]]
         status = self.call("hal.fence.await", arguments, "i32")
         failed, reached = self.build.block("i32"), self.build.block()
         self.build.branch_if(status, failed, reached, [status])
         (code,) = self.build.place(failed)
-        self.build.fail(code, f"{what} failed")
+        self.build.fail(code, f"{subject} failed")
         self.build.place(reached)
 
     # --- sizes ---------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ class ModuleTables:
 
     def constants(self, program: Program) -> dict[Storage, int]:
         """The global of each constant of a program; the same numbers for each."""
-        constants = [s for s in program.storages if s.kind == "constant"]
+        constants = [s for s in program.storages if s.is_constant]
         return {storage: 1 + index for index, storage in enumerate(constants)}
 
     def segment(self, constant: int) -> int:

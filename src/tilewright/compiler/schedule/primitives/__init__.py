@@ -7,6 +7,7 @@ from tilewright.compiler.schedule.primitives.inlining import (
     inline,
     reverse_inline,
 )
+from tilewright.compiler.schedule.primitives.instructions import tensorize
 from tilewright.compiler.schedule.primitives.loops import (
     fuse,
     reorder,
@@ -63,6 +64,7 @@ __all__ = [
     "split",
     "split_powers",
     "subtotal",
+    "tensorize",
     "tile",
     "unroll",
     "vectorize",

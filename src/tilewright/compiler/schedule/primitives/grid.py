@@ -6,6 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.base.errors import ScheduleError
+from tilewright.compiler.analysis.accesses import accesses
+from tilewright.compiler.analysis.dependence import (
+    carried,
+    check_fixed,
+    overlap,
+)
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.ir import (
     Body,
@@ -18,12 +24,7 @@ from tilewright.compiler.kernel.ir import (
 from tilewright.compiler.kernel.rewrite import (
     substitute,
 )
-from tilewright.compiler.schedule.accesses import accesses
-from tilewright.compiler.schedule.dependence import (
-    carried,
-    check_fixed,
-    overlap,
-)
+from tilewright.compiler.schedule.handles import LoopName
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (
     find,
@@ -81,7 +82,7 @@ def check_parallel(kernel: Kernel, loop: For) -> None:
 
 
 @primitive
-def join(kernel: Kernel, loop: str, into: str) -> Kernel:
+def join(kernel: Kernel, loop: str, into: str) -> tuple[Kernel, LoopName]:
     """Make one loop of everything at the top of a kernel: the iterations of `loop`, then the rest.
 
     For kernels of several nests that do not depend on each other, so that all of them become
@@ -102,7 +103,7 @@ def join(kernel: Kernel, loop: str, into: str) -> Kernel:
         raise ScheduleError(f"'{loop}' is not at the top of '{kernel.name}'")
     rest = tuple(s for s in kernel.body if s is not old)
     if not rest:
-        return kernel
+        return kernel, LoopName(loop)
     check_fixed((old,), old.body)
     parts = [accesses((s,)) for s in rest]
     pair = overlap(accesses((old,)), [a for part in parts for a in part])
@@ -121,4 +122,4 @@ def join(kernel: Kernel, loop: str, into: str) -> Kernel:
         If(E.compare("lt", E.index(index), E.index(old.extent)), first),
         If(E.compare("eq", E.index(index), E.index(old.extent)), rest),
     )
-    return replace(kernel, body=(with_inner(joined, body),))
+    return replace(kernel, body=(with_inner(joined, body),)), LoopName(into)

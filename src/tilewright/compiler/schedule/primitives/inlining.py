@@ -9,11 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis.accesses import (
+    Access,
+    Fact,
+    accesses,
+    known_facts,
+    update_operator,
+)
+from tilewright.compiler.analysis.dependence import conflict, overlap, private_buffers
+from tilewright.compiler.analysis.proofs import distinct
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.ir import (
     Body,
@@ -38,15 +48,7 @@ from tilewright.compiler.kernel.rewrite import (
     substitute,
     substitute_expression,
 )
-from tilewright.compiler.schedule.accesses import (
-    Fact,
-    accesses,
-    known_facts,
-    update_operator,
-)
-from tilewright.compiler.schedule.dependence import conflict, overlap, private_buffers
 from tilewright.compiler.schedule.primitives.nests import siblings, touches
-from tilewright.compiler.schedule.proofs import distinct
 from tilewright.compiler.schedule.trace import primitive
 from tilewright.compiler.schedule.tree import (
     chain,
@@ -273,8 +275,28 @@ def _check_moved_up(
     between = accesses(kernel.body[start + 1 : position])
     inner = conflict(accesses(around[-1].body), moved, [s.var for s in around])
     pair = overlap(between, accesses([kernel.body[position]])) or inner
+    pair = pair or _conflict_outside(around, body)
     if pair is not None:
         raise ScheduleError(f"code that touches '{pair[0].buffer.name}' is in the way")
+
+
+def _conflict_outside(around: Sequence[For], body: Body) -> tuple[Access, Access] | None:
+    """What stands beside the loops of the producer and is in the way of code at their end.
+
+    The code ran when all was done: now it must not need what comes later in its iteration, nor what
+    stands in front but in another one.
+    """
+    inside = body
+    for loop, inner in reversed([*pairwise(around)]):
+        inside = (with_inner(inner, inside),)
+        moved = accesses(inside)
+        place = next(n for n, s in enumerate(loop.body) if path_to((s,), inner) is not None)
+        shared = [s.var for s in around[: around.index(loop) + 1]]
+        found = conflict(accesses(loop.body[:place]), moved, shared)
+        found = found or overlap(accesses(loop.body[place + 1 :]), moved)
+        if found is not None:
+            return found
+    return None
 
 
 def _guards_of_store(body: Body, target: Buffer) -> tuple[Fact, ...]:

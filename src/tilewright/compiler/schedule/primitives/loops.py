@@ -13,6 +13,14 @@ from dataclasses import replace
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis.accesses import accesses
+from tilewright.compiler.analysis.dependence import (
+    carried,
+    check_fixed,
+    conflict,
+    live_outside,
+    private_buffers,
+)
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.ir import (
     Body,
@@ -27,12 +35,7 @@ from tilewright.compiler.kernel.rewrite import (
     loops,
     substitute,
 )
-from tilewright.compiler.schedule.accesses import accesses
-from tilewright.compiler.schedule.dependence import (
-    carried,
-    check_fixed,
-    conflict,
-)
+from tilewright.compiler.schedule.handles import LoopName
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (
     chain,
@@ -88,7 +91,7 @@ def split(
     factor: int,
     tail: str = "guard",
     into: Sequence[str] | None = None,
-) -> Kernel:
+) -> tuple[Kernel, tuple[LoopName, LoopName]]:
     """Split a loop in two; `tail` says what happens when `factor` does not divide the extent.
 
     rewrite:
@@ -122,7 +125,8 @@ def split(
     body = rebind(old.body, loop, index)
     if tail == "guard" and not divides:
         body = _guard_inside(index, old.extent, body)
-    return rewrite(kernel, old, (with_inner(outer_loop, (with_inner(inner_loop, body),)),))
+    nest = with_inner(outer_loop, (with_inner(inner_loop, body),))
+    return rewrite(kernel, old, (nest,)), (LoopName(outer), LoopName(inner))
 
 
 def _guard_inside(index: Dim, extent: Dim, body: Body) -> Body:
@@ -139,7 +143,9 @@ def guard(index: Dim, extent: Dim, body: Body) -> Statement:
 
 
 @primitive
-def fuse(kernel: Kernel, outer: str, inner: str, into: str | None = None) -> Kernel:
+def fuse(
+    kernel: Kernel, outer: str, inner: str, into: str | None = None
+) -> tuple[Kernel, LoopName]:
     """Make one loop of two perfectly nested ones.
 
     rewrite:
@@ -177,7 +183,7 @@ def fuse(kernel: Kernel, outer: str, inner: str, into: str | None = None) -> Ker
         },
     )
     body = substitute(body, {f"{name}~": index})
-    return rewrite(kernel, first, (with_inner(fused, body),))
+    return rewrite(kernel, first, (with_inner(fused, body),)), LoopName(name)
 
 
 @primitive
@@ -190,7 +196,8 @@ def reorder(kernel: Kernel, order: Sequence[str]) -> Kernel:
         for j: for i: S
 
     Raises: ScheduleError if the loops are not one nest, if an extent depends on a loop that would
-    come later, or if the iterations of the nest depend on each other.
+    come later, or if iterations depend on each other: of the nest, or, where loops only move
+    inward past others that keep their order, of those loops.
     """
     first = next((s for s in loops(kernel.body) if s.var.name in order), None)
     if first is None:
@@ -208,7 +215,10 @@ def reorder(kernel: Kernel, order: Sequence[str]) -> Kernel:
         return kernel
     _check_extents(wanted)
     check_fixed(nest, nest[-1].body)
-    _check_permutable(kernel, nest[: positions[-1] + 1])
+    moved = nest[: positions[-1] + 1]
+    inward = _moved_inward(moved, wanted)
+    if inward is None or not all(_is_parallel(kernel, x, moved[-1]) for x in inward):
+        _check_permutable(kernel, moved)
     body = nest[positions[-1]].body
     for statement in reversed(wanted):
         body = (with_inner(statement, body),)
@@ -228,6 +238,32 @@ def _check_extents(wanted: Sequence[For]) -> None:
         inside.discard(statement.var.name)
 
 
+def _moved_inward(before: Sequence[For], after: Sequence[For]) -> list[For] | None:
+    """The fewest loops that go inward while all others keep their order; None if there are others."""
+    inward: list[For] = []
+    rest = list(after)
+    for loop in before:
+        if rest and rest[0] is loop:
+            rest.pop(0)
+        elif any(loop is x for x in rest):
+            inward.append(loop)
+        while rest and any(rest[0] is x for x in inward):
+            rest.pop(0)
+    return None if rest else inward
+
+
+def _is_parallel(kernel: Kernel, loop: For, innermost: For) -> bool:
+    """Whether iterations of `loop` share nothing but what is private to those of `innermost`."""
+    private = frozenset(
+        b
+        for b in private_buffers(innermost.body)
+        if not live_outside(kernel.body, innermost, b)
+    )
+    found = accesses(loop.body)
+    writes = [a for a in found if a.write]
+    return conflict(writes, found, (loop.var,), private) is None
+
+
 def _check_permutable(kernel: Kernel, nest: Sequence[For]) -> None:
     found = carried(nest[-1], tuple(s.var for s in nest[:-1]), scope=kernel.body)
     if found is not None:
@@ -242,7 +278,7 @@ def tile(
     kernel: Kernel,
     loop_factors: Sequence[Sequence[object]],
     tail: str = "guard",
-) -> Kernel:
+) -> tuple[Kernel, tuple[LoopName, ...]]:
     """Split several perfectly nested loops and move the inner halves inside.
 
     rewrite:
@@ -252,17 +288,16 @@ def tile(
 
     `loop_factors` is a list of [loop, factor].  Raises: what `split` and `reorder` raise.
     """
-    outers: list[str] = []
-    inners: list[str] = []
+    outers: list[LoopName] = []
+    inners: list[LoopName] = []
     for entry in loop_factors:
         loop, factor = entry if len(entry) == 2 else (None, None)
         if not isinstance(loop, str) or not isinstance(factor, int):
             raise ScheduleError(f"a tile is [loop, factor], got {entry!r}")
-        outer, inner = _two_names(kernel, loop, None)
-        kernel = split(kernel, loop, factor, tail, (outer, inner))
+        kernel, (outer, inner) = split.rewrite(kernel, loop, factor, tail)
         outers.append(outer)
         inners.append(inner)
-    return reorder(kernel, (*outers, *inners))
+    return reorder(kernel, (*outers, *inners)), (*outers, *inners)
 
 
 def _with_kind(kernel: Kernel, old: For, kind: LoopKind) -> Kernel:

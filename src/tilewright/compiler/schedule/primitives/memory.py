@@ -13,6 +13,9 @@ from typing import Final
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis.accesses import Access, Fact, accesses, known_facts
+from tilewright.compiler.analysis.dependence import live_outside, private_buffers
+from tilewright.compiler.analysis.proofs import within
 from tilewright.compiler.kernel.grid import GRID_KINDS
 from tilewright.compiler.kernel.ir import (
     Body,
@@ -35,11 +38,9 @@ from tilewright.compiler.kernel.rewrite import (
     rename_loops,
     replace_buffers,
 )
-from tilewright.compiler.schedule.accesses import Access, Fact, accesses, known_facts
-from tilewright.compiler.schedule.dependence import live_outside, private_buffers
+from tilewright.compiler.schedule.handles import BufferName, LoopName
 from tilewright.compiler.schedule.primitives.inlining import inline
 from tilewright.compiler.schedule.primitives.nests import largest
-from tilewright.compiler.schedule.proofs import within
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,
@@ -185,7 +186,9 @@ def map_accesses(
 
 
 @primitive
-def cache_write(kernel: Kernel, buffer: str, loop: str, into: str | None = None) -> Kernel:
+def cache_write(
+    kernel: Kernel, buffer: str, loop: str, into: str | None = None
+) -> tuple[Kernel, BufferName]:
     """Keep the element that one iteration of a loop updates in a register until its end.
 
     rewrite:
@@ -225,7 +228,7 @@ def cache_write(kernel: Kernel, buffer: str, loop: str, into: str | None = None)
         first = (Store(new, (), Load(old, where)),)
     last: Body = (Store(old, where, Load(new, ())),)
     kernel = rewrite(kernel, outer, (with_inner(outer, (*first, *body, *last)),))
-    return add_locals(kernel, (new,))
+    return add_locals(kernel, (new,)), BufferName(name)
 
 
 def _is_sure(access: Access, outer: For) -> bool:
@@ -245,10 +248,11 @@ def _exists(kernel: Kernel, outer: For, buffer: Buffer, where: Indices) -> bool:
 @primitive
 def cache_read(
     kernel: Kernel, buffer: str, loop: str, scope: str = "register", into: str | None = None
-) -> Kernel:
+) -> tuple[Kernel, tuple[BufferName, tuple[LoopName, ...]]]:
     """Copy what a loop reads of a buffer into a cache in front of the loop.
 
-    The cache has one dimension per loop (from `loop` inward) on which the index depends.
+    The cache has one dimension per loop (from `loop` inward) on which the index depends.  Makes the cache
+    and the loops of the copy, outermost first.
 
     rewrite:
         for i: for j: y[i, j] += a[i, k] * b[k, j]
@@ -293,7 +297,9 @@ def cache_read(
         copy = (plain,)
     copy = rename_loops(copy, names)
     changed = map_accesses((outer,), old, new, lambda _: where)
-    return add_locals(rewrite(kernel, outer, (*copy, *changed)), (new,))
+    made = tuple(LoopName(x.var.name) for x in loops(copy))
+    kernel = add_locals(rewrite(kernel, outer, (*copy, *changed)), (new,))
+    return kernel, (BufferName(new.name), made)
 
 
 def _mentions(fact: Fact, names: set[str]) -> bool:

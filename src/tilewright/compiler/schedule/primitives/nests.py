@@ -13,6 +13,15 @@ from typing import Final
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim, Symbol
+from tilewright.compiler.analysis.accesses import accesses
+from tilewright.compiler.analysis.dependence import (
+    check_fixed,
+    check_guard_fixed,
+    conflict,
+    live_outside,
+    overlap,
+    private_buffers,
+)
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.ir import (
     Body,
@@ -32,15 +41,7 @@ from tilewright.compiler.kernel.rewrite import (
     rename_loops,
     substitute,
 )
-from tilewright.compiler.schedule.accesses import accesses
-from tilewright.compiler.schedule.dependence import (
-    check_fixed,
-    check_guard_fixed,
-    conflict,
-    live_outside,
-    overlap,
-    private_buffers,
-)
+from tilewright.compiler.schedule.handles import WHOLE, Part, copy_part
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (
     chain,
@@ -112,7 +113,9 @@ def fuse_nests(kernel: Kernel, first: str, second: str) -> Kernel:
 
 
 @primitive
-def fission(kernel: Kernel, loop: str, depth: int = 1, scope: str = "register") -> Kernel:
+def fission(
+    kernel: Kernel, loop: str, depth: int = 1, scope: str = "register"
+) -> tuple[Kernel, tuple[Part, ...]]:
     """Give each statement in a nest of `depth` loops its own copy of the loops.
 
     Local buffers that carry a value between the statements of one iteration get one element per
@@ -131,7 +134,7 @@ def fission(kernel: Kernel, loop: str, depth: int = 1, scope: str = "register") 
     nest, body = _nest_of_depth(outer, depth)
     parts = _guarded_parts(body)
     if len(parts) < 2:
-        return kernel
+        return kernel, (WHOLE,)
     check_fixed(nest, body)
     variables = tuple(s.var for s in nest)
     private = [b for b in private_buffers(body) if not live_outside(kernel.body, outer, b)]
@@ -143,14 +146,17 @@ def fission(kernel: Kernel, loop: str, depth: int = 1, scope: str = "register") 
     new_buffers = {b: _expand(b, nest, Space(scope)) for b in expanded}
     names = names_of(kernel)
     result: list[Statement] = []
+    made: list[Part] = []
     for position, part in enumerate(parts):
         code = _index_expanded(part, new_buffers, variables)
         for statement in reversed(nest):
             code = (with_inner(statement, code),)
-        result.extend(code if position == 0 else rename_loops(code, names))
+        named = code if position == 0 else rename_loops(code, names)
+        result.extend(named)
+        made.append(copy_part(code, named))
     changed = rewrite(kernel, outer, result)
     renamed = tuple(new_buffers.get(b, b) for b in changed.locals)
-    return replace(changed, locals=renamed)
+    return replace(changed, locals=renamed), tuple(made)
 
 
 def _nest_of_depth(outer: For, depth: int) -> tuple[tuple[For, ...], Body]:

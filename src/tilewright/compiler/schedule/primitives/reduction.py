@@ -12,6 +12,9 @@ from typing import Final
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis.accesses import Access, accesses, known_facts
+from tilewright.compiler.analysis.dependence import live_outside
+from tilewright.compiler.analysis.proofs import distinct, within
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.expressions import Expressions, binary, const, horizontal
 from tilewright.compiler.kernel.ir import (
@@ -37,9 +40,7 @@ from tilewright.compiler.kernel.rewrite import (
     substitute_expression,
 )
 from tilewright.compiler.kernel.text import expression_text
-from tilewright.compiler.schedule.accesses import Access, accesses, known_facts
-from tilewright.compiler.schedule.dependence import live_outside
-from tilewright.compiler.schedule.proofs import distinct, within
+from tilewright.compiler.schedule.handles import BufferName, LoopName
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,
@@ -64,10 +65,11 @@ def rfactor(
     loops: Sequence[str],
     lanes: int = 1,
     into: str | None = None,
-) -> Kernel:
+) -> tuple[Kernel, tuple[BufferName, LoopName]]:
     """Give every iteration of inner reduction loops its own partial result.
 
-    With `lanes` > 1 the partial results are combined as vectors, then across lanes.
+    With `lanes` > 1 the partial results are combined as vectors, then across lanes.  Makes the buffer of
+    them and the nest that sets it up.
 
     rewrite:
         t = 0; for k: for l in 16: t += a[k * 16 + l]
@@ -91,8 +93,7 @@ def rfactor(
     names = names_of(kernel)
     part = Buffer(names.fresh(into or f"{buffer}_p"), target.dtype, shape, Space.REGISTER)
     where = tuple(reference(s.var) for s in partial_loops)
-    first = stores((outer,))
-    element = next(s.indices for s in first if s.buffer is target)
+    element = next(s.indices for s in stores((outer,)) if s.buffer is target)
 
     def redirect(statement: Statement) -> Statement:
         if isinstance(statement, Store) and statement.buffer is target:
@@ -100,20 +101,23 @@ def rfactor(
         return statement
 
     identity = const(numerics.identity(op, target.dtype), target.dtype)
-    start: Body = (Store(part, where, identity),)
+    first: Body = (Store(part, where, identity),)
     for loop in reversed(partial_loops):
-        start = (For(loop.var, loop.extent, start),)
-    start = rename_loops(start, names)
+        first = (For(loop.var, loop.extent, first),)
+    start = rename_loops(first, names)
+    nest = start[0]
+    assert isinstance(nest, For), "there is a loop at least"
     inner = partial_loops[-1]
     redirected = with_inner(inner, map_body(inner.body, statement=redirect))
     changed = swap((outer,), inner, (redirected,))
     total = _combine(op, part, lanes)
     finish = Store(target, element, binary(op, Load(target, element), total))
-    return add_locals(rewrite(kernel, outer, (*start, *changed, finish)), (part,))
+    kernel = add_locals(rewrite(kernel, outer, (*start, *changed, finish)), (part,))
+    return kernel, (BufferName(part.name), LoopName(nest.var.name))
 
 
 @primitive
-def subtotal(kernel: Kernel, buffer: str, loop: str) -> Kernel:
+def subtotal(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, BufferName]:
     """Let every pass through an inner reduction loop add up on its own.
 
     A sum of n numbers is then off by what about n / m + m additions round, not n.
@@ -144,7 +148,7 @@ def subtotal(kernel: Kernel, buffer: str, loop: str) -> Kernel:
     changed = with_inner(inner, map_body(inner.body, statement=redirect))
     total = binary(op, Load(target, element), Load(part, ()))
     body = (Store(part, (), identity), changed, Store(target, element, total))
-    return add_locals(rewrite(kernel, inner, body), (part,))
+    return add_locals(rewrite(kernel, inner, body), (part,)), BufferName(part.name)
 
 
 def _redirected(

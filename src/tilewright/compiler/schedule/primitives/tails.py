@@ -12,6 +12,14 @@ from dataclasses import replace
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis.accesses import index_sides
+from tilewright.compiler.analysis.dependence import (
+    check_fixed,
+    check_guard_fixed,
+    live_outside,
+    private_buffers,
+)
+from tilewright.compiler.analysis.proofs import within
 from tilewright.compiler.kernel.expressions import Expressions
 from tilewright.compiler.kernel.ir import (
     Body,
@@ -31,15 +39,8 @@ from tilewright.compiler.kernel.rewrite import (
     rename_loops,
     replace_buffers,
 )
-from tilewright.compiler.schedule.accesses import index_sides
-from tilewright.compiler.schedule.dependence import (
-    check_fixed,
-    check_guard_fixed,
-    live_outside,
-    private_buffers,
-)
+from tilewright.compiler.schedule.handles import WHOLE, Part, copy_part
 from tilewright.compiler.schedule.primitives.loops import dim_argument, rebind
-from tilewright.compiler.schedule.proofs import within
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,
@@ -74,7 +75,7 @@ def copy_of(
 
 
 @primitive
-def partition(kernel: Kernel, loop: str, at: Dim | str) -> Kernel:
+def partition(kernel: Kernel, loop: str, at: Dim | str) -> tuple[Kernel, tuple[Part, ...]]:
     """Cut a loop in two at iteration `at`, each part with its own code.
 
     rewrite:
@@ -95,19 +96,22 @@ def partition(kernel: Kernel, loop: str, at: Dim | str) -> Kernel:
     rest = old.extent - point
     second = make_loop(loop, rest, (), old.kind, reduction=old.reduction)
     tail = rebind(old.body, loop, point + reference(second.var))
-    parts: list[Statement] = []
+    code: list[Statement] = []
+    parts: list[Part] = []
     if first.extent != 0:
-        parts.append(with_inner(first, head))
+        code.append(with_inner(first, head))
+        parts.append(WHOLE)
     if second.extent != 0:
         kernel, tail = copy_of(kernel, (with_inner(second, tail),), old)
-        parts.extend(tail)
-    return rewrite(kernel, old, parts)
+        code.extend(tail)
+        parts.append(copy_part((old,), tail))
+    return rewrite(kernel, old, code), tuple(parts)
 
 
 @primitive
 def specialize(
     kernel: Kernel, loop: str, at: str | None = None, tail: str = "exact"
-) -> Kernel:
+) -> tuple[Kernel, tuple[Part, ...]]:
     """Give the full and the last, partial run of a guarded loop their own code without guard.
 
     rewrite:
@@ -140,19 +144,24 @@ def specialize(
     if tail not in ("exact", "guarded"):
         raise ScheduleError(f"tail is 'exact' or 'guarded', got '{tail}'")
     factor, rest_count = old.extent, symbolic.mod(limit, old.extent)
+    last: Body = ()
     full = swap((top,), old, (with_inner(old, _without(old.body, condition)),))
-    parts = _when(E.compare("le", E.index(rest + factor), E.index(limit)), full)
+    code = _when(E.compare("le", E.index(rest + factor), E.index(limit)), full)
+    parts = [WHOLE] if code else []
+    partial: Body = ()
     if tail == "guarded":
         kernel, last = copy_of(kernel, (top,), top)
-        parts += _when(E.compare("gt", E.index(rest + factor), E.index(limit)), last)
+        partial = _when(E.compare("gt", E.index(rest + factor), E.index(limit)), last)
     elif rest_count != 0:
         part = make_loop(loop, rest_count, (), old.kind, reduction=old.reduction)
         body = rebind(_without(old.body, condition), loop, reference(part.var))
         last = swap((top,), old, (with_inner(part, body),))
         kernel, last = copy_of(kernel, last, top)
         start = limit - rest_count
-        parts += _when(E.compare("eq", E.index(rest), E.index(start)), last)
-    return rewrite(kernel, top, parts)
+        partial = _when(E.compare("eq", E.index(rest), E.index(start)), last)
+    if partial:
+        parts.append(copy_part((top,), last))
+    return rewrite(kernel, top, (*code, *partial)), tuple(parts)
 
 
 def _check_private_outside(loop: For, condition: Expression) -> None:
@@ -186,7 +195,7 @@ def _when(condition: Expression, body: Body) -> Body:
 
 def guard_of(loop: For) -> tuple[Expression, Dim, Dim] | None:
     """The condition `r + i < n` inside `loop`, with r (a multiple of the extent) and n."""
-    if not isinstance(loop.extent, int):
+    if not isinstance(loop.extent, int) or loop.extent < 1:
         return None
     for condition in _conditions(loop.body):
         sides = guard_sides(condition)
@@ -231,7 +240,9 @@ def _without(body: Body, condition: Expression) -> Body:
 
 
 @primitive
-def split_powers(kernel: Kernel, loop: str, largest: int) -> Kernel:
+def split_powers(
+    kernel: Kernel, loop: str, largest: int
+) -> tuple[Kernel, tuple[Part, ...]]:
     """Run a short loop of unknown length as blocks of `largest`, ..., 4, 2, 1 iterations.
 
     rewrite:
@@ -250,7 +261,8 @@ def split_powers(kernel: Kernel, loop: str, largest: int) -> Kernel:
         )
     check_fixed((old,), old.body)
     names = names_of(kernel)
-    parts: list[Statement] = []
+    code: list[Statement] = []
+    parts: list[Part] = []
     size = largest
     while size:
         count = symbolic.mod(symbolic.floordiv(old.extent, size), 2)
@@ -258,12 +270,14 @@ def split_powers(kernel: Kernel, loop: str, largest: int) -> Kernel:
         block = make_loop(names.fresh(f"{loop}_p"), count, ())
         inner = make_loop(loop, size, (), old.kind, reduction=old.reduction)
         body = rebind(old.body, loop, start + reference(inner.var))
-        made: Body = (with_inner(block, (with_inner(inner, body),)),)
+        first: Body = (with_inner(block, (with_inner(inner, body),)),)
+        made = first
         if size != largest:
-            kernel, made = copy_of(kernel, made, old, names)
-        parts.extend(made)
+            kernel, made = copy_of(kernel, first, old, names)
+        parts.append(copy_part(first, made))
+        code.extend(made)
         size //= 2
-    return rewrite(kernel, old, parts)
+    return rewrite(kernel, old, code), tuple(parts)
 
 
 @primitive

@@ -1,34 +1,38 @@
-"""The rules: which primitives a kernel gets on a target, chosen by its structure.
+"""The rules: how a kernel shall run on a machine, chosen by its structure.
 
-One file per class of nest; `schedule` is the only door.  No rule knows an op or a model.  A rule
-that meets something it cannot prove leaves the nest as it was, and the next one tries; the last
-one only looks for an outer loop to share out, so every kernel gets a correct schedule.  What it
-came to is the kernel's `verdict`.  Called by the pipeline.
+Each nest goes one way: a rule matches it (`match`), says all that may be chosen (`space`), takes the point that the cost
+model likes best or that somebody decided, and carries it out (`apply`).  One file per class of nest; `schedule` is the
+only door.  No rule knows an op or a model.  A rule that meets something it cannot prove leaves the nest as it was, and
+the next one tries; the last one only looks for an outer loop to share out, so every kernel gets a correct schedule.
+What it came to is the kernel's `verdict`.  Called by the pipeline, and by tuners: `space_of`, `schedule(decisions=...)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Final
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
 
-from tilewright.base.errors import UserError
+from tilewright.base.errors import ScheduleError, UserError
 from tilewright.base.outcome import Outcome, Verdict
-from tilewright.base.target import Target
-from tilewright.base.text import format_duration
+from tilewright.base.text import did_you_mean, format_duration
+from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.kernel.rewrite import loops
-from tilewright.compiler.schedule.rules.columns import schedule_columns
-from tilewright.compiler.schedule.rules.contraction import schedule_contraction
-from tilewright.compiler.schedule.rules.pointwise import schedule_pointwise
+from tilewright.compiler.schedule.decisions import Choices, ChoiceSpace, Site
+from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.rules.algorithms import winograd_tile
+from tilewright.compiler.schedule.rules.attention import RowTiles, match_attention
+from tilewright.compiler.schedule.rules.columns import Columns, match_columns
+from tilewright.compiler.schedule.rules.contraction import match_contraction
+from tilewright.compiler.schedule.rules.generic import Sharing, match_generic
+from tilewright.compiler.schedule.rules.pointwise import Pointwise, match_pointwise
 from tilewright.compiler.schedule.rules.prepare import prepare
-from tilewright.compiler.schedule.rules.rows import schedule_rows
-from tilewright.compiler.schedule.rules.structure import (
-    estimate,
-    parallel_chain,
-    top_nests,
-)
-from tilewright.compiler.schedule.rules.tiles import contraction_panel
+from tilewright.compiler.schedule.rules.rows import Rows, match_rows
+from tilewright.compiler.schedule.rules.structure import top_nests
+from tilewright.compiler.schedule.rules.tilings import Tiling, contraction_panel
 from tilewright.compiler.schedule.rules.verdict import (
     NestVerdict,
     kernel_verdict,
@@ -39,99 +43,198 @@ from tilewright.compiler.schedule.rules.workgroups import Grid, largest_nest
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
 
-__all__ = ["contraction_panel", "estimate", "schedule", "unscheduled"]
+__all__ = [
+    "Decisions",
+    "KernelSpace",
+    "contraction_panel",
+    "estimate",
+    "schedule",
+    "space_of",
+    "unscheduled",
+    "winograd_tile",
+]
 
-Rule = Callable[[Schedule, str, Target, int, Grid], Outcome | None]
+Rule = Callable[[Schedule, str, MachineModel, int], Site[Any] | None]
+"""(schedule, outermost loop of a nest, machine, threads) -> what the rule can do with the nest, if it is of its class."""
 
-
-def schedule(kernel: Kernel, target: Target, *, threads: int = 1) -> Kernel:
-    """The kernel as it shall run on `target`, with trace, notes and verdict.
-
-    `threads` sizes workgroups; what is computed does not depend on it.
-    """
-    s = Schedule(kernel)
-    prepare(s)
-    names = [nest.var.name for nest in top_nests(s.kernel)]
-    main = largest_nest(s.kernel)
-    found: list[NestVerdict] = []
-    for name in () if main is None else (main, *(n for n in names if n != main)):
-        if any(loop.var.name == name for loop in loops(s.kernel.body)):
-            grid = Grid(s, main=name == main)
-            found.append(_schedule_nest(s, name, target, threads, grid))
-    return _concluded(s, kernel_verdict(found))
-
-
-def _concluded(s: Schedule, verdict: Verdict) -> Kernel:
-    text = f"outcome: {verdict.outcome}, about {format_duration(verdict.expected_ns)}"
-    if verdict.is_slow:
-        text += f"; in lanes {format_duration(verdict.lanes_ns)}"
-    s.note(text)
-    return replace(s.kernel, verdict=verdict)
-
-
-def _schedule_nest(
-    s: Schedule, nest: str, target: Target, threads: int, grid: Grid
-) -> NestVerdict:
-    naive, loop = s.kernel, find(s.kernel, nest)
-    outcome = _apply_rules(s, nest, target, threads, grid)
-    return nest_verdict(loop, outcome, naive, s.kernel, target)
-
-
-def _apply_rules(
-    s: Schedule, nest: str, target: Target, threads: int, grid: Grid
-) -> Outcome:
-    """The word of the first rule that applies; the kernel is what that rule made of it."""
-    for rule in _RULES:
-        before = s.kernel
-        try:
-            outcome = rule(s, nest, target, threads, grid)
-        except UserError as error:
-            s.kernel = before
-            s.note(f"{rule.__name__.strip('_')} does not apply: {error.message}")
-            continue
-        if outcome is not None:
-            return outcome
-        s.kernel = before
-    raise AssertionError("the last rule always applies")
-
-
-def _pointwise(
-    s: Schedule, nest: str, target: Target, threads: int, grid: Grid
-) -> Outcome | None:
-    del threads
-    return schedule_pointwise(s, nest, target, grid)
-
-
-def _columns(
-    s: Schedule, nest: str, target: Target, threads: int, grid: Grid
-) -> Outcome | None:
-    del threads
-    return schedule_columns(s, nest, target, grid)
-
-
-def _rows(
-    s: Schedule, nest: str, target: Target, threads: int, grid: Grid
-) -> Outcome | None:
-    del threads
-    return schedule_rows(s, nest, target, grid)
-
-
-def _generic(
-    s: Schedule, nest: str, target: Target, threads: int, grid: Grid
-) -> Outcome | None:
-    """Share out the outermost loop, if its iterations are independent; nothing else."""
-    del target, threads
-    chain = parallel_chain(find(s.kernel, nest))
-    s.note("generic: serial code")
-    if chain:
-        grid.commit([chain[0].var.name])
-    return Outcome.GENERIC
-
-
-_RULES: Final[tuple[Rule, ...]] = (
-    schedule_contraction,
-    _pointwise,
-    _columns,
-    _rows,
-    _generic,
+_RULES: Final[tuple[tuple[type[Choices], Rule], ...]] = (
+    (RowTiles, match_attention),
+    (Tiling, match_contraction),
+    (Pointwise, match_pointwise),
+    (Columns, match_columns),
+    (Rows, match_rows),
+    (Sharing, match_generic),
 )
+"""What each rule chooses, and the rule; the first that matches and can be carried out takes the nest."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What was decided for a kernel: one record per nest, the largest nest first.
+
+    >>> text = "contraction columns=32 rows=[2,7] streams=1 outer=panels panels=2 tiles=3 unroll=4 prefetch=no"
+    >>> Decisions.parse(text).to_text() == text
+    True
+    """
+
+    nests: tuple[Choices, ...]
+
+    def to_text(self) -> str:
+        """One line, which `parse` reads back."""
+        return "; ".join(map(str, self.nests))
+
+    __str__ = to_text
+
+    @staticmethod
+    def parse(text: str) -> Decisions:
+        """Read what `to_text` wrote.  Raises: ScheduleError naming the word that is not understood."""
+        kinds = {kind.rule: kind for kind, _ in _RULES}
+        found: list[Choices] = []
+        for part in filter(None, map(str.strip, text.split(";"))):
+            rule, *words = part.split()
+            if rule not in kinds:
+                hint = did_you_mean(rule, kinds) or f"rules: {' '.join(kinds)}"
+                raise ScheduleError(f"there is no rule '{rule}'", hint=hint)
+            found.append(kinds[rule].read(words))
+        return Decisions(tuple(found))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class KernelSpace:
+    """All that may be chosen for a kernel: the space of each of its nests, the largest nest first."""
+
+    nests: tuple[ChoiceSpace[Any], ...]
+
+    def best(self) -> Decisions:
+        """What `schedule` takes when nothing is decided."""
+        return Decisions(tuple(space.best() for space in self.nests))
+
+    def points(self) -> Iterator[Decisions]:
+        """Every point; there may be very many."""
+        return map(Decisions, itertools.product(*(space.points() for space in self.nests)))
+
+    def neighbours(self, point: Decisions) -> Iterator[Decisions]:
+        """Points that differ in one choice of one nest, and in what no longer fits it."""
+        for at, (space, chosen) in enumerate(zip(self.nests, point.nests, strict=True)):
+            for near in space.neighbours(chosen):
+                yield Decisions((*point.nests[:at], near, *point.nests[at + 1 :]))
+
+    def sample(self, chance: random.Random) -> Decisions:
+        """A point picked by chance."""
+        return Decisions(tuple(space.sample(chance) for space in self.nests))
+
+
+def schedule(
+    kernel: Kernel,
+    machine: MachineModel,
+    *,
+    threads: int = 1,
+    decisions: Decisions | None = None,
+) -> Kernel:
+    """The kernel as it shall run on `machine`, with trace, notes, verdict, and what was decided.
+
+    `threads` sizes workgroups; what is computed does not depend on it.  `decisions` are a point of `space_of` the kernel;
+    None: the best by the cost model.
+
+    Raises: ScheduleError for decisions that do not fit the kernel.
+    """
+    return _Run(kernel, machine, threads, decisions).finish()
+
+
+def space_of(kernel: Kernel, machine: MachineModel, *, threads: int = 1) -> KernelSpace:
+    """All that may be decided for a kernel.  Units: as for `schedule`."""
+    run = _Run(kernel, machine, threads, None)
+    run.finish()
+    return KernelSpace(tuple(run.spaces))
+
+
+def _rules_for(wanted: Choices | None) -> list[tuple[type[Choices], Rule]]:
+    """The rules that may take a nest: all, or the one that was decided on."""
+    return [row for row in _RULES if wanted is None or row[0] is type(wanted)]
+
+
+@final
+class _Run:
+    """One kernel on its way through the rules."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        machine: MachineModel,
+        threads: int,
+        decisions: Decisions | None,
+    ) -> None:
+        self.s: Schedule = Schedule(kernel)
+        self.machine: MachineModel = machine
+        self.threads: int = threads
+        self.decisions: Decisions | None = decisions
+        self.chosen: list[Choices] = []
+        self.spaces: list[ChoiceSpace[Any]] = []
+
+    def finish(self) -> Kernel:
+        """Schedule every nest, the largest first."""
+        s = self.s
+        prepare(s)
+        main = largest_nest(s.kernel)
+        names = [nest.var.name for nest in top_nests(s.kernel)]
+        order = [] if main is None else [main, *(n for n in names if n != main)]
+        found = [self._nest(n, Grid(s, main=n == main)) for n in order if self._is_there(n)]
+        if self.decisions is not None and len(self.decisions.nests) != len(found):
+            raise ScheduleError(
+                f"decisions for {len(self.decisions.nests)} nests, the kernel has {len(found)}",
+                location=s.kernel.name,
+            )
+        return self._concluded(kernel_verdict(found))
+
+    def _is_there(self, nest: str) -> bool:
+        return any(loop.var.name == nest for loop in loops(self.s.kernel.body))
+
+    def _concluded(self, verdict: Verdict) -> Kernel:
+        s = self.s
+        text = f"outcome: {verdict.outcome}, about {format_duration(verdict.expected_ns)}"
+        if verdict.is_slow:
+            text += f"; in lanes {format_duration(verdict.lanes_ns)}"
+        s.note(text)
+        s.note(f"decided: {Decisions(tuple(self.chosen))}")
+        return replace(s.kernel, verdict=verdict)
+
+    def _nest(self, nest: str, grid: Grid) -> NestVerdict:
+        naive, loop = self.s.kernel, find(self.s.kernel, nest)
+        outcome = self._rule(nest, grid)
+        return nest_verdict(loop, outcome, naive, self.s.kernel, self.machine)
+
+    def _rule(self, nest: str, grid: Grid) -> Outcome:
+        """The word of the first rule that applies; the kernel is what that rule made of it."""
+        s, before, wanted = self.s, self.s.kernel, self._wanted()
+        for kind, match in _rules_for(wanted):
+            try:
+                site = match(s, nest, self.machine, self.threads)
+                if site is not None:
+                    space = site.space()
+                    point = space.best() if wanted is None else space.check(wanted)
+                    outcome = site.apply(point, grid)
+                    self.chosen.append(point)
+                    self.spaces.append(space)
+                    return outcome
+            except UserError as error:
+                if wanted is not None:
+                    raise
+                s.kernel = before
+                s.note(f"{kind.rule} does not apply: {error.message}")
+                before = s.kernel
+            s.kernel = before
+        raise ScheduleError(f"'{wanted}' does not fit a nest", location=s.kernel.name)
+
+    def _wanted(self) -> Choices | None:
+        """What was decided for the next nest."""
+        if self.decisions is None:
+            return None
+        at = len(self.chosen)
+        if at >= len(self.decisions.nests):
+            raise ScheduleError(
+                f"decisions for {at} nests, the kernel has more",
+                location=self.s.kernel.name,
+            )
+        return self.decisions.nests[at]

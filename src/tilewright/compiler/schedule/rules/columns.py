@@ -9,13 +9,23 @@ too short to fill a vector (`short_axis`), run side by side in the same way.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import ClassVar, Final, final
 
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim
-from tilewright.base.target import Target
+from tilewright.compiler.analysis.sizes import estimate, steps_in
+from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.ir import For, Load, Space, Store
 from tilewright.compiler.kernel.rewrite import dim_symbols, loads, loops, stores
+from tilewright.compiler.schedule.cost import body_cost
+from tilewright.compiler.schedule.decisions import (
+    Choice,
+    Choices,
+    ChoiceSpace,
+    powers_around,
+)
+from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
     expand,
     reorder,
@@ -32,27 +42,20 @@ from tilewright.compiler.schedule.rules.micro_kernel import (
 from tilewright.compiler.schedule.rules.pointwise import fuse_contiguous
 from tilewright.compiler.schedule.rules.rows import keep_short_rows
 from tilewright.compiler.schedule.rules.structure import (
-    body_cost,
-    depends,
-    estimate,
     parallel_chain,
     short_axis,
-    steps_in,
-    stride,
 )
 from tilewright.compiler.schedule.rules.workgroups import (
     Grid,
-    block,
-    copies,
-    fresh_stem,
-    fuse_all,
-    iterations,
+    blocks_of,
+    parts_of,
 )
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
 
-_WORK_NS: Final = 20_000
 _WINDOW_LIMIT: Final = 50
+_NEIGHBOURS: Final = 4
+_MOST_VECTORS: Final = 4
 _ACROSS: Final = 24
 """Instructions to combine the lanes of one row."""
 _LONG_SUM: Final = 4096
@@ -60,25 +63,177 @@ _LONG_SUM: Final = 4096
 _SUBTOTAL: Final = 512
 
 
-def schedule_columns(s: Schedule, nest: str, target: Target, grid: Grid) -> Outcome | None:
-    """Vectorize along a contiguous outer axis, or across short rows; None if there is neither."""
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns(Choices):
+    """What is chosen for a nest with inner loops in the lanes of an outer axis.
+
+    Attributes:
+        rows: neighbouring results that are computed together; 0: each by itself.
+        vectors: side by side along the lanes.
+        work: iterations of the outer loops in one workgroup.
+    """
+
+    rule: ClassVar[str] = "columns"
+    rows: int = 0
+    vectors: int = 1
+    work: int = 1
+
+
+def match_columns(
+    s: Schedule, nest: str, machine: MachineModel, threads: int
+) -> ColumnsSite | None:
+    """A contiguous outer axis, or short rows side by side, if there is either."""
+    del threads
     chain = parallel_chain(find(s.kernel, nest))
-    lane = _lane(chain, target)
+    lane = _lane(chain, machine)
     if lane is None:
         return None
     if any(stride(a, lane.var.name) != 1 for a in _moving(chain[-1], lane.var.name)):
         chain, lane = _lengthened(s, chain, lane)
-    lanes = _lanes(chain[-1], lane, target)
+    lanes = _lanes(chain[-1], lane, machine)
     names = [x.var.name for x in chain if x is not lane] + [lane.var.name]
     s.apply(reorder, names)
-    work = _work_ns(chain)
-    if _is_simple(chain[-1]):
-        _simple(s, names, lanes, work, grid)
-    else:
-        _take_subtotals(s, chain[-1])
-        _several_passes(s, names, lanes, work, grid, short_axis(target))
-        keep_short_rows(s, target)
-    return Outcome.COLUMNS
+    inner = find(s.kernel, lane.var.name)
+    beside = find(s.kernel, names[-2]) if len(names) > 1 else None
+    return ColumnsSite(s, machine, tuple(names), inner, beside, lanes, _work_ns(chain))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ColumnsSite:
+    """A nest with the loop of the lanes innermost, around inner loops.
+
+    Attributes:
+        inner: the loop of the lanes.
+        beside: the loop around it, whose results are neighbours.
+        work_ns: of one iteration of all the loops.
+    """
+
+    s: Schedule
+    machine: MachineModel
+    names: tuple[str, ...]
+    inner: For
+    beside: For | None
+    lanes: int
+    work_ns: float
+
+    def space(self) -> ChoiceSpace[Columns]:
+        """How many results are computed together, and how many are a workgroup's."""
+        simple = _is_simple(self.inner)
+        rows = self._most_rows() if simple else 0
+        vectors = self._vectors() if simple else 1
+        size: Choice[Columns] = Choice(
+            "work", lambda c: powers_around(self._size(c)), self._size
+        )
+        if not simple:
+            return ChoiceSpace(Columns(), (size,))
+        return ChoiceSpace(
+            Columns(),
+            (
+                Choice("rows", lambda _: self._row_counts(rows), lambda _: rows),
+                Choice("vectors", lambda _: self._vector_counts(), lambda _: vectors),
+                size,
+            ),
+        )
+
+    def _row_counts(self, best: int) -> tuple[int, ...]:
+        if self.beside is None:
+            return (0,)
+        return tuple(sorted({0, 1, 2, 3, 4, 6, best}))
+
+    def _vector_counts(self) -> tuple[int, ...]:
+        extent = self.inner.extent
+        most = extent // self.lanes if isinstance(extent, int) else _MOST_VECTORS
+        return tuple(range(1, max(1, min(_MOST_VECTORS, most)) + 1))
+
+    def _most_rows(self) -> int:
+        """Windows share what they load with a few neighbours, where they are short or slide."""
+        if self.beside is None or not self._is_near():
+            return 0
+        extent = self.beside.extent
+        return max(1, min(_NEIGHBOURS, extent)) if isinstance(extent, int) else _NEIGHBOURS
+
+    def _is_near(self) -> bool:
+        slides = self.beside is not None and _slides(self.inner, self.names[-2])
+        return _window(self.inner) <= _WINDOW_LIMIT or slides
+
+    def _vectors(self) -> int:
+        return min(2 if self._is_near() else _MOST_VECTORS, self._vector_counts()[-1])
+
+    def _size(self, chosen: Columns) -> int:
+        if not _is_simple(self.inner):
+            return max(1, int(self.machine.workgroup_ns / max(self.work_ns, 1.0)))
+        rows = _NEIGHBOURS if chosen.rows else 1
+        work = self.work_ns * chosen.vectors * rows
+        return max(1, int(self.machine.workgroup_ns / max(work, 1.0)))
+
+    def apply(self, chosen: Columns, grid: Grid) -> Outcome:
+        """Rewrite the nest as was decided."""
+        s = self.s
+        if _is_simple(self.inner):
+            self._side_by_side(chosen, grid)
+        else:
+            _take_subtotals(s, self.inner)
+            self._several_passes(chosen, grid)
+            keep_short_rows(s, self.machine)
+        return Outcome.COLUMNS
+
+    def _side_by_side(self, chosen: Columns, grid: Grid) -> None:
+        """One sum or extreme per element: accumulators for a few neighbours and vectors."""
+        s, lane, inner = self.s, self.names[-1], self.inner
+        window = _window(inner)
+        tile: list[str] = []
+        outer = [*self.names[:-1]]
+        if chosen.rows:
+            row = outer[-1]
+            pair = (s.fresh(f"{row}_t"), s.fresh("window"))
+            s.apply(split, row, chosen.rows, into=pair)
+            outer[-1] = pair[0]
+            tile = [pair[1]]
+        width = self.lanes * chosen.vectors
+        pair = (s.fresh(f"{lane}_t"), s.fresh("channel"))
+        s.apply(split, lane, width, into=pair)
+        tile.append(pair[1])
+        lanes_first = [*outer[:-1], pair[0], *outer[-1:]]
+        order = lanes_first if chosen.rows else [*outer, pair[0]]
+        s.apply(reorder, [*order, *tile])
+        grid.commit(blocks_of(s, order, chosen.work))
+        tail = "exact" if isinstance(inner.extent, int) else "guarded"
+        parts = s.parts(specialize, pair[1], tile[0], tail)
+        if chosen.rows:
+            parts = parts_of(s, parts, tile[0])
+        ways = 1 if window <= _WINDOW_LIMIT else 2
+        micro = MicroKernel(left="", right="", lanes=self.lanes, ways=ways)
+        for part in parts:
+            if isinstance(find(s.kernel, part[tile[0]]).extent, int):
+                schedule_micro_kernel(s, part[tile[0]], len(tile), micro)
+        s.note(f"columns: window of {window}, {max(1, chosen.rows)} x {width} at a time")
+
+    def _several_passes(self, chosen: Columns, grid: Grid) -> None:
+        """Whole passes in lanes: every private value becomes a vector."""
+        s, lane = self.s, self.names[-1]
+        pair = (s.fresh(f"{lane}_t"), s.fresh("channel"))
+        s.apply(split, lane, self.lanes, into=pair)
+        grid.commit(blocks_of(s, [*self.names[:-1], pair[0]], chosen.work))
+        for part in s.parts(specialize, pair[1]):
+            name = part[pair[1]]
+            extent = find(s.kernel, name).extent
+            if isinstance(extent, int):
+                s.apply(expand, name)
+                if s.attempt(vectorize, name):
+                    _write_out(s, name, short_axis(self.machine))
+                elif extent <= 4:
+                    s.attempt(unroll, name)
+        s.note(f"columns: passes in {self.lanes} lanes along '{lane}'")
+
+
+def _window(inner: For) -> int:
+    """Steps of the loops inside; more than `_WINDOW_LIMIT` where their number is not known."""
+    window = 1
+    for loop in loops(inner.body):
+        window *= loop.extent if isinstance(loop.extent, int) else _WINDOW_LIMIT + 1
+    return window
 
 
 def _lengthened(s: Schedule, chain: Sequence[For], lane: For) -> tuple[Sequence[For], For]:
@@ -124,13 +279,13 @@ def _moving(inner: For, name: str) -> list[Load | Store]:
     return [a for a in (*stores(inner.body), *loads(inner.body)) if depends(a, name)]
 
 
-def _lanes(inner: For, lane: For, target: Target) -> int:
+def _lanes(inner: For, lane: For, machine: MachineModel) -> int:
     """Lanes of the widest type that moves with `lane`."""
     types = [a.buffer.dtype for a in _moving(inner, lane.var.name)]
-    return target.vector_lanes(max(types, key=lambda t: t.bits))
+    return machine.lanes(max(types, key=lambda t: t.bits))
 
 
-def _lane(chain: Sequence[For], target: Target) -> For | None:
+def _lane(chain: Sequence[For], machine: MachineModel) -> For | None:
     """The loop along which memory is contiguous in all accesses that move with it.
 
     Else one along which the stores are, and the loads take one element of every few: vectors are
@@ -138,7 +293,7 @@ def _lane(chain: Sequence[For], target: Target) -> For | None:
     """
     if not chain or not any(True for _ in loops(chain[-1].body)):
         return None
-    body, short = chain[-1].body, short_axis(target)
+    body, short = chain[-1].body, short_axis(machine)
     narrow = all(_is_at_most(x.extent, short) for x in loops(body))
     for reach in (1, short):
         for loop in reversed(chain):
@@ -149,7 +304,7 @@ def _lane(chain: Sequence[For], target: Target) -> For | None:
                 continue
             if not all(_is_at_most(n, reach) for n in read):
                 continue
-            if reach == 1 or _picking_pays(chain[-1], loop, target):
+            if reach == 1 or _picking_pays(chain[-1], loop, machine):
                 return loop
     return None
 
@@ -165,16 +320,16 @@ def _is_at_most(distance: Dim | None, most: int) -> bool:
     return isinstance(distance, int) and 1 <= distance <= most
 
 
-def _picking_pays(inner: For, lane: For, target: Target) -> bool:
+def _picking_pays(inner: For, lane: For, machine: MachineModel) -> bool:
     """Whether elements a stride apart, picked out of vectors, take less than rows of their own.
 
     Counts instructions for one result: a tap picked costs a load and a shuffle for every vector
     that its lanes are spread over; a row costs a load per vector, and lanes to be combined.
     """
     taps = steps_in(inner.body)
-    if taps <= short_axis(target):
+    if taps <= short_axis(machine):
         return True
-    lanes = _lanes(inner, lane, target)
+    lanes = _lanes(inner, lane, machine)
     along = 0
     for loop in loops(inner.body):
         if any(stride(a, loop.var.name) == 1 for a in loads(loop.body)):
@@ -206,50 +361,6 @@ def _is_simple(inner: For) -> bool:
     )
 
 
-def _simple(s: Schedule, names: list[str], lanes: int, work: float, grid: Grid) -> None:
-    """One sum or extreme per element: accumulators for a few neighbours and vectors."""
-    lane = names[-1]
-    inner = find(s.kernel, lane)
-    window = 1
-    for loop in loops(inner.body):
-        window *= loop.extent if isinstance(loop.extent, int) else _WINDOW_LIMIT + 1
-    around = names[-2] if len(names) > 1 else None
-    slides = around is not None and _slides(inner, around)
-    near = window <= _WINDOW_LIMIT or slides
-    rows, vectors = (4, 2) if near else (1, 4)
-    if isinstance(inner.extent, int):
-        vectors = max(1, min(vectors, inner.extent // lanes))
-    row_stem, lane_stem = fresh_stem(s, "window"), fresh_stem(s, "channel")
-    row = around if near else None
-    tile: list[str] = []
-    outer = names[:-1]
-    if row is not None:
-        extent = find(s.kernel, row).extent
-        size = max(1, min(rows, extent)) if isinstance(extent, int) else rows
-        pair = (s.fresh(f"{row}_t"), s.fresh(row_stem))
-        s.apply(split, row, size, into=pair)
-        outer = [*names[:-2], pair[0]]
-        tile = [pair[1]]
-    pair = (s.fresh(f"{lane}_t"), s.fresh(lane_stem))
-    s.apply(split, lane, lanes * vectors, into=pair)
-    tile.append(pair[1])
-    order = [*outer[:-1], pair[0], *outer[-1:], *tile] if row else [*outer, pair[0], *tile]
-    s.apply(reorder, order)
-    grid.commit(_blocks(s, order[: -len(tile)], work * vectors * (rows if row else 1)))
-    tail = "exact" if isinstance(inner.extent, int) else "guarded"
-    s.attempt(specialize, pair[1], tile[0], tail)
-    for loop in copies(s, row_stem) if row is not None else []:
-        s.attempt(specialize, loop.var.name)
-    ways = 1 if window <= _WINDOW_LIMIT else 2
-    micro = MicroKernel(total="", left="", right="", lanes=lanes, ways=ways)
-    for loop in copies(s, row_stem if row is not None else lane_stem):
-        if isinstance(loop.extent, int):
-            schedule_micro_kernel(s, loop.var.name, len(tile), micro)
-    s.note(
-        f"columns: window of {window}, {rows if row else 1} x {lanes * vectors} at a time"
-    )
-
-
 def _slides(inner: For, row: str) -> bool:
     """Whether what neighbouring iterations of `row` read overlaps: a window of known size slides."""
     taps = {x.var.name for x in loops(inner.body) if isinstance(x.extent, int)}
@@ -261,38 +372,6 @@ def _slides(inner: For, row: str) -> bool:
             if row in names and names & taps:
                 return True
     return False
-
-
-def _blocks(s: Schedule, names: Sequence[str], work: float) -> list[str]:
-    """Blocks of the outermost loops with enough work."""
-    depth = len(names)
-    size = max(1, int(_WORK_NS / max(work, 1.0)))
-    while depth > 1 and iterations(s, names[depth - 1 :]) <= size:
-        depth -= 1
-    inner = iterations(s, names[depth:]) if depth < len(names) else 1
-    name = fuse_all(s, names[:depth])
-    return block(s, name, max(1, size // max(1, inner)))[0]
-
-
-def _several_passes(
-    s: Schedule, names: list[str], lanes: int, work: float, grid: Grid, short: int
-) -> None:
-    """Whole passes in lanes: every private value becomes a vector."""
-    lane = names[-1]
-    stem = fresh_stem(s, "channel")
-    pair = (s.fresh(f"{lane}_t"), s.fresh(stem))
-    s.apply(split, lane, lanes, into=pair)
-    grid.commit(_blocks(s, [*names[:-1], pair[0]], work))
-    s.attempt(specialize, pair[1])
-    for loop in copies(s, stem):
-        name = loop.var.name
-        if isinstance(loop.extent, int):
-            s.apply(expand, name)
-            if s.attempt(vectorize, name):
-                _write_out(s, name, short)
-            elif loop.extent <= 4:
-                s.attempt(unroll, name)
-    s.note(f"columns: passes in {lanes} lanes along '{lane}'")
 
 
 def _write_out(s: Schedule, lane: str, short: int) -> None:

@@ -6,15 +6,16 @@ own unrolled and vectorized code.  Called by `contraction`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
-from tilewright.compiler.kernel.ir import For, If, LoopKind, Space, Statement
+from tilewright.compiler.analysis.strides import stride
+from tilewright.compiler.kernel.ir import For, LoopKind, Space
 from tilewright.compiler.kernel.rewrite import buffers_read, loads, loops
+from tilewright.compiler.schedule.cost import body_cost
 from tilewright.compiler.schedule.primitives import (
     cache_read,
     drop_guards,
@@ -27,12 +28,9 @@ from tilewright.compiler.schedule.primitives import (
     unroll,
     vectorize,
 )
-from tilewright.compiler.schedule.primitives.nests import siblings
-from tilewright.compiler.schedule.rules.structure import body_cost, stride
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import chain, find
 
-_UNROLL: Final = 4
 _SMALL_DEPTH: Final = 8
 _MOST_FMAS: Final = 640
 _SHORT_BLOCK: Final = 32
@@ -44,16 +42,17 @@ _HEAVY_EPILOGUE: Final = 24
 class MicroKernel:
     """Names and sizes all micro-kernels of one contraction share.
 
-    `streams` panels stand side by side (1 for tiles of several rows).  `ways` steps of the sum run side
+    `streams` panels stand side by side (1 for tiles of several rows); `unroll` steps of the sum are written out.
+    `ways` steps of the sum run side
     by side: it must follow from the extent of the sum alone, never from the tile, for else a row
     would have other bits in another batch, or at its end.
     """
 
-    total: str
     left: str
     right: str
     lanes: int
     streams: int = 1
+    unroll: int = 4
     ways: int = 1
 
 
@@ -65,51 +64,14 @@ def schedule_micro_kernel(s: Schedule, top: str, depth: int, micro: MicroKernel)
     s.apply(split, lane, micro.lanes, into=(vector, inner))
     names = [*tile[:-1], vector, inner]
     _split_sum(s, names[-1], micro.ways)
-    for part in _fissioned(s, names[0], depth + 1):
+    for each in s.apply(fission, names[0], depth + 1):
+        part = each[names[0]]
         s.apply(drop_guards, part)
-        found = find(s.kernel, part)
-        if any(loop.reduction for loop in loops((found,))):
+        innermost = chain(find(s.kernel, part))[depth]
+        if any(loop.reduction for loop in loops(innermost.body)):
             _schedule_sum(s, part, depth + 1, micro)
         else:
             _schedule_plain(s, part, depth + 1)
-
-
-def _fissioned(s: Schedule, top: str, depth: int) -> list[str]:
-    """Split the tile's body into nests of their own; their outermost loops."""
-    loop = find(s.kernel, top)
-    level = siblings(s.kernel, loop)
-    position = next(n for n, x in enumerate(level) if x is loop)
-    after = len(level) - position - 1
-    path = _parent(s, loop)
-    s.apply(fission, top, depth)
-    level = s.kernel.body if path is None else _body_of(s, path)
-    made = level[position : len(level) - after]
-    return [x.var.name for x in made if isinstance(x, For)]
-
-
-def _parent(s: Schedule, loop: For) -> tuple[int, ...] | None:
-    """Positions that lead from the kernel's body to the body that holds `loop`."""
-
-    def search(body: Sequence[Statement], trail: tuple[int, ...]) -> tuple[int, ...] | None:
-        for position, statement in enumerate(body):
-            if statement is loop:
-                return trail
-            if isinstance(statement, For | If):
-                found = search(statement.body, (*trail, position))
-                if found is not None:
-                    return found
-        return None
-
-    return search(s.kernel.body, ())
-
-
-def _body_of(s: Schedule, trail: tuple[int, ...]) -> tuple[Statement, ...]:
-    body = s.kernel.body
-    for position in trail:
-        statement = body[position]
-        assert isinstance(statement, For | If)
-        body = statement.body
-    return body
 
 
 # --- the sum -----------------------------------------------------------------------------------
@@ -152,21 +114,10 @@ def _total_in(s: Schedule, lane: str) -> str:
 def _divide(s: Schedule, name: str, factor: int) -> list[str]:
     """Cut off what `factor` does not divide; the loops over the sum that remain."""
     extent = find(s.kernel, name).extent
-    if isinstance(extent, int) and extent % factor == 0:
+    if factor == 1 or (isinstance(extent, int) and extent % factor == 0):
         return [name]
-    before = {x.var.name for x in loops(s.kernel.body)} - {name}
-    s.apply(partition, name, extent // factor * factor)
-    stem = re.compile(rf"{re.escape(name)}|{re.escape(_stem(name))}_\d+")
-    return [
-        x.var.name
-        for x in loops(s.kernel.body)
-        if x.var.name not in before and stem.fullmatch(x.var.name)
-    ]
-
-
-def _stem(name: str) -> str:
-    """A loop's name without the number of a copy."""
-    return re.sub(r"_\d+$", "", name)
+    parts = s.apply(partition, name, extent // factor * factor)
+    return [part[name] for part in parts]
 
 
 def _schedule_sum(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None:
@@ -241,16 +192,16 @@ def _overlaps(s: Schedule, step: str, tile: Sequence[str], micro: MicroKernel) -
 
 
 def _unroll_steps(s: Schedule, step: str, depth: int, micro: MicroKernel) -> None:
-    for name in _divide(s, step, _UNROLL):
+    for name in _divide(s, step, micro.unroll):
         loop = find(s.kernel, name)
         if not loop.reduction:
             continue
-        if isinstance(loop.extent, int) and loop.extent < _UNROLL:
+        if isinstance(loop.extent, int) and loop.extent < micro.unroll:
             s.apply(unroll, name)
             _schedule_step(s, name, depth, micro)
-        elif symbolic.is_multiple(loop.extent, _UNROLL):
+        elif micro.unroll > 1 and symbolic.is_multiple(loop.extent, micro.unroll):
             inner = s.fresh("u")
-            s.apply(split, name, _UNROLL, into=(s.fresh(f"{name}_o"), inner))
+            s.apply(split, name, micro.unroll, into=(s.fresh(f"{name}_o"), inner))
             s.apply(unroll, inner)
             _schedule_step(s, inner, depth, micro)
         else:
@@ -263,7 +214,7 @@ def _schedule_step(s: Schedule, step: str, depth: int, micro: MicroKernel) -> No
     tile = [x.var.name for x in nest]
     if len(tile) < depth:
         raise ScheduleError(f"the tile inside '{step}' is not a perfect nest")
-    vector, lane = tile[-2], tile[-1]
+    vector = tile[-2]
     if micro.streams > 1:
         s.attempt(cache_read, micro.right, vector)  # nothing of it is used twice
     else:
@@ -275,16 +226,10 @@ def _schedule_step(s: Schedule, step: str, depth: int, micro: MicroKernel) -> No
         name = loop.var.name
         if name == step or loop.kind is not LoopKind.SERIAL:
             continue
-        if loop.extent == micro.lanes and _is_lane(s, name, lane):
+        if loop.extent == micro.lanes and not any(isinstance(x, For) for x in loop.body):
             s.apply(vectorize, name)
         elif isinstance(loop.extent, int):
             s.apply(unroll, name)
-
-
-def _is_lane(s: Schedule, name: str, lane: str) -> bool:
-    """Whether a loop is the innermost one of its nest: the lanes, or their copy in a cache."""
-    del lane
-    return not any(isinstance(x, For) for x in find(s.kernel, name).body)
 
 
 # --- everything else ---------------------------------------------------------------------------
@@ -316,9 +261,7 @@ def _spill(s: Schedule, top: str) -> None:
     for buffer in buffers_read((loop,)):
         if buffer.space is not Space.REGISTER or not buffer.shape:
             continue
-        before = {x.var.name for x in loops(s.kernel.body)}
-        s.apply(cache_read, buffer.name, top, "workgroup")
-        new = [x for x in loops(s.kernel.body) if x.var.name not in before]
-        for copy in new[:-1]:
-            s.apply(unroll, copy.var.name)
-        s.apply(vectorize, new[-1].var.name)
+        _, copy = s.apply(cache_read, buffer.name, top, "workgroup")
+        for name in copy[:-1]:
+            s.apply(unroll, name)
+        s.apply(vectorize, copy[-1])

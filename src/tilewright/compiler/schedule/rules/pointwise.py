@@ -7,16 +7,26 @@ in square tiles so that the lines it reads are used up.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import ClassVar, Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim
-from tilewright.base.target import Target
+from tilewright.compiler.analysis.sizes import estimate
+from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.ir import Body, For, If, Index, Load, Statement, Store
 from tilewright.compiler.kernel.rewrite import expressions, loads, loops, stores
+from tilewright.compiler.schedule.cost import body_cost
+from tilewright.compiler.schedule.decisions import (
+    Choice,
+    Choices,
+    ChoiceSpace,
+    powers_around,
+)
+from tilewright.compiler.schedule.handles import WHOLE, Part
+from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
     expand,
     fuse,
@@ -26,18 +36,11 @@ from tilewright.compiler.schedule.primitives import (
     unroll,
     vectorize,
 )
-from tilewright.compiler.schedule.rules.structure import (
-    body_cost,
-    depends,
-    estimate,
-    parallel_chain,
-    stride,
-)
-from tilewright.compiler.schedule.rules.workgroups import Grid, block, fuse_all, iterations
+from tilewright.compiler.schedule.rules.structure import parallel_chain
+from tilewright.compiler.schedule.rules.workgroups import Grid, block, blocks_of
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
 
-_WORK_NS: Final = 20_000
 _CHEAP: Final = 8
 _MODERATE: Final = 24
 _SQUARE: Final = 16
@@ -48,50 +51,145 @@ _BLOCK: Final = 64
 first level cache."""
 
 
-def schedule_pointwise(
-    s: Schedule, nest: str, target: Target, grid: Grid
-) -> Outcome | None:
-    """Vectorize a nest without inner loops; None if it has inner loops."""
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointwise(Choices):
+    """What is chosen for a nest without inner loops.
+
+    Attributes:
+        vectors: side by side in one turn of the innermost loop.
+        squares: go through a transposition in square blocks.
+        rows: go along a few rows at a time, where short pieces of them lie far apart.
+        work: elements of one workgroup.
+    """
+
+    rule: ClassVar[str] = "pointwise"
+    vectors: int = 1
+    squares: bool = False
+    rows: bool = False
+    work: int = 1
+
+
+def match_pointwise(
+    s: Schedule, nest: str, machine: MachineModel, threads: int
+) -> PointwiseSite | None:
+    """A nest without inner loops; what memory walks in one go becomes one loop."""
+    del threads
     chain = parallel_chain(find(s.kernel, nest))
     if not chain or any(True for _ in loops(chain[-1].body)):
         return None
     names = fuse_contiguous(s, [loop.var.name for loop in chain])
     body = find(s.kernel, names[-1]).body
-    lanes = _lanes(target, body)
-    lane = lane_loop(s, names, body, lanes)
-    effort = body_cost(body)
-    if lane is None:
-        s.note("pointwise: no axis is contiguous, scalar code")
-        grid.commit(_workgroups(s, names, effort, 1))
-        return Outcome.GENERIC
-    lanes = _lanes(target, body, lane)
-    names = [*(n for n in names if n != lane), lane]
-    s.apply(reorder, names)
-    factor = 4 if effort <= _CHEAP else 2 if effort <= _MODERATE else 1
-    names, row = _square(s, names, body, lanes)
-    if row is None:
-        names = _rows_side_by_side(s, names, body, target)
-    lane = names[-1]
-    if len(names) == 1:
-        blocks, lane = block(s, lane, _chunk(effort, lanes * factor))
-    else:
-        blocks = _workgroups(s, names[:-1], effort, estimate(find(s.kernel, lane).extent))
-    grid.commit(blocks)
-    if row is None:
-        lanes = _filled_lanes(lanes, find(s.kernel, lane))
-    vectorize_loop(s, lane, lanes, factor, target, row)
-    if row is not None:
-        _write_out_blocks(s, row, lanes)
-    s.note(f"pointwise: '{lane}' in {lanes} lanes x {factor}")
-    return Outcome.POINTWISE
+    lane = lane_loop(s, names, body, _lanes(machine, body))
+    if lane is not None:
+        names = [*(n for n in names if n != lane), lane]
+        s.apply(reorder, names)
+    return PointwiseSite(s, machine, tuple(names), body, lane is not None)
 
 
-def _lanes(target: Target, body: Body, lane: str | None = None) -> int:
+@final
+@dataclass(frozen=True, slots=True)
+class PointwiseSite:
+    """A nest without inner loops, the loop of the lanes innermost if it has one."""
+
+    s: Schedule
+    machine: MachineModel
+    names: tuple[str, ...]
+    body: Body
+    has_lanes: bool
+
+    def space(self) -> ChoiceSpace[Pointwise]:
+        """Every way to go through the elements."""
+        effort = body_cost(self.body)
+        work = int(self.machine.workgroup_ns / _element_ns(effort))
+        size: Choice[Pointwise] = Choice(
+            "work", lambda _: powers_around(work), lambda _: work
+        )
+        if not self.has_lanes:
+            return ChoiceSpace(Pointwise(), (size,))
+        vectors = 4 if effort <= _CHEAP else 2 if effort <= _MODERATE else 1
+        squares, rows = self._far_row() is not None, len(self.names) > 2
+        return ChoiceSpace(
+            Pointwise(),
+            (
+                Choice("vectors", lambda _: (1, 2, 4, 8), lambda _: vectors),
+                Choice("squares", lambda _: _may(squares), lambda _: squares),
+                Choice("rows", lambda _: _may(rows), lambda _: rows),
+                size,
+            ),
+        )
+
+    def apply(self, chosen: Pointwise, grid: Grid) -> Outcome:
+        """Rewrite the nest as was decided."""
+        s, names = self.s, [*self.names]
+        if not self.has_lanes:
+            s.note("pointwise: no axis is contiguous, scalar code")
+            grid.commit(_workgroups(s, names, chosen.work, 1))
+            return Outcome.GENERIC
+        lanes, row = _lanes(self.machine, self.body, names[-1]), None
+        if chosen.squares:
+            names, row = self._square(names, lanes)
+        if row is None and chosen.rows:
+            names = _rows_side_by_side(s, names, self.body, self.machine)
+        lane = names[-1]
+        if len(names) == 1:
+            width = lanes * chosen.vectors
+            blocks, lane = block(s, lane, max(width, chosen.work // width * width))
+        else:
+            extent = estimate(find(s.kernel, lane).extent)
+            blocks = _workgroups(s, names[:-1], chosen.work, extent)
+        grid.commit(blocks)
+        if row is None:
+            lanes = _filled_lanes(lanes, find(s.kernel, lane))
+        parts = vectorize_loop(s, lane, lanes, chosen.vectors, self.machine, row)
+        if row is not None and WHOLE in parts:
+            _write_out_blocks(s, row, lanes)
+        s.note(f"pointwise: '{lane}' in {lanes} lanes x {chosen.vectors}")
+        return Outcome.POINTWISE
+
+    def _far_row(self) -> str | None:
+        """The loop along which what the lanes read far apart is contiguous: a transposition."""
+        strided = self._strided()
+        along = (n for n in self.names[:-1] if any(stride(v, n) == 1 for v in strided))
+        return next(along, None)
+
+    def _strided(self) -> list[Load]:
+        lane = self.names[-1]
+        return [v for v in loads(self.body) if stride(v, lane) not in (0, 1, None)]
+
+    def _square(self, names: list[str], lanes: int) -> tuple[list[str], str | None]:
+        """Put the axis contiguous in the loads next to the lanes, in blocks.
+
+        Returns: the loops in order, and the one over the rows of square blocks, if there are any.
+        """
+        s, lane, name = self.s, names[-1], self._far_row()
+        assert name is not None, "there are squares"
+        others = [n for n in names[:-1] if n != name]
+        extent = find(s.kernel, name).extent
+        if isinstance(extent, int) and extent <= _SQUARE:
+            s.apply(reorder, [*others, name, lane])
+            return [*others, name, lane], name if extent == lanes else None
+        far = max(_far(stride(w, name)) for w in stores(self.body))
+        near = max(_far(stride(v, lane)) for v in self._strided())
+        row_block, row_tile, row = _cut(s, name, lanes)
+        lane_block, lane_tile, lane = _cut(s, lane, lanes)
+        # Few lines at a time on the side where they lie further apart, each to its end.
+        tiles = [row_tile, lane_tile] if far > near else [lane_tile, row_tile]
+        order = [*others, *lane_block, *row_block, *tiles, row, lane]
+        s.apply(reorder, order)
+        return order, row
+
+
+def _may(choice: bool) -> tuple[bool, ...]:
+    return (False, True) if choice else (False,)
+
+
+def _lanes(machine: MachineModel, body: Body, lane: str | None = None) -> int:
     """Lanes of the widest type stored, or loaded (anew in every iteration of `lane`)."""
     types = [w.buffer.dtype for w in stores(body)]
     types += [v.buffer.dtype for v in loads(body) if lane is None or depends(v, lane)]
     widest = max(types, key=lambda t: t.bits)
-    return target.vector_lanes(widest)
+    return machine.lanes(widest)
 
 
 def _filled_lanes(lanes: int, loop: For) -> int:
@@ -176,40 +274,8 @@ def lane_loop(s: Schedule, names: Sequence[str], body: Body, lanes: int) -> str 
     return None
 
 
-def _square(
-    s: Schedule, names: list[str], body: Body, lanes: int
-) -> tuple[list[str], str | None]:
-    """For a transposition, put the axis contiguous in the loads next to the lanes, in blocks.
-
-    Returns: the loops in order, and the one over the rows of square blocks, if there are any.
-    """
-    lane = names[-1]
-    strided = [v for v in loads(body) if stride(v, lane) not in (0, 1, None)]
-    if not strided or len(names) < 2:
-        return names, None
-    for name in names[:-1]:
-        if not any(stride(v, name) == 1 for v in strided):
-            continue
-        extent = find(s.kernel, name).extent
-        if isinstance(extent, int) and extent <= _SQUARE:
-            order = [*(n for n in names[:-1] if n != name), name, lane]
-            s.apply(reorder, order)
-            return order, name if extent == lanes else None
-        far = max(_far(stride(w, name)) for w in stores(body))
-        near = max(_far(stride(v, lane)) for v in strided)
-        row_block, row_tile, row = _cut(s, name, lanes)
-        lane_block, lane_tile, lane = _cut(s, lane, lanes)
-        # Few lines at a time on the side where they lie further apart, each to its end.
-        tiles = [row_tile, lane_tile] if far > near else [lane_tile, row_tile]
-        others = [n for n in names[:-1] if n != name]
-        order = [*others, *lane_block, *row_block, *tiles, row, lane]
-        s.apply(reorder, order)
-        return order, row
-    return names, None
-
-
 def _rows_side_by_side(
-    s: Schedule, names: list[str], body: Body, target: Target
+    s: Schedule, names: list[str], body: Body, machine: MachineModel
 ) -> list[str]:
     """For a copy that reads short pieces of rows far apart, go along a few rows at a time.
 
@@ -219,7 +285,7 @@ def _rows_side_by_side(
     if len(names) < 3:
         return names
     inner = names[-2]
-    near, far = 4 * target.line_bytes, 16 * target.line_bytes
+    near, far = 4 * machine.line_bytes, 16 * machine.line_bytes
     for view in loads(body):
         size = view.buffer.dtype.itemsize
         if _far(stride(view, inner)) * size < far:
@@ -260,14 +326,19 @@ def _far(distance: Dim | None) -> int:
 
 def _write_out_blocks(s: Schedule, row: str, lanes: int) -> None:
     """Write out the rows of whole square blocks, which are then transposed in registers."""
-    for part in with_tail(s, row):
-        if find(s.kernel, part).extent == lanes:
-            s.apply(unroll, part)
+    for part in s.parts(specialize, row):
+        if find(s.kernel, part[row]).extent == lanes:
+            s.apply(unroll, part[row])
 
 
 def vectorize_loop(
-    s: Schedule, lane: str, lanes: int, factor: int, target: Target, at: str | None = None
-) -> None:
+    s: Schedule,
+    lane: str,
+    lanes: int,
+    factor: int,
+    machine: MachineModel,
+    at: str | None = None,
+) -> tuple[Part, ...]:
     """`lane` as `factor` vectors at a time, the rest masked (or scalar without masks).
 
     The rest has its own code from the loop `at` on, around `lane`; by default from `lane` on.
@@ -276,33 +347,17 @@ def vectorize_loop(
     extent = loop.extent
     if isinstance(extent, int):
         factor = max(1, min(factor, extent // lanes))
-        if extent < lanes and not _masks(target):
+        if extent < lanes and not machine.has_partial_vectors:
             s.attempt(unroll, lane) if extent <= 4 else None
-            return
+            return (WHOLE,)
     width = lanes * factor
     names = (s.fresh(f"{lane}_o"), s.fresh(f"{lane}_w"))
     s.apply(split, lane, width, into=names)
-    for name in with_tail(s, names[1], at=at):
-        if name == names[1] or _masks(target):
-            lanes_of(s, name, lanes)
-
-
-def with_tail(
-    s: Schedule, name: str, tail: str = "exact", at: str | None = None
-) -> list[str]:
-    """Give a guarded loop's partial run its own code; the loops that there are then."""
-    before = {x.var.name for x in loops(s.kernel.body)} - {name}
-    s.attempt(specialize, name, at, tail)
-    stem = re.compile(re.escape(name) + r"(_\d+)?")
-    return [
-        x.var.name
-        for x in loops(s.kernel.body)
-        if x.var.name not in before and stem.fullmatch(x.var.name)
-    ]
-
-
-def _masks(target: Target) -> bool:
-    return target.has_masks or target.has("avx") or target.arch != "x86_64"
+    parts = s.parts(specialize, names[1], at)
+    for part in parts:
+        if part is WHOLE or machine.has_partial_vectors:
+            lanes_of(s, part[names[1]], lanes)
+    return parts
 
 
 def lanes_of(s: Schedule, name: str, lanes: int) -> None:
@@ -328,28 +383,11 @@ def _vector(s: Schedule, lane: str) -> bool:
     return False
 
 
-def _chunk(effort: int, width: int) -> int:
-    """Elements that make a workgroup worth its start."""
-    elements = int(_WORK_NS / _element_ns(effort))
-    return max(width, elements // width * width)
-
-
 def _element_ns(effort: int) -> float:
     return 0.3 + effort * 0.02
 
 
-def _workgroups(s: Schedule, names: Sequence[str], effort: int, inner: int) -> list[str]:
-    """Fuse the outer loops and cut them into blocks of enough work."""
-    if not names:
-        return []
-    per_iteration = _element_ns(effort) * max(1, inner)
-    if inner == 1:
-        per_iteration *= 4
-    size = max(1, int(_WORK_NS / per_iteration))
-    depth = len(names)
-    # Only as many loops as it takes: inner ones keep their simple indices.
-    while depth > 1 and iterations(s, names[depth - 1 :]) <= size:
-        depth -= 1
-    inner_count = iterations(s, names[depth:]) if depth < len(names) else 1
-    name = fuse_all(s, names[:depth])
-    return block(s, name, max(1, size // max(1, inner_count)))[0]
+def _workgroups(s: Schedule, names: Sequence[str], work: int, inner: int) -> list[str]:
+    """Fuse the outer loops and cut them into blocks of about `work` elements, `inner` in each iteration."""
+    size = max(1, work // 4 if inner == 1 else work // max(1, inner))
+    return blocks_of(s, names, size) if names else []

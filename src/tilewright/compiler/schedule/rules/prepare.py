@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.base.errors import ScheduleError
+from tilewright.compiler.analysis.strides import depends
 from tilewright.compiler.kernel.ir import Buffer, For, If, Kernel, Space, Statement
 from tilewright.compiler.kernel.rewrite import buffers_read, buffers_written, stores
+from tilewright.compiler.schedule.cost import cost
 from tilewright.compiler.schedule.primitives import (
     forward,
     fuse_nests,
@@ -21,9 +23,8 @@ from tilewright.compiler.schedule.primitives import (
 )
 from tilewright.compiler.schedule.primitives.inlining import definition
 from tilewright.compiler.schedule.rules.structure import (
-    cost,
-    depends,
     sites,
+    sums_of_products,
     top_nests,
     written_size,
     written_uses,
@@ -49,7 +50,9 @@ def prepare(s: Schedule) -> None:
         inline_temporaries(s, only_cheap=False)
         join_consumers(s)
     for nest in top_nests(s.kernel):
-        fuse_inside(s, nest.var.name)
+        # Several sums of products in a row become tiles of their own.
+        if len(sums_of_products(nest)) < 2:
+            fuse_inside(s, nest.var.name)
     localize(s)
 
 
@@ -109,7 +112,9 @@ def _join_one(s: Schedule, position: int) -> bool:
     if not linked:
         return False
     for before in reversed(earlier):
-        if isinstance(before, For) and before.extent == nest.extent:
+        if not isinstance(before, For) or before.extent != nest.extent:
+            continue
+        if any(b in linked for b in buffers_written((before,))):
             return s.attempt(fuse_nests, before.var.name, nest.var.name)
     return False
 

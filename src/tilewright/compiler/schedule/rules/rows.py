@@ -9,69 +9,124 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import ClassVar, Final, final
 
 from tilewright.base import symbolic
+from tilewright.base.errors import ScheduleError
 from tilewright.base.outcome import Outcome
-from tilewright.base.target import Target
+from tilewright.compiler.analysis.accesses import accesses
+from tilewright.compiler.analysis.dependence import live_outside, private_buffers
+from tilewright.compiler.analysis.sizes import estimate
+from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.ir import Body, For, If, Space, Statement, Store
-from tilewright.compiler.kernel.rewrite import loads, loops, stores
-from tilewright.compiler.schedule.accesses import accesses
-from tilewright.compiler.schedule.dependence import live_outside, private_buffers
+from tilewright.compiler.kernel.rewrite import loads, stores
+from tilewright.compiler.schedule.cost import body_cost
+from tilewright.compiler.schedule.decisions import (
+    Choice,
+    Choices,
+    ChoiceSpace,
+    powers_around,
+)
+from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
     rfactor,
     set_scope,
+    specialize,
     split,
     unroll,
 )
 from tilewright.compiler.schedule.rules.pointwise import (
     fuse_contiguous,
     lanes_of,
-    with_tail,
 )
 from tilewright.compiler.schedule.rules.structure import (
-    body_cost,
-    depends,
-    estimate,
     parallel_chain,
     short_axis,
-    stride,
 )
 from tilewright.compiler.schedule.rules.workgroups import Grid, block, fuse_all
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import chain as perfect_nest
 from tilewright.compiler.schedule.tree import enclosing_loops, find, find_buffer
 
-_WORK_NS: Final = 20_000
 _VECTORS: Final = 4
 _WRITTEN_OUT: Final = 16
-"""Vectors of a row up to which a pass over it is no loop: only its last vector has a mask."""
 
 
-def schedule_rows(s: Schedule, nest: str, target: Target, grid: Grid) -> Outcome | None:
-    """Vectorize the passes over rows; None if no pass is contiguous."""
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows(Choices):
+    """What is chosen for passes over rows.
+
+    How many partial results a sum has is no choice: it follows from the length of the row, for else a row had other
+    bits on another machine, or in another batch.
+
+    Attributes:
+        block: rows of one workgroup.
+        written_out: vectors of a row up to which a pass over it is no loop: only its last vector has a mask.
+    """
+
+    rule: ClassVar[str] = "rows"
+    block: int = 1
+    written_out: int = 0
+
+
+def match_rows(
+    s: Schedule, nest: str, machine: MachineModel, threads: int
+) -> RowsSite | None:
+    """Passes over rows, if one is contiguous."""
+    del threads
     chain = parallel_chain(find(s.kernel, nest))
     body = _with_joined_axes(s, chain[-1].body if chain else (find(s.kernel, nest),))
     chain = parallel_chain(find(s.kernel, nest)) if chain else ()
-    passes = _passes(body)
+    passes = tuple(_passes(body))
     if not passes or not any(_contiguous(p) for p in passes):
         return None
-    work = sum(_pass_ns(p) for p in passes)
-    if chain:
-        name = fuse_all(s, [loop.var.name for loop in chain])
-        grid.commit(block(s, name, max(1, int(_WORK_NS / max(1.0, work))))[0])
-    for each in passes:
-        loop = find(s.kernel, each.var.name)
-        if _contiguous(loop):
-            _schedule_pass(s, loop.var.name, target)
-    keep_short_rows(s, target)
-    s.note(f"rows: {len(passes)} passes of about {estimate(passes[0].extent)} elements")
-    return Outcome.ROWS
+    return RowsSite(s, machine, tuple(x.var.name for x in chain), passes)
 
 
-def keep_short_rows(s: Schedule, target: Target) -> None:
+@final
+@dataclass(frozen=True, slots=True)
+class RowsSite:
+    """Rows, and the passes over each."""
+
+    s: Schedule
+    machine: MachineModel
+    names: tuple[str, ...]
+    passes: tuple[For, ...]
+
+    def space(self) -> ChoiceSpace[Rows]:
+        """Rows per workgroup, and how much is written out."""
+        work = sum(_pass_ns(p) for p in self.passes)
+        size = max(1, int(self.machine.workgroup_ns / max(1.0, work))) if self.names else 1
+        sizes = powers_around(size) if self.names else (1,)
+        return ChoiceSpace(
+            Rows(),
+            (
+                Choice("block", lambda _: sizes, lambda _: size),
+                Choice(
+                    "written_out", lambda _: (0, 4, _WRITTEN_OUT), lambda _: _WRITTEN_OUT
+                ),
+            ),
+        )
+
+    def apply(self, chosen: Rows, grid: Grid) -> Outcome:
+        """Rewrite the nest as was decided."""
+        s = self.s
+        if self.names:
+            grid.commit(block(s, fuse_all(s, self.names), chosen.block)[0])
+        for each in self.passes:
+            if _contiguous(find(s.kernel, each.var.name)):
+                _schedule_pass(s, each.var.name, self.machine, chosen.written_out)
+        keep_short_rows(s, self.machine)
+        length = estimate(self.passes[0].extent)
+        s.note(f"rows: {len(self.passes)} passes of about {length} elements")
+        return Outcome.ROWS
+
+
+def keep_short_rows(s: Schedule, machine: MachineModel) -> None:
     """Leave what passes hand on in registers where it takes no more than half of them."""
-    room = target.vector_registers * target.vector_bits // 2
+    room = machine.vector_registers * machine.vector_bits // 2
     for buffer in s.kernel.locals:
         if buffer.space is not Space.WORKGROUP or not buffer.shape:
             continue
@@ -121,9 +176,9 @@ def _pass_ns(loop: For) -> float:
     return estimate(loop.extent) * (0.1 + 0.02 * body_cost(loop.body))
 
 
-def _schedule_pass(s: Schedule, name: str, target: Target) -> None:
+def _schedule_pass(s: Schedule, name: str, machine: MachineModel, written_out: int) -> None:
     loop = find(s.kernel, name)
-    lanes = target.vector_lanes(
+    lanes = machine.lanes(
         max(
             (
                 a.buffer.dtype
@@ -134,40 +189,42 @@ def _schedule_pass(s: Schedule, name: str, target: Target) -> None:
         )
     )
     extent = loop.extent
-    if isinstance(extent, int) and extent < lanes and not target.has_masks:
+    if isinstance(extent, int) and extent < lanes and not machine.has_masks:
         return
     vectors = _VECTORS
     if isinstance(extent, int):
         vectors = max(1, min(vectors, -(-extent // lanes)))
     totals = _totals(s, loop)
-    if any(op is None for op in totals.values()) or _adds_few(s, loop, totals, target):
+    if any(op is None for op in totals.values()) or _adds_few(s, loop, totals, machine):
         return
     before_all = s.kernel
     width = lanes * vectors
     outer, inner = s.fresh(f"{name}_o"), s.fresh(f"{name}_w")
     s.apply(split, name, width, into=(outer, inner))
-    if isinstance(extent, int) and extent <= _WRITTEN_OUT * lanes:
+    if isinstance(extent, int) and extent <= written_out * lanes:
         s.apply(unroll, outer)
-    known = {x.var.name for x in loops(s.kernel.body)}
+    starts: list[str] = []
     for total in totals:
-        if not s.attempt(rfactor, total, [inner], lanes):
+        try:
+            _, start = s.apply(rfactor, total, [inner], lanes)
+        except ScheduleError:
             s.kernel = before_all
             return
+        starts.append(start)
     tail = "exact" if isinstance(extent, int) or not totals else "guarded"
-    made = with_tail(s, inner, tail)
-    starts = [x.var.name for x in loops(s.kernel.body) if x.var.name not in known]
-    for each in dict.fromkeys((*made, *starts)):
+    made = [part[inner] for part in s.parts(specialize, inner, tail=tail)]
+    for each in (*made, *starts):
         lanes_of(s, each, lanes)
 
 
 def _adds_few(
-    s: Schedule, loop: For, totals: Mapping[str, str | None], target: Target
+    s: Schedule, loop: For, totals: Mapping[str, str | None], machine: MachineModel
 ) -> bool:
     """Whether a pass is a short sum, which `columns` adds up in order: so it is here.
 
     Otherwise a row alone, which has no other rows beside it, had other bits than in a batch.
     """
-    short = short_axis(target)
+    short = short_axis(machine)
     if not isinstance(loop.extent, int) or loop.extent > short:
         return False
     around = [x.extent for x in enclosing_loops(s.kernel, loop) if x.reduction]

@@ -1,22 +1,25 @@
 """What a nest looks like: loops by role, strides, the contraction inside, costs.
 
-Observation only; the rules decide with it.  Dimensions that are not known count as `GUESS` where a
-number is needed.
+Observation only; the rules decide with it.  Where a number is needed, dimensions that are not known are
+estimated (`analysis.sizes`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import final
 
-from tilewright.base import symbolic
 from tilewright.base.dtypes import f32
-from tilewright.base.symbolic import Dim, Symbol
-from tilewright.base.target import Target
+from tilewright.compiler.analysis.accesses import update_operator
+from tilewright.compiler.analysis.sizes import estimate
+from tilewright.compiler.analysis.strides import depends, stride
+from tilewright.compiler.kernel.dot_products import ADDING
+from tilewright.compiler.kernel.fields import children, dims_of
 from tilewright.compiler.kernel.ir import (
     Binary,
     Buffer,
+    Call,
     Cast,
     Comment,
     Expression,
@@ -27,46 +30,16 @@ from tilewright.compiler.kernel.ir import (
     Load,
     Statement,
     Store,
-    Unary,
-    children,
     walk,
 )
 from tilewright.compiler.kernel.rewrite import (
-    dim_symbols,
-    expression_dims,
     loops,
     payloads,
     statement_expressions,
     stores,
     subexpressions,
 )
-from tilewright.compiler.schedule.accesses import update_operator
-
-GUESS: Final = 128
-"""What a dimension known only at run time is taken for."""
-NS_PER_BYTE: Final = 0.04
-"""What memory takes to bring a byte to one core."""
-_HEAVY: Final = frozenset({"exp", "log", "sin", "cos", "tanh", "erf", "sigmoid"})
-
-
-def estimate(dim: Dim) -> int:
-    """A likely value of `dim`; a product of open sizes (images times words) is no power of one."""
-    if isinstance(dim, int):
-        return dim
-    value = symbolic.substitute(dim, likely_sizes(symbolic.symbols(dim)))
-    return value if isinstance(value, int) else GUESS
-
-
-def likely_sizes(found: Iterable[Symbol]) -> dict[str, Dim]:
-    """A likely value of each size, for all that stand in one product."""
-    sizes = tuple(found)
-    open_sizes = sum(s.upper is None or s.upper > GUESS for s in sizes)
-    each = GUESS if open_sizes < 2 else round((2 * GUESS) ** (1 / open_sizes))
-    env: dict[str, Dim] = {}
-    for s in sizes:
-        high = each if s.upper is None else min(each, s.upper)
-        env[s.name] = max(high, s.lower or 0)
-    return env
+from tilewright.compiler.schedule.machine_model import MachineModel
 
 
 def top_nests(kernel: Kernel) -> list[For]:
@@ -83,25 +56,6 @@ def parallel_chain(outer: For) -> tuple[For, ...]:
         real = [s for s in statement.body if not isinstance(s, Comment)]
         statement = real[0] if len(real) == 1 else None
     return tuple(found)
-
-
-def flat(buffer: Buffer, indices: Sequence[Dim]) -> Dim:
-    """The row-major position of an element."""
-    position: Dim = 0
-    for extent, index in zip(buffer.shape, indices, strict=True):
-        position = position * extent + index
-    return position
-
-
-def stride(access: Load | Store, name: str) -> Dim | None:
-    """How far apart in memory successive iterations of a loop touch; None if not regular."""
-    part = symbolic.linear(flat(access.buffer, access.indices), name)
-    return None if part is None else part[0]
-
-
-def depends(access: Load | Store, name: str) -> bool:
-    """Whether the element touched depends on a loop."""
-    return any(s.name == name for index in access.indices for s in dim_symbols(index))
 
 
 def strip_casts(value: Expression) -> Expression:
@@ -185,16 +139,43 @@ def _factors(store: Store) -> tuple[Load, Load] | None:
     if isinstance(value, Fma):
         parts: tuple[Expression, Expression] = (value.a, value.b)
     elif isinstance(value, Binary):
-        product = strip_casts(value.right)
-        if not isinstance(product, Binary) or product.op != "mul":
-            product = strip_casts(value.left)
-        if not isinstance(product, Binary) or product.op != "mul":
+        found = _product(value.right) or _product(value.left)
+        if found is None:
             return None
-        parts = (product.left, product.right)
+        parts = found
     else:
         return None
     a, b = strip_casts(parts[0]), strip_casts(parts[1])
     return (b, a) if isinstance(a, Load) and isinstance(b, Load) else None
+
+
+def _product(value: Expression) -> tuple[Expression, Expression] | None:
+    """What is multiplied: two numbers, or the bytes of two words."""
+    product = strip_casts(value)
+    if isinstance(product, Binary) and product.op == "mul":
+        return product.left, product.right
+    if isinstance(product, Call) and product.function.name in ADDING:
+        return product.operands[0], product.operands[1]
+    return None
+
+
+def sums_of_products(loop: For) -> list[Store]:
+    """The stores inside of a loop that add a product of two loads to what a reduction sums up."""
+    found = [s for s in loops((loop,)) if s.reduction and isinstance(only(s.body), Store)]
+    return [
+        x for s in found if isinstance(x := only(s.body), Store) and is_sum_of_products(x)
+    ]
+
+
+def only(body: Sequence[Statement]) -> Statement | None:
+    """The one statement of a body, comments aside."""
+    real = [s for s in body if not isinstance(s, Comment)]
+    return real[0] if len(real) == 1 else None
+
+
+def is_sum_of_products(store: Store) -> bool:
+    """Whether a store adds the product of two loads."""
+    return update_operator(store) == "add" and _factors(store) is not None
 
 
 def _roles(
@@ -233,19 +214,6 @@ def _roles(
 # --- costs -----------------------------------------------------------------------------------
 
 
-def cost(value: Expression) -> int:
-    """Rough cycles to compute a value once per vector; loads are free."""
-    total = 0
-    for part in subexpressions(value):
-        if isinstance(part, Unary) and part.op in _HEAVY:
-            total += 20
-        elif isinstance(part, Binary) and part.op in ("div", "mod", "pow"):
-            total += 10 if part.op != "pow" else 50
-        elif isinstance(part, Binary | Unary | Fma):
-            total += 1
-    return total
-
-
 def written_size(value: Expression) -> int:
     """The nodes of an expression written out: parts that are shared count wherever they stand.
 
@@ -275,7 +243,7 @@ def _written_out(
     stack = [root]
     while stack:
         part = stack[-1]
-        below = [*children(part), *(p for d in expression_dims(part) for p in payloads(d))]
+        below = [*children(part), *(p for d in dims_of(part) for p in payloads(d))]
         open_parts = [p for p in below if id(p) not in memo]
         if open_parts:
             stack.extend(open_parts)
@@ -285,37 +253,13 @@ def _written_out(
     return memo[id(root)]
 
 
-def body_cost(body: Iterable[Statement]) -> int:
-    """The costs of every store's value."""
-    return sum(cost(s.value) for s in stores(tuple(body)))
-
-
-def trip_count(names: Iterable[For]) -> int:
-    """How often the innermost of nested loops runs, estimated."""
-    count = 1
-    for loop in names:
-        count *= max(1, estimate(loop.extent))
-    return count
-
-
-def steps_in(body: Iterable[Statement]) -> int:
-    """Most steps that loops nested in a body take, estimated."""
-    most = 1
-    for statement in body:
-        if isinstance(statement, For):
-            most = max(most, max(1, estimate(statement.extent)) * steps_in(statement.body))
-        elif isinstance(statement, If):
-            most = max(most, steps_in(statement.body))
-    return most
-
-
-def short_axis(target: Target) -> int:
+def short_axis(machine: MachineModel) -> int:
     """Elements up to which a row is too short for lanes of its own; rows side by side fill them.
 
     As many as the code generator picks out of whole vectors (`MAX_WIDE_STRIDE`), and no more than
     half a vector.  One number for all types: the order of a sum goes by it.
     """
-    return max(4, min(8, target.vector_lanes(f32) // 2))
+    return max(4, min(8, machine.lanes(f32) // 2))
 
 
 def unroll_size(loop: For) -> int:

@@ -1,8 +1,7 @@
-"""Register tiles of contractions: rows times columns of accumulators that fit the target.
+"""Register tiles of contractions: rows times columns of accumulators that fit the machine, and what they cost.
 
-The model counts cycles per step of the sum: multiply-adds against the latency of a chain of them,
-loads against the two ports, and rows of the left operand that fall into one set of the first
-level cache.  It ranks tiles; it does not predict time.
+Counts cycles per step of the sum: multiply-adds against the latency of a chain of them, loads against the ports, and
+rows of the left operand that fall into one set of the first level cache.  Called by `tilings`.
 """
 
 from __future__ import annotations
@@ -12,19 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
-from tilewright.base.target import Target
+from tilewright.compiler.schedule.cost import Demand
+from tilewright.compiler.schedule.machine_model import MachineModel
 
-_LATENCY: Final = 4
-_LOADS_PER_CYCLE: Final = 2
 _TILE_OVERHEAD: Final = 40
 _LOAD_COST: Final = 0.03
 _ALIAS_PENALTY: Final = 1.3
-_LIKELY_COLUMNS: Final = 128
-"""Columns that are known only at run time: positions of a sequence, more often than not a
-multiple of a power of two; a panel should divide it, and be narrow where it does not."""
-_LIKELY_ROWS: Final = 1 << 10
 
 
 @final
@@ -37,30 +30,26 @@ class Tile:
     cost: float
 
 
-def fma_per_cycle(target: Target) -> int:
-    """Vector multiply-adds that start in one cycle."""
-    return 1 if target.vector_bits == 512 and target.cpu.startswith("znver4") else 2
-
-
-def most_rows(target: Target, vectors: int) -> int:
+def most_rows(machine: MachineModel, vectors: int) -> int:
     """Rows whose accumulators fit beside the right operand's vectors and one broadcast."""
-    return max(1, (target.vector_registers - vectors - 1) // vectors)
+    return max(1, (machine.vector_registers - vectors - 1) // vectors)
 
 
-def step_cycles(target: Target, rows: int, vectors: int) -> float:
+def step_cycles(machine: MachineModel, rows: int, vectors: int) -> float:
     """Cycles per step of the sum for one tile."""
-    rate = fma_per_cycle(target)
-    work = rows * vectors / rate
-    loads = (rows + vectors) / _LOADS_PER_CYCLE
+    latency = machine.core.latency
     # Few accumulators wait for each other: sums are not split, that their order be one.
-    chain = _LATENCY if rows * vectors < _LATENCY * rate else 0
-    return max(work, loads, chain) + _LOAD_COST * (rows + vectors)
+    few = rows * vectors < latency * machine.multiply_adds_per_cycle
+    step = Demand(
+        multiply_adds=rows * vectors, loads=rows + vectors, waits=latency if few else 0
+    )
+    return step.cycles(machine) + _LOAD_COST * (rows + vectors)
 
 
-def aliasing(target: Target, rows: int, row_bytes: int) -> bool:
+def aliasing(machine: MachineModel, rows: int, row_bytes: int) -> bool:
     """Whether a tile's rows of the left operand crowd one set of the first level cache."""
-    ways = target.caches.l1d_ways
-    way_bytes = max(target.line_bytes, target.l1d_bytes // ways)
+    ways = machine.l1.ways
+    way_bytes = max(machine.line_bytes, machine.l1.size_bytes // ways)
     if row_bytes <= 0 or rows == 1:
         return False
     distinct_places = way_bytes // math.gcd(row_bytes, way_bytes)
@@ -109,7 +98,7 @@ def tile_counts(extents: Sequence[int], sizes: Sequence[int]) -> dict[int, int]:
 
 
 def column_cost(
-    target: Target,
+    machine: MachineModel,
     tiles: Mapping[int, int],
     columns: int,
     depth: int,
@@ -121,14 +110,14 @@ def column_cost(
     penalty = _ALIAS_PENALTY if bad else 1.0
 
     def one(rows: int) -> float:
-        steps = depth * step_cycles(target, rows, vectors) * penalty
+        steps = depth * step_cycles(machine, rows, vectors) * penalty
         return steps + _TILE_OVERHEAD + 2 * rows * vectors
 
     return sum(count * one(rows) for rows, count in tiles.items())
 
 
 def choose_tile(
-    target: Target,
+    machine: MachineModel,
     extents: Sequence[int],
     columns: int,
     depth: int,
@@ -146,22 +135,22 @@ def choose_tile(
             continue
         if panel is None and width > lanes and width >= columns + lanes:
             continue
-        for most in range(1, min(most_rows(target, vectors), rows) + 1):
+        for most in range(1, min(most_rows(machine, vectors), rows) + 1):
             sizes = row_sizes(extents, most)
-            bad = aliasing(target, math.prod(sizes), row_bytes)
+            bad = aliasing(machine, math.prod(sizes), row_bytes)
             tiles = tile_counts(extents, sizes)
-            total = _total(target, tiles, columns, width, depth, lanes, bad)
+            total = _total(machine, tiles, columns, width, depth, lanes, bad)
             if best is None or total < best.cost * 0.999:
                 best = Tile(math.prod(sizes), width, total)
     if best is None:
         width = panel or lanes
         vectors = max(1, -(-width // lanes))
-        best = Tile(min(rows, most_rows(target, vectors)), width, 0.0)
+        best = Tile(min(rows, most_rows(machine, vectors)), width, 0.0)
     return best
 
 
 def _total(
-    target: Target,
+    machine: MachineModel,
     tiles: Mapping[int, int],
     columns: int,
     width: int,
@@ -170,29 +159,7 @@ def _total(
     bad: bool,
 ) -> float:
     panels, rest = divmod(columns, width)
-    total = panels * column_cost(target, tiles, width, depth, lanes, bad)
+    total = panels * column_cost(machine, tiles, width, depth, lanes, bad)
     if rest:
-        total += column_cost(target, tiles, rest, depth, lanes, bad)
+        total += column_cost(machine, tiles, rest, depth, lanes, bad)
     return total
-
-
-def contraction_panel(
-    target: Target, m: Sequence[Dim], n: Dim, k: Dim, dtype: DType
-) -> int:
-    """Columns per panel that the right operand of a contraction is packed in.
-
-    Units: elements.  `m` rows (images and positions: one extent for each loop over rows that the
-    kernel will have), `n` columns, `k` products each.
-    """
-    lanes = target.vector_lanes(dtype)
-    extents = [max(1, x) if isinstance(x, int) else _LIKELY_ROWS for x in m]
-    rows = math.prod(extents)
-    columns = n if isinstance(n, int) else _LIKELY_COLUMNS
-    depth = k if isinstance(k, int) else 1 << 10
-    if rows <= 1:
-        # One row: memory decides, wide panels keep several streams of loads in flight.
-        return min(4, max(1, -(-columns // lanes))) * lanes
-    row_bytes = depth * dtype.itemsize
-    return choose_tile(
-        target, extents, max(1, columns), max(1, depth), lanes, row_bytes=row_bytes
-    ).columns

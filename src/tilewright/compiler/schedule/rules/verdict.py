@@ -1,7 +1,7 @@
 """What scheduling came to: how much of a kernel runs in lanes, and what the rest costs.
 
 Looks at the loops that a rule left, not at what the rule meant to do.  Sizes that are not known
-count as `structure.GUESS`; costs rank kernels, they do not predict times to better than a factor
+count as `sizes.GUESS`; costs rank kernels, they do not predict times to better than a factor
 of two.  Called by `schedule`.
 """
 
@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, final
+from typing import final
 
 from tilewright.base.outcome import Outcome, Verdict
 from tilewright.base.symbolic import Dim
-from tilewright.base.target import Target
+from tilewright.compiler.analysis.sizes import estimate, likely_sizes
+from tilewright.compiler.analysis.strides import depends
 from tilewright.compiler.kernel.ir import (
     Buffer,
     For,
@@ -34,22 +35,8 @@ from tilewright.compiler.kernel.rewrite import (
     stores,
     substitute_dim,
 )
-from tilewright.compiler.schedule.rules.structure import (
-    NS_PER_BYTE,
-    cost,
-    depends,
-    estimate,
-    likely_sizes,
-)
-
-_CYCLE_NS: Final = 1 / 3
-"""Of a usual core at work, 3 GHz: only the ratio to `NS_PER_BYTE` matters."""
-_ISSUE: Final = 3
-"""Operations that a core starts in a cycle when none waits for another; of stores, one."""
-_LATENCY: Final = 4
-"""Cycles from one addition to the next of the same sum, or through any other loop-carried value."""
-_MISS: Final = 15
-"""Cycles that are lost where a branch goes the other way than it was taken to go."""
+from tilewright.compiler.schedule.cost import Demand, cost
+from tilewright.compiler.schedule.machine_model import MachineModel
 
 
 @final
@@ -85,6 +72,7 @@ class _Place:
     their largest result once, so nests of them do not multiply one guess by the next.
     """
 
+    machine: MachineModel
     around: tuple[For, ...]
     times: float
     first: Mapping[str, Dim]
@@ -102,6 +90,7 @@ class _Place:
             longest = min(longest, room)
             room /= max(longest, 1.0)
         return _Place(
+            self.machine,
             (*self.around, loop),
             self.times * longest,
             {**self.first, loop.var.name: 0},
@@ -121,10 +110,10 @@ def _count(dim: Dim, values: Mapping[str, Dim]) -> int:
     return max(0, estimate(substitute_dim(dim, values)))
 
 
-def work_of(kernel: Kernel, body: Sequence[Statement]) -> Work:
+def work_of(kernel: Kernel, body: Sequence[Statement], machine: MachineModel) -> Work:
     """The work of one run of `body`, a part of `kernel`."""
     sizes = likely_sizes(kernel.dims)  # one guess per size, wherever it stands
-    return _work(body, _Place((), 1.0, sizes, sizes))
+    return _work(body, _Place(machine, (), 1.0, sizes, sizes))
 
 
 def _work(body: Sequence[Statement], place: _Place) -> Work:
@@ -148,11 +137,13 @@ def _guard_work(guard: If, place: _Place) -> Work:
     body = _work(guard.body, likely)
     if not loads(guard.condition):
         return body  # a border: schedules take it out of the loops
-    cycles = place.times * cost(guard.condition) / _ISSUE
+    asked = Demand(operations=cost(guard.condition))
+    cycles = place.times * asked.cycles(place.machine)
     if any(loop.kind is LoopKind.VECTOR for loop in place.around):
         return body + Work(lanes=cycles)
     share = likely.times / place.times if place.times else 0.0
-    return body + Work(single=cycles, waits=place.times * min(share, 1 - share) * _MISS)
+    waits = place.times * min(share, 1 - share) * place.machine.core.miss
+    return body + Work(single=cycles, waits=waits)
 
 
 def _likelihood(guard: If, place: _Place) -> float:
@@ -173,11 +164,15 @@ def _likelihood(guard: If, place: _Place) -> float:
 
 
 def _store_work(store: Store, place: _Place) -> Work:
-    around, cycles = place.around, place.times * max(1.0, (1 + cost(store.value)) / _ISSUE)
+    around, machine = place.around, place.machine
+    asked = Demand(operations=1 + cost(store.value), stores=1)
+    cycles = place.times * asked.cycles(machine)
     if any(loop.kind is LoopKind.VECTOR for loop in around):
         return Work(lanes=cycles)
     waits = around != () and _follows_itself(store, around[-1].var.name)
-    return Work(single=cycles, waits=place.times * (_LATENCY - 1) if waits else 0.0)
+    return Work(
+        single=cycles, waits=place.times * (machine.core.latency - 1) if waits else 0.0
+    )
 
 
 def _follows_itself(store: Store, loop: str) -> bool:
@@ -199,6 +194,7 @@ class NestVerdict:
         size_bytes: of what it reads and writes, once each.
     """
 
+    machine: MachineModel
     outcome: Outcome
     work: Work
     share: float
@@ -210,40 +206,44 @@ class NestVerdict:
         """What the nest takes on one core."""
         alone = (1 - self.share) * (self.work.single + self.work.waits)
         cycles = alone + self.share * self.work.single / self.lanes
-        return max(cycles * _CYCLE_NS, self._memory_ns)
+        return max(cycles * self.machine.cycle_ns, self._memory_ns)
 
     @property
     def lanes_ns(self) -> float:
         """What it would take if all of it ran in lanes."""
-        return max(self.work.single / self.lanes * _CYCLE_NS, self._memory_ns)
+        return max(self.work.single / self.lanes * self.machine.cycle_ns, self._memory_ns)
 
     @property
     def _memory_ns(self) -> float:
-        return self.size_bytes * NS_PER_BYTE
+        return self.size_bytes * self.machine.ns_per_byte
 
 
 def nest_verdict(
-    nest: For, outcome: Outcome, before: Kernel, after: Kernel, target: Target
+    nest: For, outcome: Outcome, before: Kernel, after: Kernel, machine: MachineModel
 ) -> NestVerdict:
     """What became of `nest` of `before` when a rule made `after`; `generic` if mostly not lanes."""
-    work = work_of(before, (nest,))
-    gained = work_of(after, after.body).lanes - work_of(before, before.body).lanes
+    work = work_of(before, (nest,), machine)
+    gained = work_of(after, after.body, machine).lanes
+    gained -= work_of(before, before.body, machine).lanes
     share = min(1.0, max(0.0, gained / work.single)) if work.single else 0.0
     buffers = {*buffers_read((nest,)), *buffers_written((nest,))}
     widest = max(buffers, key=lambda b: b.dtype.bits).dtype if buffers else None
     return NestVerdict(
+        machine=machine,
         outcome=outcome if share > 0.5 else Outcome.GENERIC,
         work=work,
         share=share,
-        lanes=1 if widest is None else target.vector_lanes(widest),
+        lanes=1 if widest is None else machine.lanes(widest),
         size_bytes=sum(_size_bytes(before, buffer) for buffer in buffers),
     )
 
 
-def unscheduled(elements: int, lanes: int, size_bytes: int) -> NestVerdict:
+def unscheduled(
+    elements: int, lanes: int, size_bytes: int, machine: MachineModel
+) -> NestVerdict:
     """Code that no rule will see: one operation per element, each behind the one before it."""
-    work = Work(single=elements, waits=elements * (_LATENCY - 1))
-    return NestVerdict(Outcome.GENERIC, work, 0.0, lanes, size_bytes)
+    work = Work(single=elements, waits=elements * (machine.core.latency - 1))
+    return NestVerdict(machine, Outcome.GENERIC, work, 0.0, lanes, size_bytes)
 
 
 def _size_bytes(kernel: Kernel, buffer: Buffer) -> float:

@@ -5,16 +5,16 @@ Called by every rule, and by `schedule` when a kernel has several nests.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
 from tilewright.base import symbolic
+from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.kernel.ir import For, Kernel
-from tilewright.compiler.kernel.rewrite import loops
-from tilewright.compiler.schedule.primitives import bind, fuse, join, split
-from tilewright.compiler.schedule.rules.structure import estimate, top_nests, trip_count
+from tilewright.compiler.schedule.handles import Part
+from tilewright.compiler.schedule.primitives import bind, fuse, join, specialize, split
+from tilewright.compiler.schedule.rules.structure import top_nests
 from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import find
 
@@ -39,6 +39,19 @@ def block(s: Schedule, name: str, size: int) -> tuple[list[str], str]:
     names = (s.fresh(f"{name}_b"), s.fresh(f"{name}_n"))
     s.apply(split, name, size, "tight", names)
     return [names[0]], names[1]
+
+
+def blocks_of(s: Schedule, names: Sequence[str], size: int) -> list[str]:
+    """Fuse nested loops and cut them into workgroups of about `size` iterations: the grid loops.
+
+    Only as many loops as it takes: inner ones keep their simple indices.
+    """
+    depth = len(names)
+    while depth > 1 and iterations(s, names[depth - 1 :]) <= size:
+        depth -= 1
+    inner = iterations(s, names[depth:])
+    name = fuse_all(s, names[:depth])
+    return block(s, name, max(1, size // max(1, inner)))[0]
 
 
 @final
@@ -101,16 +114,12 @@ def iterations(s: Schedule, names: Sequence[str]) -> int:
     return trip_count(find(s.kernel, name) for name in names)
 
 
-def fresh_stem(s: Schedule, base: str) -> str:
-    """A name that neither a loop nor a numbered copy of a loop has."""
-    names = [loop.var.name for loop in loops(s.kernel.body)]
-    stem = base
-    while any(re.fullmatch(rf"{re.escape(stem)}(_\d+)?", name) for name in names):
-        stem += "x"
-    return stem
-
-
-def copies(s: Schedule, stem: str) -> list[For]:
-    """The loops called `stem` and their numbered copies."""
-    pattern = re.compile(rf"{re.escape(stem)}(_\d+)?")
-    return [loop for loop in loops(s.kernel.body) if pattern.fullmatch(loop.var.name)]
+def parts_of(
+    s: Schedule, parts: Sequence[Part], name: str, at: str | None = None
+) -> list[Part]:
+    """What is left of `parts` when the loop `name` of each has its partial run in code of its own."""
+    return [
+        part.then(further)
+        for part in parts
+        for further in s.parts(specialize, part[name], None if at is None else part[at])
+    ]

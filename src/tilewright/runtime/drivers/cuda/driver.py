@@ -68,8 +68,8 @@ class CudaDriver(Driver):
         version = library.version
         lines.append(f"  driver {version // 1000}.{version % 1000 // 10} ({library.path})")
         lines += [
-            f"  {what}: {query_attribute(library, device_id, attribute)}"
-            for what, attribute in _DETAILS
+            f"  {subject}: {query_attribute(library, device_id, attribute)}"
+            for subject, attribute in _DETAILS
         ]
         return "\n".join(lines)
 

@@ -50,7 +50,7 @@ class CudaModule:
 
     __slots__ = ("_resource", "context", "handle")
 
-    def __init__(self, context: CudaContext, image: bytes, what: str) -> None:
+    def __init__(self, context: CudaContext, image: bytes, subject: str) -> None:
         self.context: CudaContext = context
         self._resource: Resource | None = None
         log = ctypes.create_string_buffer(_LOG_BYTES)
@@ -65,7 +65,7 @@ class CudaModule:
         if result:
             text = log.value.decode("utf-8", "replace").strip()
             error = library.error("cuModuleLoadDataEx", result)
-            error.add_note(f"  {what}: {text or 'the driver gave no reason'}")
+            error.add_note(f"  {subject}: {text or 'the driver gave no reason'}")
             raise error
         self.handle: int = module.value or 0
         self._resource = context.own("cuModuleUnload", self.handle)

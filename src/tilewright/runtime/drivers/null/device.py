@@ -23,8 +23,8 @@ from tilewright.runtime.hal.executable_loaders import ExecutableLoaders
 from tilewright.runtime.hal.fence import Fence
 
 
-def _unimplemented(what: str) -> DeviceError:
-    return failure(StatusCode.UNIMPLEMENTED, f"the null device has no {what}")
+def _unimplemented(problem: str) -> DeviceError:
+    return failure(StatusCode.UNIMPLEMENTED, f"the null device has no {problem}")
 
 
 @final

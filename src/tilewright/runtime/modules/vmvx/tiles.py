@@ -67,10 +67,10 @@ _PIECE: Final = 1 << 28
 _MATMULS: Final = frozenset(range(1, 7))
 
 
-def _entry(table: dict[int, Any], flags: int, what: str) -> Any:
+def _entry(table: dict[int, Any], flags: int, subject: str) -> Any:
     found = table.get(flags & _TYPE_MASK)
     if found is None:
-        raise failure(StatusCode.INVALID_ARGUMENT, f"{what}: flags {flags:#x}")
+        raise failure(StatusCode.INVALID_ARGUMENT, f"{subject}: flags {flags:#x}")
     return found
 
 
@@ -289,14 +289,14 @@ def _upright(tiles: Array, flags: int) -> Array:
     return tiles
 
 
-def _covered(upright: Array, size0: int, size1: int, what: str) -> tuple[int, int]:
+def _covered(upright: Array, size0: int, size1: int, subject: str) -> tuple[int, int]:
     """Rows and columns of the tiles laid out.  Raises: DeviceError when the matrix has more."""
     outer0, outer1, tile0, tile1 = upright.shape
     rows, columns = outer0 * tile0, outer1 * tile1
     if rows < size0 or columns < size1:
         raise failure(
             StatusCode.INVALID_ARGUMENT,
-            f"{what}: tiles for {rows}x{columns}, the matrix is {size0}x{size1}",
+            f"{subject}: tiles for {rows}x{columns}, the matrix is {size0}x{size1}",
         )
     return rows, columns
 

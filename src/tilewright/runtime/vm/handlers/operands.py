@@ -83,11 +83,11 @@ def moves_ref(instruction: Instruction, field: str, context: CodeContext) -> boo
     return context.honours_moves and bool(cast("int", instruction.value(field)) & MOVE_BIT)
 
 
-def _typed(value: object, type_: type, what: str) -> Any:
+def _typed(value: object, type_: type, subject: str) -> Any:
     if value.__class__ is not type_:
         got = "null" if value is None else type(value).__name__
         raise failure(
-            StatusCode.INVALID_ARGUMENT, f"{what} is {got}, expected {type_.__name__}"
+            StatusCode.INVALID_ARGUMENT, f"{subject} is {got}, expected {type_.__name__}"
         )
     return value
 

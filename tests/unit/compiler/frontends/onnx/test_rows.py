@@ -240,6 +240,29 @@ def test_frames_of_a_real_signal_need_no_last_axis() -> None:
     assert result.shape == (2, 5, 9, 2)
 
 
+# --- quantization
+
+
+@pytest.mark.parametrize("axis", [-7, 0, 1, 5])
+@pytest.mark.parametrize("single", [(), (1,)])
+@pytest.mark.parametrize("op", ["QuantizeLinear", "DequantizeLinear"])
+def test_one_scale_for_a_whole_tensor_has_no_axis(
+    op: str, single: tuple[int, ...], axis: int
+) -> None:
+    x = np.arange(-4, 5, dtype=np.int8)
+    scale, zero = np.full(single, 0.5, np.float32), np.full(single, 3, np.int8)
+    data = x if op == "DequantizeLinear" else (x * 0.25).astype(np.float32)
+    (result,) = run_node(op, [data, scale, zero], opset=19, axis=axis)
+    wanted = (x - 3.0) * 0.5 if op == "DequantizeLinear" else np.rint(x * 0.5) + 3
+    np.testing.assert_array_equal(result, wanted)
+
+
+def test_an_axis_of_several_scales_is_one_of_the_tensor() -> None:
+    x, scale = np.arange(4, dtype=np.int8), np.full(4, 0.5, np.float32)
+    with pytest.raises(ModelError, match="axis 1 is out of range for rank 1"):
+        run_node("DequantizeLinear", [x, scale, np.zeros(4, np.int8)], opset=19, axis=1)
+
+
 # --- onnxruntime's ops, against onnxruntime
 
 IDS = np.array([[1, 2, 3]], np.int32)

@@ -21,9 +21,16 @@ def random_blocks(chance: random.Random) -> list[Block]:
     return blocks
 
 
+def short_lives(chance: random.Random, count: int) -> list[Block]:
+    """Few of many live together: neighbours are looked up in the tree."""
+    sizes = [chance.randrange(1, 5000) for _ in range(count)]
+    return [Block(size, i, i + chance.randrange(0, 4)) for i, size in enumerate(sizes)]
+
+
 def test_offsets_and_size_are_those_of_python(tmp_path: Path) -> None:
     chance = random.Random(3)
     cases = [random_blocks(chance) for _ in range(200)]
+    cases += [short_lives(chance, count) for count in (500, 512, 600)]
     rows = [f"{{{b.size_bytes}, {b.first}, {b.last}}}" for case in cases for b in case]
     program = f"""
 #include <inttypes.h>
@@ -34,7 +41,7 @@ static const uint32_t counts[] = {{{", ".join(str(len(case)) for case in cases)}
 int main(void) {{
   const tw_arena_block_t* next = blocks;
   for (unsigned i = 0; i < sizeof(counts) / sizeof(counts[0]); next += counts[i++]) {{
-    int64_t offsets[64];
+    int64_t offsets[600];
     int64_t size_bytes = 0;
     if (tw_arena_pack(next, counts[i], offsets, &size_bytes) != TW_STATUS_OK) return 1;
     printf("%" PRId64, size_bytes);

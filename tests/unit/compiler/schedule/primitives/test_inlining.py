@@ -144,6 +144,36 @@ def test_reverse_inline_refuses_a_consumer_that_makes_what_it_reads() -> None:
         reverse_inline(kernel, second, "y")
 
 
+def beside_producer(*, behind: bool, own: bool) -> Kernel:
+    """`t` row by row, `b` in front of the row or behind it; then `y = t + b[column]`, or `b[row]`."""
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (4, 4)), b.result("y", f32, (4, 4))
+    t, bias = b.temporary(f32, (4, 4), "t"), b.temporary(f32, (4,), "b")
+    with b.nest((4,), ("i",)) as (i,):
+        if not behind:
+            b.store(bias, (i,), b.load(x, (i, 0)))
+        with b.nest((4,), ("j",)) as (j,):
+            b.store(t, (i, j), b.load(x, (i, j)))
+        if behind:
+            b.store(bias, (i,), b.load(x, (i, 0)))
+    with b.nest((4, 4), ("p", "q")) as (p, q):
+        b.store(y, (p, q), b.add(b.load(t, (p, q)), b.load(bias, (p if own else q,))))
+    return b.build()
+
+
+@pytest.mark.parametrize(("behind", "own"), [(True, True), (True, False), (False, False)])
+def test_reverse_inline_refuses_what_is_made_later_beside_the_producer(
+    behind: bool, own: bool
+) -> None:
+    with pytest.raises(ScheduleError, match="code that touches 'b' is in the way"):
+        reverse_inline(beside_producer(behind=behind, own=own), "p", "t")
+
+
+def test_reverse_inline_reads_what_is_made_in_front_of_the_producer() -> None:
+    kernel = beside_producer(behind=False, own=True)
+    assert_same(kernel, reverse_inline(kernel, "p", "t"))
+
+
 def test_reverse_inline_enters_the_guard_of_a_padded_panel() -> None:
     b = KernelBuilder("packed")
     a, w = b.parameter("a", f32, (5, 3)), b.parameter("w", f32, (2, 3, 4))

@@ -16,6 +16,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import minimum, symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Access, Kernel
+from tilewright.compiler.kernel.parser import parse_kernel
 from tilewright.compiler.schedule.primitives import (
     bind,
     fuse,
@@ -120,6 +121,32 @@ def test_reorder_refuses_a_dependence_and_a_loop_elsewhere() -> None:
         reorder(product(), ["k", "i"])
 
 
+def row_chains(shape: tuple[int, ...]):
+    """Rows, each a chain of steps that is kept in a temporary of so many dimensions."""
+    b = KernelBuilder("chained")
+    x, y = b.parameter("x", f32, (5, 7)), b.result("y", f32, (5, 7))
+    t = b.temporary(f32, shape, "t")
+    with b.nest((5,), ("i",)) as (i,):
+        b.store(t, (i,) if shape else (), 1)
+    with b.nest((5, 7), ("i", "j")) as (i, j):
+        at = (i,) if shape else ()
+        b.store(t, at, b.mul(b.add(b.load(t, at), 1), b.load(x, (i, j))))
+        b.store(y, (i, j), b.load(t, at))
+    return b.build()
+
+
+def test_reorder_moves_independent_rows_inside_of_a_chain_of_steps() -> None:
+    kernel = row_chains((5,))
+    changed = reorder(kernel, ["j", "i_2"])
+    assert "for j in range(7):\n    for i_2 in range(5):" in body_text(changed)
+    assert_same(kernel, changed)
+
+
+def test_reorder_refuses_to_mix_steps_of_rows_that_share_a_temporary() -> None:
+    with pytest.raises(ScheduleError, match="depend on each other"):
+        reorder(row_chains(()), ["j", "i_2"])
+
+
 def test_reorder_refuses_an_extent_that_needs_an_outer_loop() -> None:
     kernel = split(doubled(10), "i", 4, "tight")
     with pytest.raises(ScheduleError, match="the extent of 'i_i' depends on 'i_o'"):
@@ -186,6 +213,18 @@ def test_specialize_refuses_when_the_case_changes_inside() -> None:
     kernel = split(product(5, 7), "j", 4)
     with pytest.raises(ScheduleError, match="changes inside"):
         specialize(kernel, "j_i", "j_o")
+
+
+def test_specialize_refuses_a_loop_that_never_runs() -> None:
+    """A guard is one of whole blocks if the extent divides what it compares; 0 divides nothing."""
+    text = """\
+kernel k(write y: f32[8]):
+    for i in range(0):
+        if (index<i64>(i + 5) < 4):
+            y[i] = 1.0
+"""
+    with pytest.raises(ScheduleError, match="no guard to specialize"):
+        specialize(parse_kernel(text), "i")
 
 
 def test_copies_get_their_own_private_buffers_but_share_what_others_read() -> None:

@@ -17,10 +17,11 @@ from tilewright.compiler.lowering.build_kernel import build_kernel, can_build
 from tilewright.compiler.ops import cases, catalogue
 from tilewright.compiler.ops.builder import make_node
 from tilewright.compiler.ops.declaration import OpDecl, type_of
+from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 
 ROWS = [r for r in catalogue.all_ops() if r.cases]
-V3, V4 = Target.level("v3"), Target.level("v4")
+V3, V4 = (MachineModel.of(Target.level(name)) for name in ("v3", "v4"))
 
 
 def node_of(case: cases.Case, *, dynamic: bool = False) -> Node:
@@ -38,7 +39,9 @@ def node_of(case: cases.Case, *, dynamic: bool = False) -> Node:
     return make_node(case.op, operands, case.attributes)
 
 
-def assert_schedule_agrees(case: cases.Case, target: Target, *, dynamic: bool) -> None:
+def assert_schedule_agrees(
+    case: cases.Case, machine: MachineModel, *, dynamic: bool
+) -> None:
     try:
         node = node_of(case, dynamic=dynamic)
     except ModelError:
@@ -47,7 +50,7 @@ def assert_schedule_agrees(case: cases.Case, target: Target, *, dynamic: bool) -
     if not can_build(node):
         return
     naive = build_kernel(node, case.op)
-    scheduled = schedule(naive, target, threads=2)
+    scheduled = schedule(naive, machine, threads=2)
     verify(scheduled)
     arrays = [a for a in case.operands if a is not None]
     dims = {f"D{n}": n for a in arrays for n in a.shape if n > 1} if dynamic else {}
@@ -56,7 +59,7 @@ def assert_schedule_agrees(case: cases.Case, target: Target, *, dynamic: bool) -
     evaluate(naive, [*arrays, *wanted], dims)
     evaluate(scheduled, [*arrays, *got], dims)
     for a, b in zip(got, wanted, strict=True):
-        context = f"{case} for {target}\n{body_text(scheduled)}"
+        context = f"{case} for {machine}\n{body_text(scheduled)}"
         if not dtypes.from_numpy(a.dtype).is_float:
             np.testing.assert_array_equal(a, b, err_msg=context)
             continue
@@ -81,11 +84,13 @@ def test_every_op_computes_the_same_after_scheduling(row: OpDecl) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", [V3, V4], ids=["v3", "v4"])
+@pytest.mark.parametrize("machine", [V3, V4], ids=["v3", "v4"])
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
-def test_every_case_computes_the_same_after_scheduling(row: OpDecl, target: Target) -> None:
+def test_every_case_computes_the_same_after_scheduling(
+    row: OpDecl, machine: MachineModel
+) -> None:
     for case in of_floats(row):
-        assert_schedule_agrees(case, target, dynamic=False)
+        assert_schedule_agrees(case, machine, dynamic=False)
 
 
 @pytest.mark.parametrize(

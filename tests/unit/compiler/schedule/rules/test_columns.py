@@ -9,10 +9,11 @@ import tilewright
 from fakes.loop_nests import assert_same, op_kernel
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
+from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 from tilewright.compiler.schedule.rules.structure import short_axis
 
-V4 = Target.level("v4")
+V4 = MachineModel.of(Target.level("v4"))
 LAST = {"epsilon": 1e-5, "layout": "NHWC"}
 
 
@@ -71,12 +72,14 @@ def test_norms_of_large_images_between_convolutions_are_exact(channels, size):
 
 @pytest.mark.parametrize("count", [1, 15, 16, 37])
 @pytest.mark.parametrize("length", [2, 3, 8])
-@pytest.mark.parametrize("target", [V4, Target.level("v3")], ids=str)
-def test_short_rows_run_side_by_side_in_lanes(count: int, length: int, target: Target):
+@pytest.mark.parametrize("machine", [V4, MachineModel.of(Target.level("v3"))], ids=str)
+def test_short_rows_run_side_by_side_in_lanes(
+    count: int, length: int, machine: MachineModel
+):
     shape = (count, 3, length)
     kernel = op_kernel("softmax", [shape], shape, {"axis": -1})
-    done = schedule(kernel, target)
-    fills = length <= short_axis(target)
+    done = schedule(kernel, machine)
+    fills = length <= short_axis(machine)
     assert (done.verdict.outcome is Outcome.COLUMNS) == fills
     assert_same(kernel, done, exact=False)
 

@@ -14,11 +14,12 @@ from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.grid import grid_loops
 from tilewright.compiler.kernel.ir import Kernel, LoopKind, Space
 from tilewright.compiler.kernel.rewrite import loops, stores
+from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 from tilewright.compiler.schedule.rules.prepare import WRITTEN_LIMIT
 from tilewright.compiler.schedule.rules.structure import written_size
 
-V4 = Target.level("v4")
+V4, V3, V2 = (MachineModel.of(Target.level(name)) for name in ("v4", "v3", "v2"))
 M, N = symbol("M", 1), symbol("N", 1)
 
 
@@ -93,7 +94,7 @@ def test_few_rows_split_the_sum(depth: int, rows: int) -> None:
     assert_same(kernel, schedule(kernel, V4), exact=False)
 
 
-@pytest.mark.parametrize("target", [V4, Target.level("v3"), Target.level("v2")], ids=str)
+@pytest.mark.parametrize("machine", [V4, V3, V2], ids=str)
 @pytest.mark.parametrize(
     ("image", "kernel", "out", "panel", "stride"),
     [
@@ -104,10 +105,15 @@ def test_few_rows_split_the_sum(depth: int, rows: int) -> None:
     ],
 )
 def test_convolutions_read_the_image_in_place(
-    image: Sequence[int], kernel: int, out: int, panel: int, stride: int, target: Target
+    image: Sequence[int],
+    kernel: int,
+    out: int,
+    panel: int,
+    stride: int,
+    machine: MachineModel,
 ) -> None:
     naive = convolution(image, kernel, out, panel, stride=stride)
-    changed = schedule(naive, target)
+    changed = schedule(naive, machine)
     assert changed.notes[0].startswith("contraction")
     assert_same(naive, changed)
 
@@ -305,18 +311,16 @@ def test_a_panel_is_shared_by_enough_rows_however_deep_it_is() -> None:
 # --- one row -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("target", [V4, Target.level("v2")], ids=str)
+@pytest.mark.parametrize("machine", [V4, V2], ids=str)
 @pytest.mark.parametrize("columns", [31, 33, 96, 129, 350])
 @pytest.mark.parametrize("depth", [1, 40])
 def test_one_row_walks_several_panels_side_by_side(
-    columns: int, depth: int, target: Target
+    columns: int, depth: int, machine: MachineModel
 ) -> None:
     kernel = fused(columns, 1, depth)
-    done = schedule(kernel, target)
+    done = schedule(kernel, machine)
     assert_same(kernel, done, exact=False)
-    if (
-        depth > 1 and target.vector_lanes(f32) > 4
-    ):  # else a panel takes half of the registers
+    if depth > 1 and machine.lanes(f32) > 4:  # else a panel takes half of the registers
         assert any("panels side by side" in note for note in done.notes) == (columns > 32)
 
 
@@ -349,23 +353,23 @@ def test_equal_columns_of_one_row_have_equal_sums_in_any_panel() -> None:
     np.testing.assert_allclose(result[0, 0], max(0, row[0] @ column + 50), rtol=1e-5)
 
 
-@pytest.mark.parametrize("target", [V4, Target.level("v3")], ids=str)
+@pytest.mark.parametrize("machine", [V4, V3], ids=str)
 @pytest.mark.parametrize("filters", [1, 2, 9])
 @pytest.mark.parametrize("places", [40, 193, 300])
 def test_columns_that_lie_in_order_are_cut_to_tiles_that_fit_the_registers(
-    places: int, filters: int, target: Target
+    places: int, filters: int, machine: MachineModel
 ) -> None:
     attributes = {"steps": (20, 1), "places": (places,)}
     shapes = ((3, 2, 3, filters), (2, 3, places + 22))
     kernel = op_kernel("conv_planar", shapes, (2, filters, places), attributes)
-    done = schedule(kernel, target)
+    done = schedule(kernel, machine)
     assert "contraction" in done.notes[0]
     vectors = {
         b.shape[0] * b.shape[1] if len(b.shape) > 2 else b.shape[0]
         for b in done.locals
         if b.name.startswith("acc") and len(b.shape) > 1
     }
-    assert max(vectors) < target.vector_registers
+    assert max(vectors) < machine.vector_registers
     assert_same(kernel, done, exact=False)
 
 
@@ -388,7 +392,7 @@ def test_a_matrix_is_packed_a_few_rows_at_a_time(depth: int, columns: int) -> No
     kernel = op_kernel(
         "pack_panels", ((depth, columns),), (panels, depth, 24), {"panel": 24}
     )
-    done = schedule(kernel, Target.level("v3"))
+    done = schedule(kernel, V3)
     assert_same(kernel, done)
     order = [loop.var.name for loop in loops(done.body)]
     if panels > 1:  # rows in blocks, then panels, then the rows of a block
@@ -406,7 +410,7 @@ def test_copies_that_read_whole_rows_keep_their_order() -> None:
 
 def test_only_blocks_of_transpositions_are_written_out_row_by_row() -> None:
     kernel = op_kernel("add", ((5, 8, 32), (8, 1)), (5, 8, 32))
-    done = schedule(kernel, Target.level("v3"))
+    done = schedule(kernel, V3)
     assert_same(kernel, done)
     (row,) = [x for x in loops(done.body) if x.var.name == "i1"]
     assert row.kind is LoopKind.SERIAL

@@ -2,17 +2,14 @@ from __future__ import annotations
 
 from fakes.loop_nests import op_kernel, product, row_sums
 from tilewright.base.dtypes import f32
-from tilewright.base.symbolic import symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Binary
-from tilewright.compiler.kernel.rewrite import loads, stores
+from tilewright.compiler.kernel.rewrite import stores
+from tilewright.compiler.schedule.cost import body_cost
 from tilewright.compiler.schedule.rules.prepare import prepare
 from tilewright.compiler.schedule.rules.structure import (
-    body_cost,
-    estimate,
     find_contraction,
     parallel_chain,
-    stride,
     top_nests,
     written_size,
     written_uses,
@@ -67,22 +64,6 @@ def test_a_depthwise_convolution_and_a_sum_are_no_contraction() -> None:
     found = find_contraction(parallel_chain(top_nests(kernel)[0]))
     assert found is None or not found.contiguous
     assert find_contraction(parallel_chain(row_sums().body[0])) is None
-
-
-def test_strides_are_those_of_memory() -> None:
-    kernel = product(5, 7, 6)
-    (store,) = [w for w in stores(kernel.body) if w.indices and loads((w,))][:1]
-    assert stride(store, "j") == 1
-    assert stride(store, "i") == 7
-    assert stride(store, "k") == 0
-
-
-def test_estimates_take_a_guess_for_open_dimensions() -> None:
-    n = symbol("N", 1)
-    assert estimate(n) == 128
-    assert estimate(n * 2) == 256
-    assert estimate(symbol("B", 1, 4)) == 4
-    assert estimate(7) == 7
 
 
 def test_transcendental_functions_cost_more() -> None:

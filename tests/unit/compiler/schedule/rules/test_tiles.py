@@ -7,6 +7,7 @@ import pytest
 from tilewright.base.dtypes import f32, f64
 from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
+from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import contraction_panel
 from tilewright.compiler.schedule.rules.tiles import (
     aliasing,
@@ -16,7 +17,8 @@ from tilewright.compiler.schedule.rules.tiles import (
     tile_counts,
 )
 
-ZEN4, V3, V2 = Target.parse("x86_64 -mcpu=znver4"), Target.level("v3"), Target.level("v2")
+ZEN4 = MachineModel.of(Target.parse("x86_64 -mcpu=znver4"))
+V3, V2 = (MachineModel.of(Target.level(name)) for name in ("v3", "v2"))
 SIZES = [
     (1024, 1024, 1024),
     (128, 768, 3072),
@@ -26,16 +28,18 @@ SIZES = [
 ]
 
 
-@pytest.mark.parametrize("target", [ZEN4, V3, V2, Target.parse("aarch64")], ids=str)
+@pytest.mark.parametrize(
+    "machine", [ZEN4, V3, V2, MachineModel.of(Target.parse("aarch64"))], ids=str
+)
 @pytest.mark.parametrize(("m", "n", "k"), SIZES)
 def test_accumulators_and_operands_fit_the_registers(
-    target: Target, m: int, n: int, k: int
+    machine: MachineModel, m: int, n: int, k: int
 ) -> None:
-    lanes = target.vector_lanes(f32)
-    tile = choose_tile(target, [m], n, k, lanes, row_bytes=4 * k)
+    lanes = machine.lanes(f32)
+    tile = choose_tile(machine, [m], n, k, lanes, row_bytes=4 * k)
     vectors = tile.columns // lanes
     assert tile.columns % lanes == 0
-    assert tile.rows * vectors + vectors + 1 <= target.vector_registers
+    assert tile.rows * vectors + vectors + 1 <= machine.vector_registers
 
 
 @pytest.mark.parametrize(("m", "n", "k"), SIZES)
@@ -68,11 +72,11 @@ def test_one_row_reads_wide_panels() -> None:
 
 def test_panels_are_whole_vectors_for_any_size() -> None:
     for n in (0, 1, 7, 16, 17, 33, 1000):
-        for target in (ZEN4, V3, V2):
+        for machine in (ZEN4, V3, V2):
             for dtype in (f32, f64):
-                panel = contraction_panel(target, [symbol("M", 1)], n, 64, dtype)
-                assert panel % target.vector_lanes(dtype) == 0
-                assert panel <= 4 * target.vector_lanes(dtype)
+                panel = contraction_panel(machine, [symbol("M", 1)], n, 64, dtype)
+                assert panel % machine.lanes(dtype) == 0
+                assert panel <= 4 * machine.lanes(dtype)
 
 
 def test_more_vectors_leave_fewer_rows() -> None:
@@ -80,9 +84,9 @@ def test_more_vectors_leave_fewer_rows() -> None:
     assert [most_rows(V3, v) for v in (1, 2, 3)] == [14, 6, 4]
 
 
-@pytest.mark.parametrize("target", [ZEN4, V3])
-def test_panels_of_a_sequence_divide_usual_lengths(target: Target) -> None:
-    panel = contraction_panel(target, [symbol("S", 1)], symbol("T", 1), 64, f32)
+@pytest.mark.parametrize("machine", [ZEN4, V3], ids=str)
+def test_panels_of_a_sequence_divide_usual_lengths(machine: MachineModel) -> None:
+    panel = contraction_panel(machine, [symbol("S", 1)], symbol("T", 1), 64, f32)
     assert 128 % panel == 0
 
 

@@ -12,15 +12,17 @@ from tilewright.base.target import Target
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.schedule import rules
+from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.rules.generic import GenericSite, Sharing, match_generic
 from tilewright.compiler.schedule.rules.verdict import work_of
 
 Shape = tuple[Dim, ...]
-V3 = Target.level("v3")
+V3 = MachineModel.of(Target.level("v3"))
 B, S = symbol("B", 1), symbol("S", 1)
 
 
-def verdict(kernel: Kernel, target: Target = V3) -> Verdict:
-    found = rules.schedule(kernel, target).verdict
+def verdict(kernel: Kernel, machine: MachineModel = V3) -> Verdict:
+    found = rules.schedule(kernel, machine).verdict
     assert found is not None
     return found
 
@@ -71,7 +73,8 @@ def test_each_class_of_nest_has_its_word(
 def test_a_rule_that_made_no_lanes_is_not_taken_at_its_word(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rules, "_RULES", (lambda *_: Outcome.ROWS,))
+    monkeypatch.setattr(GenericSite, "apply", lambda *_: Outcome.ROWS)
+    monkeypatch.setattr(rules, "_RULES", ((Sharing, match_generic),))
     kernel = op_kernel("reduce_sum", [(30, 64)], (30, 1), {"axes": (1,), "keepdims": True})
     assert verdict(kernel).outcome is Outcome.GENERIC
 
@@ -100,7 +103,7 @@ def test_a_triangle_is_not_taken_for_its_first_row() -> None:
         with b.reduce((i + 1,)) as (k,):
             b.store(y, (i,), b.add(b.load(y, (i,)), b.load(x, (k,))))
     kernel = b.build()
-    assert work_of(kernel, kernel.body).single > 100 * 100
+    assert work_of(kernel, kernel.body, V3).single > 100 * 100
 
 
 def test_code_that_keeps_a_record_is_not_taken_to_run_for_every_element() -> None:
@@ -111,7 +114,7 @@ def test_code_that_keeps_a_record_is_not_taken_to_run_for_every_element() -> Non
         for _ in range(100):
             b.store(y, (0,), best)
     kernel = b.build()
-    assert 1000 < work_of(kernel, kernel.body).single < 20 * 1000
+    assert 1000 < work_of(kernel, kernel.body, V3).single < 20 * 1000
 
 
 def test_code_behind_a_question_to_data_counts_half_and_behind_a_border_whole() -> None:
@@ -126,7 +129,7 @@ def test_code_behind_a_question_to_data_counts_half_and_behind_a_border_whole() 
                     value = b.add(value, 1)
                 b.store(y, (i,), value)
         kernel = b.build()
-        return work_of(kernel, kernel.body).single
+        return work_of(kernel, kernel.body, V3).single
 
     assert guarded(data=True) == pytest.approx(guarded(data=False) / 2, rel=0.1)
 
@@ -139,7 +142,7 @@ def test_lengths_that_stand_in_memory_do_not_multiply_guesses() -> None:
         with b.loop(runs) as i, b.loop(each) as j:
             b.store(y, (row, i * each + j), 1)
     kernel = b.build()
-    assert work_of(kernel, kernel.body).single <= 5 * 300
+    assert work_of(kernel, kernel.body, V3).single <= 5 * 300
 
 
 def test_what_cannot_be_noticed_is_not_slow() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from fakes.complaints import complaint_of
 from fakes.cuda_kernels import cuda_image
 from fakes.cuda_standin import LAUNCH_FAILED, OUT_OF_MEMORY, StandIn
 from tilewright.base.errors import DeviceError, TilewrightError
@@ -166,19 +167,20 @@ def test_what_cannot_be_given_back_disturbs_nobody(standin: StandIn, name: str) 
         for nth in nth_calls(again.calls(name)):
             again.fail(name, nth)
             # A context that cannot be popped is told; the rest happens in destructors.
-            with contextlib.suppress(TilewrightError):
-                work(options)
+            told = complaint_of(work, options)
+            assert told == "" or "CUDA_ERROR_UNKNOWN" in told, f"call {nth}"
             again.wait_until_all_is_back(0.05)
             again.abandon()
+            assert complaint_of(work, options) == "", f"after call {nth}"
 
 
 @pytest.mark.parametrize("options", OPTIONS[:2], ids=str)
-@pytest.mark.parametrize("what", ["kernel", "copy", "fill"])
+@pytest.mark.parametrize("subject", ["kernel", "copy", "fill"])
 @pytest.mark.parametrize("nth", [1, 2])
 def test_work_may_fail_on_the_gpu(
-    standin: StandIn, options: dict[str, str], what: str, nth: int
+    standin: StandIn, options: dict[str, str], subject: str, nth: int
 ) -> None:
-    standin.fail_operation(what, nth, LAUNCH_FAILED)
+    standin.fail_operation(subject, nth, LAUNCH_FAILED)
     with pytest.raises(DeviceError, match="CUDA_ERROR_LAUNCH_FAILED"):
         work(options)
 

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from tilewright.base.errors import DeviceError
+from tilewright.base.status import StatusCode
 from tilewright.runtime.hal.command_buffer import BufferRef
 from tilewright.runtime.hal.device import DispatchTime, ProfilingFamily
 from tilewright.runtime.hal.fence import Fence
@@ -31,9 +32,11 @@ def test_queues_do_not_wait_for_each_other() -> None:
     device.queue_host_call(start, blocked, lambda: gate.wait(20), affinity=0b01)
     device.queue_host_call(start, free, lambda: None, affinity=0b10)
     start.signal()
-    free.wait(SECONDS)  # while queue 0 is busy
+    free.wait(SECONDS)
+    assert blocked.query() is StatusCode.DEFERRED  # queue 0 is still busy
     gate.set()
     blocked.wait(SECONDS)
+    assert blocked.query() is StatusCode.OK
 
 
 def test_any_queue_is_the_least_busy_one() -> None:
@@ -46,9 +49,10 @@ def test_any_queue_is_the_least_busy_one() -> None:
             start, fences[-1], lambda: gate.wait(20), affinity=1 << len(fences) - 1
         )
     start.signal()
-    gate.wait(20)
+    gate.wait(20)  # opens when all three wait there at once
     for f in fences:
         f.wait(SECONDS)
+    assert [f.query() for f in fences] == [StatusCode.OK] * 3
 
 
 def test_an_affinity_names_queues_there_are() -> None:

@@ -70,6 +70,7 @@ def test_work_may_wait_for_what_it_sets_free(queue: SubmissionQueue) -> None:
     queue.submit(start, end, work)
     start.signal()
     end.wait(20 * SECOND_NS)
+    assert done.query() is StatusCode.OK
 
 
 def test_a_fence_that_cannot_be_signalled_does_not_stop_the_others() -> None:

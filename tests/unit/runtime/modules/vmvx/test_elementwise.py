@@ -186,9 +186,12 @@ def test_fill_repeats_the_bits_and_leaves_gaps(value: int) -> None:
 
 @pytest.mark.parametrize(("rows", "columns"), [(0, 3), (3, 0), (0, 0), (0, 2**40)])
 def test_nothing_is_touched_when_a_size_is_zero(rows: int, columns: int) -> None:
-    empty = VmBuffer.allocate(0)
-    call("exp.2d.f32", empty, 0, 1, 1, empty, 0, 1, 1, rows, columns)
-    call("fill.2d.x32", 1, empty, 0, 1, rows, columns)
+    untouched = np.full(4, 7, np.float32)
+    empty, full = VmBuffer.allocate(0), VmBuffer(untouched)
+    for target in (empty, full):
+        call("exp.2d.f32", empty, 0, 1, 1, target, 0, 0, 0, rows, columns)
+        call("fill.2d.x32", 1, target, 0, 0, rows, columns)
+    assert (untouched == 7).all()
 
 
 OUTSIDE = [

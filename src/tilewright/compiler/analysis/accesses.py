@@ -1,0 +1,170 @@
+"""What a piece of code loads and stores, and what the guards around each access establish.
+
+Observation only, on multi-dimensional indices.  Called by `proofs`, `dependence` and the primitives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.kernel.ir import (
+    Binary,
+    Buffer,
+    Compare,
+    Const,
+    Expression,
+    Fma,
+    For,
+    If,
+    Index,
+    Load,
+    Statement,
+    Store,
+)
+from tilewright.compiler.kernel.rewrite import (
+    statement_expressions,
+    subexpressions,
+)
+
+COMMUTATIVE: Final = frozenset({"add", "mul", "min", "max", "and", "or", "xor"})
+
+
+Fact = tuple[Dim, Dim]
+"""Something known to hold: the first dimension is at most the second."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """One load or store.  `inner`: the loops between the analysed body and the access."""
+
+    buffer: Buffer
+    indices: tuple[Dim, ...]
+    write: bool
+    inner: tuple[For, ...]
+    update: str | None = None  # the operator when it belongs to `T[i] = T[i] op e`
+    statement: Statement | None = None
+    lanes: int = 1
+    facts: tuple[
+        Fact, ...
+    ] = ()  # what the guards between the body and the access establish
+    stride: int = 1  # elements from one lane to the next
+    guards: tuple[Expression, ...] = ()  # the conditions of those guards
+
+
+def accesses(
+    body: Sequence[Statement],
+    inner: tuple[For, ...] = (),
+    facts: tuple[Fact, ...] = (),
+    guards: tuple[Expression, ...] = (),
+) -> list[Access]:
+    """Every access in `body`, in program order (a store's loads before its write)."""
+    found: list[Access] = []
+    for statement in body:
+        update = update_operator(statement) if isinstance(statement, Store) else None
+        for load in loads_of(statement):
+            of_update = (
+                update
+                if isinstance(statement, Store)
+                and load.buffer is statement.buffer
+                and load.indices == statement.indices
+                else None
+            )
+            found.append(
+                Access(
+                    load.buffer, load.indices, False, inner, of_update, statement, load.lanes,
+                    facts, load.stride, guards,
+                )
+            )  # fmt: skip
+        if isinstance(statement, Store):
+            lanes = statement.value.lanes
+            found.append(
+                Access(
+                    statement.buffer, statement.indices, True, inner, update, statement, lanes,
+                    facts, statement.stride, guards,
+                )
+            )  # fmt: skip
+        elif isinstance(statement, For):
+            found.extend(accesses(statement.body, (*inner, statement), facts, guards))
+        elif isinstance(statement, If):
+            more = tuple(known_facts((statement,)))
+            inside = (*guards, statement.condition)
+            found.extend(accesses(statement.body, inner, (*facts, *more), inside))
+    return found
+
+
+def loads_of(statement: Statement) -> Iterator[Load]:
+    """The loads of one statement itself, those in indices included."""
+    for root in statement_expressions(statement):
+        for part in subexpressions(root):
+            if isinstance(part, Load):
+                yield part
+
+
+def update_operator(store: Store) -> str | None:
+    """The operator of `T[i] = T[i] op e` (e free of T), `add` for an fma; None otherwise."""
+    value, rest = store.value, ()
+    if isinstance(value, Binary) and value.op in COMMUTATIVE:
+        if _is_target(value.left, store):
+            rest = (value.right,)
+        elif _is_target(value.right, store):
+            rest = (value.left,)
+        op = value.op
+    elif isinstance(value, Fma) and _is_target(value.c, store):
+        rest, op = (value.a, value.b), "add"
+    else:
+        return None
+    free = all(
+        not (isinstance(part, Load) and part.buffer is store.buffer)
+        for root in rest
+        for part in subexpressions(root)
+    )
+    return op if rest and free else None
+
+
+def _is_target(value: Expression, store: Store) -> bool:
+    return (
+        isinstance(value, Load)
+        and value.buffer is store.buffer
+        and value.indices == store.indices
+    )
+
+
+def known_facts(path: Sequence[Statement]) -> list[Fact]:
+    """What holds inside the guards on a path."""
+    found: list[Fact] = []
+    for statement in path:
+        if not isinstance(statement, If) or not isinstance(statement.condition, Compare):
+            continue
+        condition = statement.condition
+        sides = index_sides(condition)
+        if sides is None:
+            continue
+        low, high = sides
+        if condition.op in ("le", "eq"):
+            found.append((low, high))
+        elif condition.op == "lt":
+            found.append((low, high - 1))
+        elif condition.op == "ge":
+            found.append((high, low))
+        elif condition.op == "gt":
+            found.append((high, low - 1))
+        if condition.op == "eq":
+            found.append((high, low))
+    return found
+
+
+def index_sides(condition: Compare) -> tuple[Dim, Dim] | None:
+    """Both sides of a comparison of indices that no memory decides."""
+    sides: list[Dim] = []
+    for side in (condition.left, condition.right):
+        if isinstance(side, Index) and side.lanes == 1:
+            sides.append(side.dim)
+        elif isinstance(side, Const) and side.lanes == 1 and side.dtype.is_integer:
+            sides.append(int(side.value))
+        else:
+            return None
+    return sides[0], sides[1]

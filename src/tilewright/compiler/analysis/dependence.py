@@ -1,0 +1,273 @@
+"""Which iterations need each other: the legality of moving code.
+
+Works on multi-dimensional indices, so it runs before flattening; what cannot be proven (`proofs`) is
+taken for a dependence.  Called by the primitives' checks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Final
+
+from tilewright.base import symbolic
+from tilewright.base.errors import ScheduleError
+from tilewright.base.symbolic import Dim, Symbol
+from tilewright.compiler.analysis.accesses import Access, accesses, loads_of
+from tilewright.compiler.analysis.proofs import disjoint, distinct, within
+from tilewright.compiler.kernel.ir import (
+    Buffer,
+    Expression,
+    For,
+    If,
+    Space,
+    Statement,
+    Store,
+)
+from tilewright.compiler.kernel.rewrite import buffers_written, loads, payloads
+from tilewright.compiler.kernel.text import expression_text
+
+_FEW_ELEMENTS: Final = 64
+"""Of a private array, that stores may define one by one: a transform of some tile."""
+
+
+def conflict(
+    first: Iterable[Access],
+    second: Sequence[Access],
+    shared: Sequence[Symbol],
+    ignore: frozenset[Buffer] = frozenset(),
+) -> tuple[Access, Access] | None:
+    """A pair that may touch the same element, at least one writing, in unequal iterations."""
+    first = tuple(first)
+    changed = _changed(first) | _changed(second)
+    for a in first:
+        for b in second:
+            if a.buffer is not b.buffer or not (a.write or b.write) or a.buffer in ignore:
+                continue
+            if a.update is not None and a.update == b.update:
+                continue
+            if _are_apart(a, b, shared, changed):
+                continue
+            return (a, b)
+    return None
+
+
+def overlap(
+    first: Iterable[Access], second: Sequence[Access]
+) -> tuple[Access, Access] | None:
+    """A pair, at least one writing, that may touch the same element at all."""
+    first = tuple(first)
+    changed = _changed(first) | _changed(second)
+    for a in first:
+        for b in second:
+            if a.buffer is not b.buffer or not (a.write or b.write):
+                continue
+            if a.update is not None and a.update == b.update:
+                continue
+            if _moves(a, changed) or _moves(b, changed) or not disjoint(a, b):
+                return (a, b)
+    return None
+
+
+def _changed(found: Iterable[Access]) -> frozenset[Buffer]:
+    """The buffers that accesses write."""
+    return frozenset(access.buffer for access in found if access.write)
+
+
+def _moves(access: Access, changed: AbstractSet[Buffer]) -> bool:
+    """Whether an index is read from memory that changes: equal text is no equal value then."""
+    return any(
+        load.buffer in changed
+        for index in access.indices
+        for payload in payloads(index)
+        for load in loads(payload)
+    )
+
+
+def _are_apart(
+    a: Access, b: Access, shared: Sequence[Symbol], changed: AbstractSet[Buffer]
+) -> bool:
+    """Whether two accesses surely meet in no two iterations."""
+    if _moves(a, changed) or _moves(b, changed):
+        return False
+    return distinct(a, b, shared) or disjoint(a, b, shared)
+
+
+def carried(
+    loop: For,
+    outer: Sequence[Symbol] = (),
+    *,
+    scope: Sequence[Statement],
+    updates_commute: bool = True,
+) -> tuple[Access, Access] | None:
+    """A dependence between two iterations of `loop` (or of `outer` loops around it).
+
+    Buffers private to an iteration (and not read elsewhere in `scope`) carry nothing; updates
+    with the same commutative operator are no dependence unless `updates_commute` is False.
+    """
+    found = accesses(loop.body)
+    private = frozenset(
+        b for b in private_buffers(loop.body) if not live_outside(scope, loop, b)
+    )
+    writes = [a for a in found if a.write]
+    shared = (*outer, loop.var)
+    changed = _changed(writes)
+    for a in writes:
+        for b in found:
+            if a.buffer is not b.buffer or a.buffer in private:
+                continue
+            if updates_commute and a.update is not None and a.update == b.update:
+                continue
+            if not _are_apart(a, b, shared, changed):
+                return (a, b)
+    return None
+
+
+def check_fixed(loops: Iterable[For], body: Sequence[Statement]) -> None:
+    """Check that `body` may run between two looks at how often `loops` run.
+
+    A loop runs as often as its extent said at first; code that looks again must find the same.
+    Raises: ScheduleError if `body` changes memory that decides an extent.
+    """
+    for loop in loops:
+        found = _written(payloads(loop.extent), body)
+        if found is not None:
+            raise ScheduleError(
+                f"'{found.name}' decides how often '{loop.var.name}' runs and changes in it"
+            )
+
+
+def check_guard_fixed(guard: If, body: Sequence[Statement]) -> None:
+    """Check that `body` may run between two tests of a guard.
+
+    Raises: ScheduleError if `body` changes memory that the condition reads.
+    """
+    found = _written((guard.condition,), body)
+    if found is not None:
+        raise ScheduleError(f"'{found.name}' decides whether code runs that changes it")
+
+
+def _written(values: Iterable[Expression], body: Sequence[Statement]) -> Buffer | None:
+    """A buffer that `values` read and `body` writes."""
+    read = {load.buffer for value in values for load in loads(value)}
+    return next((b for b in buffers_written(body) if b in read), None) if read else None
+
+
+def private_buffers(body: Sequence[Statement]) -> list[Buffer]:
+    """Local buffers of which `body` reads only what it wrote before, in the same run of `body`.
+
+    The caller must know that nothing after `body` reads them (`live_outside`).
+    """
+    order = accesses(body)
+    buffers = {
+        a.buffer: None for a in order if a.write and a.buffer.space is not Space.DEVICE
+    }
+    changed = _changed(order)
+    return [
+        b
+        for b in buffers
+        if _written_first([a for a in order if a.buffer is b])
+        and not any(a.buffer is b and _moves(a, changed) for a in order)
+    ]
+
+
+def _written_first(order: Sequence[Access]) -> bool:
+    writes: list[Access] = []
+    for access in order:
+        if access.write:
+            writes.append(access)
+        elif not _covered(writes, access):
+            return False
+    return True
+
+
+def _covered(writes: Sequence[Access], read: Access) -> bool:
+    """Whether one write, or several that each define an element, defined what `read` may touch."""
+    return any(_covers(w, read) for w in writes) or all(
+        any(_covers(w, element) for w in writes) for element in _elements(read)
+    )
+
+
+def _elements(read: Access) -> Iterable[Access]:
+    """A read that goes over a few elements with variables of loops, as one read of each element."""
+    extents = {str(loop.var.name): loop.extent for loop in read.inner}
+    choices: list[Sequence[Dim]] = []
+    for index in read.indices:
+        extent = extents.get(str(index))
+        choices.append(range(extent) if isinstance(extent, int) else (index,))
+    if math.prod(map(len, choices)) > _FEW_ELEMENTS:
+        return (read,)
+    return (replace(read, indices=indices) for indices in itertools.product(*choices))
+
+
+def _covers(write: Access, read: Access) -> bool:
+    """Whether the finished loops of `write` defined every element that `read` may touch."""
+    common = {loop.var.name for loop in write.inner} & {
+        loop.var.name for loop in read.inner
+    }
+    own = {loop.var.name: loop for loop in write.inner if loop.var.name not in common}
+    if write.lanes != read.lanes or not _runs_if(write, read):
+        return False
+    for x, y in zip(write.indices, read.indices, strict=True):
+        if x == y and not _mentions(x, own):
+            continue
+        if not _spans(x, y, own, read):
+            return False
+    return True
+
+
+def _runs_if(write: Access, read: Access) -> bool:
+    """Whether the guards around a write hold wherever those around a read do: they are the same.
+
+    One that asks memory may be answered otherwise later.
+    """
+    around = {expression_text(guard) for guard in read.guards} if write.guards else ()
+    return all(
+        expression_text(guard) in around and not loads(guard) for guard in write.guards
+    )
+
+
+def _mentions(dim: Dim, names: Iterable[str]) -> bool:
+    symbols = {s.name for s in symbolic.symbols(dim)}
+    return any(name in symbols for name in names) or any(True for _ in payloads(dim))
+
+
+def _spans(x: Dim, y: Dim, own: dict[str, For], read: Access) -> bool:
+    """Whether the written range `x` over its `own` loops contains every value of `y`."""
+    mentioned = [name for name in own if _mentions(x, (name,))]
+    ordered: list[tuple[int, For]] = []
+    rest = x
+    for name in mentioned:
+        split = symbolic.linear(rest, name)
+        if split is None or not isinstance(split[0], int) or split[0] < 1:
+            return False
+        ordered.append((split[0], own[name]))
+        rest = split[1]
+    size: Dim = 1
+    for factor, loop in sorted(ordered, key=lambda pair: pair[0]):
+        if factor != size:
+            return False
+        size = size * loop.extent
+    return within(y - rest, size, read.inner)
+
+
+def live_outside(body: Sequence[Statement], part: Statement, buffer: Buffer) -> bool:
+    """Whether anything in `body` outside `part` touches `buffer`."""
+    for statement in body:
+        if statement is part:
+            continue
+        if any(load.buffer is buffer for load in loads_of(statement)):
+            return True
+        if isinstance(statement, Store) and statement.buffer is buffer:
+            return True
+        if isinstance(statement, For | If) and live_outside(statement.body, part, buffer):
+            return True
+    return False
+
+
+def variable(loop: For) -> Dim:
+    """The loop's variable as an index."""
+    return symbolic.Expr.of_atom(loop.var)

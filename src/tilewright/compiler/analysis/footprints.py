@@ -1,0 +1,232 @@
+"""How much memory a piece of code touches: elements, bytes and cache lines of each buffer.
+
+For cost models that ask at which loop the data still fits into a cache:
+
+    footprints(body, line_bytes=64) -> dict[Buffer, Footprint]     # buffers in order of appearance
+    working_set(body, line_bytes=64) -> int                         # bytes, whole lines, registers aside
+
+Both tell what ONE run of `body` touches while the loops around it stand still: give `loop.body` for an
+iteration of a loop, `(loop,)` for all of them.  Needs multi-dimensional indices.  Sizes that are known only
+at run time are estimated by `sizes`.
+
+Exact for indices that are sums of loop variables times numbers, as long as no guard or mask leaves elements
+out and extents do not depend on each other; otherwise more than is touched, never less.  Lines are those of
+buffers that start on a line, and an average where runs begin anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from tilewright.base import symbolic
+from tilewright.base.symbolic import Dim, Symbol
+from tilewright.compiler.analysis.accesses import Access, accesses
+from tilewright.compiler.analysis.progressions import (
+    Positions,
+    Progression,
+    count,
+    count_lines,
+    union,
+    walk_of,
+)
+from tilewright.compiler.analysis.sizes import GUESS, likely_sizes
+from tilewright.compiler.analysis.strides import flat
+from tilewright.compiler.kernel.ir import Buffer, For, Space, Statement
+from tilewright.compiler.kernel.rewrite import substitute_dim
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """What one run of some code touches of one buffer.
+
+    Units: `elements`, `read`, `written` count elements, each once; `loads` and `stores` count elements each
+    time they are accessed; `lines` are cache lines.
+    """
+
+    item_bytes: int
+    elements: int
+    read: int
+    written: int
+    loads: int
+    stores: int
+    lines: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all elements touched."""
+        return self.elements * self.item_bytes
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of all elements read."""
+        return self.read * self.item_bytes
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of all elements written."""
+        return self.written * self.item_bytes
+
+
+def footprints(
+    body: Sequence[Statement], *, line_bytes: int = 64
+) -> dict[Buffer, Footprint]:
+    """What one run of `body` touches of every buffer in it."""
+    found = accesses(body)
+    numbers = _Numbers(found)
+    touched: dict[Buffer, list[_Touched]] = {}
+    for access in found:
+        touched.setdefault(access.buffer, []).append(_touched(access, numbers))
+    return {
+        buffer: _footprint(
+            buffer, [t for t in all_of_it if t.times], numbers.size(buffer), line_bytes
+        )
+        for buffer, all_of_it in touched.items()
+    }
+
+
+def working_set(body: Sequence[Statement], *, line_bytes: int = 64) -> int:
+    """Bytes that must stay in a cache for a second run of `body` to miss nothing of the first."""
+    found = footprints(body, line_bytes=line_bytes)
+    in_memory = (f for b, f in found.items() if b.space is not Space.REGISTER)
+    return line_bytes * sum(f.lines for f in in_memory)
+
+
+# --- numbers for sizes -----------------------------------------------------------------------
+
+
+@final
+class _Numbers:
+    """Numbers for what is not known: sizes as estimated, variables of loops around at their ends."""
+
+    def __init__(self, found: Sequence[Access]) -> None:
+        inner = {loop.var.name for access in found for loop in access.inner}
+        shapes = {s for a in found for dim in a.buffer.shape for s in symbolic.symbols(dim)}
+        sizes = sorted(s for s in shapes if s.name not in inner)
+        self.sizes: Mapping[str, Dim] = likely_sizes(sizes)
+        self.counts: dict[str, int] = {}
+
+    def trips(self, loop: For) -> int:
+        """How often a loop runs, at most."""
+        if isinstance(loop.extent, int):
+            return max(0, loop.extent)
+        known = self.counts.get(loop.var.name)
+        if known is None:
+            extent = symbolic.substitute(loop.extent, self.sizes)
+            known = max(0, *(self._at_end(extent, high=high) for high in (False, True)))
+            self.counts[loop.var.name] = known
+        return known
+
+    def _at_end(self, value: Dim, *, high: bool) -> int:
+        """A value with all variables in it at their first or last."""
+        ends = {s.name: self._end(s, high=high) for s in symbolic.symbols(value)}
+        result = symbolic.substitute(value, ends)
+        return result if isinstance(result, int) else GUESS
+
+    def _end(self, var: Symbol, *, high: bool) -> int:
+        if not high:
+            return var.lower or 0
+        if var.name in self.counts:
+            return max(0, self.counts[var.name] - 1)
+        return GUESS if var.upper is None else var.upper
+
+    def fixed(self, value: Dim, inner: Iterable[str]) -> Dim:
+        """`value` with everything in it a number, but the variables named."""
+        value = symbolic.substitute(value, self.sizes)
+        around = {s.name: s.lower or 0 for s in symbolic.symbols(value)}
+        for name in inner:
+            around.pop(name, None)
+        return substitute_dim(value, around)
+
+    def shape(self, buffer: Buffer) -> tuple[int, ...]:
+        """The extents of a buffer."""
+        fixed = (self.fixed(dim, ()) for dim in buffer.shape)
+        return tuple(dim if isinstance(dim, int) else GUESS for dim in fixed)
+
+    def size(self, buffer: Buffer) -> int:
+        """The elements of a buffer."""
+        return math.prod(self.shape(buffer))
+
+
+# --- one access ------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    """The positions that an access takes, `times` counted each time."""
+
+    positions: Positions
+    times: int
+    write: bool
+
+
+def _touched(access: Access, numbers: _Numbers) -> _Touched:
+    trips = {loop.var.name: numbers.trips(loop) for loop in access.inner}
+    times = math.prod(trips.values()) * access.lanes
+    shape = numbers.shape(access.buffer)
+    indices = [numbers.fixed(index, trips) for index in access.indices]
+    known = Buffer(access.buffer.name, access.buffer.dtype, shape)
+    found = _linear_walk(flat(known, indices), trips) or _box(indices, shape, trips)
+    start, steps = found
+    if access.lanes > 1:
+        steps = [*steps, (access.stride, access.lanes)]
+    start += sum(step * (number - 1) for step, number in steps if step < 0)
+    walk = walk_of([(abs(step), number) for step, number in steps if step])
+    return _Touched(Positions(start, walk, times), times, access.write)
+
+
+def _linear_walk(
+    position: Dim, trips: Mapping[str, int]
+) -> tuple[int, list[Progression]] | None:
+    """Where a position starts and how far each loop moves it; None if not by a number."""
+    steps: list[Progression] = []
+    for name, number in trips.items():
+        part = symbolic.linear(position, name)
+        if part is None or not isinstance(part[0], int):
+            return None
+        steps.append((part[0], number))
+        position = part[1]
+    return (position, steps) if isinstance(position, int) else None
+
+
+def _box(
+    indices: Sequence[Dim], shape: Sequence[int], trips: Mapping[str, int]
+) -> tuple[int, list[Progression]]:
+    """All positions between the least and the most that each index can be."""
+    bounded = {n: symbolic.symbol(f"{n}~", 0, max(0, c - 1)) for n, c in trips.items()}
+    start, steps, stride = 0, list[Progression](), 1
+    for index, extent in zip(reversed(indices), reversed(shape), strict=True):
+        low, high = symbolic.bounds(substitute_dim(index, bounded))
+        low = 0 if low is None else max(0, low)
+        high = extent - 1 if high is None else min(high, extent - 1)
+        start += low * stride
+        steps.append((stride, high - low + 1))
+        stride *= extent
+    return start, steps
+
+
+# --- all accesses of one buffer --------------------------------------------------------------
+
+
+def _footprint(
+    buffer: Buffer, touched: Sequence[_Touched], size: int, line_bytes: int
+) -> Footprint:
+    item = buffer.dtype.itemsize
+    reads = [t for t in touched if not t.write]
+    writes = [t for t in touched if t.write]
+    lines = union(
+        [t.positions for t in touched], lambda walk: count_lines(walk, item, line_bytes)
+    )
+    return Footprint(
+        item_bytes=item,
+        elements=min(size, union([t.positions for t in touched], count)),
+        read=min(size, union([t.positions for t in reads], count)),
+        written=min(size, union([t.positions for t in writes], count)),
+        loads=sum(t.times for t in reads),
+        stores=sum(t.times for t in writes),
+        lines=min(lines, -(-size * item // line_bytes)),
+    )

@@ -1,0 +1,482 @@
+"""Which accesses surely touch different elements, and which indices are surely in bounds.
+
+Answers are one-sided: True is a proof, False means "not proven".  Not a solver: linear indices with
+integer factors compared in mixed radix, quotients and remainders of one value put together again.
+Called by `dependence` and the primitives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from tilewright.base import symbolic
+from tilewright.base.symbolic import Dim, Symbol
+from tilewright.compiler.analysis.accesses import Access, Fact
+from tilewright.compiler.kernel.ir import (
+    Buffer,
+    For,
+)
+from tilewright.compiler.kernel.rewrite import (
+    as_symbol,
+    expression_symbols,
+    payloads,
+    substitute_dim,
+)
+
+
+def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
+    """Whether the two touch the same element only when all `shared` variables are equal.
+
+    Inner loops of the two run independently; variables outside are the same for both.
+    """
+    upper = _limits(first, second)
+    plain = {
+        loop.var.name: symbolic.symbol(
+            loop.var.name, loop.var.lower, upper(loop.var, first)
+        )
+        for loop in first.inner
+    }
+    renamed = {
+        loop.var.name: symbolic.symbol(
+            loop.var.name + "'", loop.var.lower, upper(loop.var, second)
+        )
+        for loop in second.inner
+    }
+    pairs = [
+        (_rebound(x, plain), substitute_dim(y, renamed))
+        for x, y in zip(first.indices, second.indices, strict=True)
+    ]
+    pending = {
+        var.name: Symbol(var.name, var.lower, _most(upper(var, first), upper(var, second)))
+        for var in shared
+        if _most(upper(var, first), upper(var, second)) != 0
+        and not (_pinned(var, first) and _pinned(var, second))
+    }
+    pairs, pending = _digits_of_variables(pairs, pending)
+    if len(pairs) > 1:
+        # The position in memory sees through indices that were split off one loop (i // n, i % n).
+        xs, ys = zip(*pairs, strict=True)
+        pairs.append((_position(first.buffer, xs), _position(second.buffer, ys)))
+        pairs.extend(_joined_digits(pairs, pairs))
+        # Once more: a row that was split into two digits may itself be a digit of a workgroup.
+        more = _joined_digits(pairs, pairs)
+        pairs.extend(pair for pair in more if pair not in pairs)
+    facts = [fact for fact in first.facts if fact in second.facts]
+    pairs += _guarded_parts(pairs, facts, pending, plain, renamed)
+    progress = first.lanes == second.lanes == 1
+    while pending and progress:
+        progress = False
+        for x, y in pairs:
+            for name in _determined(x, y, pending):
+                progress = pending.pop(name, None) is not None or progress
+    return not pending
+
+
+def _guarded_parts(
+    pairs: Sequence[tuple[Dim, Dim]],
+    facts: Sequence[Fact],
+    pending: Mapping[str, Symbol],
+    plain: Mapping[str, Dim],
+    renamed: Mapping[str, Dim],
+) -> list[tuple[Dim, Dim]]:
+    """Sums within an index that a guard keeps below the factors of all other variables.
+
+    In `g * 68 + (p * 48 + lane)` with `p * 48 + lane < 68` the sum in brackets is a digit, though its
+    variables alone reach further.
+    """
+    found: list[tuple[Dim, Dim]] = []
+    for low, high in facts:
+        least = symbolic.bounds(low)[0]
+        if isinstance(low, int) or not isinstance(high, int) or least is None:
+            continue
+        left, right = _rebound(low, plain), substitute_dim(low, renamed)
+        inside = {s.name for s in symbolic.symbols(low)}
+        for x, y in pairs:
+            above = x - left
+            if inside & {s.name for s in symbolic.symbols(above)}:
+                continue
+            others = {name: var for name, var in pending.items() if name not in inside}
+            moving = {s.name for s in symbolic.symbols(above)} & others.keys()
+            known = _determined(above, y - right, others, high - least)
+            if moving and moving <= set(known):
+                found.append((_without(x, moving), _without(y, moving)))
+    return found
+
+
+def _without(value: Dim, names: Iterable[str]) -> Dim:
+    """`value` less the terms of variables in which it is linear."""
+    for name in names:
+        part = symbolic.linear(value, name)
+        assert part is not None, f"{value} is not linear in {name}"
+        value = part[1]
+    return value
+
+
+def _digits_of_variables(
+    pairs: list[tuple[Dim, Dim]], pending: dict[str, Symbol]
+) -> tuple[list[tuple[Dim, Dim]], dict[str, Symbol]]:
+    """Each variable that indices divide, written as quotient and remainder: two variables."""
+    for _ in range(4):
+        found = _divided(pairs, pending)
+        if found is None:
+            return pairs, pending
+        name, divisor = found
+        var = pending[name]
+        top = None if var.upper is None else var.upper // divisor
+        quotient = Symbol(f"{name}/{divisor}", 0, top)
+        remainder = Symbol(f"{name}%{divisor}", 0, divisor - 1)
+        value = _reference(quotient) * divisor + _reference(remainder)
+        pairs = [
+            (substitute_dim(x, {name: value}), substitute_dim(y, {name: value}))
+            for x, y in pairs
+        ]
+        pending = {n: v for n, v in pending.items() if n != name}
+        pending |= {quotient.name: quotient, remainder.name: remainder}
+        if top == 0:
+            del pending[quotient.name]
+    return pairs, pending
+
+
+def _reference(var: Symbol) -> Dim:
+    return symbolic.Expr.of_atom(var)
+
+
+def _divided(
+    pairs: Sequence[tuple[Dim, Dim]], pending: Mapping[str, Symbol]
+) -> tuple[str, int] | None:
+    """A pending variable that an index divides by a number, and the smallest such number."""
+    found: list[tuple[int, str]] = []
+    for pair in pairs:
+        for index in pair:
+            for atom in symbolic.atoms(index):
+                if not isinstance(atom, symbolic.Operation) or not isinstance(
+                    atom.right, int
+                ):
+                    continue
+                var = as_symbol(atom.left)
+                if var is not None and var.name in pending and atom.right > 1:
+                    found.append((atom.right, var.name))
+    return (min(found)[1], min(found)[0]) if found else None
+
+
+def _joined_digits(
+    remainders: Sequence[tuple[Dim, Dim]], quotients: Sequence[tuple[Dim, Dim]]
+) -> list[tuple[Dim, Dim]]:
+    """Combinations of pairs in which a quotient and a remainder of one value become the value.
+
+    Where all indices are equal, so is any sum of their multiples.
+    """
+    found: list[tuple[Dim, Dim]] = []
+    for x, y in remainders:
+        for factor, value, divisor in _operations(x, "mod"):
+            for u, v in quotients:
+                for other, left, right in _operations(u, "floordiv"):
+                    if left != value or right != divisor:
+                        continue
+                    times = _times(factor, divisor, other)
+                    if times is not None:
+                        found.append((x + u * times, y + v * times))
+    return found
+
+
+def _times(factor: int, divisor: Dim, other: int) -> Dim | None:
+    """What `other * (e // d)` must be taken times to meet `factor * (e % d)`."""
+    if not isinstance(divisor, int):
+        return divisor * factor if other == 1 else None
+    return factor * divisor // other if factor * divisor % other == 0 else None
+
+
+def _operations(index: Dim, op: str) -> list[tuple[int, Dim, Dim]]:
+    """(factor, left, right) of the terms `factor * (left op right)` of an index."""
+    found: list[tuple[int, Dim, Dim]] = []
+    for monomial, factor in () if isinstance(index, int) else index.terms:
+        atom = monomial[0]
+        if len(monomial) > 1 or not isinstance(atom, symbolic.Operation):
+            continue
+        if atom.op == op:
+            found.append((factor, atom.left, atom.right))
+    return found
+
+
+def _position(buffer: Buffer, indices: Sequence[Dim]) -> Dim:
+    position: Dim = 0
+    for extent, index in zip(buffer.shape, indices, strict=True):
+        position = position * extent + index
+    return position
+
+
+def _pinned(var: Symbol, access: Access) -> bool:
+    """Whether guards leave one value of a loop variable at an access, the same for all."""
+    lows = [high for low, high in access.facts if as_symbol(low) == var]
+    return any(as_symbol(high) == var and low in lows for low, high in access.facts)
+
+
+def _most(left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else max(left, right)
+
+
+def _limits(*both: Access) -> Callable[[Symbol, Access], int | None]:
+    """The highest value of a loop variable at an access, given its guards."""
+    known: dict[tuple[int, str], int] = {}
+    for access in both:
+        for low, high in access.facts:
+            for name, most in _most_of_each(low, high):
+                key = (id(access), name)
+                known[key] = min(most, known.get(key, most))
+
+    def upper(var: Symbol, access: Access) -> int | None:
+        limit = known.get((id(access), var.name))
+        if limit is None or var.upper is None:
+            return var.upper if limit is None else limit
+        return min(limit, var.upper)
+
+    return upper
+
+
+def _most_of_each(low: Dim, high: Dim) -> list[tuple[str, int]]:
+    """The highest value of every variable in a sum that is at most `high`."""
+    found: list[tuple[str, int]] = []
+    for symbol in () if isinstance(low, int) else symbolic.symbols(low):
+        part = symbolic.linear(low, symbol.name)
+        least = None if part is None else symbolic.bounds(part[1])[0]
+        if part is None or least is None or not isinstance(high, int):
+            continue
+        if isinstance(part[0], int) and part[0] > 0:
+            found.append((symbol.name, (high - least) // part[0]))
+    return found
+
+
+def _determined(x: Dim, y: Dim, pending: Mapping[str, Symbol], apart: int = 0) -> list[str]:
+    """The pending variables that must agree when `x` is within `apart` of `y` with its own copies."""
+    if not pending.keys().isdisjoint(_read_by(x) | _read_by(y)):
+        return []
+    factors: list[tuple[int, str]] = []
+    for name in pending:
+        left, right = symbolic.linear(x, name), symbolic.linear(y, name)
+        if left is None or right is None or left[0] != right[0]:
+            return []
+        if not isinstance(left[0], int):
+            return []
+        if left[0] != 0:
+            factors.append((abs(left[0]), name))
+        x, y = left[1], right[1]
+    lower, upper = symbolic.bounds(x - y)
+    if lower is None or upper is None:
+        return []
+    return _mixed_radix(sorted(factors), max(abs(lower), abs(upper)) + apart, pending)
+
+
+def _read_by(index: Dim) -> set[str]:
+    """The variables that decide which memory an index is read from."""
+    found = (expression_symbols(payload) for payload in payloads(index))
+    return {symbol.name for symbols in found for symbol in symbols}
+
+
+def _mixed_radix(
+    factors: list[tuple[int, str]], reach: int, pending: Mapping[str, Symbol]
+) -> list[str]:
+    """The top variables whose factor exceeds all that the lower terms can reach."""
+    found: list[str] = []
+    bounded = True
+    for factor, name in factors:
+        found = [*found, name] if bounded and factor > reach else []
+        upper = pending[name].upper
+        if upper is None:
+            bounded = False
+        else:
+            reach += factor * upper
+    return found
+
+
+def disjoint(first: Access, second: Access, shared: Iterable[Symbol] = ()) -> bool:
+    """Whether the two never touch the same element, `shared` running independently too."""
+    if first.lanes != 1 or second.lanes != 1:
+        return False
+    upper = _limits(first, second)
+    mine = [*(loop.var for loop in first.inner), *shared]
+    others = [*(loop.var for loop in second.inner), *shared]
+    plain = {v.name: symbolic.symbol(v.name, v.lower, upper(v, first)) for v in mine}
+    renamed_names = {v.name: v.name + "'" for v in others}
+    renamed = {
+        v.name: symbolic.symbol(renamed_names[v.name], v.lower, upper(v, second))
+        for v in others
+    }
+    inner = tuple(
+        For(
+            Symbol(renamed_names[loop.var.name], loop.var.lower, loop.var.upper),
+            substitute_dim(loop.extent, renamed),
+            (),
+        )
+        for loop in second.inner
+    )
+    first_facts = [
+        (substitute_dim(low, plain), substitute_dim(high, plain))
+        for low, high in first.facts
+    ]
+    second_facts = [
+        (substitute_dim(low, renamed), substitute_dim(high, renamed))
+        for low, high in second.facts
+    ]
+    for one, y in zip(first.indices, second.indices, strict=True):
+        x = _rebound(one, plain)
+        other = substitute_dim(y, renamed)
+        lower, upper = symbolic.bounds(x - other)
+        if (lower is not None and lower > 0) or (upper is not None and upper < 0):
+            return True
+        if _leaves_a_remainder(x - other):
+            return True
+        if _below(x, first.inner, first_facts, other, inner, second_facts):
+            return True
+        if _below(other, inner, second_facts, x, first.inner, first_facts):
+            return True
+    return False
+
+
+def _leaves_a_remainder(difference: Dim) -> bool:
+    """Whether a number divides every term but the constant: `2*i` is no `2*j + 1`."""
+    if isinstance(difference, int):
+        return difference != 0
+    common = math.gcd(*(factor for _, factor in difference.terms))
+    return difference.constant % common != 0
+
+
+def _rebound(value: Dim, bounded: Mapping[str, Dim]) -> Dim:
+    """`value` with symbols of the same names but tighter bounds; by way of other names."""
+    between = {name: symbolic.symbol(f"{name}~") for name in bounded}
+    back = {f"{name}~": symbol for name, symbol in bounded.items()}
+    return substitute_dim(substitute_dim(value, between), back)
+
+
+def _below(
+    x: Dim,
+    x_loops: Sequence[For],
+    x_facts: Sequence[Fact],
+    y: Dim,
+    y_loops: Sequence[For],
+    y_facts: Sequence[Fact],
+) -> bool:
+    """Whether `x < y`, from the loops around each and from what holds there."""
+    uppers = _uppers(x, x_loops, x_facts)
+    # What is below y is what -y is below of; facts read backwards.
+    turned = [(-high, -low) for low, high in y_facts]
+    lowers = [-value for value in _uppers(-y, y_loops, turned)]
+    return any(symbolic.proves_less(u, v) for u in uppers for v in lowers)
+
+
+def _uppers(value: Dim, loops: Sequence[For], facts: Sequence[Fact]) -> list[Dim]:
+    """Upper bounds of `value`, quotients bounded by what bounds their dividends."""
+    found = _extremes(value, loops)
+    for low, high in facts:
+        above = symbolic.bounds(value - low)[1]
+        if above is not None:
+            found.append(high + above)
+    if isinstance(value, int):
+        return found
+    total: Dim = value.constant
+    quotients = False
+    for monomial, factor in value.terms:
+        atom = monomial[0]
+        term: Dim = symbolic.Expr(((monomial, factor),), 0)
+        top = None
+        if len(monomial) == 1 and isinstance(atom, symbolic.Operation) and factor > 0:
+            top = _quotient_top(atom, loops, facts)
+        if top is not None:
+            quotients = True
+        total = total + (term if top is None else top * factor)
+    return [*found, total] if quotients else found
+
+
+def _quotient_top(
+    atom: symbolic.Operation, loops: Sequence[For], facts: Sequence[Fact]
+) -> int | None:
+    """The most a quotient can be."""
+    if atom.op != "floordiv" or not isinstance(atom.right, int):
+        return None
+    tops = [symbolic.bounds(u)[1] for u in _uppers(atom.left, loops, facts)]
+    known = [top for top in tops if top is not None]
+    return min(known) // atom.right if known else None
+
+
+def _extremes(value: Dim, loops: Sequence[For]) -> list[Dim]:
+    """Upper bounds of `value`: each loop at the end that makes it largest, inner loops first."""
+    found = _without_minimum(value)
+    for loop in reversed(loops):
+        ends: list[Dim] = []
+        for candidate in found:
+            part = symbolic.linear(candidate, loop.var.name)
+            if part is None or not isinstance(part[0], int):
+                ends.append(candidate)
+            elif part[0] > 0:
+                ends.extend(_without_minimum(part[1] + part[0] * (loop.extent - 1)))
+            else:
+                ends.append(part[1])
+        found = ends[:8]
+    return found
+
+
+def _without_minimum(value: Dim) -> list[Dim]:
+    """`value`, and what it is at most when a `min(a, b)` in it is taken for a or for b."""
+    found = [value]
+    for monomial, factor in () if isinstance(value, int) else value.terms:
+        atom = monomial[0]
+        if len(monomial) > 1 or not isinstance(atom, symbolic.Operation) or factor < 0:
+            continue
+        if atom.op == "min":
+            rest = value - symbolic.Expr(((monomial, factor),), 0)
+            found += [rest + atom.left * factor, rest + atom.right * factor]
+    return found
+
+
+def within(
+    offset: Dim, size: Dim, loops: Sequence[For] = (), facts: Sequence[Fact] = ()
+) -> bool:
+    """Whether `0 <= offset < size`, given the loops around and what guards established."""
+    lower, _ = symbolic.bounds(offset)
+    if lower is None or lower < 0:
+        return False
+    if symbolic.proves_less(offset, size):
+        return True
+    # Loops that the size goes by must stay in both: from the innermost outward, one after the other.
+    for depth in range(len(loops), -1, -1):
+        if symbolic.proves_less(_at_last(offset, loops[depth:]), size):
+            return True
+    if symbolic.proves_less(_highest(offset, loops), size):
+        return True
+    for low, high in facts:
+        # The offset exceeds `low`, hence `high`, by at most this.
+        above = symbolic.bounds(_highest(offset - low, loops))[1]
+        if above is not None and symbolic.proves_less(high + above, size):
+            return True
+    return False
+
+
+def _highest(value: Dim, loops: Sequence[For]) -> Dim:
+    """An upper bound of `value`: variables at their last iteration, quotients not rounded."""
+    return _unrounded(_at_last(value, loops))
+
+
+def _at_last(value: Dim, loops: Sequence[For]) -> Dim:
+    """An upper bound of `value`: variables at their last iteration."""
+    for loop in reversed(loops):
+        split = symbolic.linear(value, loop.var.name)
+        if split is None or not isinstance(split[0], int) or split[0] <= 0:
+            continue
+        value = split[1] + split[0] * (loop.extent - 1)
+    return value
+
+
+def _unrounded(value: Dim) -> Dim:
+    """An upper bound of `value`: quotients that are not rounded."""
+    if isinstance(value, int):
+        return value
+    total: Dim = value.constant
+    for monomial, factor in value.terms:
+        atom = monomial[0]
+        term: Dim = symbolic.Expr(((monomial, factor),), 0)
+        if len(monomial) == 1 and isinstance(atom, symbolic.Operation) and factor > 0:
+            by = atom.right
+            if atom.op == "floordiv" and isinstance(by, int) and factor % by == 0:
+                term = atom.left * (factor // by)
+        total = total + term
+    return total

@@ -1,0 +1,56 @@
+"""Sizes that are known only at run time, taken for numbers: the one place where they are guessed.
+
+Cost models, verdicts and footprints ask here, so that they rank kernels by the same guesses.  Nothing
+that must be right goes by these numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from tilewright.base import symbolic
+from tilewright.base.symbolic import Dim, Symbol
+from tilewright.compiler.kernel.ir import For, If, Statement
+
+GUESS: Final = 128
+"""What a dimension known only at run time is taken for."""
+
+
+def estimate(dim: Dim) -> int:
+    """A likely value of `dim`; a product of open sizes (images times words) is no power of one."""
+    if isinstance(dim, int):
+        return dim
+    value = symbolic.substitute(dim, likely_sizes(symbolic.symbols(dim)))
+    return value if isinstance(value, int) else GUESS
+
+
+def likely_sizes(found: Iterable[Symbol]) -> dict[str, Dim]:
+    """A likely value of each size, for all that stand in one product."""
+    sizes = tuple(found)
+    open_sizes = sum(s.upper is None or s.upper > GUESS for s in sizes)
+    each = GUESS if open_sizes < 2 else round((2 * GUESS) ** (1 / open_sizes))
+    env: dict[str, Dim] = {}
+    for s in sizes:
+        high = each if s.upper is None else min(each, s.upper)
+        env[s.name] = max(high, s.lower or 0)
+    return env
+
+
+def trip_count(names: Iterable[For]) -> int:
+    """How often the innermost of nested loops runs, estimated."""
+    count = 1
+    for loop in names:
+        count *= max(1, estimate(loop.extent))
+    return count
+
+
+def steps_in(body: Iterable[Statement]) -> int:
+    """Most steps that loops nested in a body take, estimated."""
+    most = 1
+    for statement in body:
+        if isinstance(statement, For):
+            most = max(most, max(1, estimate(statement.extent)) * steps_in(statement.body))
+        elif isinstance(statement, If):
+            most = max(most, steps_in(statement.body))
+    return most

@@ -1,0 +1,32 @@
+"""How an access moves through memory as a loop around it goes on.
+
+Needs multi-dimensional indices.  Called by `footprints` and by the rules that choose lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.base import symbolic
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.kernel.ir import Buffer, Load, Store
+from tilewright.compiler.kernel.rewrite import dim_symbols
+
+
+def flat(buffer: Buffer, indices: Sequence[Dim]) -> Dim:
+    """The row-major position of an element."""
+    position: Dim = 0
+    for extent, index in zip(buffer.shape, indices, strict=True):
+        position = position * extent + index
+    return position
+
+
+def stride(access: Load | Store, name: str) -> Dim | None:
+    """How far apart in memory successive iterations of a loop touch; None if not regular."""
+    part = symbolic.linear(flat(access.buffer, access.indices), name)
+    return None if part is None else part[0]
+
+
+def depends(access: Load | Store, name: str) -> bool:
+    """Whether the element touched depends on a loop."""
+    return any(s.name == name for index in access.indices for s in dim_symbols(index))

@@ -1,0 +1,1 @@
+"""Portable C: kernels as sources for any C compiler.  `backend` is the door."""

@@ -1,0 +1,168 @@
+"""Portable C, as a back end: kernels as sources that any C compiler makes code of.
+
+Nothing is compiled before somebody wants the code: sources are written where there is no compiler, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from tilewright.base.compilation_cache import CompilationCache
+from tilewright.base.target import Target
+from tilewright.compiler.backends.backend import (
+    Backend,
+    CompiledKernel,
+    GraphForm,
+    Progress,
+    Stage,
+    export_of,
+    lower,
+    route,
+)
+from tilewright.compiler.backends.c.compile import assembly_text, compile_library
+from tilewright.compiler.backends.lane_stages import lane_stages
+from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.lowering.math.pieces import Means
+from tilewright.compiler.printers.c_text.function import CFunction, emit_kernel, file_text
+from tilewright.compiler.schedule import rules
+from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.formats.byte_view import LazyBytes
+
+_SYSTEM_FORMATS: Final = {"linux": "elf", "macos": "dylib", "windows": "dll"}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CBackend:
+    """Sources in C, with vectors as extensions of GCC and Clang where the machine has them."""
+
+    @property
+    def name(self) -> str:
+        return "c"
+
+    @property
+    def language(self) -> str:
+        return "c"
+
+    @property
+    def text_forms(self) -> tuple[str, ...]:
+        return ("s",)
+
+    def identity(self, target: Target) -> str:
+        del target
+        return ""
+
+    def machine_model(self, target: Target) -> MachineModel:
+        return MachineModel.of(target)
+
+    def graph_form(self, targets: Sequence[Target]) -> GraphForm:
+        # What becomes of graphs decides nothing about a kernel: passes stay out of the keys of kernels.
+        from tilewright.compiler.backends import panel_form  # noqa: PLC0415
+
+        return panel_form.form_of(self.machine_model(panel_form.packing_target(targets)))
+
+    def schedule(
+        self,
+        naive: Kernel,
+        target: Target,
+        *,
+        threads: int,
+        decisions: rules.Decisions | None = None,
+    ) -> Kernel:
+        machine = self.machine_model(target)
+        return rules.schedule(naive, machine, threads=threads, decisions=decisions)
+
+    def stages(self, target: Target) -> tuple[Stage, ...]:
+        """Scheduled kernel → kernel of scalars and lanes → C."""
+        # No instruction of one machine alone has a name in C.
+        return (
+            *lane_stages(target, Means(target.has_fma, 0)),
+            Stage(
+                "c",
+                "C with vector extensions",
+                lambda kernel: emit_kernel(kernel, target),
+                lambda function: file_text([function], target),
+            ),
+        )
+
+    def generate(
+        self,
+        kernels: Sequence[Kernel],
+        target: Target,
+        *,
+        jobs: int = 1,
+        cache: CompilationCache | None = None,
+        progress: Progress | None = None,
+    ) -> tuple[CompiledKernel, ...]:
+        """Sources alone: `link` has them compiled, for whoever wants to run them here."""
+        del jobs, cache
+        made: list[CompiledKernel] = []
+        for kernel in kernels:
+            start = time.perf_counter()
+            function: CFunction = route(self, kernel, target)
+            made.append(
+                CompiledKernel(
+                    name=kernel.name,
+                    source=file_text([function], target),
+                    export=export_of(function),
+                    seconds=time.perf_counter() - start,
+                )
+            )
+            if progress is not None:
+                progress(len(made), len(kernels), kernel.name)
+        return tuple(made)
+
+    def image_format(self, target: Target) -> str:
+        return f"system-{_SYSTEM_FORMATS[target.os]}-{target.arch}"
+
+    def link(
+        self,
+        compiled: Sequence[CompiledKernel],
+        name: str,
+        target: Target,
+        *,
+        cache: CompilationCache | None = None,
+    ) -> LazyBytes:
+        """A shared library of the system, compiled when its bytes are first asked for.
+
+        Raises, then: UserError where there is no C compiler for the target.
+        """
+        kernels = tuple(compiled)
+        return LazyBytes(lambda: compile_library(kernels, name, target, cache))
+
+    def objects(
+        self,
+        compiled: Sequence[CompiledKernel],
+        target: Target,
+        *,
+        jobs: int = 1,
+        cache: CompilationCache | None = None,
+    ) -> tuple[CompiledKernel, ...]:
+        del target, jobs, cache
+        return tuple(compiled)
+
+    def assembly(self, source: str, target: Target, *, name: str = "module") -> str:
+        del name
+        return assembly_text(source, target)
+
+    def joined_text(
+        self, kernels: Sequence[tuple[CompiledKernel, Target]], form: str
+    ) -> str:
+        assert form in self.text_forms, "the only one"
+        texts = {k.export.function: (k.source, target) for k, target in kernels}
+        return "\n".join(assembly_text(*each) for each in texts.values())
+
+
+BACKEND: Final[Backend] = CBackend()
+
+
+def source_file(kernels: Iterable[tuple[Kernel, str]], target: Target) -> str:
+    """One file of scheduled kernels, each under the name that its function is to have."""
+    written = (
+        emit_kernel(lower(BACKEND, kernel, target), target, symbol)
+        for kernel, symbol in kernels
+    )
+    return file_text(list(written), target)

@@ -1,0 +1,148 @@
+"""CPUs through LLVM, as a back end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, final
+
+from tilewright.base.compilation_cache import CompilationCache
+from tilewright.base.target import Target
+from tilewright.compiler.backends.backend import (
+    Backend,
+    CompiledKernel,
+    GraphForm,
+    Progress,
+    Stage,
+    lowering_stage,
+    route,
+)
+from tilewright.compiler.backends.cpu import compile as llvm
+from tilewright.compiler.backends.cpu.options import Options
+from tilewright.compiler.backends.cpu.version import llvm_identity
+from tilewright.compiler.backends.lane_stages import lane_stages
+from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.lowering.math.pieces import Means
+from tilewright.compiler.lowering.multiply_quotients import multiply_quotients
+from tilewright.compiler.printers.llvm_text.function import KernelModule, emit_kernel
+from tilewright.compiler.schedule import rules
+from tilewright.compiler.schedule.machine_model import MachineModel
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CpuBackend:
+    """Machine code for CPUs, made by LLVM without any other tool."""
+
+    options: Options = field(default_factory=Options)
+
+    @property
+    def name(self) -> str:
+        return "cpu"
+
+    @property
+    def language(self) -> str:
+        return "llvm"
+
+    @property
+    def text_forms(self) -> tuple[str, ...]:
+        return ("ll", "s")
+
+    def identity(self, target: Target) -> str:
+        del target
+        return f"{self.options!r} {llvm_identity()}"
+
+    def machine_model(self, target: Target) -> MachineModel:
+        return MachineModel.of(target)
+
+    def graph_form(self, targets: Sequence[Target]) -> GraphForm:
+        # What becomes of graphs decides nothing about a kernel: passes stay out of the keys of kernels.
+        from tilewright.compiler.backends import panel_form  # noqa: PLC0415
+
+        return panel_form.form_of(self.machine_model(panel_form.packing_target(targets)))
+
+    def schedule(
+        self,
+        naive: Kernel,
+        target: Target,
+        *,
+        threads: int,
+        decisions: rules.Decisions | None = None,
+    ) -> Kernel:
+        machine = self.machine_model(target)
+        return rules.schedule(naive, machine, threads=threads, decisions=decisions)
+
+    def stages(self, target: Target) -> tuple[Stage, ...]:
+        """Scheduled kernel → kernel of scalars and lanes → LLVM IR."""
+        quotients = lowering_stage(
+            "multiply-quotients",
+            "what is rounded to a short integer is not divided",
+            multiply_quotients,
+        )
+        return (
+            *lane_stages(target, Means.of(target), after_contract=[quotients]),
+            Stage(
+                "llvm",
+                "LLVM IR as the instruction selector wants it",
+                lambda kernel: emit_kernel(kernel, target),
+                _text,
+            ),
+        )
+
+    def generate(
+        self,
+        kernels: Sequence[Kernel],
+        target: Target,
+        *,
+        jobs: int = 1,
+        cache: CompilationCache | None = None,
+        progress: Progress | None = None,
+    ) -> tuple[CompiledKernel, ...]:
+        """LLVM works on the first kernels while stages of further ones run here."""
+        return llvm.compile_modules(
+            (route(self, kernel, target) for kernel in kernels),
+            len(kernels),
+            target,
+            jobs=jobs,
+            cache=cache,
+            progress=progress,
+            options=self.options,
+        )
+
+    def image_format(self, target: Target) -> str:
+        return f"embedded-elf-{target.arch}"
+
+    def link(
+        self,
+        compiled: Sequence[CompiledKernel],
+        name: str,
+        target: Target,
+        *,
+        cache: CompilationCache | None = None,
+    ) -> bytes:
+        return llvm.link_executable(compiled, name, target, cache=cache)
+
+    def objects(
+        self,
+        compiled: Sequence[CompiledKernel],
+        target: Target,
+        *,
+        jobs: int = 1,
+        cache: CompilationCache | None = None,
+    ) -> tuple[CompiledKernel, ...]:
+        return llvm.for_system(compiled, target, jobs=jobs, cache=cache)
+
+    def assembly(self, source: str, target: Target, *, name: str = "module") -> str:
+        return llvm.assembly_text(source, target, self.options, name=name)
+
+    def joined_text(
+        self, kernels: Sequence[tuple[CompiledKernel, Target]], form: str
+    ) -> str:
+        return llvm.joined_text(kernels, "module" if form == "ll" else "assembly")
+
+
+def _text(module: KernelModule) -> str:
+    return module.text
+
+
+BACKEND: Final[Backend] = CpuBackend()

@@ -1,0 +1,333 @@
+"""Kernels to objects to one executable: the front of the LLVM backend.
+
+    kernels → IR text → (cache) → objects → + library tables → one ELF image
+
+LLVM works in worker processes, one for small work and several for large, while further kernels are
+written; what it cannot go on with ends a worker, never this process.  Called by the pipeline.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, final
+
+from tilewright.base.compilation_cache import CompilationCache
+from tilewright.base.target import Target
+from tilewright.compiler.backends.backend import CompiledKernel, Progress, export_of
+from tilewright.compiler.backends.cpu.llvm_binding import (
+    MODULE_SEPARATOR,
+    Product,
+    Settings,
+)
+from tilewright.compiler.backends.cpu.options import Options
+from tilewright.compiler.backends.cpu.pool import Task, generate_here, shared_pool
+from tilewright.compiler.backends.cpu.version import llvm_identity
+from tilewright.compiler.linker import link_shared
+from tilewright.compiler.printers.llvm_text.function import (
+    FUNCTION_ATTRIBUTES,
+    SYSTEM_TRIPLES,
+    TRIPLES,
+    KernelModule,
+)
+from tilewright.formats.executable import LOCAL_MEMORY_PAGE_BYTES, library_tables_ir
+
+SECONDS_PER_LINE: Final = 3e-5
+"""What LLVM takes for one line of our IR, roughly."""
+ONE_WORKER_SECONDS: Final = 0.6
+"""Less work than this is not worth starting a second process."""
+
+
+def settings_of(target: Target, options: Options) -> Settings:
+    """What LLVM is told besides the text."""
+    return {
+        "triple": TRIPLES[target.arch],
+        "cpu": target.llvm_cpu,
+        "features": feature_string(target),
+        "opt": options.opt,
+    }
+
+
+def feature_string(target: Target) -> str:
+    """The target's features for LLVM; spelled out where its CPU rows say less than ours."""
+    if target.arch != "riscv64":
+        return target.llvm_features
+    return ",".join(f"+{name}" for name in sorted(target.features))
+
+
+@final
+@dataclass(slots=True, eq=False)
+class _Run:
+    """One call of `compile_modules`: which objects are wanted, and those that are there."""
+
+    target: Target
+    settings: Settings
+    total: int
+    jobs: int
+    cache: CompilationCache | None
+    progress: Progress | None
+    objects: dict[str, tuple[bytes, float]] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    users: dict[str, list[str]] = field(default_factory=dict)
+    lines: int = 0
+    results: queue.SimpleQueue[tuple[KernelModule, bytes | Exception, float]] = field(
+        default_factory=queue.SimpleQueue
+    )
+    under_way: int = 0
+    done: int = 0
+    is_wanted: bool = True
+
+    def want(self, module: KernelModule) -> None:
+        """Ask for the object of a module."""
+        symbol = module.symbol
+        if symbol in self.objects:
+            self._tell(module.name)
+            return
+        self.users.setdefault(symbol, []).append(module.name)
+        if symbol in self.keys:
+            return
+        self.keys[symbol] = _object_key(module.text, self.settings)
+        known = None if self.cache is None else self.cache.get(self.keys[symbol])
+        if known is not None:
+            self._keep(module, known, 0.0)
+            return
+        self.lines += module.text.count("\n")
+        is_large = self.lines * SECONDS_PER_LINE > ONE_WORKER_SECONDS
+        _submit(self._task(module), self.jobs if is_large else 1)
+        self.under_way += 1
+        self._collect(block=False)
+
+    def _task(self, module: KernelModule) -> Task:
+        results = self.results
+
+        def done(result: bytes | Exception, seconds: float) -> None:
+            results.put((module, result, seconds))
+
+        return Task(
+            f"kernel '{module.name}'",
+            str(self.target),
+            self.settings,
+            module.text,
+            done,
+            lambda: self.is_wanted,
+        )
+
+    def _collect(self, *, block: bool) -> None:
+        while self.under_way:
+            try:
+                module, result, seconds = self.results.get(block=block)
+            except queue.Empty:
+                return
+            self.under_way -= 1
+            if isinstance(result, Exception):
+                raise result
+            self._store(module, result, seconds)
+
+    def _store(self, module: KernelModule, code: bytes, seconds: float) -> None:
+        if self.cache is not None:
+            self.cache.put(self.keys[module.symbol], code)
+        self._keep(module, code, seconds)
+
+    def _keep(self, module: KernelModule, code: bytes, seconds: float) -> None:
+        self.objects[module.symbol] = (code, seconds)
+        for name in self.users.pop(module.symbol, []):
+            self._tell(name)
+
+    def _tell(self, name: str) -> None:
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done, self.total, name)
+
+    def finish(self) -> None:
+        """Wait until every object is there."""
+        self._collect(block=True)
+
+
+def _submit(task: Task, count: int) -> None:
+    """Have a request answered by one of at least `count` workers."""
+    try:
+        workers = shared_pool(count)
+    except OSError:  # no thread to be had
+        task.done(*generate_here(task))
+        return
+    workers.submit(task)
+
+
+def _answer(
+    name: str, target: Target, settings: Settings, text: str, product: Product
+) -> tuple[bytes, float]:
+    """What LLVM makes of a module, and the seconds it took; waits.  Raises: as `compile_modules`."""
+    answers: queue.SimpleQueue[tuple[bytes | Exception, float]] = queue.SimpleQueue()
+    is_wanted = [True]
+    task = Task(
+        name,
+        str(target),
+        settings,
+        text,
+        lambda result, seconds: answers.put((result, seconds)),
+        lambda: bool(is_wanted),
+        product,
+    )
+    try:
+        _submit(task, 1)
+        result, seconds = answers.get()
+    finally:
+        is_wanted.clear()
+    if isinstance(result, Exception):
+        raise result
+    return result, seconds
+
+
+def compile_modules(
+    modules: Iterable[KernelModule],
+    count: int,
+    target: Target,
+    *,
+    jobs: int = 1,
+    cache: CompilationCache | None = None,
+    progress: Progress | None = None,
+    options: Options | None = None,
+) -> tuple[CompiledKernel, ...]:
+    """Object code for every module, equal ones compiled once.
+
+    Args:
+        modules: kernels as LLVM IR; LLVM works while further ones are written.
+        count: how many there are.
+        target: the CPU.
+        jobs: processes that may work at a time.
+        cache: objects made before; new ones are put there, trimming it is the caller's.
+        progress: told after every kernel, from this thread.
+        options: how LLVM is asked.
+
+    Raises:
+        InternalError: LLVM rejects the code of a kernel (with the text), or a worker died of it.
+        TargetError: LLVM has no such target.
+    """
+    settings = settings_of(target, options or Options())
+    return _compile(modules, _Run(target, settings, count, jobs, cache, progress))
+
+
+def _compile(modules: Iterable[KernelModule], run: _Run) -> tuple[CompiledKernel, ...]:
+    written: list[KernelModule] = []
+    try:
+        for module in modules:
+            written.append(module)
+            run.want(module)
+        run.finish()
+    finally:
+        run.is_wanted = False  # after an error; others may be using the workers
+    return tuple(
+        _compiled(module, run.settings, *run.objects[module.symbol]) for module in written
+    )
+
+
+def for_system(
+    compiled: Sequence[CompiledKernel],
+    target: Target,
+    *,
+    jobs: int = 1,
+    cache: CompilationCache | None = None,
+) -> tuple[CompiledKernel, ...]:
+    """The kernels with objects for the linkers of the target's system.
+
+    On Linux they have those already; elsewhere others are made of the same LLVM IR, with the object
+    format and the calls of that system.
+
+    Raises: as `compile_modules`.
+    """
+    if target.os not in SYSTEM_TRIPLES:
+        return tuple(compiled)
+    triple = SYSTEM_TRIPLES[target.os].format(arch=target.arch)
+    settings = {**settings_of(target, Options()), "triple": triple}
+    run = _Run(target, settings, len(compiled), jobs, cache, None)
+    modules = [_for_triple(kernel, triple) for kernel in compiled]
+    return _compile(modules, run)
+
+
+def _for_triple(kernel: CompiledKernel, triple: str) -> KernelModule:
+    head, _, body = kernel.source.partition("\n")
+    assert head.startswith("target triple"), "written by emit_kernel"
+    return KernelModule(
+        name=kernel.name,
+        symbol=kernel.export.function,
+        text=f'target triple = "{triple}"\n{body}',
+        constant_count=kernel.export.constant_count,
+        binding_count=kernel.export.binding_count,
+        local_memory_bytes=kernel.export.local_memory_pages * LOCAL_MEMORY_PAGE_BYTES,
+    )
+
+
+def joined_text(
+    kernels: Sequence[tuple[CompiledKernel, Target]], product: Literal["module", "assembly"]
+) -> str:
+    """All kernels, of several targets, too, as one LLVM module or its assembly.
+
+    Every function says which CPU it is for.  Kernels that share a symbol are one.
+    """
+    target = kernels[0][1]
+    texts = {k.export.function: _with_cpu(k.source, t) for k, t in kernels}
+    triple = SYSTEM_TRIPLES.get(target.os, TRIPLES[target.arch]).format(arch=target.arch)
+    settings = {**settings_of(target, Options()), "triple": triple}
+    text = MODULE_SEPARATOR.join(texts.values())
+    return _answer("all kernels", target, settings, text, product)[0].decode()
+
+
+def _with_cpu(llvm_ir: str, target: Target) -> str:
+    cpu = f'"target-cpu"="{target.llvm_cpu}" "target-features"="{feature_string(target)}"'
+    return llvm_ir.replace(FUNCTION_ATTRIBUTES, f"{FUNCTION_ATTRIBUTES} {cpu}", 1)
+
+
+def assembly_text(
+    llvm_ir: str, target: Target, options: Options | None = None, *, name: str = "module"
+) -> str:
+    """The assembly of a module; `name` is what errors call it."""
+    settings = settings_of(target, options or Options())
+    return _answer(name, target, settings, llvm_ir, "assembly")[0].decode()
+
+
+def _compiled(
+    module: KernelModule, settings: Settings, code: bytes, seconds: float
+) -> CompiledKernel:
+    return CompiledKernel(
+        name=module.name,
+        object_bytes=code,
+        object_key=_object_key(module.text, settings),
+        source=module.text,
+        export=export_of(module),
+        seconds=seconds,
+    )
+
+
+def _object_key(text: str, settings: Settings) -> str:
+    return CompilationCache.key(text, llvm_identity(), *map(str, settings.values()))
+
+
+def link_executable(
+    compiled: Sequence[CompiledKernel],
+    name: str,
+    target: Target,
+    *,
+    cache: CompilationCache | None = None,
+) -> bytes:
+    """One embedded ELF image that exports `compiled` by ordinal, in their order."""
+    exports = [kernel.export for kernel in compiled]
+    head = f'target triple = "{TRIPLES[target.arch]}"\n'
+    tables = _library_tables(head + library_tables_ir(name, exports), target, cache)
+    objects = {kernel.export.function: kernel.object_bytes for kernel in compiled}
+    return link_shared(
+        [*objects.values(), tables],
+        names=[*(f"kernel '{symbol}'" for symbol in objects), "library tables"],
+        machine=target.arch,
+    )
+
+
+def _library_tables(text: str, target: Target, cache: CompilationCache | None) -> bytes:
+    settings = settings_of(target, Options(opt=0))
+    key = _object_key(text, settings)
+    known = None if cache is None else cache.get(key)
+    if known is None:
+        known, _ = _answer("library tables", target, settings, text, "object")
+        if cache is not None:
+            cache.put(key, known)
+    return known

@@ -1,0 +1,103 @@
+"""The form that a graph takes for processors with caches and vectors: channels last, weights in panels.
+
+Shared by the back ends of CPUs.  Equal machines want equal forms, so their targets share one graph and its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from tilewright.base.dtypes import DType
+from tilewright.base.symbolic import Dim
+from tilewright.base.target import Target
+from tilewright.compiler.backends.backend import GraphForm
+from tilewright.compiler.schedule import rules
+from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.transforms import (
+    ChoosePanel,
+    ChooseTile,
+    ContractIntegers,
+    ConvertLayout,
+    FuseKernels,
+    LegalizeConvolution,
+    LegalizePooling,
+    PackMatmul,
+    SinkReshapes,
+    WinogradConvolution,
+)
+
+_PACKED_VECTOR_BITS: Final = 256
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PanelsOf:
+    """The columns per panel that the kernels of a machine want."""
+
+    machine: MachineModel
+
+    def __call__(self, m: Sequence[Dim], n: Dim, k: Dim, dtype: DType) -> int:
+        """Columns of a product of `m` rows, `n` columns and `k` products each; 0 for no panels."""
+        return rules.contraction_panel(self.machine, m, n, k, dtype)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TilesOf:
+    """Winograd's tile where a machine gains by it."""
+
+    machine: MachineModel
+
+    def __call__(
+        self, places: Sequence[int], channels: int, filters: int, taps: int
+    ) -> int:
+        """The tile of a convolution, or 0."""
+        return rules.winograd_tile(self.machine, places, channels, filters, taps)
+
+
+def form_of(machine: MachineModel) -> GraphForm:
+    """The form that a machine's kernels want."""
+    return panel_form(
+        PanelsOf(machine), TilesOf(machine), multiplies_bytes=machine.multiplies_bytes
+    )
+
+
+def panel_form(
+    choose_panel: ChoosePanel, choose_tile: ChooseTile, *, multiplies_bytes: bool = False
+) -> GraphForm:
+    """The passes of the form.
+
+    Args:
+        choose_panel: (rows, columns, depth, dtype) of a contraction to columns per packed panel, or 0.
+        choose_tile: (places, channels, filters, taps) of a convolution to Winograd's tile, or 0.
+        multiplies_bytes: the machine adds products of bytes in one instruction.
+    """
+    return GraphForm(
+        layout=(
+            # From here products of integers that floats hold exactly are products of floats, or stay bytes.
+            ContractIntegers(keep_bytes=multiplies_bytes),
+            # From here images are channels last.
+            ConvertLayout(),
+            # From here convolutions that have fewer products in other numbers are products of those.
+            WinogradConvolution(choose_tile=choose_tile),
+            # From here every contraction has a form that kernels are written for.
+            LegalizeConvolution(choose_panel=choose_panel),
+            LegalizePooling(),
+            # From here right operands lie as kernels read them.
+            PackMatmul(choose_panel=choose_panel),
+            SinkReshapes(),
+        ),
+        fusion=(FuseKernels(),),
+    )
+
+
+def packing_target(targets: Sequence[Target]) -> Target:
+    """The target whose kernels the packed weights, which all share, fit best.
+
+    The widest vectors up to 256 bits, where there are such: panels of v2 cost AVX2 half its
+    speed and those of v4 as much, while v2 runs on panels of AVX2 as fast as on its own.
+    """
+    narrow = [t for t in targets if t.vector_bits <= _PACKED_VECTOR_BITS]
+    return max(narrow or targets, key=lambda target: target.vector_bits)

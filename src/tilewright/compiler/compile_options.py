@@ -1,0 +1,121 @@
+"""How to compile, and who watches: what the pipeline is told.  Made by the API and by tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, final
+
+from tilewright.base.compilation_cache import CompilationCache
+from tilewright.base.host import usable_cores
+from tilewright.base.options import (
+    THREAD_LIMIT,
+    count_option,
+    shapes_option,
+    values_option,
+)
+from tilewright.base.target import Target
+from tilewright.compiler.graph.schema import Array
+from tilewright.compiler.packaging.provenance import digest_of_array
+from tilewright.compiler.passes import PassContext, check_opt_level, instruments_of_knobs
+from tilewright.compiler.schedule.user import ScheduleSpec, check_schedules
+from tilewright.compiler.transforms.external_codegen import ChosenCodegen, Codegen
+
+
+class Progress(Protocol):
+    """Who watches a compilation.  Called from the compiling thread."""
+
+    def phase(self, name: str) -> None:
+        """A phase begins."""
+        ...
+
+    def advance(self, done: int, total: int) -> None:
+        """`done` of `total` units of the phase are finished."""
+        ...
+
+
+class _Silent:
+    def phase(self, name: str) -> None:
+        del name
+
+    def advance(self, done: int, total: int) -> None:
+        del done, total
+
+
+SILENT: Progress = _Silent()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileOptions:
+    """How to compile.
+
+    targets: code is made for each; those of one back end share the graph and its packed weights.
+    opt_level: the passes of that level and below run; None: the context's.
+    context: which passes run and who watches; None: the one that is entered.
+    byoc: code generators of the user that take part, first come first served.
+    schedules: the user's own, by patterns of kernel names (`schedule.user`).
+    threads: cores that kernels may count on (schedules only, results do not depend on it).
+    jobs: processes that generate code.
+    check_indices: let calls check the indices in their data (see `docs/errors.md`).
+    input_shapes, input_values: what is known of inputs (see `frontends.onnx.load`).
+    """
+
+    targets: tuple[Target, ...]
+    opt_level: int | None = None
+    threads: int = field(default_factory=usable_cores)
+    jobs: int = field(default_factory=usable_cores)
+    cache: CompilationCache | None = None
+    input_shapes: Mapping[str, Sequence[int | str]] | None = None
+    input_values: Mapping[str, Array] | None = None
+    context: PassContext | None = None
+    check_indices: bool = True
+    byoc: tuple[ChosenCodegen, ...] = ()
+    schedules: Mapping[str, ScheduleSpec] = field(default_factory=dict[str, ScheduleSpec])
+
+    def __post_init__(self) -> None:
+        """Raises: UserError for numbers out of range."""
+        if self.opt_level is not None:
+            check_opt_level(self.opt_level)
+        check_schedules(self.schedules)
+        count_option("threads", self.threads, most=THREAD_LIMIT)
+        count_option("jobs", self.jobs)
+        if self.input_shapes is not None:
+            shapes_option("input_shapes", self.input_shapes)
+        if self.input_values is not None:
+            values_option("input_values", self.input_values)
+        for target in self.targets:
+            target.checked()  # of which every back end knows every word from here on
+
+    @property
+    def pass_context(self) -> PassContext:
+        """What surrounds the passes: the given or entered context, and the watchers of the knobs."""
+        context = self.context or PassContext.current()
+        level = context.opt_level if self.opt_level is None else self.opt_level
+        watchers = (*context.instruments, *instruments_of_knobs())
+        return replace(context, opt_level=level, instruments=watchers)
+
+    @property
+    def decisive(self) -> dict[str, object]:
+        """What the artifact's bytes depend on beside the model, for its provenance."""
+        context = self.pass_context
+        given = self.input_values or {}
+        said: dict[str, object] = {
+            "targets": [str(target) for target in self.targets],
+            "opt_level": context.opt_level,
+            "threads": self.threads,
+            "check_indices": self.check_indices,
+            "input_shapes": {n: list(s) for n, s in (self.input_shapes or {}).items()},
+            "input_values": {n: digest_of_array(v) for n, v in given.items()},
+            "schedules": sorted(self.schedules),
+            "byoc": {chosen.codegen.name: chosen.described for chosen in self.byoc},
+            "required_pass": sorted(context.required_pass),
+            "disabled_pass": sorted(context.disabled_pass),
+            "config": {key: str(value) for key, value in sorted(context.config.items())},
+        }
+        return {name: value for name, value in said.items() if value not in ({}, [])}
+
+    @property
+    def codegens(self) -> tuple[Codegen, ...]:
+        """Code generators of the user."""
+        return tuple(chosen.codegen for chosen in self.byoc)

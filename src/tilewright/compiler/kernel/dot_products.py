@@ -1,0 +1,32 @@
+"""Sums of products of the elements of words, as op bodies write them, and what adds them to a total.
+
+A body says what is multiplied; `lowering.contract` joins that with the total it is added to, which makes it
+the instruction that it is taken from.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.base.dtypes import i32
+from tilewright.compiler.kernel.expressions import const
+from tilewright.compiler.kernel.instructions import INSTRUCTIONS, meaning
+from tilewright.compiler.kernel.ir import Argument, Function, Instruction
+
+
+def _without_total(name: str, row: Instruction) -> Function:
+    """What an instruction adds to its first operand, as a function of the others."""
+    words = row.operands[1:]
+    arguments = [Argument(place, dtype) for place, dtype in enumerate(words)]
+    return Function(name, words, row.dtype, meaning(row, [const(0, i32), *arguments]))
+
+
+_BYTES: Final = INSTRUCTIONS["vpdpbusd"]
+_DOT: Final = _without_total("dot_u8i8", _BYTES)
+ADDING: Final = {_DOT.name: _BYTES}
+"""By the name of a sum of products, the instruction that adds it to a total."""
+
+
+def dot_of_bytes() -> Function:
+    """The sum of the products of four bytes: those of the first word unsigned, of the second signed."""
+    return _DOT

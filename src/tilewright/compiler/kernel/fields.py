@@ -1,0 +1,294 @@
+"""What the fields of a node hold: operands, indices, a buffer, a body; and the walks that follow from it.
+
+The types in the classes of `ir` say it: a field of type `Expression` is an operand, `tuple[Dim, ...]`
+are indices.  Nothing here names a kind of node, so a new one is walked, rewritten and searched from the
+start; one with a field of a type that is not in the table below is refused when this module is loaded.
+What a node means is not known here.  Called by whatever looks at kernels as trees.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Any, Final, TypeVar, final, get_args
+
+from tilewright.base import symbolic
+from tilewright.base.errors import InternalError
+from tilewright.base.symbolic import Dim, Symbol
+from tilewright.compiler.kernel.ir import Body, Buffer, Expression, For, If, Statement
+
+Node = Expression | Statement
+NodeT = TypeVar("NodeT", bound=Node)
+
+
+class Role(enum.Enum):
+    """What a field holds."""
+
+    OPERAND = "an expression"
+    OPTIONAL = "an expression or None"
+    OPERANDS = "expressions"
+    INDEX = "an index or extent"
+    INDICES = "indices"
+    BUFFER = "a buffer"
+    VARIABLE = "the variable of a loop"
+    BODY = "statements"
+    DATA = "what rewriting never changes"
+
+
+_ROLES: Final = {
+    "Expression": Role.OPERAND,
+    "Expression | None": Role.OPTIONAL,
+    "tuple[Expression, ...]": Role.OPERANDS,
+    "Dim": Role.INDEX,
+    "tuple[Dim, ...]": Role.INDICES,
+    "Buffer": Role.BUFFER,
+    "Symbol": Role.VARIABLE,
+    "Body": Role.BODY,
+    **dict.fromkeys(
+        ("str", "int", "float", "bool", "DType", "LoopKind", "Function", "Instruction"),
+        Role.DATA,
+    ),
+}
+
+
+def _roles(kind: type[Any]) -> dict[str, Role]:
+    """The fields of a class with their roles, in order."""
+    found: dict[str, Role] = {}
+    for field in dataclasses.fields(kind):
+        role = _ROLES.get(str(field.type))
+        if role is None:
+            raise InternalError(
+                f"{kind.__name__}.{field.name} is of type '{field.type}', expected one of "
+                f"{', '.join(_ROLES)}"
+            )
+        found[field.name] = role
+    return found
+
+
+_OF_EXPRESSIONS: Final = (Role.OPERAND, Role.OPTIONAL, Role.OPERANDS)
+_OF_INDICES: Final = (Role.INDEX, Role.INDICES)
+
+
+@final
+class Fields:
+    """The fields of one class of nodes; `plan` says where those are that hold no plain data, and their images."""
+
+    __slots__ = ("data", "dims", "kind", "operands", "plan", "read", "roles")
+
+    def __init__(self, kind: type[Any]) -> None:
+        self.kind: type[Any] = kind
+        self.roles: dict[str, Role] = _roles(kind)
+        names = list(self.roles)
+        visits = _VISITS if kind in get_args(Expression) else _VISITS_OF_STATEMENTS
+        self.read: Callable[[Any], tuple[Any, ...]] = _reader(names)
+        self.plan: tuple[tuple[int, Callable[[Mutator, Any], Any] | None], ...] = tuple(
+            (place, visits[role])
+            for place, role in enumerate(self.roles.values())
+            if role is not Role.DATA
+        )
+        self.operands: Callable[[Any], tuple[Expression, ...]] = self._reader_of(
+            _OF_EXPRESSIONS
+        )
+        self.dims: Callable[[Any], tuple[Dim, ...]] = self._reader_of(_OF_INDICES)
+        self.data: tuple[str, ...] = tuple(n for n in names if self.roles[n] is Role.DATA)
+
+    def _reader_of(self, roles: Sequence[Role]) -> Callable[[Any], tuple[Any, ...]]:
+        """Reads the fields of these roles as one flat tuple, without Nones."""
+        names = [name for name, role in self.roles.items() if role in roles]
+        plain = (Role.OPERAND, Role.INDEX)
+        if all(self.roles[name] in plain for name in names):
+            return _reader(names)
+        if len(names) == 1 and self.roles[names[0]] is not Role.OPTIONAL:
+            return attrgetter(names[0])
+        many = [self.roles[name] in (Role.OPERANDS, Role.INDICES) for name in names]
+        read = _reader(names)
+
+        def flat(node: Any) -> tuple[Any, ...]:
+            found: list[Any] = []
+            for value, is_many in zip(read(node), many, strict=True):
+                if is_many:
+                    found.extend(value)
+                elif value is not None:
+                    found.append(value)
+            return tuple(found)
+
+        return flat
+
+
+def _nothing(_: Any) -> tuple[Any, ...]:
+    return ()
+
+
+def _reader(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Reads these fields as a tuple, whatever their number."""
+    if not names:
+        return _nothing
+    read = attrgetter(*names)
+    return read if len(names) > 1 else lambda node: (read(node),)
+
+
+def fields_of(node: Node | type[Node]) -> Fields:
+    """What the fields of a node, or of a class of nodes, hold."""
+    return _FIELDS[node if isinstance(node, type) else type(node)]
+
+
+def children(value: Expression) -> tuple[Expression, ...]:
+    """The direct operands of an expression (a load's mask, not its indices)."""
+    return _FIELDS[type(value)].operands(value)
+
+
+def dims_of(node: Node) -> tuple[Dim, ...]:
+    """The indices and extents that stand directly in a node."""
+    return _FIELDS[type(node)].dims(node)
+
+
+def repeated(
+    roots: Iterable[Expression], below: Callable[[Expression], Iterable[Expression]]
+) -> dict[int, Expression]:
+    """By id, the expressions under `roots` that are met more than once; `below` says what is under one."""
+    seen: set[int] = set()
+    found: dict[int, Expression] = {}
+    stack = list(roots)
+    while stack:
+        value = stack.pop()
+        if id(value) in seen:
+            found[id(value)] = value
+            continue
+        seen.add(id(value))
+        stack.extend(below(value))
+    return found
+
+
+def operands_of(statement: Statement) -> tuple[Expression, ...]:
+    """The expressions that stand directly in a statement, not those inside its indices or body."""
+    return _FIELDS[type(statement)].operands(statement)
+
+
+def with_children(value: Expression, parts: Sequence[Expression]) -> Expression:
+    """`value` with other operands, in the order of `children`."""
+    fields = _FIELDS[type(value)]
+    images = list(fields.read(value))
+    taken = 0
+    for place, role in enumerate(fields.roles.values()):
+        if role is Role.OPERAND or (role is Role.OPTIONAL and images[place] is not None):
+            images[place] = parts[taken]
+            taken += 1
+        elif role is Role.OPERANDS:
+            end = taken + len(images[place])
+            images[place] = tuple(parts[taken:end])
+            taken = end
+    return fields.kind(*images)
+
+
+def with_inner(statement: For | If, body: Body) -> For | If:
+    """The same loop or conditional around another body."""
+    match statement:
+        case For():
+            return For(
+                statement.var, statement.extent, body, statement.kind, statement.reduction
+            )
+        case If():
+            return If(statement.condition, body)
+
+
+class Mutator:
+    """Rebuilds nodes from the images of what they hold; a subclass says what those are.
+
+    As it is, everything stays the same.  An expression that holds the same parts is the same node.
+    """
+
+    __slots__ = ()
+
+    def expression(self, value: Expression) -> Expression:
+        """The image of an operand."""
+        return self.rebuilt(value)
+
+    def dim(self, dim: Dim) -> Dim:
+        """The image of an index or extent."""
+        return dim
+
+    def buffer(self, buffer: Buffer) -> Buffer:
+        """The image of a buffer."""
+        return buffer
+
+    def variable(self, var: Symbol) -> Symbol:
+        """The image of a loop's variable."""
+        return var
+
+    def statement(self, statement: Statement) -> Sequence[Statement]:
+        """What takes the place of a statement."""
+        return (self.rebuilt(statement),)
+
+    def body(self, body: Sequence[Statement]) -> Body:
+        """The image of a body."""
+        return tuple([new for old in body for new in self.statement(old)])
+
+    def rebuilt(self, node: NodeT) -> NodeT:
+        """`node` with the images of what it holds."""
+        fields = _FIELDS[type(node)]
+        parts = fields.read(node)
+        images: list[Any] | None = None
+        for place, visit in fields.plan:
+            part = parts[place]
+            image = visit(self, part) if visit else self.expression(part)
+            if image is not part:
+                if images is None:
+                    images = list(parts)
+                images[place] = image
+        return node if images is None else fields.kind(*images)
+
+
+# --- the images of fields, by role; operands stand in `rebuilt`, for they are most ----------------
+
+
+def _optional(mutator: Mutator, part: Expression | None) -> Expression | None:
+    return None if part is None else mutator.expression(part)
+
+
+def _operands(mutator: Mutator, part: tuple[Expression, ...]) -> tuple[Expression, ...]:
+    images = tuple([mutator.expression(x) for x in part])
+    return part if all(map(operator.is_, images, part)) else images
+
+
+def _index(mutator: Mutator, part: Dim) -> Dim:
+    image = mutator.dim(part)
+    return part if _is_same(image, part) else image
+
+
+def _indices(mutator: Mutator, part: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    images = tuple([mutator.dim(x) for x in part])
+    return part if all(map(_is_same, images, part)) else images
+
+
+def _is_same(new: Dim, old: Dim) -> bool:
+    """Whether an index stayed as it was.
+
+    One with loads inside must be the same object: equality goes by its text, which a buffer shares
+    with one of the same name that takes its place.
+    """
+    return new is old or (new == old and not symbolic.opaques(new))
+
+
+_VISITS: Final[dict[Role, Callable[[Mutator, Any], Any] | None]] = {
+    Role.OPERAND: None,
+    Role.OPTIONAL: _optional,
+    Role.OPERANDS: _operands,
+    Role.INDEX: _index,
+    Role.INDICES: _indices,
+    Role.BUFFER: lambda mutator, part: mutator.buffer(part),
+    Role.VARIABLE: lambda mutator, part: mutator.variable(part),
+    Role.BODY: lambda mutator, part: mutator.body(part),
+}
+# Expressions are shared, so one whose indices are equal stays; equal symbols may have other bounds, which
+# statements take over.
+_VISITS_OF_STATEMENTS: Final[dict[Role, Callable[[Mutator, Any], Any] | None]] = {
+    **_VISITS,
+    Role.INDEX: lambda mutator, part: mutator.dim(part),
+    Role.INDICES: lambda mutator, part: tuple([mutator.dim(x) for x in part]),
+}
+_FIELDS: Final[dict[type[Any], Fields]] = {
+    kind: Fields(kind) for kind in (*get_args(Expression), *get_args(Statement))
+}

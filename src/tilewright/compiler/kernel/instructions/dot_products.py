@@ -1,0 +1,51 @@
+"""The loop nests that dot products of short vectors mean.  Called by the tables."""
+
+from __future__ import annotations
+
+from tilewright.base.dtypes import DType, f32
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.ir import Access, Body, Buffer, Expression
+
+Nest = tuple[tuple[Buffer, ...], Body]
+_LEAST_NORMAL = 2.0**-126
+
+
+def dot(total: DType, left: DType, right: DType, count: int) -> Nest:
+    """`total += left[k] * right[k]` for every k, in the type of the total."""
+    b, (sum_, a, w) = _parameters(total, left, right, count)
+    with b.reduce((count,), ["k"]) as (k,):
+        x, y = b.cast(b.load(a, (k,)), total), b.cast(b.load(w, (k,)), total)
+        b.accumulate("add", sum_, (), b.mul(x, y))
+    return (sum_, a, w), b.build().body
+
+
+def dot_flushed(parameters: tuple[Buffer, ...], count: int) -> Body:
+    """The same over the parameters of a `dot` of f32, last product first.
+
+    Every product is added with one rounding to nearest even; denormal operands, totals and results
+    are zeros of their sign.
+    """
+    b = KernelBuilder("dot")
+    sum_, a, w = parameters
+
+    def normal(x: Expression) -> Expression:
+        zero = b.binary("copysign", b.const(0.0, f32), x)
+        return b.select(b.lt(b.abs(x), _LEAST_NORMAL), zero, x)
+
+    with b.reduce((count,), ["k"]) as (k,):
+        last: Dim = count - 1 - k
+        x, y = (normal(b.cast(b.load(side, (last,)), f32)) for side in (a, w))
+        b.store(sum_, (), normal(b.fma(x, y, normal(b.load(sum_, ())))))
+    return b.build().body
+
+
+def _parameters(
+    total: DType, left: DType, right: DType, count: int
+) -> tuple[KernelBuilder, tuple[Buffer, Buffer, Buffer]]:
+    b = KernelBuilder("dot")
+    return b, (
+        b.parameter("total", total, (), Access.READ_WRITE),
+        b.parameter("a", left, (count,)),
+        b.parameter("b", right, (count,)),
+    )

@@ -1,0 +1,90 @@
+"""Dot products of x86-64: VNNI, BF16, and the multiply-add of AVX2.
+
+None of them saturates: `vpmaddubsw`, which does, is not here, and no product of `vpdpbusd` leaves 32 bits.
+
+Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, the pages of VPDPBUSD, VPDPWSSD,
+PMADDWD and VDPBF16PS; AMD64 Architecture Programmer's Manual, volume 4.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.base.dtypes import bf16, f32, i8, i16, i32, u8
+from tilewright.compiler.kernel.instructions.dot_products import dot, dot_flushed
+from tilewright.compiler.kernel.ir import Form, Instruction
+
+_BITS: Final = (512, 256, 128)
+_PREFIX: Final = {512: "_mm512", 256: "_mm256", 128: "_mm"}
+
+
+def _vnni(name: str, unit: str) -> tuple[Form, ...]:
+    """The forms with AVX-512 VNNI, and those of its short vectors with AVX-VNNI."""
+    forms: list[Form] = []
+    word = name.removeprefix("vp")
+    for bits in _BITS:
+        features = frozenset({"avx512vnni"} if bits == 512 else {"avx512vnni", "avx512vl"})
+        llvm, vector = f"llvm.x86.avx512.{name}.{bits}", f"__m{bits}i"
+        operands = f"(({vector})a, ({vector})b, ({vector})c)"
+        stem = f"{_PREFIX[bits]}_{word}"
+        forms.append(
+            Form(lanes=bits // 32, features=features, unit=unit, llvm=llvm,
+                 c=f"{stem}_epi32{operands}")
+        )  # fmt: skip
+        if bits < 512:
+            forms.append(
+                Form(lanes=bits // 32, features=frozenset({"avxvnni"}), unit=unit, llvm=llvm,
+                     c=f"{stem}_avx_epi32{operands}")
+            )  # fmt: skip
+    return tuple(forms)
+
+
+def _multiply_add() -> tuple[Form, ...]:
+    """`pmaddwd` and an addition."""
+    names = {
+        512: ("avx512bw", "llvm.x86.avx512.pmaddw.d.512"),
+        256: ("avx2", "llvm.x86.avx2.pmadd.wd"),
+        128: ("sse2", "llvm.x86.sse2.pmadd.wd"),
+    }
+    forms: list[Form] = []
+    for bits, (feature, llvm) in names.items():
+        prefix, vector = _PREFIX[bits], f"__m{bits}i"
+        product = f"{prefix}_madd_epi16(({vector})b, ({vector})c)"
+        forms.append(
+            Form(lanes=bits // 32, features=frozenset({feature}), unit="i16", llvm=llvm,
+                 c=f"{prefix}_add_epi32(({vector})a, {product})", adds=True)
+        )  # fmt: skip
+    return tuple(forms)
+
+
+def _brain_floats() -> tuple[Form, ...]:
+    forms: list[Form] = []
+    for bits in _BITS:
+        features = {"avx512bf16"} if bits == 512 else {"avx512bf16", "avx512vl"}
+        vector = f"__m{bits}"
+        forms.append(
+            Form(lanes=bits // 32, features=frozenset(features), unit="bfloat",
+                 llvm=f"llvm.x86.avx512bf16.dpbf16ps.{bits}",
+                 c=f"{_PREFIX[bits]}_dpbf16_ps(({vector})a, ({vector}bh)b, ({vector}bh)c)")
+        )  # fmt: skip
+    return tuple(forms)
+
+
+def _instructions() -> tuple[Instruction, ...]:
+    bytes_, byte_body = dot(i32, u8, i8, 4)
+    shorts, short_body = dot(i32, i16, i16, 2)
+    pairs, pair_body = dot(i32, i16, i16, 2)
+    halves, half_body = dot(f32, bf16, bf16, 2)
+    return (
+        Instruction(name="vpdpbusd", parameters=bytes_, body=byte_body, forms=_vnni("vpdpbusd", "i8")),
+        Instruction(name="vpdpwssd", parameters=shorts, body=short_body, forms=_vnni("vpdpwssd", "i16")),
+        Instruction(name="vpmaddwd", parameters=pairs, body=pair_body, forms=_multiply_add()),
+        Instruction(
+            name="vdpbf16ps", parameters=halves, body=dot_flushed(halves, 2), forms=_brain_floats(),
+            replaces=half_body,
+            caution="adds the second product first, each rounded once, and denormal numbers are zeros",
+        ),
+    )  # fmt: skip
+
+
+INSTRUCTIONS: Final = _instructions()

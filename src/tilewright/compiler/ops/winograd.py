@@ -1,0 +1,383 @@
+"""Convolutions in fewer products: Winograd's minimal filtering, as three ops and a matrix product.
+
+    v = winograd_input(x)                 # [points², tiles, channels]: B' d B of each tile of the image
+    m = matmul(v, u)                      # one product for each pair of points
+    y = winograd_output(m)                # [images, height, width, filters]: A' m A of each tile
+
+`u` is `winograd_filter(w)`, G g G', which is folded.  A tile of `tile` x `tile` results takes
+(tile + r - 1)² products per channel in the place of (tile r)².
+
+Source: S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin, S. Gray, Fast Algorithms for
+Convolutional Neural Networks, CVPR 2016, section 4; B. Barabasz et al., Error Analysis and Improving the Accuracy of
+Winograd Convolution for Deep Neural Networks, ACM TOMS 46, 2020, for what points cost.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Final, Protocol, TypeVar, cast, final
+
+import numpy as np
+
+from tilewright.base import symbolic
+from tilewright.base.dtypes import FLOATS
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.schema import Attributes, Role, TensorType, Trait
+from tilewright.compiler.kernel.builder import KernelBuilder, compute_dtype
+from tilewright.compiler.kernel.ir import Expression
+from tilewright.compiler.ops.bodies import Operands, Results, given
+from tilewright.compiler.ops.contraction import narrow
+from tilewright.compiler.ops.declaration import Types, attr, declare, operand
+from tilewright.compiler.ops.shapes import check_same, first
+
+Matrix = tuple[tuple[Fraction, ...], ...]
+_POINTS: Final = {
+    2: tuple(map(Fraction, ("0", "1", "-1"))),
+    4: tuple(map(Fraction, ("0", "5/8", "-5/8", "3/2", "-3/2"))),
+}
+"""By tile, where polynomials are evaluated, beside infinity.
+
+Pairs of opposite sign share their work.  Whole numbers need fewer multiplications, but 1 and 2 lose four times as
+many digits as 5/8 and 3/2, whose powers are exact, too (tests/e2e/test_winograd.py measures).
+"""
+
+# --- the matrices ----------------------------------------------------------------------------
+
+
+def _product(factors: Sequence[Fraction]) -> list[Fraction]:
+    """The coefficients of Π (x - f), lowest first."""
+    result = [Fraction(1)]
+    for factor in factors:
+        shifted = [Fraction(0), *result]
+        result = [
+            a - factor * b for a, b in zip(shifted, [*result, Fraction(0)], strict=True)
+        ]
+    return result
+
+
+@functools.cache
+def matrices(tile: int, taps: int) -> tuple[Matrix, Matrix, Matrix]:
+    """(A', G, B') of F(tile, taps): A' [tile, n], G [n, taps], B' [n, n], n = tile + taps - 1.
+
+    Cook and Toom's construction at n - 1 points and infinity; what rows of
+    B' would be divided by stands in G.
+    """
+    points = _POINTS.get(tile, ())
+    if len(points) != tile + taps - 2:
+        raise ModelError(f"no points for tiles of {tile} and filters of {taps} taps")
+    a = [[p**i for p in points] + [Fraction(int(i == tile - 1))] for i in range(tile)]
+    g: list[list[Fraction]] = []
+    b: list[list[Fraction]] = []
+    for i, point in enumerate(points):
+        others = [p for j, p in enumerate(points) if j != i]
+        scale = functools.reduce(lambda x, y: x * y, (point - p for p in others))
+        g.append([point**j / scale for j in range(taps)])
+        b.append([*_product(others), Fraction(0)])
+    g.append([Fraction(int(j == taps - 1)) for j in range(taps)])
+    b.append(_product(points))
+    return _frozen(a), _frozen(g), _frozen(b)
+
+
+def _frozen(rows: Sequence[Sequence[Fraction]]) -> Matrix:
+    return tuple(map(tuple, rows))
+
+
+def _array(matrix: Matrix) -> np.ndarray:
+    return np.array([[float(x) for x in row] for row in matrix])
+
+
+# --- one axis of a transform -----------------------------------------------------------------
+
+V = TypeVar("V")
+Terms = Sequence[tuple[Fraction, V]]
+
+
+class Arithmetic(Protocol[V]):
+    """Who adds: a builder of kernels makes expressions, an oracle computes arrays."""
+
+    def add(self, x: V, y: V, /) -> V:
+        """The sum."""
+        ...
+
+    def sub(self, x: V, y: V, /) -> V:
+        """The difference."""
+        ...
+
+    def mul(self, x: V, y: float, /) -> V:
+        """The product with a number."""
+        ...
+
+
+def _combine(b: Arithmetic[V], terms: Terms[V]) -> V:
+    """The sum of coefficients times values, plain additions first."""
+    ordered = sorted(terms, key=lambda term: (abs(term[0]) != 1, term[0] < 0))
+    (factor, value), *rest = ordered
+    total = value if factor == 1 else b.mul(value, float(factor))
+    for factor, value in rest:
+        part = value if abs(factor) == 1 else b.mul(value, float(abs(factor)))
+        total = b.add(total, part) if factor > 0 else b.sub(total, part)
+    return total
+
+
+def _nonzero(row: Sequence[Fraction], values: Sequence[V]) -> Terms[V]:
+    return [(c, v) for c, v in zip(row, values, strict=True) if c]
+
+
+def transform(b: Arithmetic[V], matrix: Matrix, values: Sequence[V]) -> list[V]:
+    """`matrix` times a column of values.
+
+    Points come in pairs of opposite sign: rows of such a pair are the sum and the difference of an even
+    and an odd part, columns are taken together before rows are summed.
+    """
+    matrix, values = _paired_columns(b, matrix, values)
+    found: list[V] = []
+    while len(found) < len(matrix):
+        row, *after = matrix[len(found) :]
+        even, odd = _halves(row, after[0]) if after else (row, ())
+        if any(odd) and not any(x and y for x, y in zip(even, odd, strict=True)):
+            one, other = (_combine(b, _nonzero(r, values)) for r in (even, odd))
+            found += [b.add(one, other), b.sub(one, other)]
+        else:
+            found.append(_combine(b, _nonzero(row, values)))
+    return found
+
+
+def _halves(
+    row: Sequence[Fraction], other: Sequence[Fraction]
+) -> tuple[tuple[Fraction, ...], tuple[Fraction, ...]]:
+    """Half the sum and half the difference of two rows."""
+    even = tuple((x + y) / 2 for x, y in zip(row, other, strict=True))
+    odd = tuple((x - y) / 2 for x, y in zip(row, other, strict=True))
+    return even, odd
+
+
+def _paired_columns(
+    b: Arithmetic[V], matrix: Matrix, values: Sequence[V]
+) -> tuple[Matrix, list[V]]:
+    """The product with columns that agree up to signs replaced by their sum and difference."""
+    columns = [list(column) for column in zip(*matrix, strict=True)]
+    changed = list(values)
+    for i in range(len(columns) - 1):
+        pair = columns[i], columns[i + 1]
+        if all(x and abs(x) == abs(y) for x, y in zip(*pair, strict=True)):
+            columns[i], columns[i + 1] = map(list, _halves(*pair))
+            one, other = changed[i : i + 2]
+            changed[i : i + 2] = [b.add(one, other), b.sub(one, other)]
+    return _frozen(list(zip(*columns, strict=True))), changed
+
+
+def _both_axes(
+    b: Arithmetic[V], matrix: Matrix, read: Callable[[int, int], V]
+) -> list[list[V]]:
+    """`matrix` X `matrix`', X read once element by element."""
+    count = len(matrix[0])
+    columns = [
+        transform(b, matrix, [read(i, j) for i in range(count)]) for j in range(count)
+    ]
+    return [transform(b, matrix, list(row)) for row in zip(*columns, strict=True)]
+
+
+@final
+class _Arrays:
+    """Sums of arrays: what an infinity or NaN reaches, it reaches in machine code, too."""
+
+    add = staticmethod(np.add)
+    sub = staticmethod(np.subtract)
+    mul = staticmethod(np.multiply)
+
+
+# --- filters ---------------------------------------------------------------------------------
+
+
+def _square(w: TensorType) -> int:
+    """The taps along each side of filters [F, C, r, r]."""
+    if w.rank != 4 or w.shape[2] != w.shape[3] or not isinstance(w.shape[2], int):
+        raise ModelError(f"winograd_filter needs square filters [F, C, r, r], got {w}")
+    return w.shape[2]
+
+
+def _filter_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    w = first(types)
+    points = cast("int", attributes["tile"]) + _square(w) - 1
+    return (w.with_shape((points * points, w.shape[1], w.shape[0])),)
+
+
+def _filter_oracle(w: np.ndarray, *, tile: int) -> np.ndarray:
+    g = _array(matrices(tile, w.shape[2])[1])
+    u = np.einsum("ai,fcij,bj->abcf", g, w.astype(np.float64), g)
+    return narrow(u.reshape(-1, w.shape[1], w.shape[0]), w)
+
+
+winograd_filter: Final = declare(
+    name="winograd_filter",
+    summary="Filters [F, C, r, r] in the domain of Winograd's algorithm: G g G' as [points², C, F]",
+    operands=(operand("w", FLOATS),),
+    attributes=(attr("tile", "int"),),
+    infer=_filter_infer,
+    evaluate=_filter_oracle,
+    traits=Trait.PURE,
+    cases=("f32[3,5,3,3]; tile=4", "f32[2,1,3,3]; tile=2", "f32[1,2,3,3]; tile=2"),
+    on_host="filters are known when a model is compiled",
+    source="Lavin and Gray, 2016, equation 8",
+)
+
+# --- input -----------------------------------------------------------------------------------
+
+_SIZES: Final = (attr("tile", "int"), attr("taps", "int"))
+
+
+def _tile_count(size: Dim, tile: int, taps: int) -> Dim:
+    """How many tiles a padded axis holds, which are whole."""
+    count = symbolic.floordiv(size - (taps - 1), tile)
+    check_same("an axis of padded tiles", count * tile + taps - 1, size)
+    return count
+
+
+def _input_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x = first(types)
+    tile, taps = cast("int", attributes["tile"]), cast("int", attributes["taps"])
+    if x.rank != 4:
+        raise ModelError(f"winograd_input needs images [N, H, W, C], got {x}")
+    images, height, width, channels = x.shape
+    rows, columns = (_tile_count(size, tile, taps) for size in (height, width))
+    points = (tile + taps - 1) ** 2
+    return (x.with_shape((points, images * rows * columns, channels)),)
+
+
+def _input_oracle(x: np.ndarray, *, tile: int, taps: int) -> np.ndarray:
+    rows, columns = ((size - taps + 1) // tile for size in x.shape[1:3])
+
+    def read(i: int, j: int) -> np.ndarray:
+        cut = x[:, i : i + rows * tile : tile, j : j + columns * tile : tile]
+        return cut.astype(np.float64)
+
+    points = _both_axes(_Arrays(), matrices(tile, taps)[2], read)
+    v = np.array([value for row in points for value in row])
+    return narrow(v.reshape(len(v), -1, x.shape[-1]), x)
+
+
+def _input_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    x, (result,) = given(operands, 0), results
+    tile, taps = cast("int", attributes["tile"]), cast("int", attributes["taps"])
+    images, height, width, channels = x.shape
+    rows, columns = (_tile_count(size, tile, taps) for size in (height, width))
+    matrix = matrices(tile, taps)[2]
+    with b.nest((images, rows, columns, channels), ("n", "h", "w", "c")) as (n, h, w, c):
+
+        def read(i: int, j: int) -> Expression:
+            return b.read(x, (n, h * tile + i, w * tile + j, c))
+
+        at = (n * rows + h) * columns + w
+        for i, row in enumerate(_both_axes(b, matrix, read)):
+            for j, value in enumerate(row):
+                b.write(result, (i * len(matrix) + j, at, c), value)
+
+
+winograd_input: Final = declare(
+    name="winograd_input",
+    summary="Overlapping tiles of padded images in the domain of Winograd's algorithm: B' d B as [points², tiles, C]",
+    operands=(operand("x", FLOATS),),
+    attributes=_SIZES,
+    infer=_input_infer,
+    evaluate=_input_oracle,
+    body=_input_body,
+    traits=Trait.PURE,
+    cases=(
+        "[1,6,10,3]; tile=4 taps=3",
+        "[2,4,6,5]; tile=2 taps=3",
+        "[1,6,6,1]; tile=4 taps=3",
+    ),
+    source="Lavin and Gray, 2016, section 4",
+)
+
+# --- output ----------------------------------------------------------------------------------
+
+
+def _tiles_of(sizes: Sequence[Dim], tile: int) -> tuple[Dim, Dim]:
+    rows, columns = (symbolic.ceildiv(size, tile) for size in sizes)
+    return rows, columns
+
+
+def _output_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    m = first(types)
+    tile, taps = cast("int", attributes["tile"]), cast("int", attributes["taps"])
+    images, *sizes = cast("tuple[Dim, ...]", attributes["shape"])
+    if m.rank != 3 or len(sizes) != 2:
+        raise ModelError(
+            f"winograd_output needs [points², tiles, F] and (N, H, W), got {m}"
+        )
+    rows, columns = _tiles_of(sizes, tile)
+    check_same(f"points of {m}", m.shape[0], (tile + taps - 1) ** 2)
+    check_same(f"tiles of {m}", m.shape[1], images * rows * columns)
+    return (m.with_shape((images, *sizes, m.shape[2])),)
+
+
+def _output_oracle(
+    m: np.ndarray, *, tile: int, taps: int, shape: tuple[int, ...]
+) -> np.ndarray:
+    points = tile + taps - 1
+    images, height, width = shape
+    rows, columns = -(-height // tile), -(-width // tile)
+    tiles = m.astype(np.float64).reshape(points, points, images, rows, columns, -1)
+    parts = _both_axes(_Arrays(), matrices(tile, taps)[0], lambda i, j: tiles[i, j])
+    whole = np.empty((images, rows * tile, columns * tile, m.shape[-1]))
+    for i, row in enumerate(parts):
+        for j, value in enumerate(row):
+            whole[:, i::tile, j::tile] = value
+    return narrow(whole[:, :height, :width], m)
+
+
+def _output_body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    m, (result,) = given(operands, 0), results
+    tile, taps = cast("int", attributes["tile"]), cast("int", attributes["taps"])
+    images, height, width, filters = result.shape
+    rows, columns = _tiles_of((height, width), tile)
+    points = tile + taps - 1
+    matrix = matrices(tile, taps)[0]
+    outer, names = (images, rows, columns, filters), ("n", "h", "w", "f")
+    y = b.temporary(compute_dtype(m.dtype), (*outer, tile, tile), "y")
+    with b.nest(outer, names) as (n, h, w, f):
+        at = (n * rows + h) * columns + w
+
+        def read(i: int, j: int) -> Expression:
+            return b.read(m, (i * points + j, at, f))
+
+        for i, row in enumerate(_both_axes(b, matrix, read)):
+            for j, value in enumerate(row):
+                b.store(y, (n, h, w, f, i, j), value)
+    with b.nest((*outer, tile, tile), (*names, "i", "j")) as (n, h, w, f, i, j):
+        row, column = h * tile + i, w * tile + j
+        inside = b.and_(
+            b.lt(b.index(row), b.index(height)), b.lt(b.index(column), b.index(width))
+        )
+        with b.when(inside):
+            b.write(result, (n, row, column, f), b.load(y, (n, h, w, f, i, j)))
+
+
+winograd_output: Final = declare(
+    name="winograd_output",
+    summary="Sums of products in Winograd's domain as images: A' m A, `shape` = (N, H, W)",
+    operands=(operand("m", FLOATS),),
+    attributes=(*_SIZES, attr("shape", "dims")),
+    infer=_output_infer,
+    evaluate=_output_oracle,
+    body=_output_body,
+    traits=Trait.PURE,
+    role=Role.POOLING,
+    cases=(
+        "[36,6,3]; tile=4 taps=3 shape=(1,7,9)",
+        "[16,6,5]; tile=2 taps=3 shape=(1,4,6)",
+        "[36,2,1]; tile=4 taps=3 shape=(2,4,1)",
+    ),
+    source="Lavin and Gray, 2016, section 4",
+)
+
+OPS: Final = (winograd_filter, winograd_input, winograd_output)
+"""The rows of this file."""

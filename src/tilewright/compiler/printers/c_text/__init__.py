@@ -1,0 +1,1 @@
+"""Kernels as C that a person can read.  `function` is the door; see README.md."""

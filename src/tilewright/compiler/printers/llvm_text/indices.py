@@ -1,0 +1,290 @@
+"""Index arithmetic: dimensions to i64 values, buffer elements to pointers.
+
+The terms of an index are summed from the outermost scope inwards, so everything invariant is
+computed once, outside.  In a loop without loops inside, a term linear in the loop variable becomes
+an induction variable: a pointer that advances, or one integer shared by many pointers.  Constant
+offsets stay at the use, where the processor's addressing mode takes them.  Called by memory and
+expressions of this room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import final
+
+from tilewright.base import symbolic
+from tilewright.base.errors import InternalError
+from tilewright.base.symbolic import Dim, Expr, Monomial, Opaque, Operation, Symbol
+from tilewright.compiler.kernel.ir import Expression
+from tilewright.compiler.kernel.rewrite import payloads
+from tilewright.compiler.printers.llvm_text.types import Value, number
+from tilewright.compiler.printers.llvm_text.writer import FunctionWriter, Scope
+
+SHARED_FROM = 3
+"""From so many pointers with one step on, they share an integer induction variable."""
+
+
+@final
+@dataclass(slots=True, eq=False)
+class LoopFrame:
+    """What addresses need to know about an open loop.
+
+    Attributes:
+        name: the loop variable.
+        innermost: no loop inside; only such loops get induction variables.
+        users: step -> the base pointers that move by it.
+        phis: `(name, type, first, next)` to be written when the loop closes.
+    """
+
+    name: str
+    scope: Scope
+    innermost: bool
+    users: dict[Dim, set[object]] = field(default_factory=dict)
+    phis: list[tuple[str, str, str, str]] = field(default_factory=list)
+    steps: dict[tuple[str, ...], Value] = field(default_factory=dict)
+    splits: dict[object, tuple[Dim, Dim] | None] = field(default_factory=dict)
+
+    def split(self, dim: Dim) -> tuple[Dim, Dim] | None:
+        """`dim` as factor of the loop variable and rest; None when it is not linear."""
+        if isinstance(dim, int):
+            return 0, dim
+        # Unrolled accesses differ in their constants only.
+        if dim.terms not in self.splits:
+            self.splits[dim.terms] = symbolic.linear(dim - dim.constant, self.name)
+        linear = self.splits[dim.terms]
+        return None if linear is None else (linear[0], linear[1] + dim.constant)
+
+
+@final
+class Indices:
+    """Emits the integer side of a function."""
+
+    def __init__(
+        self, writer: FunctionWriter, opaque: Callable[[Expression], Value]
+    ) -> None:
+        self.writer: FunctionWriter = writer
+        self.opaque: Callable[[Expression], Value] = opaque
+        self.symbols: dict[str, Value] = {}
+        self.bounds: dict[str, symbolic.Bounds] = {}
+        self.frames: list[LoopFrame] = []
+        self._payloads: dict[object, tuple[Expression, ...]] = {}
+
+    # --- values ----------------------------------------------------------------------------
+
+    def value(self, dim: Dim) -> Value:
+        """`dim` as an i64 operand."""
+        if isinstance(dim, int):
+            return number(dim)
+        total: Value | None = None
+        for term in self._terms(dim):
+            total = term if total is None else self.add(total, term)
+        if total is None:
+            return number(dim.constant)
+        return self.add(total, number(dim.constant)) if dim.constant else total
+
+    def _terms(self, dim: Expr) -> list[Value]:
+        """The terms of a polynomial, outermost first."""
+        terms = [self._term(monomial, factor) for monomial, factor in dim.terms]
+        terms.sort(key=lambda value: value.level)
+        return terms
+
+    def _term(self, monomial: Monomial, factor: int) -> Value:
+        frame = self.frames[-1] if self.frames else None
+        if frame is not None and frame.innermost:
+            rest = _without(monomial, frame.name)
+            if rest is not None:
+                step = self._product(rest, factor)
+                if step.level < frame.scope.level:
+                    return self._induction(frame, step)
+        return self._product(monomial, factor)
+
+    def _product(self, monomial: Monomial, factor: int) -> Value:
+        if not monomial:
+            return number(factor)
+        values = sorted((self.atom(atom) for atom in monomial), key=lambda v: v.level)
+        if factor != 1 and len(values) > 1:
+            values[0] = self._scale(values[0], factor)
+            factor = 1
+        total = values[0]
+        for value in values[1:]:
+            total = self.writer.pure(
+                "i64", f"mul i64 {total.text}, {value.text}", total, value
+            )
+        return self._scale(total, factor)
+
+    def _scale(self, value: Value, factor: int) -> Value:
+        if factor == 1:
+            return value
+        if factor > 0 and factor & (factor - 1) == 0:
+            shift = factor.bit_length() - 1
+            return self.writer.pure("i64", f"shl i64 {value.text}, {shift}", value)
+        return self.writer.pure("i64", f"mul i64 {value.text}, {factor}", value)
+
+    def add(self, left: Value, right: Value) -> Value:
+        """Sum of two i64 operands."""
+        return self.writer.pure("i64", f"add i64 {left.text}, {right.text}", left, right)
+
+    def atom(self, atom: symbolic.Atom) -> Value:
+        """One factor of a monomial."""
+        if isinstance(atom, Symbol):
+            found = self.symbols.get(atom.key)
+            if found is None:
+                raise InternalError(f"index uses the unknown symbol '{atom.key}'")
+            return found
+        if isinstance(atom, Operation):
+            return self._operation(atom)
+        if isinstance(atom, Opaque) and isinstance(atom.payload, Expression):
+            return self.opaque(atom.payload)
+        raise InternalError(f"index atom '{atom}' has no value in machine code")
+
+    def _operation(self, atom: Operation) -> Value:
+        left, right = self.value(atom.left), self.value(atom.right)
+        if atom.op in ("min", "max"):
+            return self.writer.call("i64", f"llvm.s{atom.op}.i64", left, right)
+        low, _ = self.interval(atom.left)
+        nonnegative = low is not None and low >= 0
+        if isinstance(atom.right, int):
+            return self._divide(atom.op, left, right, atom.right, nonnegative=nonnegative)
+        least = self.interval(atom.right)[0]
+        if least is None or least < 1:
+            right = self.writer.call("i64", "llvm.smax.i64", right, number(1))
+        return self._divide(atom.op, left, right, None, nonnegative=nonnegative)
+
+    def _divide(
+        self, op: str, left: Value, right: Value, known: int | None, *, nonnegative: bool
+    ) -> Value:
+        pure, is_mod = self.writer.pure, op == "mod"
+        if known is not None and known > 0 and known & (known - 1) == 0:
+            if is_mod:
+                return pure("i64", f"and i64 {left.text}, {known - 1}", left)
+            shift = known.bit_length() - 1
+            return pure("i64", f"ashr i64 {left.text}, {shift}", left)
+        operands = f"{left.text}, {right.text}"
+        if nonnegative:
+            verb = "urem" if is_mod else "udiv"
+            return pure("i64", f"{verb} i64 {operands}", left, right)
+        rest = pure("i64", f"srem i64 {operands}", left, right)
+        negative = pure("i1", f"icmp slt i64 {rest.text}, 0", rest)
+        if is_mod:
+            wrapped = self.add(rest, right)
+            return pure(
+                "i64", f"select {negative}, {wrapped}, {rest}", negative, wrapped, rest
+            )
+        quotient = pure("i64", f"sdiv i64 {operands}", left, right)
+        borrow = pure("i64", f"sext {negative} to i64", negative)
+        return self.add(quotient, borrow)
+
+    def interval(self, dim: Dim) -> symbolic.Bounds:
+        """Bounds of `dim`, loop extents taken into account."""
+        if isinstance(dim, int):
+            return (dim, dim)
+        return symbolic.bounds(dim)
+
+    # --- induction variables ---------------------------------------------------------------
+
+    def _induction(self, frame: LoopFrame, step: Value) -> Value:
+        """The integer that starts at 0 and grows by `step` per iteration."""
+        if step.text == "1":
+            return self.symbols[frame.name]
+        return self._advance(frame, number(0), step, "i64")
+
+    def _advance(self, frame: LoopFrame, first: Value, step: Value, unit: str) -> Value:
+        """`first`, moved by `step` per iteration; a pointer to `unit`s or an integer."""
+        key = (first.text, step.text, unit)
+        known = frame.steps.get(key)
+        if known is not None:
+            return known
+        name = self.writer.fresh("p" if first.type == "ptr" else "n")
+        if first.type == "ptr":
+            advance = f"getelementptr {unit}, ptr {name}, i64 {step.text}"
+        else:
+            advance = f"add i64 {name}, {step.text}"
+        frame.scope.latch.append(f"{name}.next = {advance}")
+        frame.phis.append((name, first.type, first.text, f"{name}.next"))
+        value = Value(name, first.type, frame.scope.level)
+        frame.steps[key] = value
+        return value
+
+    def from_memory(self, dim: Dim) -> tuple[str, ...]:
+        """The operands that `dim` takes from memory.
+
+        A store may change them: equal indices are the same place only while these agree.
+        """
+        if isinstance(dim, int):
+            return ()
+        found = self._payloads.get(dim.terms)
+        if found is None:
+            found = self._payloads[dim.terms] = tuple(payloads(dim))
+        return tuple(self.opaque(payload).text for payload in found)
+
+    # --- pointers --------------------------------------------------------------------------
+
+    def pointer(self, base: Value, unit: str, dim: Dim) -> Value:
+        """The address of element `dim` of an array of `unit`s at `base`."""
+        if isinstance(dim, int):
+            return self._displace(base, unit, dim)
+        key = ("address", base.text, unit, dim.terms, self.from_memory(dim))
+        for scope in reversed(self.writer.scopes):
+            known = scope.values.get(key)
+            if known is not None:
+                return self._displace(known, unit, dim.constant)
+        address = self._address(base, unit, dim - dim.constant)
+        self.writer.scopes[address.level].values[key] = address
+        return self._displace(address, unit, dim.constant)
+
+    def _address(self, base: Value, unit: str, dim: Dim) -> Value:
+        frame = self.frames[-1] if self.frames else None
+        step: Dim = 0
+        rest: Dim = dim
+        if frame is not None and frame.innermost:
+            linear = frame.split(dim)
+            if linear is not None:
+                step, rest = linear
+        address = base
+        if isinstance(rest, Expr):
+            for term in self._terms(rest):
+                address = self.writer.pure(
+                    "ptr", f"getelementptr {unit}, {address}, {term}", address, term
+                )
+        if frame is not None and step != 0:
+            address = self._move(frame, address, unit, step)
+        return address
+
+    def _move(self, frame: LoopFrame, address: Value, unit: str, step: Dim) -> Value:
+        """`address + step * loop variable`."""
+        by = self.value(step)
+        shared = len(frame.users.get(step, ())) >= SHARED_FROM
+        level = frame.scope.level
+        if by.level < level and address.level < level and not shared:
+            return self._advance(frame, address, by, unit)
+        if by.level < level:
+            offset = self._induction(frame, by)
+        else:
+            counter = self.symbols[frame.name]
+            offset = self.writer.pure(
+                "i64", f"mul i64 {by.text}, {counter.text}", by, counter
+            )
+        return self.writer.pure(
+            "ptr", f"getelementptr {unit}, {address}, {offset}", address, offset
+        )
+
+    def _displace(self, address: Value, unit: str, constant: int) -> Value:
+        if constant == 0:
+            return address
+        return self.writer.local("ptr", f"getelementptr {unit}, {address}, i64 {constant}")
+
+
+def _without(monomial: Monomial, name: str) -> Monomial | None:
+    """The monomial divided by the symbol; None when it is not linear in it."""
+    rest: list[symbolic.Atom] = []
+    found = 0
+    for atom in monomial:
+        if isinstance(atom, Symbol):
+            if atom.key == name:
+                found += 1
+                continue
+        elif any(s.key == name for part in atom.parts() for s in symbolic.symbols(part)):
+            return None
+        rest.append(atom)
+    return tuple(rest) if found == 1 else None

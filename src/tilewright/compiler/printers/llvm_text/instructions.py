@@ -1,0 +1,41 @@
+"""Instructions of machines as calls of LLVM's intrinsics, in pieces of the width that there is.
+
+What an instruction means and which forms it has is data (`kernel.instructions`).  Called by expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.compiler.kernel.ir import Form
+from tilewright.compiler.printers.llvm_text.arithmetic import Arithmetic
+from tilewright.compiler.printers.llvm_text.types import Value, split_type, vector
+
+_UNITS_PER_WORD = {"i8": 4, "i16": 2, "bfloat": 2}
+
+
+def apply_form(a: Arithmetic, form: Form, operands: Sequence[Value]) -> Value:
+    """The results of all lanes, which are a multiple of the form's."""
+    _, lanes = split_type(operands[0].type)
+    if lanes == form.lanes:
+        return _one(a, form, operands)
+    result: Value | None = None
+    for start in range(0, lanes, form.lanes):
+        places = list(range(start, start + form.lanes))
+        piece = _one(a, form, [a.shuffle(x, None, places) for x in operands])
+        # As wide as the result, with the piece in its place.
+        wide = a.shuffle(piece, None, [lane % form.lanes for lane in range(lanes)])
+        order = [lane if lane < start else lanes + lane for lane in range(lanes)]
+        result = wide if result is None else a.shuffle(result, wide, order)
+    assert result is not None, "there are lanes"
+    return result
+
+
+def _one(a: Arithmetic, form: Form, operands: Sequence[Value]) -> Value:
+    """The instruction itself."""
+    total, *words = operands
+    type_ = vector(form.unit, form.lanes * _UNITS_PER_WORD[form.unit])
+    packed = [a.reinterpret(word, type_) for word in words]
+    given = packed if form.adds else [total, *packed]
+    result = a.writer.call(total.type, form.llvm, *given, speculate=False)
+    return a.binary("add", total, result) if form.adds else result

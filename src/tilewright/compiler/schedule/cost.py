@@ -1,0 +1,100 @@
+"""What code costs on a machine: one formula for every rule.
+
+Code asks for instructions, ports, time to wait for itself, and bytes; it takes as long as what it asks most of, for a core
+does all of them at once.  The model ranks choices and sizes workgroups; it does not predict times to better than a factor of
+two.  Called by the spaces of the rules and by the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, final
+
+from tilewright.compiler.kernel.ir import (
+    Binary,
+    Expression,
+    Fma,
+    Statement,
+    Unary,
+)
+from tilewright.compiler.kernel.rewrite import stores, subexpressions
+from tilewright.compiler.schedule.machine_model import MachineModel
+
+_HEAVY: Final = frozenset({"exp", "log", "sin", "cos", "tanh", "erf", "sigmoid"})
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What one run of some code asks of a core.
+
+    Attributes:
+        operations: instructions of any kind.
+        multiply_adds: vectors through the ports that multiply and add, and what takes as long as so many.
+        loads, stores: between registers and the first level cache.
+        waits: cycles in which nothing happens but that a value is waited for.
+        size_bytes: that main memory moves.
+    """
+
+    operations: float = 0.0
+    multiply_adds: float = 0.0
+    loads: float = 0.0
+    stores: float = 0.0
+    waits: float = 0.0
+    size_bytes: float = 0.0
+
+    def __add__(self, other: Demand) -> Demand:
+        return Demand(
+            operations=self.operations + other.operations,
+            multiply_adds=self.multiply_adds + other.multiply_adds,
+            loads=self.loads + other.loads,
+            stores=self.stores + other.stores,
+            waits=self.waits + other.waits,
+            size_bytes=self.size_bytes + other.size_bytes,
+        )
+
+    def __mul__(self, times: float) -> Demand:
+        return Demand(
+            operations=self.operations * times,
+            multiply_adds=self.multiply_adds * times,
+            loads=self.loads * times,
+            stores=self.stores * times,
+            waits=self.waits * times,
+            size_bytes=self.size_bytes * times,
+        )
+
+    def cycles(self, machine: MachineModel) -> float:
+        """Cycles of a core whose operands are near."""
+        core = machine.core
+        return max(
+            self.operations / core.issue,
+            self.multiply_adds / machine.multiply_adds_per_cycle,
+            self.loads / core.loads,
+            self.stores / core.stores,
+            self.waits,
+        )
+
+    def nanoseconds(self, machine: MachineModel) -> float:
+        """Time on one core, with what memory takes."""
+        return max(
+            self.cycles(machine) * machine.cycle_ns, self.size_bytes * machine.ns_per_byte
+        )
+
+
+def cost(value: Expression) -> int:
+    """Multiply-adds that take as long as a value does, computed once; loads are free."""
+    total = 0
+    for part in subexpressions(value):
+        if isinstance(part, Unary) and part.op in _HEAVY:
+            total += 20
+        elif isinstance(part, Binary) and part.op in ("div", "mod", "pow"):
+            total += 10 if part.op != "pow" else 50
+        elif isinstance(part, Binary | Unary | Fma):
+            total += 1
+    return total
+
+
+def body_cost(body: Iterable[Statement]) -> int:
+    """The costs of every store's value."""
+    return sum(cost(s.value) for s in stores(tuple(body)))

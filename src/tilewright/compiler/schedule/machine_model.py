@@ -1,0 +1,147 @@
+"""What a schedule knows of a machine: widths, ports, latencies, memories, as plain data.
+
+A model ranks schedules; it is no simulator.  Every number that rules or the cost model take from hardware
+stands here, and a CPU that differs from the usual one is a row of `_CORES`.  A back end makes the model of
+a `Target` (`MachineModel.of`); rules and spaces see nothing else of the target.
+
+Source: the rows of `_CORES`, Agner Fog's instruction tables and the makers' optimization guides.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, final
+
+from tilewright.base.dtypes import DType
+from tilewright.base.target import Target
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Core:
+    """One core at work.  Units: starts per cycle, cycles, GHz.
+
+    Attributes:
+        issue: operations that start in a cycle when none waits for another.
+        multiply_adds: vector multiply-adds that start in a cycle.
+        wide_multiply_adds: the same for vectors of 512 bits.
+        loads, stores: vectors that go from and to the first level cache in a cycle.
+        latency: cycles from an addition to the next of the same sum.
+        miss: cycles that are lost where a branch goes the other way than it was taken to go.
+        clock: of a usual core of that kind at work.
+    """
+
+    issue: int = 3
+    multiply_adds: int = 2
+    wide_multiply_adds: int = 2
+    loads: int = 2
+    stores: int = 1
+    latency: int = 4
+    miss: int = 15
+    clock: float = 3.0
+
+
+_USUAL: Final = Core()
+_BYTE_DOTS: Final = frozenset({"avx512vnni", "avxvnni"})
+_CORES: Final[Mapping[str, Core]] = {
+    "znver4": Core(wide_multiply_adds=1),  # 512 bits are two halves of 256
+}
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLevel:
+    """One memory as one core sees it.  Units: bytes (0: no bound, or none there); bytes per ns.
+
+    Attributes:
+        ways: places that one line may be in; 0 where that does not matter.
+    """
+
+    size_bytes: int
+    bandwidth: float
+    ways: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineModel:
+    """One machine to schedule for.
+
+    Attributes:
+        name: of the CPU.
+        vector_bits, vector_registers: of the vectors that schedules use.
+        has_masks: loads and stores of any lanes are one instruction.
+        has_partial_vectors: a vector of which some lanes are left out is worth its code.
+        instructions: names of the instruction set's extensions, as the target has them.
+        line_bytes: what memory moves at least.
+        l1, l2, l3, main: memories from the nearest to the farthest.
+        workgroup_ns: what a workgroup should run for at least, to be worth its start.
+    """
+
+    name: str
+    core: Core
+    vector_bits: int
+    vector_registers: int
+    has_masks: bool
+    has_partial_vectors: bool
+    instructions: frozenset[str]
+    line_bytes: int
+    l1: MemoryLevel
+    l2: MemoryLevel
+    l3: MemoryLevel
+    main: MemoryLevel
+    workgroup_ns: float = 20_000
+
+    @staticmethod
+    @functools.cache
+    def of(target: Target) -> MachineModel:
+        """The model of a CPU that there is code for."""
+        caches = target.caches
+        return MachineModel(
+            name=target.cpu,
+            core=_CORES.get(target.cpu, _USUAL),
+            vector_bits=target.vector_bits,
+            vector_registers=target.vector_registers,
+            has_masks=target.has_masks,
+            has_partial_vectors=target.has_masks
+            or target.has("avx")
+            or target.arch != "x86_64",
+            instructions=target.features,
+            line_bytes=caches.line_bytes,
+            l1=MemoryLevel(
+                size_bytes=caches.l1d_bytes, bandwidth=190, ways=caches.l1d_ways
+            ),
+            l2=MemoryLevel(size_bytes=caches.l2_bytes, bandwidth=118),
+            l3=MemoryLevel(size_bytes=caches.l3_bytes, bandwidth=75),
+            main=MemoryLevel(size_bytes=0, bandwidth=25),
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+    def lanes(self, dtype: DType) -> int:
+        """Elements of `dtype` in one vector, at least 1."""
+        return max(1, self.vector_bits // max(8, dtype.bits))
+
+    @property
+    def multiply_adds_per_cycle(self) -> int:
+        """Vector multiply-adds that start in one cycle."""
+        wide = self.vector_bits >= 512
+        return self.core.wide_multiply_adds if wide else self.core.multiply_adds
+
+    @property
+    def multiplies_bytes(self) -> bool:
+        """Whether four products of bytes are added to each lane in one instruction."""
+        return not self.instructions.isdisjoint(_BYTE_DOTS)
+
+    @property
+    def cycle_ns(self) -> float:
+        """Nanoseconds of one cycle."""
+        return 1 / self.core.clock
+
+    @property
+    def ns_per_byte(self) -> float:
+        """What main memory takes to bring a byte to one core."""
+        return 1 / self.main.bandwidth

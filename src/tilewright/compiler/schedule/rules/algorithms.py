@@ -1,0 +1,84 @@
+"""Which algorithm a convolution takes: products summed directly, or fewer of them between transforms.
+
+The same model of time for both, so that it decides what is shared by them: register tiles over packed
+panels, weights that come from main memory once in a call.  Called by the pipeline.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from tilewright.base.dtypes import f32
+from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.rules.tiles import choose_tile
+
+_TILES: Final = (2, 4)
+_SQUARES: Final = (3,)
+"""Filters whose points are few and small: more of them lose digits."""
+_WORTH: Final = 0.9
+"""Of the direct time: less is gained than a model of time can tell."""
+_STEPS: Final = 3
+"""Additions and multiplications of a transform for each number that comes out of one of its axes."""
+
+
+def winograd_tile(
+    machine: MachineModel, places: Sequence[int], channels: int, filters: int, taps: int
+) -> int:
+    """Results along each side of a tile of a convolution of f32 with stride 1; 0: products are summed directly.
+
+    `places`: images, height and width of the result; `taps` along each side of a filter.
+    """
+    if taps not in _SQUARES or min(channels, filters) < machine.lanes(f32):
+        return 0
+    direct = _direct_ns(machine, places, channels, filters, taps)
+    times = {t: _winograd_ns(machine, places, channels, filters, taps, t) for t in _TILES}
+    best = min(times, key=times.__getitem__)
+    return best if times[best] < _WORTH * direct else 0
+
+
+def _direct_ns(
+    machine: MachineModel, places: Sequence[int], channels: int, filters: int, taps: int
+) -> float:
+    return _product_ns(machine, places, filters, taps * taps * channels, channels)
+
+
+def _winograd_ns(
+    machine: MachineModel,
+    places: Sequence[int],
+    channels: int,
+    filters: int,
+    taps: int,
+    tile: int,
+) -> float:
+    images, *sizes = places
+    tiles = images * math.prod(-(-size // tile) for size in sizes)
+    points = tile + taps - 1
+    product = _product_ns(machine, (tiles,), filters, channels, channels)
+    transforms = _transform_ns(machine, tiles * channels, points, points)
+    transforms += _transform_ns(machine, tiles * filters, points, tile)
+    return points * points * product + transforms
+
+
+def _product_ns(
+    machine: MachineModel, rows: Sequence[int], columns: int, depth: int, row: int
+) -> float:
+    """Time to multiply, and to bring the right operand from main memory."""
+    lanes = machine.lanes(f32)
+    row_bytes = row * f32.itemsize
+    tile = choose_tile(machine, rows, columns, depth, lanes, row_bytes=row_bytes)
+    stream = columns * depth * f32.itemsize * machine.ns_per_byte
+    return tile.cost * machine.cycle_ns + stream
+
+
+def _transform_ns(machine: MachineModel, columns: int, points: int, others: int) -> float:
+    """Time to bring so many columns of tiles into their points, or out of them.
+
+    Either axis is gone over once; what the product reads or wrote is large, and comes and goes through
+    the last level cache.
+    """
+    numbers = points * (points + others) * _STEPS
+    operations = columns * numbers / machine.lanes(f32) / machine.core.issue
+    moved = 2 * columns * points * points * f32.itemsize
+    return operations * machine.cycle_ns + moved / machine.l3.bandwidth

@@ -1,0 +1,418 @@
+"""Attention: rows of queries side by side as lanes, keys and values read where they lie.
+
+    for head, some tiles of rows:                              workgroups
+        query[tile, size, rows] = q                            near caches
+        for block of keys:
+            for tile of rows:
+                for tile of keys: scores[keys, rows] = k query     registers
+                top, powers of the scores, total                   lanes
+                for tile of size: sums[size, rows] += v scores     registers
+        out = sums
+
+Every sum has rows of queries as lanes: one element of keys and values after the other is multiplied
+with vectors, whatever their layout, and a row's largest score and total are a lane, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, final
+
+from tilewright.base import symbolic
+from tilewright.base.errors import ScheduleError
+from tilewright.base.outcome import Outcome
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis.dependence import live_outside, private_buffers
+from tilewright.compiler.analysis.sizes import estimate, trip_count
+from tilewright.compiler.analysis.strides import stride
+from tilewright.compiler.kernel.ir import Body, For, If, Load
+from tilewright.compiler.kernel.rewrite import loads, loops, stores
+from tilewright.compiler.schedule.decisions import Choice, Choices, ChoiceSpace, ladder
+from tilewright.compiler.schedule.handles import WHOLE, Part
+from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.primitives import (
+    drop_guards,
+    fission,
+    fuse_nests,
+    partition,
+    privatize,
+    reorder,
+    rfactor,
+    sink_guards,
+    specialize,
+    split,
+    split_powers,
+    unroll,
+    vectorize,
+)
+from tilewright.compiler.schedule.rules.micro_kernel import (
+    MicroKernel,
+    schedule_micro_kernel,
+)
+from tilewright.compiler.schedule.rules.structure import (
+    parallel_chain,
+    sums_of_products,
+)
+from tilewright.compiler.schedule.rules.tiles import choose_tile
+from tilewright.compiler.schedule.rules.workgroups import Grid
+from tilewright.compiler.schedule.trace import Schedule
+from tilewright.compiler.schedule.tree import chain as perfect_nest
+from tilewright.compiler.schedule.tree import find
+
+_WAYS: Final = 4
+"""Elements of a row that a pass combines side by side: part of the order of a sum, so no choice."""
+_MOST_TILES: Final = 8
+_OPEN_TILE: Final = 8
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowTiles(Choices):
+    """What is chosen for the rows of an online softmax.
+
+    Attributes:
+        vectors: vectors of rows in a tile: as many as leave room for a tile of sums that needs few loads.
+        tiles: tiles of a workgroup, which follow each other while keys and values of a block are near.
+    """
+
+    rule: ClassVar[str] = "attention"
+    vectors: int = 2
+    tiles: int = 1
+
+
+def match_attention(
+    s: Schedule, nest: str, machine: MachineModel, threads: int
+) -> AttentionSite | None:
+    """Rows with several sums of products, one after the other."""
+    chain = parallel_chain(find(s.kernel, nest))
+    if not chain or len(sums_of_products(chain[-1])) < 2:
+        return None
+    lanes = machine.lanes(sums_of_products(chain[-1])[0].buffer.dtype)
+    sizes = tuple(max(1, estimate(x.extent)) for x in chain)
+    return AttentionSite(
+        s, machine, threads, tuple(x.var.name for x in chain), sizes, lanes
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AttentionSite:
+    """The loops over heads, and over rows innermost; how often they run, about, and rows in a vector."""
+
+    s: Schedule
+    machine: MachineModel
+    threads: int
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    lanes: int
+
+    def space(self) -> ChoiceSpace[RowTiles]:
+        """Vectors per tile, tiles per workgroup."""
+        return ChoiceSpace(
+            RowTiles(),
+            (
+                Choice("vectors", lambda _: (1, 2), lambda _: 2),
+                Choice(
+                    "tiles",
+                    lambda at: ladder(_MOST_TILES, self._tiles(at)),
+                    self._tiles,
+                ),
+            ),
+        )
+
+    def _tiles(self, at: RowTiles) -> int:
+        """As many as share keys and values, as long as there are workgroups for all threads."""
+        tiles = -(-self.sizes[-1] // (at.vectors * self.lanes))
+        heads = math.prod(self.sizes[:-1])
+        wanted = max(1, tiles * heads // (4 * self.threads))
+        groups = max(-(-tiles // min(_MOST_TILES, wanted)), 1)
+        return -(-tiles // groups)
+
+    def apply(self, chosen: RowTiles, grid: Grid) -> Outcome:
+        """Rewrite the nest as was decided."""
+        s, lanes = self.s, self.lanes
+        width = chosen.vectors * lanes
+        _split_off_last_block(s, self.names[-1])
+        short = _split_off_last_rows(s, self.names, width)
+        _tile(s, self.machine, self.names, width, chosen.tiles, grid)
+        if short:
+            rest = estimate(find(s.kernel, short[-1]).extent)
+            few = -(-rest // lanes) * lanes
+            _tile(s, self.machine, short, few, 1, Grid(s, main=False))
+        s.note(f"attention: {width} rows as lanes, {chosen.tiles} tiles in a workgroup")
+        return Outcome.TILED
+
+
+def _tile(
+    s: Schedule,
+    machine: MachineModel,
+    names: Sequence[str],
+    width: int,
+    count: int,
+    grid: Grid,
+) -> None:
+    """Tiles of `width` rows, `count` of them in a workgroup, of the nest called `names`."""
+    *outer, rows = names
+    tile, lane = s.fresh(f"{rows}_t"), s.fresh("row")
+    s.apply(split, rows, width, into=(tile, lane))
+    tiles = symbolic.bounds(find(s.kernel, tile).extent)[1]
+    inner = [tile]
+    if count == 1 and tiles != 1:
+        outer, inner = [*outer, tile], []
+    elif tiles is None or tiles > count:
+        names = s.fresh(f"{tile}_g"), s.fresh(f"{tile}_n")
+        s.apply(split, tile, count, "tight", names)
+        outer, inner = [*outer, names[0]], [names[1]]
+    grid.commit(outer)
+    _Rows(s, machine).run([*inner, lane])
+
+
+def _split_off_last_rows(s: Schedule, names: Sequence[str], width: int) -> list[str]:
+    """Give a last tile that would be half empty a nest of its own: the names of its loops."""
+    *outer, rows = names
+    extent = find(s.kernel, rows).extent
+    if (
+        not isinstance(extent, int)
+        or extent < width
+        or not 0 < extent % width <= width // 2
+    ):
+        return []
+    _, last = s.apply(partition, rows, extent // width * width)
+    if not outer:
+        return [last[rows]]
+    _, apart = s.apply(fission, outer[0], len(outer))
+    return [*(apart[name] for name in outer), apart[last[rows]]]
+
+
+def _split_off_last_block(s: Schedule, rows: str) -> None:
+    """Give a shorter last block of keys its own code, so that sizes in both are numbers."""
+    for loop in find(s.kernel, rows).body:
+        if not isinstance(loop, For) or not _is_block(loop):
+            continue
+        if not isinstance(loop.extent, int) or all(
+            isinstance(x.extent, int) for x in loops(loop.body)
+        ):
+            continue
+        for part in s.apply(partition, loop.var.name, loop.extent - 1):
+            name = part[loop.var.name]
+            if find(s.kernel, name).extent == 1:
+                # A single block starts at 0, whatever the loop says.
+                s.apply(split, name, 1)
+
+
+def _names(extent: Dim) -> set[str]:
+    return {symbol.name for symbol in symbolic.symbols(extent)}
+
+
+def _stays_in_lanes(loop: For, lane: str) -> bool:
+    """Whether a pass over a row's elements reads the rows beside it as vectors."""
+    near = all(stride(x, lane) in (0, 1) for x in loads(loop.body))
+    return near and not sums_of_products(loop)
+
+
+def _is_block(statement: object) -> bool:
+    """Whether a loop goes over blocks of keys."""
+    return isinstance(statement, For) and len(sums_of_products(statement)) > 1
+
+
+@final
+class _Rows:
+    """The rows of a workgroup on their way inside of everything."""
+
+    def __init__(self, s: Schedule, machine: MachineModel) -> None:
+        self.s: Schedule = s
+        self.machine: MachineModel = machine
+
+    def run(self, nest: list[str]) -> None:
+        """Move the loops over tiles and rows, of which the last is the innermost, into those over blocks."""
+        s, lane = self.s, nest[-1]
+        blocks = [x for x in _unguarded(find(s.kernel, lane).body) if _is_block(x)]
+        if not blocks:
+            self._inside(lane)
+            return
+        if any(_names(x.extent) & set(nest) for x in blocks if isinstance(x, For)):
+            nest = [lane]  # tiles have blocks of their own
+        depth = len(nest)
+        for part in s.apply(fission, nest[0], depth, "workgroup"):
+            self._block([part[name] for name in nest])
+
+    def _block(self, around: list[str]) -> None:
+        """A loop over blocks goes outside of tiles and rows."""
+        s, lane = self.s, around[-1]
+        s.apply(sink_guards, lane)
+        s.apply(drop_guards, lane)
+        block, *others = find(s.kernel, lane).body
+        if others or not isinstance(block, For) or not _is_block(block):
+            self._part(lane)
+            return
+        s.apply(reorder, [block.var.name, *around])
+        if _is_block(find(s.kernel, lane).body[0]):
+            self._block(around)
+            return
+        self._inside(lane)
+
+    def _inside(self, lane: str) -> None:
+        """Move the rows of a tile inside of every part of a row's code."""
+        self._join_passes(lane)
+        for part in self.s.apply(fission, lane, 1, "workgroup"):
+            self._part(part[lane])
+
+    def _join_passes(self, lane: str) -> None:
+        """Passes over the same elements, one after the other, are one; but what is moved is not."""
+        s = self.s
+        first: For | None = None
+        for statement in find(s.kernel, lane).body:
+            is_pass = isinstance(statement, For) and _stays_in_lanes(statement, lane)
+            if isinstance(statement, For) and is_pass and first is not None:
+                s.attempt(fuse_nests, first.var.name, statement.var.name)
+            first = statement if isinstance(statement, For) and is_pass else None
+
+    def _part(self, lane: str) -> None:
+        s = self.s
+        s.apply(sink_guards, lane)
+        s.apply(drop_guards, lane)
+        inner = find(s.kernel, lane).body
+        if len(inner) != 1 or not isinstance(inner[0], For):
+            self._vectors(lane)
+            return
+        name = inner[0].var.name
+        if sums_of_products(inner[0]):
+            s.apply(reorder, [name, lane])
+            self._contract(name, lane)
+        elif inner[0].reduction:
+            self._combine(lane, name)
+        else:
+            s.apply(reorder, [name, lane])
+            self._pass(name, lane)
+
+    # --- passes --------------------------------------------------------------------------
+
+    def _vectors(self, lane: str) -> None:
+        """Rows as lanes, nothing else."""
+        s = self.s
+        vector, inner = self._lanes(lane)
+        for part in s.apply(fission, vector, 2):
+            s.apply(unroll, part[vector])
+            s.apply(vectorize, part[inner])
+
+    def _lanes(self, lane: str) -> tuple[str, str]:
+        s = self.s
+        names = s.fresh("v"), s.fresh("lane")
+        s.apply(split, lane, self._width(lane), into=names)
+        return names
+
+    def _width(self, lane: str) -> int:
+        """Lanes of the widest vectors that a nest stores."""
+        found = stores(find(self.s.kernel, lane).body)
+        return min(self.machine.lanes(x.buffer.dtype) for x in found)
+
+    def _pass(self, across: str, lane: str) -> None:
+        """A pass over a row's elements, for all rows; blocks that are transposed lie side by side."""
+        s = self.s
+        body = find(s.kernel, across).body
+        if any(stride(x, across) == 1 and stride(x, lane) != 1 for x in stores(body)):
+            s.apply(reorder, [lane, across])
+            across, lane = lane, across
+        moved = any(stride(x, across) == 1 and stride(x, lane) != 1 for x in loads(body))
+        lanes = self._width(lane)
+        for part in self._divided(across, lanes if moved else 1):
+            steps = s.fresh("s")
+            outer = s.fresh(f"{across}_o")
+            s.apply(split, part[across], lanes if moved else 1, into=(outer, steps))
+            vector, inner = self._lanes(part[lane])
+            s.apply(reorder, [vector, steps, inner])
+            s.apply(unroll, steps)
+            s.apply(vectorize, inner)
+
+    def _divided(self, name: str, factor: int) -> tuple[Part, ...]:
+        """Cut off what `factor` does not divide."""
+        extent = find(self.s.kernel, name).extent
+        if symbolic.is_multiple(extent, factor):
+            return (WHOLE,)
+        return self.s.apply(partition, name, symbolic.floordiv(extent, factor) * factor)
+
+    def _combine(self, lane: str, across: str) -> None:
+        """A pass that combines a row's elements: some side by side, in registers."""
+        s = self.s
+        _, inner = self._lanes(lane)
+        totals = [
+            x.buffer.name
+            for x in stores(find(s.kernel, across).body)
+            if not stride(x, across)
+        ]
+        if len(totals) != 1:
+            raise ScheduleError(f"'{across}' combines {len(totals)} values, expected 1")
+        first = self._divided(across, _WAYS)[0][across]
+        steps = s.fresh("s")
+        s.apply(split, first, _WAYS, into=(s.fresh(f"{across}_o"), steps))
+        s.apply(rfactor, totals[0], [steps])
+        for part in s.apply(fission, inner, 1):
+            nest = [x.var.name for x in perfect_nest(find(s.kernel, part[inner]))]
+            if len(nest) > 1:
+                s.apply(reorder, [*nest[1:], nest[0]])
+            for name in nest[1:]:
+                if find(s.kernel, name).extent == _WAYS:
+                    s.apply(unroll, name)
+            s.apply(vectorize, nest[0])
+
+    # --- sums of products ------------------------------------------------------------------
+
+    def _contract(self, name: str, lane: str) -> None:
+        """Register tiles of a sum whose lanes are rows."""
+        s = self.s
+        loop = find(s.kernel, lane)
+        for buffer in private_buffers(loop.body):
+            if not live_outside(s.kernel.body, loop, buffer):
+                s.attempt(privatize, buffer.name, lane)
+                loop = find(s.kernel, lane)
+        (store,) = sums_of_products(find(s.kernel, name))
+        factors = [x for x in loads(store.value) if x.buffer is not store.buffer]
+        if len(factors) != 2:
+            raise ScheduleError(f"'{store.buffer.name}' adds no product of two elements")
+        left, right = factors if stride(factors[1], lane) == 1 else reversed(factors)
+        micro = MicroKernel(
+            left=left.buffer.name,
+            right=right.buffer.name,
+            lanes=self.machine.lanes(store.buffer.dtype),
+        )
+        for tile in self._tiles(name, lane, left, micro.lanes):
+            schedule_micro_kernel(s, tile, 2, micro)
+
+    def _tiles(self, name: str, lane: str, left: Load, lanes: int) -> list[str]:
+        """Split the loop over what a sum is for; the loops over one tile, full and partial ones."""
+        s = self.s
+        rows = self._tile_rows(name, lane, left, lanes)
+        tile = s.fresh("tile_row")
+        s.apply(split, name, rows, into=(s.fresh(f"{name}_t"), tile))
+        found: list[str] = []
+        for part in s.parts(specialize, tile, tile):
+            one = part[tile]
+            extent = find(s.kernel, one).extent
+            if isinstance(extent, int):
+                found.append(one)
+                continue
+            largest = 1 << ((symbolic.bounds(extent)[1] or 1).bit_length() - 1)
+            found += [power[one] for power in s.apply(split_powers, one, largest)]
+        return found
+
+    def _tile_rows(self, name: str, lane: str, left: Load, lanes: int) -> int:
+        loop, width = find(self.s.kernel, name), find(self.s.kernel, lane).extent
+        apart = stride(left, name)
+        if not isinstance(loop.extent, int):
+            return _OPEN_TILE
+        return choose_tile(
+            self.machine,
+            [max(1, estimate(loop.extent))],
+            estimate(width),
+            trip_count(x for x in loops(loop.body) if x.reduction),
+            lanes,
+            row_bytes=(apart if isinstance(apart, int) else 0) * left.dtype.itemsize,
+            panel=estimate(width),
+        ).rows
+
+
+def _unguarded(body: Body) -> Body:
+    """What is under the guard of a tile's rows."""
+    return body[0].body if len(body) == 1 and isinstance(body[0], If) else body

@@ -1,0 +1,55 @@
+"""Nests that no other rule takes: the outermost loop is shared out if its iterations are independent; nothing else.
+
+Called last by the rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from tilewright.base.outcome import Outcome
+from tilewright.compiler.schedule.decisions import Choices, ChoiceSpace
+from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.rules.structure import parallel_chain
+from tilewright.compiler.schedule.rules.workgroups import Grid
+from tilewright.compiler.schedule.trace import Schedule
+from tilewright.compiler.schedule.tree import find
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing(Choices):
+    """Nothing to choose."""
+
+    rule: ClassVar[str] = "generic"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GenericSite:
+    """Any nest."""
+
+    s: Schedule
+    nest: str
+
+    def space(self) -> ChoiceSpace[Sharing]:
+        """One point."""
+        return ChoiceSpace(Sharing())
+
+    def apply(self, chosen: Sharing, grid: Grid) -> Outcome:
+        """Share out the outermost loop."""
+        del chosen
+        chain = parallel_chain(find(self.s.kernel, self.nest))
+        self.s.note("generic: serial code")
+        if chain:
+            grid.commit([chain[0].var.name])
+        return Outcome.GENERIC
+
+
+def match_generic(
+    s: Schedule, nest: str, machine: MachineModel, threads: int
+) -> GenericSite:
+    """Every nest."""
+    del machine, threads
+    return GenericSite(s, nest)

@@ -1,0 +1,303 @@
+"""What is chosen for a contraction: its tile, panels and workgroups; the space, and the best point of it.
+
+Both who packs weights and who schedules the kernel ask here, so that packing and tile are one decision.  Called by
+`contraction`, and through `contraction_panel` by the passes that pack.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final, final
+
+from tilewright.base import symbolic
+from tilewright.base.dtypes import DType
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis.sizes import estimate
+from tilewright.compiler.schedule.decisions import Choice, Choices, ChoiceSpace, ladder
+from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.rules.tiles import (
+    Tile,
+    choose_tile,
+    most_rows,
+    row_sizes,
+)
+
+_LIKELY_COLUMNS: Final = 128
+"""Columns that are known only at run time: positions of a sequence, more often than not a
+multiple of a power of two; a panel should divide it, and be narrow where it does not."""
+_LIKELY_ROWS: Final = 1 << 10
+_LIKELY_DEPTH: Final = 1 << 10
+_MOST_VECTORS: Final = 4
+"""Vectors in the columns of a tile: more of them leave room for few rows."""
+_UNROLL: Final = 4
+_LONGER: Final = 2
+"""Workgroups of tiles run longer than others: each starts with operands that are in no cache."""
+_NS_PER_FLOP: Final = 0.01
+_SHARED_ROWS: Final = 128
+_MOST_STREAMS: Final = 4
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiling(Choices):
+    """What is chosen for a contraction.  Units: elements, unless said otherwise.
+
+    Attributes:
+        columns: of one tile; panels of packed operands have as many.
+        rows: of one tile, for each of the innermost loops over rows; none for a single row.
+        streams: panels side by side, for a single row.
+        outer: which of `panels` and `rows` a workgroup takes one by one, each with all of the other.
+        panels, tiles: how many panels, and tiles of rows, one workgroup takes.
+        unroll: steps of the sum that are written out.
+        prefetch: whether the next panel is fetched while one is multiplied, where panels are long.
+    """
+
+    rule: ClassVar[str] = "contraction"
+    columns: int = 0
+    rows: tuple[int, ...] = ()
+    streams: int = 1
+    outer: str = "panels"
+    panels: int = 1
+    tiles: int = 1
+    unroll: int = 4
+    prefetch: bool = False
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractionShape:
+    """How much there is to multiply, as far as choices depend on it.
+
+    Attributes:
+        rows: the extents of the loops over rows, outermost first.
+        width: columns that lie in order.
+        panels: the extents of the loops over what else only the right operand has.
+        batches: products of that size beside each other, estimated.
+        depth: products in each sum, estimated.
+        row_bytes: from a row of the left operand to the next; 0 where that is not known.
+        fixed: the columns of a panel, where the right operand lies in panels already.
+        packs: whether it will lie in panels, as wide as a tile.
+    """
+
+    machine: MachineModel
+    dtype: DType
+    rows: tuple[Dim, ...]
+    width: Dim
+    panels: tuple[Dim, ...] = ()
+    batches: int = 1
+    depth: int
+    row_bytes: int = 0
+    fixed: int | None = None
+    packs: bool = False
+    threads: int = 1
+
+    @property
+    def lanes(self) -> int:
+        """Elements in one vector."""
+        return self.machine.lanes(self.dtype)
+
+    @property
+    def is_one_row(self) -> bool:
+        """Whether no element of the right operand is used twice."""
+        return all(extent == 1 for extent in self.rows)
+
+    @property
+    def columns(self) -> int:
+        """Columns in all, estimated."""
+        return max(1, estimate(self.width) * _product(self.panels))
+
+    # --- the space -------------------------------------------------------------------------
+
+    def space(self) -> ChoiceSpace[Tiling]:
+        """Every way to tile it, and the best by the cost model."""
+        return ChoiceSpace(
+            Tiling(),
+            (
+                Choice("columns", lambda _: self._widths(), lambda _: self._best().columns),
+                Choice("rows", self._row_sizes, self._best_rows),
+                Choice("streams", self._stream_counts, self._best_streams),
+                Choice(
+                    "outer", lambda _: ("panels", "rows"), lambda t: self._blocks(t).outer
+                ),
+                Choice(
+                    "panels",
+                    lambda t: ladder(self.panel_count(t), self._blocks(t).panels),
+                    lambda t: self._blocks(t).panels,
+                ),
+                Choice(
+                    "tiles",
+                    lambda t: ladder(self.tile_count(t), self._blocks(t).tiles),
+                    lambda t: self._blocks(t).tiles,
+                ),
+                Choice("unroll", lambda _: (1, 2, 4, 8), lambda _: _UNROLL),
+                Choice("prefetch", lambda _: (False, True), lambda _: True),
+            ),
+        )
+
+    def _widths(self) -> tuple[int, ...]:
+        if self.fixed is not None:
+            return (self.fixed,)
+        most = self.machine.vector_registers // 2 if self.is_one_row else _MOST_VECTORS
+        found = [v * self.lanes for v in range(1, most + 1)]
+        fitting = {w for w in found if w <= self.lanes or w < self.columns + self.lanes}
+        return tuple(sorted(fitting | {self._best().columns}))
+
+    def _best(self, panel: int | None = None) -> Tile:
+        return _best_tile(self, panel)
+
+    def best_tile(self, panel: int | None) -> Tile:
+        """The tile of the cost model, with so many columns if that is said."""
+        if self.packs and self.is_one_row:
+            # Memory decides: wide panels keep several streams of loads in flight.
+            vectors = min(_MOST_VECTORS, -(-self.columns // self.lanes))
+            return Tile(1, vectors * self.lanes, 0.0)
+        extents = [max(1, estimate(extent)) for extent in self.rows]
+        tile = choose_tile(
+            self.machine,
+            extents or [1],
+            self.columns,
+            self.depth,
+            self.lanes,
+            row_bytes=self.row_bytes,
+            panel=panel or self.fixed,
+        )
+        if panel or self.fixed or not self.is_one_row or not isinstance(self.width, int):
+            return tile
+        # One row of columns that lie in order: as many sums as hide the time of one.  Panels side by
+        # side would each have a guard for the end of the columns.
+        streams = max(1, min(self._most_streams(tile.columns), self.width // tile.columns))
+        return replace(tile, columns=streams * tile.columns)
+
+    def _row_sizes(self, tiling: Tiling) -> tuple[tuple[int, ...], ...]:
+        if self.is_one_row:
+            return ((),)
+        vectors = -(-tiling.columns // self.lanes)
+        rows = math.prod(max(1, estimate(extent)) for extent in self.rows)
+        most = min(most_rows(self.machine, vectors), rows)
+        found = {row_sizes(self.rows, n) for n in range(1, most + 1)}
+        return tuple(sorted(found | {self._best_rows(tiling)}, key=math.prod))
+
+    def _best_rows(self, tiling: Tiling) -> tuple[int, ...]:
+        if self.is_one_row:
+            return ()
+        best = self._best()
+        if best.columns != tiling.columns:
+            best = self._best(tiling.columns)
+        return row_sizes(self.rows, best.rows)
+
+    def _most_streams(self, width: int) -> int:
+        """Panels of so many columns whose sums fit the registers."""
+        return min(
+            _MOST_STREAMS, (self.machine.vector_registers - 2) // -(-width // self.lanes)
+        )
+
+    def _stream_counts(self, tiling: Tiling) -> tuple[int, ...]:
+        longer = self._longer(tiling)
+        if not self.is_one_row or longer is None:
+            return (1,)
+        width = self.width if isinstance(self.width, int) else tiling.columns
+        width = min(tiling.columns, width)
+        return tuple(range(1, max(1, self._most_streams(width)) + 1))
+
+    def _best_streams(self, tiling: Tiling) -> int:
+        # Nothing of the right operand is used twice, so memory decides, and one stream of loads
+        # keeps fewer of them in flight than several streams do.
+        *_, most = self._stream_counts(tiling)
+        longer = self._longer(tiling)
+        if longer is None:
+            return 1
+        even = (n for n in range(most, 1, -1) if symbolic.is_multiple(longer, n))
+        return next(even, most)
+
+    # --- what stands beside each other -----------------------------------------------------
+
+    def _fits(self, tiling: Tiling) -> bool:
+        return isinstance(self.width, int) and self.width <= tiling.columns
+
+    def _panel_extents(self, tiling: Tiling) -> tuple[Dim, ...]:
+        """The loops over panels, when columns are split so."""
+        if self._fits(tiling):
+            return (*self.panels, 1)
+        return (symbolic.ceildiv(self.width, tiling.columns),)
+
+    def _longer(self, tiling: Tiling) -> Dim | None:
+        """The innermost loop over panels that takes more than one turn."""
+        longer = [n for n in self._panel_extents(tiling) if n != 1]
+        return longer[-1] if longer else None
+
+    def panel_count(self, tiling: Tiling) -> int:
+        count = _product(self._panel_extents(tiling))
+        longer = self._longer(tiling)
+        if tiling.streams == 1 or longer is None:
+            return count
+        together = estimate(symbolic.ceildiv(longer, tiling.streams))
+        return count // max(1, estimate(longer)) * max(1, together)
+
+    def tile_count(self, tiling: Tiling) -> int:
+        outer = len(self.rows) - len(tiling.rows)
+        inner = zip(self.rows[outer:], tiling.rows, strict=True)
+        return _product(
+            (*self.rows[:outer], *(symbolic.ceildiv(n, size) for n, size in inner))
+        )
+
+    def _blocks(self, tiling: Tiling) -> Tiling:
+        """Work per workgroup: enough to be worth its start, little enough to share out."""
+        panels, tiles = self.panel_count(tiling), self.tile_count(tiling)
+        batches = self.batches * (1 if self._fits(tiling) else _product(self.panels))
+        size = self.dtype.itemsize
+        rows, columns = math.prod(tiling.rows), tiling.columns * tiling.streams
+        panel_bytes = self.depth * columns * size
+        rows_bytes = rows * self.depth * size
+        unit = max(
+            2 * rows * columns * self.depth * _NS_PER_FLOP,
+            panel_bytes * self.machine.ns_per_byte / max(1, tiles),
+        )
+        least = _LONGER * self.machine.workgroup_ns
+        whole = unit * panels * tiles * batches
+        work = min(max(least, whole / (8 * self.threads)), 10 * least)
+        units = max(1, round(work / max(unit, 1e-3)))
+        half = max(self.machine.l2.size_bytes // 2, 1 << 15)
+        if panels * panel_bytes <= half and panels <= units:
+            count = max(1, units // panels)
+            return replace(tiling, outer="rows", panels=panels, tiles=count)
+        # Rows stay in the second level cache if they can; but so many share a panel that
+        # bringing it takes a small part of the memory's rate.
+        shared = -(-_SHARED_ROWS // rows)
+        most = max(1, shared, half // max(1, rows_bytes))
+        count = max(1, min(tiles, most, units))
+        return replace(
+            tiling, outer="panels", panels=max(1, min(panels, units // count)), tiles=count
+        )
+
+
+def _product(extents: Sequence[Dim]) -> int:
+    return math.prod(max(1, estimate(extent)) for extent in extents)
+
+
+@functools.lru_cache(maxsize=64)
+def _best_tile(shape: ContractionShape, panel: int | None) -> Tile:
+    return shape.best_tile(panel)
+
+
+def contraction_panel(
+    machine: MachineModel, m: Sequence[Dim], n: Dim, k: Dim, dtype: DType
+) -> int:
+    """Columns per panel that the right operand of a contraction is packed in: those of its tile.
+
+    Units: elements.  `m` rows (images and positions: one extent for each loop over rows that the
+    kernel will have), `n` columns, `k` products each.
+    """
+    depth = max(1, k) if isinstance(k, int) else _LIKELY_DEPTH
+    shape = ContractionShape(
+        machine=machine,
+        dtype=dtype,
+        rows=tuple(max(1, x) if isinstance(x, int) else _LIKELY_ROWS for x in m),
+        width=n if isinstance(n, int) else _LIKELY_COLUMNS,
+        depth=depth,
+        row_bytes=depth * dtype.itemsize,
+        packs=True,
+    )
+    return shape.best_tile(None).columns

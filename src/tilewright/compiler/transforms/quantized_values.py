@@ -1,0 +1,162 @@
+"""What a quantized tensor is in a graph: bytes, the zero point beside them and the scale in front.
+
+Recognized are `dequantize_linear` of bytes and the integers of bytes around a zero point.  Bytes may change
+their sign for an instruction that wants another one: a quantization upstream is asked for the other type,
+constants are computed anew.  Questions and small rewrites only; called by `quantize_contractions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.compiler.graph.evaluator import evaluate_node
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.ops.shapes import normal_axis
+from tilewright.compiler.passes import Emitter
+from tilewright.compiler.transforms.matching import (
+    constant_of,
+    maker,
+    number,
+    operand,
+    optional_operand,
+    splat_of,
+)
+
+BYTES: Final = (dtypes.u8, dtypes.i8)
+MOVES: Final = ("transpose", "reshape", "slice", "gather", "broadcast_to")
+"""What puts elements elsewhere and adds none."""
+_HALF: Final = 128
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """`(values - zero) * scale`: bytes, i32 and f32; no zero is 0, no scale is 1.
+
+    Zero and scale have one element, or those of one axis of `values`, in as many axes as it has.
+    """
+
+    values: Value
+    zero: Value | None
+    scale: Value | None
+
+    @property
+    def has_zero(self) -> bool:
+        """Whether something must be taken from the values."""
+        return self.zero is not None and splat_of(self.zero) != 0
+
+    @property
+    def zero_array(self) -> np.ndarray | None:
+        """The zero point as an array, if it is known."""
+        return np.zeros((), np.int32) if self.zero is None else constant_of(self.zero)
+
+
+def known(
+    emit: Emitter,
+    op: str,
+    operands: Sequence[Value],
+    attributes: Mapping[str, object] | None = None,
+) -> Value:
+    """A new node's result; a constant where all operands are constants."""
+    value = emit.op(op, operands, attributes)
+    arrays = [constant_of(v) for v in operands]
+    node = value.node
+    if node is None or any(a is None for a in arrays):
+        return value
+    (result,) = evaluate_node(node, arrays)
+    emit.edit.erase(node)
+    return emit.constant(result)
+
+
+def is_single(value: Value) -> bool:
+    """Whether there is one element."""
+    return value.type.element_count == 1
+
+
+def quantized(value: Value, emit: Emitter) -> Quantized | None:
+    """`value` as bytes with a zero point, and a scale where it is a float."""
+    node = maker(value, "dequantize_linear")
+    if node is not None:
+        return _dequantized(node, emit)
+    zero: Value | None = None
+    outer = maker(value, "sub")
+    if outer is not None and operand(outer, 0).type == value.type:
+        value, zero = operand(outer, 0), operand(outer, 1)
+    wide = maker(value, "cast")
+    if wide is None or value.type.dtype is not dtypes.i32:
+        return None
+    source = operand(wide)
+    return Quantized(source, zero, None) if source.type.dtype in BYTES else None
+
+
+def _dequantized(node: Node, emit: Emitter) -> Quantized | None:
+    values, scale, zero = operand(node, 0), operand(node, 1), optional_operand(node, 2)
+    is_plain = node.result.type.dtype is dtypes.f32 and scale.type.dtype is dtypes.f32
+    if values.type.dtype not in BYTES or not is_plain or number(node, "block_size"):
+        return None
+    if zero is not None:
+        zero = known(emit, "cast", [zero], {"dtype": dtypes.i32})
+        zero = along(zero, node, emit)
+    return Quantized(values, zero, along(scale, node, emit))
+
+
+def along(value: Value, node: Node, emit: Emitter) -> Value:
+    """A scale or zero point of `node` in as many axes as its data, or without any."""
+    rank = operand(node).type.rank
+    if is_single(value):
+        return known(emit, "reshape", [value], {"shape": ()}) if value.type.rank else value
+    if value.type.rank != 1:
+        return value
+    axis = normal_axis(number(node, "axis"), rank)
+    shape = tuple(value.type.shape[0] if i == axis else 1 for i in range(rank))
+    return known(emit, "reshape", [value], {"shape": shape})
+
+
+# --- signs -----------------------------------------------------------------------------------
+
+
+def with_sign(x: Quantized, dtype: DType, emit: Emitter) -> Quantized:
+    """The same numbers as bytes of `dtype`."""
+    if x.values.type.dtype is dtype:
+        return x
+    shift = _HALF if dtype is dtypes.u8 else -_HALF
+    zero = emit.constant(np.zeros((), np.int32)) if x.zero is None else x.zero
+    moved = known(emit, "add", [zero, emit.scalar(shift, zero)])
+    return replace(x, values=_shifted(x.values, dtype, shift, emit), zero=moved)
+
+
+def comes_from_quantization(value: Value) -> bool:
+    """Whether bytes are the result of a quantization, moved perhaps."""
+    node = maker(value)
+    while node is not None and node.op in MOVES:
+        node = maker(operand(node))
+    return node is not None and node.op == "quantize_linear"
+
+
+def _shifted(value: Value, dtype: DType, shift: int, emit: Emitter) -> Value:
+    """Bytes with `shift` added, of the other type; made so where they are made."""
+    array = constant_of(value)
+    if array is not None:
+        return emit.constant((array.astype(np.int32) + shift).astype(dtype.numpy))
+    node = maker(value, *MOVES, "quantize_linear")
+    if node is None:
+        wide = emit.op("cast", [value], {"dtype": dtypes.i32})
+        moved = emit.op("add", [wide, emit.scalar(shift, wide)])
+        return emit.op("cast", [moved], {"dtype": dtype})
+    if node.op in MOVES:
+        source = _shifted(operand(node), dtype, shift, emit)
+        return emit.op(node.op, [source, *node.operands[1:]], node.attributes)
+    zero = optional_operand(node, 2)
+    if zero is None:
+        zero = emit.constant(np.zeros((), value.type.dtype.numpy))
+    wide = known(emit, "cast", [zero], {"dtype": dtypes.i32})
+    moved = known(emit, "add", [wide, emit.scalar(shift, wide)])
+    zero = known(emit, "cast", [moved], {"dtype": dtype})
+    attributes = {**node.attributes, "dtype": dtype}
+    return emit.op("quantize_linear", [operand(node), operand(node, 1), zero], attributes)

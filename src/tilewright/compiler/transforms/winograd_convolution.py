@@ -1,0 +1,93 @@
+"""Convolutions in Winograd's domain, where fewer products take less time than they cost in transforms.
+
+Which of them, the caller says (`choose_tile`): what a machine multiplies and moves is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from tilewright.base.dtypes import f32
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.ops import catalogue
+from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.transforms.matching import (
+    constant_of,
+    ints,
+    number,
+    operand,
+    optional_operand,
+)
+
+# (images, height and width of the result, channels, filters, taps along each side) -> results along each
+# side of a tile; 0 for a convolution that sums its products directly
+ChooseTile = Callable[[Sequence[int], int, int, int], int]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WinogradConvolution(RewritePass):
+    """Write convolutions of stride 1 as transforms and one matrix product for each pair of points.
+
+    Sums are rounded in another order and after other products: a result differs from the direct sum by a
+    few times the rounding of that (docs/numerics.md).  Who wants none of it disables the pass.
+
+    Requires: channels-last, biases apart.  Ensures: types unchanged; filters are transformed by nodes that
+    `fold_constants` folds.
+    """
+
+    requires: ClassVar[frozenset[str]] = frozenset({"channels-last", "bias-apart"})
+    lookup: ClassVar = staticmethod(catalogue.schema)
+    level: ClassVar[int] = 1
+    choose_tile: ChooseTile
+
+    def rules(self) -> Mapping[str, Sequence[Rule]]:
+        """One rule."""
+        return {"conv": (self.in_points,)}
+
+    def in_points(self, node: Node, emit: Emitter) -> Value | None:
+        """`conv(x, w)` is winograd_output(winograd_input(pad(x)) @ winograd_filter(w))."""
+        if not _can_be_in_points(node):
+            return None
+        x, w = operand(node, 0), operand(node, 1)
+        *places, filters = _numbers(node.result.type.shape)
+        _, channels, taps, _ = _numbers(w.type.shape)
+        tile = self.choose_tile(places, channels, filters, taps)
+        if not tile:
+            return None
+        sizes = {"tile": tile, "taps": taps}
+        left = emit.op("winograd_input", [_padded(node, x, places, tile, emit)], sizes)
+        right = emit.op("winograd_filter", [w], {"tile": tile})
+        products = emit.op("matmul", [left, right])
+        return emit.op("winograd_output", [products], {**sizes, "shape": tuple(places)})
+
+
+def _can_be_in_points(node: Node) -> bool:
+    """Whether a node is a convolution of images with square known filters, step by step, in f32."""
+    x, w = operand(node, 0), operand(node, 1)
+    shapes = (*node.result.type.shape, *w.type.shape)
+    return (
+        node.attributes["layout"] == "NHWC"
+        and optional_operand(node, 2) is None
+        and x.type.rank == 4
+        and x.type.dtype is f32
+        and all(isinstance(size, int) and size > 0 for size in shapes)
+        and w.type.shape[2] == w.type.shape[3]
+        and number(node, "groups") == 1
+        and all(s == 1 for s in (*ints(node, "strides"), *ints(node, "dilations")))
+        and constant_of(w) is not None
+    )
+
+
+def _numbers(shape: Sequence[object]) -> list[int]:
+    return [size for size in shape if isinstance(size, int)]
+
+
+def _padded(node: Node, x: Value, places: Sequence[int], tile: int, emit: Emitter) -> Value:
+    """`x` with its padding, and more behind it until the last tiles are whole."""
+    top, left, bottom, right = ints(node, "pads") or (0, 0, 0, 0)
+    rows, columns = (-size % tile for size in places[1:])
+    pads = (0, top, left, 0, 0, bottom + rows, right + columns, 0)
+    return emit.op("pad", [x], {"pads": pads}) if any(pads) else x

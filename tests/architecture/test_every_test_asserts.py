@@ -1,0 +1,160 @@
+"""A test that asserts nothing passes whatever the code does; a case that stands twice shows nothing the second time."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = ROOT / "tests"
+CHECKS = {"raises", "warns", "deprecated_call", "fail"}  # of pytest
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass
+class Module:
+    """What a file of the tests defines, and what of other files it can name."""
+
+    path: Path
+    tree: ast.Module
+    functions: dict[str, Function] = field(default_factory=dict)
+    names: dict[str, tuple[Path, str]] = field(default_factory=dict)
+    modules: dict[str, Path] = field(default_factory=dict)
+
+
+def read(path: Path) -> Module:
+    module = Module(path, ast.parse(path.read_text()))
+    for node in ast.walk(module.tree):
+        if isinstance(node, Function):
+            module.functions[node.name] = node
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                name = alias.asname or alias.name
+                module.names[name] = (file_of(node.module), alias.name)
+                module.modules[name] = file_of(f"{node.module}.{alias.name}")
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                module.modules[alias.asname or alias.name] = file_of(alias.name)
+    return module
+
+
+def file_of(module: str) -> Path:
+    return TESTS / f"{module.replace('.', '/')}.py"
+
+
+@cache
+def modules() -> dict[Path, Module]:
+    return {path: read(path) for path in sorted(TESTS.rglob("*.py"))}
+
+
+def fixtures_of(path: Path) -> Iterator[Module]:
+    """The files whose fixtures a test can ask for."""
+    for folder in path.parents:
+        if (folder / "conftest.py") in modules():
+            yield modules()[folder / "conftest.py"]
+
+
+def called(module: Module, function: Function) -> Iterator[tuple[Path, str]]:
+    """The functions of the tests that this one names or gets as fixtures."""
+    for argument in function.args.args:
+        for place in (module, *fixtures_of(module.path)):
+            if argument.arg in place.functions:
+                yield place.path, argument.arg
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name):
+            if node.id in module.functions:
+                yield module.path, node.id
+            elif node.id in module.names:
+                yield module.names[node.id]
+        elif isinstance(node, ast.Attribute):
+            if isinstance(node.value, ast.Name) and node.value.id in module.modules:
+                yield module.modules[node.value.id], node.attr
+            elif node.attr in module.functions:  # a method of a class of this file
+                yield module.path, node.attr
+
+
+def narrows(node: ast.Assert) -> bool:
+    """Is it there for the type checker?"""
+    text = ast.unparse(node.test)
+    return text.startswith("isinstance(") or text.endswith(" is not None")
+
+
+def is_a_check(node: ast.AST, *, in_a_test: bool) -> bool:
+    match node:
+        case ast.Assert():
+            return in_a_test or not narrows(node)
+        case ast.Attribute(attr=name):
+            return name in CHECKS or name.startswith("assert_")
+        case ast.keyword(arg="check", value=ast.Constant(value=True)):  # of subprocess.run
+            return True
+        case ast.Raise():
+            return "AssertionError" in ast.unparse(node)
+    return False
+
+
+@cache
+def checks(path: Path, name: str, *, in_a_test: bool = False) -> bool:
+    """Does the function check something, itself or by what it calls?"""
+    seen: set[tuple[Path, str]] = set()
+    waiting = [(path, name)]
+    while waiting:
+        place = waiting.pop()
+        function = (
+            modules()[place[0]].functions.get(place[1]) if place[0] in modules() else None
+        )
+        if place in seen or function is None:
+            continue
+        seen.add(place)
+        first = in_a_test and place == (path, name)
+        if any(is_a_check(node, in_a_test=first) for node in ast.walk(function)):
+            return True
+        waiting += called(modules()[place[0]], function)
+    return False
+
+
+def test_every_test_asserts_something() -> None:
+    silent = [
+        f"{path.relative_to(ROOT)}:{function.lineno} {name}"
+        for path, module in modules().items()
+        if path.name.startswith("test_")
+        for name, function in module.functions.items()
+        if name.startswith("test_") and not checks(path, name, in_a_test=True)
+    ]
+    assert silent == []
+
+
+def test_no_case_of_a_test_stands_twice() -> None:
+    twice = [
+        f"{path.relative_to(ROOT)}:{case.lineno} {ast.unparse(case)}"
+        for path, module in modules().items()
+        for cases in lists_of_cases(module.tree)
+        for number, case in enumerate(cases)
+        if ast.dump(case) in {ast.dump(earlier) for earlier in cases[:number]}
+    ]
+    assert twice == []
+
+
+def lists_of_cases(tree: ast.Module) -> Iterator[list[ast.expr]]:
+    """The lists that parametrised tests take their cases from, written there or as a table above."""
+    tables = {
+        target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "parametrize"
+            and len(node.args) > 1
+        ):
+            cases = node.args[1]
+            if isinstance(cases, ast.Name):
+                cases = tables.get(cases.id, cases)
+            if isinstance(cases, ast.List | ast.Tuple):
+                yield cases.elts

@@ -1,0 +1,68 @@
+"""What the sources name as a place to read on is in the repository."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# Pages of other projects, each named with its project where it stands.
+FOREIGN = {"ContribOperators.md", "ExternalData.md", "Operators.md", "gguf.md"}
+# Notes that only their authors have.
+CITATION = re.compile(
+    r"\b(?:STYLE|SPEC|DESIGN|PERFORMANCE)(?:\.md)?\b[ ,(]{0,2}(?:section )?\d"
+)
+SUFFIXES = {".py", ".c", ".h", ".md", ".toml", ".yaml", ".S", ".hpp", ""}
+
+
+@cache
+def tracked() -> tuple[str, ...]:
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode != 0:
+        pytest.skip("this is no checkout")
+    return tuple(listed.stdout.splitlines())
+
+
+def lines() -> list[tuple[str, str]]:
+    """Every line of every text, with its place."""
+    return [
+        (f"{name}:{number}", line)
+        for name in tracked()
+        if Path(name).suffix in SUFFIXES
+        and (ROOT / name).is_file()
+        and (ROOT / name) != Path(__file__)
+        for number, line in enumerate((ROOT / name).read_text("utf-8").splitlines(), 1)
+    ]
+
+
+def test_pages_that_are_named_are_here() -> None:
+    pages = {Path(name).name for name in tracked()} | FOREIGN
+    missing = [
+        f"{place}: {name}"
+        for place, line in lines()
+        if not place.startswith("tests/")  # which make pages of their own
+        for name in re.findall(r"[\w-]+\.md\b", line)
+        if name not in pages and not any(page.endswith(name) for page in pages)
+    ]
+    assert missing == []
+
+
+def test_nobody_cites_notes_that_are_not_here() -> None:
+    assert [f"{place}: {line}" for place, line in lines() if CITATION.search(line)] == []
+
+
+def test_the_teaching_compiler_names_places_of_the_house() -> None:
+    text = (ROOT / "examples" / "from_scratch.py").read_text()
+    named = [
+        place
+        for line in re.findall(r"^# House: (.*)$", text, re.MULTILINE)
+        for place in re.findall(r"[a-z_]+(?:/[a-z_]+)+(?:\.py)?", line)
+    ]
+    assert len(named) > 6
+    assert [p for p in named if not (ROOT / "src" / "tilewright" / p).exists()] == []

@@ -1,0 +1,39 @@
+"""The model set through portable C: what `cc -O2` makes of the sources computes what LLVM's code does, bit by bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from fakes.c_kernel import needs_cc
+from fakes.native_kernel import needs_x86
+from tilewright.base.target import Target
+
+MODELS = Path(__file__).parents[2] / "build" / "models"
+LEVEL = "x86_64-v3"
+
+
+def names() -> list[str]:
+    """The models that have been made (`make models`), the smallest first."""
+    found = sorted(MODELS.glob("*.onnx"), key=lambda path: path.stat().st_size)
+    return [path.stem for path in found if path.with_suffix(".inputs.npz").exists()]
+
+
+@pytest.mark.slow
+@needs_cc
+@needs_x86
+@pytest.mark.skipif(not names(), reason="needs build/models: make models")
+@pytest.mark.skipif(
+    not Target.parse(LEVEL).runs_on(Target.host()), reason=f"needs a CPU of {LEVEL}"
+)
+@pytest.mark.parametrize("name", names())
+def test_a_model_in_c_computes_what_its_machine_code_does(name: str) -> None:
+    path = MODELS / f"{name}.onnx"
+    given = dict(np.load(path.with_suffix(".inputs.npz")))
+    want = tw.compile(path, target=LEVEL).run(given)
+    got = tw.compile(path, target=f"c {LEVEL}").run(given)
+    for output, values in want.items():
+        np.testing.assert_array_equal(got[output], values, err_msg=output)

@@ -1,0 +1,19 @@
+"""Every graph pass in order, for panels and tiles that a test chooses."""
+
+from __future__ import annotations
+
+from tilewright.compiler.backends.panel_form import panel_form
+from tilewright.compiler.passes import GraphPass
+from tilewright.compiler.pipeline import formed_passes, neutral_passes
+from tilewright.compiler.transforms import ChoosePanel, ChooseTile
+
+
+def standard_passes(
+    *,
+    choose_panel: ChoosePanel,
+    choose_tile: ChooseTile,
+    multiplies_bytes: bool = False,
+) -> tuple[GraphPass, ...]:
+    """What `pipeline.optimize` runs for one target."""
+    form = panel_form(choose_panel, choose_tile, multiplies_bytes=multiplies_bytes)
+    return (*neutral_passes(), *formed_passes(form))

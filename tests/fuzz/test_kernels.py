@@ -1,0 +1,26 @@
+"""Some thousand mutated kernel texts (`kernel_mutations.py`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from fuzz.kernel_mutations import run
+
+
+def test_mutated_kernels_are_refused_or_read() -> None:
+    counts: Counter[str] = Counter()
+    findings = []
+    for subject, finding in run("default", 0, 1000):
+        counts[subject] += 1
+        if finding is not None:
+            findings.append(f"input {finding.number}: {finding.subject}")
+    assert not findings
+    assert counts["refused"] > 500
+    assert counts["read"] > 20
+
+
+@pytest.mark.slow
+def test_more_mutated_kernels() -> None:
+    assert all(finding is None for _, finding in run("slow", 0, 20_000))

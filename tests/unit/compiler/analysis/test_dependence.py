@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import pytest
+
+from fakes.loop_nests import doubled, product, row_sums
+from tilewright.base.dtypes import bool_, f32, i64
+from tilewright.base.errors import ScheduleError
+from tilewright.base.symbolic import Expr, Symbol, symbol
+from tilewright.compiler.analysis.accesses import (
+    Access,
+    accesses,
+    known_facts,
+    update_operator,
+)
+from tilewright.compiler.analysis.dependence import carried, overlap, private_buffers
+from tilewright.compiler.analysis.proofs import disjoint, distinct, within
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.expressions import const
+from tilewright.compiler.kernel.ir import (
+    Buffer,
+    Compare,
+    For,
+    If,
+    Index,
+    Kernel,
+    Load,
+    Space,
+    Store,
+)
+from tilewright.compiler.kernel.rewrite import as_index
+from tilewright.compiler.schedule.primitives import fuse_nests, privatize, split
+from tilewright.compiler.schedule.tree import find, make_loop, reference
+
+
+def stored(loop: For):
+    return [a for a in accesses((loop,)) if a.write]
+
+
+def copy(index, extent: int, *outer: int):
+    """A nest that stores y at `index(*variables)`."""
+    b = KernelBuilder("k")
+    y = b.result("y", f32, (1000,))
+    with b.nest((extent, *outer), ("i", "j")[: 1 + len(outer)]) as variables:
+        b.store(y, (index(*variables),), 1)
+    return b.build()
+
+
+def test_distinct_sees_mixed_radix_indices() -> None:
+    kernel = copy(lambda i, j: 8 * i + j, 5, 8)
+    (write,) = [a for a in accesses(find(kernel, "j").body) if a.write]
+    shared = [find(kernel, "i").var, find(kernel, "j").var]
+    assert distinct(write, write, shared)
+
+
+def test_distinct_is_not_fooled_by_overlapping_blocks() -> None:
+    kernel = copy(lambda i, j: 7 * i + j, 5, 8)
+    (write,) = [a for a in accesses(find(kernel, "j").body) if a.write]
+    assert not distinct(write, write, [find(kernel, "i").var, find(kernel, "j").var])
+
+
+def test_distinct_reads_a_quotient_and_remainder_as_one_value() -> None:
+    b = KernelBuilder("k")
+    y = b.result("y", f32, (6, 9))
+    with b.nest((5, 7), ("i", "j")) as (i, j):
+        flat = 7 * i + j
+        b.store(y, (flat // 7 + 1, flat % 7 + 1), 1)
+    kernel = b.build()
+    (write,) = [a for a in accesses(find(kernel, "j").body) if a.write]
+    assert distinct(write, write, [find(kernel, "i").var, find(kernel, "j").var])
+
+
+def test_distinct_uses_guards_on_a_loop() -> None:
+    b = KernelBuilder("k")
+    y = b.result("y", f32, (24,))
+    with b.nest((2, 16), ("g", "e")) as (g, e), b.when(b.lt(b.index(e), b.index(12))):
+        b.store(y, (12 * g + e,), 1)
+    kernel = b.build()
+    (write,) = [a for a in accesses(find(kernel, "e").body) if a.write]
+    assert distinct(write, write, [find(kernel, "g").var, find(kernel, "e").var])
+
+
+def test_disjoint_sees_borders_beside_a_tight_block() -> None:
+    b = KernelBuilder("k")
+    y = b.result("y", f32, (12,))
+    with b.nest((10,), ("i",)) as (i,):
+        b.store(y, (i + 1,), 1)
+    b.store(y, (11,), 0)
+    kernel = split(b.build(), "i", 4, "tight")
+    (inner,) = stored(kernel.body[0])
+    (border,) = accesses((kernel.body[1],))
+    assert disjoint(inner, border)
+    assert overlap([inner], [border]) is None
+
+
+def test_disjoint_needs_a_proof() -> None:
+    kernel = copy(lambda i: i, 10)
+    (write,) = stored(kernel.body[0])
+    assert not disjoint(write, write, [find(kernel, "i").var])
+
+
+def test_updates_with_one_operator_do_not_depend_on_each_other() -> None:
+    kernel = product()
+    loop = find(kernel, "k")
+    assert carried(loop, scope=kernel.body) is None
+    assert carried(loop, scope=kernel.body, updates_commute=False) is not None
+    (store,) = [s for s in loop.body if isinstance(s, Store)]
+    assert update_operator(store) == "add"
+
+
+def test_a_buffer_written_first_is_private() -> None:
+    kernel = privatize(fuse_nests(row_sums(), "i", "j"), "t", "i")
+    assert [b.name for b in private_buffers(find(kernel, "i").body)] == ["t"]
+    assert carried(find(kernel, "i"), scope=kernel.body) is None
+
+
+def test_within_uses_loops_with_symbolic_extents_and_facts() -> None:
+    n = symbol("N", 1)
+    outer = make_loop("p", (n + 31) // 32, ())
+    base = symbol("p", 0) * 32
+    assert within(base, n, [outer])
+    assert not within(base + 1, n, [outer])
+    row = symbol("r", 0, 3)
+    assert within(base + row, n, [outer], [(base + 4, n)])
+
+
+def test_facts_come_from_comparisons_of_indices() -> None:
+    kernel = split(doubled(10), "i", 4)
+    (guard,) = [s for s in find(kernel, "i_i").body if isinstance(s, If)]
+    ((low, high),) = known_facts((guard,))
+    assert (str(low), high) == ("(i_i + 4*i_o)", 9)
+
+
+def test_accesses_of_different_buffers_never_conflict() -> None:
+    kernel = doubled()
+    found = accesses(kernel.body)
+    assert {a.buffer.name for a in found} == {"x", "y"}
+    reads = [a for a in found if not a.write]
+    writes = [a for a in found if a.write]
+    assert overlap(reads, writes) is None
+    assert isinstance(reads[0].buffer, Buffer)
+
+
+def scattered(index, *, writes_table: bool = False) -> For:
+    """`for i in 4: y[index(i, table)] = 1`, the table changed in the same loop if asked for."""
+    table, y = Buffer("table", i64, (4,)), Buffer("y", f32, (64,))
+    loop = make_loop("i", 4, ())
+    i = reference(loop.var)
+    body = [Store(y, (index(i, table),), const(1, f32))]
+    if writes_table:
+        body.append(Store(table, (0,), Index(i * 4)))
+    return make_loop("i", 4, body)
+
+
+def test_a_place_read_from_memory_says_nothing_about_another_iteration() -> None:
+    # 16 * i + table[i] may be 16 twice: table[0] = 16, table[1] = 0.
+    loop = scattered(lambda i, table: 16 * i + as_index(Load(table, (i,))))
+    (write,) = stored(loop)
+    assert not distinct(write, write, [loop.var])
+    assert carried(loop, scope=(loop,)) is not None
+
+
+def test_one_place_in_memory_is_the_same_for_all_iterations_unless_they_change_it() -> None:
+    def index(i, table):
+        return 4 * i + as_index(Load(table, (0,)))
+
+    loop = scattered(index)
+    assert carried(loop, scope=(loop,)) is None
+    changing = scattered(index, writes_table=True)
+    assert carried(changing, scope=(changing,)) is not None
+
+
+def test_a_buffer_is_not_private_if_the_place_written_is_forgotten() -> None:
+    """`t[table[0]] = 1; table[0] = 3; y[0] = t[table[0]]` reads what was there before."""
+    table, y = Buffer("table", i64, (4,)), Buffer("y", f32, (4,))
+    t = Buffer("t", f32, (4,), Space.WORKGROUP)
+    place = as_index(Load(table, (0,)))
+    write, read = Store(t, (place,), const(1, f32)), Store(y, (0,), Load(t, (place,)))
+    assert private_buffers((write, read)) == [t]
+    assert private_buffers((write, Store(table, (0,), const(3, i64)), read)) == []
+
+
+def test_a_guard_makes_no_digit_of_a_sum_that_the_other_index_lacks() -> None:
+    """`if 12 * i + j < 7: t[j] = t[12 * i + j]` reads t[1] at j = 1 and j = 0."""
+    t = Buffer("t", f32, (64,))
+    loop = make_loop("j", 2, ())
+    i, j = symbol("i", 0, 8), reference(loop.var)
+    low = 12 * i + 4 * j
+    store = Store(t, ((j + symbol("n", 1, 5)) // 3,), Load(t, (low,)))
+    guard = If(Compare("lt", Index(low), const(7, i64)), (store,))
+    read, write = accesses((guard,))
+    assert not distinct(read, write, [loop.var])
+
+
+def test_within_takes_a_variable_that_is_subtracted_at_its_first_iteration() -> None:
+    body = For(Symbol("i", 0, 2), 3, ())
+    offset = 10 - Expr.of_atom(body.var)
+    assert within(offset, 11, (body,))
+    assert not within(offset, 10, (body,))
+    assert not within(offset, 9, (body,))
+
+
+def tile_of(written: int, *, guarded: bool = False):
+    """Each iteration stores `written` elements of a tile one by one and reads all four in a loop."""
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (9,)), b.result("y", f32, (9, 4))
+    t = b.temporary(f32, (9, 4), "t")
+    with b.nest((9,), ("i",)) as (i,):
+        for j in range(written):
+            with b.when(b.lt(b.index(i), 5) if guarded else b.const(True, bool_)):
+                b.store(t, (i, j), b.load(x, (i,)))
+        with b.nest((4,), ("j",)) as (j,):
+            b.store(y, (i, j), b.load(t, (i, j)))
+    return b.build()
+
+
+def test_elements_stored_one_by_one_are_private_if_all_are_there() -> None:
+    assert privatize(tile_of(4), "t", "i").locals[0].shape == (4,)
+
+
+@pytest.mark.parametrize("kernel", [tile_of(3), tile_of(4, guarded=True)])
+def test_elements_that_nobody_stores_or_that_a_guard_leaves_out_are_not_private(
+    kernel: Kernel,
+) -> None:
+    with pytest.raises(ScheduleError):
+        privatize(kernel, "t", "i")
+
+
+def test_disjoint_sees_what_no_multiple_reaches() -> None:
+    x = Buffer("x", f32, (64,))
+    i, j = symbol("i", 0, 7), symbol("j", 0, 7)
+    even, odd = (Access(x, (index,), True, ()) for index in (4 * i + 2 * j, 4 * j + 1))
+    assert disjoint(even, odd)
+    assert not disjoint(even, Access(x, (6 * symbol("k", 0, 7) + 2,), False, ()))

@@ -1,0 +1,72 @@
+"""Which instructions targets have, and in which widths."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.base.target import Target
+from tilewright.compiler.kernel.instructions import (
+    INSTRUCTIONS,
+    form_for,
+    forms_for,
+    instructions_of,
+)
+
+ICE = Target.parse("x86_64 -mcpu=icelake-server")
+N2 = Target.parse("aarch64 -mcpu=neoverse-n2")
+
+
+@pytest.mark.parametrize(
+    ("target", "names"),
+    [
+        ("v2", "vpmaddwd"),
+        ("v4", "vpmaddwd"),
+        ("x86_64 -mcpu=icelake-server", "vpdpbusd vpdpwssd vpmaddwd"),
+        ("x86_64 -mcpu=znver4", "vdpbf16ps vpdpbusd vpdpwssd vpmaddwd"),
+        ("aarch64 -mcpu=neoverse-n2", "sdot udot usdot"),
+        ("aarch64 -mcpu=neoverse-n1", "sdot udot"),
+        ("aarch64", ""),
+        ("riscv64", ""),
+    ],
+)
+def test_a_target_has_what_its_features_say(target, names):
+    found = instructions_of(Target.parse(target))
+    assert sorted(row.name for row in found) == names.split()
+
+
+@pytest.mark.parametrize(
+    ("lanes", "width"),
+    [(64, 16), (16, 16), (24, 8), (8, 8), (12, 4), (4, 4), (1, None), (6, None)],
+)
+def test_the_widest_form_that_divides_the_lanes_is_taken(lanes, width):
+    form = form_for(INSTRUCTIONS["vpdpbusd"], ICE, lanes)
+    assert (form.lanes if form else None) == width
+
+
+def test_short_vectors_have_forms_without_avx512():
+    target = Target.parse("x86_64 -mcpu=x86-64-v3 -mattr=+avxvnni")
+    forms = forms_for(INSTRUCTIONS["vpdpbusd"], target)
+    assert [(form.lanes, form.features) for form in forms] == [
+        (8, {"avxvnni"}),
+        (4, {"avxvnni"}),
+    ]
+
+
+def test_where_another_means_the_same_it_is_taken():
+    names = {form.llvm for form in forms_for(INSTRUCTIONS["vpdpbusd"], N2)}
+    assert names == {f"llvm.aarch64.neon.usdot.{x}" for x in ("v4i32.v16i8", "v2i32.v8i8")}
+    assert "vpdpwssd" in forms_for(INSTRUCTIONS["vpmaddwd"], ICE)[0].llvm
+    assert "pmadd" in forms_for(INSTRUCTIONS["vpdpwssd"], Target.level("v3"))[0].llvm
+
+
+def test_instructions_that_nothing_there_is_like_have_no_form():
+    assert forms_for(INSTRUCTIONS["sdot"], ICE) == ()
+    assert forms_for(INSTRUCTIONS["vdpbf16ps"], N2) == ()
+
+
+@pytest.mark.parametrize("row", INSTRUCTIONS.values(), ids=INSTRUCTIONS)
+def test_packed_operands_are_words_of_32_bits(row):
+    total, *packed = row.parameters
+    assert total.shape == ()
+    assert all(x.shape[0] * x.dtype.itemsize == 4 for x in packed)
+    assert bool(row.caution) == (row.replaces is not None)

@@ -1,0 +1,65 @@
+"""Instructions of aarch64: machine code under qemu, and what a C compiler makes of them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fakes.cross_machines import cross_compiler, host_program, run
+from fakes.dot_kernels import applied, operands
+from fakes.lowered import lower
+from tilewright.base.target import Target
+from tilewright.compiler.backends.cpu.backend import BACKEND
+from tilewright.compiler.kernel.evaluator import evaluate
+from tilewright.compiler.kernel.instructions import INSTRUCTIONS
+from tilewright.compiler.printers.c_text.function import FLAGS, emit_kernel, file_text
+
+pytestmark = pytest.mark.slow  # the first use of the cross compiler takes half a minute
+
+NAMES = ("sdot", "udot", "usdot", "vpdpbusd", "vpdpwssd")
+TARGETS = {
+    "with all of them": "aarch64 -mcpu=neoverse-n2 -mattr=-sve,-sve2,-bf16",
+    "with two of them": "aarch64 -mcpu=neoverse-n1",
+    "with none": "aarch64",
+}
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return host_program("aarch64", tmp_path_factory.mktemp("aarch64"))
+
+
+@pytest.mark.parametrize("lanes", [1, 16])
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("name", NAMES)
+def test_instructions_agree_with_their_meaning(
+    host: list[str], name: str, target: str, lanes: int
+) -> None:
+    there, row = Target.parse(target), INSTRUCTIONS[name]
+    kernel, arrays = applied(row, 64, lanes), operands(row, 64)
+    (compiled,) = BACKEND.generate([kernel], there)
+    image = BACKEND.link([compiled], "test", there)
+    found = run(host, image, compiled.name, 1, (), arrays)
+    evaluate(kernel, arrays)
+    np.testing.assert_array_equal(found[0], arrays[0])
+
+
+@pytest.mark.parametrize("name", ["sdot", "udot", "usdot"])
+@pytest.mark.parametrize(("flags", "has"), [("+dotprod+i8mm", True), ("", False)])
+def test_c_has_the_instruction_where_the_compiler_does(
+    tmp_path: Path, name: str, flags: str, has: bool
+) -> None:
+    target = Target.parse("aarch64")
+    kernel = emit_kernel(lower(applied(INSTRUCTIONS[name], 16, 4), target), target)
+    source, assembly = tmp_path / "kernels.c", tmp_path / "kernels.s"
+    source.write_text(file_text([kernel], target))
+    command = [
+        *cross_compiler("aarch64"), "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-unused-command-line-argument", *FLAGS,
+        f"-mcpu=generic{flags}", "-S", str(source), "-o", str(assembly),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (f"\t{name}\t" in assembly.read_text()) is has

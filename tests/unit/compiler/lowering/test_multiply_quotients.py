@@ -1,0 +1,67 @@
+"""Divisions that end in short integers become products, to the bit."""
+
+import numpy as np
+import pytest
+
+from fakes.lowered import lower
+from tilewright.base import dtypes
+from tilewright.base.target import Target
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.evaluator import evaluate
+from tilewright.compiler.kernel.ir import Binary, Fma
+from tilewright.compiler.kernel.rewrite import expressions
+from tilewright.compiler.lowering.multiply_quotients import multiply_quotients
+
+ALL_ONES = float(np.nextafter(np.float32(2), np.float32(0)))
+
+
+def quantize(scale, count, dtype=dtypes.u8, zero=3.0):
+    """`cast(round(x / scale) + zero)`."""
+    b = KernelBuilder("quantize")
+    x, y = b.parameter("x", dtypes.f32, (count,)), b.result("y", dtype, (count,))
+    with b.nest((count,)) as place:
+        value = b.round(b.div(b.load(x, place), scale))
+        b.store(y, place, b.cast(b.add(value, zero), dtype))
+    return b.build()
+
+
+def divisions(kernel):
+    return sum(isinstance(v, Binary) and v.op == "div" for v in expressions(kernel.body))
+
+
+def edges(scale):
+    """Numbers around all halves, and those that no byte holds."""
+    halves = (np.arange(-300, 300) + np.float32(0.5)) * np.float32(scale)
+    near = [np.nextafter(halves, np.float32(to)) for to in (-np.inf, np.inf)]
+    odd = [np.inf, -np.inf, np.nan, 3e38, -3e38, 1e-40, -1e-40, 0.0, -0.0]
+    return np.concatenate([halves, *near, np.array(odd)]).astype(np.float32)
+
+
+@pytest.mark.parametrize("scale", [0.037, 3.1e-5, 117.3, -0.25, 1e-18, 0.0039215689])
+@pytest.mark.parametrize("dtype", [dtypes.u8, dtypes.i8, dtypes.i16], ids=str)
+def test_products_give_the_bits_of_divisions(scale, dtype):
+    x = edges(scale)
+    before = quantize(float(np.float32(scale)), x.size, dtype)
+    after = multiply_quotients(before)
+    assert (divisions(before), divisions(after)) == (1, 0)
+    results = [np.zeros(x.size, dtype.numpy) for _ in range(2)]
+    for kernel, result in zip((before, after), results, strict=True):
+        with np.errstate(all="ignore"):
+            evaluate(kernel, [x, result])
+    np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("scale", [ALL_ONES, 1e-30, 1e30])
+def test_scales_whose_reciprocal_is_not_good_enough_divide(scale):
+    assert divisions(multiply_quotients(quantize(scale, 5))) == 1
+
+
+def test_long_integers_divide():
+    assert divisions(multiply_quotients(quantize(0.5, 5, dtypes.i32))) == 1
+
+
+def test_targets_that_round_twice_divide():
+    for level, count in (("v2", 0), ("v3", 2)):
+        kernel = lower(quantize(0.037, 5), Target.level(level))
+        fused = sum(isinstance(v, Fma) for v in expressions(kernel.body))
+        assert fused == count

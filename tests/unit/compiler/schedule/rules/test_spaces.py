@@ -1,0 +1,251 @@
+"""Every point of every space computes what the naive kernel computes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fakes.loop_nests import assert_same, emit, op_kernel
+from tilewright.base.dtypes import f32
+from tilewright.base.errors import ScheduleError
+from tilewright.base.symbolic import Dim, symbol
+from tilewright.base.target import Target
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.rules import Decisions, schedule, space_of
+
+MACHINES = {name: MachineModel.of(Target.level(name)) for name in ("v2", "v3", "v4")}
+M, N = symbol("M", 0), symbol("N", 0)
+POINTS = 5000
+
+
+def fused(rows: Dim, columns: int, depth: int, panel: int) -> Kernel:
+    """`relu(a w + bias)`, weights packed."""
+    b = KernelBuilder("fused")
+    a = b.parameter("a", f32, (rows, depth))
+    w = b.parameter("w", f32, (-(-columns // panel), depth, panel))
+    bias, y = b.parameter("bias", f32, (columns,)), b.result("y", f32, (rows, columns))
+    t, u = (b.temporary(f32, (rows, columns)) for _ in range(2))
+    emit(b, "matmul_packed", {"columns": (columns,)}, [a, w], t)
+    emit(b, "add", {}, [t, bias], u)
+    emit(b, "relu", {}, [u], y)
+    return b.build()
+
+
+def convolution(size: int, filters: int, panel: int, step: int) -> Kernel:
+    """A convolution of three colours whose result has a border."""
+    b = KernelBuilder("convolution")
+    x = b.parameter("x", f32, (1, size, size + 1, 3))
+    w = b.parameter("w", f32, (1, -(-filters // panel), 3, 3, 3, panel))
+    rows, columns = ((n - 3) // step + 1 for n in (size, size + 1))
+    t = b.temporary(f32, (1, rows, columns, filters))
+    y = b.result("y", f32, (1, rows + 2, columns + 2, filters))
+    emit(b, "conv_packed", {"columns": (filters,), "strides": (step, step)}, [x, w], t)
+    emit(b, "pad", {"pads": (0, 1, 1, 0, 0, 1, 1, 0), "mode": "constant"}, [t], y)
+    return b.build()
+
+
+def depthwise(size: int, channels: int, step: int) -> Kernel:
+    out = (size - 3) // step + 1
+    shapes = [(1, size, size, channels), (3, 3, channels)]
+    result = (1, out, out, channels)
+    return op_kernel("depthwise_conv", shapes, result, {"strides": (step, step)})
+
+
+def reduction(op: str, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> Kernel:
+    kept = [1 if axis in axes else n for axis, n in enumerate(shape)]
+    return op_kernel(op, [shape], kept, {"axes": axes, "keepdims": True})
+
+
+def softmax(shape: tuple[Dim, ...], axis: int) -> Kernel:
+    return op_kernel("softmax", [shape], shape, {"axis": axis})
+
+
+def attention(
+    rows: Dim, keys: Dim, *, bias: tuple[int, ...] | None = None, **attributes: object
+) -> Kernel:
+    shapes = [(1, 2, rows, 2), (1, 1, keys, 2), (1, 1, keys, 3)]
+    if bias is not None:
+        shapes.append(bias)
+    return op_kernel("attention", shapes, (1, 2, rows, 3), attributes)
+
+
+def transpose(shape: tuple[Dim, ...], perm: tuple[int, ...]) -> Kernel:
+    return op_kernel("transpose", [shape], [shape[p] for p in perm], {"perm": perm})
+
+
+def unary(shape: tuple[Dim, ...]) -> Kernel:
+    return op_kernel("relu", [shape], shape)
+
+
+def pool(shape: tuple[int, ...], kernel: int, step: int) -> Kernel:
+    *outer, last = shape
+    attributes = {"kernel": (kernel,), "strides": (step,), "pads": (0, 0), "layout": "NCHW"}
+    return op_kernel("max_pool", [shape], (*outer, (last - kernel) // step + 1), attributes)
+
+
+KERNELS: Mapping[str, Callable[[], Kernel]] = {
+    "product": lambda: fused(13, 40, 5, 32),
+    "product of one column": lambda: fused(5, 1, 7, 16),
+    "product of one row": lambda: fused(1, 161, 6, 32),
+    "product without steps": lambda: fused(3, 20, 0, 16),
+    "product without rows": lambda: fused(0, 20, 4, 16),
+    "product of open rows": lambda: fused(M, 37, 5, 16),
+    "product of open sizes": lambda: op_kernel("matmul", [(M, 5), (5, N)], (M, N)),
+    "row of open columns": lambda: op_kernel("matmul", [(1, 5), (5, N)], (1, N)),
+    "products": lambda: op_kernel("matmul", [(2, 7, 5), (2, 5, 33)], (2, 7, 33)),
+    "convolution": lambda: convolution(5, 9, 8, 1),
+    "strided convolution": lambda: convolution(7, 5, 4, 2),
+    "planar convolution": lambda: op_kernel(
+        "conv_planar",
+        ((3, 2, 3, 2), (2, 3, 63)),
+        (2, 2, 41),
+        {"steps": (20, 1), "places": (41,)},
+    ),
+    "depthwise": lambda: depthwise(9, 21, 1),
+    "depthwise of one channel": lambda: depthwise(8, 1, 2),
+    "windows": lambda: pool((2, 3, 37), 3, 2),
+    "windows far apart": lambda: pool((2, 3, 61), 3, 7),
+    "sum of rows": lambda: reduction("reduce_sum", (5, 67), (1,)),
+    "sum of columns": lambda: reduction("reduce_sum", (9, 67), (0,)),
+    "sum of short rows": lambda: reduction("reduce_sum", (19, 3), (1,)),
+    "sum of open rows": lambda: reduction("reduce_max", (M, N), (1,)),
+    "mean of nothing": lambda: reduction("reduce_sum", (0, 5), (1,)),
+    "softmax": lambda: softmax((3, 5, 41), 2),
+    "softmax of columns": lambda: softmax((4, 6, 19), 1),
+    "softmax of open rows": lambda: softmax((M, N), 1),
+    "attention": lambda: attention(37, 5),
+    "attention of several blocks": lambda: attention(5, 133),
+    "causal attention": lambda: attention(37, 37, causal=(0,)),
+    "biased attention": lambda: attention(19, 21, bias=(1, 1, 19, 21)),
+    "attention of open sizes": lambda: attention(M, N),
+    "causal attention of open sizes": lambda: attention(M, M, causal=(0,)),
+    "norm": lambda: op_kernel(
+        "instance_norm", [(2, 5, 4, 17)], (2, 5, 4, 17), {"epsilon": 1e-5, "layout": "NHWC"}
+    ),
+    "transposition": lambda: transpose((33, 70), (1, 0)),
+    "transposition of axes": lambda: transpose((3, 17, 21), (1, 2, 0)),
+    "open transposition": lambda: transpose((M, 3, N), (2, 1, 0)),
+    "panels": lambda: op_kernel("pack_panels", [(19, 70)], (3, 19, 24), {"panel": 24}),
+    "element": lambda: unary(()),
+    "nothing": lambda: unary((3, 0)),
+    "elements": lambda: unary((7, 43)),
+    "open elements": lambda: unary((M, 3, N)),
+    "broadcast": lambda: op_kernel("add", [(4, 1, 9), (1, 5, 9)], (4, 5, 9)),
+    "running sum": lambda: op_kernel("cumsum", [(5, 19)], (5, 19), {"axis": 1}),
+}
+OPEN_SIZES = [{"M": 5, "N": 23}, {"M": 1, "N": 33}, {"M": 17, "N": 1}, {"M": 0, "N": 7}]
+
+
+def assert_points_agree(name: str, level: str, count: int) -> None:
+    """`count` points picked by chance, and the best one, print, parse and compute the same."""
+    kernel, machine = KERNELS[name](), MACHINES[level]
+    space, chance = space_of(kernel, machine, threads=2), random.Random(f"{name} {level}")
+    for point in (space.best(), *(space.sample(chance) for _ in range(count))):
+        again = Decisions.parse(point.to_text())
+        assert again == point
+        done = schedule(kernel, machine, threads=2, decisions=again)
+        assert done.notes[-1] == f"decided: {point}"
+        dims = chance.choice(OPEN_SIZES) if kernel.dims else None
+        assert_same(kernel, done, dims, exact=False)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_few_points_of_each_space_compute_the_same(name: str) -> None:
+    assert_points_agree(name, random.Random(name).choice([*MACHINES]), 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", MACHINES)
+@pytest.mark.parametrize("name", KERNELS)
+def test_any_point_of_any_space_computes_the_same(name: str, level: str) -> None:
+    assert_points_agree(name, level, -(-POINTS // (len(KERNELS) * len(MACHINES))))
+
+
+def test_loops_that_are_one_may_have_no_iteration() -> None:
+    kernel = transpose((M, 3, N), (2, 1, 0))
+    decided = Decisions.parse("pointwise vectors=1 squares=yes rows=no work=8333")
+    done = schedule(kernel, MACHINES["v2"], threads=2, decisions=decided)
+    assert_same(kernel, done, {"M": 0, "N": 7})
+
+
+# --- spaces ------------------------------------------------------------------------------------
+
+
+def test_neighbours_are_other_points_of_the_same_space() -> None:
+    space = space_of(KERNELS["product"](), MACHINES["v3"])
+    best = space.best()
+    near = [*space.neighbours(best)]
+    assert best not in near
+    assert len(set(near)) == len(near) > 10
+    for point in near:
+        (one,), (checked,) = point.nests, space.nests
+        assert checked.check(one) == one
+
+
+def test_a_choice_that_no_longer_fits_is_made_again() -> None:
+    kernel = op_kernel("matmul", [(64, 50), (50, 200)], (64, 200))
+    (space,) = space_of(kernel, MACHINES["v4"]).nests
+    wide = space.best({"columns": 64})
+    narrow = space.best({"columns": 16, "rows": (29,)})
+    assert (wide.columns, narrow.columns, narrow.rows) == (64, 16, (29,))
+    assert space.best({"columns": 64, "rows": (29,)}) == wide
+
+
+def test_points_of_a_small_space_are_all_there_and_fit() -> None:
+    space = space_of(unary((7, 43)), MACHINES["v3"])
+    points = [*space.points()]
+    assert len(set(points)) == len(points) > 10
+    assert space.best() in points
+
+
+def test_what_is_decided_is_what_the_rules_decide() -> None:
+    kernel = convolution(9, 20, 16, 1)
+    best = space_of(kernel, MACHINES["v4"], threads=2).best()
+    assert len(best.nests) > 1  # the product, and the borders
+    done = schedule(kernel, MACHINES["v4"], threads=2, decisions=best)
+    assert done.trace == schedule(kernel, MACHINES["v4"], threads=2).trace
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"columns": 48}, "'columns=48' does not fit this nest, expected one of 32"),
+        ({"rows": (99,)}, "'rows=[99]' does not fit this nest"),
+        ({"streams": 2}, "'streams=2' does not fit"),
+    ],
+)
+def test_decisions_that_do_not_fit_are_refused(
+    change: Mapping[str, Any], text: str
+) -> None:
+    kernel = fused(13, 40, 5, 32)
+    (best,) = space_of(kernel, MACHINES["v4"]).best().nests
+    with pytest.raises(ScheduleError) as caught:
+        schedule(kernel, MACHINES["v4"], decisions=Decisions((replace(best, **change),)))
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("contract columns=32", "there is no rule 'contract'"),
+        ("contraction column=32", "'contraction' decides nothing called 'column'"),
+        ("contraction rows=7", "'7' is no value of 'rows'"),
+        ("contraction prefetch=1", "'1' is no value of 'prefetch'"),
+    ],
+)
+def test_text_that_is_no_decision_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ScheduleError) as caught:
+        Decisions.parse(text)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "rows block=1", "generic; generic"])
+def test_decisions_for_other_nests_are_refused(text: str) -> None:
+    with pytest.raises(ScheduleError):
+        schedule(unary((5, 9)), MACHINES["v4"], decisions=Decisions.parse(text))

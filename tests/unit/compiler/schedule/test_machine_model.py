@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from tilewright.base.dtypes import f32, f64, i8
+from tilewright.base.target import Target
+from tilewright.compiler.schedule.machine_model import MachineModel
+
+
+@pytest.mark.parametrize(
+    ("text", "lanes", "registers"),
+    [("x86_64-v2", 4, 16), ("x86_64-v3", 8, 16), ("x86_64-v4", 16, 32), ("aarch64", 4, 32)],
+)
+def test_a_model_has_the_vectors_of_its_target(
+    text: str, lanes: int, registers: int
+) -> None:
+    machine = MachineModel.of(Target.parse(text))
+    assert machine.lanes(f32) == lanes
+    assert (machine.lanes(f64), machine.lanes(i8)) == (lanes // 2, lanes * 4)
+    assert machine.vector_registers == registers
+
+
+def test_cores_that_differ_from_the_usual_one_are_rows() -> None:
+    halves = MachineModel.of(Target.parse("x86_64 -mcpu=znver4"))
+    narrow = MachineModel.of(Target.parse("x86_64 -mcpu=znver4 -mattr=+prefer-256-bit"))
+    usual = MachineModel.of(Target.level("v4"))
+    found = [m.multiply_adds_per_cycle for m in (halves, narrow, usual)]
+    assert found == [1, 2, 2]
+
+
+def test_caches_are_those_of_the_target() -> None:
+    machine = MachineModel.of(Target.parse("x86_64 -mcpu=znver4 -l2=256K"))
+    assert machine.l2.size_bytes == 256 << 10
+    assert machine.l1.ways == 8
+    assert machine.l1.bandwidth > machine.l2.bandwidth > machine.main.bandwidth

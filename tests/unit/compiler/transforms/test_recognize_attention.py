@@ -1,0 +1,174 @@
+import numpy as np
+import pytest
+
+from fakes.graphs import ops, run
+from tilewright.compiler.transforms import RecognizeAttention, Simplify
+
+R = [Simplify(), RecognizeAttention(least_rows=1)]
+Q, K, V = "%q: f32[2, 3, 5, 4]", "%k: f32[2, 3, 7, 4]", "%v: f32[2, 3, 7, 6]"
+SWAPPED = "%t: f32[2, 3, 4, 7] = transpose(%k) {perm = [0, 1, 3, 2]}"
+PRODUCT = "%s: f32[2, 3, 5, 7] = matmul(%q, %t)"
+SCALE = "%c: f32[] = constant {value = f32[] [0.25]}"
+
+
+def attention(graph):
+    (node,) = (n for n in graph.nodes if n.op == "attention")
+    return node
+
+
+def spelled_out(middle="", scores="s", before=f"{SWAPPED} {PRODUCT}", more=(), after=None):
+    operands = ", ".join((Q, K, V, *more))
+    after = after or "%o: f32[2, 3, 5, 6] = matmul(%p, %v) return %o"
+    return (
+        f"graph @g({operands}) {{ {SCALE} {before} {middle}"
+        f" %p: f32[2, 3, 5, 7] = softmax(%{scores}) {{axis = -1}} {after} }}"
+    )
+
+
+def test_two_products_around_a_softmax_are_one_op():
+    graph = run(R, spelled_out())
+    assert ops(graph) == ["attention"]
+    assert attention(graph).attributes["scale"] == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "scale"),
+    [
+        (f"{SWAPPED} %a: f32[2, 3, 5, 4] = mul(%q, %c) %s: f32[2, 3, 5, 7] = matmul(%a, %t)", 0.25),
+        (f"{SWAPPED} %a: f32[2, 3, 4, 7] = mul(%t, %c) %s: f32[2, 3, 5, 7] = matmul(%q, %a)", 0.25),
+        (
+            (
+                f"{SWAPPED} %a: f32[2, 3, 4, 7] = mul(%t, %c) %b: f32[2, 3, 5, 4] = mul(%c, %q)"
+                " %s: f32[2, 3, 5, 7] = matmul(%b, %a)"
+            ),
+            0.0625,
+        ),
+        (f"{SWAPPED} {PRODUCT.replace('%s', '%a')} %s: f32[2, 3, 5, 7] = mul(%a, %c)", 0.25),
+        (f"{SWAPPED} {PRODUCT.replace('%s', '%a')} %s: f32[2, 3, 5, 7] = div(%a, %c)", 4.0),
+    ],
+)  # fmt: skip
+def test_a_factor_may_stand_anywhere(before, scale):
+    graph = run(R, spelled_out(before=before))
+    assert ops(graph) == ["attention"]
+    assert attention(graph).attributes["scale"] == pytest.approx(scale)
+
+
+@pytest.mark.parametrize(
+    "shape", ["[2, 3, 5, 7]", "[1, 1, 5, 7]", "[2, 1, 1, 7]", "[7]", "[5, 1]"]
+)
+def test_what_is_added_to_scores_is_a_bias_of_any_broadcast_shape(shape):
+    added = "%a: f32[2, 3, 5, 7] = add(%s, %b)"
+    graph = run(R, spelled_out(added, "a", more=(f"%b: f32{shape}",)))
+    assert ops(graph)[-1] == "attention"
+    assert attention(graph).operands[3] is not None
+
+
+def test_several_biases_are_added_and_one_behind_a_factor_keeps_it():
+    middle = (
+        "%a: f32[2, 3, 5, 7] = add(%b, %s) %d: f32[2, 3, 5, 7] = mul(%a, %c)"
+        " %e: f32[2, 3, 5, 7] = sub(%d, %b)"
+    )
+    graph = run(R, spelled_out(middle, "e", more=("%b: f32[1, 3, 5, 7]",)))
+    assert attention(graph).attributes["scale"] == 0.25
+    assert "softmax" not in ops(graph)
+
+
+def test_a_choice_of_a_low_number_is_a_bias_and_of_a_small_one_a_mask():
+    low = "%x: f32[] = constant {value = f32[] [-3e38]} %a: f32[2, 3, 5, 7] = where(%m, %s, %x)"
+    small = low.replace("-3e38", "-10000.0")
+    mask = ("%m: bool[2, 1, 1, 7]",)
+    biased = attention(run(R, spelled_out(low, "a", more=mask)))
+    assert biased.operands[3] is not None
+    masked = attention(run(R, spelled_out(small, "a", more=mask)))
+    assert masked.operands[3] is None
+    assert masked.operands[4] is not None
+    assert masked.attributes["masked"] == -10000.0
+
+
+def test_a_choice_the_other_way_round_is_turned():
+    middle = "%x: f32[] = constant {value = f32[] [-9.0]} %a: f32[2, 3, 5, 7] = where(%m, %x, %s)"
+    graph = run(R, spelled_out(middle, "a", more=("%m: bool[5, 7]",)))
+    assert ops(graph) == ["logical_not", "reshape", "attention"]
+
+
+def test_rows_without_a_key_that_yield_zero_are_said():
+    after = (
+        "%n: bool[2, 3, 5, 7] = is_nan(%p) %z: f32[] = constant {value = f32[] [0.0]}"
+        " %g: f32[2, 3, 5, 7] = where(%n, %z, %p) %o: f32[2, 3, 5, 6] = matmul(%g, %v) return %o"
+    )
+    graph = run(R, spelled_out(after=after))
+    assert ops(graph) == ["attention"]
+    assert attention(graph).attributes["zero_rows"] is True
+
+
+def test_heads_that_share_keys_and_values_are_not_repeated():
+    text = (
+        "graph @g(%q: f32[1, 6, 5, 4], %k: f32[1, 2, 7, 4], %v: f32[1, 2, 7, 4]) {"
+        " %ka: f32[1, 2, 1, 7, 4] = reshape(%k) {shape = [1, 2, 1, 7, 4]}"
+        " %kb: f32[1, 2, 3, 7, 4] = broadcast_to(%ka) {shape = [1, 2, 3, 7, 4]}"
+        " %kc: f32[1, 6, 7, 4] = reshape(%kb) {shape = [1, 6, 7, 4]}"
+        " %va: f32[1, 2, 1, 7, 4] = reshape(%v) {shape = [1, 2, 1, 7, 4]}"
+        " %vb: f32[1, 2, 3, 7, 4] = broadcast_to(%va) {shape = [1, 2, 3, 7, 4]}"
+        " %vc: f32[1, 6, 7, 4] = reshape(%vb) {shape = [1, 6, 7, 4]}"
+        " %t: f32[1, 6, 4, 7] = transpose(%kc) {perm = [0, 1, 3, 2]}"
+        " %s: f32[1, 6, 5, 7] = matmul(%q, %t) %p: f32[1, 6, 5, 7] = softmax(%s) {axis = -1}"
+        " %o: f32[1, 6, 5, 4] = matmul(%p, %vc) return %o }"
+    )
+    graph = run([*R, Simplify()], text)
+    assert ops(graph) == ["attention"]
+    assert [v.type.shape[1] for v in graph.nodes[-1].operands[:3]] == [6, 2, 2]
+
+
+def test_scores_of_joined_heads_are_taken_apart_where_the_bias_has_them():
+    text = (
+        "graph @g(%q: f32[6, 5, 4], %k: f32[6, 7, 4], %v: f32[6, 7, 4], %b: f32[2, 1, 5, 7]) {"
+        " %t: f32[6, 4, 7] = transpose(%k) {perm = [0, 2, 1]} %s: f32[6, 5, 7] = matmul(%q, %t)"
+        " %a: f32[2, 3, 5, 7] = reshape(%s) {shape = [2, 3, 5, 7]}"
+        " %d: f32[2, 3, 5, 7] = add(%a, %b) %e: f32[6, 5, 7] = reshape(%d) {shape = [6, 5, 7]}"
+        " %p: f32[6, 5, 7] = softmax(%e) {axis = 2} %o: f32[6, 5, 4] = matmul(%p, %v) return %o }"
+    )
+    graph = run(R, text)
+    assert "softmax" not in ops(graph)
+    assert attention(graph).result.type.shape == (2, 3, 5, 4)
+
+
+def causal(value, offset=0):
+    rows = np.where(np.tril(np.ones((5, 7), bool), offset), 0.0, value)
+    numbers = ", ".join(str(x) for x in rows.ravel())
+    return f"%b: f32[5, 7] = constant {{value = f32[5, 7] [{numbers}]}}"
+
+
+@pytest.mark.parametrize("value", ["-inf", "-3e+38"])
+def test_a_constant_that_hides_later_keys_is_causal(value):
+    middle = f"{causal(float(value), 2)} %a: f32[2, 3, 5, 7] = add(%s, %b)"
+    graph = run(R, spelled_out(middle, "a"))
+    assert ops(graph) == ["attention"]
+    assert attention(graph).attributes["causal"] == (2,)
+
+
+@pytest.mark.parametrize(("value", "offset"), [(-10000.0, 0), (-3e38, -1)])
+def test_other_constants_are_biases(value, offset):
+    middle = f"{causal(value, offset)} %a: f32[2, 3, 5, 7] = add(%s, %b)"
+    node = attention(run(R, spelled_out(middle, "a")))
+    assert not node.attributes.get("causal")
+    assert node.operands[3] is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        spelled_out(after="%o: f32[2, 3, 5, 6] = matmul(%p, %v) return %o, %p"),
+        spelled_out(after="%o: f32[2, 3, 5, 6] = matmul(%p, %v) return %o, %s"),
+        spelled_out("%a: f32[2, 3, 5, 7] = mul(%s, %b)", "a", more=("%b: f32[7]",)),
+        spelled_out("%a: f32[2, 3, 5, 7] = relu(%s)", "a"),
+        spelled_out("%a: f32[2, 3, 5, 7] = add(%b, %b)", "a", more=("%b: f32[2, 3, 5, 7]",)),
+        spelled_out().replace("axis = -1", "axis = 1"),
+    ],
+    ids=["weights", "scores", "factors", "function", "no product", "axis"],
+)  # fmt: skip
+def test_what_is_no_attention_stays(text):
+    assert "attention" not in ops(run(R, text))
+
+
+def test_few_rows_stay_as_they_are():
+    assert "attention" not in ops(run([Simplify(), RecognizeAttention()], spelled_out()))

@@ -1,0 +1,89 @@
+"""Convolutions in Winograd's domain are the same convolutions, to a few more roundings."""
+
+import numpy as np
+import pytest
+
+from fakes.graphs import (
+    EVERYTHING_HELD,
+    assert_same_results,
+    copy_of,
+    only,
+    ops,
+    parse,
+    run,
+)
+from tilewright.compiler.graph.verifier import verify
+from tilewright.compiler.passes import run_passes
+from tilewright.compiler.transforms import FoldConstants, WinogradConvolution
+
+
+def pass_with(tile):
+    return WinogradConvolution(choose_tile=lambda places, channels, filters, taps: tile)
+
+
+def conv(x, w, y, attributes="", layout="NHWC"):
+    return (
+        f"graph @g<N: 1..>(%x: f32[{x}]) {{ %w: f32[{w}] = constant {{value = f32[{w}] splat 0.5}}"
+        f' %y: f32[{y}] = conv(%x, %w) {{layout = "{layout}"{attributes}}} return %y }}'
+    )
+
+
+SAME = ", pads = [1, 1, 1, 1]"
+
+
+def test_a_convolution_is_transforms_around_a_product_for_each_pair_of_points():
+    graph = run(
+        [pass_with(4), FoldConstants()],
+        conv("2, 9, 6, 5", "7, 5, 3, 3", "2, 9, 6, 7", SAME),
+    )
+    assert ops(graph) == ["pad", "winograd_input", "matmul", "winograd_output"]
+    # The last tiles are whole: 12 rows of results and 8 columns.
+    assert only(graph, "pad").attributes["pads"] == (0, 1, 1, 0, 0, 4, 3, 0)
+    assert str(only(graph, "matmul").operands[1].type) == "f32[36, 5, 7]"
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize(
+    ("x", "y", "pads"),
+    [
+        ((1, 7, 9, 3), (1, 7, 9, 4), SAME),
+        ((2, 6, 6, 1), (2, 4, 4, 4), ""),
+        ((1, 3, 3, 2), (1, 1, 1, 4), ""),
+        ((1, 5, 4, 3), (1, 6, 2, 4), ", pads = [2, 0, 1, 0]"),
+    ],
+)
+def test_the_results_are_those_of_the_direct_sum(tile, x, y, pads):
+    shapes = [", ".join(map(str, s)) for s in (x, (4, x[-1], 3, 3), y)]
+    graph = parse(conv(*shapes, pads))
+    random = np.random.default_rng(0)
+    weights = random.standard_normal((4, x[-1], 3, 3)).astype(np.float32)
+    only(graph, "constant").attributes["value"] = weights
+    before = copy_of(graph)
+    run_passes(graph, [pass_with(tile)], held=EVERYTHING_HELD)
+    verify(graph)
+    assert "winograd_output" in ops(graph)
+    assert_same_results(before, graph, tolerance=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (conv("1, 9, 9, 3", "4, 3, 3, 3", "1, 4, 4, 4", ", strides = [2, 2]"), "strides"),
+        (
+            conv("1, 9, 9, 3", "4, 3, 3, 3", "1, 5, 5, 4", ", dilations = [2, 2]"),
+            "dilations",
+        ),
+        (conv("1, 9, 9, 4", "4, 2, 3, 3", "1, 7, 7, 4", ", groups = 2"), "groups"),
+        (conv("1, 9, 9, 3", "4, 3, 3, 1", "1, 7, 9, 4"), "not square"),
+        (conv("N, 9, 9, 3", "4, 3, 3, 3", "N, 7, 7, 4"), "open batch"),
+        (conv("1, 9, 3", "4, 3, 3", "1, 7, 4"), "one axis"),
+        (conv("1, 3, 9, 9", "4, 3, 3, 3", "1, 4, 7, 7", "", "NCHW"), "channels first"),
+    ],
+)
+def test_other_convolutions_stay(text, reason):
+    assert "conv" in ops(run([pass_with(4)], text)), reason
+
+
+def test_a_convolution_stays_where_the_machine_says_so():
+    text = conv("1, 9, 9, 3", "4, 3, 3, 3", "1, 7, 7, 4")
+    assert "conv" in ops(run([pass_with(0)], text))
