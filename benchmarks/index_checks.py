@@ -83,12 +83,12 @@ def measure(calls: Sequence[Call], seconds: float) -> tuple[float, float, float]
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(ratios) < 5:
         times = [0.0, 0.0]
-        for which in (0, 1) if len(ratios) % 2 else (1, 0):
+        for side in (0, 1) if len(ratios) % 2 else (1, 0):
             start = time.perf_counter_ns()
             for _ in range(count):
-                calls[which]()
-            times[which] = (time.perf_counter_ns() - start) / count / 1000
-            least[which] = min(least[which], times[which])
+                calls[side]()
+            times[side] = (time.perf_counter_ns() - start) / count / 1000
+            least[side] = min(least[side], times[side])
         ratios.append(times[1] / times[0])
     return statistics.median(ratios), least[1] / least[0], least[0]
 

@@ -22,9 +22,10 @@ from html import escape
 from pathlib import Path
 from typing import Final, final
 
-from figures.machine import describe_machine
+from figures.bars import OURS, PEER
+from figures.machine import describe_machine, vector_words
 from figures.measure import ATTEMPTS, Arena
-from figures.rows import LARGEST_ERROR, OURS, PEER
+from figures.rows import LARGEST_ERROR
 from tilewright.base.version import VERSION
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -117,13 +118,6 @@ def described(rows: Sequence[Row], date: str, words: str) -> str:
         f"{importlib.metadata.version('onnxruntime')} take turns in one run; medians; less is better. Results "
         f"agree with torch to {error:.0e} or better, relative.{quiet}"
     )
-
-
-def vector_words() -> str:
-    """The widest vectors of this machine, as x86 calls them."""
-    flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("flags")[2]
-    known = (("avx512f", "AVX-512"), ("avx2", "AVX2"))
-    return next((f", {word}" for flag, word in known if flag in flags), "")
 
 
 def table(rows: Sequence[Row]) -> str:

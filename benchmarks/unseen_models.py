@@ -21,9 +21,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from figures.bars import OURS, PEER
 from figures.machine import describe_machine
 from figures.measure import HARNESS, environment_of, pinned
-from figures.rows import OURS, PEER, format_duration
+from figures.rows import format_duration
 from sweep.command import describe_commit
 from sweep.report import ratio_of
 
@@ -104,8 +105,8 @@ def line_of(row: Row) -> str:
     cells = [f"{row['name']:18}", f"{row.get('parameters', 0) / 1e6:7.1f}"]
     cells += [f"{'-' if value is None else f'{value:.2f}':>7}" for value in (ratio, middle)]
     cells += [
-        f"{format_duration(row[who]['min_s']) if who in row else '-':>9}"
-        for who in (OURS, PEER)
+        f"{format_duration(row[runtime]['min_s']) if runtime in row else '-':>9}"
+        for runtime in (OURS, PEER)
     ]
     cells += [
         f"{row[key]:8.0e}" if key in row else f"{'-':>8}"

@@ -104,3 +104,10 @@ def describe_machine() -> dict[str, str | int]:
             break
     cores = len(os.sched_getaffinity(0))
     return {"processor": model, "cores": cores, "python": platform.python_version()}
+
+
+def vector_words() -> str:
+    """Return the widest vectors of this machine, as x86 calls them, after a comma."""
+    flags = (PROC / "cpuinfo").read_text(encoding="utf-8").partition("flags")[2]
+    known = (("avx512f", "AVX-512"), ("avx2", "AVX2"))
+    return next((f", {word}" for flag, word in known if flag in flags), "")

@@ -75,14 +75,49 @@ class OnnxRuntime:
         return [np.asarray(value) for value in self.session.run(None, self.inputs)]
 
 
+class OpenVino:
+    """OpenVINO's CPU plugin in the precision of the model.
+
+    Left to itself it computes f32 models in bf16 where the CPU can, with results to match.
+    """
+
+    def __init__(self, path: Path, threads: int) -> None:
+        import openvino
+
+        settings = {
+            "INFERENCE_NUM_THREADS": threads,
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": 1,
+            "INFERENCE_PRECISION_HINT": "f32",
+        }
+        start = time.perf_counter()
+        self.model = openvino.Core().compile_model(str(path), "CPU", settings)
+        self.load_seconds = time.perf_counter() - start
+        named = read_inputs(path)
+        self.inputs = [named[port.get_any_name()] for port in self.model.inputs]
+        self.request = self.model.create_infer_request()
+
+    def call(self) -> Callable[[], object]:
+        """Return a closure over the inputs, which are neither copied nor is their result."""
+        infer, inputs = self.request.infer, self.inputs
+        return lambda: infer(inputs, share_inputs=True, share_outputs=True)
+
+    def outputs(self) -> list[Array]:
+        """Return copies of what the request gives."""
+        result = self.request.infer(self.inputs)
+        return [np.array(result[port]) for port in self.model.outputs]
+
+
 class Tilewright:
     """Tilewright through its public functions."""
+
+    levels: tuple[str, ...] | None = None
 
     def __init__(self, path: Path, threads: int) -> None:
         import tilewright
 
         start = time.perf_counter()
-        self.model = tilewright.compile(path, threads=threads)
+        self.model = tilewright.compile(path, levels=self.levels, threads=threads)
         self.load_seconds = time.perf_counter() - start
         self.inputs = tuple(read_inputs(path).values())
 
@@ -97,9 +132,17 @@ class Tilewright:
         return [np.asarray(v) for v in (result if isinstance(result, tuple) else (result,))]
 
 
+class TilewrightLevels(Tilewright):
+    """One artifact for every x86-64 level since v2, of which the machine takes the best."""
+
+    levels = ("v2", "v3", "v4")
+
+
 CONTENDERS: Final[dict[str, Callable[[Path, int], Contender]]] = {
     "onnxruntime": OnnxRuntime,
+    "openvino": OpenVino,
     "tilewright": Tilewright,
+    "tilewright-levels": TilewrightLevels,
 }
 
 

@@ -31,6 +31,7 @@ import transformers
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+import families
 import zoo
 
 OPSET: Final = 18
@@ -174,11 +175,18 @@ def main(arguments: list[str] | None = None) -> int:
         default=default_jobs(),
         help="models at once; default: %(default)s here, by cores and memory",
     )
+    parser.add_argument(
+        "--families",
+        action="store_true",
+        help="the further families instead of the model set",
+    )
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
+    model_set = [name for name in zoo.ZOO if name not in families.FAMILIES]
+    wanted = families.FAMILIES if options.families else model_set
     missing = [
         name
-        for name in (zoo.MICROBENCHMARKS if options.micro else zoo.ZOO)
+        for name in (zoo.MICROBENCHMARKS if options.micro else wanted)
         if not all((options.folder / f"{name}{suffix}").exists() for suffix in MODEL_FILES)
     ]
     names = options.names or missing

@@ -88,8 +88,8 @@ def attentions() -> Iterator[Case]:
     for sizes in ATTENTIONS:
         name = word(sizes)
         for masked in (False, True):
-            what = "masked" if masked else "plain"
-            yield Case(name=f"attention/{what} {name}", build=attention(sizes, masked))
+            form = "masked" if masked else "plain"
+            yield Case(name=f"attention/{form} {name}", build=attention(sizes, masked))
         batch, tokens, others, heads, width = sizes
         yield single(
             f"attention/multi_head_attention {name}",

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from figures.rows import OURS, PEER, format_duration
+from figures.bars import OURS, PEER
+from figures.rows import format_duration
 
 WEIGHTY_S: Final = 20e-6
 Row = dict[str, Any]
@@ -67,8 +68,8 @@ def complaint(row: Row) -> str:
     if "failed" in row:
         return f"FAILED {row['failed']}"
     words = [f"WRONG {row['wrong']}"] if row.get("wrong") else []
-    for who, why in row.get("refused", {}).items():
-        words.append(f"{who} refuses: {why}")
+    for runtime, reason in row.get("refused", {}).items():
+        words.append(f"{runtime} refuses: {reason}")
     return "; ".join(words)
 
 
@@ -96,8 +97,8 @@ def line_of(row: Row) -> str:
     cells = [f"{'-' if least is None else f'{least:.2f}':>7}"]
     cells.append(f"{'-' if middle is None else f'{middle:.2f}':>7}")
     cells += [
-        f"{format_duration(row[who]['min_s']) if who in row else '-':>10}"
-        for who in (OURS, PEER)
+        f"{format_duration(row[runtime]['min_s']) if runtime in row else '-':>10}"
+        for runtime in (OURS, PEER)
     ]
     cells.append(f"{row.get('runs_as', ''):18}")
     cells.append(row["name"])
