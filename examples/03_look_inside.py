@@ -61,8 +61,8 @@ def main() -> None:
     show(f"naive: '{kernel.name}' as its ops declare it", kernel.naive_ir)
     show("kernel: after the schedule", kernel.kernel_ir)
     show("notes: why the schedule looks so", "\n".join(kernel.notes))
-    show("machine: linear indices, lanes, copies instead of loops", kernel.machine_ir)
-    show("llvm", kernel.llvm_ir)
+    show("lowered: linear indices, lanes, copies instead of loops", kernel.lowered_ir)
+    show("LLVM IR", kernel.source)
     show("assembly", kernel.assembly)
 
 

@@ -82,8 +82,8 @@ def main() -> None:
     x = np.random.default_rng(1).random((5, 32), np.float32)
     expected = np.asarray(tw.compile(network())(x))
 
-    def check(what: str, y: object) -> None:
-        print(f"{what}:", np.allclose(np.asarray(y), expected, rtol=1e-5, atol=1e-6))
+    def check(subject: str, y: object) -> None:
+        print(f"{subject}:", np.allclose(np.asarray(y), expected, rtol=1e-5, atol=1e-6))
 
     with tempfile.TemporaryDirectory() as folder:
         check("compiled", model(x))

@@ -280,7 +280,7 @@ def schedule(body: Body, rows: int, vectors: int, lanes: int) -> Body:
     return (mark(fused, {"i_i": "unroll", "j_i_o": "unroll", "j_i_i": "vector"}),)
 
 
-# House: compiler/schedule (26 primitives with proofs, a trace; rules that choose tiles by target).
+# House: compiler/schedule (primitives that check themselves, a trace; rules that choose tiles by target).
 
 # --- 4. Text for LLVM ----------------------------------------------------------------------------
 # LLVM does what it does well: registers, instructions, their order.  We decide what it cannot know.
@@ -408,7 +408,7 @@ class Emitter:
         return f"{declared}define void @{name}({head}) {BARE} {{\n{body}\n}}\n"
 
 
-# House: compiler/codegen/llvm; loops are rewritten to vectors before, in compiler/lowering.
+# House: compiler/printers/llvm_text; loops are rewritten to vectors before, in compiler/lowering.
 
 # --- 5. Machine code -----------------------------------------------------------------------------
 # LLVM makes a relocatable object; our own step makes it an image, our own loader puts that into
@@ -455,7 +455,7 @@ def build(parameters: Sequence[Buffer], body: Body, target: Target) -> Code:
     return Code(image, "layer", len(parameters))
 
 
-# House: compiler/codegen/llvm/machine.py, formats/elf/link.py, runtime/loaders/embedded_elf.py.
+# House: compiler/backends/cpu/llvm_binding.py, compiler/linker/link.py, runtime/loaders/embedded_elf.py.
 
 # --- 6. All of it --------------------------------------------------------------------------------
 
