@@ -205,11 +205,14 @@ def _elements(read: Access) -> Iterable[Access]:
 
 def _covers(write: Access, read: Access) -> bool:
     """Whether the finished loops of `write` defined every element that `read` may touch."""
-    common = {loop.var.name for loop in write.inner} & {
-        loop.var.name for loop in read.inner
+    own = {
+        loop.var.name: loop
+        for loop in write.inner
+        if not any(loop is other for other in read.inner)
     }
-    own = {loop.var.name: loop for loop in write.inner if loop.var.name not in common}
     if write.lanes != read.lanes or not _runs_if(write, read):
+        return False
+    if not all(_runs_once(loop, own, read) for loop in own.values()):
         return False
     for x, y in zip(write.indices, read.indices, strict=True):
         if x == y and not _mentions(x, own):
@@ -228,6 +231,12 @@ def _runs_if(write: Access, read: Access) -> bool:
     return all(
         expression_text(guard) in around and not loads(guard) for guard in write.guards
     )
+
+
+def _runs_once(loop: For, own: Iterable[str], read: Access) -> bool:
+    """Whether a loop that only the write is in runs, and as often in all iterations of the others."""
+    extent = loop.extent
+    return not _mentions(extent, own) and within(0, extent, read.inner)
 
 
 def _mentions(dim: Dim, names: Iterable[str]) -> bool:

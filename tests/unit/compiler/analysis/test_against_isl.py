@@ -6,7 +6,6 @@ without an upper bound too.
 
 from __future__ import annotations
 
-import collections
 import itertools
 import logging
 from collections.abc import Iterator, Sequence
@@ -14,12 +13,12 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from fakes.affine_kernels import SIZE, random_kernel
+from fakes.claims import check_claims, check_floors
 from tilewright.base.symbolic import Symbol
 from tilewright.compiler.analysis.accesses import accesses
 from tilewright.compiler.analysis.footprints import footprints
 from tilewright.compiler.analysis.proofs import disjoint, distinct, within
 from tilewright.compiler.kernel.ir import For, Kernel
-from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.schedule.tree import path_to
 
@@ -55,25 +54,8 @@ def claims(kernel: Kernel, loop: For) -> Iterator[tuple[str, object, bool, bool]
 
 def check(seeds: Sequence[int], size: Symbol | None) -> dict[str, float]:
     """No claim about the kernels of the seeds is wrong; the share of the true ones that is made."""
-    found: collections.Counter[str] = collections.Counter()
-    true: collections.Counter[str] = collections.Counter()
-    for seed in seeds:
-        kernel = random_kernel(seed, rank=1 + seed % 2, size=size)
-        for loop in loops(kernel.body):
-            for claim, about, claimed, is_true in claims(kernel, loop):
-                wrong = f"{claim} {about} in '{loop.var.name}', seed {seed}"
-                assert is_true or not claimed, f"{wrong}\n{kernel_text(kernel)}"
-                true[claim] += is_true
-                found[claim] += claimed
-    for claim in FLOORS:
-        LOG.info("%s: %d of %d found", claim, found[claim], true[claim])
-    return {claim: found[claim] / true[claim] for claim in FLOORS}
-
-
-def check_floors(shares: dict[str, float]) -> None:
-    """The analysis has not become more careful than it was."""
-    low = {claim: share for claim, share in shares.items() if share < FLOORS[claim]}
-    assert not low
+    kernels = ((seed, random_kernel(seed, rank=1 + seed % 2, size=size)) for seed in seeds)
+    return check_claims(kernels, claims, FLOORS)
 
 
 def test_no_claim_for_any_size_is_wrong() -> None:
@@ -83,7 +65,7 @@ def test_no_claim_for_any_size_is_wrong() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [None, SIZE, OPEN], ids=["numbers", "bounded", "open"])
 def test_no_claim_for_any_size_of_many_kernels_is_wrong(size: Symbol | None) -> None:
-    check_floors(check(range(2000, 2120), size))
+    check_floors(check(range(2000, 2120), size), FLOORS)
 
 
 @pytest.mark.parametrize(

@@ -7,23 +7,19 @@ from __future__ import annotations
 
 import collections
 import itertools
-import logging
 from collections.abc import Iterator, Sequence
 
 import pytest
 
 from fakes.affine_kernels import random_kernel
+from fakes.claims import check_claims, check_floors
 from fakes.touched_elements import holds, number, touches
 from tilewright.compiler.analysis.accesses import accesses
 from tilewright.compiler.analysis.dependence import carried, live_outside, private_buffers
 from tilewright.compiler.analysis.proofs import disjoint, distinct, within
 from tilewright.compiler.kernel.independence import is_independent
 from tilewright.compiler.kernel.ir import Buffer, For, Kernel, Space, Statement
-from tilewright.compiler.kernel.rewrite import loops
-from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.schedule.tree import path_to
-
-LOG = logging.getLogger(__name__)
 
 SIZES = (1, 2, 5)
 FLOORS = {
@@ -118,25 +114,11 @@ def claims(kernel: Kernel, loop: For) -> Iterator[tuple[str, object, bool, bool]
 
 def check(seeds: Sequence[int]) -> dict[str, float]:
     """No claim about the kernels of the seeds is wrong; the share of the true ones that is made."""
-    found: collections.Counter[str] = collections.Counter()
-    true: collections.Counter[str] = collections.Counter()
-    for seed in seeds:
-        kernel = random_kernel(seed, rank=1 + seed % 2, tables=seed % 5 == 0)
-        for loop in loops(kernel.body):
-            for claim, about, claimed, is_true in claims(kernel, loop):
-                wrong = f"{claim} {about} in '{loop.var.name}', seed {seed}"
-                assert is_true or not claimed, f"{wrong}\n{kernel_text(kernel)}"
-                true[claim] += is_true
-                found[claim] += claimed
-    for claim in FLOORS:
-        LOG.info("%s: %d of %d found", claim, found[claim], true[claim])
-    return {claim: found[claim] / true[claim] for claim in FLOORS}
-
-
-def check_floors(shares: dict[str, float]) -> None:
-    """The analysis has not become more careful than it was."""
-    low = {claim: share for claim, share in shares.items() if share < FLOORS[claim]}
-    assert not low
+    kernels = (
+        (seed, random_kernel(seed, rank=1 + seed % 2, tables=seed % 5 == 0))
+        for seed in seeds
+    )
+    return check_claims(kernels, claims, FLOORS)
 
 
 def test_no_claim_about_a_random_kernel_is_wrong() -> None:
@@ -145,4 +127,4 @@ def test_no_claim_about_a_random_kernel_is_wrong() -> None:
 
 @pytest.mark.slow
 def test_no_claim_about_many_random_kernels_is_wrong() -> None:
-    check_floors(check(range(1000, 1800)))
+    check_floors(check(range(1000, 1800)), FLOORS)
