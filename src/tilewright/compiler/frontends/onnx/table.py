@@ -10,6 +10,7 @@ from typing import Final
 
 from tilewright.base.errors import InternalError
 from tilewright.compiler.frontends.onnx.attention import ROWS as ATTENTION
+from tilewright.compiler.frontends.onnx.block_quantization import ROWS as BLOCK_QUANTIZATION
 from tilewright.compiler.frontends.onnx.contraction import ROWS as CONTRACTION
 from tilewright.compiler.frontends.onnx.control import ROWS as CONTROL
 from tilewright.compiler.frontends.onnx.convolution import ROWS as CONVOLUTION
@@ -28,6 +29,7 @@ from tilewright.compiler.frontends.onnx.signal import ROWS as SIGNAL
 
 _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     ATTENTION,
+    BLOCK_QUANTIZATION,
     CONTRACTION,
     CONTROL,
     CONVOLUTION,

@@ -1,0 +1,161 @@
+"""Rows for weights that are stored as integers of 4 or 8 bits with a scale per block.
+
+What is stored becomes one integer per element and a `dequantize_linear`; that products read the integers as
+they lie is for later passes to see.
+
+Source: onnxruntime's contrib operators (MatMulNBits, GatherBlockQuantized).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.base import dtypes
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.contraction import matmul
+from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.problems import UnsupportedError
+from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
+from tilewright.compiler.frontends.onnx.values import Tensor
+
+_BITS: Final = (4, 8)
+_LEAST_BLOCK: Final = 16
+
+
+def unpacked(e: Emitter, stored: Tensor, bits: int) -> Tensor:
+    """[..., n] bytes as [..., n * 8 / bits] unsigned integers in u8, the lowest bits first."""
+    if bits == 8:
+        return stored
+    byte = e.scalar(0xF, dtypes.u8), e.scalar(4, dtypes.u8)
+    low = e.op("bitwise_and", stored, byte[0])
+    high = e.op("shift_right", stored, byte[1])
+    last = stored.rank
+    both = e.concat([e.unsqueeze(low, (last,)), e.unsqueeze(high, (last,))], last)
+    return e.reshape(both, (*stored.shape[:-1], stored.shape[-1] * 2))
+
+
+def _bits_and_block(call: Call) -> tuple[int, int]:
+    bits, block = call.integer("bits", 4), call.integer("block_size")
+    if bits not in _BITS:
+        raise UnsupportedError(f"weights of {bits} bits, expected 4 or 8")
+    if block < _LEAST_BLOCK or block & (block - 1):
+        raise ModelError(f"blocks of {block}, expected a power of two from {_LEAST_BLOCK}")
+    return bits, block
+
+
+def _middle(e: Emitter, bits: int) -> Tensor:
+    """What stands for zero where the model says nothing."""
+    return e.scalar(1 << (bits - 1), dtypes.u8)
+
+
+def _mat_mul_n_bits(call: Call) -> Tensor:
+    e, a, stored = call.emitter, call.tensor(0), call.tensor(1)
+    bits, block = _bits_and_block(call)
+    depth, columns = call.integer("K"), call.integer("N")
+    call.integer("accuracy_level", 0)  # how coarse sums may be: ours are those of f32
+    if call.integer("weight_prepacked", 0):
+        raise UnsupportedError("weights packed for a GPU")
+    blocks = -(-depth // block)
+    size_bytes = blocks * (block * bits // 8)
+    if stored.type.element_count != columns * size_bytes:
+        raise ModelError(
+            f"weights {stored.type} do not hold {columns} x {depth} in blocks of {block}"
+        )
+    values = unpacked(e, e.reshape(stored, (columns, size_bytes)), bits)
+    values = e.slice(values, 1, 0, depth)
+    weights = _real_weights(call, values, (columns, blocks), bits, block)
+    weights = e.cast(e.transpose(weights, (1, 0)), a.dtype)
+    result = matmul(e, a, weights)
+    bias = call.optional(5)
+    return result if bias is None else e.op("add", result, bias)
+
+
+def _real_weights(
+    call: Call, values: Tensor, shape: tuple[int, int], bits: int, block: int
+) -> Tensor:
+    """The numbers that [N, K] integers stand for; `shape` is that of the scales."""
+    e, scale = call.emitter, _shaped(call, 2, shape)
+    zero, group = call.optional(3), call.optional(4)
+    if zero is not None and zero.dtype is dtypes.u8:
+        zero = _whole_zero(e, zero, shape, bits)
+    if group is None and (zero is None or zero.dtype is dtypes.u8):
+        spread = e.broadcast_to(_middle(e, bits), shape) if zero is None else zero
+        return e.op("dequantize_linear", values, scale, spread, axis=1, block_size=block)
+    # Blocks out of order, or between integers: numbers of every element.
+    zero = _middle(e, bits) if zero is None else zero
+    wide = [e.cast(x, scale.dtype) for x in (values, zero)]
+    if wide[1].rank:
+        wide[1] = _of_every_element(e, e.reshape(wide[1], shape), values, block, group)
+    shifted = e.op("sub", wide[0], wide[1])
+    return e.op("mul", shifted, _of_every_element(e, scale, values, block, group))
+
+
+def _shaped(call: Call, index: int, shape: tuple[int, int]) -> Tensor:
+    """Operand `index` in a shape; some models have it flat.  Raises: ModelError if it is not as large."""
+    found = call.tensor(index)
+    if found.type.element_count != shape[0] * shape[1]:
+        raise ModelError(f"operand {index + 1} is {found.type}, expected {list(shape)}")
+    return call.emitter.reshape(found, shape)
+
+
+def _whole_zero(e: Emitter, zero: Tensor, shape: tuple[int, int], bits: int) -> Tensor:
+    """One zero point per block out of rows of whole bytes."""
+    columns, blocks = shape
+    size_bytes = -(-blocks * bits // 8)
+    if zero.type.element_count != columns * size_bytes:
+        raise ModelError(
+            f"zero points {zero.type}, expected {columns} x {size_bytes} bytes"
+        )
+    whole = unpacked(e, e.reshape(zero, (columns, size_bytes)), bits)
+    return e.slice(whole, 1, 0, blocks)
+
+
+def _of_every_element(
+    e: Emitter, x: Tensor, values: Tensor, block: int, group: Tensor | None
+) -> Tensor:
+    """[N, blocks] as [N, K]: that of the block, or of the group that each of the depth belongs to."""
+    columns, blocks = x.shape
+    depth = values.shape[-1]
+    if group is not None:
+        return e.op("gather", x, e.slice(group, 0, 0, depth), axis=1)
+    wide = e.broadcast_to(e.unsqueeze(x, (2,)), (columns, blocks, block))
+    return e.slice(e.reshape(wide, (columns, blocks * block)), 1, 0, depth)
+
+
+def _gather_block_quantized(call: Call) -> Tensor:
+    """Rows are looked up as they are stored; only those that were asked for become numbers."""
+    e, data, indices, scale = call.emitter, call.tensor(0), call.tensor(1), call.tensor(2)
+    bits, block = call.integer("bits", 4), call.integer("block_size", 128)
+    axis = call.axis(data.rank, 0, "gather_axis")
+    along = call.axis(data.rank, 1, "quantize_axis")
+    if axis == along:
+        raise ModelError("rows are looked up along the axis of their blocks")
+    is_packed = data.dtype is dtypes.u8
+    if is_packed and (bits not in _BITS or along != data.rank - 1):
+        raise UnsupportedError(f"bytes of {bits} bits in blocks along axis {along}")
+    parts = [data, scale, *([zero] if (zero := call.optional(3)) is not None else [])]
+    rows = [e.op("gather", x, indices, axis=axis) for x in parts]
+    values, factor, shift = rows[0], rows[1], rows[2] if len(rows) > 2 else None
+    if is_packed:
+        values = unpacked(e, values, bits)
+        shift = _packed_zero(e, shift, factor.shape, bits)
+    # The axis of blocks moves with the number of axes that indices have.
+    moved = along + (indices.rank - 1 if along > axis else 0)
+    return e.op("dequantize_linear", values, factor, shift, axis=moved, block_size=block)
+
+
+def _packed_zero(
+    e: Emitter, zero: Tensor | None, shape: tuple[Dim, ...], bits: int
+) -> Tensor:
+    if zero is None:
+        return e.broadcast_to(_middle(e, bits), shape)
+    whole = unpacked(e, zero, bits)
+    return e.slice(whole, whole.rank - 1, 0, shape[-1])
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("GatherBlockQuantized", _gather_block_quantized, domain=MICROSOFT),
+    row("MatMulNBits", _mat_mul_n_bits, domain=MICROSOFT),
+)
