@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fakes.contractions import form_of
 from tilewright.base import symbolic
 from tilewright.compiler.graph.compare import difference
 from tilewright.compiler.graph.evaluator import evaluate
@@ -101,10 +102,10 @@ def assert_stays(passes, text):
 
 def only(graph, op):
     """The one node of an op."""
-    (node,) = (n for n in graph.nodes if n.op == op)
+    (node,) = (n for n in graph.nodes if form_of(n) == op)
     return node
 
 
 def ops(graph):
     """The ops in order, constants left out."""
-    return [node.op for node in graph.nodes if node.op != "constant"]
+    return [form_of(node) for node in graph.nodes if node.op != "constant"]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fakes.contractions import Form
 from tilewright.base import symbolic
 from tilewright.base.dtypes import DType, f32
 from tilewright.base.symbolic import Dim
@@ -60,11 +61,13 @@ def body_text(kernel: Kernel) -> str:
 
 
 def emit(
-    b: KernelBuilder, op: str, attributes: Mapping[str, object], operands, result
+    b: KernelBuilder, op: str, attributes: Mapping[str, object] | Form, operands, result
 ) -> None:
     """Add the naive nests of an op."""
     row = catalogue.lookup(op)
     assert row.body is not None
+    if callable(attributes):
+        attributes = attributes([operand.shape for operand in operands])
     row.body.emit(b, row.complete(dict(attributes)), list(operands), [result])
 
 
@@ -72,7 +75,7 @@ def op_kernel(
     op: str,
     shapes: Sequence[Sequence[Dim]],
     result: Sequence[Dim],
-    attributes: Mapping[str, object] | None = None,
+    attributes: Mapping[str, object] | Form | None = None,
     dtype: DType = f32,
 ) -> Kernel:
     """The kernel of one op."""

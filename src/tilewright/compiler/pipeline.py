@@ -307,7 +307,7 @@ def find_kernels(graph: Graph) -> tuple[Group, ...]:
         kernel = build_kernel(node, _KEY_NAME)
         key = kernel_text(kernel)
         if key not in groups:
-            name = unique(identifier(str(node.attributes.get("name", node.op))), taken)
+            name = unique(identifier(str(node.attributes.get("name", node.title))), taken)
             taken.add(name)
             groups[key] = (replace(kernel, name=name), [])
         groups[key][1].append(node)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fakes.contractions import Form, convolution, depthwise, product
 from tilewright.base import symbolic
 from tilewright.base.dtypes import DType
 from tilewright.compiler.graph.ir import Node, Value
@@ -53,7 +54,7 @@ class Sweep:
 
     op: str
     shapes: tuple[Shape, ...]
-    attributes: Mapping[str, object] = field(default_factory=dict)
+    attributes: Mapping[str, object] | Form = field(default_factory=dict)
     most: int = 1 << 18
     smallest: Mapping[str, int] = field(default_factory=dict)
 
@@ -68,7 +69,10 @@ class Sweep:
             Value(TensorType(dtype, tuple(self._dim(d, dims) for d in shape)), "")
             for shape in self.shapes
         ]
-        return make_node(self.op, operands, self.attributes)
+        attributes = self.attributes
+        if callable(attributes):
+            attributes = attributes([value.type.shape for value in operands])
+        return make_node(self.op, operands, attributes)
 
     def _dim(self, dim: str | int, dims: Mapping[str, int] | None) -> symbolic.Dim:
         if isinstance(dim, int):
@@ -128,10 +132,10 @@ SWEEPS: dict[str, Sweep] = {
     "matmul_columns_fixed": Sweep("matmul", (("M", "K"), ("K", 40))),
     "matmul_depth_fixed": Sweep("matmul", (("M", 48), (48, "N"))),
     "packed": Sweep(
-        "matmul_packed", (("M", "K"), (3, "K", 32)), {"columns": (70,)}, 1 << 12
+        "contract", (("M", "K"), (3, "K", 32)), product(70), 1 << 12
     ),
     "packed_batch": Sweep(
-        "matmul_packed", (("B", "M", 24), (2, 24, 16)), {"columns": (31,)}, 1 << 12
+        "contract", (("B", "M", 24), (2, 24, 16)), product(31), 1 << 12
     ),
     "conv1": _conv(1, 1, 1),
     "conv3": _conv(1, 1, 3),
@@ -139,14 +143,14 @@ SWEEPS: dict[str, Sweep] = {
     "conv3_grouped": _conv(2, 1, 3),
     "conv5_depthwise": _conv(4, 1, 5),
     "conv_packed": Sweep(
-        "conv_packed",
+        "contract",
         (("N", "H", "W", 5), (1, 2, 3, 3, 5, 16)),
-        {"columns": (24,)},
+        convolution(24),
         1 << 12,
         {"H": 3, "W": 3},
     ),
     "depthwise": Sweep(
-        "depthwise_conv", (("N", "H", "W", "C"), (3, 3, "C")), {}, 1 << 14, {"H": 3, "W": 3}
+        "contract", (("N", "H", "W", "C"), (3, 3, "C")), depthwise(), 1 << 14, {"H": 3, "W": 3}
     ),
     "softmax": Sweep("softmax", (("A", "B", "C"),)),
     "softmax_middle": Sweep("softmax", (("A", "B", "C"),), {"axis": 1}),

@@ -77,8 +77,7 @@ def test_every_op_with_a_body_has_cases(row: OpDecl):
 NEEDS_NUMBERS = {
     "gather_nd": "length of an index tuple",
     "scatter_nd": "length of an index tuple",
-    "matmul_packed": "panel",
-    "conv_packed": "panel",
+    "contract": "panel",
     "conv": "filters of a group",
     "conv_transpose": "filters of a group",
     "quantize_linear": "blocks",
@@ -134,8 +133,7 @@ def test_the_kernel_with_symbolic_dimensions_agrees_with_the_oracle(row: OpDecl)
     [
         ("conv", {0: (0, 2, 3)}),
         ("conv_transpose", {0: (0, 2)}),
-        ("conv_packed", {0: (0, 1, 2)}),
-        ("matmul_packed", {0: (0,)}),
+        ("contract", {0: (0,)}),
         ("gather_nd", {0: (0,), 1: (0,)}),
         ("scatter_nd", {0: (0,)}),
         ("group_norm", {0: (0, 2)}),

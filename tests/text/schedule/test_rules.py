@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from fakes.contractions import product as packed_product
 from fakes.loop_nests import body_text, op_kernel
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.ir import Kernel
@@ -63,7 +64,7 @@ def without_numbers(text: str) -> str:
     ("kernel", "expected"),
     [
         (
-            op_kernel("matmul_packed", [(2, 3), (1, 3, 8)], (2, 8), {"columns": (8,)}),
+            op_kernel("contract", [(2, 3), (1, 3, 8)], (2, 8), packed_product(8)),
             PRODUCT,
         ),
         (

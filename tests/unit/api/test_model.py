@@ -115,12 +115,12 @@ def test_each_level_of_optimization_makes_another_program_of_the_same_results() 
     feeds = {"x": random.standard_normal((2, 16, 9, 9), np.float32)}
     models = [tw.compile(proto, opt_level=level, threads=1) for level in (0, 1, 2)]
     ops = [[node.op for node in model.compiled.graph] for model in models]
-    assert ("conv" in ops[0], "conv_packed" in ops[0], "fused" in ops[0]) == (
+    assert ("conv" in ops[0], "contract" in ops[0], "fused" in ops[0]) == (
         True,
         False,
         False,
     )
-    assert ("conv" in ops[1], "conv_packed" in ops[1], "fused" in ops[1]) == (
+    assert ("conv" in ops[1], "contract" in ops[1], "fused" in ops[1]) == (
         False,
         True,
         False,

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from tilewright.base.target import Target
 from tilewright.compiler.backends.backend import Stage, lowering_stage
-from tilewright.compiler.lowering.contract import contract
 from tilewright.compiler.lowering.decide import decide
 from tilewright.compiler.lowering.expand_casts import expand_casts
 from tilewright.compiler.lowering.flatten import flatten
+from tilewright.compiler.lowering.fuse_multiply_add import fuse_multiply_add
 from tilewright.compiler.lowering.math.expand import expand_math
 from tilewright.compiler.lowering.math.pieces import Means
 from tilewright.compiler.lowering.serialize_threads import serialize_threads
@@ -23,20 +23,22 @@ from tilewright.compiler.lowering.vectorize import vectorize
 
 
 def lane_stages(
-    target: Target, means: Means, *, after_contract: Sequence[Stage] = ()
+    target: Target, means: Means, *, after_fma: Sequence[Stage] = ()
 ) -> tuple[Stage, ...]:
     """Scheduled kernel → kernel of scalars and lanes.
 
     Args:
         target: the CPU.
         means: instructions that the printer has for mathematical functions.
-        after_contract: steps of the back end that want products and sums in one instruction.
+        after_fma: steps of the back end that want products and sums in one instruction.
     """
     fused = (
         lowering_stage(
-            "contract", "sums of products in reductions are one instruction", contract
+            "fuse-multiply-add",
+            "sums of products in reductions are one instruction",
+            fuse_multiply_add,
         ),
-        *after_contract,
+        *after_fma,
     )
     return (
         lowering_stage(

@@ -90,6 +90,12 @@ class Node:
         return self.schema.name
 
     @property
+    def title(self) -> str:
+        """What people call the node, in names of kernels and their buffers."""
+        title = self.schema.title
+        return self.op if title is None else title(self.attributes)
+
+    @property
     def result(self) -> Value:
         """The only result."""
         (value,) = self.results

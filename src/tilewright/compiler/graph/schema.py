@@ -78,9 +78,6 @@ class Trait(enum.Flag):
     REDUCTION = enum.auto()
     ROWWISE = enum.auto()  # several passes over independent rows (softmax, layer_norm)
     CONTRACTION = enum.auto()  # sum of products (matmul, conv)
-    PANELS = (
-        enum.auto()
-    )  # a contraction whose right operand lies in panels, each a last axis
     STRIDED = enum.auto()  # a contraction that may read its right operand through moves
     PICKS = enum.auto()  # data picks slices of the first operand
     CONSTANT = enum.auto()
@@ -148,8 +145,8 @@ Attributes = Mapping[str, object]
 Infer = Callable[[Sequence["TensorType | None"], Attributes], tuple["TensorType", ...]]
 # (attributes, shape of operand 0, indices of a result's element) -> its indices in operand 0
 Places = Callable[[Attributes, tuple[Dim, ...], Sequence[Dim]], Sequence[Dim]]
-# (types of the present operands, types of the results) -> arithmetic operations
-Work = Callable[[Sequence["TensorType"], Sequence["TensorType"]], Dim]
+# (types of the present operands, types of the results, attributes) -> arithmetic operations
+Work = Callable[[Sequence["TensorType"], Sequence["TensorType"], Attributes], Dim]
 
 
 class Range(NamedTuple):
@@ -229,6 +226,7 @@ class OpSchema:
         ranges: between which numbers the results lie, given the operands; None: unknown.
         layout: how it runs on operands with other orders of axes; None: not at all.
         equal_sizes: the sizes that it takes to be equal, where types do not prove it.
+        title: what people call it with these attributes, in names of kernels; None: by its name.
     """
 
     name: str
@@ -248,6 +246,7 @@ class OpSchema:
     ranges: Ranges | None = None
     layout: Layout | None = None
     equal_sizes: Equalities | None = None
+    title: Callable[[Attributes], str] | None = None
 
     def complete(self, attributes: Attributes) -> dict[str, object]:
         """`attributes` plus the defaults of those that are not given."""

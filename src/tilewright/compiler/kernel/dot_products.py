@@ -1,6 +1,6 @@
 """Sums of products of the elements of words, as op bodies write them, and what adds them to a total.
 
-A body says what is multiplied; `lowering.contract` joins that with the total it is added to, which makes it
+A body says what is multiplied; `lowering.fuse_multiply_add` joins that with the total it is added to, which makes it
 the instruction that it is taken from.
 """
 

@@ -101,7 +101,7 @@ class _Builder:
         return None if value is None else self.sources[value]
 
     def _temporary(self, value: Value) -> Buffer:
-        label = value.node.op if value.node else "t"
+        label = value.node.title if value.node else "t"
         return self.b.temporary(value.type.dtype, value.type.shape, label)
 
     def _constant(self, value: Value, node: Node) -> Source:

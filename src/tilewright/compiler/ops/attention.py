@@ -85,7 +85,7 @@ def _group(heads: Dim, shared: Dim) -> Dim:
     return symbolic.floordiv(heads, shared)
 
 
-def _work(types: Sequence[TensorType], results: Sequence[TensorType]) -> Dim:
+def _work(types: Sequence[TensorType], results: Sequence[TensorType], _: Attributes) -> Dim:
     """Both products for every key, hidden ones included."""
     q, k, v = types[:3]
     scores = element_count((*q.shape[:3], k.shape[2]))

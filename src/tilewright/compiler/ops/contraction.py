@@ -1,8 +1,8 @@
-"""Sums of products: matrix multiplication and its packed form.
+"""Sums of products: matrix multiplication, and right operands packed for it.
 
 A contraction is three things in a row: an accumulator nest `T = 0; T += a * b` in the compute
 type, and a copy nest `result = cast(T)`, so that epilogues are moved into the store in one way
-for all of them.  Convolutions are in `convolution.py`.
+for all of them.  Convolutions are in `convolution.py`, packed forms of both in `contract.py`.
 
 Operands may be integers of different types whose sum has a type of its own (`dtype`).  The packed
 forms may have four bytes in a word (`pack_words`): a product is then the sum of four (`product`).
@@ -51,7 +51,9 @@ def narrow(value: np.ndarray, like: np.ndarray) -> np.ndarray:
 
 def sum_of_products(axes: Callable[[Sequence[TensorType]], Sequence[Dim]]) -> Work:
     """The work where `axes` of the operands' types are those that are summed over."""
-    return lambda types, results: 2 * results[0].element_count * element_count(axes(types))
+    return lambda types, results, _: (
+        2 * results[0].element_count * element_count(axes(types))
+    )
 
 
 def sum_dtype(a: TensorType, b: TensorType, attributes: Attributes) -> DType:
@@ -294,97 +296,4 @@ pack_panels: Final = declare(
 )
 
 
-def _packed_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
-    a, w = need(types, 0), need(types, 1)
-    (columns,) = cast("tuple[Dim, ...]", attributes["columns"])
-    if a.rank < 2 or w.rank < 3:
-        raise ModelError(
-            f"matmul_packed needs [.., M, K] and [.., P, K, panel], got {a} and {w}"
-        )
-    check_same(f"inner dimensions of {a} and {w}", a.shape[-1], w.shape[-2])
-    panel = w.shape[-1]
-    if not isinstance(panel, int):
-        raise ModelError(f"the panel of {w} is not a number")
-    check_same("panels of the packed operand", w.shape[-3], panel_count(columns, panel))
-    batch = broadcast_shapes(a.shape[:-2], w.shape[:-3])
-    dtype = cast("DType | None", attributes.get("dtype")) or a.dtype
-    return (TensorType(dtype, (*batch, a.shape[-2], columns)),)
-
-
-def unpack_panels(w: np.ndarray, columns: int) -> np.ndarray:
-    """[..., P, K, panel] back to [..., K, columns]."""
-    *batch, panels, rows, panel = w.shape
-    return np.swapaxes(w, -3, -2).reshape(*batch, rows, panels * panel)[..., :columns]
-
-
-def unpack_words(w: np.ndarray) -> np.ndarray:
-    """[..., K, panel] words back to [..., 4K, panel] signed bytes."""
-    *batch, steps, panel = w.shape
-    rows = np.swapaxes(bytes_of(w, dtypes.i8), -2, -1)
-    return rows.reshape(*batch, steps * BYTES_PER_WORD, panel)
-
-
-def left_bytes(a: np.ndarray) -> np.ndarray:
-    """[..., K] words as [..., 4K] unsigned bytes."""
-    return bytes_of(a, dtypes.u8).reshape(*a.shape[:-1], -1)
-
-
-def _packed_oracle(
-    a: np.ndarray, w: np.ndarray, *, columns: tuple[int], product: str, dtype: DType | None
-) -> np.ndarray:
-    if product == BYTES:
-        a, w, dtype = left_bytes(a), unpack_words(w), dtypes.i32
-    total = np.matmul(widened(a, dtype), widened(unpack_panels(w, columns[0]), dtype))
-    return settled(total, a, dtype)
-
-
-def _packed_body(
-    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
-) -> None:
-    left, right, (result,) = given(operands, 0), given(operands, 1), results
-    (columns,) = cast("tuple[Dim, ...]", attributes["columns"])
-    panels, depth, panel = right.shape[-3:]
-    *batch_shape, rows, _ = result.shape
-    names = (*(f"b{i}" for i in range(len(batch_shape))), "m", "p", "l")
-    shape = (*batch_shape, rows, panels, panel)
-    sums = accumulator_dtype(left.dtype, result.dtype)
-    total = b.temporary(sums, shape, "acc")
-    with b.nest(shape, names) as indices:
-        *batch, m, p, lane = indices
-        b.store(total, indices, 0)
-        with b.reduce((depth,), ("k",)) as (k,):
-            x = b.read(left, (*broadcast_indices(left.shape[:-2], batch), m, k))
-            y = b.read(right, (*broadcast_indices(right.shape[:-3], batch), p, k, lane))
-            value = product(b, attributes, b.cast(x, sums), b.cast(y, sums))
-            b.accumulate("add", total, indices, value)
-    with b.nest(shape, names) as indices:
-        *outer, p, lane = indices
-        column = p * cast("int", panel) + lane
-        with b.when(b.lt(b.index(column), b.index(columns))):
-            b.write(result, (*outer, column), b.load(total, indices))
-
-
-matmul_packed: Final = declare(
-    name="matmul_packed",
-    summary="Matrix product with a right operand in panels (`pack_panels`); `columns` = N",
-    operands=(operand("a", NUMERIC), operand("w", NUMERIC)),
-    attributes=(attr("columns", "dims"), PRODUCT, attr("dtype", "dtype", None)),
-    infer=_packed_infer,
-    evaluate=_packed_oracle,
-    body=_packed_body,
-    traits=CONTRACTION | Trait.PANELS,
-    work=sum_of_products(lambda types: types[0].shape[-1:]),
-    cases=(
-        "[3,5] [2,5,4]; columns=(7,)",
-        "[3,5] [2,5,4]; columns=(8,)",
-        "[2,3,5] [1,5,16]; columns=(9,)",
-        "[1,5] [3,5,1]; columns=(3,)",
-        "[2,3,4] [2,2,4,4]; columns=(6,)",
-        "[0,5] [2,5,4]; columns=(7,)",
-        "f32[3,5] f16[2,5,4]; columns=(7,)",
-        "u8[3,5]:count(255) i8[2,5,4]:index(127); columns=(7,) dtype=i32",
-        "i32[3,5]:words i32[2,5,4]:words; columns=(7,) product=bytes",
-    ),
-)
-
-OPS: Final = (as_words, matmul, pack_panels, matmul_packed)
+OPS: Final = (as_words, matmul, pack_panels)

@@ -1,8 +1,7 @@
-"""Convolutions of any spatial rank: as models state them, packed, depthwise, transposed.
+"""Convolutions of any spatial rank, as models state them, and transposed ones.
 
-The general `conv` reads out of range as zero through masked loads; the compiler's own forms
-(`conv_packed`, `depthwise_conv`) take NHWC input that is padded already, so their loads are
-affine and unmasked.
+They read out of range as zero through masked loads; the compiler's own form (`contract.py`) takes
+input that is padded already, so its loads are affine and unmasked.
 """
 
 from __future__ import annotations
@@ -13,29 +12,20 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from tilewright.base import dtypes
-from tilewright.base.dtypes import FLOATS, NUMERIC, DType
+from tilewright.base.dtypes import FLOATS, NUMERIC
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.graph.schema import Attributes, TensorType, Trait
+from tilewright.compiler.graph.schema import Attributes, TensorType
 from tilewright.compiler.kernel.builder import KernelBuilder, compute_dtype
 from tilewright.compiler.kernel.ir import Expression
 from tilewright.compiler.ops.bodies import Operands, Results, given, maybe
 from tilewright.compiler.ops.contraction import (
-    BYTES,
     CONTRACTION,
-    PRODUCT,
     accumulator_dtype,
-    copy_out,
-    left_bytes,
     narrow,
-    panel_count,
-    product,
     settled,
     sum_dtype,
     sum_of_products,
-    unpack_panels,
-    unpack_words,
     widen,
     widened,
 )
@@ -235,207 +225,6 @@ conv: Final = declare(
     source="ONNX Conv, opset 22",
 )  # fmt: skip
 
-# --- packed ----------------------------------------------------------------------------------
-
-_PADDED_ATTRIBUTES: Final = (attr("strides", "ints", ()), attr("dilations", "ints", ()))
-
-
-def _packed_spatial(
-    x: TensorType, kernel: Sequence[Dim], strides: Ints, dilations: Ints
-) -> list[Dim]:
-    return [
-        window_count(
-            x.shape[1 + i],
-            kernel[i],
-            strides[i],
-            dilations[i],
-            ceil_mode=False,
-            pads=(0, 0),
-        )
-        for i in range(x.rank - 2)
-    ]
-
-
-def _conv_packed_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
-    x, w = need(types, 0), need(types, 1)
-    groups = cast("int", attributes["groups"])
-    (columns,) = cast("tuple[Dim, ...]", attributes["columns"])
-    rank = x.rank - 2
-    if rank < 1 or w.rank != rank + 4:
-        raise ModelError(f"conv_packed of {x} with weights {w}: ranks do not fit")
-    strides, _, dilations = _window(attributes, rank)
-    panel = w.shape[-1]
-    if not isinstance(panel, int) or not isinstance(columns, int) or columns % groups:
-        raise ModelError(f"conv_packed: {columns} columns in {groups} groups of panels {w}")
-    check_same("groups of the packed weights", w.shape[0], groups)
-    check_same(
-        "panels of the packed weights", w.shape[1], panel_count(columns // groups, panel)
-    )
-    check_same("channels of the packed weights", w.shape[-2] * groups, x.shape[-1])
-    spatial = _packed_spatial(x, w.shape[2 : 2 + rank], strides, dilations)
-    dtype = cast("DType | None", attributes.get("dtype")) or x.dtype
-    return (TensorType(dtype, (x.shape[0], *spatial, columns)),)
-
-
-def unpack_filters(w: np.ndarray, columns: int) -> np.ndarray:
-    """[G, P, kernel…, C/G, panel] back to [F, C/G, kernel…]."""
-    groups, _, *kernel, depth, _ = w.shape
-    rank = len(kernel)
-    flat = w.reshape(groups, w.shape[1], -1, w.shape[-1])
-    rows = unpack_panels(flat, columns // groups)
-    filters = np.moveaxis(rows, -1, 1).reshape(columns, *kernel, depth)
-    return np.moveaxis(filters, rank + 1, 1)
-
-
-def _conv_packed_oracle(x: np.ndarray, w: np.ndarray, **attributes: Any) -> np.ndarray:
-    strides, _, dilations = _window(attributes, x.ndim - 2)
-    dtype = attributes["dtype"]
-    if attributes["product"] == BYTES:
-        x, w, dtype = left_bytes(x), unpack_words(w), dtypes.i32
-    filters = unpack_filters(w, attributes["columns"][0])
-    data = np.moveaxis(widened(x, dtype), -1, 1)
-    groups = attributes["groups"]
-    value = correlate(data, widened(filters, dtype), strides, dilations, groups)
-    return settled(np.moveaxis(value, 1, -1), x, dtype)
-
-
-def spatial_names(prefix: str, rank: int) -> tuple[str, ...]:
-    """Names of loops over places."""
-    letters = ("h", "w") if rank == 2 else tuple(f"s{i}" for i in range(rank))
-    return tuple(prefix + letter for letter in letters)
-
-
-def _window_places(
-    spatial: Sequence[Dim], taps: Sequence[Dim], strides: Ints, dilations: Ints
-) -> list[Dim]:
-    return [
-        at * stride + tap * dilation
-        for at, tap, stride, dilation in zip(spatial, taps, strides, dilations, strict=True)
-    ]
-
-
-def _conv_packed_body(
-    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
-) -> None:
-    x, w, (result,) = given(operands, 0), given(operands, 1), results
-    groups = cast("int", attributes["groups"])
-    rank = len(x.shape) - 2
-    strides, _, dilations = _window(attributes, rank)
-    panels, panel, depth = w.shape[1], cast("int", w.shape[-1]), w.shape[-2]
-    per_group = cast("int", result.shape[-1]) // groups
-    shape = (*result.shape[:-1], groups, panels, panel)
-    names = ("n", *spatial_names("o", rank), "g", "p", "l")
-    sums = accumulator_dtype(x.dtype, result.dtype)
-    total = b.temporary(sums, shape, "acc")
-    with b.nest(shape, names) as indices:
-        n, *spatial, g, p, lane = indices
-        b.store(total, indices, 0)
-        with b.reduce(
-            (*w.shape[2 : 2 + rank], depth), (*spatial_names("k", rank), "c")
-        ) as r:
-            *taps, c = r
-            places = _window_places(spatial, taps, strides, dilations)
-            value = b.read(x, (n, *places, g * depth + c))
-            weight = b.read(w, (g, p, *taps, c, lane))
-            term = product(b, attributes, b.cast(value, sums), b.cast(weight, sums))
-            b.accumulate("add", total, indices, term)
-    with b.nest(shape, names) as indices:
-        *outer, g, p, lane = indices
-        column = p * panel + lane
-        with b.when(b.lt(b.index(column), b.index(per_group))):
-            b.write(result, (*outer, g * per_group + column), b.load(total, indices))
-
-
-conv_packed: Final = declare(
-    name="conv_packed",
-    summary="NHWC convolution, input padded, weights [G, P, kernel…, C/G, panel]",
-    operands=(operand("x", NUMERIC), operand("w", NUMERIC)),
-    attributes=(
-        *_PADDED_ATTRIBUTES,
-        attr("groups", "int", 1),
-        attr("columns", "dims"),
-        PRODUCT,
-        _SUM,
-    ),
-    infer=_conv_packed_infer,
-    evaluate=_conv_packed_oracle,
-    body=_conv_packed_body,
-    traits=CONTRACTION | Trait.PANELS,
-    work=sum_of_products(lambda types: types[1].shape[2:-1]),
-    cases=(
-        "[1,5,6,3] [1,2,3,3,3,4]; columns=(7,)",
-        "f32[1,5,6,3] f16[1,2,3,3,3,4]; columns=(7,)",
-        "[2,7,6,3] [1,1,3,2,3,8]; columns=(8,) strides=(2,1)",
-        "[1,7,7,2] [1,1,3,3,2,4]; columns=(3,) dilations=(2,2)",
-        "[1,5,5,6] [2,2,3,3,3,4]; columns=(12,) groups=2",
-        "[1,9,2] [1,1,3,2,4]; columns=(4,)",
-        "u8[1,5,6,3]:count(255) i8[1,2,3,3,3,4]:index(127); columns=(7,) dtype=i32",
-        "i32[1,5,6,3]:words i32[1,2,3,3,3,4]:words; columns=(7,) product=bytes",
-    ),
-)
-
-# --- depthwise -------------------------------------------------------------------------------
-
-
-def _depthwise_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
-    x, w = need(types, 0), need(types, 1)
-    if x.rank < 3 or w.rank != x.rank - 1:
-        raise ModelError(f"depthwise_conv of {x} with weights {w}: ranks do not fit")
-    strides, _, dilations = _window(attributes, x.rank - 2)
-    check_same(f"channels of {x} and {w}", x.shape[-1], w.shape[-1])
-    spatial = _packed_spatial(x, w.shape[:-1], strides, dilations)
-    shape = (x.shape[0], *spatial, x.shape[-1])
-    return (TensorType(sum_dtype(x, w, attributes), shape),)
-
-
-def _depthwise_oracle(x: np.ndarray, w: np.ndarray, **attributes: Any) -> np.ndarray:
-    strides, _, dilations = _window(attributes, x.ndim - 2)
-    dtype = attributes["dtype"]
-    filters = np.moveaxis(widened(w, dtype), -1, 0)[:, None]
-    data = np.moveaxis(widened(x, dtype), -1, 1)
-    value = correlate(data, filters, strides, dilations, w.shape[-1])
-    return settled(np.moveaxis(value, 1, -1), x, dtype)
-
-
-def _depthwise_body(
-    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
-) -> None:
-    x, w, (result,) = given(operands, 0), given(operands, 1), results
-    rank = len(x.shape) - 2
-    strides, _, dilations = _window(attributes, rank)
-    names = ("n", *spatial_names("o", rank), "c")
-    sums = accumulator_dtype(x.dtype, result.dtype)
-    total = b.temporary(sums, result.shape, "acc")
-    with b.nest(result.shape, names) as indices:
-        n, *spatial, c = indices
-        b.store(total, indices, 0)
-        with b.reduce(w.shape[:-1], spatial_names("k", rank)) as taps:
-            places = _window_places(spatial, taps, strides, dilations)
-            value, weight = b.read(x, (n, *places, c)), b.read(w, (*taps, c))
-            term = b.mul(b.cast(value, sums), b.cast(weight, sums))
-            b.accumulate("add", total, indices, term)
-    copy_out(b, total, result, names)
-
-
-depthwise_conv: Final = declare(
-    name="depthwise_conv",
-    summary="NHWC convolution of every channel with its own filter, input padded, w [kernel…, C]",
-    operands=(operand("x", NUMERIC), operand("w", NUMERIC)),
-    attributes=(*_PADDED_ATTRIBUTES, _SUM),
-    infer=_depthwise_infer,
-    evaluate=_depthwise_oracle,
-    body=_depthwise_body,
-    traits=CONTRACTION,
-    work=sum_of_products(lambda types: types[1].shape[:-1]),
-    cases=(
-        "[1,5,6,3] [3,3,3]",
-        "[2,7,7,5] [3,2,5]; strides=(2,2)",
-        "[1,9,7,1] [3,3,1]; dilations=(2,2)",
-        "[1,7,3] [3,3]",
-        "u8[1,5,6,3]:count(255) i16[3,3,3]:index(255); dtype=i32",
-    ),
-)
-
 # --- transposed ------------------------------------------------------------------------------
 
 
@@ -552,7 +341,7 @@ conv_transpose: Final = declare(
     evaluate=_transpose_oracle,
     body=_transpose_body,
     traits=CONTRACTION,
-    work=lambda types, _: 2 * types[0].element_count * element_count(types[1].shape[1:]),
+    work=lambda types, _, __: 2 * types[0].element_count * element_count(types[1].shape[1:]),
     cases=(
         "[1,3,3,4] [3,2,3,3] [2]",
         "[2,4,3,3] [4,3,3,2]; strides=(2,3) pads=(1,0,1,1) output_padding=(1,0) groups=2",
@@ -562,4 +351,4 @@ conv_transpose: Final = declare(
     source="ONNX ConvTranspose, opset 22",
 )  # fmt: skip
 
-OPS: Final = (conv, conv_packed, depthwise_conv, conv_transpose)
+OPS: Final = (conv, conv_transpose)

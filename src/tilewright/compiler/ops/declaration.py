@@ -214,6 +214,7 @@ def declare(  # noqa: PLR0913 - a row has that many columns
     ranges: Ranges | None = None,
     layout: Layout | None = None,
     equal_sizes: Equalities | None = None,
+    title: Callable[[Attributes], str] | None = None,
 ) -> OpDecl:
     """One row.
 
@@ -243,6 +244,7 @@ def declare(  # noqa: PLR0913 - a row has that many columns
         name, summary, specs, attributes, results, *checked, traits,
         regions, source, role or _role_of(traits), places, adds_border, work, ranges, layout,
         equal_sizes,
+        title,
     )  # fmt: skip
     return OpDecl(schema, body, cases, indices, on_host)
 

@@ -14,7 +14,7 @@ from tilewright.compiler.passes.context import (
     config_keys,
     known_passes,
 )
-from tilewright.compiler.passes.contract import GraphPass, PassResult, register_pass
+from tilewright.compiler.passes.graph_pass import GraphPass, PassResult, register_pass
 from tilewright.compiler.passes.instruments import (
     DumpIR,
     PassPrintingInstrument,

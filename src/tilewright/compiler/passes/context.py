@@ -2,8 +2,8 @@
 
 A `PassContext` is entered with `with`; the innermost one that a thread or an asynchronous task has
 entered is `PassContext.current()`.  Names of passes and keys of options are checked where a context is
-made, against the passes that are registered (`contract.register_pass`).
-Not here: what a pass is (`contract`), ready-made watchers (`instruments`).
+made, against the passes that are registered (`graph_pass.register_pass`).
+Not here: what a pass is (`graph_pass`), ready-made watchers (`instruments`).
 
 Source: names and hooks are those of TVM, `python/tvm/ir/{transform,instrument}.py`.
 """

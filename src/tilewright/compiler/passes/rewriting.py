@@ -19,7 +19,7 @@ from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Location, Node, Value
 from tilewright.compiler.graph.schema import Array, OpSchema
 from tilewright.compiler.passes.context import PassContext
-from tilewright.compiler.passes.contract import GraphPass, PassResult
+from tilewright.compiler.passes.graph_pass import GraphPass, PassResult
 
 Lookup = Callable[[str], OpSchema]
 Replacement = Value | Sequence[Value] | None
@@ -87,7 +87,7 @@ class RewritePass(GraphPass, abc.ABC):
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """The rules, tried in order for each node of the op."""
 
-    def run(self, graph: Graph, context: PassContext) -> PassResult:  # noqa: ARG002 - contract
+    def run(self, graph: Graph, context: PassContext) -> PassResult:  # noqa: ARG002 - every pass has it
         """Apply the rules until none matches."""
         return apply_rules(graph, self.rules(), type(self).lookup)
 

@@ -1,6 +1,6 @@
 """Runs passes in the given order, innermost regions first, and says which one failed.
 
-Checks the contract between passes (`requires`, `ensures`, `invalidates`), calls the instruments
+Checks the conditions between passes (`requires`, `ensures`, `invalidates`), calls the instruments
 and chains errors with the pass name, the passes before it and the last dump.  Called by the
 pipeline with its written-down list, and by tests.
 """
@@ -16,7 +16,7 @@ from tilewright.base.errors import InternalError, TilewrightError
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.passes.context import PassContext
-from tilewright.compiler.passes.contract import GraphPass, PassResult
+from tilewright.compiler.passes.graph_pass import GraphPass, PassResult
 from tilewright.compiler.passes.instruments import DumpIR
 
 

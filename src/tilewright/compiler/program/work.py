@@ -29,7 +29,7 @@ def arithmetic_work(node: Node) -> Dim:
     traits, work = node.schema.traits, node.schema.work
     if work is not None:
         types = [v.type for v in node.present_operands]
-        return work(types, [v.type for v in node.results])
+        return work(types, [v.type for v in node.results], node.attributes)
     if Trait.MOVEMENT in traits or Trait.VIEW in traits or Trait.CONSTANT in traits:
         return 0
     if Trait.REDUCTION in traits or Trait.ROWWISE in traits:

@@ -18,6 +18,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.editor import Editor
 from tilewright.compiler.graph.ir import Graph, Node, Value
 from tilewright.compiler.graph.schema import Role, Trait
+from tilewright.compiler.ops.contract import lies_in_panels
 from tilewright.compiler.passes import GraphPass, PassContext, PassResult
 from tilewright.compiler.transforms.fusion_build import build_kernels
 from tilewright.compiler.transforms.fusion_classes import (
@@ -238,7 +239,7 @@ def _fits_panels(move: Node, group: Group, groups: Groups) -> bool:
     """
     (anchor,) = (n for n in group.nodes if groups.role(n) is Role.CONTRACTION)
     last = move.result.type.shape[-1]
-    if not has(anchor, Trait.PANELS) or not isinstance(last, int):
+    if not lies_in_panels(anchor.attributes) or not isinstance(last, int):
         return False
     panel, columns = operand(anchor, 1).type.shape[-1], anchor.result.type.shape[-1]
     if not isinstance(panel, int) or not isinstance(columns, int) or columns % panel:

@@ -6,7 +6,6 @@ node is copied into the region, kernels that are equal get the same name.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from tilewright.compiler.graph.compare import fingerprint
@@ -110,9 +109,7 @@ def _location_node(group: Group, groups: Groups) -> Node:
 
 def _base_name(group: Group, groups: Groups) -> str:
     ops = [
-        re.sub(r"_packed$", "", node.op)
-        for node in groups.canonical(group)
-        if groups.role(node) not in _QUIET
+        node.title for node in groups.canonical(group) if groups.role(node) not in _QUIET
     ]
     shown = [op for index, op in enumerate(ops) if index == 0 or ops[index - 1] != op]
     return "_".join(shown[:_NAMED_OPS])

@@ -1,7 +1,7 @@
 """Convolutions in the forms that kernels are written for.
 
 Padding becomes a `pad` in front, which fuses into the producer's store; 1x1 becomes a matmul;
-one filter per channel becomes `depthwise_conv`; the rest `conv_packed` with weights in panels;
+the rest becomes `contract`, with a filter for each channel or with weights in panels;
 a transposed convolution becomes several ordinary ones (`split_phases`).
 How wide a panel is, the caller says (`choose_panel`): the target is not known here.
 """
@@ -26,6 +26,11 @@ from tilewright.compiler.transforms.byte_words import (
     multiplies_bytes,
     whole,
     words,
+)
+from tilewright.compiler.transforms.contract_forms import (
+    Window,
+    convolution_in_panels,
+    depthwise_convolution,
 )
 from tilewright.compiler.transforms.fold_scales import bias_apart
 from tilewright.compiler.transforms.matching import (
@@ -53,9 +58,8 @@ _MOST_REPEATS: Final = 4
 class LegalizeConvolution(RewritePass):
     """Write convolutions as padding and one of three forms.
 
-    Requires: channels-last.  Ensures: no `conv` and no float `conv_transpose` remains; `conv_packed` and
-    `depthwise_conv` read input that is padded; weights are packed by nodes that
-    `fold_constants` folds.
+    Requires: channels-last.  Ensures: no `conv` and no float `conv_transpose` remains; what they
+    became reads input that is padded; weights are packed by nodes that `fold_constants` folds.
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"channels-last"})
@@ -103,15 +107,8 @@ class LegalizeConvolution(RewritePass):
         if halves:  # they are multiplied as f32, converted once: a tile reads each element once per panel and tap
             x = emit.op("cast", [x], {"dtype": dtypes.f32})
         panel = self.choose_panel(rows, count, taps, x.type.dtype) or _SMALLEST_PANEL
-        attributes = {
-            "strides": ints(node, "strides"),
-            "dilations": ints(node, "dilations"),
-            "groups": groups,
-            "columns": (filters,),
-            "dtype": node.attributes["dtype"],
-        }
         packed = _pack(as_they_lie(w), groups, count, panel, emit)
-        result = emit.op("conv_packed", [x, packed], attributes)
+        result = _in_panels(node, x, packed, emit, dtype=node.attributes["dtype"])
         narrow = {"dtype": w.type.dtype}
         return emit.op("cast", [result], narrow) if halves else result
 
@@ -123,15 +120,25 @@ class LegalizeConvolution(RewritePass):
         count = filters // groups
         steps = symbolic.floordiv(element_count(w.type.shape[1:]), BYTES_PER_WORD)
         panel = self.choose_panel(rows, count, steps, dtypes.i32) or _SMALLEST_PANEL
-        attributes = {
-            "strides": ints(node, "strides"),
-            "dilations": ints(node, "dilations"),
-            "groups": groups,
-            "columns": (filters,),
-            **WORD_PRODUCT,
-        }
         packed = _pack(w, groups, count, panel, emit, in_words=True)
-        return emit.op("conv_packed", [words(x, emit), packed], attributes)
+        return _in_panels(node, words(x, emit), packed, emit, **WORD_PRODUCT)
+
+
+def _in_panels(
+    node: Node, x: Value, packed: Value, emit: Emitter, **attributes: object
+) -> Value:
+    """The convolution that `node` is, of packed weights."""
+    filters = operand(node, 1).type.shape[0]
+    assert isinstance(filters, int), "asked by as_packed"
+    form = convolution_in_panels(
+        x.type.shape, packed.type.shape, filters, _window(node),
+        groups=number(node, "groups"), **attributes,
+    )  # fmt: skip
+    return emit.op("contract", [x, packed], form)
+
+
+def _window(node: Node) -> Window:
+    return Window(ints(node, "strides"), ints(node, "dilations"))
 
 
 def _is_legal(node: Node) -> bool:
@@ -197,9 +204,9 @@ def _depthwise(node: Node, x: Value, w: Value, emit: Emitter) -> Value:
     kernel = w.type.shape[2:]
     plain = emit.op("reshape", [w], {"shape": (channels, *kernel)})
     last = emit.op("transpose", [plain], {"perm": (*range(1, len(kernel) + 1), 0)})
-    names = ("strides", "dilations", "dtype")
-    attributes = {name: node.attributes[name] for name in names}
-    return emit.op("depthwise_conv", [x, last], attributes)
+    dtype = node.attributes["dtype"]
+    form = depthwise_convolution(x.type.shape, last.type.shape, _window(node), dtype=dtype)
+    return emit.op("contract", [x, last], form)
 
 
 def single_filter(node: Node, emit: Emitter) -> Value | None:

@@ -26,6 +26,7 @@ from tilewright.compiler.transforms.byte_words import (
     whole,
     words,
 )
+from tilewright.compiler.transforms.contract_forms import product_in_panels
 from tilewright.compiler.transforms.legalize_convolution import ChoosePanel
 from tilewright.compiler.transforms.matching import ints, is_constant, maker, operand
 from tilewright.compiler.transforms.movement_rules import VIEW_RULES
@@ -34,7 +35,7 @@ from tilewright.compiler.transforms.movement_rules import VIEW_RULES
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackMatmul(RewritePass):
-    """Write `matmul` as `pack_panels` and `matmul_packed`.
+    """Write `matmul` as `pack_panels` and `contract`.
 
     A left operand of 16-bit floats becomes f32 once, since a tile reads each of its elements
     once per panel; the panels stay as they are, a conversion of theirs serves a tile of rows.
@@ -57,7 +58,7 @@ class PackMatmul(RewritePass):
         return merge_rules(VIEW_RULES, {"matmul": (one_column, flatten_rows, self.packed)})
 
     def packed(self, node: Node, emit: Emitter) -> Value | None:
-        """`a @ b` is matmul_packed(a, pack_panels(b))."""
+        """`a @ b` is a product of `a` and pack_panels(b)."""
         a, b = operand(node, 0), operand(node, 1)
         *_, rows, depth = a.type.shape
         columns = b.type.shape[-1]
@@ -73,8 +74,9 @@ class PackMatmul(RewritePass):
             return None
         b = as_they_lie(b)
         panels = emit.op("pack_panels", [b], {"panel": panel})
-        attributes = {"columns": (columns,), "dtype": node.attributes["dtype"]}
-        result = emit.op("matmul_packed", [left, panels], attributes)
+        dtype = node.attributes["dtype"]
+        form = product_in_panels(left.type.shape, panels.type.shape, columns, dtype=dtype)
+        result = emit.op("contract", [left, panels], form)
         return emit.op("cast", [result], {"dtype": a.type.dtype}) if widens else result
 
     def _in_words(self, node: Node, emit: Emitter) -> Value | None:
@@ -87,8 +89,11 @@ class PackMatmul(RewritePass):
         if not panel:
             return None
         panels = _panels_of_words(b, panel, emit)
-        attributes = {"columns": (columns,), **WORD_PRODUCT}
-        return emit.op("matmul_packed", [words(a, emit), panels], attributes)
+        left = words(a, emit)
+        form = product_in_panels(
+            left.type.shape, panels.type.shape, columns, **WORD_PRODUCT
+        )
+        return emit.op("contract", [left, panels], form)
 
 
 def _panels_of_words(b: Value, panel: int, emit: Emitter) -> Value:

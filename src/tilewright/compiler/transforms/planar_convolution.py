@@ -22,6 +22,7 @@ from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.ops.shapes import element_count, ints_or
 from tilewright.compiler.passes import Emitter
+from tilewright.compiler.transforms.contract_forms import convolution_along_line
 from tilewright.compiler.transforms.matching import (
     dims,
     has,
@@ -45,7 +46,7 @@ _LEAST_GAIN: Final = 1.1
 
 
 def as_planar(node: Node, emit: Emitter, lanes: int, columns: int) -> Value | None:
-    """A channels-last `conv` without bias as `conv_planar` between moves of the channels.
+    """A channels-last `conv` without bias as one along a line between moves of the channels.
 
     The node is one that `can_be_planar`.  `lanes` are the elements of a vector; `columns` are the filters
     whose time the form with filters in lanes takes, those that are not there included.
@@ -314,8 +315,9 @@ def _along_places(
     steps = tuple(dilation * pitch for dilation, pitch in pairs)
     first = sum(s * p for s, p in zip(image.starts, image.pitches, strict=True))
     line = emit.op("reshape", [planes], {"shape": (n, depth, element_count(image.sizes))})
-    attributes = {"steps": steps, "first": first, "places": (image.places,)}
-    return emit.op("conv_planar", [table, line], attributes)
+    shapes = (table.type.shape, line.type.shape)
+    form = convolution_along_line(*shapes, image.places, steps=steps, first=first)
+    return emit.op("contract", [table, line], form)
 
 
 def _rows(total: Value, image: _Image, emit: Emitter) -> Value:

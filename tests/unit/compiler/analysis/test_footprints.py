@@ -5,6 +5,7 @@ import random
 import pytest
 
 from fakes.affine_kernels import random_kernel
+from fakes.contractions import convolution
 from fakes.loop_nests import doubled, op_kernel, product
 from fakes.touched_elements import touches
 from tilewright.base.dtypes import f32, i64
@@ -37,10 +38,7 @@ def test_each_level_of_a_product_touches_its_part() -> None:
 
 def test_windows_of_a_convolution_overlap() -> None:
     kernel = op_kernel(
-        "conv_packed",
-        [(1, 9, 9, 3), (1, 2, 3, 3, 3, 16)],
-        (1, 7, 7, 20),
-        {"columns": (20,)},
+        "contract", [(1, 9, 9, 3), (1, 2, 3, 3, 3, 16)], (1, 7, 7, 20), convolution(20)
     )
     assert of(kernel, "x0").elements == 9 * 9 * 3
     assert of(kernel, "x0").loads == 7 * 7 * 32 * 27

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from fakes.contractions import depthwise
+from fakes.contractions import product as packed_product
 from fakes.loop_nests import assert_same, body_text, doubled, op_kernel, product
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import symbol
@@ -45,15 +47,15 @@ def test_replay_of_a_trace_gives_the_same_kernel() -> None:
 @pytest.mark.parametrize(
     ("op", "shapes", "result", "attributes"),
     [
-        ("matmul_packed", [(19, 21), (2, 21, 32)], (19, 40), {"columns": (40,)}),
+        ("contract", [(19, 21), (2, 21, 32)], (19, 40), packed_product(40)),
         ("softmax", [(5, 77)], (5, 77), {"axis": -1}),
-        ("depthwise_conv", [(1, 7, 9, 20), (3, 3, 20)], (1, 5, 7, 20), {}),
+        ("contract", [(1, 7, 9, 20), (3, 3, 20)], (1, 5, 7, 20), depthwise()),
         ("transpose", [(33, 20)], (20, 33), {"perm": (1, 0)}),
         (
-            "matmul_packed",
+            "contract",
             [(symbol("M", 1), 6), (1, 6, 16)],
             (symbol("M", 1), 10),
-            {"columns": (10,)},
+            packed_product(10),
         ),
     ],
 )

@@ -3,6 +3,7 @@ import weakref
 
 import numpy as np
 
+from fakes.contractions import product
 from fakes.graphs import assert_becomes, ops, parse, run
 from tilewright.base import dtypes
 from tilewright.compiler.graph.ir import Graph, Node
@@ -96,11 +97,13 @@ def test_weights_are_moved_and_their_originals_let_go():
     panels = builder.pack_panels(
         builder.transpose(builder.constant(array), perm=(1, 0)), panel=8
     )
-    builder.output("y", builder.matmul_packed(x, panels, columns=(200,)))
+    builder.output(
+        "y", builder.contract(x, panels, **product(200)([x.type.shape, panels.type.shape]))
+    )
     del array, panels
     run_passes(builder.graph, F)
     gc.collect()
-    assert ops(builder.graph) == ["matmul_packed"]
+    assert ops(builder.graph) == ["contract:matmul"]
     assert original() is None
     packed = builder.graph.nodes[0].attributes["value"]
     np.testing.assert_array_equal(packed[0], expected[:, :8])

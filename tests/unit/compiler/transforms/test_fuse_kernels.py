@@ -1,5 +1,6 @@
 import pytest
 
+from fakes.contractions import form_of, product_text
 from fakes.graphs import only, ops, parse, run
 from tilewright.compiler.graph.verifier import verify
 from tilewright.compiler.passes import run_passes
@@ -12,7 +13,7 @@ F = [FuseKernels()]
 def kernels(graph):
     """Each top-level node that is no constant: the ops of its region, or its own."""
     return [
-        "+".join(n.op for n in node.regions[0].nodes) if node.regions else node.op
+        "+".join(map(form_of, node.regions[0].nodes)) if node.regions else form_of(node)
         for node in graph.nodes
         if node.op != "constant"
     ]
@@ -27,7 +28,7 @@ def matmul(*lines, result="y", extra=""):
     return (
         f"graph @g<N: 1..>(%x: f32[N, 4], %w: f32[2, 4, 4], %b: f32[8]{extra}) {{"
         " %half: f32[] = constant {value = f32[] [0.5]}"
-        f" %m: f32[N, 8] = matmul_packed(%x, %w) {{columns = [8]}} {' '.join(lines)}"
+        f" %m: f32[N, 8] = {product_text('%x', '%w', 'N, 8', 4)} {' '.join(lines)}"
         f" return %{result} }}"
     )
 
@@ -42,12 +43,12 @@ def test_bias_activation_and_residual_go_into_the_store():
         "%y: f32[N, 8] = add(%r, %s)",
         extra=", %s: f32[N, 8]",
     )
-    assert fused(text) == ["matmul_packed+add+relu+add"]
+    assert fused(text) == ["contract:matmul+add+relu+add"]
 
 
 def test_scalars_become_part_of_the_kernel():
     graph = run(F, matmul("%y: f32[N, 8] = mul(%m, %half)"))
-    assert kernels(graph) == ["matmul_packed+constant+mul"]
+    assert kernels(graph) == ["contract:matmul+constant+mul"]
     (node,) = graph.nodes
     assert len(node.operands) == 2
 
@@ -57,35 +58,35 @@ def test_a_diamond_is_taken_when_it_closes():
         "%s: f32[N, 8] = sigmoid(%m)", "%t: bool[N, 8] = is_nan(%m)",
         "%p: f32[N, 8] = mul(%m, %s)", "%y: f32[N, 8] = where(%t, %half, %p)",
     )  # fmt: skip
-    assert fused(text) == ["matmul_packed+is_nan+constant+sigmoid+mul+where"]
+    assert fused(text) == ["contract:matmul+is_nan+constant+sigmoid+mul+where"]
 
 
 def test_an_open_diamond_stays_outside():
     text = matmul("%s: f32[N, 8] = sigmoid(%m)", "%t: f32[N, 8] = exp(%m)", result="s, %t")
-    assert fused(text) == ["matmul_packed", "sigmoid", "exp"]
+    assert fused(text) == ["contract:matmul", "sigmoid", "exp"]
 
 
 def test_a_result_that_leaves_ends_the_epilogue():
     text = matmul("%a: f32[N, 8] = add(%m, %b)", "%y: f32[N, 8] = relu(%a)", result="y, %a")
-    assert fused(text) == ["matmul_packed+add", "relu"]
+    assert fused(text) == ["contract:matmul+add", "relu"]
 
 
 def test_an_operand_that_depends_on_the_kernel_is_refused():
     text = matmul(
         "%s: f32[N, 1] = reduce_sum(%m) {axes = [1]}", "%y: f32[N, 8] = sub(%m, %s)"
     )
-    assert fused(text) == ["matmul_packed", "reduce_sum", "sub"]
+    assert fused(text) == ["contract:matmul", "reduce_sum", "sub"]
 
 
 def test_dependence_through_another_kernel_is_found():
     # The second product reads the first; both feed one addition.
     text = matmul(
         "%r: f32[N, 8] = relu(%m)",
-        "%n: f32[N, 8] = matmul_packed(%r, %v) {columns = [8]}",
+        "%n: f32[N, 8] = " + product_text("%r", "%v", "N, 8", 4),
         "%y: f32[N, 8] = add(%r, %n)",
         extra=", %v: f32[2, 8, 4]",
     )
-    assert fused(text) == ["matmul_packed+relu", "matmul_packed+add"]
+    assert fused(text) == ["contract:matmul+relu", "contract:matmul+add"]
 
 
 def test_a_shared_constant_does_not_count_as_dependence():
@@ -95,26 +96,32 @@ def test_a_shared_constant_does_not_count_as_dependence():
         "%y: f32[N, 8] = add(%a, %p)",
         extra=", %s: f32[N, 8]",
     )
-    assert fused(text) == ["matmul_packed+constant+mul+mul+add"]
+    assert fused(text) == ["contract:matmul+constant+mul+mul+add"]
 
 
 def test_a_broadcasting_user_is_no_epilogue():
     text = matmul("%y: f32[3, N, 8] = add(%m, %c)", extra=", %c: f32[3, 1, 1]")
-    assert fused(text) == ["matmul_packed", "add"]
+    assert fused(text) == ["contract:matmul", "add"]
 
 
 def test_a_transpose_that_keeps_rows_whole_is_stored_directly():
     head = "graph @g(%x: f32[2, 3, 4], %w: f32[2, 2, 4, 4]) {"
-    head += " %m: f32[2, 3, 8] = matmul_packed(%x, %w) {columns = [8]}"
+    head += " %m: f32[2, 3, 8] = " + product_text("%x", "%w", "2, 3, 8", 4)
     kept = " %y: f32[3, 2, 8] = transpose(%m) {perm = [1, 0, 2]} return %y }"
     turned = " %y: f32[2, 8, 3] = transpose(%m) {perm = [0, 2, 1]} return %y }"
-    assert fused(head + kept) == ["matmul_packed+transpose"]
-    assert fused(head + turned) == ["matmul_packed", "transpose"]
+    assert fused(head + kept) == ["contract:matmul+transpose"]
+    assert fused(head + turned) == ["contract:matmul", "transpose"]
 
 
+IMAGE = (
+    '{axes = "n, oh, ow, g, p, l", sums = "kh, kw, c", left = "n, kh + oh, kw + ow, c",'
+    ' right = "g, p, kh, kw, c, l", result = "n, oh, ow, l + 4*p", shape = [1, 3, 3, 8]}'
+)
 CONV = (
     "graph @g(%x: f32[1, 5, 5, 4], %w: f32[1, 2, 3, 3, 4, 4], %b: f32[8]) {"
-    " %m: f32[1, 3, 3, 8] = conv_packed(%x, %w) {columns = [8]} %a: f32[1, 3, 3, 8] = add(%m, %b)"
+    " %m: f32[1, 3, 3, 8] = contract(%x, %w) "
+    + IMAGE
+    + " %a: f32[1, 3, 3, 8] = add(%m, %b)"
 )
 
 
@@ -123,13 +130,13 @@ def test_the_border_of_the_next_convolution_is_written_by_the_last():
         " %p: f32[1, 5, 5, 8] = pad(%a) {pads = [0, 1, 1, 0, 0, 1, 1, 0]}"
         " %r: f32[1, 5, 5, 8] = relu(%p) return %r }"
     )
-    assert fused(text) == ["conv_packed+add+pad", "relu"]
+    assert fused(text) == ["contract:conv+add+pad", "relu"]
     assert fused(text, [FuseKernels(border_epilogue=False)]) == [
-        "conv_packed+add",
+        "contract:conv+add",
         "pad+relu",
     ] or (
         fused(text, [FuseKernels(border_epilogue=False)])
-        == ["conv_packed+add", "pad", "relu"]
+        == ["contract:conv+add", "pad", "relu"]
     )
 
 
@@ -143,7 +150,7 @@ def test_the_border_of_the_next_convolution_is_written_by_the_last():
 def test_other_borders_are_kernels_of_their_own(pad):
     text = CONV.replace("%b: f32[8]", "%b: f32[8], %v: f32[]")
     assert fused(text + f" %p: f32[1, 5, 5, 8] = {pad} return %p }}") == [
-        "conv_packed+add",
+        "contract:conv+add",
         "pad",
     ]
 
@@ -151,19 +158,21 @@ def test_other_borders_are_kernels_of_their_own(pad):
 def test_a_border_is_reached_through_a_view():
     text = (
         "graph @g(%x: f32[9, 4], %w: f32[2, 4, 4]) {"
-        " %m: f32[9, 8] = matmul_packed(%x, %w) {columns = [8]}"
-        " %v: f32[1, 3, 3, 8] = reshape(%m) {shape = [1, 3, 3, 8]}"
+        " %m: f32[9, 8] = "
+        + product_text("%x", "%w", "9, 8", 4)
+        + " %v: f32[1, 3, 3, 8] = reshape(%m) {shape = [1, 3, 3, 8]}"
         " %p: f32[1, 5, 5, 8] = pad(%v) {pads = [0, 1, 1, 0, 0, 1, 1, 0]} return %p }"
     )
-    assert fused(text) == ["matmul_packed+reshape+pad"]
+    assert fused(text) == ["contract:matmul+reshape+pad"]
     without = [FuseKernels(border_through_view=False)]
-    assert fused(text, without) == ["matmul_packed", "reshape", "pad"]
+    assert fused(text, without) == ["contract:matmul", "reshape", "pad"]
 
 
 PHASES = (
     "graph @g(%x: f32[6, 4], %w: f32[W, 4, 16], %b: f32[F]) {"
-    " %m: f32[6, C] = matmul_packed(%x, %w) {columns = [C]}"
-    " %v: f32[2, 3, 2, F] = reshape(%m) {shape = [2, 3, 2, F]}"
+    " %m: f32[6, C] = "
+    + product_text("%x", "%w", "6, C", 16)
+    + " %v: f32[2, 3, 2, F] = reshape(%m) {shape = [2, 3, 2, F]}"
     " %t: f32[2, 2, 3, F] = transpose(%v) {perm = [0, 2, 1, 3]}"
 )
 
@@ -179,7 +188,7 @@ def test_phases_are_stored_where_they_belong_and_what_follows_goes_with_them():
         " %r: f32[4, 3, 16] = reshape(%t) {shape = [4, 3, 16]}"
         " %a: f32[4, 3, 16] = add(%r, %b) %y: f32[4, 3, 16] = relu(%a) return %y }"
     )
-    together = "matmul_packed+reshape+transpose+reshape+add+relu"
+    together = "contract:matmul+reshape+transpose+reshape+add+relu"
     assert fused(phases(16) + behind) == [together]
 
 
@@ -189,7 +198,7 @@ def test_phases_that_panels_do_not_divide_are_interleaved_apart():
         " %y: f32[4, 3, 48] = relu(%r) return %y }"
     )
     wide = phases(48).replace("[6, 4, 16]", "[3, 4, 32]")
-    assert fused(wide + behind)[0] == "matmul_packed"
+    assert fused(wide + behind)[0] == "contract:matmul"
 
 
 def test_phases_of_less_than_a_vector_are_interleaved_apart():
@@ -197,12 +206,12 @@ def test_phases_of_less_than_a_vector_are_interleaved_apart():
         " %r: f32[4, 3, 5] = reshape(%t) {shape = [4, 3, 5]}"
         " %y: f32[4, 3, 5] = relu(%r) return %y }"
     )
-    assert fused(phases(5) + behind)[0] == "matmul_packed"
+    assert fused(phases(5) + behind)[0] == "contract:matmul"
 
 
 def test_heads_that_stay_an_axis_are_read_through_their_move():
     behind = " %y: f32[2, 2, 3, 16] = relu(%t) return %y }"
-    assert fused(phases(16) + behind)[0] == "matmul_packed"
+    assert fused(phases(16) + behind)[0] == "contract:matmul"
 
 
 def test_rows_reductions_and_pooling_have_epilogues():
@@ -246,9 +255,9 @@ def test_contractions_read_through_linear_moves_on_the_left_only():
         "graph @g(%x: f32[3, 8], %w: f32[4, 2, 2, 4]) {"
         " %v: f32[3, 4, 2] = reshape(%x) {shape = [3, 4, 2]}"
         " %t: f32[4, 3, 2] = transpose(%v) {perm = [1, 0, 2]}"
-        " %m: f32[4, 3, 8] = matmul_packed(%t, %w) {columns = [8]} return %m }"
+        " %m: f32[4, 3, 8] = " + product_text("%t", "%w", "4, 3, 8", 4) + " return %m }"
     )
-    assert fused(text) == ["reshape", "transpose+matmul_packed"]
+    assert fused(text) == ["reshape", "transpose+contract:matmul"]
 
 
 def test_a_slice_in_front_makes_the_split_linear_too():
@@ -257,9 +266,9 @@ def test_a_slice_in_front_makes_the_split_linear_too():
         " %s: f32[3, 8] = slice(%x) {axes = [1], starts = [8], sizes = [8], steps = [1]}"
         " %v: f32[3, 4, 2] = reshape(%s) {shape = [3, 4, 2]}"
         " %t: f32[4, 3, 2] = transpose(%v) {perm = [1, 0, 2]}"
-        " %m: f32[4, 3, 8] = matmul_packed(%t, %w) {columns = [8]} return %m }"
+        " %m: f32[4, 3, 8] = " + product_text("%t", "%w", "4, 3, 8", 4) + " return %m }"
     )
-    assert fused(text) == ["slice+reshape+transpose+matmul_packed"]
+    assert fused(text) == ["slice+reshape+transpose+contract:matmul"]
 
 
 def test_merging_reshapes_and_arithmetic_stay_in_front_of_contractions():
@@ -268,19 +277,19 @@ def test_merging_reshapes_and_arithmetic_stay_in_front_of_contractions():
         " %t: f32[4, 3, 2] = transpose(%x) {perm = [1, 0, 2]}"
         " %u: f32[3, 4, 2] = transpose(%t) {perm = [1, 0, 2]}"
         " %v: f32[3, 8] = reshape(%t2) {shape = [3, 8]}"
-        " %m: f32[3, 8] = matmul_packed(%v, %w) {columns = [8]} return %m }"
+        " %m: f32[3, 8] = " + product_text("%v", "%w", "3, 8", 4) + " return %m }"
     )
     text = text.replace("%t2", "%u").replace(
         "%u: f32[3, 4, 2] = transpose(%t)", "%u: f32[3, 4, 2] = transpose(%t)"
     )
-    assert fused(text)[-1] == "matmul_packed"
+    assert fused(text)[-1] == "contract:matmul"
     text = (
         matmul()
         .replace("%x, %w)", "%e, %w)")
         .replace("%m:", "%e: f32[N, 4] = exp(%x) %m:")
         .replace("return %y", "return %m")
     )
-    assert fused(text) == ["exp", "matmul_packed"]
+    assert fused(text) == ["exp", "contract:matmul"]
 
 
 def test_packing_takes_moves_and_arithmetic():
@@ -306,9 +315,9 @@ def test_an_unpacked_product_reads_both_operands_through_moves():
 def test_weights_that_are_one_number_are_still_operands():
     text = (
         "graph @g(%x: f32[3, 8]) { %w: f32[2, 8, 4] = constant {value = f32[2, 8, 4] splat 0.5}"
-        " %m: f32[3, 8] = matmul_packed(%x, %w) {columns = [8]} return %m }"
+        " %m: f32[3, 8] = " + product_text("%x", "%w", "3, 8", 4) + " return %m }"
     )
-    assert fused(text) == ["matmul_packed"]
+    assert fused(text) == ["contract:matmul"]
 
 
 def test_rows_and_reductions_take_arithmetic_in_front():
@@ -450,7 +459,7 @@ def test_equal_kernels_share_a_name_and_differing_ones_do_not():
 
 def test_kinds_and_locations_come_from_the_anchor():
     text = matmul("%y: f32[N, 8] = relu(%m)").replace(
-        "{columns = [8]}", '{columns = [8]} at "m.onnx" "product"'
+        "shape = [N, 8]}", 'shape = [N, 8]} at "m.onnx" "product"'
     )
     node = only(run(F, text), "fused")
     assert node.attributes["kind"] == "contraction"
@@ -482,10 +491,11 @@ def test_bytes_seen_as_words_are_read_where_they_lie():
     text = (
         "graph @g(%x: f32[3, 8], %w: i32[2, 2, 4]) {"
         " %a: u8[3, 8] = cast(%x) {dtype = u8} %s: i32[3, 2] = as_words(%a)"
-        ' %m: i32[3, 8] = matmul_packed(%s, %w) {columns = [8], product = "bytes"}'
-        " %y: f32[3, 8] = cast(%m) {dtype = f32} return %y }"
+        " %m: i32[3, 8] = "
+        + product_text("%s", "%w", "3, 8", 4, ', product = "bytes"')
+        + " %y: f32[3, 8] = cast(%m) {dtype = f32} return %y }"
     )
-    assert fused(text) == ["cast", "as_words", "matmul_packed+cast"]
+    assert fused(text) == ["cast", "as_words", "contract:matmul+cast"]
 
 
 def widened(tail, result="y"):
@@ -500,10 +510,10 @@ def widened(tail, result="y"):
 
 def test_what_is_cheap_to_widen_is_stored_narrow():
     text = widened("%z: f32[N, 8] = softmax(%y) {axis = -1}", "z")
-    assert fused(text) == ["matmul_packed+cast", "cast+constant+mul+softmax"]
+    assert fused(text) == ["contract:matmul+cast", "cast+constant+mul+softmax"]
 
 
 def test_a_contraction_behind_it_reads_what_was_widened():
-    text = widened("%z: f32[N, 4] = matmul_packed(%y, %v) {columns = [4]}", "z")
+    text = widened("%z: f32[N, 4] = " + product_text("%y", "%v", "N, 4", 4), "z")
     text = text.replace("%b: f32[8]", "%b: f32[8], %v: f32[1, 8, 4]")
-    assert fused(text)[0] == "matmul_packed+cast+cast+constant+mul"
+    assert fused(text)[0] == "contract:matmul+cast+cast+constant+mul"

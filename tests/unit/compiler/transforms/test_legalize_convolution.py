@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from fakes.contractions import form_of
 from fakes.graphs import only, ops, run
 from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.passes import PassContext, run_passes
@@ -28,7 +29,7 @@ def conv(x, w, y, attributes=""):
 
 def test_padding_becomes_a_pad_in_front():
     graph = run(G, conv("N, 5, 6, 3", "7, 3, 3, 3", "N, 4, 6, 7", ", pads = [1, 0, 0, 2]"))
-    assert ops(graph) == ["pad", "conv_packed"]
+    assert ops(graph) == ["pad", "contract:conv"]
     assert only(graph, "pad").attributes["pads"] == (0, 1, 0, 0, 0, 0, 2, 0)
 
 
@@ -36,16 +37,16 @@ def test_weights_are_packed_in_panels_of_filters():
     graph = run(G, conv("N, 5, 6, 3", "7, 3, 3, 3", "N, 3, 4, 7"))
     packed = graph.nodes[-1].operands[1]
     assert packed.type.shape == (1, 2, 3, 3, 3, 4)
-    assert graph.nodes[-1].attributes["columns"] == (7,)
+    assert graph.nodes[-1].attributes["result"] == "n, oh, ow, l + 4*p"
 
 
 def test_groups_are_packed_one_by_one():
     attributes = ", groups = 2, strides = [2, 1], dilations = [1, 2]"
     graph = run(G, conv("N, 5, 6, 4", "6, 2, 3, 2", "N, 2, 4, 6", attributes))
     node = graph.nodes[-1]
-    assert node.op == "conv_packed"
+    assert form_of(node) == "contract:conv"
     assert node.operands[1].type.shape == (2, 1, 3, 2, 2, 4)
-    assert node.attributes["strides"] == (2, 1)
+    assert node.attributes["left"] == "n, kh + 2*oh, 2*kw + ow, c + 2*g"
 
 
 def test_a_point_convolution_is_a_matmul_of_all_pixels():
@@ -56,7 +57,7 @@ def test_a_point_convolution_is_a_matmul_of_all_pixels():
 
 def test_a_strided_point_convolution_stays_a_convolution():
     graph = run(G, conv("N, 5, 6, 3", "7, 3, 1, 1", "N, 3, 3, 7", ", strides = [2, 2]"))
-    assert ops(graph) == ["conv_packed"]
+    assert ops(graph) == ["contract:conv"]
 
 
 def test_a_padded_point_convolution_pads_first():
@@ -66,15 +67,15 @@ def test_a_padded_point_convolution_pads_first():
 
 def test_one_filter_per_channel_is_depthwise():
     graph = run(G, conv("N, 5, 6, 3", "3, 1, 3, 2", "N, 3, 5, 3", ", groups = 3"))
-    assert ops(graph) == ["depthwise_conv"]
+    assert ops(graph) == ["contract:depthwise_conv"]
     assert graph.nodes[-1].operands[1].type.shape == (3, 2, 3)
 
 
 def test_one_filter_over_a_single_channel_is_depthwise_and_several_are_not():
     graph = run(G, conv("N, 5, 6, 1", "1, 1, 3, 2", "N, 3, 5, 1"))
-    assert ops(graph) == ["depthwise_conv"]
+    assert ops(graph) == ["contract:depthwise_conv"]
     graph = run(G, conv("N, 5, 6, 1", "2, 1, 3, 2", "N, 3, 5, 2"))
-    assert ops(graph) == ["conv_packed"]
+    assert ops(graph) == ["contract:conv"]
 
 
 @pytest.mark.parametrize("rank", [1, 3])
@@ -82,7 +83,7 @@ def test_other_ranks_are_packed_too(rank):
     size, taps = ", ".join(["4"] * rank), ", ".join(["2"] * rank)
     out = ", ".join(["3"] * rank)
     graph = run(G, conv(f"N, {size}, 3", f"5, 3, {taps}", f"N, {out}, 5"))
-    assert ops(graph) == ["conv_packed"]
+    assert ops(graph) == ["contract:conv"]
 
 
 def test_the_bias_becomes_an_addition():
@@ -91,7 +92,7 @@ def test_the_bias_becomes_an_addition():
         "{ %w",
         "{ %b: f32[7] = constant {value = f32[7] [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]} %w",
     )
-    assert ops(run(G, text)) == ["conv_packed", "add"]
+    assert ops(run(G, text)) == ["contract:conv", "add"]
 
 
 def test_computed_weights_are_packed_at_run_time():
@@ -101,7 +102,7 @@ def test_computed_weights_are_packed_at_run_time():
         ' { %y: f32[1, 4, 5, 7] = conv(%x, %w) {layout = "NHWC"} return %y }',
     )
     assert "pack_panels" in ops(graph)
-    assert ops(graph)[-1] == "conv_packed"
+    assert ops(graph)[-1] == "contract:conv"
 
 
 def test_integer_convolutions_take_the_way_of_floats():
@@ -111,7 +112,7 @@ def test_integer_convolutions_take_the_way_of_floats():
         " { %y: i32[1, 5, 6, 7] = conv(%x, %w)"
         ' {layout = "NHWC", pads = [0, 0, 1, 1]} return %y }',
     )
-    assert ops(graph)[-1] == "conv_packed"
+    assert ops(graph)[-1] == "contract:conv"
     assert "pad" in ops(graph)
 
 
@@ -133,23 +134,23 @@ def test_the_panel_is_asked_for_loops_over_rows_columns_and_depth():
     passes = [LegalizeConvolution(choose_panel=remember), PackMatmul(choose_panel=remember)]
     graph = run(passes, conv("N, 5, 6, 4", "6, 2, 3, 2", "N, 3, 5, 6", ", groups = 2"))
     assert asked == [("N 3 5", 3, 12, "f32")]
-    assert ops(graph)[-1] == "conv_packed"
+    assert ops(graph)[-1] == "contract:conv"
     run_passes(graph, [])
 
 
 def test_filters_that_see_one_channel_each_are_depthwise_over_repeated_channels():
     graph = run(G, conv("N, 5, 6, 4", "12, 1, 3, 3", "N, 3, 4, 12", ", groups = 4"))
-    assert ops(graph) == ["reshape", "broadcast_to", "reshape", "depthwise_conv"]
+    assert ops(graph) == ["reshape", "broadcast_to", "reshape", "contract:depthwise_conv"]
 
 
 def test_many_filters_for_each_channel_stay_panels():
     graph = run(G, conv("N, 5, 6, 2", "16, 1, 3, 3", "N, 3, 4, 16", ", groups = 2"))
-    assert ops(graph) == ["conv_packed"]
+    assert ops(graph) == ["contract:conv"]
 
 
 def test_one_filter_is_a_sum_over_the_channels_of_a_depthwise_convolution():
     graph = run(G, conv("N, 5, 6, 8", "1, 8, 3, 2", "N, 3, 5, 1"))
-    assert ops(graph) == ["depthwise_conv", "reduce_sum"]
+    assert ops(graph) == ["contract:depthwise_conv", "reduce_sum"]
 
 
 def test_one_filter_of_sixteen_bit_floats_sums_over_channels_before_it_rounds():
@@ -160,7 +161,7 @@ def test_one_filter_of_sixteen_bit_floats_sums_over_channels_before_it_rounds():
         ' %y: f16[1, 2, 1, 1] = conv(%x, %w) {layout = "NHWC", pads = [0, 0, 0, 1]} return %y }'
     )
     graph = run(G, text)
-    assert "depthwise_conv" in ops(graph)
+    assert "contract:depthwise_conv" in ops(graph)
     x = np.zeros((1, 2, 1, 4), np.float16)
     x[..., 0], x[..., 1] = 1 + 2**-10, 1 + 2**-9
     (y,) = evaluate(graph, [x])
@@ -170,6 +171,6 @@ def test_one_filter_of_sixteen_bit_floats_sums_over_channels_before_it_rounds():
 def test_images_of_sixteen_bit_floats_are_widened_once_and_the_panels_stay():
     text = conv("N, 5, 6, 3", "7, 3, 3, 3", "N, 3, 4, 7").replace("f32", "f16")
     graph = run(G, text)
-    assert ops(graph) == ["cast", "conv_packed", "cast"]
-    product = only(graph, "conv_packed")
+    assert ops(graph) == ["cast", "contract:conv", "cast"]
+    product = only(graph, "contract:conv")
     assert [v.type.dtype.name for v in product.operands] == ["f32", "f16"]

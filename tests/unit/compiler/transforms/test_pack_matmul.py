@@ -19,7 +19,7 @@ def matmul(a, b, y, constant=True, dtype="f32"):
 
 def test_constant_right_operands_are_packed_at_compile_time():
     graph = run(P, matmul("N, 4", "4, 6", "N, 6"))
-    assert ops(graph) == ["matmul_packed"]
+    assert ops(graph) == ["contract:matmul"]
     assert graph.nodes[-1].operands[1].type.shape == (2, 4, 4)
 
 
@@ -33,28 +33,28 @@ def test_a_product_with_one_column_sums_the_rows():
 
 def test_a_batch_of_rows_becomes_one_product():
     graph = run(P, matmul("N, 3, 4", "4, 6", "N, 3, 6"))
-    assert ops(graph) == ["reshape", "matmul_packed", "reshape"]
+    assert ops(graph) == ["reshape", "contract:matmul", "reshape"]
     assert str(graph.nodes[0].result.type) == "f32[3*N, 4]"
 
 
 def test_a_right_operand_with_unit_batch_counts_as_one_matrix():
     graph = run(P, matmul("N, 3, 4", "1, 4, 6", "N, 3, 6"))
-    assert ops(graph) == ["reshape", "matmul_packed", "reshape"]
+    assert ops(graph) == ["reshape", "contract:matmul", "reshape"]
 
 
 def test_a_left_operand_of_lower_rank_keeps_the_batch():
     graph = run(P, matmul("3, 4", "1, 4, 6", "1, 3, 6"))
-    assert ops(graph) == ["matmul_packed"]
+    assert ops(graph) == ["contract:matmul"]
 
 
 def test_computed_right_operands_are_packed_at_run_time():
     graph = run(P, matmul("2, N, 4", "2, 4, 6", "2, N, 6", constant=False))
-    assert ops(graph) == ["pack_panels", "matmul_packed"]
+    assert ops(graph) == ["pack_panels", "contract:matmul"]
 
 
 def test_a_single_row_does_not_pay_for_packing_a_computed_operand():
     assert_stays(P, matmul("1, 4", "4, 6", "1, 6", constant=False))
-    assert ops(run(P, matmul("1, 4", "4, 6", "1, 6"))) == ["matmul_packed"]
+    assert ops(run(P, matmul("1, 4", "4, 6", "1, 6"))) == ["contract:matmul"]
     always = [PackMatmul(choose_panel=panel, least_rows=1)]
     assert "pack_panels" in ops(run(always, matmul("1, 4", "4, 6", "1, 6", constant=False)))
 
@@ -66,23 +66,23 @@ def test_moved_weights_count_as_constants():
         " %t: f32[4, 600] = transpose(%b) {perm = [1, 0]} %y: f32[1, 600] = matmul(%a, %t)"
         " return %y }",
     )
-    assert ops(graph) == ["matmul_packed"]
+    assert ops(graph) == ["contract:matmul"]
 
 
 def test_integers_are_packed_and_a_panel_of_zero_stays():
     text = matmul("3, 4", "4, 6", "3, 6").replace("splat 0.5", "splat 2")
-    assert ops(run(P, text.replace("f32", "i32"))) == ["matmul_packed"]
+    assert ops(run(P, text.replace("f32", "i32"))) == ["contract:matmul"]
     none = [PackMatmul(choose_panel=lambda *_: 0)]
     assert_stays(none, matmul("3, 4", "4, 6", "3, 6"))
 
 
 def test_rows_of_sixteen_bit_floats_are_widened_once_and_the_panels_stay():
     graph = run(P, matmul("5, 4", "4, 6", "5, 6", dtype="f16"))
-    assert ops(graph) == ["cast", "matmul_packed", "cast"]
+    assert ops(graph) == ["cast", "contract:matmul", "cast"]
     product = graph.nodes[-2]
     assert [v.type.dtype.name for v in product.operands] == ["f32", "f16"]
 
 
 def test_a_single_row_of_sixteen_bit_floats_is_read_as_it_is():
     graph = run(P, matmul("1, 4", "4, 6", "1, 6", dtype="bf16"))
-    assert ops(graph) == ["matmul_packed"]
+    assert ops(graph) == ["contract:matmul"]

@@ -62,15 +62,21 @@ def test_reshapes_of_other_things_stay():
     )
 
 
+FORM = (
+    '{axes = "n, oh, ow, g, p, l", sums = "kh, kw, c", left = "n, kh + oh, kw + ow, c",'
+    ' right = "g, p, kh, kw, c, l", result = "n, oh, ow, l + 4*p", shape = [1, 1, 4, 4]}'
+)
+
+
 def test_flat_images_keep_their_height_of_one():
     assert_becomes(
         S,
         "graph @g(%x: f32[1, 1, 5, 3], %w: f32[1, 1, 1, 2, 3, 4]) {"
-        " %c: f32[1, 1, 4, 4] = conv_packed(%x, %w) {columns = [4]}"
+        f" %c: f32[1, 1, 4, 4] = contract(%x, %w) {FORM}"
         " %v: f32[1, 4, 4] = reshape(%c) {shape = [1, 4, 4]}"
         " %y: f32[1, 4, 4] = relu(%v) return %y }",
         "graph @g(%x: f32[1, 1, 5, 3], %w: f32[1, 1, 1, 2, 3, 4]) {"
-        " %c: f32[1, 1, 4, 4] = conv_packed(%x, %w) {columns = [4]}"
+        f" %c: f32[1, 1, 4, 4] = contract(%x, %w) {FORM}"
         " %r: f32[1, 1, 4, 4] = relu(%c)"
         " %y: f32[1, 4, 4] = reshape(%r) {shape = [1, 4, 4]} return %y }",
     )

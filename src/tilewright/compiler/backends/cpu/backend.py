@@ -80,7 +80,7 @@ class CpuBackend:
             multiply_quotients,
         )
         return (
-            *lane_stages(target, Means.of(target), after_contract=[quotients]),
+            *lane_stages(target, Means.of(target), after_fma=[quotients]),
             Stage(
                 "llvm",
                 "LLVM IR as the instruction selector wants it",

@@ -297,11 +297,11 @@ def test_every_stage_of_the_backend_can_be_shown():
     x = scaled("k", 2)
     names = [stage.name for stage in BACKEND.stages(HOST)]
     assert names == [
-        "serialize-threads", "expand-casts", "flatten", "decide", "contract",
+        "serialize-threads", "expand-casts", "flatten", "decide", "fuse-multiply-add",
         "multiply-quotients", "vectorize", "unroll", "transpose", "expand-math", "llvm",
     ]  # fmt: skip
     texts = {name: show(BACKEND, x, HOST, name) for name in names}
-    assert "8 lanes" not in texts["contract"]
+    assert "8 lanes" not in texts["fuse-multiply-add"]
     assert "8 lanes" in texts["vectorize"]
     assert "exp(" in texts["transpose"]
     assert "exp(" not in texts["expand-math"]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from fakes.contractions import product as packed_product
 from fakes.loop_nests import assert_same, body_text, chained, emit, product, row_sums
 from tilewright.base.dtypes import f32
 from tilewright.base.errors import ScheduleError
@@ -179,7 +180,7 @@ def test_reverse_inline_enters_the_guard_of_a_padded_panel() -> None:
     a, w = b.parameter("a", f32, (5, 3)), b.parameter("w", f32, (2, 3, 4))
     bias, y = b.parameter("bias", f32, (7,)), b.result("y", f32, (5, 7))
     t = b.temporary(f32, (5, 7), "t")
-    emit(b, "matmul_packed", {"columns": (7,)}, [a, w], t)
+    emit(b, "contract", packed_product(7), [a, w], t)
     emit(b, "add", {}, [t, bias], y)
     kernel = b.build()
     _, second, third = (s.var.name for s in kernel.body)

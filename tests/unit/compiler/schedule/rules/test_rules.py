@@ -5,6 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from fakes.contractions import convolution as packed_convolution
+from fakes.contractions import depthwise, planar
+from fakes.contractions import product as packed_product
 from fakes.loop_nests import assert_same, body_text, emit, op_kernel, run
 from tilewright.base.dtypes import f32
 from tilewright.base.symbolic import Dim, symbol
@@ -31,7 +34,7 @@ def fused(columns: int = 40, rows: Dim = 19, depth: int = 21, panel: int = 32) -
     bias, r = b.parameter("bias", f32, (columns,)), b.parameter("r", f32, (rows, columns))
     y = b.result("y", f32, (rows, columns))
     t, u, v = (b.temporary(f32, (rows, columns)) for _ in range(3))
-    emit(b, "matmul_packed", {"columns": (columns,)}, [a, w], t)
+    emit(b, "contract", packed_product(columns), [a, w], t)
     emit(b, "add", {}, [t, bias], u)
     emit(b, "add", {}, [u, r], v)
     emit(b, "relu", {}, [v], y)
@@ -55,7 +58,7 @@ def convolution(
     rows, columns = ((s - kernel) // stride + 1 for s in (h, w_))
     t = b.temporary(f32, (n, rows, columns, out))
     y = b.result("y", f32, (n, rows + 2 * pad, columns + 2 * pad, out))
-    emit(b, "conv_packed", {"columns": (out,), "strides": (stride, stride)}, [x, w], t)
+    emit(b, "contract", packed_convolution(out, strides=(stride, stride)), [x, w], t)
     emit(b, "pad", {"pads": (0, pad, pad, 0, 0, pad, pad, 0), "mode": "constant"}, [t], y)
     return b.build()
 
@@ -131,7 +134,7 @@ def test_groups_that_fill_no_whole_panels_are_tiled_with_their_epilogue(
     bias = b.parameter("bias", f32, (columns,))
     t = b.temporary(f32, (1, 4, 7, columns))
     y = b.result("y", f32, (1, 4, 7, columns))
-    emit(b, "conv_packed", {"columns": (columns,), "groups": groups}, [x, w], t)
+    emit(b, "contract", packed_convolution(columns, groups=groups), [x, w], t)
     emit(b, "add", {}, [t, bias], y)
     naive = b.build()
     changed = schedule(naive, V4)
@@ -145,7 +148,7 @@ def test_one_filter_is_tiled_and_shared_out() -> None:
     x, w = b.parameter("x", f32, (1, 12, 11, 5)), b.parameter("w", f32, (1, 1, 3, 3, 5, 16))
     bias, t = b.parameter("bias", f32, (1,)), b.temporary(f32, (1, 10, 9, 1))
     y = b.result("y", f32, (1, 10, 9, 1))
-    emit(b, "conv_packed", {"columns": (1,)}, [x, w], t)
+    emit(b, "contract", packed_convolution(1), [x, w], t)
     emit(b, "add", {}, [t, bias], y)
     naive = b.build()
     changed = schedule(naive, V4)
@@ -210,8 +213,8 @@ def test_other_axes_run_in_lanes_of_the_last_one(axis: int) -> None:
 def test_depthwise_windows_in_channels(stride: int, channels: int) -> None:
     size = (9 - 3) // stride + 1
     kernel = op_kernel(
-        "depthwise_conv", [(1, 9, 9, channels), (3, 3, channels)], (1, size, size, channels),
-        {"strides": (stride, stride)},
+        "contract", [(1, 9, 9, channels), (3, 3, channels)], (1, size, size, channels),
+        depthwise(strides=(stride, stride)),
     )  # fmt: skip
     assert_same(kernel, schedule(kernel, V4))
 
@@ -359,9 +362,10 @@ def test_equal_columns_of_one_row_have_equal_sums_in_any_panel() -> None:
 def test_columns_that_lie_in_order_are_cut_to_tiles_that_fit_the_registers(
     places: int, filters: int, machine: MachineModel
 ) -> None:
-    attributes = {"steps": (20, 1), "places": (places,)}
     shapes = ((3, 2, 3, filters), (2, 3, places + 22))
-    kernel = op_kernel("conv_planar", shapes, (2, filters, places), attributes)
+    kernel = op_kernel(
+        "contract", shapes, (2, filters, places), planar(places, steps=(20, 1))
+    )
     done = schedule(kernel, machine)
     assert "contraction" in done.notes[0]
     vectors = {
@@ -374,8 +378,8 @@ def test_columns_that_lie_in_order_are_cut_to_tiles_that_fit_the_registers(
 
 
 def test_one_row_of_columns_in_order_has_as_many_sums_as_hide_the_time_of_one() -> None:
-    attributes = {"steps": (1,), "places": (1000,)}
-    kernel = op_kernel("conv_planar", ((3, 5, 1), (1, 3, 1004)), (1, 1, 1000), attributes)
+    shapes = ((3, 5, 1), (1, 3, 1004))
+    kernel = op_kernel("contract", shapes, (1, 1, 1000), planar(1000, steps=(1,)))
     done = schedule(kernel, V4)
     assert done.notes[0].startswith("contraction: 1 x 256 accumulators")
     masked = [b for b in done.locals if b.name.startswith("acc") and b.shape[0] < 16]
@@ -418,7 +422,7 @@ def test_only_blocks_of_transpositions_are_written_out_row_by_row() -> None:
 
 def test_a_large_window_of_an_odd_size_stays_in_lanes() -> None:
     shapes = [(1, 3, 60, 16), (2, 53, 16)]
-    naive = op_kernel("depthwise_conv", shapes, (1, 2, 8, 16))
+    naive = op_kernel("contract", shapes, (1, 2, 8, 16), depthwise())
     changed = schedule(naive, V4)
     innermost = [x for x in loops(changed.body) if not any(True for _ in loops(x.body))]
     assert all(x.kind is LoopKind.VECTOR for x in innermost)

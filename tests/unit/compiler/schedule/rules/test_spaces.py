@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from fakes.contractions import convolution as packed_convolution
+from fakes.contractions import depthwise as channels_alone
+from fakes.contractions import planar
+from fakes.contractions import product as packed_product
 from fakes.loop_nests import assert_same, emit, op_kernel
 from tilewright.base.dtypes import f32
 from tilewright.base.errors import ScheduleError
@@ -31,7 +35,7 @@ def fused(rows: Dim, columns: int, depth: int, panel: int) -> Kernel:
     w = b.parameter("w", f32, (-(-columns // panel), depth, panel))
     bias, y = b.parameter("bias", f32, (columns,)), b.result("y", f32, (rows, columns))
     t, u = (b.temporary(f32, (rows, columns)) for _ in range(2))
-    emit(b, "matmul_packed", {"columns": (columns,)}, [a, w], t)
+    emit(b, "contract", packed_product(columns), [a, w], t)
     emit(b, "add", {}, [t, bias], u)
     emit(b, "relu", {}, [u], y)
     return b.build()
@@ -45,7 +49,7 @@ def convolution(size: int, filters: int, panel: int, step: int) -> Kernel:
     rows, columns = ((n - 3) // step + 1 for n in (size, size + 1))
     t = b.temporary(f32, (1, rows, columns, filters))
     y = b.result("y", f32, (1, rows + 2, columns + 2, filters))
-    emit(b, "conv_packed", {"columns": (filters,), "strides": (step, step)}, [x, w], t)
+    emit(b, "contract", packed_convolution(filters, strides=(step, step)), [x, w], t)
     emit(b, "pad", {"pads": (0, 1, 1, 0, 0, 1, 1, 0), "mode": "constant"}, [t], y)
     return b.build()
 
@@ -54,7 +58,7 @@ def depthwise(size: int, channels: int, step: int) -> Kernel:
     out = (size - 3) // step + 1
     shapes = [(1, size, size, channels), (3, 3, channels)]
     result = (1, out, out, channels)
-    return op_kernel("depthwise_conv", shapes, result, {"strides": (step, step)})
+    return op_kernel("contract", shapes, result, channels_alone(strides=(step, step)))
 
 
 def reduction(op: str, shape: tuple[Dim, ...], axes: tuple[int, ...]) -> Kernel:
@@ -102,10 +106,7 @@ KERNELS: Mapping[str, Callable[[], Kernel]] = {
     "convolution": lambda: convolution(5, 9, 8, 1),
     "strided convolution": lambda: convolution(7, 5, 4, 2),
     "planar convolution": lambda: op_kernel(
-        "conv_planar",
-        ((3, 2, 3, 2), (2, 3, 63)),
-        (2, 2, 41),
-        {"steps": (20, 1), "places": (41,)},
+        "contract", ((3, 2, 3, 2), (2, 3, 63)), (2, 2, 41), planar(41, steps=(20, 1))
     ),
     "depthwise": lambda: depthwise(9, 21, 1),
     "depthwise of one channel": lambda: depthwise(8, 1, 2),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from fakes.contractions import convolution, depthwise
 from fakes.loop_nests import op_kernel, product, row_sums
 from tilewright.base.dtypes import f32
 from tilewright.compiler.kernel.builder import KernelBuilder
@@ -35,10 +36,7 @@ def test_a_product_has_rows_a_lane_and_a_sum() -> None:
 
 def test_a_convolution_has_several_rows_and_sums() -> None:
     kernel = prepared(
-        "conv_packed",
-        [(2, 6, 7, 3), (1, 2, 3, 3, 3, 16)],
-        (2, 4, 5, 20),
-        {"columns": (20,)},
+        "contract", [(2, 6, 7, 3), (1, 2, 3, 3, 3, 16)], (2, 4, 5, 20), convolution(20)
     )
     found = find_contraction(parallel_chain(top_nests(kernel)[0]))
     assert found is not None
@@ -49,10 +47,10 @@ def test_a_convolution_has_several_rows_and_sums() -> None:
 
 def test_groups_are_batches() -> None:
     kernel = prepared(
-        "conv_packed",
+        "contract",
         [(1, 6, 7, 6), (2, 1, 3, 3, 3, 16)],
         (1, 4, 5, 24),
-        {"columns": (24,), "groups": 2},
+        convolution(24, groups=2),
     )
     found = find_contraction(parallel_chain(top_nests(kernel)[0]))
     assert found is not None
@@ -60,7 +58,7 @@ def test_groups_are_batches() -> None:
 
 
 def test_a_depthwise_convolution_and_a_sum_are_no_contraction() -> None:
-    kernel = prepared("depthwise_conv", [(1, 6, 7, 20), (3, 3, 20)], (1, 4, 5, 20))
+    kernel = prepared("contract", [(1, 6, 7, 20), (3, 3, 20)], (1, 4, 5, 20), depthwise())
     found = find_contraction(parallel_chain(top_nests(kernel)[0]))
     assert found is None or not found.contiguous
     assert find_contraction(parallel_chain(row_sums().body[0])) is None

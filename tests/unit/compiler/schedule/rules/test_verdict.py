@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fakes.contractions import Form
+from fakes.contractions import product as packed_product
 from fakes.loop_nests import op_kernel
 from tilewright.base.dtypes import f32, i64
 from tilewright.base.outcome import NOTICEABLE_NS, Outcome, Verdict
@@ -53,7 +55,7 @@ def test_a_light_one_is_generic_and_not_slow() -> None:
 @pytest.mark.parametrize(
     ("op", "attributes", "shapes", "result", "outcome"),
     [
-        ("matmul_packed", {"columns": (64,)}, [(30, 40), (4, 40, 16)], (30, 64), "tiled"),
+        ("contract", packed_product(64), [(30, 40), (4, 40, 16)], (30, 64), "tiled"),
         ("reduce_sum", {"axes": (1,), "keepdims": True}, [(300, 64)], (300, 1), "rows"),
         ("reduce_sum", {"axes": (0,), "keepdims": True}, [(300, 64)], (1, 64), "columns"),
         ("relu", {}, [(30, 64)], (30, 64), "pointwise"),
@@ -62,7 +64,11 @@ def test_a_light_one_is_generic_and_not_slow() -> None:
     ],
 )
 def test_each_class_of_nest_has_its_word(
-    op: str, attributes: dict[str, object], shapes: list[Shape], result: Shape, outcome: str
+    op: str,
+    attributes: dict[str, object] | Form,
+    shapes: list[Shape],
+    result: Shape,
+    outcome: str,
 ) -> None:
     found = verdict(op_kernel(op, shapes, result, attributes))
     assert found.outcome == outcome

@@ -1,4 +1,4 @@
-"""What a graph pass is: a frozen record of options with a `run` method and a stated contract.
+"""What a graph pass is: a frozen record of options with a `run` method and stated conditions.
 
 The class name in kebab-case is the name of the pass.  `requires`, `ensures` and `invalidates` are
 names of properties of the whole graph; the runner checks them.  A pass edits the graph in place

@@ -31,7 +31,7 @@ from tilewright.compiler.kernel.ir import (
 from tilewright.compiler.kernel.rewrite import with_body
 
 
-def contract(kernel: Kernel) -> Kernel:
+def fuse_multiply_add(kernel: Kernel) -> Kernel:
     """The kernel with fused reductions."""
     return with_body(kernel, _body(kernel.body, reducing=False))
 

@@ -13,7 +13,7 @@ from tilewright.compiler.kernel.dot_products import dot_of_bytes
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.ir import Call, Fma, Intrinsic, Kernel
 from tilewright.compiler.kernel.rewrite import expressions
-from tilewright.compiler.lowering.contract import contract
+from tilewright.compiler.lowering.fuse_multiply_add import fuse_multiply_add
 
 f32 = dtypes.f32
 
@@ -36,7 +36,7 @@ def fused(kernel: Kernel) -> int:
 
 @pytest.mark.parametrize("product_first", [False, True])
 def test_a_sum_of_products_in_a_reduction_is_fused(product_first):
-    kernel = contract(dot(reduction=True, product_first=product_first))
+    kernel = fuse_multiply_add(dot(reduction=True, product_first=product_first))
     assert fused(kernel) == 1
     x, y = np.arange(9, dtype=np.float32), np.ones(9, np.float32)
     out = np.array([100], np.float32)
@@ -45,11 +45,11 @@ def test_a_sum_of_products_in_a_reduction_is_fused(product_first):
 
 
 def test_outside_reductions_products_are_rounded():
-    assert fused(contract(dot(reduction=False))) == 0
+    assert fused(fuse_multiply_add(dot(reduction=False))) == 0
 
 
 def test_integers_are_left_alone():
-    assert fused(contract(dot(reduction=True, dtype=dtypes.i32))) == 0
+    assert fused(fuse_multiply_add(dot(reduction=True, dtype=dtypes.i32))) == 0
 
 
 @pytest.mark.parametrize("reduction", [False, True])
@@ -60,7 +60,7 @@ def test_sums_of_products_of_bytes_add_to_their_total_in_a_reduction(reduction):
     with b.loop(9, "k", reduction=reduction) as k:
         product = Call(dot_of_bytes(), (b.load(x, (k,)), b.load(y, (k,))))
         b.store(out, (0,), b.add(b.load(out, (0,)), product))
-    kernel = contract(b.build())
+    kernel = fuse_multiply_add(b.build())
     found = list(expressions(kernel.body))
     assert any(isinstance(v, Call) for v in found) is not reduction
     names = [v.instruction.name for v in found if isinstance(v, Intrinsic)]

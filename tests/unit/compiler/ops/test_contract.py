@@ -1,0 +1,89 @@
+"""Contractions by index maps: what is refused, what they are called, and memory of the oracle."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from tilewright.base import dtypes
+from tilewright.base.errors import ModelError
+from tilewright.compiler.graph.ir import Value
+from tilewright.compiler.graph.schema import TensorType
+from tilewright.compiler.ops import catalogue
+from tilewright.compiler.ops.builder import make_node
+from tilewright.compiler.transforms.contract_forms import (
+    Window,
+    convolution_in_panels,
+    depthwise_convolution,
+)
+
+PRODUCT = {
+    "axes": "m, p, l",
+    "sums": "k",
+    "left": "m, k",
+    "right": "p, k, l",
+    "result": "m, 4*p + l",
+    "shape": (3, 7),
+}
+
+
+def node(**changes: object):
+    operands = [Value(TensorType(dtypes.f32, shape), "") for shape in ((3, 5), (2, 5, 4))]
+    return make_node("contract", operands, {**PRODUCT, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"left": "m"}, "1 indices for 2 dimensions|are read at"),
+        ({"left": "m, j"}, "read at"),
+        ({"left": "m, k*k"}, "no sum of axes"),
+        ({"left": "m, k - 1"}, "no sum of axes"),
+        ({"left": "m, k // 2"}, "no sum of axes"),
+        ({"left": "m, (k"}, "no index map"),
+        ({"left": "m, 2*k"}, "reads up to 9 of 5"),
+        ({"left": "m, k + 1"}, "reads up to 6 of 5"),
+        ({"axes": "m, m, p, l"}, "no loops"),
+        ({"axes": "m, p, l, q"}, "read at"),
+        ({"result": "m, k"}, "results lie at"),
+        ({"result": "m, l"}, "differ|no places"),
+        ({"shape": (4, 7)}, "3 and 4 differ|4 and 3 differ"),
+        ({"shape": (3,)}, "2 indices for 1"),
+    ],
+)
+def test_maps_that_do_not_fit_are_refused(changes: dict[str, object], problem: str) -> None:
+    with pytest.raises(ModelError, match=problem):
+        node(**changes)
+
+
+def test_columns_behind_the_end_are_not_stored() -> None:
+    result = node().result
+    assert result.type.shape == (3, 7)
+    assert result.node is not None
+    assert result.node.title == "matmul"
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_convolution_is_called_one(groups: int) -> None:
+    shapes = ((1, 9, 9, 4), (groups, 2, 3, 3, 4 // groups, 4))
+    form = convolution_in_panels(*shapes, 8 * groups, Window((2, 1)), groups=groups)
+    operands = [Value(TensorType(dtypes.f32, shape), "") for shape in shapes]
+    made = make_node("contract", operands, form)
+    assert made.title == "conv"
+    assert made.result.type.shape == (1, 4, 7, 8 * groups)
+
+
+def test_the_oracle_takes_no_memory_for_the_window() -> None:
+    x, w = np.ones((1, 70, 70, 8), np.float32), np.ones((21, 21, 8), np.float32)
+    form = depthwise_convolution(x.shape, w.shape, Window())
+    row = catalogue.lookup("contract")
+    tracemalloc.start()
+    (result,) = row.schema.evaluate((x, w), row.complete(form))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert np.all(result == 21 * 21)
+    assert peak < 16 * (
+        x.nbytes + result.nbytes
+    )  # a copy for each tap would be 441 times as much
