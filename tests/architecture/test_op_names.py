@@ -32,7 +32,11 @@ REWRITES: Final = frozenset(
     )
 )  # fmt: skip
 # Words that happen to be names of ops: a kind of storage, and what holds after a pass.
-HOMONYMS: Final = {"program/ir.py": ["constant"], "transforms/fuse_kernels.py": ["fused"]}
+HOMONYMS: Final = {
+    "graph/schema.py": ["attention"],
+    "program/ir.py": ["constant"],
+    "transforms/fuse_kernels.py": ["fused"],
+}
 # Only ever less: what is left to become columns.
 LEFT: Final[dict[str, int]] = {}
 

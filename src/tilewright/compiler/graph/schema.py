@@ -15,6 +15,7 @@ import numpy as np
 
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.contents import Follow
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
@@ -226,6 +227,7 @@ class OpSchema:
         ranges: between which numbers the results lie, given the operands; None: unknown.
         layout: how it runs on operands with other orders of axes; None: not at all.
         equal_sizes: the sizes that it takes to be equal, where types do not prove it.
+        contents: how the elements of the only result follow from those of operands that are known in part.
         title: what people call it with these attributes, in names of kernels; None: by its name.
     """
 
@@ -247,6 +249,7 @@ class OpSchema:
     layout: Layout | None = None
     equal_sizes: Equalities | None = None
     title: Callable[[Attributes], str] | None = None
+    contents: Follow | None = None
 
     def complete(self, attributes: Attributes) -> dict[str, object]:
         """`attributes` plus the defaults of those that are not given."""

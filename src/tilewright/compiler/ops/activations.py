@@ -12,7 +12,7 @@ from tilewright.compiler.graph.schema import AttributeSpec
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Expression
-from tilewright.compiler.ops import formulas
+from tilewright.compiler.ops import contents, formulas
 from tilewright.compiler.ops.bodies import Scalar, pointwise
 from tilewright.compiler.ops.declaration import OpDecl, attr, declare, operand
 from tilewright.compiler.ops.functions import CASES, Numpy, unary
@@ -58,6 +58,7 @@ relu: Final = unary(
     lambda x: np.where(x < 0, np.zeros_like(x), x),
     lambda b, x: b.select(b.lt(x, 0), 0, x),
     allowed=NUMERIC,
+    follow=contents.RECTIFIED,
 )
 silu: Final = unary(
     "silu", "x * sigmoid(x)", lambda x: x * _sigmoid(x), lambda b, x: b.mul(x, b.sigmoid(x))

@@ -20,7 +20,7 @@ from tilewright.compiler.graph.schema import (
     Trait,
 )
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.ops import ranges
+from tilewright.compiler.ops import contents, ranges
 from tilewright.compiler.ops.bodies import Operands, Results
 from tilewright.compiler.ops.declaration import (
     OpDecl,
@@ -84,6 +84,7 @@ def _full_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
 
 full: Final = declare(
     name="full",
+    contents=contents.filled,
     summary="A tensor of `shape` whose elements all are the scalar operand",
     operands=(operand("value"),),
     attributes=(attr("shape", "dims"),),

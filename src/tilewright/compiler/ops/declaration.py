@@ -18,6 +18,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, ModelError, index_error
 from tilewright.base.symbolic import Dim, Expr
+from tilewright.compiler.graph.contents import Follow
 from tilewright.compiler.graph.schema import (
     Array,
     Attributes,
@@ -215,6 +216,7 @@ def declare(  # noqa: PLR0913 - a row has that many columns
     layout: Layout | None = None,
     equal_sizes: Equalities | None = None,
     title: Callable[[Attributes], str] | None = None,
+    contents: Follow | None = None,
 ) -> OpDecl:
     """One row.
 
@@ -245,6 +247,7 @@ def declare(  # noqa: PLR0913 - a row has that many columns
         regions, source, role or _role_of(traits), places, adds_border, work, ranges, layout,
         equal_sizes,
         title,
+        contents,
     )  # fmt: skip
     return OpDecl(schema, body, cases, indices, on_host)
 

@@ -11,11 +11,12 @@ import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import ANY, INTEGERS, NUMERIC, DType, bool_
+from tilewright.compiler.graph.contents import Follow
 from tilewright.compiler.graph.schema import Attributes, Ranges, TensorType, Trait
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, compute_dtype
 from tilewright.compiler.kernel.ir import Const, Expression
-from tilewright.compiler.ops import ranges
+from tilewright.compiler.ops import contents, ranges
 from tilewright.compiler.ops.bodies import pointwise, safe_quotient
 from tilewright.compiler.ops.declaration import (
     Body,
@@ -58,10 +59,10 @@ def _oracle(op: str) -> Any:
     return evaluate
 
 
-def _binary(
+def _binary(  # noqa: PLR0913 - the columns of a row
     name: str, summary: str, op: str, allowed: tuple[DType, ...], traits: Trait = Trait.NONE,
     body: Body | None = None, *, cases: tuple[str, ...] = _ARITHMETIC_CASES,
-    rule: Ranges | None = None,
+    rule: Ranges | None = None, follow: Follow | None = None,
 ) -> OpDecl:  # fmt: skip
     return declare(
         name=name,
@@ -74,10 +75,13 @@ def _binary(
         cases=cases,
         source=f"ONNX {name}",
         ranges=rule,
+        contents=follow,
     )
 
 
-def _compare(name: str, summary: str, op: str, traits: Trait = Trait.NONE) -> OpDecl:
+def _compare(
+    name: str, summary: str, op: str, follow: Follow, traits: Trait = Trait.NONE
+) -> OpDecl:
     return declare(
         name=name,
         summary=summary,
@@ -87,23 +91,47 @@ def _compare(name: str, summary: str, op: str, traits: Trait = Trait.NONE) -> Op
         body=pointwise(lambda b, x, y: b.compare(op, x, y)),
         traits=Trait.PURE | traits,
         cases=_ARITHMETIC_CASES,
+        contents=follow,
     )
 
 
-def _logical(name: str, summary: str, op: str, allowed: tuple[DType, ...]) -> OpDecl:
-    return _binary(name, summary, op, allowed, Trait.COMMUTATIVE)
+def _logical(
+    name: str,
+    summary: str,
+    op: str,
+    allowed: tuple[DType, ...],
+    follow: Follow | None = None,
+) -> OpDecl:
+    return _binary(name, summary, op, allowed, Trait.COMMUTATIVE, follow=follow)
 
 
 # --- arithmetic ------------------------------------------------------------------------------
 
 add: Final = _binary(
-    "add", "Sum of two tensors", "add", NUMERIC, Trait.COMMUTATIVE, rule=ranges.total
+    "add",
+    "Sum of two tensors",
+    "add",
+    NUMERIC,
+    Trait.COMMUTATIVE,
+    rule=ranges.total,
+    follow=contents.SUM,
 )
 sub: Final = _binary(
-    "sub", "Difference of two tensors", "sub", NUMERIC, rule=ranges.difference
+    "sub",
+    "Difference of two tensors",
+    "sub",
+    NUMERIC,
+    rule=ranges.difference,
+    follow=contents.DIFFERENCE,
 )
 mul: Final = _binary(
-    "mul", "Product of two tensors", "mul", NUMERIC, Trait.COMMUTATIVE, rule=ranges.product
+    "mul",
+    "Product of two tensors",
+    "mul",
+    NUMERIC,
+    Trait.COMMUTATIVE,
+    rule=ranges.product,
+    follow=contents.PRODUCT,
 )
 div: Final = _binary(
     "div",
@@ -111,9 +139,16 @@ div: Final = _binary(
     "div",
     NUMERIC,
     body=pointwise(lambda b, x, y: safe_quotient(b, "div", x, y)),
+    follow=contents.QUOTIENT,
 )
 maximum: Final = _binary(
-    "max", "Larger of two; NaN wins", "max", NUMERIC, Trait.COMMUTATIVE, rule=ranges.larger
+    "max",
+    "Larger of two; NaN wins",
+    "max",
+    NUMERIC,
+    Trait.COMMUTATIVE,
+    rule=ranges.larger,
+    follow=contents.LARGER,
 )
 minimum: Final = _binary(
     "min",
@@ -122,6 +157,7 @@ minimum: Final = _binary(
     NUMERIC,
     Trait.COMMUTATIVE,
     rule=ranges.smaller,
+    follow=contents.SMALLER,
 )
 
 
@@ -137,6 +173,7 @@ mod: Final = declare(
     infer=like_broadcast,
     evaluate=lambda x, y, *, fmod: _oracle("mod" if fmod else "floormod")(x, y),
     body=pointwise(_mod_body, use_attributes=True),
+    contents=contents.remainder,
     cases=(*_ARITHMETIC_CASES, "[3,5] [3,5]; fmod=True"),
     source="ONNX Mod, opset 13",
 )
@@ -184,6 +221,7 @@ power: Final = declare(
     operands=(operand("x", NUMERIC), operand("y", NUMERIC)),
     infer=like_broadcast,
     evaluate=_pow_oracle,
+    contents=contents.POWER,
     body=pointwise(_pow_body, lambda types, _: all(t.dtype.is_float for t in types if t)),
     cases=("[3,5]:positive [3,5]", "[4,1,3] [5,1]", "[9] []:=2.0", "[9]:positive []:=0.5"),
     source="ONNX Pow, opset 15",
@@ -191,17 +229,21 @@ power: Final = declare(
 
 # --- comparison, logic, bits -----------------------------------------------------------------
 
-equal: Final = _compare("equal", "x == y", "eq", Trait.COMMUTATIVE)
-not_equal: Final = _compare("not_equal", "x != y; true on NaN", "ne", Trait.COMMUTATIVE)
-less: Final = _compare("less", "x < y", "lt")
-less_equal: Final = _compare("less_equal", "x <= y", "le")
-greater: Final = _compare("greater", "x > y", "gt")
-greater_equal: Final = _compare("greater_equal", "x >= y", "ge")
+equal: Final = _compare("equal", "x == y", "eq", contents.EQUAL, Trait.COMMUTATIVE)
+not_equal: Final = _compare(
+    "not_equal", "x != y; true on NaN", "ne", contents.NOT_EQUAL, Trait.COMMUTATIVE
+)
+less: Final = _compare("less", "x < y", "lt", contents.LESS)
+less_equal: Final = _compare("less_equal", "x <= y", "le", contents.LESS_EQUAL)
+greater: Final = _compare("greater", "x > y", "gt", contents.GREATER)
+greater_equal: Final = _compare("greater_equal", "x >= y", "ge", contents.GREATER_EQUAL)
 
 _BOOL: Final = (bool_,)
-logical_and: Final = _logical("logical_and", "Both true", "and", _BOOL)
-logical_or: Final = _logical("logical_or", "At least one true", "or", _BOOL)
-logical_xor: Final = _logical("logical_xor", "Exactly one true", "xor", _BOOL)
+logical_and: Final = _logical("logical_and", "Both true", "and", _BOOL, contents.BOTH)
+logical_or: Final = _logical(
+    "logical_or", "At least one true", "or", _BOOL, contents.EITHER
+)
+logical_xor: Final = _logical("logical_xor", "Exactly one true", "xor", _BOOL, contents.ONE)
 bitwise_and: Final = _logical("bitwise_and", "Bits set in both", "and", INTEGERS)
 bitwise_or: Final = _logical("bitwise_or", "Bits set in at least one", "or", INTEGERS)
 bitwise_xor: Final = _logical("bitwise_xor", "Bits set in exactly one", "xor", INTEGERS)
@@ -251,7 +293,9 @@ shift_left: Final = _shift("shift_left", "x << y; 0 when y is the width or more"
 shift_right: Final = _shift("shift_right", "x >> y, with the sign kept", "shr")
 
 
-def _unary_not(name: str, summary: str, allowed: tuple[DType, ...]) -> OpDecl:
+def _unary_not(
+    name: str, summary: str, allowed: tuple[DType, ...], follow: Follow | None = None
+) -> OpDecl:
     return declare(
         name=name,
         summary=summary,
@@ -259,11 +303,12 @@ def _unary_not(name: str, summary: str, allowed: tuple[DType, ...]) -> OpDecl:
         infer=lambda types, _: (first(types),),
         evaluate=lambda x: ~x,
         body=pointwise(lambda b, x: b.not_(x)),
+        contents=follow,
         cases=("[3,5]", "[]", "[0]"),
     )
 
 
-logical_not: Final = _unary_not("logical_not", "True where x is false", _BOOL)
+logical_not: Final = _unary_not("logical_not", "True where x is false", _BOOL, contents.NOT)
 bitwise_not: Final = _unary_not("bitwise_not", "Every bit flipped", INTEGERS)
 
 # --- selection -------------------------------------------------------------------------------
@@ -282,6 +327,7 @@ where: Final = declare(
     evaluate=np.where,
     body=pointwise(lambda b, c, x, y: b.select(c, x, y)),
     ranges=ranges.either(1, 2),
+    contents=contents.chosen,
     cases=("[3,5] [3,5] [3,5]", "[4,1] [] [1,5]", "[] [3] []", "[0] [0] [1]"),
     source="ONNX Where, opset 16",
 )
@@ -319,6 +365,7 @@ clip: Final = declare(
         lambda b, x, low=None, high=None: _clip_body(b, x, low, high)
     ),
     ranges=ranges.clamped,
+    contents=contents.clamped,
     cases=("[3,5] []:=1 []:=3", "[7] _ []:=2", "[7] []:=2", "[2,3]"),
     source="ONNX Clip, opset 13",
 )  # fmt: skip
@@ -354,6 +401,7 @@ convert: Final = declare(
     evaluate=numerics.cast,
     body=pointwise(_cast_body, use_attributes=True),
     ranges=ranges.converted,
+    contents=contents.converted,
     cases=(
         *(f"[3,7]; dtype={t.name}" for t in dtypes.ALL),
         *(f"{t.name}[3,7]; dtype=f32" for t in dtypes.ALL if t not in ANY),
@@ -370,6 +418,7 @@ identity: Final = declare(
     body=pointwise(lambda _b, x: x),
     traits=Trait.PURE | Trait.IDEMPOTENT,
     ranges=ranges.same,
+    contents=contents.SAME,
     cases=("[3,5]", "[]", "[0,2]"),
 )
 

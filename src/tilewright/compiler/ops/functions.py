@@ -9,10 +9,11 @@ from typing import Any, Final
 import numpy as np
 
 from tilewright.base.dtypes import FLOATS, NUMERIC, SIGNED_INTEGERS, DType, bool_
+from tilewright.compiler.graph.contents import Follow
 from tilewright.compiler.graph.schema import Infer, Ranges, TensorType, Trait
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Expression
-from tilewright.compiler.ops import formulas, ranges
+from tilewright.compiler.ops import contents, formulas, ranges
 from tilewright.compiler.ops.bodies import Scalar, pointwise
 from tilewright.compiler.ops.declaration import OpDecl, attr, declare, operand
 from tilewright.compiler.ops.shapes import first
@@ -34,6 +35,7 @@ def unary(  # noqa: PLR0913 - the columns of a row
     infer: Infer | None = None,
     source: str = "",
     rule: Ranges | None = None,
+    follow: Follow | None = None,
 ) -> OpDecl:
     """One elementwise function without attributes."""
     return declare(
@@ -47,6 +49,7 @@ def unary(  # noqa: PLR0913 - the columns of a row
         cases=cases,
         source=source or f"ONNX {name}",
         ranges=rule,
+        contents=follow,
     )
 
 
@@ -70,14 +73,21 @@ def _unsigned_sign_oracle(x: np.ndarray) -> np.ndarray:
     return np.sign(x) if np.issubdtype(x.dtype, np.unsignedinteger) else _sign_oracle(x)
 
 
-neg: Final = unary("neg", "Negative", np.negative, lambda b, x: b.neg(x), allowed=SIGNED)
+neg: Final = unary(
+    "neg",
+    "Negative",
+    np.negative,
+    lambda b, x: b.neg(x),
+    allowed=SIGNED,
+    follow=contents.NEGATIVE,
+)
 absolute: Final = unary(
     "abs", "Absolute value", np.abs, lambda b, x: b.abs(x), allowed=NUMERIC,
-    traits=Trait.IDEMPOTENT,
+    traits=Trait.IDEMPOTENT, follow=contents.ABSOLUTE,
 )  # fmt: skip
 sign: Final = unary(
     "sign", "-1, 0 or 1; NaN stays", _unsigned_sign_oracle, _unsigned_sign, allowed=NUMERIC,
-    traits=Trait.IDEMPOTENT,
+    traits=Trait.IDEMPOTENT, follow=contents.SIGN,
 )  # fmt: skip
 exp: Final = unary("exp", "e to the power of x", np.exp, lambda b, x: b.exp(x))
 log: Final = unary("log", "Natural logarithm", np.log, lambda b, x: b.log(x))
@@ -95,6 +105,7 @@ floor: Final = unary(
     lambda b, x: b.floor(x),
     traits=Trait.IDEMPOTENT,
     rule=ranges.same,
+    follow=contents.FLOOR,
 )
 ceil: Final = unary(
     "ceil",
@@ -103,6 +114,7 @@ ceil: Final = unary(
     lambda b, x: b.ceil(x),
     traits=Trait.IDEMPOTENT,
     rule=ranges.same,
+    follow=contents.CEILING,
 )
 rint: Final = unary(
     "round",
@@ -111,6 +123,7 @@ rint: Final = unary(
     lambda b, x: b.round(x),
     traits=Trait.IDEMPOTENT,
     rule=ranges.same,
+    follow=contents.ROUNDED,
 )
 sin: Final = unary("sin", "Sine", np.sin, lambda b, x: b.sin(x))
 cos: Final = unary("cos", "Cosine", np.cos, lambda b, x: b.cos(x))

@@ -17,7 +17,7 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, Role, TensorType, Trait
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Expression
-from tilewright.compiler.ops import ranges
+from tilewright.compiler.ops import contents, ranges
 from tilewright.compiler.ops.bodies import (
     Operands,
     Results,
@@ -139,6 +139,7 @@ def _gather_body(
 
 gather: Final = declare(
     name="gather",
+    contents=contents.gathered,
     summary="Slices of x along `axis` at the given indices",
     operands=(operand("x", ALL), operand("indices", _INDEX)),
     attributes=(attr("axis", "int", 0),),

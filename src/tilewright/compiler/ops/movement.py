@@ -17,7 +17,7 @@ from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, Layout, Role, TensorType, Trait
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.ops import layouts, ranges
+from tilewright.compiler.ops import contents, layouts, ranges
 from tilewright.compiler.ops.bodies import Operands, Results, given, maybe
 from tilewright.compiler.ops.declaration import (
     Types,
@@ -136,6 +136,7 @@ def reshaped_indices(source: Dims, target: Dims, indices: Sequence[Dim]) -> Dims
 
 reshape: Final = declare(
     name="reshape",
+    contents=contents.reshaped,
     summary="The same elements in row-major order under another shape",
     operands=(operand("x", ALL),),
     attributes=(attr("shape", "dims"),),
@@ -180,6 +181,7 @@ def _transposed(
 
 transpose: Final = declare(
     name="transpose",
+    contents=contents.transposed,
     summary="Axis i of the result is axis perm[i] of the operand",
     operands=(operand("x", ALL),),
     attributes=(attr("perm", "ints"),),
@@ -207,6 +209,7 @@ def _broadcast_infer(types: Types, attributes: Attributes) -> tuple[TensorType, 
 
 broadcast_to: Final = declare(
     name="broadcast_to",
+    contents=contents.filled,
     summary="Size-1 and missing dimensions repeated up to `shape`",
     operands=(operand("x", ALL),),
     attributes=(attr("shape", "dims"),),
@@ -278,6 +281,7 @@ def _sliced(attributes: Attributes, shape: Dims, indices: Sequence[Dim]) -> Sequ
 
 slice_: Final = declare(
     name="slice",
+    contents=contents.sliced,
     summary="`sizes` elements from `starts` by `steps` (may be negative) along `axes`",
     operands=(operand("x", ALL),),
     attributes=(
@@ -346,6 +350,7 @@ def _concat_body(
 
 concat: Final = declare(
     name="concat",
+    contents=contents.joined,
     summary="The operands one after the other along `axis`",
     operands=(variadic("parts", ALL),),
     attributes=(attr("axis", "int"),),
@@ -387,6 +392,7 @@ def _tiled(attributes: Attributes, shape: Dims, indices: Sequence[Dim]) -> Seque
 
 tile: Final = declare(
     name="tile",
+    contents=contents.repeated,
     summary="The operand repeated along every axis",
     operands=(operand("x", ALL),),
     attributes=(attr("repeats", "dims"),),

@@ -10,11 +10,12 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.base.dtypes import NUMERIC, DType, i64
 from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.contents import Follow
 from tilewright.compiler.graph.schema import Attributes, Layout, Role, TensorType, Trait
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, compute_dtype
 from tilewright.compiler.kernel.ir import Expression
-from tilewright.compiler.ops import layouts, ranges
+from tilewright.compiler.ops import contents, layouts, ranges
 from tilewright.compiler.ops.bodies import (
     Operands,
     Results,
@@ -91,6 +92,7 @@ def _reduce(
     oracle: Callable[..., Any],
     *,
     after: Scalar | None = None,
+    follow: Follow | None = None,
 ) -> OpDecl:
     return declare(
         name=name,
@@ -102,6 +104,7 @@ def _reduce(
         body=reduction(op, after=after),
         layout=Layout(layouts.axes, reduced=_reduced_axes),
         ranges=ranges.same if op in ("max", "min") else None,
+        contents=follow,
         traits=_R,
         role=Role.REDUCTION,
         cases=_CASES,
@@ -129,16 +132,28 @@ def _mean_oracle(x: np.ndarray, *, axes: tuple[int, ...], keepdims: bool) -> np.
 
 reduce_sum: Final = _reduce(
     "reduce_sum", "Sum over the listed axes (none listed: the operand)", "add",
-    _oracle(np.sum, "add"),
+    _oracle(np.sum, "add"), follow=contents.TOTAL,
 )  # fmt: skip
 reduce_prod: Final = _reduce(
-    "reduce_prod", "Product over the listed axes", "mul", _oracle(np.prod, "mul")
+    "reduce_prod",
+    "Product over the listed axes",
+    "mul",
+    _oracle(np.prod, "mul"),
+    follow=contents.TOTAL_PRODUCT,
 )
 reduce_max: Final = _reduce(
-    "reduce_max", "Largest over the listed axes; NaN wins", "max", _oracle(np.max, "max")
+    "reduce_max",
+    "Largest over the listed axes; NaN wins",
+    "max",
+    _oracle(np.max, "max"),
+    follow=contents.LARGEST,
 )
 reduce_min: Final = _reduce(
-    "reduce_min", "Smallest over the listed axes; NaN wins", "min", _oracle(np.min, "min")
+    "reduce_min",
+    "Smallest over the listed axes; NaN wins",
+    "min",
+    _oracle(np.min, "min"),
+    follow=contents.SMALLEST,
 )
 reduce_mean: Final = _reduce(
     "reduce_mean", "Mean over the listed axes; integers truncate", "add", _mean_oracle,

@@ -15,14 +15,14 @@ from typing import Final, final
 
 import numpy as np
 
-import tilewright.compiler.frontends.onnx.contents as known
+import tilewright.compiler.graph.contents as known
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import InternalError, ModelError
 from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.frontends.onnx.assumptions import Equality, equalities
-from tilewright.compiler.frontends.onnx.contents import Contents, Ratio, UndecidedError
 from tilewright.compiler.frontends.onnx.values import Tensor
+from tilewright.compiler.graph.contents import Contents, Ratio, UndecidedError
 from tilewright.compiler.graph.ir import UNKNOWN_LOCATION, Graph, Location, Node, Value
 from tilewright.compiler.graph.schema import Array, OpSchema, TensorType, Trait
 from tilewright.compiler.ops import catalogue
@@ -218,7 +218,7 @@ class Emitter:
         if len(inside) != len(held) or len(types) != 1:
             return None
         try:
-            found = known.follow(schema.name, inside, attributes, types[0].dtype)
+            found = known.follow(schema.contents, inside, attributes, types[0].dtype)
             return (self.from_contents(found),)
         except UndecidedError:
             return None

@@ -13,7 +13,7 @@ from typing import final
 
 from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.frontends.onnx.contents import Contents
+from tilewright.compiler.graph.contents import Contents
 from tilewright.compiler.graph.ir import Value
 from tilewright.compiler.graph.schema import Array, TensorType
 

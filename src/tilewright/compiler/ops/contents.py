@@ -1,120 +1,29 @@
-"""What is known at import time about the elements of small tensors.
+"""How the contents of results follow from those of operands: what rows of ops name.
 
-Shapes travel through ONNX models as data: `Shape`, `Gather`, `Concat`, arithmetic, `Reshape`.  The
-graph IR has no shape tensors, so the importer follows the *contents* of small tensors here: arrays
-of integers, symbolic dimensions, ratios of them and decided booleans.  One function per graph op;
-what cannot be decided raises `UndecidedError` and the op is emitted as ordinary computation.  Not
-constant folding (arrays without symbols go through the ops' own oracles).  Called by `emitter`.
-
-Semantics: element domain follows the dtype: bool -> bool, integer -> Dim, float -> Ratio.  Values
-are taken as mathematical numbers; integers do not wrap, ratios do not round.
+Elements are booleans, dimensions or ratios of them (`graph/contents.py`).  A rule that cannot decide raises
+`UndecidedError`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, Final, final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import numpy as np
 
 from tilewright.base import symbolic
 from tilewright.base.dtypes import DType
-from tilewright.base.errors import TilewrightError
 from tilewright.base.symbolic import Dim, Expr
-from tilewright.compiler.graph.schema import Array
+from tilewright.compiler.graph.contents import (
+    Attributes,
+    Contents,
+    Follow,
+    Operands,
+    Ratio,
+    UndecidedError,
+)
 
-MAX_ELEMENTS: Final = 1024
-MAX_DENOMINATOR: Final = 1 << 16
-MAX_NUMBER: Final = (1 << 63) - 1
-MAX_DEGREE: Final = 16
-MAX_TERMS: Final = 64
-
-
-@final
-class UndecidedError(TilewrightError):
-    """The contents do not follow from what is known; never reaches a user."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """`numerator / denominator`, a float computed from dimensions; the denominator is >= 1."""
-
-    numerator: Dim
-    denominator: int = 1
-
-    @property
-    def integer(self) -> Dim | None:
-        """The value when it surely is an integer."""
-        if symbolic.is_multiple(self.numerator, self.denominator):
-            return symbolic.floordiv(self.numerator, self.denominator)
-        return None
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Contents:
-    """The known elements of a tensor: an object array of bool, Dim or Ratio."""
-
-    dtype: DType
-    elements: np.ndarray[Any, np.dtype[np.object_]]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.elements.shape
-
-    @property
-    def constant(self) -> Array | None:
-        """The elements as an ordinary array, when no symbol is among them."""
-        flat: list[object] = []
-        for item in self.elements.flat:
-            value = item
-            if isinstance(item, Ratio):
-                value = (
-                    item.numerator / item.denominator
-                    if isinstance(item.numerator, int)
-                    else item.numerator
-                )
-            if isinstance(value, Expr):
-                return None
-            flat.append(value)
-        try:
-            return np.array(flat, self.dtype.numpy).reshape(self.shape)
-        except OverflowError:
-            raise UndecidedError("value does not fit its type") from None
-
-
-def known(dtype: DType, items: Sequence[object], shape: tuple[int, ...]) -> Contents:
-    """Contents from a flat list of elements."""
-    elements = np.empty(len(items), object)
-    for index, item in enumerate(items):
-        elements[index] = item
-    return Contents(dtype, elements.reshape(shape))
-
-
-def from_array(array: Array, dtype: DType) -> Contents:
-    """Contents of a constant.  Raises: UndecidedError when it is large or not finite."""
-    if array.size > MAX_ELEMENTS:
-        raise UndecidedError("too large")
-    values = array.reshape(-1).tolist()
-    if dtype.is_float:
-        values = [_ratio(float(v)) for v in values]
-    return known(dtype, [int(v) if dtype.is_integer else v for v in values], array.shape)
-
-
-def _ratio(value: float) -> Ratio:
-    if not math.isfinite(value):
-        raise UndecidedError("not finite")
-    fraction = Fraction(value)
-    if fraction.denominator > MAX_DENOMINATOR:
-        raise UndecidedError("no short ratio")
-    return Ratio(fraction.numerator, fraction.denominator)
-
-
-# --- arithmetic on single elements
+# --- arithmetic on single elements ------------------------------------------------------------
 
 
 def _make(numerator: Dim, denominator: int) -> Ratio:
@@ -226,7 +135,7 @@ def _power(base: Any, exponent: Any) -> Any:
         raise UndecidedError("exponent")
     result: Any = Ratio(1) if isinstance(base, Ratio) else 1
     for _ in range(power):
-        result = _ARITHMETIC["mul"](result, base)
+        result = _mul(result, base)
     return result
 
 
@@ -256,24 +165,10 @@ def _is_less(left: Any, right: Any) -> bool:
     raise UndecidedError("order of two dimensions")
 
 
-_ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    "add": _lift(lambda a, b: a + b, _add_ratio),
-    "sub": _lift(lambda a, b: a - b, _sub_ratio),
-    "mul": _lift(lambda a, b: a * b, _mul_ratio),
-    "div": _lift(_truncated_division, _div_ratio),
-    "min": _lift(symbolic.minimum, _extreme_ratio("min")),
-    "max": _lift(symbolic.maximum, _extreme_ratio("max")),
-    "pow": _power,
-    "equal": _is_equal,
-    "not_equal": lambda a, b: not _is_equal(a, b),
-    "less": _is_less,
-    "less_equal": lambda a, b: not _is_less(b, a),
-    "greater": lambda a, b: _is_less(b, a),
-    "greater_equal": lambda a, b: not _is_less(a, b),
-    "logical_and": lambda a, b: a and b,
-    "logical_or": lambda a, b: a or b,
-    "logical_xor": lambda a, b: a != b,
-}
+_add: Final = _lift(lambda a, b: a + b, _add_ratio)
+_mul: Final = _lift(lambda a, b: a * b, _mul_ratio)
+_min: Final = _lift(symbolic.minimum, _extreme_ratio("min"))
+_max: Final = _lift(symbolic.maximum, _extreme_ratio("max"))
 
 
 def _floor(value: Any) -> Any:
@@ -313,17 +208,8 @@ def _sign(value: Any) -> Any:
     return Ratio(sign) if isinstance(value, Ratio) else sign
 
 
-_UNARY: Final[dict[str, Callable[[Any], Any]]] = {
-    "identity": lambda v: v,
-    "neg": _negative,
-    "abs": _absolute,
-    "sign": _sign,
-    "floor": _floor,
-    "ceil": _ceil,
-    "round": _round,
-    "logical_not": lambda v: not v,
-    "relu": lambda v: _ARITHMETIC["max"](v, Ratio(0) if isinstance(v, Ratio) else 0),
-}
+def _rectified(value: Any) -> Any:
+    return _max(value, _zero_like(value))
 
 
 def _cast_element(value: Any, source: DType, to: DType) -> Any:
@@ -347,11 +233,7 @@ def _zero_like(value: Any) -> Any:
     return Ratio(0) if isinstance(value, Ratio) else 0
 
 
-# --- whole arrays
-
-Attributes = Mapping[str, Any]
-Operands = Sequence[Contents]
-Rule = Callable[[Operands, Attributes], np.ndarray[Any, np.dtype[np.object_]]]
+# --- whole arrays -----------------------------------------------------------------------------
 
 
 def _map(function: Callable[..., Any], *arrays: np.ndarray[Any, Any]) -> Any:
@@ -376,17 +258,20 @@ def _integers(dims: Sequence[Dim]) -> tuple[int, ...]:
     return tuple(int(d) for d in dims if isinstance(d, int))
 
 
-def _cast(operands: Operands, attributes: Attributes) -> Any:
+def converted(operands: Operands, attributes: Attributes) -> Any:
+    """Conversion of value."""
     (x,) = operands
     to = attributes["dtype"]
     return _map(lambda v: _cast_element(v, x.dtype, to), x.elements)
 
 
-def _where(operands: Operands, _: Attributes) -> Any:
+def chosen(operands: Operands, _: Attributes) -> Any:
+    """Elements of one operand or the other, where the condition is decided."""
     return _map(lambda c, a, b: a if c else b, *(o.elements for o in operands))
 
 
-def _mod_rule(operands: Operands, attributes: Attributes) -> Any:
+def remainder(operands: Operands, attributes: Attributes) -> Any:
+    """Remainder with the sign of the divisor."""
     if attributes.get("fmod") and not all(
         not isinstance(v, int | Expr) or _nonnegative(v) for v in operands[0].elements.flat
     ):
@@ -396,7 +281,8 @@ def _mod_rule(operands: Operands, attributes: Attributes) -> Any:
     return _map(_mod, operands[0].elements, operands[1].elements)
 
 
-def _gather(operands: Operands, attributes: Attributes) -> Any:
+def gathered(operands: Operands, attributes: Attributes) -> Any:
+    """Slices at indices that are known."""
     x, indices = operands[0].elements, _numbers(operands[1])
     axis = int(attributes["axis"])
     size = x.shape[axis]
@@ -405,17 +291,19 @@ def _gather(operands: Operands, attributes: Attributes) -> Any:
     return np.take(x, np.where(indices < 0, indices + size, indices), axis=axis)
 
 
-def _slice(operands: Operands, attributes: Attributes) -> Any:
+def sliced(operands: Operands, attributes: Attributes) -> Any:
+    """A cut at places that are known."""
     x = operands[0].elements
     starts = _integers(attributes["starts"])
     sizes = _integers(attributes["sizes"])
-    rows = zip(attributes["axes"], starts, sizes, attributes["steps"], strict=True)
+    steps = attributes["steps"] or (1,) * len(starts)
+    rows = zip(attributes["axes"], starts, sizes, steps, strict=True)
     for axis, start, size, step in rows:
         x = np.take(x, [start + step * i for i in range(size)], axis=axis)
     return x
 
 
-def _reduce(combine: Callable[[Any, Any], Any]) -> Rule:
+def _reduced(combine: Callable[[Any, Any], Any]) -> Follow:
     def rule(operands: Operands, attributes: Attributes) -> Any:
         (x,) = operands
         result = x.elements
@@ -437,70 +325,70 @@ def _reduce(combine: Callable[[Any, Any], Any]) -> Rule:
     return rule
 
 
-def _clip(operands: Operands, _: Attributes) -> Any:
+def clamped(operands: Operands, _: Attributes) -> Any:
+    """Limited by one bound or two."""
     result = operands[0].elements
-    for bound, name in zip(operands[1:], ("max", "min"), strict=False):
-        result = _map(_ARITHMETIC[name], result, bound.elements)
+    for bound, bound_by in zip(operands[1:], (_max, _min), strict=False):
+        result = _map(bound_by, result, bound.elements)
     return result
 
 
-def _full(operands: Operands, attributes: Attributes) -> Any:
+def filled(operands: Operands, attributes: Attributes) -> Any:
+    """One shape broadcast to another."""
     return np.broadcast_to(operands[0].elements, _integers(attributes["shape"]))
 
 
-_RULES: Final[dict[str, Rule]] = {
-    "cast": _cast,
-    "where": _where,
-    "mod": _mod_rule,
-    "gather": _gather,
-    "slice": _slice,
-    "clip": _clip,
-    "full": _full,
-    "broadcast_to": _full,
-    "reshape": lambda o, a: o[0].elements.reshape(_integers(a["shape"])),
-    "transpose": lambda o, a: o[0].elements.transpose(a["perm"]),
-    "concat": lambda o, a: np.concatenate([x.elements for x in o], axis=a["axis"]),
-    "tile": lambda o, a: np.tile(o[0].elements, _integers(a["repeats"])),
-    "reduce_sum": _reduce(_ARITHMETIC["add"]),
-    "reduce_prod": _reduce(_ARITHMETIC["mul"]),
-    "reduce_min": _reduce(_ARITHMETIC["min"]),
-    "reduce_max": _reduce(_ARITHMETIC["max"]),
-}
+def reshaped(operands: Operands, attributes: Attributes) -> Any:
+    """The same elements under another shape."""
+    return operands[0].elements.reshape(_integers(attributes["shape"]))
 
 
-def follow(op: str, operands: Operands, attributes: Attributes, dtype: DType) -> Contents:
-    """The contents of the only result of graph op `op`.
-
-    Raises: UndecidedError when they do not follow, or the op is none of those followed.
-    """
-    if op in _UNARY:
-        elements = _map(_UNARY[op], operands[0].elements)
-    elif op in _ARITHMETIC:
-        left, right = operands
-        elements = _map(_ARITHMETIC[op], left.elements, right.elements)
-    elif op in _RULES:
-        elements = _boxed(_RULES[op](operands, attributes))
-    else:
-        raise UndecidedError(f"op '{op}'")
-    if elements.size > MAX_ELEMENTS or any(_is_absurd(v) for v in elements.flat):
-        raise UndecidedError("too large")
-    return Contents(dtype, elements)
+def transposed(operands: Operands, attributes: Attributes) -> Any:
+    """Axes in another order."""
+    return operands[0].elements.transpose(attributes["perm"])
 
 
-def _boxed(value: Any) -> np.ndarray[Any, np.dtype[np.object_]]:
-    """`value` as an object array; numpy hands out the bare element of a rank 0 result."""
-    if isinstance(value, np.ndarray):
-        return value
-    boxed = np.empty((), object)
-    boxed[()] = value
-    return boxed
+def joined(operands: Operands, attributes: Attributes) -> Any:
+    """Operands one behind the other."""
+    return np.concatenate([x.elements for x in operands], axis=attributes["axis"])
 
 
-def _is_absurd(value: object) -> bool:
-    """Whether a number outgrew what shapes need; hostile models square them again and again."""
-    if isinstance(value, Ratio):
-        return value.denominator > MAX_DENOMINATOR**2 or _is_absurd(value.numerator)
-    if isinstance(value, Expr):
-        degree = max(len(monomial) for monomial, _ in value.terms)
-        return degree > MAX_DEGREE or len(value.terms) > MAX_TERMS
-    return isinstance(value, int) and abs(value) > MAX_NUMBER
+def repeated(operands: Operands, attributes: Attributes) -> Any:
+    """The operand several times along each axis."""
+    return np.tile(operands[0].elements, _integers(attributes["repeats"]))
+
+
+def _each(function: Callable[..., Any]) -> Follow:
+    """A function of single elements, over operands that broadcast."""
+    return lambda operands, _: _map(function, *(x.elements for x in operands))
+
+
+SUM: Final = _each(_add)
+DIFFERENCE: Final = _each(_lift(lambda a, b: a - b, _sub_ratio))
+PRODUCT: Final = _each(_mul)
+QUOTIENT: Final = _each(_lift(_truncated_division, _div_ratio))
+SMALLER: Final = _each(_min)
+LARGER: Final = _each(_max)
+POWER: Final = _each(_power)
+EQUAL: Final = _each(_is_equal)
+NOT_EQUAL: Final = _each(lambda a, b: not _is_equal(a, b))
+LESS: Final = _each(_is_less)
+LESS_EQUAL: Final = _each(lambda a, b: not _is_less(b, a))
+GREATER: Final = _each(lambda a, b: _is_less(b, a))
+GREATER_EQUAL: Final = _each(lambda a, b: not _is_less(a, b))
+BOTH: Final = _each(lambda a, b: a and b)
+EITHER: Final = _each(lambda a, b: a or b)
+ONE: Final = _each(lambda a, b: a != b)
+SAME: Final = _each(lambda v: v)
+NEGATIVE: Final = _each(_negative)
+ABSOLUTE: Final = _each(_absolute)
+SIGN: Final = _each(_sign)
+FLOOR: Final = _each(_floor)
+CEILING: Final = _each(_ceil)
+ROUNDED: Final = _each(_round)
+NOT: Final = _each(lambda v: not v)
+RECTIFIED: Final = _each(_rectified)
+TOTAL: Final = _reduced(_add)
+TOTAL_PRODUCT: Final = _reduced(_mul)
+SMALLEST: Final = _reduced(_min)
+LARGEST: Final = _reduced(_max)
