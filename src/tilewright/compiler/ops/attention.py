@@ -349,6 +349,7 @@ attention: Final = declare(
         "[1,1,2,2] [1,1,3,2] [1,1,3,2] _ bool[1,1,1,3]:=0,0,0",
         "[1,2,0,4] [1,2,3,4] [1,2,3,4]",
         "f16[1,2,5,3] f16[1,2,6,3] f16[1,2,6,3] f16[1,2,5,6]",
+        "[2,4,1,20] [2,2,133,20] [2,2,133,35]; scale=0.25",
     ),
     source="Milakov and Gimelshein, Online normalizer calculation for softmax, 2018, algorithm 3; "
     "ONNX Attention, opset 23",

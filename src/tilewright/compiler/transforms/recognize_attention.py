@@ -43,26 +43,15 @@ class RecognizeAttention(RewritePass):
 
     Requires: simplified.  Ensures: no matrix of scores is made only to be multiplied; results change
     in the last digits.
-
-    Args:
-        least_rows: queries of a head below which nothing is gained, for keys and values are read once.
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"simplified"})
     lookup: ClassVar = staticmethod(catalogue.schema)
     level: ClassVar[int] = 1
-    least_rows: int = 16
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """The product with the values is where it ends."""
-        return {"matmul": (self.spelled_out,)}
-
-    def spelled_out(self, node: Node, emit: Emitter) -> Value | None:
-        """The attention whose second product `node` is."""
-        rows = node.result.type.shape[-2]
-        if not isinstance(rows, int) or rows < self.least_rows:
-            return None
-        return spelled_out(node, emit)
+        return {"matmul": (spelled_out,)}
 
 
 def spelled_out(node: Node, emit: Emitter) -> Value | None:

@@ -4,7 +4,7 @@ import pytest
 from fakes.graphs import ops, run
 from tilewright.compiler.transforms import RecognizeAttention, Simplify
 
-R = [Simplify(), RecognizeAttention(least_rows=1)]
+R = [Simplify(), RecognizeAttention()]
 Q, K, V = "%q: f32[2, 3, 5, 4]", "%k: f32[2, 3, 7, 4]", "%v: f32[2, 3, 7, 6]"
 SWAPPED = "%t: f32[2, 3, 4, 7] = transpose(%k) {perm = [0, 1, 3, 2]}"
 PRODUCT = "%s: f32[2, 3, 5, 7] = matmul(%q, %t)"
@@ -170,5 +170,8 @@ def test_what_is_no_attention_stays(text):
     assert "attention" not in ops(run(R, text))
 
 
-def test_few_rows_stay_as_they_are():
-    assert "attention" not in ops(run([Simplify(), RecognizeAttention()], spelled_out()))
+@pytest.mark.parametrize("rows", [0, 1])
+def test_any_number_of_rows_is_attention(rows):
+    text = spelled_out().replace("3, 5", f"3, {rows}")
+    graph = run(R, text)
+    assert ops(graph) == ["attention"]

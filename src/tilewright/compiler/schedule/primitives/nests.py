@@ -6,7 +6,7 @@ that no element is read before it is written.  Buffers keep their shape (see `me
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -114,12 +114,17 @@ def fuse_nests(kernel: Kernel, first: str, second: str) -> Kernel:
 
 @primitive
 def fission(
-    kernel: Kernel, loop: str, depth: int = 1, scope: str = "register"
+    kernel: Kernel,
+    loop: str,
+    depth: int = 1,
+    scope: str = "register",
+    together: str = "iterations",
 ) -> tuple[Kernel, tuple[Part, ...]]:
     """Give each statement in a nest of `depth` loops its own copy of the loops.
 
     Local buffers that carry a value between the statements of one iteration get one element per
-    iteration, in `scope` ("register" or "workgroup").
+    iteration, in `scope` ("register" or "workgroup").  `together` says what lies side by side then: the innermost
+    loop's "iterations", which may become lanes, or the "elements" of one iteration.
 
     rewrite:
         for i in n: t = A(i); B(i, t)
@@ -130,6 +135,8 @@ def fission(
     Raises: ScheduleError if a later statement of one iteration must run before an earlier
     statement of another.
     """
+    if together not in ("iterations", "elements"):
+        raise ScheduleError(f"iterations or elements lie together, got '{together}'")
     outer = find(kernel, loop)
     nest, body = _nest_of_depth(outer, depth)
     parts = _guarded_parts(body)
@@ -143,12 +150,13 @@ def fission(
         if access.lanes != 1 and any(access.buffer is b for b in expanded):
             raise ScheduleError(f"'{access.buffer.name}' is read in lanes already")
     _check_fission(parts, variables, frozenset(private))
-    new_buffers = {b: _expand(b, nest, Space(scope)) for b in expanded}
+    place = _around if together == "iterations" else _before
+    new_buffers = {b: _expand(b, nest, Space(scope), place) for b in expanded}
     names = names_of(kernel)
     result: list[Statement] = []
     made: list[Part] = []
     for position, part in enumerate(parts):
-        code = _index_expanded(part, new_buffers, variables)
+        code = _index_expanded(part, new_buffers, variables, place)
         for statement in reversed(nest):
             code = (with_inner(statement, code),)
         named = code if position == 0 else rename_loops(code, names)
@@ -204,14 +212,23 @@ def _check_fission(
                 )
 
 
-def _expand(buffer: Buffer, nest: Sequence[For], space: Space) -> Buffer:
+_Placing = Callable[[tuple[Dim, ...], tuple[Dim, ...]], tuple[Dim, ...]]
+"""Axes of the loops and a buffer's own -> its axes when it is expanded."""
+
+
+def _expand(buffer: Buffer, nest: Sequence[For], space: Space, place: _Placing) -> Buffer:
     extents = tuple(largest(s.extent) for s in nest)
-    return Buffer(buffer.name, buffer.dtype, _around(extents, buffer.shape), space)
+    return Buffer(buffer.name, buffer.dtype, place(extents, buffer.shape), space)
 
 
 def _around(outer: tuple[Dim, ...], own: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """Dimensions of an expanded buffer: the innermost loop last, as it may become lanes."""
     return (*outer[:-1], *own, outer[-1])
+
+
+def _before(outer: tuple[Dim, ...], own: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """Dimensions of an expanded buffer: its own last, as they may become lanes."""
+    return (*outer, *own)
 
 
 def largest(extent: Dim) -> int:
@@ -223,7 +240,10 @@ def largest(extent: Dim) -> int:
 
 
 def _index_expanded(
-    body: Body, buffers: Mapping[Buffer, Buffer], variables: Sequence[Symbol]
+    body: Body,
+    buffers: Mapping[Buffer, Buffer],
+    variables: Sequence[Symbol],
+    place: _Placing,
 ) -> Body:
     index = tuple(reference(v) for v in variables)
 
@@ -231,7 +251,7 @@ def _index_expanded(
         if isinstance(value, Load) and value.buffer in buffers:
             return Load(
                 buffers[value.buffer],
-                _around(index, value.indices),
+                place(index, value.indices),
                 value.lanes,
                 value.stride,
                 value.mask,
@@ -242,7 +262,7 @@ def _index_expanded(
         if isinstance(statement, Store) and statement.buffer in buffers:
             return Store(
                 buffers[statement.buffer],
-                _around(index, statement.indices),
+                place(index, statement.indices),
                 statement.value,
                 statement.stride,
                 statement.mask,

@@ -25,6 +25,10 @@ from tilewright.compiler.schedule.decisions import Choices, ChoiceSpace, Site
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules.algorithms import winograd_tile
 from tilewright.compiler.schedule.rules.attention import RowTiles, match_attention
+from tilewright.compiler.schedule.rules.attention_streams import (
+    KeyStreams,
+    match_key_streams,
+)
 from tilewright.compiler.schedule.rules.columns import Columns, match_columns
 from tilewright.compiler.schedule.rules.contraction import match_contraction
 from tilewright.compiler.schedule.rules.generic import Sharing, match_generic
@@ -58,6 +62,7 @@ Rule = Callable[[Schedule, str, MachineModel, int], Site[Any] | None]
 """(schedule, outermost loop of a nest, machine, threads) -> what the rule can do with the nest, if it is of its class."""
 
 _RULES: Final[tuple[tuple[type[Choices], Rule], ...]] = (
+    (KeyStreams, match_key_streams),
     (RowTiles, match_attention),
     (Tiling, match_contraction),
     (Pointwise, match_pointwise),

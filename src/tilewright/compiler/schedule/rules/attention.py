@@ -23,11 +23,10 @@ from typing import ClassVar, Final, final
 from tilewright.base import symbolic
 from tilewright.base.errors import ScheduleError
 from tilewright.base.outcome import Outcome
-from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.dependence import live_outside, private_buffers
 from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.analysis.strides import stride
-from tilewright.compiler.kernel.ir import Body, For, If, Load
+from tilewright.compiler.kernel.ir import For, Load
 from tilewright.compiler.kernel.rewrite import loads, loops, stores
 from tilewright.compiler.schedule.decisions import Choice, Choices, ChoiceSpace, ladder
 from tilewright.compiler.schedule.handles import WHOLE, Part
@@ -50,6 +49,10 @@ from tilewright.compiler.schedule.primitives import (
 from tilewright.compiler.schedule.rules.micro_kernel import (
     MicroKernel,
     schedule_micro_kernel,
+)
+from tilewright.compiler.schedule.rules.online_blocks import (
+    BlockWalk,
+    split_off_last_block,
 )
 from tilewright.compiler.schedule.rules.structure import (
     parallel_chain,
@@ -134,7 +137,7 @@ class AttentionSite:
         """Rewrite the nest as was decided."""
         s, lanes = self.s, self.lanes
         width = chosen.vectors * lanes
-        _split_off_last_block(s, self.names[-1])
+        split_off_last_block(s, self.names[-1])
         short = _split_off_last_rows(s, self.names, width)
         _tile(s, self.machine, self.names, width, chosen.tiles, grid)
         if short:
@@ -166,7 +169,7 @@ def _tile(
         s.apply(split, tile, count, "tight", names)
         outer, inner = [*outer, names[0]], [names[1]]
     grid.commit(outer)
-    _Rows(s, machine).run([*inner, lane])
+    BlockWalk(s, _LaneRows(s, machine)).run([*inner, lane])
 
 
 def _split_off_last_rows(s: Schedule, names: Sequence[str], width: int) -> list[str]:
@@ -186,78 +189,27 @@ def _split_off_last_rows(s: Schedule, names: Sequence[str], width: int) -> list[
     return [*(apart[name] for name in outer), apart[last[rows]]]
 
 
-def _split_off_last_block(s: Schedule, rows: str) -> None:
-    """Give a shorter last block of keys its own code, so that sizes in both are numbers."""
-    for loop in find(s.kernel, rows).body:
-        if not isinstance(loop, For) or not _is_block(loop):
-            continue
-        if not isinstance(loop.extent, int) or all(
-            isinstance(x.extent, int) for x in loops(loop.body)
-        ):
-            continue
-        for part in s.apply(partition, loop.var.name, loop.extent - 1):
-            name = part[loop.var.name]
-            if find(s.kernel, name).extent == 1:
-                # A single block starts at 0, whatever the loop says.
-                s.apply(split, name, 1)
-
-
-def _names(extent: Dim) -> set[str]:
-    return {symbol.name for symbol in symbolic.symbols(extent)}
-
-
 def _stays_in_lanes(loop: For, lane: str) -> bool:
     """Whether a pass over a row's elements reads the rows beside it as vectors."""
     near = all(stride(x, lane) in (0, 1) for x in loads(loop.body))
     return near and not sums_of_products(loop)
 
 
-def _is_block(statement: object) -> bool:
-    """Whether a loop goes over blocks of keys."""
-    return isinstance(statement, For) and len(sums_of_products(statement)) > 1
-
-
 @final
-class _Rows:
-    """The rows of a workgroup on their way inside of everything."""
+class _LaneRows:
+    """The code of a tile of rows, each row a lane."""
+
+    together: str = "iterations"
 
     def __init__(self, s: Schedule, machine: MachineModel) -> None:
         self.s: Schedule = s
         self.machine: MachineModel = machine
 
-    def run(self, nest: list[str]) -> None:
-        """Move the loops over tiles and rows, of which the last is the innermost, into those over blocks."""
-        s, lane = self.s, nest[-1]
-        blocks = [x for x in _unguarded(find(s.kernel, lane).body) if _is_block(x)]
-        if not blocks:
-            self._inside(lane)
-            return
-        if any(_names(x.extent) & set(nest) for x in blocks if isinstance(x, For)):
-            nest = [lane]  # tiles have blocks of their own
-        depth = len(nest)
-        for part in s.apply(fission, nest[0], depth, "workgroup"):
-            self._block([part[name] for name in nest])
-
-    def _block(self, around: list[str]) -> None:
-        """A loop over blocks goes outside of tiles and rows."""
-        s, lane = self.s, around[-1]
-        s.apply(sink_guards, lane)
-        s.apply(drop_guards, lane)
-        block, *others = find(s.kernel, lane).body
-        if others or not isinstance(block, For) or not _is_block(block):
-            self._part(lane)
-            return
-        s.apply(reorder, [block.var.name, *around])
-        if _is_block(find(s.kernel, lane).body[0]):
-            self._block(around)
-            return
-        self._inside(lane)
-
-    def _inside(self, lane: str) -> None:
+    def inside(self, lane: str) -> None:
         """Move the rows of a tile inside of every part of a row's code."""
         self._join_passes(lane)
         for part in self.s.apply(fission, lane, 1, "workgroup"):
-            self._part(part[lane])
+            self.part(part[lane])
 
     def _join_passes(self, lane: str) -> None:
         """Passes over the same elements, one after the other, are one; but what is moved is not."""
@@ -269,7 +221,8 @@ class _Rows:
                 s.attempt(fuse_nests, first.var.name, statement.var.name)
             first = statement if isinstance(statement, For) and is_pass else None
 
-    def _part(self, lane: str) -> None:
+    def part(self, lane: str) -> None:
+        """Schedule the one statement of the tile's code that `lane` goes over."""
         s = self.s
         s.apply(sink_guards, lane)
         s.apply(drop_guards, lane)
@@ -411,8 +364,3 @@ class _Rows:
             row_bytes=(apart if isinstance(apart, int) else 0) * left.dtype.itemsize,
             panel=estimate(width),
         ).rows
-
-
-def _unguarded(body: Body) -> Body:
-    """What is under the guard of a tile's rows."""
-    return body[0].body if len(body) == 1 and isinstance(body[0], If) else body

@@ -117,7 +117,7 @@ class RowsSite:
             grid.commit(block(s, fuse_all(s, self.names), chosen.block)[0])
         for each in self.passes:
             if _contiguous(find(s.kernel, each.var.name)):
-                _schedule_pass(s, each.var.name, self.machine, chosen.written_out)
+                schedule_pass(s, each.var.name, self.machine, chosen.written_out)
         keep_short_rows(s, self.machine)
         length = estimate(self.passes[0].extent)
         s.note(f"rows: {len(self.passes)} passes of about {length} elements")
@@ -176,7 +176,8 @@ def _pass_ns(loop: For) -> float:
     return estimate(loop.extent) * (0.1 + 0.02 * body_cost(loop.body))
 
 
-def _schedule_pass(s: Schedule, name: str, machine: MachineModel, written_out: int) -> None:
+def schedule_pass(s: Schedule, name: str, machine: MachineModel, written_out: int) -> None:
+    """Lanes along one pass over a row, unless it is too short for them."""
     loop = find(s.kernel, name)
     lanes = machine.lanes(
         max(

@@ -7,7 +7,7 @@ from tilewright.base.dtypes import f32, i64
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import Access
+from tilewright.compiler.kernel.ir import Access, Kernel
 from tilewright.compiler.schedule.primitives import (
     cache_write,
     fission,
@@ -94,6 +94,33 @@ def test_fission_gives_each_statement_its_loops_and_private_values_an_element() 
     (t,) = changed.locals
     assert t.shape == (3,)
     assert_same(row_sums(), changed)
+
+
+@pytest.mark.parametrize(
+    ("together", "shape"), [("iterations", (5, 3)), ("elements", (3, 5))]
+)
+def test_fission_lays_what_is_asked_for_side_by_side(
+    together: str, shape: tuple[int, ...]
+) -> None:
+    def rows() -> Kernel:
+        b = KernelBuilder("k")
+        x, y = b.parameter("x", f32, (3, 5)), b.result("y", f32, (3, 5))
+        t = b.temporary(f32, (3, 5), "t")
+        with b.nest((3,), ("i",)) as (i,):
+            with b.nest((5,), ("j",)) as (j,):
+                b.store(t, (i, j), b.load(x, (i, j)))
+            with b.nest((5,), ("j",)) as (j,):
+                b.store(y, (i, j), b.mul(b.load(t, (i, j)), 2))
+        return privatize(b.build(), "t", "i")
+
+    changed = fission(rows(), "i", 1, "workgroup", together)
+    assert [t.shape for t in changed.locals] == [shape]
+    assert_same(rows(), changed)
+
+
+def test_fission_knows_what_may_lie_side_by_side() -> None:
+    with pytest.raises(ScheduleError, match="got 'rows'"):
+        fission(row_sums(), "i", together="rows")
 
 
 def test_fission_of_two_loops_at_once_repeats_a_guard() -> None:

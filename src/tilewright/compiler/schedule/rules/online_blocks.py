@@ -1,0 +1,108 @@
+"""Rows with sums of products one after the other, block by block: what every schedule of them shares.
+
+Loops over rows go inside of the loop over blocks, so that a block is read while it is near, and each part
+of a row's code gets rows of its own.  What happens to such a part is the caller's: `attention` has rows as lanes,
+`attention_streams` has few rows.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeGuard, final
+
+from tilewright.base import symbolic
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.kernel.ir import Body, For, If
+from tilewright.compiler.kernel.rewrite import loops
+from tilewright.compiler.schedule.primitives import (
+    drop_guards,
+    fission,
+    partition,
+    reorder,
+    sink_guards,
+    split,
+)
+from tilewright.compiler.schedule.rules.structure import sums_of_products
+from tilewright.compiler.schedule.trace import Schedule
+from tilewright.compiler.schedule.tree import find
+
+
+class RowCode(Protocol):
+    """What is made of a row's code, once it stands where it shall run.
+
+    Attributes:
+        together: what of a row's temporaries lies side by side, as `fission` takes it.
+    """
+
+    together: str
+
+    def inside(self, row: str, /) -> None:
+        """Give every statement of the loop `row` rows of its own, and schedule each."""
+        ...
+
+    def part(self, row: str, /) -> None:
+        """Schedule the one statement of the loop `row`."""
+        ...
+
+
+def split_off_last_block(s: Schedule, rows: str) -> None:
+    """Give a shorter last block of keys its own code, so that sizes in both are numbers."""
+    for loop in find(s.kernel, rows).body:
+        if not is_block(loop) or not isinstance(loop.extent, int):
+            continue
+        if all(isinstance(x.extent, int) for x in loops(loop.body)):
+            continue
+        for part in s.apply(partition, loop.var.name, loop.extent - 1):
+            name = part[loop.var.name]
+            if find(s.kernel, name).extent == 1:
+                # A single block starts at 0, whatever the loop says.
+                s.apply(split, name, 1)
+
+
+def is_block(statement: object) -> TypeGuard[For]:
+    """Whether a loop goes over blocks of keys."""
+    return isinstance(statement, For) and len(sums_of_products(statement)) > 1
+
+
+@final
+class BlockWalk:
+    """The rows of a workgroup on their way inside of everything."""
+
+    def __init__(self, s: Schedule, code: RowCode) -> None:
+        self.s: Schedule = s
+        self.code: RowCode = code
+
+    def run(self, nest: list[str]) -> None:
+        """Move the loops over tiles and rows, of which the last is the innermost, into those over blocks."""
+        s, row = self.s, nest[-1]
+        blocks = [x for x in _unguarded(find(s.kernel, row).body) if is_block(x)]
+        if not blocks:
+            self.code.inside(row)
+            return
+        if any(_names(x.extent) & set(nest) for x in blocks):
+            nest = [row]  # tiles have blocks of their own
+        for part in s.apply(fission, nest[0], len(nest), "workgroup", self.code.together):
+            self._block([part[name] for name in nest])
+
+    def _block(self, around: list[str]) -> None:
+        """A loop over blocks goes outside of tiles and rows."""
+        s, row = self.s, around[-1]
+        s.apply(sink_guards, row)
+        s.apply(drop_guards, row)
+        block, *others = find(s.kernel, row).body
+        if others or not is_block(block):
+            self.code.part(row)
+            return
+        s.apply(reorder, [block.var.name, *around])
+        if is_block(find(s.kernel, row).body[0]):
+            self._block(around)
+            return
+        self.code.inside(row)
+
+
+def _names(extent: Dim) -> set[str]:
+    return {symbol.name for symbol in symbolic.symbols(extent)}
+
+
+def _unguarded(body: Body) -> Body:
+    """What is under the guard of a tile's rows."""
+    return body[0].body if len(body) == 1 and isinstance(body[0], If) else body

@@ -1,0 +1,92 @@
+"""Few rows of queries: keys and values are read once, in vectors along whatever lies in order."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.loop_nests import assert_same, emit, op_kernel
+from tilewright.base.dtypes import f32
+from tilewright.base.symbolic import Dim, symbol
+from tilewright.base.target import Target
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.ir import For, Kernel, LoopKind
+from tilewright.compiler.kernel.rewrite import loads, loops
+from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.rules import schedule, space_of
+from tilewright.compiler.schedule.rules.attention import RowTiles
+from tilewright.compiler.schedule.rules.attention_streams import KeyStreams
+
+V4 = MachineModel.of(Target.level("v4"))
+V2 = MachineModel.of(Target.level("v2"))
+N = symbol("N", 0)
+
+
+def attention(heads: int, shared: int, rows: int, keys: Dim, size: int = 20) -> Kernel:
+    query, memory = (2, heads, rows, size), (2, shared, keys, size)
+    return op_kernel("attention", [query, memory, memory], query)
+
+
+def turned_keys(keys: int, size: int) -> Kernel:
+    """One row over keys that lie as [size, keys]."""
+    b = KernelBuilder("turned")
+    q = b.parameter("q", f32, (1, 2, 1, size))
+    k = b.parameter("k", f32, (1, 2, size, keys))
+    v = b.parameter("v", f32, (1, 2, keys, size))
+    t = b.temporary(f32, (1, 2, keys, size))
+    emit(b, "transpose", {"perm": (0, 1, 3, 2)}, [k], t)
+    emit(b, "attention", {}, [q, t, v], b.result("y", f32, (1, 2, 1, size)))
+    return b.build()
+
+
+@pytest.mark.parametrize(
+    ("heads", "shared", "rows", "kind"),
+    [
+        (2, 2, 1, KeyStreams),
+        (8, 1, 1, KeyStreams),
+        (9, 1, 1, RowTiles),
+        (4, 2, 4, KeyStreams),
+        (2, 2, 8, KeyStreams),
+        (2, 2, 9, RowTiles),
+    ],
+)
+def test_rows_that_fill_no_lanes_stream(
+    heads: int, shared: int, rows: int, kind: type
+) -> None:
+    (space,) = space_of(attention(heads, shared, rows, 5), V4).nests
+    assert isinstance(space.best(), kind)
+
+
+def test_fewer_rows_stream_where_vectors_are_short() -> None:
+    best = [space_of(attention(2, 2, rows, 5), V2).nests[0].best() for rows in (2, 3)]
+    assert [type(each) for each in best] == [KeyStreams, RowTiles]
+
+
+def test_rows_that_share_keys_are_apart_only_where_threads_would_wait() -> None:
+    together = [
+        space_of(attention(4, 1, 1, 5), V4, threads=threads).nests[0].best().together
+        for threads in (1, 2)
+    ]
+    assert together == [True, False]
+
+
+@pytest.mark.parametrize("keys", [16, 37])
+def test_keys_that_lie_side_by_side_are_lanes(keys: int) -> None:
+    kernel = turned_keys(keys, 20)
+    done = schedule(kernel, V4)
+    assert_same(kernel, done, exact=False)
+    lanes = {x.var.name for x in loops(done.body) if x.kind is LoopKind.VECTOR}
+    turned = [x for x in _innermost(done) for y in loads(x.body) if y.buffer.name == "k"]
+    assert turned
+    assert all(x.var.name in lanes and not x.reduction for x in turned)
+
+
+def _innermost(kernel: Kernel) -> list[For]:
+    return [
+        x for x in loops(kernel.body) if not any(isinstance(y, For) for y in loops(x.body))
+    ]
+
+
+@pytest.mark.parametrize("keys", [0, 1, 130])
+def test_a_number_of_keys_that_is_not_known_may_be_any(keys: int) -> None:
+    kernel = attention(4, 2, 1, N, 6)
+    assert_same(kernel, schedule(kernel, V2), {"N": keys}, exact=False)
