@@ -224,8 +224,8 @@ def neutral_passes(codegens: tuple[Codegen, ...] = ()) -> tuple[GraphPass, ...]:
         QuantizeContractions(),
         DecomposeQuantization(),
         EliminateCommon(),
-        # From here no weights wait for anything.
-        FoldConstants(),
+        # From here no weights wait for anything, but for those in blocks, whose form is the machine's.
+        FoldConstants(keep_blocks=True),
         # From here constants stand right and neutral operands are gone.
         Simplify(),
         EliminateCommon(),
@@ -240,7 +240,7 @@ def neutral_passes(codegens: tuple[Codegen, ...] = ()) -> tuple[GraphPass, ...]:
         DecomposeNorms(),
         # From here batch normalizations are part of the weights.
         FoldScales(),
-        FoldConstants(),
+        FoldConstants(keep_blocks=True),
         Simplify(),
     )
 

@@ -65,5 +65,17 @@ def _fuse(store: Store) -> Expression:
         if not isinstance(total, Load) or total.buffer is not store.buffer:
             continue
         if total.indices == store.indices:
-            return Fma(product.left, product.right, total, value.dtype, value.lanes)
+            left, right = _summed(product.left), _summed(product.right)
+            return Fma(left, right, total, value.dtype, value.lanes)
     return value
+
+
+def _summed(value: Expression) -> Expression:
+    """A step that is itself a sum of products, each added in one instruction."""
+    if not isinstance(value, Binary) or value.op != "add" or not value.dtype.is_float:
+        return value
+    product = value.right
+    if not isinstance(product, Binary) or product.op != "mul":
+        return value
+    rest = _summed(value.left)
+    return Fma(product.left, product.right, rest, value.dtype, value.lanes)

@@ -15,6 +15,7 @@ from tilewright.compiler.graph.schema import OpSchema
 from tilewright.compiler.ops import (
     activations,
     attention,
+    block_products,
     contract,
     contraction,
     control,
@@ -45,6 +46,7 @@ _FAMILIES: Final[dict[str, tuple[OpDecl, ...]]] = {
     "rows": rows.OPS,
     "attention": attention.OPS,
     "contraction": contraction.OPS,
+    "block_products": block_products.OPS,
     "convolution": convolution.OPS,
     "contract": contract.OPS,
     "winograd": winograd.OPS,

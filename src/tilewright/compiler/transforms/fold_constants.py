@@ -34,7 +34,8 @@ class FoldConstants(GraphPass):
 
     Requires: nothing.  Ensures: types unchanged; no pure node on constants remains whose result
     has at most `limit_bytes`, or at most `growth` times the bytes of its operands, or which are
-    the weights of a contraction.  With `keep_bytes`, tensors of bytes are not made wider.
+    the weights of a contraction.  With `keep_bytes`, tensors of bytes are not made wider; with
+    `keep_blocks`, those of bytes with a scale per block.
 
     A constant that only folded nodes used is let go at once, so at any time there is one copy of
     the weights and the tensor at work.
@@ -44,6 +45,7 @@ class FoldConstants(GraphPass):
     limit_bytes: int = 1 << 16
     growth: float = 2.0
     keep_bytes: bool = False
+    keep_blocks: bool = False
 
     def run(self, graph: Graph, context: PassContext) -> PassResult:
         """Fold in node order, so that chains fold in one go."""
@@ -64,7 +66,8 @@ class FoldConstants(GraphPass):
         if len(given) != len(arrays) or not _attributes_are_numbers(node):
             return False
         types = [v.type for v in node.present_operands]
-        if self.keep_bytes and widens_bytes(types, [v.type for v in node.results]):
+        keeps = self.keep_bytes or (self.keep_blocks and node.attributes.get("block_size"))
+        if keeps and widens_bytes(types, [v.type for v in node.results]):
             return False
         size_bytes = 0
         for value in node.results:

@@ -18,6 +18,7 @@ from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.contraction import BYTES_PER_WORD
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter, RewritePass, Rule, merge_rules
+from tilewright.compiler.transforms.block_weights import block_weights, packed_operands
 from tilewright.compiler.transforms.byte_words import (
     WORD_PRODUCT,
     are_whole,
@@ -55,7 +56,39 @@ class PackMatmul(RewritePass):
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """Sums for one column, else flatten, then pack."""
-        return merge_rules(VIEW_RULES, {"matmul": (one_column, flatten_rows, self.packed)})
+        return merge_rules(
+            VIEW_RULES,
+            {"matmul": (self.in_blocks, one_column, flatten_rows, self.packed)},
+        )
+
+    def in_blocks(self, node: Node, emit: Emitter) -> Value | None:
+        """A product with weights that are integers in blocks reads them as words."""
+        a, b = operand(node, 0), operand(node, 1)
+        if b.type.rank != 2 or node.attributes["dtype"] is not None:
+            return None
+        if a.type.dtype not in (*HALVES, f32):
+            return None
+        weights = block_weights(b)
+        if weights is None:
+            return None
+        if a.type.rank > 2:
+            return flatten_rows(node, emit)
+        rows, depth, columns = a.type.shape[0], *b.type.shape
+        panel = self.choose_panel((rows,), columns, depth, f32)
+        if not panel:
+            return None
+        left = emit.op("cast", [a], {"dtype": f32}) if a.type.dtype is not f32 else a
+        missing = weights.depth - depth
+        if missing != 0:
+            left = emit.op("pad", [left], {"pads": (0, 0, 0, missing)})
+        words, scale, zero = packed_operands(weights, panel, emit)
+        attributes = {"columns": (columns,), "bits": weights.bits}
+        result = emit.op("matmul_blocks", [left, words, scale, zero], attributes)
+        return (
+            result
+            if a.type.dtype is f32
+            else emit.op("cast", [result], {"dtype": a.type.dtype})
+        )
 
     def packed(self, node: Node, emit: Emitter) -> Value | None:
         """`a @ b` is a product of `a` and pack_panels(b)."""

@@ -102,6 +102,7 @@ class ContractionSite:
             lanes=self.lanes,
             streams=tiling.streams,
             unroll=tiling.unroll,
+            products=self.found.products,
         )
         tiles = [*row_tiles, self.lane]
         for part in parts:
@@ -139,6 +140,7 @@ class ContractionSite:
             depth=found.depth,
             row_bytes=(step if isinstance(step, int) else 0) * self.dtype.itemsize,
             fixed=self._panel_width(),
+            products=found.products,
             threads=threads,
         )
 

@@ -42,7 +42,7 @@ _HEAVY_EPILOGUE: Final = 24
 class MicroKernel:
     """Names and sizes all micro-kernels of one contraction share.
 
-    `streams` panels stand side by side (1 for tiles of several rows); `unroll` steps of the sum are written out.
+    A step of the sum adds `products`.  `streams` panels stand side by side (1 for tiles of several rows); `unroll` steps of the sum are written out.
     `ways` steps of the sum run side
     by side: it must follow from the extent of the sum alone, never from the tile, for else a row
     would have other bits in another batch, or at its end.
@@ -54,6 +54,7 @@ class MicroKernel:
     streams: int = 1
     unroll: int = 4
     ways: int = 1
+    products: int = 1
 
 
 def schedule_micro_kernel(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None:
@@ -128,7 +129,7 @@ def _schedule_sum(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None
     steps = [x.var.name for x in nest[depth:]]
     s.apply(reorder, [*steps, *tile])
     extents = [find(s.kernel, n).extent for n in steps]
-    size = 1
+    size = micro.products
     for name in tile[:-1]:
         extent = find(s.kernel, name).extent
         size *= extent if isinstance(extent, int) else 1

@@ -90,8 +90,19 @@ class Contraction:
     contiguous: bool
 
     @property
+    def products(self) -> int:
+        """Products of one step: numbers of the left operand that meet one word of the right."""
+        left = self.left.buffer
+        found = {
+            part.indices
+            for part in subexpressions(self.total.value)
+            if isinstance(part, Load) and part.buffer is left
+        }
+        return max(1, len(found))
+
+    @property
     def depth(self) -> int:
-        """Products per element, estimated."""
+        """Steps of the sum, estimated."""
         count = 1
         for loop in self.reductions:
             count *= estimate(loop.extent)
@@ -114,7 +125,7 @@ def find_contraction(chain: Sequence[For]) -> Contraction | None:
         or update_operator(body[0]) != "add"
     ):
         return None
-    operands = _factors(body[0])
+    operands = _factors(body[0], reductions[-1])
     if operands is None:
         return None
     for right, left in (operands, operands[::-1]):
@@ -133,8 +144,8 @@ def _reduction_chain(outer: For) -> tuple[For, ...]:
         found.append(body[0])
 
 
-def _factors(store: Store) -> tuple[Load, Load] | None:
-    """The two loads whose product is added, as (second, first)."""
+def _factors(store: Store, step: For | None = None) -> tuple[Load, Load] | None:
+    """The two loads whose product is added, as (second, first); `step` is the innermost loop of the sum."""
     value = store.value
     if isinstance(value, Fma):
         parts: tuple[Expression, Expression] = (value.a, value.b)
@@ -146,7 +157,32 @@ def _factors(store: Store) -> tuple[Load, Load] | None:
     else:
         return None
     a, b = strip_casts(parts[0]), strip_casts(parts[1])
-    return (b, a) if isinstance(a, Load) and isinstance(b, Load) else None
+    if isinstance(a, Load) and isinstance(b, Load):
+        return b, a
+    return _factors_of_word(a, b, step) or _factors_of_word(b, a, step)
+
+
+def _factors_of_word(
+    total: Expression, scale: Expression, step: For | None
+) -> tuple[Load, Load] | None:
+    """What is multiplied where a step is the sum of some products, `total`, times a number of many steps."""
+    if not isinstance(scale, Load) or (step is not None and depends(scale, step.var.name)):
+        return None
+    if not isinstance(total, Binary) or total.op != "add":
+        return None
+    while isinstance(total, Binary) and total.op == "add":
+        total = total.left
+    product = _product(total)
+    if product is None:
+        return None
+    for x, y in (product, product[::-1]):
+        left = strip_casts(x)
+        words = [part for part in subexpressions(y) if isinstance(part, Load)]
+        if step is not None:
+            words = [load for load in words if depends(load, step.var.name)]
+        if isinstance(left, Load) and len({load.buffer for load in words}) == 1:
+            return words[0], left
+    return None
 
 
 def _product(value: Expression) -> tuple[Expression, Expression] | None:

@@ -76,10 +76,11 @@ class ContractionShape:
         width: columns that lie in order.
         panels: the extents of the loops over what else only the right operand has.
         batches: products of that size beside each other, estimated.
-        depth: products in each sum, estimated.
+        depth: steps of each sum, estimated.
         row_bytes: from a row of the left operand to the next; 0 where that is not known.
         fixed: the columns of a panel, where the right operand lies in panels already.
         packs: whether it will lie in panels, as wide as a tile.
+        products: those of one step, of the numbers in one word.
     """
 
     machine: MachineModel
@@ -92,6 +93,7 @@ class ContractionShape:
     row_bytes: int = 0
     fixed: int | None = None
     packs: bool = False
+    products: int = 1
     threads: int = 1
 
     @property
@@ -190,9 +192,10 @@ class ContractionShape:
 
     def _most_streams(self, width: int) -> int:
         """Panels of so many columns whose sums fit the registers."""
-        return min(
-            _MOST_STREAMS, (self.machine.vector_registers - 2) // -(-width // self.lanes)
-        )
+        # The sum of one word's products, and what it is made of, stand beside the total.
+        each = 1 if self.products == 1 else 6
+        vectors = each * -(-width // self.lanes)
+        return min(_MOST_STREAMS, (self.machine.vector_registers - 2) // vectors)
 
     def _stream_counts(self, tiling: Tiling) -> tuple[int, ...]:
         longer = self._longer(tiling)

@@ -14,7 +14,7 @@ from fakes.contractions import depthwise as channels_alone
 from fakes.contractions import planar
 from fakes.contractions import product as packed_product
 from fakes.loop_nests import assert_same, emit, op_kernel
-from tilewright.base.dtypes import f32
+from tilewright.base.dtypes import f32, i32, u8
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.target import Target
@@ -38,6 +38,22 @@ def fused(rows: Dim, columns: int, depth: int, panel: int) -> Kernel:
     emit(b, "contract", packed_product(columns), [a, w], t)
     emit(b, "add", {}, [t, bias], u)
     emit(b, "relu", {}, [u], y)
+    return b.build()
+
+
+def blocks(rows: Dim, columns: int, panel: int, *, zero: bool = False) -> Kernel:
+    """`a w` with 4 bits to a weight, two blocks of two words."""
+    b = KernelBuilder("blocks")
+    panels = -(-columns // panel)
+    shape = (panels, 2, panel)
+    operands = [
+        b.parameter("a", f32, (rows, 32)),
+        b.parameter("w", i32, (panels, 4, panel)),
+        b.parameter("scale", f32, shape),
+        *([b.parameter("zero", u8, shape)] if zero else []),
+    ]
+    y = b.result("y", f32, (rows, columns))
+    emit(b, "matmul_blocks", {"columns": (columns,), "bits": 4}, operands, y)
     return b.build()
 
 
@@ -103,6 +119,8 @@ KERNELS: Mapping[str, Callable[[], Kernel]] = {
     "product of open sizes": lambda: op_kernel("matmul", [(M, 5), (5, N)], (M, N)),
     "row of open columns": lambda: op_kernel("matmul", [(1, 5), (5, N)], (1, N)),
     "products": lambda: op_kernel("matmul", [(2, 7, 5), (2, 5, 33)], (2, 7, 33)),
+    "product of words": lambda: blocks(3, 9, 8),
+    "row times words": lambda: blocks(1, 35, 16, zero=True),
     "convolution": lambda: convolution(5, 9, 8, 1),
     "strided convolution": lambda: convolution(7, 5, 4, 2),
     "planar convolution": lambda: op_kernel(

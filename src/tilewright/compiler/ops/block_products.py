@@ -1,0 +1,193 @@
+"""Products with weights that stay integers of 4 or 8 bits, a scale to each block of them.
+
+A word holds 8 or 4 numbers of one column, the first in its lowest bits.  What a word stands for is made in
+registers: its numbers as floats, exact, times those of the left operand, and their sum times the scale of the block.
+Bytes that are read are those that are stored.  Called by the catalogue; `transforms.block_weights` makes the words.
+"""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+import numpy as np
+
+from tilewright.base import symbolic
+from tilewright.base.dtypes import f32, i32, u8
+from tilewright.base.errors import ModelError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.schema import Attributes, TensorType
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.ir import Expression
+from tilewright.compiler.ops.bodies import Operands, Results, given, maybe
+from tilewright.compiler.ops.contraction import (
+    CONTRACTION,
+    panel_count,
+    sum_of_products,
+)
+from tilewright.compiler.ops.declaration import (
+    OpDecl,
+    Types,
+    attr,
+    declare,
+    operand,
+    optional,
+)
+from tilewright.compiler.ops.shapes import check_same, need
+
+WORD_BITS: Final = 32
+_MANTISSA_BITS: Final = 23
+_EXPONENT_BIAS: Final = 127
+_PLACES: Final = {
+    4: ((8, 8), (12, 8), (8, 0), (12, 0), (16, 0), (8, -12), (12, -12), (16, -12)),
+    8: ((0, 0), (8, 0), (0, -16), (8, -16)),
+}
+"""By the bits of an integer: in which bit of the mantissa each of a word is read, and how far left the word
+is moved for it.  Few places, so that their masks and powers stay in registers."""
+
+
+def middle(bits: int) -> int:
+    """What stands for zero where there are no zero points."""
+    return 1 << (bits - 1)
+
+
+def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    a, w, scale, zero = need(types, 0), need(types, 1), need(types, 2), types[3]
+    (columns,) = cast("tuple[Dim, ...]", attributes["columns"])
+    bits = cast("int", attributes["bits"])
+    if bits not in (4, 8):
+        raise ModelError(f"weights of {bits} bits in words, expected 4 or 8")
+    if a.rank < 2 or w.rank != 3 or scale.rank != 3:
+        raise ModelError(
+            f"expected [.., M, K], [P, words, panel] and [P, blocks, panel], got {a}, {w} and {scale}"
+        )
+    panels, steps, panel = w.shape
+    if not isinstance(panel, int):
+        raise ModelError(f"the panel of {w} is not a number")
+    check_same(f"inner dimensions of {a} and {w}", a.shape[-1], steps * (WORD_BITS // bits))
+    check_same("panels of the words", panels, panel_count(columns, panel))
+    if (panels, panel) != (scale.shape[0], scale.shape[2]) or not scale.shape[1]:
+        raise ModelError(f"scales {scale} do not fit words {w}")
+    if symbolic.mod(steps, scale.shape[1]) != 0:
+        raise ModelError(f"blocks of {scale} are not whole words of {w}")
+    if zero is not None and zero.shape != scale.shape:
+        raise ModelError(f"zero points {zero} do not fit scales {scale}")
+    return (TensorType(f32, (*a.shape[:-1], columns)),)
+
+
+def numbers_of(words: np.ndarray, bits: int) -> np.ndarray:
+    """[P, words, panel] as [P, K, panel] integers."""
+    panels, steps, panel = words.shape
+    shifts = np.arange(0, WORD_BITS, bits, dtype=np.uint32)[None, None, :, None]
+    found = words.view(np.uint32)[:, :, None, :] >> shifts & np.uint32((1 << bits) - 1)
+    return found.reshape(panels, steps * (WORD_BITS // bits), panel)
+
+
+def _oracle(
+    a: np.ndarray,
+    w: np.ndarray,
+    scale: np.ndarray,
+    zero: np.ndarray | None,
+    *,
+    columns: tuple[int],
+    bits: int,
+) -> np.ndarray:
+    values = numbers_of(w, bits).astype(np.float64)
+    block = values.shape[1] // scale.shape[1]
+    shift = np.full(scale.shape, middle(bits)) if zero is None else zero
+    real = (values - np.repeat(shift.astype(np.float64), block, 1)) * np.repeat(
+        scale.astype(np.float64), block, 1
+    )
+    matrix = np.swapaxes(real, 0, 1).reshape(real.shape[1], -1)[:, : columns[0]]
+    total = np.matmul(a.astype(np.float64), matrix)
+    return total.astype(np.float32)
+
+
+def _body(
+    b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
+) -> None:
+    left, words, scale = (given(operands, i) for i in range(3))
+    zero, (result,) = maybe(operands, 3), results
+    (columns,) = cast("tuple[Dim, ...]", attributes["columns"])
+    bits = cast("int", attributes["bits"])
+    panels, count, panel = words.shape
+    blocks = scale.shape[1]
+    steps = symbolic.floordiv(count, blocks)
+    *batch_shape, rows, _ = result.shape
+    names = (*(f"b{i}" for i in range(len(batch_shape))), "m", "p", "l")
+    shape = (*batch_shape, rows, panels, panel)
+    total = b.temporary(f32, shape, "acc")
+    with b.nest(shape, names) as indices:
+        *batch, m, p, lane = indices
+        b.store(total, indices, 0)
+        with b.reduce((blocks, steps), ("k", "w")) as (block, step):
+            at = block * steps + step
+            word = b.read(words, (p, at, lane))
+            shift: Expression | None = None
+            if zero is not None:
+                shift = b.cast(b.read(zero, (p, block, lane)), f32)
+            numbers = _numbers(b, word, shift, bits)
+            value: Expression | None = None
+            for part, number in enumerate(numbers):
+                x = b.read(left, (*batch, m, at * len(numbers) + part))
+                product = b.mul(x, number)
+                value = product if value is None else b.add(value, product)
+            assert value is not None, "a word has numbers"
+            factor = b.read(scale, (p, block, lane))
+            b.accumulate("add", total, indices, b.mul(value, factor))
+    with b.nest(shape, names) as indices:
+        *outer, p, lane = indices
+        column = p * cast("int", panel) + lane
+        with b.when(b.lt(b.index(column), b.index(columns))):
+            b.write(result, (*outer, column), b.load(total, indices))
+
+
+def _numbers(
+    b: KernelBuilder, word: Expression, zero: Expression | None, bits: int
+) -> list[Expression]:
+    """What the integers of a word stand for before they are scaled, exactly.
+
+    Bits in the mantissa of a power of two are that power plus an integer, where the power is such that the
+    integer's lowest bit weighs 1: no shift, and no conversion.
+    """
+    moved = {0: word}
+    found: list[Expression] = []
+    for place, left in _PLACES[bits]:
+        if left not in moved:
+            moved[left] = b.shl(word, left) if left > 0 else b.shr(word, -left)
+        power = 1 << (_MANTISSA_BITS - place)
+        exponent = (_MANTISSA_BITS - place + _EXPONENT_BIAS) << _MANTISSA_BITS
+        held = b.or_(b.and_(moved[left], ((1 << bits) - 1) << place), exponent)
+        real = b.bitcast(held, f32)
+        if zero is None:
+            found.append(b.sub(real, power + middle(bits)))
+        else:
+            found.append(b.sub(real, b.add(zero, power)))
+    return found
+
+
+matmul_blocks: Final = declare(
+    name="matmul_blocks",
+    summary="Matrix product with integers of `bits` in words, in panels (`pack_panels`), times the scale of "
+    "their block, around zero points, 2**(bits - 1) if there are none; `columns` = N",
+    operands=(
+        operand("a", (f32,)), operand("w", (i32,)), operand("scale", (f32,)),
+        optional("zero_point", (u8,)),
+    ),
+    attributes=(attr("columns", "dims"), attr("bits", "int", 4)),
+    infer=_infer,
+    evaluate=_oracle,
+    body=_body,
+    traits=CONTRACTION,
+    work=sum_of_products(lambda types: types[0].shape[-1:]),
+    cases=(
+        "f32[3,32] i32[2,4,4]:words f32[2,2,4]; columns=(7,)",
+        "f32[1,64] i32[2,8,8]:words f32[2,1,8]; columns=(16,)",
+        "f32[2,3,32]:index(4) i32[1,4,16]:words f32[1,2,16]:index(3) u8[1,2,16]:count(16); columns=(9,)",
+        "f32[2,32]:index(4) i32[3,8,2]:words f32[3,2,2]:index(3); columns=(5,) bits=8",
+        "f32[1,32]:index(4) i32[1,8,4]:words f32[1,1,4] u8[1,1,4]:count(255); columns=(1,) bits=8",
+        "f32[0,32] i32[2,4,4]:words f32[2,2,4]; columns=(7,)",
+    ),
+    source="onnxruntime MatMulNBits",
+)  # fmt: skip
+
+OPS: Final[tuple[OpDecl, ...]] = (matmul_blocks,)

@@ -1,0 +1,140 @@
+"""Weights that a model has as integers with a scale per block, as products read them: words, beside scales.
+
+What is known is worked out here, once: where all zero points are the middle of the range, there are none.  Called by `pack_matmul`; what the words mean stands at `matmul_blocks`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.graph.schema import Array
+from tilewright.compiler.ops.block_products import WORD_BITS, middle
+from tilewright.compiler.passes import Emitter
+from tilewright.compiler.transforms.matching import (
+    constant_of,
+    ints,
+    maker,
+    number,
+    operand,
+    optional_operand,
+)
+
+_REAL: Final = (dtypes.f32, dtypes.f16, dtypes.bf16)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockWeights:
+    """[K, N] integers of `bits`, with [blocks, N] scales and zero points.
+
+    Attributes:
+        values: i32, unsigned.
+        scale: f32.
+        zero: u8, or None for the middle of the range.
+        block: elements of K that share a scale.
+    """
+
+    values: Array
+    scale: Array
+    zero: Array | None
+    bits: int
+    block: int
+
+    @property
+    def depth(self) -> int:
+        """The depth of whole blocks, as the words have it."""
+        return self.scale.shape[0] * self.block
+
+    def words(self) -> Array:
+        """[depth * bits / 32, N] words, the first number in the lowest bits."""
+        each = WORD_BITS // self.bits
+        rows, columns = self.values.shape
+        wide = np.zeros((self.depth, columns), np.uint32)
+        wide[:rows] = self.values.astype(np.uint32) & np.uint32((1 << self.bits) - 1)
+        parts = wide.reshape(-1, each, columns)
+        found = np.zeros((parts.shape[0], columns), np.uint32)
+        for at in range(each):
+            found |= parts[:, at] << np.uint32(at * self.bits)
+        return found.view(np.int32)
+
+
+def block_weights(value: Value) -> BlockWeights | None:
+    """What a matrix [K, N] is made of, if of known integers in blocks of whole words along K."""
+    node, turned = _dequantization(value)
+    if node is None or not number(node, "block_size"):
+        return None
+    arrays = [constant_of(operand(node, i)) for i in (0, 1)]
+    values, scale = arrays
+    zero_value = optional_operand(node, 2)
+    zero = constant_of(zero_value)
+    if values is None or scale is None or (zero is None) is not (zero_value is None):
+        return None
+    axis = number(node, "axis") % values.ndim
+    if values.ndim != 2 or scale.ndim != 2 or (axis == 1) is not turned:
+        return None
+    parts = [x if x is None or not turned else x.T for x in (values, scale, zero)]
+    return _settled(parts[0], parts[1], parts[2], number(node, "block_size"))
+
+
+def _dequantization(value: Value) -> tuple[Node | None, bool]:
+    """The node that makes integers real, and whether its result is turned."""
+    node = maker(value, "transpose", "cast", "dequantize_linear")
+    turned = False
+    while node is not None and node.op != "dequantize_linear":
+        if node.op == "transpose":
+            turned = turned is not (ints(node, "perm") == (1, 0))
+        elif operand(node).type.dtype not in _REAL:
+            return None, turned
+        node = maker(operand(node), "transpose", "cast", "dequantize_linear")
+    return node, turned
+
+
+def _settled(
+    values: Array | None, scale: Array | None, zero: Array | None, block: int
+) -> BlockWeights | None:
+    if values is None or scale is None or not values.size:
+        return None
+    if values.dtype.itemsize > 1 or dtypes.from_numpy(values.dtype).is_float:
+        return None
+    whole = values.astype(np.int32)
+    shift = np.zeros(scale.shape, np.int32)
+    if zero is not None:
+        shift = np.broadcast_to(zero.astype(np.int32), scale.shape)
+    low, high = int(whole.min()), int(whole.max())
+    bits = (
+        4 if high - min(low, 0) < 16 and min(low, 0) >= -8 and (low >= 0 or high < 8) else 8
+    )
+    each = WORD_BITS // bits
+    if block % each or -(-values.shape[0] // block) != scale.shape[0]:
+        return None
+    # Integers of a sign are those around the middle; so are unsigned ones whose zero is not there.
+    base = middle(bits) if low < 0 or int(shift.min()) < 0 else 0
+    whole, zeros = whole + base, shift + base
+    if zeros.min() < 0 or zeros.max() > 255:
+        return None
+    is_plain = bool((zeros == middle(bits)).all())
+    kept = None if is_plain else zeros.astype(np.uint8)
+    return BlockWeights(whole, scale.astype(np.float32), kept, bits, block)
+
+
+def packed_operands(
+    weights: BlockWeights, panel: int, emit: Emitter
+) -> tuple[Value, Value, Value | None]:
+    """Words, scales and zero points in panels."""
+    parts = [weights.words(), weights.scale, weights.zero]
+    panels = [
+        None
+        if part is None
+        else emit.op(
+            "pack_panels", [emit.constant(np.ascontiguousarray(part))], {"panel": panel}
+        )
+        for part in parts
+    ]
+    assert panels[0] is not None, "there are words"
+    assert panels[1] is not None, "there are scales"
+    return panels[0], panels[1], panels[2]

@@ -1,0 +1,144 @@
+"""Weights in blocks stay integers, in the model's artifact and where products read them."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tilewright as tw
+from fakes import onnx_models
+
+RNG = np.random.default_rng(5)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def some_bytes(*shape: int) -> np.ndarray:
+    return RNG.integers(0, 256, shape, dtype=np.uint8)
+
+
+def compiled(model: object, target: str = "host") -> tw.Model:
+    return tw.compile(model, target=target)
+
+
+@pytest.mark.parametrize("zero", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "bits", "block"),
+    [
+        (1, 50, 5, 4, 16),
+        pytest.param(1, 64, 48, 4, 32, marks=pytest.mark.slow),
+        pytest.param(3, 129, 33, 8, 64, marks=pytest.mark.slow),
+        pytest.param(0, 32, 8, 4, 32, marks=pytest.mark.slow),
+    ],
+)
+def test_products_read_words(
+    rows: int, depth: int, columns: int, bits: int, block: int, *, zero: bool
+) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    blocks = -(-depth // block)
+    zeros = some_bytes(columns, -(-blocks * bits // 8)) if zero else None
+    stored = some_bytes(columns, blocks, block * bits // 8)
+    x = floats(rows, depth)
+    model = onnx_models.one_node(
+        "MatMulNBits", [x, stored, floats(columns, blocks), zeros],
+        domain="com.microsoft", constants=(1, 2, 3), K=depth, N=columns, bits=bits,
+        block_size=block,
+    )  # fmt: skip
+    program = compiled(model)
+    assert any("matmul_blocks" in kernel.name for kernel in program.kernels)
+    (expected,) = runtime.InferenceSession(model.SerializeToString()).run(None, {"x0": x})
+    np.testing.assert_allclose(program(x), expected, rtol=1e-4, atol=2e-4)
+
+
+def blockwise(values: np.ndarray, code: int, axis: int, zero: bool) -> object:
+    """x @ DequantizeLinear(values), which lie as [K, N] or, with axis 1, as [N, K]."""
+    blocks = list(values.shape)
+    blocks[axis] = -(-values.shape[axis] // 16)
+    shift = RNG.integers(0, 4, blocks).astype(np.int8)
+    names = ["q", "s", "z"] if zero else ["q", "s"]
+    stored = [
+        helper.make_tensor("q", code, values.shape, values.ravel()),
+        numpy_helper.from_array(np.abs(floats(*blocks)) + 0.1, "s"),
+        *([helper.make_tensor("z", code, blocks, shift.ravel())] if zero else []),
+    ]
+    nodes = [helper.make_node("DequantizeLinear", names, ["w"], axis=axis, block_size=16)]
+    if axis:
+        nodes.append(helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]))
+    nodes.append(helper.make_node("MatMul", ["x", "t" if axis else "w"], ["y"]))
+    depth = values.shape[axis]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 3, depth))],
+        [helper.make_empty_tensor_value_info("y")], stored,
+    )  # fmt: skip
+    imports = [helper.make_opsetid("", 21)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("zero", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(
+    ("code", "low", "high"),
+    [
+        (TensorProto.INT4, -8, 8),
+        (TensorProto.UINT4, 0, 16),
+        (TensorProto.INT8, -128, 128),
+    ],
+)
+def test_block_wise_dequantizations_are_read_as_words(
+    code: int, low: int, high: int, axis: int, *, zero: bool
+) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    shape = (5, 41) if axis else (41, 5)
+    model = blockwise(RNG.integers(low, high, shape), code, axis, zero)
+    program = compiled(model)
+    assert any("matmul_blocks" in kernel.name for kernel in program.kernels)
+    x = floats(2, 3, 41)
+    options = runtime.SessionOptions()  # optimized, x would be rounded to 8 bits
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = runtime.InferenceSession(model.SerializeToString(), options)
+    (expected,) = session.run(None, {"x": x})
+    np.testing.assert_allclose(program(x), expected, rtol=1e-4, atol=3e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["x86_64-v2", "x86_64-v3", "c"])
+def test_other_machines_read_them_too(target: str) -> None:
+    stored, scale = some_bytes(20, 3, 16), floats(20, 3)
+    x = floats(2, 96)
+    model = onnx_models.one_node(
+        "MatMulNBits", [x, stored, scale], domain="com.microsoft", constants=(1, 2), K=96,
+        N=20, block_size=32,
+    )  # fmt: skip
+    numbers = np.stack([stored & 15, stored >> 4], -1).reshape(20, 96).astype(np.float64)
+    weights = (numbers - 8) * np.repeat(scale, 32, 1)
+    np.testing.assert_allclose(
+        compiled(model, target)(x), x @ weights.T, rtol=1e-4, atol=1e-4
+    )
+
+
+def test_what_is_not_finite_meets_the_number_that_a_weight_stands_for() -> None:
+    stored = np.full((1, 1, 16), 0x33, np.uint8)  # -5 everywhere
+    stored[0, 0, 0] = 0x83  # but for the second number, which is 0
+    x = np.ones((3, 32), np.float32)
+    x[0, 0], x[1, 1], x[2, 5] = np.inf, np.inf, 1e38
+    model = onnx_models.one_node(
+        "MatMulNBits", [x, stored, np.ones((1, 1), np.float32)], domain="com.microsoft",
+        constants=(1, 2), K=32, N=1, block_size=32,
+    )  # fmt: skip
+    first, second, third = compiled(model)(x)[:, 0]
+    assert first == -np.inf
+    assert np.isnan(second)
+    assert third == -np.inf
+
+
+def test_the_artifact_holds_four_bits(tmp_path) -> None:
+    stored, scale = some_bytes(256, 8, 16), floats(256, 8)
+    model = onnx_models.one_node(
+        "MatMulNBits", [floats(1, 256), stored, scale], domain="com.microsoft",
+        constants=(1, 2), K=256, N=256, block_size=32,
+    )  # fmt: skip
+    path = tmp_path / "m.vmfb"
+    compiled(model).save(path)
+    assert path.stat().st_size < 256 * 256 * 4 / 2
