@@ -4,8 +4,8 @@
 
 Read from top to bottom.  It compiles one thing, `relu(a @ b + bias)`, for sizes known in advance,
 and does it in the way the house does: naive loops that anybody can check, rewrites that refuse
-what they cannot do, an evaluator that compares before and after, text for LLVM, and an image that
-no linker of the system has touched.  Each chapter ends with where the grown-up version lives.
+what they cannot do, an evaluator that compares before and after, decisions that are data, text for
+LLVM, and an image that no linker of the system has touched.  Each chapter ends with where the grown-up version lives.
 """
 
 from __future__ import annotations
@@ -267,12 +267,20 @@ def walk(body: Body) -> Iterator[Loop | Store]:
             yield from walk(item.body)
 
 
-def schedule(body: Body, rows: int, vectors: int, lanes: int) -> Body:
-    """The three nests as one, a tile of rows x (vectors * lanes) results at a time."""
+@dataclass(frozen=True)
+class Decisions:
+    """What is chosen for the layer: a tile of `rows` by `vectors` vectors of results."""
+
+    rows: int
+    vectors: int
+
+
+def schedule(body: Body, chosen: Decisions, lanes: int) -> Body:
+    """The three nests as one, a tile at a time, as was decided."""
     tiled: list[Loop] = []
     for item in body:
         has_sum = any(isinstance(x, Loop) and x.variable == "k" for x in walk((item,)))
-        item = split(split(item, "i", rows), "j", vectors * lanes)
+        item = split(split(item, "i", chosen.rows), "j", chosen.vectors * lanes)
         item = split(item, "j_i", lanes)
         order = ["i_o", "j_o", *["k"] * has_sum, "i_i", "j_i_o", "j_i_i"]
         tiled.append(reorder(item, order))
@@ -280,9 +288,44 @@ def schedule(body: Body, rows: int, vectors: int, lanes: int) -> Body:
     return (mark(fused, {"i_i": "unroll", "j_i_o": "unroll", "j_i_i": "vector"}),)
 
 
-# House: compiler/schedule (primitives that check themselves, a trace; rules that choose tiles by target).
+# House: compiler/schedule (primitives that check themselves, handles, a trace).
 
-# --- 4. Text for LLVM ----------------------------------------------------------------------------
+# --- 4. What there is to choose ------------------------------------------------------------------
+# How large a tile is, is not written into the schedule: it is data.  All points of the space are right,
+# some are fast.  A formula over a few numbers of the machine picks one in no time; who has time measures.
+
+
+def space(m: int, n: int, target: Target) -> list[Decisions]:
+    """Every tile that divides the layer and stays in registers."""
+    registers, lanes = target.vector_registers, target.vector_lanes(f32)
+    return [
+        Decisions(rows, vectors)
+        for rows in range(1, m + 1)
+        for vectors in range(1, n // lanes + 1)
+        if m % rows == n % (vectors * lanes) == 0
+        and rows * vectors + vectors + 1 <= registers
+    ]
+
+
+def cost(chosen: Decisions) -> tuple[float, float]:
+    """Cycles per product and vector; of equal ones, loads per product.
+
+    Units of arithmetic, units of loads, and waiting for sums: the slowest counts.  Two of each start in a cycle,
+    and a sum is there after four.
+    """
+    products = chosen.rows * chosen.vectors
+    loads = chosen.rows + chosen.vectors
+    return max(products / 2, loads / 2, 4) / products, loads / products
+
+
+def best_of(points: Sequence[Decisions]) -> Decisions:
+    """What is compiled when nobody measures."""
+    return min(points, key=cost)
+
+
+# House: compiler/schedule/rules (match, space, decisions, apply), compiler/schedule/cost.py.
+
+# --- 5. Text for LLVM ----------------------------------------------------------------------------
 # LLVM does what it does well: registers, instructions, their order.  We decide what it cannot know.
 
 
@@ -410,7 +453,7 @@ class Emitter:
 
 # House: compiler/printers/llvm_text; loops are rewritten to vectors before, in compiler/lowering.
 
-# --- 5. Machine code -----------------------------------------------------------------------------
+# --- 6. Machine code -----------------------------------------------------------------------------
 # LLVM makes a relocatable object; our own step makes it an image, our own loader puts that into
 # memory that is never writable and executable at once.  No compiler, linker or file takes part.
 
@@ -457,10 +500,10 @@ def build(parameters: Sequence[Buffer], body: Body, target: Target) -> Code:
 
 # House: compiler/backends/cpu/llvm_binding.py, compiler/linker/link.py, runtime/loaders/embedded_elf.py.
 
-# --- 6. All of it --------------------------------------------------------------------------------
+# --- 7. All of it --------------------------------------------------------------------------------
 
 M, N, K = 96, 256, 256
-ROWS, VECTORS = 6, 2
+MEASURED = 12
 
 
 def lines_of(body: Body, indent: str = "") -> Iterator[str]:
@@ -493,35 +536,49 @@ def seconds(code: Callable[..., object], *arrays: np.ndarray) -> float:
     return min(times)
 
 
-def means_the_same(lanes: int) -> bool:
+def means_the_same(chosen: Decisions, lanes: int) -> bool:
     """Whether the schedule keeps the meaning, to the last bit, on a case small enough for Python."""
     random = np.random.default_rng(1)
-    parameters, naive = layer(2 * ROWS, VECTORS * lanes, 3)
+    parameters, naive = layer(2 * chosen.rows, chosen.vectors * lanes, 3)
     inputs = {p.name: random.standard_normal(p.shape) for p in parameters}
     before, after = dict(inputs, c=inputs["c"].copy()), dict(inputs, c=inputs["c"].copy())
     evaluate(naive, before, {})
-    evaluate(schedule(naive, ROWS, VECTORS, lanes), after, {})
+    evaluate(schedule(naive, chosen, lanes), after, {})
     return np.array_equal(before["c"], after["c"])
 
 
 def main() -> None:
-    """Write, rewrite, compile, check and time."""
+    """Write, decide, rewrite, compile, check, time, and decide again by measuring."""
     show = Console(highlight=False, soft_wrap=True, markup=False).print
     target = Target.host()
     lanes = target.vector_lanes(f32)
     parameters, naive = layer(M, N, K)
-    tiled = schedule(naive, ROWS, VECTORS, lanes)
+    points = space(M, N, target)
+    chosen = best_of(points)
+    tiled = schedule(naive, chosen, lanes)
     show("naive:", *lines_of(naive), "", "scheduled:", *lines_of(tiled), "", sep="\n")
-    show(f"in the evaluator both mean the same: {means_the_same(lanes)}")
+    show(f"in the evaluator both mean the same: {means_the_same(chosen, lanes)}")
 
     random = np.random.default_rng(0)
     a, b, bias = (random.standard_normal(p.shape, np.float32) for p in parameters[:3])
     expected = np.maximum(a @ b + bias, 0)
-    for name, body in (("naive", naive), ("scheduled", tiled)):
+
+    def speed(body: Body) -> float:
         code, c = build(parameters, body, target), np.zeros((M, N), np.float32)
         taken = seconds(code, a, b, bias, c)
-        error = np.abs(c - expected).max()
-        show(f"{name:10}{2 * M * N * K / taken / 1e9:7.1f} GFLOP/s, error {error:.0e}")
+        np.testing.assert_allclose(c, expected, rtol=1e-4, atol=1e-4)
+        return 2 * M * N * K / taken / 1e9
+
+    def report(name: str, reached: float) -> None:
+        show(f"{name:45}{reached:7.1f} GFLOP/s")
+
+    report("naive", speed(naive))
+    report(f"by the formula: {chosen}", speed(tiled))
+    # A search has the same doors: points, a schedule for each, and a clock.
+    likely = sorted(points, key=cost)[:MEASURED]
+    tried = {point: speed(schedule(naive, point, lanes)) for point in likely}
+    found = max(tried, key=lambda point: tried[point])
+    report(f"best of {len(tried)} measured of {len(points)}: {found}", tried[found])
 
 
 if __name__ == "__main__":
