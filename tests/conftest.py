@@ -19,6 +19,7 @@ import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+LAST_FILE: pytest.StashKey[Path] = pytest.StashKey()
 CACHE_VARIABLE = "TILEWRIGHT_CACHE_DIR"
 MODELS_VARIABLE = "TILEWRIGHT_TEST_MODELS"
 
@@ -77,6 +78,15 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The same for what the tests of a file leave in caches, before those of the next one."""
+    stash = item.config.stash
+    if item.path != stash.get(LAST_FILE, None):
+        stash[LAST_FILE] = item.path
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")
