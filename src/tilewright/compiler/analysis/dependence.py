@@ -212,14 +212,19 @@ def _covers(write: Access, read: Access) -> bool:
     }
     if write.lanes != read.lanes or not _runs_if(write, read):
         return False
-    if not all(_runs_once(loop, own, read) for loop in own.values()):
+    if any(_mentions(loop.extent, own) for loop in own.values()):
         return False
+    may_be_empty = dict(own)
     for x, y in zip(write.indices, read.indices, strict=True):
         if x == y and not _mentions(x, own):
             continue
         if not _spans(x, y, own, read):
             return False
-    return True
+        alone = [name for name in own if _mentions(x, (name,))]
+        if len(alone) == 1:
+            # A number below its extent is read, so the loop runs.
+            may_be_empty.pop(alone[0], None)
+    return all(within(0, loop.extent, read.inner) for loop in may_be_empty.values())
 
 
 def _runs_if(write: Access, read: Access) -> bool:
@@ -231,12 +236,6 @@ def _runs_if(write: Access, read: Access) -> bool:
     return all(
         expression_text(guard) in around and not loads(guard) for guard in write.guards
     )
-
-
-def _runs_once(loop: For, own: Iterable[str], read: Access) -> bool:
-    """Whether a loop that only the write is in runs, and as often in all iterations of the others."""
-    extent = loop.extent
-    return not _mentions(extent, own) and within(0, extent, read.inner)
 
 
 def _mentions(dim: Dim, names: Iterable[str]) -> bool:

@@ -192,16 +192,36 @@ class _Row:
             b.store(self.sums, (*place, d), 0)
         b.store(self.top, place, -math.inf)
         b.store(self.total, place, 0)
-        seen = self._seen()
+        if isinstance(self.keys, int):
+            self._blocks(self._seen())
+        else:
+            self._open_blocks(self._seen())
+        self._finish(result)
+
+    def _blocks(self, seen: Dim) -> None:
         is_single = self.keys == self.block
         blocks = 1 if is_single else symbolic.ceildiv(seen, self.block)
-        with b.loop(blocks, "block") as block:
+        with self.b.loop(blocks, "block") as block:
             start = block * self.block
             count = seen if is_single else symbolic.minimum(self.block, seen - start)
-            self._score(start, count)
-            self._rescale()
-            self._weigh(start, count)
-        self._finish(result)
+            self._add_block(start, count)
+
+    def _open_blocks(self, seen: Dim) -> None:
+        """Whole blocks, whose size is known, and what is left, which may be nothing."""
+        b, whole = self.b, symbolic.floordiv(seen, self.block)
+        with b.loop(whole, "block") as block:
+            self._add_block(block * self.block, self.block)
+        # Tiles of the rest have other sizes: they share nothing with those of a block.
+        shape = self.scores.shape
+        self.scores = b.temporary(self.dtype, shape, "rest_scores")
+        self.product = b.temporary(self.dtype, shape[:3], "rest_product")
+        self.sum = b.temporary(self.dtype, shape[:3], "rest_sum")
+        self._add_block(whole * self.block, seen - whole * self.block)
+
+    def _add_block(self, start: Dim, count: Dim) -> None:
+        self._score(start, count)
+        self._rescale()
+        self._weigh(start, count)
 
     def _seen(self) -> Dim:
         """How many keys this row reads."""

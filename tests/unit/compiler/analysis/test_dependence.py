@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fakes.loop_nests import doubled, product, row_sums
+from tilewright.base import symbolic
 from tilewright.base.dtypes import bool_, f32, i64
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Expr, Symbol, symbol
@@ -29,7 +30,7 @@ from tilewright.compiler.kernel.ir import (
 )
 from tilewright.compiler.kernel.rewrite import as_index
 from tilewright.compiler.schedule.primitives import fuse_nests, privatize, split
-from tilewright.compiler.schedule.tree import find, make_loop, reference
+from tilewright.compiler.schedule.tree import find, make_loop, reference, with_inner
 
 
 def stored(loop: For):
@@ -111,6 +112,38 @@ def test_a_buffer_written_first_is_private() -> None:
     kernel = privatize(fuse_nests(row_sums(), "i", "j"), "t", "i")
     assert [b.name for b in private_buffers(find(kernel, "i").body)] == ["t"]
     assert carried(find(kernel, "i"), scope=kernel.body) is None
+
+
+@pytest.mark.parametrize(
+    ("read", "private"),
+    [
+        ("same loop", True),
+        ("first", False),
+        ("longer loop", False),
+        ("beside another loop", False),
+    ],
+)
+def test_a_loop_that_may_not_run_defines_what_as_many_iterations_read(
+    read: str, private: bool
+) -> None:
+    n = symbol("n", 0)
+    count = symbolic.minimum(n - 5, 3)
+    t, y = Buffer("t", f32, (9,), Space.WORKGROUP), Buffer("y", f32, (9,))
+    write = make_loop("i", count, ())
+    i = reference(write.var)
+    code = with_inner(write, (Store(t, (i,), const(1, f32)),))
+    if read == "beside another loop":
+        around = make_loop("k", 4, ())
+        place = reference(around.var)
+        code = with_inner(
+            around, (with_inner(write, (Store(t, (place,), const(1, f32)),)),)
+        )
+        count = 4
+    user = make_loop("j", {"longer loop": count + 1}.get(read, count), ())
+    at = 0 if read == "first" else reference(user.var)
+    use = Store(y, (at,), Load(t, (at,)))
+    after = use if read == "first" else with_inner(user, (use,))
+    assert private_buffers((code, after)) == ([t] if private else [])
 
 
 def test_within_uses_loops_with_symbolic_extents_and_facts() -> None:

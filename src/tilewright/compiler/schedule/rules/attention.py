@@ -46,6 +46,10 @@ from tilewright.compiler.schedule.primitives import (
     unroll,
     vectorize,
 )
+from tilewright.compiler.schedule.rules.attention_streams import (
+    few_rows,
+    stream_rows,
+)
 from tilewright.compiler.schedule.rules.micro_kernel import (
     MicroKernel,
     schedule_micro_kernel,
@@ -137,6 +141,8 @@ class AttentionSite:
         """Rewrite the nest as was decided."""
         s, lanes = self.s, self.lanes
         width = chosen.vectors * lanes
+        if self._may_have_few_rows():
+            return self._apply_open(width, chosen.tiles, grid)
         split_off_last_block(s, self.names[-1])
         short = _split_off_last_rows(s, self.names, width)
         _tile(s, self.machine, self.names, width, chosen.tiles, grid)
@@ -145,6 +151,32 @@ class AttentionSite:
             few = -(-rest // lanes) * lanes
             _tile(s, self.machine, short, few, 1, Grid(s, main=False))
         s.note(f"attention: {width} rows as lanes, {chosen.tiles} tiles in a workgroup")
+        return Outcome.TILED
+
+    def _may_have_few_rows(self) -> bool:
+        """Whether the number of rows is not known, and there are heads for all threads."""
+        heads = math.prod(self.sizes[:-1])
+        open_ = not isinstance(find(self.s.kernel, self.names[-1]).extent, int)
+        return open_ and len(self.names) > 1 and heads >= 2 * self.threads
+
+    def _apply_open(self, width: int, count: int, grid: Grid) -> Outcome:
+        """Tiles of rows, and a rest of few rows one by one: a call may have no more than those."""
+        s, (*outer, rows) = self.s, self.names
+        grid.commit(outer)
+        extent, few = find(s.kernel, rows).extent, few_rows(self.lanes)
+        full = symbolic.floordiv(extent + (width - 1 - few), width) * width
+        first, last = s.apply(partition, rows, symbolic.minimum(full, extent))
+        tile, lane = s.fresh(f"{rows}_t"), s.fresh("row")
+        split_off_last_block(s, first[rows])
+        s.apply(split, first[rows], width, into=(tile, lane))
+        near = s.fresh(f"{tile}_n")
+        s.apply(split, tile, count, "tight", (s.fresh(f"{tile}_g"), near))
+        BlockWalk(s, _LaneRows(s, self.machine)).run([near, lane])
+        one = s.fresh("row")
+        split_off_last_block(s, last[rows])
+        s.apply(split, last[rows], 1, into=(s.fresh(f"{rows}_t"), one))
+        stream_rows(s, self.machine, one)
+        s.note(f"attention: {width} rows as lanes, {few} and fewer one by one")
         return Outcome.TILED
 
 

@@ -127,16 +127,14 @@ class StreamSite:
             KeyStreams(),
             (
                 Choice("together", lambda _: alone, lambda _: self._together()),
-                Choice("vectors", lambda _: (2, 4, 8, 16), lambda _: self._vectors()),
+                Choice(
+                    "vectors", lambda _: (2, 4, 8, 16), lambda _: side_by_side(self.machine)
+                ),
             ),
         )
 
     def _together(self) -> bool:
         return self.many_heads or self.count == 1
-
-    def _vectors(self) -> int:
-        """Sums that hide the latency of each other and leave registers for what is read."""
-        return 16 if self.machine.vector_registers >= 2 * 16 else 8
 
     def apply(self, chosen: KeyStreams, grid: Grid) -> Outcome:
         """Rewrite the nest as was decided."""
@@ -153,8 +151,16 @@ class StreamSite:
         return Outcome.TILED
 
 
-def stream_rows(s: Schedule, machine: MachineModel, row: str, vectors: int) -> None:
+def side_by_side(machine: MachineModel) -> int:
+    """Vectors of sums that hide the latency of each other and leave registers for what is read."""
+    return machine.vector_registers // 2
+
+
+def stream_rows(
+    s: Schedule, machine: MachineModel, row: str, vectors: int | None = None
+) -> None:
     """Schedule the code of a loop over few rows; what is around it stays."""
+    vectors = side_by_side(machine) if vectors is None else vectors
     BlockWalk(s, _StreamedRows(s, machine, vectors)).run([row])
 
 

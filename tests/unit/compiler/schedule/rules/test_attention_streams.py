@@ -9,7 +9,7 @@ from tilewright.base.dtypes import f32
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import For, Kernel, LoopKind
+from tilewright.compiler.kernel.ir import For, Kernel, LoopKind, Space
 from tilewright.compiler.kernel.rewrite import loads, loops
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule, space_of
@@ -18,7 +18,7 @@ from tilewright.compiler.schedule.rules.attention_streams import KeyStreams
 
 V4 = MachineModel.of(Target.level("v4"))
 V2 = MachineModel.of(Target.level("v2"))
-N = symbol("N", 0)
+M, N = symbol("M", 0), symbol("N", 0)
 
 
 def attention(heads: int, shared: int, rows: int, keys: Dim, size: int = 20) -> Kernel:
@@ -90,3 +90,33 @@ def _innermost(kernel: Kernel) -> list[For]:
 def test_a_number_of_keys_that_is_not_known_may_be_any(keys: int) -> None:
     kernel = attention(4, 2, 1, N, 6)
     assert_same(kernel, schedule(kernel, V2), {"N": keys}, exact=False)
+
+
+def open_rows(**attributes: object) -> Kernel:
+    query, memory = (1, 4, M, 2), (1, 2, N, 2)
+    return op_kernel("attention", [query, memory, memory], query, attributes)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_a_call_of_few_rows_runs_code_for_few(rows: int) -> None:
+    kernel = open_rows()
+    done = schedule(kernel, V2, threads=2)
+    assert any("2 and fewer one by one" in note for note in done.notes)
+    assert_same(kernel, done, {"M": rows, "N": 5}, exact=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", [V2, V4], ids=["v2", "v4"])
+@pytest.mark.parametrize("causal", [(), (3,)], ids=["all", "causal"])
+@pytest.mark.parametrize("sizes", [(3, 129), (9, 1), (24, 128), (33, 5), (41, 40)])
+def test_tiles_and_few_rows_meet(
+    machine: MachineModel, causal: tuple[int, ...], sizes: tuple[int, int]
+) -> None:
+    kernel = open_rows(causal=causal)
+    done = schedule(kernel, machine)
+    assert_same(kernel, done, dict(zip("MN", sizes, strict=True)), exact=False)
+
+
+def test_scores_of_any_number_of_keys_stay_near() -> None:
+    done = schedule(open_rows(), V4)
+    assert all(x.space is not Space.DEVICE for x in done.locals)
