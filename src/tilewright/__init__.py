@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         coverage,
         report,
     )
+    from tilewright.api.quantize import quantize
     from tilewright.api.report import Report
     from tilewright.api.signing import generate_key, sign
     from tilewright.base.budget import Limits
@@ -86,6 +87,7 @@ _HOMES = {
     "tilewright.api.load": ("load",),
     "tilewright.api.signing": ("generate_key", "sign"),
     "tilewright.api.model": ("Model", "compile", "coverage", "report"),
+    "tilewright.api.quantize": ("quantize",),
     "tilewright.api.report": ("Report",),
     "tilewright.base.budget": ("Limits",),
     "tilewright.base.errors": (
@@ -157,6 +159,7 @@ __all__ = [
     "get_global_func",
     "graph_executor",
     "load",
+    "quantize",
     "register_global_func",
     "remove_global_func",
     "report",

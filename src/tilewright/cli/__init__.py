@@ -35,6 +35,7 @@ VERBS: Final = {
     "inspect": "Look into an artifact at any level.",
     "compare": "Run a model in two ways; name the first node that differs.",
     "coverage": "Say how a model will run, operator by operator, before compiling it.",
+    "quantize": "Store the weights of a model in 4 or 8 bits.",
     "devices": "List the devices and what they can do.",
     "sign": "Sign an artifact, or any file, with a private key.",
     "keygen": "Make a key to sign with.",
