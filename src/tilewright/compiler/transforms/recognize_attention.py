@@ -62,7 +62,11 @@ def spelled_out(node: Node, emit: Emitter) -> Value | None:
     scores = _Scores(emit)
     if not scores.read(operand(found.softmax), found.softmax):
         return None
-    return _Written(emit, node, found, scores).value()
+    result = _Written(emit, node, found, scores).value()
+    if result is None or found.lost is None:
+        return result
+    # Weights of zero sum up to zero: nothing of such a row is looked at, not even values that are no numbers.
+    return emit.op("where", [found.lost, emit.scalar(0, result), result])
 
 
 # --- from the weights to the softmax ---------------------------------------------------------
@@ -71,10 +75,16 @@ def spelled_out(node: Node, emit: Emitter) -> Value | None:
 @final
 @dataclass(slots=True)
 class _Weights:
-    """The softmax behind the first operand of a product."""
+    """The softmax behind the first operand of a product.
+
+    Attributes:
+        zero_rows: rows without a key have weights of zero.
+        lost: where rows have weights of zero, whatever their scores are.
+    """
 
     emit: Emitter
     zero_rows: bool = False
+    lost: Value | None = None
     softmax: Node = field(init=False)
 
     def read(self, value: Value, user: Node) -> _Weights | None:
@@ -87,6 +97,10 @@ class _Weights:
                 last = number(node, "axis") % value.type.rank == value.type.rank - 1
                 self.softmax = node
                 return self if last else None
+            if node.op == "where" and self._drops_rows(node, user):
+                self.lost = operand(node, 0)
+                value, user = operand(node, 2), node
+                continue
             if node.op == "where":
                 guarded = _guarded(node, self.emit)
                 if guarded is None:
@@ -100,6 +114,17 @@ class _Weights:
                 return None
             value, user = operand(node), node
         return None
+
+    def _drops_rows(self, node: Node, user: Node) -> bool:
+        """Whether a choice right in front of the product takes 0 for whole rows."""
+        chosen = operand(node, 0).type.shape
+        return (
+            self.lost is None
+            and user.op == "matmul"
+            and chosen[-1:] == (1,)
+            and splat_of(operand(node, 1)) == 0
+            and operand(node, 2).type.shape == node.result.type.shape
+        )
 
 
 def _guarded(node: Node, emit: Emitter) -> Node | None:

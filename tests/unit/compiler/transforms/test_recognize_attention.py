@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from fakes.graphs import ops, run
+from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.transforms import RecognizeAttention, Simplify
 
 R = [Simplify(), RecognizeAttention()]
@@ -99,6 +100,38 @@ def test_rows_without_a_key_that_yield_zero_are_said():
     graph = run(R, spelled_out(after=after))
     assert ops(graph) == ["attention"]
     assert attention(graph).attributes["zero_rows"] is True
+
+
+def lost_rows(chosen: str, zero="0.0", kept="%p"):
+    after = (
+        f" %z: f32[] = constant {{value = f32[] [{zero}]}}"
+        f" %g: f32[2, 3, 5, 7] = where(%m, %z, {kept}) %o: f32[2, 3, 5, 6] = matmul(%g, %v) return %o"
+    )
+    return spelled_out(after=after, more=(f"%m: bool{chosen}", "%b: f32[2, 3, 5, 7]"))
+
+
+@pytest.mark.parametrize("chosen", ["[5, 1]", "[2, 1, 5, 1]", "[1]"])
+def test_rows_that_are_set_to_zero_are_set_to_zero_behind(chosen):
+    before, after = run([], lost_rows(chosen)), run(R, lost_rows(chosen))
+    assert ops(after)[-2:] == ["attention", "where"]
+    chance = np.random.default_rng(5)
+    inputs = [
+        chance.standard_normal(v.type.shape).astype(np.float32)
+        if v.type.dtype.is_float
+        else chance.random(v.type.shape) < 0.5
+        for v in before.inputs
+    ]
+    wanted, found = (evaluate(graph, inputs)[0] for graph in (before, after))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [lost_rows("[5, 7]"), lost_rows("[5, 1]", zero="1.0"), lost_rows("[5, 1]", kept="%b")],
+    ids=["elements", "ones", "other weights"],
+)
+def test_other_choices_of_weights_stay(text):
+    assert "attention" not in ops(run(R, text))
 
 
 def test_heads_that_share_keys_and_values_are_not_repeated():
