@@ -1,7 +1,7 @@
 """Rows for attention as onnxruntime writes it, and rotary embedding.
 
 ONNX's own Attention comes apart through the function body of its schema; these contrib ops have
-none.  Caches and masks that depend on data lengths are reported as unsupported.
+none.  Masks of sequence lengths are reported as unsupported; caches with lengths: `grouped_attention`.
 
 Source: onnxruntime ContribOperators.md (Attention, MultiHeadAttention, RotaryEmbedding).
 """
@@ -27,7 +27,7 @@ from tilewright.compiler.frontends.onnx.values import Tensor
 _LOWEST: Final = -10000.0
 
 
-def _heads(e: Emitter, x: Tensor, heads: int) -> Tensor:
+def heads_of(e: Emitter, x: Tensor, heads: int) -> Tensor:
     """`[batch, sequence, heads * size]` as `[batch, heads, sequence, size]`."""
     batch, length, hidden = x.shape
     if isinstance(hidden, int) and hidden % heads:
@@ -36,8 +36,8 @@ def _heads(e: Emitter, x: Tensor, heads: int) -> Tensor:
     return e.transpose(e.reshape(x, (batch, length, heads, size)), (0, 2, 1, 3))
 
 
-def _merged(e: Emitter, x: Tensor) -> Tensor:
-    """The inverse of `_heads`."""
+def merged(e: Emitter, x: Tensor) -> Tensor:
+    """The inverse of `heads_of`."""
     batch, heads, length, size = x.shape
     return e.reshape(e.transpose(x, (0, 2, 1, 3)), (batch, length, heads * size))
 
@@ -52,7 +52,8 @@ def scaled_attention(
     return e.op("matmul", e.op("softmax", scores, axis=-1), v)
 
 
-def _scale(call: Call, size: Dim) -> float:
+def scale_of(call: Call, size: Dim) -> float:
+    """The factor of the scores: what is said, or one over the root of a head's size."""
     given = call.float("scale", 0.0)
     if given:
         return given
@@ -93,7 +94,7 @@ def _attention(call: Call) -> list[Tensor | None]:
         raise UnsupportedError("attribute 'do_rotary' is not supported")
     packed = e.op("matmul", x, weights)
     packed = packed if bias is None else e.op("add", packed, bias)
-    q, k, v = (_heads(e, part, heads) for part in split(e, packed, 2, sizes))
+    q, k, v = (heads_of(e, part, heads) for part in split(e, packed, 2, sizes))
     present = None
     past = call.optional(4)
     if past is not None:
@@ -105,8 +106,8 @@ def _attention(call: Call) -> list[Tensor | None]:
     if call.flag("unidirectional"):
         masks.append(_causal_mask(e, q.shape[2], k.shape[2], q.dtype))
     held = [m for m in masks if m is not None]
-    result = scaled_attention(e, q, k, v, held, _scale(call, q.shape[3]))
-    return [_merged(e, result), present]
+    result = scaled_attention(e, q, k, v, held, scale_of(call, q.shape[3]))
+    return [merged(e, result), present]
 
 
 def _multi_head_attention(call: Call) -> list[Tensor | None]:
@@ -121,8 +122,8 @@ def _multi_head_attention(call: Call) -> list[Tensor | None]:
         q = e.op("add", q, parts[0])
         k = e.op("add", k, parts[1]) if k.rank == 3 else k
         v = e.op("add", v, parts[2]) if v.rank == 3 else v
-    q = _heads(e, q, heads)
-    k, v = (t if t.rank == 4 else _heads(e, t, heads) for t in (k, v))
+    q = heads_of(e, q, heads)
+    k, v = (t if t.rank == 4 else heads_of(e, t, heads) for t in (k, v))
     old = [call.optional(i) for i in (6, 7)]
     if old[0] is not None and old[1] is not None:
         k, v = e.concat([old[0], k], 2), e.concat([old[1], v], 2)
@@ -130,8 +131,8 @@ def _multi_head_attention(call: Call) -> list[Tensor | None]:
     if call.flag("unidirectional"):
         masks.append(_causal_mask(e, q.shape[2], k.shape[2], q.dtype))
     held = [m for m in masks if m is not None]
-    result = scaled_attention(e, q, k, v, held, _scale(call, q.shape[3]))
-    return [_merged(e, result), k, v]
+    result = scaled_attention(e, q, k, v, held, scale_of(call, q.shape[3]))
+    return [merged(e, result), k, v]
 
 
 def _rotary_embedding(call: Call) -> Tensor:
@@ -151,13 +152,25 @@ def _rotary_embedding(call: Call) -> Tensor:
             if not isinstance(heads_dim, int):
                 raise UnsupportedError("a dynamic number of heads is not supported")
             heads = heads_dim
-        x = _heads(e, x, heads)
+        x = heads_of(e, x, heads)
     if places.rank == 1:
         length = e.iota((1, x.shape[2]), 1)
         places = e.op("add", e.cast(e.unsqueeze(places, (1,)), dtypes.i64), length)
+    result = turned(e, x, places, tables, interleaved=interleaved)
+    return merged(e, result) if flat else result
+
+
+def turned(
+    e: Emitter, x: Tensor, places: Tensor, tables: Sequence[Tensor], *, interleaved: bool
+) -> Tensor:
+    """Columns of `x: [batch, heads, sequence, size]` turned by the angles of `places: [batch, sequence]`.
+
+    `tables` are cosines and sines, `[positions, half of what is turned]`.
+    """
+    half = tables[0].shape[1]
     cos, sin = (e.unsqueeze(e.op("gather", t, places, axis=0), (1,)) for t in tables)
-    turned = half * 2
-    body, rest = e.slice(x, 3, 0, turned), x.shape[3] - turned
+    size = half * 2
+    body, rest = e.slice(x, 3, 0, size), x.shape[3] - size
     if interleaved:
         pairs = e.reshape(body, (*body.shape[:3], half, 2))
         a, b = (e.squeeze(t, (4,)) for t in split(e, pairs, 4, [1, 1]))
@@ -170,9 +183,7 @@ def _rotary_embedding(call: Call) -> Tensor:
         result = e.reshape(joined, body.shape)
     else:
         result = e.concat([first, second], 3)
-    if rest != 0:
-        result = e.concat([result, e.slice(x, 3, turned, rest)], 3)
-    return _merged(e, result) if flat else result
+    return result if rest == 0 else e.concat([result, e.slice(x, 3, size, rest)], 3)
 
 
 ROWS: Final[tuple[Row, ...]] = (

@@ -15,6 +15,7 @@ from tilewright.compiler.frontends.onnx.contraction import ROWS as CONTRACTION
 from tilewright.compiler.frontends.onnx.control import ROWS as CONTROL
 from tilewright.compiler.frontends.onnx.convolution import ROWS as CONVOLUTION
 from tilewright.compiler.frontends.onnx.elementwise import ROWS as ELEMENTWISE
+from tilewright.compiler.frontends.onnx.grouped_attention import ROWS as GROUPED_ATTENTION
 from tilewright.compiler.frontends.onnx.movement import ROWS as MOVEMENT
 from tilewright.compiler.frontends.onnx.normalization import ROWS as NORMALIZATION
 from tilewright.compiler.frontends.onnx.quantization import ROWS as QUANTIZATION
@@ -34,6 +35,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     CONTROL,
     CONVOLUTION,
     ELEMENTWISE,
+    GROUPED_ATTENTION,
     MOVEMENT,
     NORMALIZATION,
     QUANTIZATION,

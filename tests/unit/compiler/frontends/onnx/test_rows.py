@@ -315,6 +315,90 @@ def test_contrib_ops_agree_with_onnxruntime(
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+SHARED = {"num_heads": 4, "kv_num_heads": 2}
+CACHE = floats(2, 2, 6, 16)
+
+
+def cached(rows: int, total: int, ends: list[int], *more: np.ndarray | None, cache=CACHE):
+    """Operands of GroupQueryAttention; `ends` are the places of the last keys."""
+    batch = len(ends)
+    q, kv = floats(batch, rows, 64), floats(batch, rows, 32)
+    cache = None if cache is None else cache[:batch]
+    past = None if cache is None else cache + 1
+    sizes = np.array(ends, np.int32), np.array([total], np.int32)
+    return [q, kv, kv * 2, cache, past, *sizes, *more]
+
+
+TABLES = floats(32, 8), floats(32, 8)
+GROUPED = {
+    "one row": (cached(1, 7, [6, 6]), {}),
+    "sequences of several lengths": (cached(1, 7, [6, 3]), {}),
+    "a cache with room": (cached(1, 5, [4, 2]), {}),
+    "several rows behind a cache": (cached(3, 9, [8]), {"scale": 0.5}),
+    "the first call with a cache": (cached(4, 4, [3, 1]), {}),
+    "the first call without": (cached(4, 4, [3, 3], cache=None), {}),
+    "angles": (cached(2, 8, [7], *TABLES), {"do_rotary": 1}),
+    "angles of pairs": (cached(4, 4, [3, 3], *TABLES), {"do_rotary": 1, "rotary_interleaved": 1}),
+    "a window": (cached(3, 9, [8]), {"local_window_size": 4}),
+    "a bias": (cached(2, 8, [7], None, None, None, floats(1, 1, 2, 8)), {}),
+    "packed": (
+        [floats(2, 1, 128), None, None, CACHE, CACHE, np.array([6, 2], np.int32),
+         np.array([7], np.int32)], {},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_attention_over_a_shared_cache_agrees_with_onnxruntime(name: str) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    arrays, options = GROUPED[name]
+    given = {
+        **SHARED,
+        **options,
+        "domain": "com.microsoft",
+        "outputs": 3,
+        "constants": (6,),
+    }
+    model = onnx_models.one_node("GroupQueryAttention", arrays, **given)
+    feeds = {f"x{i}": a for i, a in enumerate(arrays) if a is not None and i != 6}
+    wanted = runtime.InferenceSession(model.SerializeToString()).run(None, feeds)
+    found = run_node("GroupQueryAttention", arrays, **given)
+    rows = arrays[0].shape[1]
+    for b, last in enumerate(arrays[5]):
+        # Rows and keys behind the end of a sequence are not specified.
+        valid = min(rows, last + 1)
+        for a, w, size in zip(found, wanted, (valid, None, None), strict=True):
+            assert a.shape == w.shape
+            a, w = (x[b, :size] if size else x[b, :, : last + 1] for x in (a, w))
+            np.testing.assert_allclose(a, w, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("place", "options", "message"),
+    [
+        (11, {}, "operand 'head_sink'"),
+        (None, {"softcap": 2.0}, "attribute 'softcap'"),
+        (None, {"smooth_softmax": 1}, "attribute 'smooth_softmax'"),
+        (None, {"k_quant_type": "PER_TENSOR"}, "PER_TENSOR"),
+    ],
+)
+def test_attention_over_a_shared_cache_that_is_another_is_refused(
+    place: int | None, options: dict[str, object], message: str
+) -> None:
+    arrays = cached(1, 7, [6, 6])
+    if place is not None:
+        arrays += [None] * (place - len(arrays)) + [floats(4)]
+    given = {**SHARED, **options, "domain": "com.microsoft", "constants": (6,)}
+    with pytest.raises(ModelError, match=message):
+        run_node("GroupQueryAttention", arrays, **given)
+
+
+def test_the_number_of_keys_may_not_depend_on_data() -> None:
+    given = {**SHARED, "domain": "com.microsoft"}
+    with pytest.raises(ModelError, match="the number of keys depends on data"):
+        run_node("GroupQueryAttention", cached(1, 7, [6, 6]), **given)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(
     ("batch", "groups", "banks"), [(1, 1, 1), (2, 1, 2), (2, 2, 1), (3, 2, 3)]
