@@ -37,6 +37,7 @@ from tilewright.compiler import pipeline
 from tilewright.compiler.backends import backend
 from tilewright.compiler.backends.kernel_cache import KernelRecord
 from tilewright.compiler.backends.registry import backend_of
+from tilewright.compiler.backends.tuning_store import TuningStore
 from tilewright.compiler.frontends import onnx
 from tilewright.compiler.frontends.onnx import CoverageReport
 from tilewright.compiler.graph.ir import Graph
@@ -70,6 +71,25 @@ if TYPE_CHECKING:
 __all__ = ["KernelView", "Model", "compile", "coverage", "report"]
 
 
+def store_option(
+    tuned: bool | str | PathLike[str], cache: CompilationCache | None
+) -> TuningStore | None:
+    """The store that an option means: at a path, or the one beside the cache.
+
+    Raises: UserError for a path where there is none, and for what is none of all that.
+    """
+    if isinstance(tuned, bool):
+        return TuningStore.beside(cache) if tuned and cache is not None else None
+    store = TuningStore(Path(path_option("tuned", tuned)))
+    if not store.path.exists():
+        raise UserError(
+            "there is no such store of tuned decisions",
+            location=store.path,
+            hint="tilewright tune MODEL --store PATH makes it",
+        )
+    return store
+
+
 def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options they have
     model: onnx.Source | Graph,
     *,
@@ -84,6 +104,7 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
     schedules: Mapping[str, ScheduleSpec] | None = None,
     byoc: Sequence[str] | Mapping[str, Mapping[str, object]] | None = None,
     cache: bool = True,
+    tuned: bool | str | PathLike[str] = True,
     progress: pipeline.Progress | bool | None = None,
 ) -> Model:
     """Compile a model to machine code and load it.
@@ -99,34 +120,33 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
         jobs: processes that generate code; default: `TILEWRIGHT_JOBS`, else those cores.
         input_shapes: shapes by input name; strings name dynamic dimensions.
         input_values: inputs that become constants, such as a shape that a model takes as data.
-        check_indices: let a call fail (InputError) for an index in its data that is out of range,
-            else it is clamped. Default: `TILEWRIGHT_CHECK_INDICES`, else yes.
+        check_indices: let calls fail (InputError) for indices out of range, else clamp; default: `TILEWRIGHT_CHECK_INDICES`, else yes.
         schedules: your own for kernels by name or pattern (`"matmul_*"`): a function that gets a kernel
             whose methods are the primitives, or a trace. Slow at worst, never wrong.
         byoc: your code generators by name (see `byoc`), with options where it is a mapping.
         cache: reuse kernels of earlier compilations (`TILEWRIGHT_CACHE_DIR`).
-        progress: True shows a line on a terminal and in notebooks that is gone when the model is
-            compiled; or an object whose `phase(name)` and `advance(done, total)` are called.
+        tuned: use what `tune` found, in the store beside that cache or in the one at this path.
+        progress: True shows a line, gone at the end; or an object whose `phase(name)` and `advance(done, total)` are called.
 
     Returns: a callable `Model`.
-    Raises: ModelError listing everything in the model that is not supported; TargetError for an unknown
-    target; UserError for an option that makes no sense.
+    Raises: ModelError listing everything that is not supported; TargetError; UserError for an option that makes no sense.
     """
     threads, jobs = _count("threads", threads), _count("jobs", jobs)
-    watcher = watcher_of(progress)
+    kept = CompilationCache.default() if flag_option("cache", cache) else None
     options = pipeline.CompileOptions(
         targets=resolve_targets(target, levels),
         opt_level=opt_level,
         threads=threads or knobs.THREADS.get() or usable_cores(),
         jobs=jobs or knobs.JOBS.get() or usable_cores(),
-        cache=CompilationCache.default() if flag_option("cache", cache) else None,
+        cache=kept,
+        store=store_option(tuned, kept),
         input_shapes=input_shapes,
         input_values=input_values,
         check_indices=_flag("check_indices", check_indices, knobs.CHECK_INDICES),
         schedules={} if schedules is None else schedules,
         byoc=choose_codegens(byoc),
     )
-    with watcher as watching:
+    with watcher_of(progress) as watching:
         compiled = pipeline.compile_model(model, options, watching)
     compiled.diagnostics.show(stacklevel=2)
     return Model(compiled, threads=threads)

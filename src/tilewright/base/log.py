@@ -37,6 +37,12 @@ class Log:
         if logger is not None:
             logger.debug(text, *values)
 
+    def warning(self, text: str, *values: object) -> None:
+        """A step that was left out, which costs nobody more than time."""
+        logger = self._logger
+        if logger is not None:
+            logger.warning(text, *values)
+
     @property
     def _logger(self) -> Any:
         logging = sys.modules.get("logging")

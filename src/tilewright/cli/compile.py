@@ -74,6 +74,19 @@ _BESIDE: Final = Path("<beside the library>")
 @pass_options
 @codegen_options
 @option(
+    "--no-tuned",
+    is_flag=True,
+    help="Do not use what tune found: every kernel as the cost model likes it best.",
+    group=Group.CODE,
+)
+@option(
+    "--tuning-store",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Use what tune --store=FILE found; default: the store beside the cache.",
+    group=Group.CODE,
+)
+@option(
     "--no-sources",
     is_flag=True,
     help="Leave the printed levels out of the artifact.",
@@ -97,6 +110,8 @@ def command(  # noqa: PLR0913 - one parameter per option
     input_value: tuple[str, ...],
     no_index_checks: bool,
     no_cache: bool,
+    no_tuned: bool,
+    tuning_store: Path | None,
     no_sources: bool,
     memory: bool,
     quiet: bool,
@@ -130,6 +145,7 @@ def command(  # noqa: PLR0913 - one parameter per option
             schedules=schedules,
             byoc=byoc,
             cache=not no_cache,
+            tuned=not no_tuned if tuning_store is None or no_tuned else tuning_store,
             progress=progress,
         )
         progress.phase("write")
@@ -201,6 +217,9 @@ def _print_summary(model: Model, path: Path, size_bytes: int) -> None:
     cached = sum(not r.compiled.seconds for r in model.compiled.kernels[0])
     if cached:
         rows.add_row("from cache", f"{cached} of {plural(len(model.kernels), 'kernel')}")
+    tuned = sum(r.request.decisions is not None for r in model.compiled.kernels[0])
+    if tuned:
+        rows.add_row("tuned", f"{tuned} of {plural(len(model.kernels), 'kernel')}")
     rows.add_row("weights", format_bytes(report.weights_bytes))
     arena = "depends on the call's shapes"
     if report.arena_bytes is not None:

@@ -15,6 +15,7 @@ from tilewright.base.options import (
     values_option,
 )
 from tilewright.base.target import Target
+from tilewright.compiler.backends.tuning_store import DecisionSource
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.packaging.provenance import digest_of_array
 from tilewright.compiler.passes import PassContext, check_opt_level, instruments_of_knobs
@@ -57,6 +58,7 @@ class CompileOptions:
     schedules: the user's own, by patterns of kernel names (`schedule.user`).
     threads: cores that kernels may count on (schedules only, results do not depend on it).
     jobs: processes that generate code.
+    store: what tuning found; kernels of which it knows nothing are as the cost model likes them best.
     check_indices: let calls check the indices in their data (see `docs/errors.md`).
     input_shapes, input_values: what is known of inputs (see `frontends.onnx.load`).
     """
@@ -66,6 +68,7 @@ class CompileOptions:
     threads: int = field(default_factory=usable_cores)
     jobs: int = field(default_factory=usable_cores)
     cache: CompilationCache | None = None
+    store: DecisionSource | None = None
     input_shapes: Mapping[str, Sequence[int | str]] | None = None
     input_values: Mapping[str, Array] | None = None
     context: PassContext | None = None

@@ -31,6 +31,10 @@ from tilewright.compiler.backends.kernel_cache import (
     recall,
 )
 from tilewright.compiler.backends.registry import backend_of
+from tilewright.compiler.backends.tuned_requests import (
+    schedule_as_decided,
+    with_decisions,
+)
 from tilewright.compiler.compile_options import SILENT, CompileOptions, Progress
 from tilewright.compiler.frontends import onnx
 from tilewright.compiler.graph.copy import copy_graph
@@ -344,14 +348,23 @@ def schedule_kernels(
     """One kernel per group: scheduled, or finished by an earlier compilation."""
     kernels: list[Scheduled | KernelRecord] = []
     check_patterns(options.schedules, [group.naive.name for group in groups])
+    for request in make_requests(groups, target, options):
+        known = None if options.cache is None else recall(request, options.cache)
+        kernels.append(known or Scheduled(*schedule_as_decided(request)))
+        progress.advance(len(kernels), len(groups))
+    return tuple(kernels)
+
+
+def make_requests(
+    groups: Sequence[Group], target: Target, options: CompileOptions
+) -> tuple[KernelRequest, ...]:
+    """What is wanted of each group: a schedule of the user's, tuned decisions, or the cost model's best."""
+    requests: list[KernelRequest] = []
     for group in groups:
         naive = group.naive
         by_user = trace_for(options.schedules, naive.name, replace(naive, name=_KEY_NAME))
-        request = KernelRequest(naive, target, options.threads, by_user)
-        known = None if options.cache is None else recall(request, options.cache)
-        kernels.append(known or Scheduled(request, request.schedule()))
-        progress.advance(len(kernels), len(groups))
-    return tuple(kernels)
+        requests.append(KernelRequest(naive, target, options.threads, by_user))
+    return with_decisions(requests, options.store)
 
 
 def generate_code(

@@ -1,0 +1,205 @@
+"""Decisions that were measured to be fast, on disk: an SQLite file that compilations consult and tuners write.
+
+A row is found by the key of a kernel request: naive loops, target, threads and this compiler's sources, so that nothing
+is believed that another machine or another state of the rules measured.  What it says is text from outside: it is only
+taken as a point of the kernel's space, of which every one computes the same.  Not here: what to try (`tuning`).
+
+Reading never fails a compilation: a file that is none, is locked or has another layout is passed over, with a line
+in the log.  Writing says what is wrong.  Any number of processes may do both.
+
+Source: SQLite, "Defense Against The Dark Arts" (https://sqlite.org/security.html) for files of strangers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from tilewright.base.compilation_cache import CompilationCache
+from tilewright.base.errors import ScheduleError, UserError
+from tilewright.base.fork_locks import LATE_IMPORTS
+from tilewright.base.log import Log
+from tilewright.compiler.schedule.rules import Decisions
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_LOG: Final = Log("compiler")
+_NAME: Final = "tuning.sqlite"
+_LAYOUT: Final = 1
+"""Of the tables; a file of another layout is not read."""
+_LONGEST: Final = 1 << 14
+_READ_WAIT_S: Final = 2.0
+_WRITE_WAIT_S: Final = 30.0
+_TABLES: Final = f"""
+create table if not exists best (
+    key text primary key, kernel text not null, decisions text not null, before_ns real not null,
+    after_ns real not null, at real not null, checked integer not null);
+create table if not exists tried (
+    key text not null, decisions text not null, ratio real not null, primary key (key, decisions));
+pragma user_version = {_LAYOUT};
+"""
+
+
+class DecisionSource(Protocol):
+    """Where a compilation asks for decisions: a store, or whoever tries some out."""
+
+    def decisions(self, keys: Iterable[str]) -> Mapping[str, Decisions]:
+        """Those known for the keys of kernel requests."""
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The fastest decisions known for a kernel.
+
+    Units: nanoseconds of one run, with the cost model's decisions and with these, side by side.
+
+    Attributes:
+        is_checked: a model with it was measured not to be slower; compilations take no other.
+    """
+
+    kernel: str
+    decisions: str
+    before_ns: float
+    after_ns: float
+    is_checked: bool = False
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TuningStore:
+    """A file of decisions.  Thread-safe: every call opens the file anew."""
+
+    path: Path
+
+    @staticmethod
+    def beside(cache: CompilationCache) -> TuningStore:
+        """The store of a cache of kernels: in its folder, which is its user's alone."""
+        return TuningStore(cache.folder / _NAME)
+
+    def decisions(self, keys: Iterable[str]) -> dict[str, Decisions]:
+        """What was found for each of the keys, as far as it is understood; nothing where there is no file."""
+        if not self.path.exists():
+            return {}
+        try:
+            with self._opened("mode=ro", _READ_WAIT_S) as base:
+                rows = _select(base, "checked = 1", keys)
+        except (UserError, OSError) as error:
+            _LOG.warning("tuned decisions are not used: %s", error)
+            return {}
+        found: dict[str, Decisions] = {}
+        for key, finding in rows.items():
+            try:
+                found[key] = Decisions.parse(finding.decisions)
+            except ScheduleError as error:
+                _LOG.warning(
+                    "kernel '%s': decisions of '%s' are not used: %s",
+                    finding.kernel,
+                    self.path,
+                    error,
+                )
+        return found
+
+    def findings(self, keys: Iterable[str]) -> dict[str, Finding]:
+        """The best that is known of each key, checked with a model or not.  Raises: UserError."""
+        with self._opened("mode=rwc", _WRITE_WAIT_S) as base:
+            return _select(base, "1", keys)
+
+    def tried(self, key: str) -> dict[str, float]:
+        """Every point that was tried, and its time over that of the cost model's.  Raises: UserError."""
+        with self._opened("mode=rwc", _WRITE_WAIT_S) as base:
+            rows = base.execute("select decisions, ratio from tried where key = ?", (key,))
+            return {str(text): float(ratio) for text, ratio in rows}
+
+    def note_tried(self, key: str, ratios: Mapping[str, float]) -> None:
+        """Keep what was tried.  Raises: UserError where nothing can be written."""
+        with self._opened("mode=rwc", _WRITE_WAIT_S) as base:
+            base.executemany(
+                "insert or replace into tried values (?, ?, ?)",
+                [(key, text, ratio) for text, ratio in ratios.items()],
+            )
+
+    def note_best(self, key: str, finding: Finding) -> None:
+        """Keep the best of a kernel.  Raises: as `note_tried`."""
+        row = (
+            key,
+            finding.kernel,
+            finding.decisions,
+            finding.before_ns,
+            finding.after_ns,
+            time.time(),
+            int(finding.is_checked),
+        )
+        with self._opened("mode=rwc", _WRITE_WAIT_S) as base:
+            base.execute("insert or replace into best values (?, ?, ?, ?, ?, ?, ?)", row)
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """Forget the best of some kernels, not what was tried.  Raises: as `note_tried`."""
+        with self._opened("mode=rwc", _WRITE_WAIT_S) as base:
+            base.executemany("delete from best where key = ?", [(key,) for key in keys])
+
+    @contextlib.contextmanager
+    def _opened(self, mode: str, wait_s: float) -> Generator[sqlite3.Connection]:
+        """The file as a data base whose changes are kept if nothing is raised.
+
+        Raises: UserError that says what is wrong with it.
+        """
+        with LATE_IMPORTS:
+            import sqlite3  # noqa: PLC0415 - most compilations have no store
+
+        try:
+            if mode != "mode=ro":
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            uri = f"{self.path.absolute().as_uri()}?{mode}"
+            with (
+                contextlib.closing(
+                    sqlite3.connect(
+                        uri, timeout=wait_s, uri=True, isolation_level="IMMEDIATE"
+                    )
+                ) as base,
+                base,
+            ):
+                base.execute("pragma trusted_schema = off")
+                self._check_layout(base, writes=mode != "mode=ro")
+                yield base
+        except sqlite3.Error as error:
+            raise UserError(
+                f"cannot be used as a store of tuned decisions: {error}",
+                location=self.path,
+                hint="name another file (--store, --tuning-store), or delete one that is damaged",
+            ) from error
+
+    def _check_layout(self, base: sqlite3.Connection, *, writes: bool) -> None:
+        (layout,) = base.execute("pragma user_version").fetchone()
+        (tables,) = base.execute("select count(*) from sqlite_schema").fetchone()
+        if writes and layout == 0 and tables == 0:
+            base.executescript(_TABLES)
+        elif layout != _LAYOUT:
+            raise UserError(
+                f"is a store of layout {layout}, expected {_LAYOUT}",
+                location=self.path,
+                hint="delete it, or name another file: --store",
+            )
+
+
+def _select(
+    base: sqlite3.Connection, condition: str, keys: Iterable[str]
+) -> dict[str, Finding]:
+    """The rows of `best` that can be taken for what they should be."""
+    found: dict[str, Finding] = {}
+    query = f"select kernel, decisions, before_ns, after_ns, checked from best where {condition} and key = ?"
+    for key in keys:
+        row = base.execute(query, (key,)).fetchone()
+        if row is None:
+            continue
+        kernel, decisions, before, after, checked = row
+        times = isinstance(before, float) and isinstance(after, float)
+        if times and isinstance(decisions, str) and len(decisions) <= _LONGEST:
+            found[key] = Finding(str(kernel), decisions, before, after, bool(checked))
+    return found

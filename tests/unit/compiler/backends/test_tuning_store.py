@@ -1,0 +1,185 @@
+"""What tuning found is read back, changes what is compiled, and is passed over wherever it is no good."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.base import dtypes
+from tilewright.base.errors import UserError
+from tilewright.base.target import Target
+from tilewright.compiler import pipeline
+from tilewright.compiler.backends.kernel_cache import KernelRequest
+from tilewright.compiler.backends.registry import backend_of
+from tilewright.compiler.backends.tuning_store import Finding, TuningStore
+from tilewright.compiler.graph.ir import Graph
+from tilewright.compiler.graph.schema import TensorType
+from tilewright.compiler.ops.builder import GraphBuilder
+from tilewright.compiler.schedule.rules import Decisions, space_of
+
+TARGET = Target.level("v3")
+
+
+def product() -> Graph:
+    b = GraphBuilder()
+    x = b.input("x", TensorType(dtypes.f32, (37, 24)))
+    y = b.constant(np.ones((24, 40), np.float32), "y")
+    b.output("z", b.matmul(x, y))
+    return b.graph
+
+
+def options(store: TuningStore | None) -> pipeline.CompileOptions:
+    return pipeline.CompileOptions(targets=(TARGET,), threads=1, jobs=1, store=store)
+
+
+def the_request(store: TuningStore | None = None) -> KernelRequest:
+    """The only kernel of `product`, as the pipeline asks for it."""
+    graph = product()
+    (graph,) = pipeline.optimize(graph, options(None))
+    groups = pipeline.find_kernels(graph)
+    (request,) = pipeline.make_requests(groups, TARGET, options(store))
+    return request
+
+
+def another_point() -> str:
+    machine = backend_of(TARGET).machine_model(TARGET)
+    space = space_of(replace(the_request().naive, name="kernel"), machine)
+    return next(space.neighbours(space.best())).to_text()
+
+
+def finding(decisions: str, *, is_checked: bool = True) -> Finding:
+    return Finding("z", decisions, 200.0, 100.0, is_checked)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TuningStore:
+    return TuningStore(tmp_path / "sub" / "tuning.sqlite")
+
+
+@pytest.fixture
+def complaints(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.WARNING, logger="tilewright")
+    return caplog
+
+
+def test_decisions_are_read_back_and_the_last_ones_count(store: TuningStore) -> None:
+    first, then = another_point(), "rows"
+    store.note_best("a", finding(then))
+    store.note_best("a", finding(first))
+    store.note_best("b", finding(first, is_checked=False))
+    assert store.decisions(["a", "b", "c"]) == {"a": Decisions.parse(first)}
+    assert set(store.findings(["a", "b", "c"])) == {"a", "b"}
+    store.drop(["a"])
+    assert store.decisions(["a"]) == {}
+
+
+def test_points_that_were_tried_are_kept_by_kernel(store: TuningStore) -> None:
+    store.note_tried("a", {"x": 1.5, "y": 0.5})
+    store.note_tried("a", {"y": 0.75})
+    assert store.tried("a") == {"x": 1.5, "y": 0.75}
+    assert store.tried("b") == {}
+
+
+def test_a_compilation_takes_them_and_its_key_tells(store: TuningStore) -> None:
+    plain, point = the_request(), another_point()
+    store.note_best(plain.key, finding(point))
+    tuned = the_request(store)
+    assert tuned.decisions == Decisions.parse(point)
+    assert tuned.key != plain.key
+    (record,) = pipeline.compile_model(product(), options(store)).kernels[0]
+    assert f"decided: {point}" in record.kernel_ir
+
+
+def test_another_number_of_threads_finds_nothing(store: TuningStore) -> None:
+    request = the_request()
+    store.note_best(replace(request, threads=2).key, finding(another_point()))
+    assert the_request(store).decisions is None
+
+
+def test_a_store_that_is_not_there_is_not_made(store: TuningStore) -> None:
+    assert store.decisions(["a"]) == {}
+    assert not store.path.parent.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["nonsense", "contraction columns=many", "contraction size=3", "\0", "x" * (1 << 15)],
+)
+def test_decisions_that_do_not_parse_are_passed_over(store: TuningStore, text: str) -> None:
+    store.note_best("a", finding(text))
+    assert store.decisions(["a"]) == {}
+
+
+def test_decisions_that_do_not_fit_the_kernel_are_passed_over(
+    store: TuningStore, complaints: pytest.LogCaptureFixture
+) -> None:
+    plain = the_request()
+    store.note_best(plain.key, finding("contraction columns=12345"))
+    (record,) = pipeline.compile_model(product(), options(store)).kernels[0]
+    (expected,) = pipeline.compile_model(product(), options(None)).kernels[0]
+    assert record.kernel_ir == expected.kernel_ir
+    assert record.request.decisions is None
+    assert "columns=12345" in complaints.text
+
+
+@pytest.mark.parametrize("damage", ["text", "cut", "layout", "table", "folder"])
+def test_a_damaged_store_is_passed_over_with_a_line_in_the_log(
+    store: TuningStore, damage: str, complaints: pytest.LogCaptureFixture
+) -> None:
+    store.note_best("a", finding(another_point()))
+    if damage == "text":
+        store.path.write_bytes(b"no data base at all" * 99)
+    elif damage == "cut":
+        store.path.write_bytes(store.path.read_bytes()[:50])
+    elif damage == "folder":
+        store.path.unlink()
+        store.path.mkdir()
+    else:
+        change = "drop table best" if damage == "table" else "pragma user_version = 99"
+        with sqlite3.connect(store.path) as base:
+            base.execute(change)
+        base.close()
+    assert store.decisions(["a"]) == {}
+    assert "not used" in complaints.text
+    with pytest.raises(UserError, match="store"):
+        store.note_best("a", finding("x"))
+
+
+def test_values_of_other_types_are_passed_over(store: TuningStore) -> None:
+    store.note_best("a", finding(another_point()))
+    with sqlite3.connect(store.path) as base:
+        base.execute("update best set decisions = x'00ff', before_ns = 'soon'")
+    base.close()
+    assert store.decisions(["a"]) == {}
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    store = TuningStore(tmp_path / "file" / "tuning.sqlite")
+    with pytest.raises((UserError, OSError)):
+        store.note_tried("a", {"x": 1.0})
+
+
+def write_many(path: Path, first: int) -> None:
+    store = TuningStore(path)
+    for i in range(first, first + 20):
+        store.note_tried("shared", {f"point {i}": float(i)})
+
+
+def test_several_processes_write_at_a_time(store: TuningStore) -> None:
+    context = multiprocessing.get_context("spawn")
+    writers = [
+        context.Process(target=write_many, args=(store.path, first)) for first in (0, 100)
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    assert len(store.tried("shared")) == 40
