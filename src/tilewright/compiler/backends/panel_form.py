@@ -38,9 +38,11 @@ class PanelsOf:
 
     machine: MachineModel
 
-    def __call__(self, m: Sequence[Dim], n: Dim, k: Dim, dtype: DType) -> int:
-        """Columns of a product of `m` rows, `n` columns and `k` products each; 0 for no panels."""
-        return rules.contraction_panel(self.machine, m, n, k, dtype)
+    def __call__(
+        self, m: Sequence[Dim], n: Dim, k: Dim, dtype: DType, products: int = 1
+    ) -> int:
+        """Columns of a product of `m` rows, `n` columns and `k` steps of `products`; 0 for no panels."""
+        return rules.contraction_panel(self.machine, m, n, k, dtype, products)
 
 
 @final

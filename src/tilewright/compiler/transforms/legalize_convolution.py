@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, final
 
 from tilewright.base import dtypes, symbolic
-from tilewright.base.dtypes import HALVES, DType
+from tilewright.base.dtypes import HALVES
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
@@ -44,9 +44,9 @@ from tilewright.compiler.transforms.planar_convolution import as_planar, can_be_
 from tilewright.compiler.transforms.split_blocks import split_blocks
 from tilewright.compiler.transforms.split_phases import split_phases
 
-# (extents of the loops over rows, columns, depth, dtype) -> columns per panel; 0 leaves the right
-# operand as it is
-ChoosePanel = Callable[[Sequence[Dim], Dim, Dim, DType], int]
+# (extents of the loops over rows, columns, depth, dtype, products in a step of the depth: 1 where that is not
+# said) -> columns per panel; 0 leaves the right operand as it is
+ChoosePanel = Callable[..., int]
 _SMALLEST_PANEL = 4
 _MANY: Final = 1 << 10
 _MOST_REPEATS: Final = 4

@@ -15,6 +15,7 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import HALVES, f32, f64
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
+from tilewright.compiler.ops.block_products import WORD_BITS
 from tilewright.compiler.ops.contraction import BYTES_PER_WORD
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter, RewritePass, Rule, merge_rules
@@ -74,7 +75,8 @@ class PackMatmul(RewritePass):
         if a.type.rank > 2:
             return flatten_rows(node, emit)
         rows, depth, columns = a.type.shape[0], *b.type.shape
-        panel = self.choose_panel((rows,), columns, depth, f32)
+        each = WORD_BITS // weights.bits
+        panel = self.choose_panel((rows,), columns, weights.depth // each, f32, each)
         if not panel:
             return None
         left = emit.op("cast", [a], {"dtype": f32}) if a.type.dtype is not f32 else a

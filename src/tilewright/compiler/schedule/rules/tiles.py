@@ -30,20 +30,30 @@ class Tile:
     cost: float
 
 
-def most_rows(machine: MachineModel, vectors: int) -> int:
-    """Rows whose accumulators fit beside the right operand's vectors and one broadcast."""
-    return max(1, (machine.vector_registers - vectors - 1) // vectors)
+def most_rows(machine: MachineModel, vectors: int, products: int = 1) -> int:
+    """Rows whose accumulators fit beside the right operand's vectors and one broadcast.
+
+    The sum of the `products` of one step, if there are several, stands beside the accumulator.
+    """
+    each = vectors if products == 1 else 2 * vectors
+    return max(1, (machine.vector_registers - vectors - 1) // each)
 
 
-def step_cycles(machine: MachineModel, rows: int, vectors: int) -> float:
-    """Cycles per step of the sum for one tile."""
+def step_cycles(machine: MachineModel, rows: int, vectors: int, products: int = 1) -> float:
+    """Cycles per step of the sum for one tile.
+
+    Where a step has several `products`, their numbers are made of a word, once for all rows, and their sum is scaled.
+    """
     latency = machine.core.latency
     # Few accumulators wait for each other: sums are not split, that their order be one.
     few = rows * vectors < latency * machine.multiply_adds_per_cycle
+    made = vectors * (products + rows) if products > 1 else 0
     step = Demand(
-        multiply_adds=rows * vectors, loads=rows + vectors, waits=latency if few else 0
+        multiply_adds=rows * vectors * products + made,
+        loads=rows * products + vectors,
+        waits=latency if few else 0,
     )
-    return step.cycles(machine) + _LOAD_COST * (rows + vectors)
+    return step.cycles(machine) + _LOAD_COST * (rows * products + vectors)
 
 
 def aliasing(machine: MachineModel, rows: int, row_bytes: int) -> bool:
@@ -104,13 +114,14 @@ def column_cost(
     depth: int,
     lanes: int,
     bad: bool,
+    products: int = 1,
 ) -> float:
     """Cycles for all row tiles of one panel with `columns` columns in use."""
     vectors = -(-columns // lanes)
     penalty = _ALIAS_PENALTY if bad else 1.0
 
     def one(rows: int) -> float:
-        steps = depth * step_cycles(machine, rows, vectors) * penalty
+        steps = depth * step_cycles(machine, rows, vectors, products) * penalty
         return steps + _TILE_OVERHEAD + 2 * rows * vectors
 
     return sum(count * one(rows) for rows, count in tiles.items())
@@ -125,8 +136,12 @@ def choose_tile(
     *,
     row_bytes: int,
     panel: int | None = None,
+    products: int = 1,
 ) -> Tile:
-    """The cheapest tile; `extents` are those of the loops over rows, `panel` fixes its columns."""
+    """The cheapest tile; `extents` are those of the loops over rows, `panel` fixes its columns.
+
+    `depth` counts steps of so many `products`.
+    """
     rows = math.prod(extents)
     best: Tile | None = None
     for vectors in (1, 2, 3, 4):
@@ -135,17 +150,17 @@ def choose_tile(
             continue
         if panel is None and width > lanes and width >= columns + lanes:
             continue
-        for most in range(1, min(most_rows(machine, vectors), rows) + 1):
+        for most in range(1, min(most_rows(machine, vectors, products), rows) + 1):
             sizes = row_sizes(extents, most)
             bad = aliasing(machine, math.prod(sizes), row_bytes)
             tiles = tile_counts(extents, sizes)
-            total = _total(machine, tiles, columns, width, depth, lanes, bad)
+            total = _total(machine, tiles, columns, width, depth, lanes, bad, products)
             if best is None or total < best.cost * 0.999:
                 best = Tile(math.prod(sizes), width, total)
     if best is None:
         width = panel or lanes
         vectors = max(1, -(-width // lanes))
-        best = Tile(min(rows, most_rows(machine, vectors)), width, 0.0)
+        best = Tile(min(rows, most_rows(machine, vectors, products)), width, 0.0)
     return best
 
 
@@ -157,9 +172,10 @@ def _total(
     depth: int,
     lanes: int,
     bad: bool,
+    products: int,
 ) -> float:
     panels, rest = divmod(columns, width)
-    total = panels * column_cost(machine, tiles, width, depth, lanes, bad)
+    total = panels * column_cost(machine, tiles, width, depth, lanes, bad, products)
     if rest:
-        total += column_cost(machine, tiles, rest, depth, lanes, bad)
+        total += column_cost(machine, tiles, rest, depth, lanes, bad, products)
     return total

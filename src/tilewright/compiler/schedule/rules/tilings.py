@@ -165,6 +165,7 @@ class ContractionShape:
             self.lanes,
             row_bytes=self.row_bytes,
             panel=panel or self.fixed,
+            products=self.products,
         )
         if panel or self.fixed or not self.is_one_row or not isinstance(self.width, int):
             return tile
@@ -178,7 +179,7 @@ class ContractionShape:
             return ((),)
         vectors = -(-tiling.columns // self.lanes)
         rows = math.prod(max(1, estimate(extent)) for extent in self.rows)
-        most = min(most_rows(self.machine, vectors), rows)
+        most = min(most_rows(self.machine, vectors, self.products), rows)
         found = {row_sizes(self.rows, n) for n in range(1, most + 1)}
         return tuple(sorted(found | {self._best_rows(tiling)}, key=math.prod))
 
@@ -286,12 +287,17 @@ def _best_tile(shape: ContractionShape, panel: int | None) -> Tile:
 
 
 def contraction_panel(
-    machine: MachineModel, m: Sequence[Dim], n: Dim, k: Dim, dtype: DType
+    machine: MachineModel,
+    m: Sequence[Dim],
+    n: Dim,
+    k: Dim,
+    dtype: DType,
+    products: int = 1,
 ) -> int:
     """Columns per panel that the right operand of a contraction is packed in: those of its tile.
 
     Units: elements.  `m` rows (images and positions: one extent for each loop over rows that the
-    kernel will have), `n` columns, `k` products each.
+    kernel will have), `n` columns, `k` steps of `products` each.
     """
     depth = max(1, k) if isinstance(k, int) else _LIKELY_DEPTH
     shape = ContractionShape(
@@ -300,7 +306,8 @@ def contraction_panel(
         rows=tuple(max(1, x) if isinstance(x, int) else _LIKELY_ROWS for x in m),
         width=n if isinstance(n, int) else _LIKELY_COLUMNS,
         depth=depth,
-        row_bytes=depth * dtype.itemsize,
+        row_bytes=depth * products * dtype.itemsize,
         packs=True,
+        products=products,
     )
     return shape.best_tile(None).columns

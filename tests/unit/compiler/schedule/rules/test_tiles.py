@@ -84,6 +84,13 @@ def test_more_vectors_leave_fewer_rows() -> None:
     assert [most_rows(V3, v) for v in (1, 2, 3)] == [14, 6, 4]
 
 
+def test_numbers_made_of_words_serve_many_rows() -> None:
+    assert [most_rows(ZEN4, v, 8) for v in (1, 2, 4)] == [15, 7, 3]
+    tile = choose_tile(ZEN4, [128], 3072, 96, 16, row_bytes=3072, products=8)
+    assert tile.columns == 16
+    assert tile.rows >= 12
+
+
 @pytest.mark.parametrize("machine", [ZEN4, V3], ids=str)
 def test_panels_of_a_sequence_divide_usual_lengths(machine: MachineModel) -> None:
     panel = contraction_panel(machine, [symbol("S", 1)], symbol("T", 1), 64, f32)
