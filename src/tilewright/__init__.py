@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tilewright.api.quantize import quantize
     from tilewright.api.report import Report
     from tilewright.api.signing import generate_key, sign
+    from tilewright.api.tune import Tuning, tune
     from tilewright.base.budget import Limits
     from tilewright.base.errors import (
         ArchiveError,
@@ -86,6 +87,7 @@ _HOMES = {
     "tilewright.api.build": ("build",),
     "tilewright.api.load": ("load",),
     "tilewright.api.signing": ("generate_key", "sign"),
+    "tilewright.api.tune": ("Tuning", "tune"),
     "tilewright.api.model": ("Model", "compile", "coverage", "report"),
     "tilewright.api.quantize": ("quantize",),
     "tilewright.api.report": ("Report",),
@@ -141,6 +143,7 @@ __all__ = [
     "Target",
     "TargetError",
     "TilewrightError",
+    "Tuning",
     "UserError",
     "VirtualMachine",
     "__version__",
@@ -166,6 +169,7 @@ __all__ = [
     "runtime",
     "sign",
     "transform",
+    "tune",
 ]
 
 

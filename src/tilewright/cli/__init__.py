@@ -28,6 +28,7 @@ from tilewright.cli.streams import discard_output, prepare_streams
 # verb -> what `--help` says about it; the function of the same name lives in `cli/<verb>.py`.
 VERBS: Final = {
     "compile": "Compile a model to an archive, a library, or a program.",
+    "tune": "Search faster schedules by running kernels; compile uses them.",
     "run": "Run an artifact or a model on given inputs.",
     "bench": "Measure latency, GFLOP/s and every kernel.",
     "profile": "Time every command of a call; write a trace for Perfetto.",
