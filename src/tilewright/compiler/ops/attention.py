@@ -112,6 +112,8 @@ def _oracle(
         for start in range(0, q.shape[2], _ORACLE_ROWS):
             rows = slice(start, start + _ORACLE_ROWS)
             scores = q[b, h, rows].astype(np.float64) @ keys.T * attributes["scale"]
+            if attributes["softcap"]:
+                scores = attributes["softcap"] * np.tanh(scores / attributes["softcap"])
             if bias is not None:
                 scores = scores + _part(bias, b, h, rows)
             if mask is not None:
@@ -182,9 +184,14 @@ class _Row:
             for name in ("top", "next_top", "shrink", "total", "product", "sum")
         )
 
+    @property
+    def _cap(self) -> float:
+        """What no score exceeds; 0: there is no such number.  Products are taken in parts of it."""
+        return cast("float", self.attributes["softcap"])
+
     def emit(self, result: Buffer) -> None:
         b, place = self.b, self.place
-        scale = cast("float", self.attributes["scale"])
+        scale = cast("float", self.attributes["scale"]) / (self._cap or 1.0)
         with b.nest((self.q.shape[3],), ("d",)) as (d,):
             value = b.mul(b.read(self.q, (*place, d)), scale)
             b.store(self.query, (*place, d), value)
@@ -242,20 +249,25 @@ class _Row:
                     "add", self.product, place, b.mul(key, b.load(self.query, (*place, d)))
                 )
             score = b.load(self.product, place)
-            if not self._reads_rows():
+            if not self._takes_a_pass():
                 score = self._masked(score, start + j)
             b.store(self.scores, (*place, j), score)
-        if self._reads_rows():
+        if self._takes_a_pass():
             with b.nest((count,), ("j",)) as (j,):
-                score = self._masked(b.load(self.scores, (*place, j)), start + j)
+                score = self._capped(b.load(self.scores, (*place, j)))
+                score = self._masked(score, start + j)
                 b.store(self.scores, (*place, j), score)
         self._hide(start, count)
         with b.reduce((count,), ("j",)) as (j,):
             b.accumulate("max", self.next_top, place, b.load(self.scores, (*place, j)))
 
-    def _reads_rows(self) -> bool:
-        """Whether bias or mask have elements of their own for every row: a pass over the scores."""
-        return any(x is not None and x.shape[2] != 1 for x in (self.bias, self.mask))
+    def _takes_a_pass(self) -> bool:
+        """Whether scores change in a pass of their own: bias or mask differ from row to row, or a function is taken."""
+        differ = any(x is not None and x.shape[2] != 1 for x in (self.bias, self.mask))
+        return differ or bool(self._cap)
+
+    def _capped(self, score: Expression) -> Expression:
+        return self.b.mul(self.b.tanh(score), self._cap) if self._cap else score
 
     def _masked(self, score: Expression, key: Dim) -> Expression:
         b, at = self.b, (*self.place, key)
@@ -350,6 +362,7 @@ attention: Final = declare(
         attr("causal", "dims", ()),
         attr("masked", "float", -math.inf),
         attr("zero_rows", "bool", False),
+        attr("softcap", "float", 0.0),
     ),
     infer=_infer,
     evaluate=_oracle,
@@ -370,6 +383,8 @@ attention: Final = declare(
         "[1,2,0,4] [1,2,3,4] [1,2,3,4]",
         "f16[1,2,5,3] f16[1,2,6,3] f16[1,2,6,3] f16[1,2,5,6]",
         "[2,4,1,20] [2,2,133,20] [2,2,133,35]; scale=0.25",
+        "[1,2,3,4] [1,1,9,4] [1,1,9,5] [1,1,3,9]; softcap=0.5 scale=2.0",
+        "[1,1,19,2] [1,1,5,2] [1,1,5,2]; softcap=1.5 causal=(0,)",
     ),
     source="Milakov and Gimelshein, Online normalizer calculation for softmax, 2018, algorithm 3; "
     "ONNX Attention, opset 23",

@@ -157,10 +157,12 @@ class _Scores:
     Attributes:
         biases: what is added, times a factor, each with the shape of the scores there.
         mask: what scores are kept where, the shape there and what stands in the place of the others.
+        softcap: what stands before the hyperbolic tangent that is taken of them; 0: none is.
     """
 
     emit: Emitter
     scale: float = 1.0
+    softcap: float = 0.0
     biases: list[tuple[Value, float, tuple[Dim, ...]]] = field(default_factory=list)
     mask: tuple[Value, tuple[Dim, ...], float] | None = None
     shapes: list[tuple[Dim, ...]] = field(default_factory=list)
@@ -190,6 +192,10 @@ class _Scores:
             return self._biased(node)
         if node.op == "where":
             return self._masked(node)
+        if node.op == "tanh" and not self.softcap and self.scale > 0:
+            # cap * tanh(scale * product): the op's scale is that of scores in whole, not in parts of the cap.
+            self.softcap = self.scale
+            return operand(node)
         return operand(node) if node.op == "cast" or _regroups(node) else None
 
     def _scaled(self, node: Node) -> Value | None:
@@ -206,6 +212,8 @@ class _Scores:
         return None
 
     def _biased(self, node: Node) -> Value | None:
+        if self.softcap:
+            return None
         shape = node.result.type.shape
         sides = ((0, 1), (1, 0)) if node.op == "add" else ((0, 1),)
         for here, there in sides:
@@ -218,6 +226,8 @@ class _Scores:
         return None
 
     def _masked(self, node: Node) -> Value | None:
+        if self.softcap:
+            return None
         shape = node.result.type.shape
         for kept in (1, 2):
             other = splat_of(operand(node, 3 - kept))
@@ -248,11 +258,11 @@ def _leads_to_product(value: Value) -> bool:
     while node is not None:
         if node.op == "matmul":
             return True
-        if node.op in ("mul", "div", "cast", "reshape", "where", "add", "sub"):
+        if node.op in ("mul", "div", "cast", "reshape", "where", "add", "sub", "tanh"):
             sides = [
                 v for v in node.present_operands if v.type.shape == node.result.type.shape
             ]
-            if node.op in ("cast", "reshape"):
+            if node.op in ("cast", "reshape", "tanh"):
                 sides = [operand(node)]
             if len(sides) > 1:
                 return any(_leads_to_product(side) for side in sides)
@@ -311,6 +321,7 @@ class _Written:
             "causal": causal,
             "masked": self.scores.mask[2] if self.scores.mask else -np.inf,
             "zero_rows": self.weights.zero_rows,
+            "softcap": self.scores.softcap,
         }
         result = self.emit.op("attention", [q, k, v, bias, mask], attributes)
         return self._reshaped(result, self.node.result.type.shape[:-2])

@@ -102,6 +102,39 @@ def test_rows_without_a_key_that_yield_zero_are_said():
     assert attention(graph).attributes["zero_rows"] is True
 
 
+CAPPED = (
+    "%d: f32[2, 3, 5, 7] = mul(%s, %c) %t2: f32[2, 3, 5, 7] = tanh(%d)"
+    " %h: f32[] = constant {value = f32[] [8.0]} %e: f32[2, 3, 5, 7] = mul(%t2, %h)"
+)
+
+
+def test_scores_below_a_cap_keep_it_and_their_scale():
+    added = f"{CAPPED} %a: f32[2, 3, 5, 7] = add(%e, %b)"
+    text = spelled_out(added, "a", more=("%b: f32[5, 7]",))
+    before, after = run([], text), run(R, text)
+    node = attention(after)
+    assert (node.attributes["softcap"], node.attributes["scale"]) == (8, 2)
+    chance = np.random.default_rng(3)
+    inputs = [
+        3 * chance.standard_normal(v.type.shape).astype(np.float32) for v in before.inputs
+    ]
+    wanted, found = (evaluate(graph, inputs)[0] for graph in (before, after))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "middle",
+    [
+        f"%s0: f32[2, 3, 5, 7] = add(%s, %b) {CAPPED.replace('%s,', '%s0,')}",
+        f"{CAPPED.replace('8.0', '-8.0')}",
+        f"{CAPPED.replace('mul(%s, %c)', 'tanh(%s)')}",
+    ],
+    ids=["bias below the cap", "negative cap", "two caps"],
+)
+def test_other_caps_stay(middle):
+    assert "attention" not in ops(run(R, spelled_out(middle, "e", more=("%b: f32[5, 7]",))))
+
+
 def lost_rows(chosen: str, zero="0.0", kept="%p"):
     after = (
         f" %z: f32[] = constant {{value = f32[] [{zero}]}}"

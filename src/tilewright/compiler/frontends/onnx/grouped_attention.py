@@ -8,7 +8,6 @@ Source: onnxruntime ContribOperators.md (GroupQueryAttention).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -76,7 +75,8 @@ def _grouped_attention(call: Call) -> list[Tensor | None]:
     mask = _mask(e, lengths, call.integer("local_window_size", -1))
     bias = call.optional(10)
     scale = scale_of(call, q.shape[3])
-    result = e.op("attention", q, *seen, bias, mask, scale=scale, masked=-math.inf)
+    cap = call.float("softcap", 0.0)
+    result = e.op("attention", q, *seen, bias, mask, scale=scale, softcap=cap)
     return [merged(e, result), *present]
 
 
@@ -91,8 +91,6 @@ def _refuse(call: Call) -> None:
     for name in ("sliding_window_cache", "kv_cache_bit_width"):
         if call.integer(name, 0):
             raise UnsupportedError(f"attribute '{name}' is not supported")
-    if call.float("softcap", 0.0):
-        raise UnsupportedError("attribute 'softcap' is not supported")
     for name in ("k_quant_type", "v_quant_type"):
         call.choice(name, "NONE", ("NONE",))
 

@@ -340,6 +340,7 @@ GROUPED = {
     "angles": (cached(2, 8, [7], *TABLES), {"do_rotary": 1}),
     "angles of pairs": (cached(4, 4, [3, 3], *TABLES), {"do_rotary": 1, "rotary_interleaved": 1}),
     "a window": (cached(3, 9, [8]), {"local_window_size": 4}),
+    "capped scores": (cached(1, 7, [6, 3]), {"softcap": 0.5}),
     "a bias": (cached(2, 8, [7], None, None, None, floats(1, 1, 2, 8)), {}),
     "packed": (
         [floats(2, 1, 128), None, None, CACHE, CACHE, np.array([6, 2], np.int32),
@@ -377,7 +378,6 @@ def test_attention_over_a_shared_cache_agrees_with_onnxruntime(name: str) -> Non
     ("place", "options", "message"),
     [
         (11, {}, "operand 'head_sink'"),
-        (None, {"softcap": 2.0}, "attribute 'softcap'"),
         (None, {"smooth_softmax": 1}, "attribute 'smooth_softmax'"),
         (None, {"k_quant_type": "PER_TENSOR"}, "PER_TENSOR"),
     ],
