@@ -5,7 +5,7 @@ Shared by the back ends of CPUs.  Equal machines want equal forms, so their targ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -34,15 +34,18 @@ _PACKED_VECTOR_BITS: Final = 256
 @final
 @dataclass(frozen=True, slots=True)
 class PanelsOf:
-    """The columns per panel that the kernels of a machine want."""
+    """The columns per panel that the kernels of a machine want, and those of others read well."""
 
     machine: MachineModel
+    others: tuple[MachineModel, ...] = ()
 
     def __call__(
         self, m: Sequence[Dim], n: Dim, k: Dim, dtype: DType, products: int = 1
     ) -> int:
         """Columns of a product of `m` rows, `n` columns and `k` steps of `products`; 0 for no panels."""
-        return rules.contraction_panel(self.machine, m, n, k, dtype, products)
+        return rules.contraction_panel(
+            self.machine, m, n, k, dtype, products, others=self.others
+        )
 
 
 @final
@@ -59,11 +62,23 @@ class TilesOf:
         return rules.winograd_tile(self.machine, places, channels, filters, taps)
 
 
-def form_of(machine: MachineModel) -> GraphForm:
-    """The form that a machine's kernels want."""
+def form_of(machine: MachineModel, others: Sequence[MachineModel] = ()) -> GraphForm:
+    """The form that a machine's kernels want; `others` share the weights."""
     return panel_form(
-        PanelsOf(machine), TilesOf(machine), multiplies_bytes=machine.multiplies_bytes
+        PanelsOf(machine, tuple(others)),
+        TilesOf(machine),
+        multiplies_bytes=machine.multiplies_bytes,
     )
+
+
+def shared_form(
+    targets: Sequence[Target], machine_model: Callable[[Target], MachineModel]
+) -> GraphForm:
+    """The form for all of `targets`, which share one graph and its weights."""
+    chosen = packing_target(targets)
+    machine = machine_model(chosen)
+    others = [machine_model(target) for target in targets]
+    return form_of(machine, [other for other in others if other != machine])
 
 
 def panel_form(
@@ -96,10 +111,9 @@ def panel_form(
 
 
 def packing_target(targets: Sequence[Target]) -> Target:
-    """The target whose kernels the packed weights, which all share, fit best.
+    """The target whose kernels decide the form that all share, where there is no one answer.
 
-    The widest vectors up to 256 bits, where there are such: panels of v2 cost AVX2 half its
-    speed and those of v4 as much, while v2 runs on panels of AVX2 as fast as on its own.
+    The widest vectors up to 256 bits, where there are such: they are in the middle.
     """
     narrow = [t for t in targets if t.vector_bits <= _PACKED_VECTOR_BITS]
     return max(narrow or targets, key=lambda target: target.vector_bits)

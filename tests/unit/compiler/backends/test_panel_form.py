@@ -6,6 +6,7 @@ from tilewright.base import dtypes
 from tilewright.base.target import Target
 from tilewright.compiler.backends.panel_form import PanelsOf, form_of, packing_target
 from tilewright.compiler.backends.registry import find_backend
+from tilewright.compiler.schedule.machine_model import MachineModel
 
 
 def test_among_several_levels_the_widest_up_to_avx2_packs_the_weights() -> None:
@@ -23,8 +24,19 @@ def test_among_several_levels_the_widest_up_to_avx2_packs_the_weights() -> None:
 def test_forms_are_equal_where_machines_are() -> None:
     v3, v4 = Target.level("v3"), Target.level("v4")
     cpu, c = find_backend("cpu"), find_backend("c")
-    assert cpu.graph_form([v3]) == c.graph_form([v3]) == cpu.graph_form([v3, v4])
-    assert cpu.graph_form([v3]) != cpu.graph_form([v4])
+    assert cpu.graph_form([v3]) == c.graph_form([v3]) == cpu.graph_form([v3, v3])
+    assert cpu.graph_form([v3, v4]) == c.graph_form([v3, v4])
+    assert cpu.graph_form([v3]) != cpu.graph_form([v4]) != cpu.graph_form([v3, v4])
     machine = cpu.machine_model(v3)
     assert form_of(machine) == cpu.graph_form([v3])
     assert PanelsOf(machine)((64,), 64, 64, dtypes.f32) % 8 == 0
+
+
+def test_panels_that_are_shared_are_one_vector_of_the_widest_machine() -> None:
+    v2, v3, v4 = (MachineModel.of(Target.level(name)) for name in ("v2", "v3", "v4"))
+    shared = PanelsOf(v3, (v2, v4))
+    assert [shared((64,), n, 64, dtypes.f32) for n in (17, 24, 160, 1000)] == [16] * 4
+    assert shared((64,), 1000, 64, dtypes.f64) == 8
+    assert PanelsOf(v3, (v2,))((64,), 1000, 64, dtypes.f32) == 8
+    assert shared((1,), 1000, 64, dtypes.f32) == 32  # memory decides: several lines at once
+    assert shared((64,), 5, 64, dtypes.f32) == PanelsOf(v3)((64,), 5, 64, dtypes.f32) == 8

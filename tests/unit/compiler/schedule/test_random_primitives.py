@@ -136,6 +136,7 @@ def attempts(
         ("specialize", (loop,), {}),
         ("split_powers", (loop, 4), {}),
         ("simplify_guards", (), {}),
+        ("trim", (loop,), {}),
         ("join", (loop, "joined"), {}),
         ("cache_read", (buffer, loop), {}),
         ("cache_write", (buffer, loop), {}),

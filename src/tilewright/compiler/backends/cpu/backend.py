@@ -59,7 +59,7 @@ class CpuBackend:
         # What becomes of graphs decides nothing about a kernel: passes stay out of the keys of kernels.
         from tilewright.compiler.backends import panel_form  # noqa: PLC0415
 
-        return panel_form.form_of(self.machine_model(panel_form.packing_target(targets)))
+        return panel_form.shared_form(targets, self.machine_model)
 
     def schedule(
         self,

@@ -36,6 +36,7 @@ from tilewright.compiler.schedule.primitives.tails import (
     simplify_guards,
     specialize,
     split_powers,
+    trim,
 )
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "subtotal",
     "tensorize",
     "tile",
+    "trim",
     "unroll",
     "vectorize",
 ]

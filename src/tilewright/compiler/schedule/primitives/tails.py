@@ -1,4 +1,4 @@
-"""Primitives that give parts of a loop their own code: partition, specialize, split_powers.
+"""Primitives that give parts of a loop their own code: partition, specialize, split_powers, trim.
 
 They copy code; values private to an iteration get their own buffers in each copy.  Also opens guards
 that are decided (simplify_guards).
@@ -162,6 +162,35 @@ def specialize(
     if partial:
         parts.append(copy_part((top,), last))
     return rewrite(kernel, top, (*code, *partial)), tuple(parts)
+
+
+@primitive
+def trim(kernel: Kernel, loop: str) -> Kernel:
+    """Leave out the iterations at the end of a loop that nobody sees.
+
+    rewrite:
+        for i in n: t = S(i); if i < m: y[i] = t                (m <= n)
+        ->
+        for i in m: t = S(i); y[i] = t
+
+    Raises: ScheduleError if there is no such guard, or if what stands outside it is seen.
+    """
+    old = find(kernel, loop)
+    found = guard_of(old)
+    if found is None or found[1] != 0:
+        raise ScheduleError(f"'{loop}' has no guard on its own index", location=kernel.name)
+    condition, _, limit = found
+    if not isinstance(limit, int) or limit < 0:
+        raise ScheduleError(f"what guards '{loop}' is no constant", location=kernel.name)
+    _check_private_outside(old, condition)
+    if any(live_outside(kernel.body, old, b) for b in private_buffers(old.body)):
+        raise ScheduleError(
+            f"what '{loop}' computes is read elsewhere", location=kernel.name
+        )
+    assert isinstance(old.extent, int), "asked by guard_of"
+    shorter = make_loop(loop, min(limit, old.extent), (), old.kind, reduction=old.reduction)
+    body = rebind(_without(old.body, condition), loop, reference(shorter.var))
+    return rewrite(kernel, old, (with_inner(shorter, body),))
 
 
 def _check_private_outside(loop: For, condition: Expression) -> None:

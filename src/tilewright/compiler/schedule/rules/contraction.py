@@ -26,11 +26,13 @@ from tilewright.compiler.schedule.decisions import ChoiceSpace
 from tilewright.compiler.schedule.handles import WHOLE, Part
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.primitives import (
+    fuse,
     prefetch,
     reorder,
     specialize,
     split,
     split_powers,
+    trim,
 )
 from tilewright.compiler.schedule.primitives.tails import guard_of
 from tilewright.compiler.schedule.rules.micro_kernel import (
@@ -130,16 +132,20 @@ class ContractionSite:
     def _shape(self, threads: int) -> ContractionShape:
         found = self.found
         step = stride(found.left, self.rows[-1]) if self.rows else 0
+        grain = self._grain()
+        panels = tuple(loop.extent for loop in found.panels)
+        width = found.lane.extent
         return ContractionShape(
             machine=self.machine,
             dtype=self.dtype,
             rows=tuple(loop.extent for loop in found.rows),
-            width=found.lane.extent,
-            panels=tuple(loop.extent for loop in found.panels),
+            width=panels[0] * width if grain else width,
+            panels=() if grain else panels,
             batches=trip_count(found.batches),
             depth=found.depth,
             row_bytes=(step if isinstance(step, int) else 0) * self.dtype.itemsize,
-            fixed=self._panel_width(),
+            fixed=None if grain else self._panel_width(),
+            grain=grain,
             products=found.products,
             threads=threads,
         )
@@ -153,14 +159,25 @@ class ContractionSite:
             return vectors * self.lanes
         return None
 
+    def _grain(self) -> int:
+        """Columns of a panel, where tiles may take several panels or parts of one; else 0."""
+        found, width = self.found, self.found.lane.extent
+        if all(loop.extent == 1 for loop in found.rows) or len(found.panels) != 1:
+            return 0
+        if not isinstance(width, int) or not self._is_packed(width) or width % self.lanes:
+            return 0
+        return width
+
     def _is_packed(self, width: int) -> bool:
         """Whether the right operand is read panel by panel, each step of the sum one row of it."""
         step = stride(self.found.right, self.found.reductions[-1].var.name)
         return bool(self.panels) and step == width
 
     def _split_columns(self, columns: int) -> None:
-        """From here `self.lane` runs over the columns of one panel."""
-        width = self.found.lane.extent
+        """From here `self.lane` runs over the columns of one tile."""
+        if self.shape.grain not in (0, columns):
+            self._join_panels()
+        width = find(self.s.kernel, self.lane).extent
         names = (self.s.fresh("panel"), self.s.fresh("tile_lane"))
         if isinstance(width, int) and width <= columns:
             # One name for all micro-kernels: a split by the whole width renames the loop.
@@ -171,6 +188,15 @@ class ContractionSite:
             self.batches += self.panels
             self.panels = [names[0]]
         self.lane = names[1]
+
+    def _join_panels(self) -> None:
+        """One loop over the columns of all panels, for tiles of several panels or of a part of one."""
+        s, (panel,) = self.s, self.panels
+        s.apply(reorder, [*self.batches, *self.rows, panel, self.lane])
+        into = s.fresh("column")
+        s.apply(fuse, panel, self.lane, into)
+        s.attempt(trim, into)  # the last panel may have columns that nobody asks for
+        self.panels, self.lane = [], into
 
     def _split_rows(self, sizes: Sequence[int]) -> list[str]:
         """Split the innermost row loops into tiles; returns the inner loops, outermost first."""

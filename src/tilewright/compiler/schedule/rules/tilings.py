@@ -32,6 +32,8 @@ _LIKELY_ROWS: Final = 1 << 10
 _LIKELY_DEPTH: Final = 1 << 10
 _MOST_VECTORS: Final = 4
 """Vectors in the columns of a tile: more of them leave room for few rows."""
+_WORTH_JOINING: Final = 0.97
+"""Of the cost of tiles of one panel each: the model does not tell apart what is nearer."""
 _UNROLL: Final = 4
 _LONGER: Final = 2
 """Workgroups of tiles run longer than others: each starts with operands that are in no cache."""
@@ -46,7 +48,7 @@ class Tiling(Choices):
     """What is chosen for a contraction.  Units: elements, unless said otherwise.
 
     Attributes:
-        columns: of one tile; panels of packed operands have as many.
+        columns: of one tile; panels of packed operands have as many, or it takes several of them, or a part.
         rows: of one tile, for each of the innermost loops over rows; none for a single row.
         streams: panels side by side, for a single row.
         outer: which of `panels` and `rows` a workgroup takes one by one, each with all of the other.
@@ -78,7 +80,9 @@ class ContractionShape:
         batches: products of that size beside each other, estimated.
         depth: steps of each sum, estimated.
         row_bytes: from a row of the left operand to the next; 0 where that is not known.
-        fixed: the columns of a panel, where the right operand lies in panels already.
+        fixed: the columns of every tile, where there is no choice.
+        grain: the columns of a panel, where the right operand lies in panels side by side already and
+            `width` goes over all of them; else 0.
         packs: whether it will lie in panels, as wide as a tile.
         products: those of one step, of the numbers in one word.
     """
@@ -92,6 +96,7 @@ class ContractionShape:
     depth: int
     row_bytes: int = 0
     fixed: int | None = None
+    grain: int = 0
     packs: bool = False
     products: int = 1
     threads: int = 1
@@ -142,10 +147,18 @@ class ContractionShape:
     def _widths(self) -> tuple[int, ...]:
         if self.fixed is not None:
             return (self.fixed,)
+        if self.grain:
+            return self._widths_on(self.grain)
         most = self.machine.vector_registers // 2 if self.is_one_row else _MOST_VECTORS
         found = [v * self.lanes for v in range(1, most + 1)]
         fitting = {w for w in found if w <= self.lanes or w < self.columns + self.lanes}
         return tuple(sorted(fitting | {self._best().columns}))
+
+    def _widths_on(self, panel: int) -> tuple[int, ...]:
+        """Columns of tiles where panels are whole vectors: any vectors of any panels."""
+        found = [v * self.lanes for v in range(1, _MOST_VECTORS + 1)]
+        fitting = {w for w in found if w <= self.lanes or w < self.columns + self.lanes}
+        return tuple(sorted(fitting | {panel}))
 
     def _best(self, panel: int | None = None) -> Tile:
         return _best_tile(self, panel)
@@ -156,23 +169,38 @@ class ContractionShape:
             # Memory decides: wide panels keep several streams of loads in flight.
             vectors = min(_MOST_VECTORS, -(-self.columns // self.lanes))
             return Tile(1, vectors * self.lanes, 0.0)
-        extents = [max(1, estimate(extent)) for extent in self.rows]
-        tile = choose_tile(
-            self.machine,
-            extents or [1],
-            self.columns,
-            self.depth,
-            self.lanes,
-            row_bytes=self.row_bytes,
-            panel=panel or self.fixed,
-            products=self.products,
-        )
+        if self.grain and not panel:
+            return self.best_tile_on(self.grain)
+        tile = self._tile_of(panel or self.fixed)
         if panel or self.fixed or not self.is_one_row or not isinstance(self.width, int):
             return tile
         # One row of columns that lie in order: as many sums as hide the time of one.  Panels side by
         # side would each have a guard for the end of the columns.
         streams = max(1, min(self._most_streams(tile.columns), self.width // tile.columns))
         return replace(tile, columns=streams * tile.columns)
+
+    def best_tile_on(self, panel: int) -> Tile:
+        """The best tile that panels of so many columns allow."""
+        most = _MOST_VECTORS * self.lanes
+        tiles = [self._tile_of(w) for w in self._widths_on(panel) if w <= most]
+        cheapest = min(tiles, key=lambda tile: tile.cost)
+        same = next((tile for tile in tiles if tile.columns == panel), None)
+        if same is None or cheapest.cost < _WORTH_JOINING * same.cost:
+            return cheapest
+        return same
+
+    def _tile_of(self, columns: int | None) -> Tile:
+        """The tile that the cost model takes, with so many columns if that is said."""
+        return choose_tile(
+            self.machine,
+            [max(1, estimate(extent)) for extent in self.rows] or [1],
+            self.columns,
+            self.depth,
+            self.lanes,
+            row_bytes=self.row_bytes,
+            panel=columns,
+            products=self.products,
+        )
 
     def _row_sizes(self, tiling: Tiling) -> tuple[tuple[int, ...], ...]:
         if self.is_one_row:
@@ -293,11 +321,15 @@ def contraction_panel(
     k: Dim,
     dtype: DType,
     products: int = 1,
+    *,
+    others: Sequence[MachineModel] = (),
 ) -> int:
-    """Columns per panel that the right operand of a contraction is packed in: those of its tile.
+    """Columns per panel that the right operand of a contraction is packed in.
 
-    Units: elements.  `m` rows (images and positions: one extent for each loop over rows that the
-    kernel will have), `n` columns, `k` steps of `products` each.
+    Those of the tile of `machine`; where `others` read the same panels, one vector of the widest
+    machine, of which each makes tiles of its own.  Units: elements.  `m` rows (images and positions:
+    one extent for each loop over rows that the kernel will have), `n` columns, `k` steps of `products`
+    each.
     """
     depth = max(1, k) if isinstance(k, int) else _LIKELY_DEPTH
     shape = ContractionShape(
@@ -310,4 +342,8 @@ def contraction_panel(
         packs=True,
         products=products,
     )
-    return shape.best_tile(None).columns
+    own = shape.best_tile(None).columns
+    widest = max(each.lanes(dtype) for each in (machine, *others))
+    if not others or shape.columns <= widest or (shape.is_one_row and own % widest == 0):
+        return own
+    return widest

@@ -17,6 +17,7 @@ from tilewright.base.symbolic import minimum, symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Access, Kernel
 from tilewright.compiler.kernel.parser import parse_kernel
+from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.schedule.primitives import (
     bind,
     fuse,
@@ -30,9 +31,11 @@ from tilewright.compiler.schedule.primitives import (
     split,
     split_powers,
     tile,
+    trim,
     unroll,
     vectorize,
 )
+from tilewright.compiler.schedule.tree import find
 
 N = symbol("N", 0)
 
@@ -239,6 +242,37 @@ def test_split_powers_covers_every_remainder(size: int) -> None:
     kernel = specialize(split(doubled(N), "i", 8), "i_i")
     changed = split_powers(kernel, "i_i_2", 4)
     assert_same(doubled(N), changed, {"N": size})
+
+
+TRIMMED = """
+kernel trimmed(read x: f32[8], write y: f32[5], write z: f32[8]):
+    local t: f32[]@register
+    for i in range(8):
+        t[] = (x[i] + x[i])
+        if (index<i64>(i) < 5):
+            y[i] = t[]
+"""
+
+
+def test_trim_leaves_out_what_nobody_sees() -> None:
+    kernel = parse_kernel(TRIMMED)
+    changed = trim(kernel, "i")
+    assert find(changed, "i").extent == 5
+    assert "if" not in kernel_text(changed)
+    assert_same(kernel, changed)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (TRIMMED.replace("t[] = (", "z[i] = ("), "stores to 'z' outside the guard"),
+        (TRIMMED.replace("(i) <", "(i + 1) <"), "no guard on its own index"),
+        (TRIMMED + "    z[0] = t[]\n", "what 'i' computes is read elsewhere"),
+    ],
+)
+def test_trim_refuses_what_somebody_sees(text: str, message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        trim(parse_kernel(text), "i")
 
 
 def test_split_powers_needs_a_bound() -> None:

@@ -22,6 +22,7 @@ from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import Decisions, schedule, space_of
+from tilewright.compiler.schedule.rules.tilings import Tiling
 
 MACHINES = {name: MachineModel.of(Target.level(name)) for name in ("v2", "v3", "v4")}
 M, N = symbol("M", 0), symbol("N", 0)
@@ -121,7 +122,11 @@ KERNELS: Mapping[str, Callable[[], Kernel]] = {
     "products": lambda: op_kernel("matmul", [(2, 7, 5), (2, 5, 33)], (2, 7, 33)),
     "product of words": lambda: blocks(3, 9, 8),
     "row times words": lambda: blocks(1, 35, 16, zero=True),
+    "product of several panels": lambda: fused(13, 100, 5, 16),
+    "product of parts of panels": lambda: fused(7, 70, 3, 32),
+    "product of full panels": lambda: fused(M, 96, 5, 16),
     "convolution": lambda: convolution(5, 9, 8, 1),
+    "convolution of several panels": lambda: convolution(5, 37, 16, 2),
     "strided convolution": lambda: convolution(7, 5, 4, 2),
     "planar convolution": lambda: op_kernel(
         "contract", ((3, 2, 3, 2), (2, 3, 63)), (2, 2, 41), planar(41, steps=(20, 1))
@@ -237,6 +242,20 @@ def test_points_of_a_small_space_are_all_there_and_fit() -> None:
     assert space.best() in points
 
 
+def test_tiles_take_several_panels_or_a_part_of_one() -> None:
+    (wide,) = space_of(fused(200, 1000, 50, 16), MACHINES["v4"]).best().nests
+    assert isinstance(wide, Tiling)
+    assert wide.columns in (32, 48, 64)
+    (narrow,) = space_of(fused(200, 1000, 50, 64), MACHINES["v2"]).best().nests
+    assert isinstance(narrow, Tiling)
+    assert narrow.columns < 64
+
+
+def test_panels_that_are_no_whole_vectors_are_tiles() -> None:
+    (space,) = space_of(fused(20, 70, 5, 24), MACHINES["v4"]).nests
+    assert {point.columns for point in space.points()} == {32}
+
+
 def test_what_is_decided_is_what_the_rules_decide() -> None:
     kernel = convolution(9, 20, 16, 1)
     best = space_of(kernel, MACHINES["v4"], threads=2).best()
@@ -248,7 +267,7 @@ def test_what_is_decided_is_what_the_rules_decide() -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"columns": 48}, "'columns=48' does not fit this nest, expected one of 32"),
+        ({"columns": 24}, "'columns=24' does not fit this nest, expected one of 16 32"),
         ({"rows": (99,)}, "'rows=[99]' does not fit this nest"),
         ({"streams": 2}, "'streams=2' does not fit"),
     ],
