@@ -310,6 +310,11 @@ class KernelView:
         return self._record.verdict.outcome
 
     @property
+    def is_tuned(self) -> bool:
+        """Whether its schedule is one that `tune` found."""
+        return self._record.is_tuned
+
+    @property
     def naive_ir(self) -> str:
         """The loops as the op declarations state them."""
         return kernel_text(self._record.naive)

@@ -217,7 +217,7 @@ def _print_summary(model: Model, path: Path, size_bytes: int) -> None:
     cached = sum(not r.compiled.seconds for r in model.compiled.kernels[0])
     if cached:
         rows.add_row("from cache", f"{cached} of {plural(len(model.kernels), 'kernel')}")
-    tuned = sum(r.request.decisions is not None for r in model.compiled.kernels[0])
+    tuned = sum(record.is_tuned for record in model.compiled.kernels[0])
     if tuned:
         rows.add_row("tuned", f"{tuned} of {plural(len(model.kernels), 'kernel')}")
     rows.add_row("weights", format_bytes(report.weights_bytes))

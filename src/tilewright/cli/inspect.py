@@ -16,7 +16,7 @@ from rich.table import Table
 from tilewright.base.errors import ArchiveError, UserError
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
-from tilewright.base.text import did_you_mean, format_bytes, printable
+from tilewright.base.text import did_you_mean, format_bytes, plural, printable
 from tilewright.cli.codegen_options import BYOC_MODULE, CodegenChoice
 from tilewright.cli.display import example, out, phase_bar, table, thousands
 from tilewright.cli.library_model import describe_library, is_library
@@ -314,6 +314,16 @@ def _assemble(source: str, target: Target, kernel: str) -> str:
     return backend_of(target).assembly(source, target, name=f"kernel '{kernel}'")
 
 
+def _tuned_count(module: ModuleDef) -> int:
+    """How many kernels of an artifact run as a search decided, as far as its provenance says."""
+    try:
+        document = json.loads(module.attributes[PROVENANCE_ATTRIBUTE])
+        given = document["predicate"]["buildDefinition"]["externalParameters"]
+        return sum(len(own) for own in given["tuned"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return 0  # of other compilers, and damaged
+
+
 def _print_metadata(path: Path, module: ModuleDef) -> None:
     rows = table(str(path), [("", "left"), ("", "left")])
     rows.show_header = False
@@ -341,6 +351,8 @@ def _print_metadata(path: Path, module: ModuleDef) -> None:
     rows.add_row("rodata", f"{format_bytes(sum(sizes))} in {len(sizes)} segments")
     if is_artifact(module):
         _add_artifact(rows, extract(module, str(path)))
+        if tuned := _tuned_count(module):
+            rows.add_row("tuned", f"{plural(tuned, 'kernel')} (--output=provenance)")
     out.print(rows)
 
 

@@ -33,6 +33,7 @@ from tilewright.compiler.backends.kernel_cache import (
 from tilewright.compiler.backends.registry import backend_of
 from tilewright.compiler.backends.tuned_requests import (
     schedule_as_decided,
+    tuned_decisions,
     with_decisions,
 )
 from tilewright.compiler.compile_options import SILENT, CompileOptions, Progress
@@ -172,6 +173,7 @@ def compile_model(
         ]
     # From here every tensor has a place and every step its grid.
 
+    origin = origin.with_options(tuned=tuned_decisions(kernels))
     diagnostics = diagnose(options, groups, kernels, programs[0])
     parts = tuple(
         Part(target, program, emit_plan(program), image)

@@ -121,6 +121,11 @@ class KernelRecord:
         return self.request.naive
 
     @property
+    def is_tuned(self) -> bool:
+        """Whether its schedule was decided by a search, not by the cost model."""
+        return self.request.decisions is not None
+
+    @property
     def verdict(self) -> Verdict:
         """What scheduling came to, and its cost."""
         return self.signature.verdict

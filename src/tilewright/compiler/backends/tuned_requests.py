@@ -11,7 +11,7 @@ from typing import Final
 
 from tilewright.base.errors import ScheduleError
 from tilewright.base.log import Log
-from tilewright.compiler.backends.kernel_cache import KernelRequest
+from tilewright.compiler.backends.kernel_cache import KernelRecord, KernelRequest
 from tilewright.compiler.backends.tuning_store import DecisionSource
 from tilewright.compiler.kernel.ir import Kernel
 
@@ -31,6 +31,17 @@ def with_decisions(
         else request
         for request in requests
     )
+
+
+def tuned_decisions(
+    kernels: Sequence[Sequence[KernelRecord]],
+) -> list[dict[str, str]]:
+    """What was not left to the cost model: per target the decisions by the names of kernels; empty if nothing was."""
+    found = [
+        {r.name: str(r.request.decisions) for r in records if r.is_tuned}
+        for records in kernels
+    ]
+    return found if any(found) else []
 
 
 def schedule_as_decided(request: KernelRequest) -> tuple[KernelRequest, Kernel]:

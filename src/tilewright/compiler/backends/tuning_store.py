@@ -36,13 +36,16 @@ _LONGEST: Final = 1 << 14
 _READ_WAIT_S: Final = 2.0
 _WRITE_WAIT_S: Final = 30.0
 _TABLES: Final = f"""
+begin immediate;
 create table if not exists best (
     key text primary key, kernel text not null, decisions text not null, before_ns real not null,
     after_ns real not null, at real not null, checked integer not null);
 create table if not exists tried (
     key text not null, decisions text not null, ratio real not null, primary key (key, decisions));
 pragma user_version = {_LAYOUT};
+commit;
 """
+"""All at once: another process must not find tables without their layout."""
 
 
 class DecisionSource(Protocol):
@@ -177,9 +180,11 @@ class TuningStore:
 
     def _check_layout(self, base: sqlite3.Connection, *, writes: bool) -> None:
         (layout,) = base.execute("pragma user_version").fetchone()
-        (tables,) = base.execute("select count(*) from sqlite_schema").fetchone()
-        if writes and layout == 0 and tables == 0:
+        kinds = [kind for (kind,) in base.execute("select type from sqlite_schema")]
+        if writes and layout == 0 and not kinds:
             base.executescript(_TABLES)
+        elif set(kinds) - {"table", "index"}:  # a view may compute for ever
+            raise UserError("is no store of tuned decisions", location=self.path)
         elif layout != _LAYOUT:
             raise UserError(
                 f"is a store of layout {layout}, expected {_LAYOUT}",

@@ -14,7 +14,7 @@ import hashlib
 import importlib.metadata
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, final
@@ -103,6 +103,11 @@ class Origin:
         stamps += [FileStamp.of(_relative(path, folder), path) for path in files[1:]]
         kind = "onnx file" if isinstance(source, str | Path) else "onnx.ModelProto"
         return Origin(kind=kind, files=tuple(stamps), options=options)
+
+    def with_options(self, **found: object) -> Origin:
+        """This origin with what was only found while compiling; nothing of what is empty."""
+        more = {name: value for name, value in found.items() if value}
+        return replace(self, options={**self.options, **more})
 
 
 def _relative(path: Path, folder: Path) -> str:

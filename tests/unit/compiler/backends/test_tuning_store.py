@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import multiprocessing
 import sqlite3
@@ -11,10 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tilewright as tw
+from fakes.command_line import tilewright
 from tilewright.base import dtypes
 from tilewright.base.errors import UserError
 from tilewright.base.target import Target
 from tilewright.compiler import pipeline
+from tilewright.compiler.backends import tuning_store
 from tilewright.compiler.backends.kernel_cache import KernelRequest
 from tilewright.compiler.backends.registry import backend_of
 from tilewright.compiler.backends.tuning_store import Finding, TuningStore
@@ -149,6 +153,57 @@ def test_a_damaged_store_is_passed_over_with_a_line_in_the_log(
     assert "not used" in complaints.text
     with pytest.raises(UserError, match="store"):
         store.note_best("a", finding("x"))
+
+
+def test_a_view_that_computes_for_ever_is_not_asked(
+    store: TuningStore, complaints: pytest.LogCaptureFixture
+) -> None:
+    store.note_best("a", finding(another_point()))
+    with sqlite3.connect(store.path) as base:
+        base.execute("drop table best")
+        base.execute(
+            "create view best as with recursive n(i) as (select 1 union all select i from n) "
+            "select 'b' as key, i as kernel, 'rows' as decisions, 1.0 as before_ns, "
+            "1.0 as after_ns, 1 as checked from n"
+        )
+    base.close()
+    assert store.decisions(["a"]) == {}
+    assert "is no store" in complaints.text
+
+
+def test_a_new_store_is_there_with_its_layout_or_not_at_all() -> None:
+    made = sqlite3.connect(":memory:", isolation_level=None)
+    inside: list[bool] = []
+
+    def look(statement: str) -> None:
+        del statement
+        inside.append(made.in_transaction)
+
+    made.set_trace_callback(look)
+    made.executescript(tuning_store._TABLES)
+    made.set_trace_callback(None)
+    # Every statement after the first runs inside of one transaction.
+    assert len(inside) > 3
+    assert all(inside[1:])
+    assert not made.in_transaction
+    made.close()
+
+
+def test_an_artifact_says_what_was_decided(store: TuningStore, tmp_path: Path) -> None:
+    point = another_point()
+    plain = pipeline.compile_model(product(), options(None))
+    assert "tuned" not in plain.origin.options
+    store.note_best(the_request().key, finding(point))
+    model = tw.Model(pipeline.compile_model(product(), options(store)))
+    name = model.kernels[0].name
+    assert model.compiled.origin.options["tuned"] == [{name: point}]
+    assert [kernel.is_tuned for kernel in model.kernels] == [True]
+    assert not tw.Model(plain).kernels[0].is_tuned
+    model.save(tmp_path / "m.vmfb")
+    shown = tilewright("inspect", tmp_path / "m.vmfb", "--output=provenance").out
+    given = json.loads(shown)["predicate"]["buildDefinition"]["externalParameters"]
+    assert given["tuned"] == [{name: point}]
+    assert tilewright("inspect", tmp_path / "m.vmfb").row("tuned").startswith("1 kernel")
 
 
 def test_values_of_other_types_are_passed_over(store: TuningStore) -> None:
