@@ -36,9 +36,9 @@ def lane_stages(
         lowering_stage(
             "fuse-multiply-add",
             "sums of products in reductions are one instruction",
-            fuse_multiply_add,
+            lambda kernel: fuse_multiply_add(kernel, floats=target.has_fma),
         ),
-        *after_fma,
+        *(after_fma if target.has_fma else ()),
     )
     return (
         lowering_stage(
@@ -53,7 +53,7 @@ def lane_stages(
             "what bounds decide is gone: empty loops, known conditions",
             lambda kernel: decide(simplify(kernel)),
         ),
-        *(fused if target.has_fma else ()),
+        *fused,
         lowering_stage("vectorize", "VECTOR loops are lanes", vectorize),
         lowering_stage("unroll", "UNROLL loops are copies", unroll),
         lowering_stage(

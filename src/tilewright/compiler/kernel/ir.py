@@ -520,6 +520,10 @@ def walk(body: Sequence[Statement]) -> list[Statement]:
 # --- instructions ------------------------------------------------------------------------------
 
 
+Shifts = tuple[tuple[str, int], ...]
+"""Operations on every unit of a packed operand, first one first: LLVM's verb and the number beside it."""
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
@@ -532,6 +536,8 @@ class Form:
         llvm: the intrinsic; it takes the operands, but for the first where `adds`.
         c: a C expression of the operands `a`, `b` and `c`.
         adds: whether the first operand is added afterwards, by another instruction.
+        rounds: what is done to the packed operands before, once for every time that the instruction is
+            applied; the results are added.
     """
 
     lanes: int
@@ -540,6 +546,7 @@ class Form:
     llvm: str
     c: str
     adds: bool = False
+    rounds: tuple[tuple[Shifts, ...], ...] = ()
 
 
 @final

@@ -4,7 +4,7 @@
 
 The kernel IR permits it there (`kernel.ir`, numeric semantics); elsewhere products are rounded.
 Sums of products of bytes become the instruction that adds them to a total.
-Requires: linear indices.  Called by `machine` for targets that have the instruction.
+Requires: linear indices.  Called by the back ends; `floats` for targets that have the instruction.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from tilewright.compiler.kernel.ir import (
 from tilewright.compiler.kernel.rewrite import with_body
 
 
-def fuse_multiply_add(kernel: Kernel) -> Kernel:
-    """The kernel with fused reductions."""
-    return with_body(kernel, _body(kernel.body, reducing=False))
+def fuse_multiply_add(kernel: Kernel, *, floats: bool = True) -> Kernel:
+    """The kernel with fused reductions: those of bytes and, where the machine fuses them, of `floats`."""
+    return with_body(kernel, _body(kernel.body, floats, reducing=False))
 
 
-def _body(body: Sequence[Statement], *, reducing: bool) -> Body:
-    return tuple(_statement(s, reducing=reducing) for s in body)
+def _body(body: Sequence[Statement], floats: bool, *, reducing: bool) -> Body:
+    return tuple(_statement(s, floats, reducing=reducing) for s in body)
 
 
-def _statement(statement: Statement, *, reducing: bool) -> Statement:
+def _statement(statement: Statement, floats: bool, *, reducing: bool) -> Statement:
     if isinstance(statement, For | If):
         reduces = isinstance(statement, For) and statement.reduction
-        inside = _body(statement.body, reducing=reducing or reduces)
+        inside = _body(statement.body, floats, reducing=reducing or reduces)
         return with_inner(statement, inside)
     if reducing and isinstance(statement, Store):
-        return replace(statement, value=_fuse(statement))
+        return replace(statement, value=_fuse(statement, floats))
     return statement
 
 
-def _fuse(store: Store) -> Expression:
+def _fuse(store: Store, floats: bool) -> Expression:
     value = store.value
     if not isinstance(value, Binary) or value.op != "add":
         return value
@@ -58,7 +58,7 @@ def _fuse(store: Store) -> Expression:
         if isinstance(product, Call) and product.function.name in ADDING:
             row = ADDING[product.function.name]
             return Intrinsic(row, (total, *product.operands), value.lanes)
-        if not value.dtype.is_float:
+        if not (floats and value.dtype.is_float):
             continue
         if not isinstance(product, Binary) or product.op != "mul":
             continue

@@ -44,7 +44,7 @@ class Core:
 
 
 _USUAL: Final = Core()
-_BYTE_DOTS: Final = frozenset({"avx512vnni", "avxvnni"})
+_BYTE_DOTS: Final = frozenset({"avx512vnni", "avxvnni", "sse2", "i8mm"})
 _CORES: Final[Mapping[str, Core]] = {
     "znver4": Core(wide_multiply_adds=1),  # 512 bits are two halves of 256
 }
@@ -133,7 +133,7 @@ class MachineModel:
 
     @property
     def multiplies_bytes(self) -> bool:
-        """Whether four products of bytes are added to each lane in one instruction."""
+        """Whether adding four products of bytes to each lane takes fewer instructions than four products of f32."""
         return not self.instructions.isdisjoint(_BYTE_DOTS)
 
     @property

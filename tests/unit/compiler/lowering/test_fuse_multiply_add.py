@@ -52,6 +52,10 @@ def test_integers_are_left_alone():
     assert fused(fuse_multiply_add(dot(reduction=True, dtype=dtypes.i32))) == 0
 
 
+def test_floats_are_left_where_the_machine_does_not_fuse_them():
+    assert fused(fuse_multiply_add(dot(reduction=True), floats=False)) == 0
+
+
 @pytest.mark.parametrize("reduction", [False, True])
 def test_sums_of_products_of_bytes_add_to_their_total_in_a_reduction(reduction):
     b = KernelBuilder("dot")

@@ -39,20 +39,48 @@ def _vnni(name: str, unit: str) -> tuple[Form, ...]:
     return tuple(forms)
 
 
+_MULTIPLY_ADD: Final = {
+    512: ("avx512bw", "llvm.x86.avx512.pmaddw.d.512"),
+    256: ("avx2", "llvm.x86.avx2.pmadd.wd"),
+    128: ("sse2", "llvm.x86.sse2.pmadd.wd"),
+}
+"""By the bits of a vector, the feature that has `pmaddwd` for it and LLVM's name."""
+_WIDENED: Final = (
+    ((("and", 0xFF),), (("shl", 8), ("ashr", 8))),  # the even bytes
+    ((("lshr", 8),), (("ashr", 8),)),  # the odd ones
+)
+"""How bytes become 16-bit numbers, half of them at a time: unsigned ones, signed ones."""
+
+
 def _multiply_add() -> tuple[Form, ...]:
     """`pmaddwd` and an addition."""
-    names = {
-        512: ("avx512bw", "llvm.x86.avx512.pmaddw.d.512"),
-        256: ("avx2", "llvm.x86.avx2.pmadd.wd"),
-        128: ("sse2", "llvm.x86.sse2.pmadd.wd"),
-    }
     forms: list[Form] = []
-    for bits, (feature, llvm) in names.items():
+    for bits, (feature, llvm) in _MULTIPLY_ADD.items():
         prefix, vector = _PREFIX[bits], f"__m{bits}i"
         product = f"{prefix}_madd_epi16(({vector})b, ({vector})c)"
         forms.append(
             Form(lanes=bits // 32, features=frozenset({feature}), unit="i16", llvm=llvm,
                  c=f"{prefix}_add_epi32(({vector})a, {product})", adds=True)
+        )  # fmt: skip
+    return tuple(forms)
+
+
+def _multiply_add_bytes() -> tuple[Form, ...]:
+    """Two `pmaddwd` for four products of bytes, which are widened first: exact, as `pmaddubsw` is not."""
+    forms: list[Form] = []
+    for bits, (feature, llvm) in _MULTIPLY_ADD.items():
+        prefix, vector = _PREFIX[bits], f"__m{bits}i"
+        whole = f"si{bits}" if bits < 512 else "epi32"
+        x, y = f"({vector})b", f"({vector})c"
+        low = f"{prefix}_and_{whole}({x}, {prefix}_set1_epi32(0xff00ff))"
+        even = f"{prefix}_srai_epi16({prefix}_slli_epi16({y}, 8), 8)"
+        high, odd = f"{prefix}_srli_epi16({x}, 8)", f"{prefix}_srai_epi16({y}, 8)"
+        total = f"({vector})a"
+        for left, right in ((low, even), (high, odd)):
+            total = f"{prefix}_add_epi32({total}, {prefix}_madd_epi16({left}, {right}))"
+        forms.append(
+            Form(lanes=bits // 32, features=frozenset({feature}), unit="i16", llvm=llvm,
+                 c=total, adds=True, rounds=_WIDENED)
         )  # fmt: skip
     return tuple(forms)
 
@@ -76,7 +104,8 @@ def _instructions() -> tuple[Instruction, ...]:
     pairs, pair_body = dot(i32, i16, i16, 2)
     halves, half_body = dot(f32, bf16, bf16, 2)
     return (
-        Instruction(name="vpdpbusd", parameters=bytes_, body=byte_body, forms=_vnni("vpdpbusd", "i8")),
+        Instruction(name="vpdpbusd", parameters=bytes_, body=byte_body,
+                    forms=(*_vnni("vpdpbusd", "i8"), *_multiply_add_bytes())),
         Instruction(name="vpdpwssd", parameters=shorts, body=short_body, forms=_vnni("vpdpwssd", "i16")),
         Instruction(name="vpmaddwd", parameters=pairs, body=pair_body, forms=_multiply_add()),
         Instruction(

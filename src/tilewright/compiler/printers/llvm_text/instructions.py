@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.compiler.kernel.ir import Form
+from tilewright.compiler.kernel.ir import Form, Shifts
 from tilewright.compiler.printers.llvm_text.arithmetic import Arithmetic
 from tilewright.compiler.printers.llvm_text.types import Value, split_type, vector
 
@@ -36,6 +36,16 @@ def _one(a: Arithmetic, form: Form, operands: Sequence[Value]) -> Value:
     total, *words = operands
     type_ = vector(form.unit, form.lanes * _UNITS_PER_WORD[form.unit])
     packed = [a.reinterpret(word, type_) for word in words]
-    given = packed if form.adds else [total, *packed]
-    result = a.writer.call(total.type, form.llvm, *given, speculate=False)
-    return a.binary("add", total, result) if form.adds else result
+    for shifts in form.rounds or (((),) * len(packed),):
+        given = [_shifted(a, x, steps) for x, steps in zip(packed, shifts, strict=True)]
+        given = given if form.adds else [total, *given]
+        result = a.writer.call(total.type, form.llvm, *given, speculate=False)
+        total = a.binary("add", total, result) if form.adds else result
+    return total
+
+
+def _shifted(a: Arithmetic, value: Value, steps: Shifts) -> Value:
+    """A packed operand after some operations."""
+    for verb, number in steps:
+        value = a.binary(verb, value, a.integer(value, number))
+    return value

@@ -117,16 +117,17 @@ def _masked(value: Expression, mask: Expression) -> Expression:
     return E.select(mask, Rewriter(expression=guarded).expression(value), 0)
 
 
-def definition(kernel: Kernel, target: Buffer) -> tuple[For, Store]:
-    """The top-level nest whose only store defines every element of `target` once."""
+def definition(kernel: Kernel, target: Buffer) -> tuple[For | Store, Store]:
+    """The top-level nest whose only store defines every element of `target` once; of a number, the store itself."""
     if all(target is not b for b in kernel.locals):
         raise ScheduleError(f"'{target.name}' is not a temporary", location=kernel.name)
     writers = [s for s in kernel.body if any(w.buffer is target for w in stores([s]))]
-    if len(writers) != 1 or not isinstance(writers[0], For):
+    if len(writers) != 1 or not isinstance(writers[0], For | Store):
         raise ScheduleError(f"'{target.name}' is written by {len(writers)} nests, not one")
     producer = writers[0]
-    nest = chain(producer)
-    body = [s for s in nest[-1].body if not isinstance(s, Comment)]
+    nest = chain(producer) if isinstance(producer, For) else ()
+    inside = nest[-1].body if nest else (producer,)
+    body = [s for s in inside if not isinstance(s, Comment)]
     if len(body) != 1 or not isinstance(body[0], Store) or body[0].mask is not None:
         raise ScheduleError(f"'{target.name}' is not defined by one plain store")
     store = body[0]

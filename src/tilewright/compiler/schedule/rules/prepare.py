@@ -10,7 +10,15 @@ from typing import Final
 
 from tilewright.base.errors import ScheduleError
 from tilewright.compiler.analysis.strides import depends
-from tilewright.compiler.kernel.ir import Buffer, For, If, Kernel, Space, Statement
+from tilewright.compiler.kernel.ir import (
+    Buffer,
+    For,
+    If,
+    Kernel,
+    Space,
+    Statement,
+    Store,
+)
 from tilewright.compiler.kernel.rewrite import buffers_read, buffers_written, stores
 from tilewright.compiler.schedule.cost import cost
 from tilewright.compiler.schedule.primitives import (
@@ -38,6 +46,11 @@ WRITTEN_LIMIT: Final = 1024
 A value that is read twice by what is read twice grows with a power of two; beyond the limit it stays
 in a temporary of its own, which becomes a register.
 """
+_INVARIANT_COST: Final = 4
+"""Operations that are as well done again in loops where they do not change, or after a sum of products.
+
+In a temporary they would stand between the sum and what is done with it, which then could not be joined.
+"""
 WORKGROUP_LIMIT_BYTES: Final = 64 << 10
 """Temporaries of one iteration up to this size move into workgroup memory."""
 
@@ -46,7 +59,7 @@ def prepare(s: Schedule) -> None:
     """Bring the kernel down to few nests."""
     inline_temporaries(s, only_cheap=True)
     join_consumers(s)
-    if len(top_nests(s.kernel)) > 1:
+    if len(_parts(s.kernel)) > 1:
         inline_temporaries(s, only_cheap=False)
         join_consumers(s)
     for nest in top_nests(s.kernel):
@@ -54,6 +67,11 @@ def prepare(s: Schedule) -> None:
         if len(sums_of_products(nest)) < 2:
             fuse_inside(s, nest.var.name)
     localize(s)
+
+
+def _parts(kernel: Kernel) -> list[Statement]:
+    """What stands side by side: nests, and numbers that all of a nest reads."""
+    return [part for part in kernel.body if isinstance(part, For | Store)]
 
 
 def _temporaries(kernel: Kernel) -> list[Buffer]:
@@ -76,17 +94,24 @@ def _swells(kernel: Kernel, buffer: Buffer) -> bool:
 
 def _cheap(kernel: Kernel, buffer: Buffer) -> bool:
     try:
-        _, store = definition(kernel, buffer)
+        producer, store = definition(kernel, buffer)
     except ScheduleError:
         return False
     effort = cost(store.value)
-    if effort == 0:
+    if effort == 0 or (producer is store and effort <= _INVARIANT_COST):
         return True
     found = sites(kernel.body, buffer)
     if len(found) != 1:
         return False
+    if effort <= _INVARIANT_COST and _has_sum_of_products(kernel):
+        return True
     around, load = found[0]
     return all(depends(load, loop.var.name) or loop.extent == 1 for loop in around)
+
+
+def _has_sum_of_products(kernel: Kernel) -> bool:
+    """Whether a nest does much more for each result than what its epilogue computes again."""
+    return any(sums_of_products(nest) for nest in top_nests(kernel))
 
 
 def join_consumers(s: Schedule) -> None:

@@ -19,8 +19,8 @@ N2 = Target.parse("aarch64 -mcpu=neoverse-n2")
 @pytest.mark.parametrize(
     ("target", "names"),
     [
-        ("v2", "vpmaddwd"),
-        ("v4", "vpmaddwd"),
+        ("v2", "vpdpbusd vpmaddwd"),
+        ("v4", "vpdpbusd vpmaddwd"),
         ("x86_64 -mcpu=icelake-server", "vpdpbusd vpdpwssd vpmaddwd"),
         ("x86_64 -mcpu=znver4", "vdpbf16ps vpdpbusd vpdpwssd vpmaddwd"),
         ("aarch64 -mcpu=neoverse-n2", "sdot udot usdot"),
@@ -43,12 +43,14 @@ def test_the_widest_form_that_divides_the_lanes_is_taken(lanes, width):
     assert (form.lanes if form else None) == width
 
 
-def test_short_vectors_have_forms_without_avx512():
+def test_short_vectors_have_forms_without_avx512_and_one_instruction_goes_before_two():
     target = Target.parse("x86_64 -mcpu=x86-64-v3 -mattr=+avxvnni")
     forms = forms_for(INSTRUCTIONS["vpdpbusd"], target)
     assert [(form.lanes, form.features) for form in forms] == [
         (8, {"avxvnni"}),
+        (8, {"avx2"}),
         (4, {"avxvnni"}),
+        (4, {"sse2"}),
     ]
 
 

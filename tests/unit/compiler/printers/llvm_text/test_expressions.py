@@ -407,6 +407,20 @@ def test_they_are_one_instruction_where_the_target_has_it(
         assert ("vpdpbusd" in text) == (count in lanes)
 
 
+@pytest.mark.parametrize(
+    ("cpu", "lanes"), [("x86-64-v2", 4), ("x86-64-v3", 8), ("x86-64-v4", 16)]
+)
+def test_elsewhere_they_are_two_products_of_16_bits_which_do_not_saturate(
+    cpu: str, lanes: int
+) -> None:
+    target = Target.parse(f"x86_64-linux -mcpu={cpu}")
+    text = emit_kernel(lower(_words(lanes), target), target).text
+    calls = [line for line in text.splitlines() if "call" in line and "pmadd" in line]
+    assert calls
+    assert len(calls) % 2 == 0
+    assert "maddubs" not in text
+
+
 def words(narrow: DType, wide: DType, lanes: int) -> Kernel:
     """`out[i]` = the bits of a few `x`."""
     count, each = 32, wide.itemsize // narrow.itemsize
