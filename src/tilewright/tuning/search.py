@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Final, final
 
 from tilewright.compiler.schedule.rules import Decisions, KernelSpace
@@ -62,11 +63,32 @@ class KernelSearch:
 
     def _near(self) -> Iterator[Decisions]:
         """Neighbours of the best point, and of others that are nearly as fast."""
-        yield from self.space.neighbours(self.best)
+        yield from self._by_turns(self.best)
         limit = _NEAR * self.best_ratio
         others = sorted((r, t) for t, r in self.tried.items() if r <= limit)
         for _, text in others[:_CENTRES]:
-            yield from self.space.neighbours(Decisions.parse(text))
+            yield from self._by_turns(Decisions.parse(text))
+
+    def _by_turns(self, point: Decisions) -> Iterator[Decisions]:
+        """Neighbours: the nearest value of every choice of the largest nest, then the next of each; so nest by nest.
+
+        One choice after the other, a short search would never come to the last ones.
+        """
+        turns: dict[tuple[int, str], list[Decisions]] = {}
+        for near in self.space.neighbours(point):
+            turns.setdefault(_changed(point, near), []).append(near)
+        for _, group in itertools.groupby(turns, key=lambda changed: changed[0]):
+            rounds = itertools.zip_longest(*(turns[changed] for changed in group))
+            yield from (near for each in rounds for near in each if near is not None)
 
     def _anywhere(self) -> Iterator[Decisions]:
         return (self.space.sample(self._chance) for _ in range(_DRAWS))
+
+
+def _changed(point: Decisions, near: Decisions) -> tuple[int, str]:
+    """The nest and the first choice of it in which a neighbour differs; what comes after follows from that."""
+    for at, (own, other) in enumerate(zip(point.nests, near.nests, strict=True)):
+        for field in fields(own):
+            if getattr(own, field.name) != getattr(other, field.name):
+                return at, field.name
+    return len(point.nests), ""

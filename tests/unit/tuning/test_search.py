@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from tilewright.base import dtypes
 from tilewright.base.target import Target
 from tilewright.compiler import pipeline
 from tilewright.compiler.backends.registry import backend_of
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.builder import GraphBuilder
-from tilewright.compiler.schedule.rules import KernelSpace, space_of
+from tilewright.compiler.schedule.rules import Decisions, KernelSpace, space_of
 from tilewright.tuning import KernelSearch
 
 TARGET = Target.level("v3")
@@ -53,6 +55,41 @@ def test_the_best_is_found_and_its_neighbours_come_next() -> None:
     (then,) = search.next_points(1)
     assert then in list(space.neighbours(first))
     assert (search.best, search.best_ratio) == (first, 0.5)
+
+
+def large_space() -> KernelSpace:
+    """The space of a product with many tiles."""
+    b = GraphBuilder()
+    x = b.input("x", TensorType(dtypes.f32, (200, 300)))
+    y = b.input("y", TensorType(dtypes.f32, (300, 400)))
+    b.output("z", b.matmul(x, y))
+    options = pipeline.CompileOptions(targets=(TARGET,), threads=1)
+    (graph,) = pipeline.optimize(b.graph, options)
+    group = max(pipeline.find_kernels(graph), key=lambda g: "matmul" in g.naive.name)
+    return space_of(group.naive, backend_of(TARGET).machine_model(TARGET))
+
+
+def test_every_choice_is_met_before_any_is_tried_out() -> None:
+    space = large_space()
+    best = space.best()
+    near = list(space.neighbours(best))
+    open_choices = {
+        choice.name
+        for choice in space.nests[0].choices
+        if any(_first_change(best, point) == choice.name for point in near)
+    }
+    assert len(open_choices) > 3
+    first = KernelSearch(space).next_points(len(open_choices))
+    assert {_first_change(best, point) for point in first} == open_choices
+    everything = KernelSearch(space).next_points(len(near))
+    assert set(everything) == set(near)
+
+
+def _first_change(best: Decisions, point: Decisions) -> str:
+    """The first choice of the largest nest that is another."""
+    own, other = best.nests[0], point.nests[0]
+    names = [field.name for field in dataclasses.fields(own)]
+    return next((n for n in names if getattr(own, n) != getattr(other, n)), "")
 
 
 def test_a_search_goes_on_from_its_notes() -> None:
