@@ -177,7 +177,7 @@ class Tuner:
                 self.tried_now += len(search.tried) - before
                 self._store.note_tried(kernel.request.key, search.tried)
         if search.best != search.start:
-            self._keep(kernel, work)
+            self._keep(kernel)
 
     def _try(
         self, kernel: Tuned, point: Decisions, candidate: Candidate, best: Candidate
@@ -201,12 +201,19 @@ class Tuner:
     def _compare(self, first: Candidate, second: Candidate, rounds: int) -> Comparison:
         return compare(first, second, rounds=rounds, clock=self._clock, gives_up=True)
 
-    def _keep(self, kernel: Tuned, work: Work) -> None:
-        """Put the best point into the store, if it beats the cost model's side by side."""
+    def _keep(self, kernel: Tuned) -> None:
+        """Put the best point into the store, if it beats the cost model's side by side on tensors that lie elsewhere.
+
+        Where tensors lie in memory decides what they drive out of the caches: in one place a point may win by a
+        third that is no better in another.
+        """
         search, known = kernel.search, kernel.finding
         text = str(search.best)
         if known is not None and known.decisions == text:
             return
+        work = kernel.open_work()
+        (start,) = work.build([search.start])
+        work.settle(start, self._clock)
         start, best = work.build([search.start, search.best])
         found = compare(start, best, rounds=_CONFIRMING, clock=self._clock)
         if not found.is_gain:

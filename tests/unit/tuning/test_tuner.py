@@ -102,6 +102,27 @@ def test_where_all_take_the_same_nothing_is_kept(store: TuningStore) -> None:
     assert store.findings([kernel.request.key]) == {}
 
 
+def test_what_is_fast_only_where_its_tensors_lay_is_not_kept(store: TuningStore) -> None:
+    request, space = first_request()
+    places: list[Bench] = []
+
+    def open_work() -> Bench:
+        """Tensors elsewhere each time: only those of the search and of the start favour a point."""
+        bench = Bench(fast_where_unrolled if len(places) < 2 else lambda _: 100_000)
+        places.append(bench)
+        return bench
+
+    def clock() -> int:
+        return sum(bench.now for bench in places)
+
+    kernel = make_tuned(request, 1, space, open_work, store)
+    Tuner([kernel], store, clock=clock).run(0.08)
+    assert len(places) > 2
+    assert any(ratio < 0.6 for ratio in kernel.search.tried.values()), "the search saw it"
+    assert kernel.finding is None
+    assert store.findings([request.key]) == {}
+
+
 def test_a_second_run_tries_nothing_again(store: TuningStore) -> None:
     first = Bench(fast_where_unrolled)
     _, before = run(first, store, 0.04)
