@@ -26,7 +26,7 @@ REWRITES: Final = frozenset(
         "legalize_convolution", "legalize_pooling", "movement_rules", "pack_matmul",
         "byte_words", "decompose_quantization", "planar_convolution",
         "quantize_contractions", "quantized_values", "recognize_activations", "recognize_attention",
-        "recognize_norms", "rewriting", "sink_reshapes",
+        "recognize_norms", "rewriting", "round_contractions", "sink_reshapes",
         "split_blocks", "split_concat", "split_phases",
         "winograd_convolution",
     )

@@ -100,6 +100,7 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
     jobs: int | None = None,
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     input_values: Mapping[str, Array] | None = None,
+    precision: str = "f32",
     check_indices: bool | None = None,
     schedules: Mapping[str, ScheduleSpec] | None = None,
     byoc: Sequence[str] | Mapping[str, Mapping[str, object]] | None = None,
@@ -120,6 +121,7 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
         jobs: processes that generate code; default: `TILEWRIGHT_JOBS`, else those cores.
         input_shapes: shapes by input name; strings name dynamic dimensions.
         input_values: inputs that become constants, such as a shape that a model takes as data.
+        precision: `"bf16"` or `"f16"` rounds operands of matrix products and convolutions (`docs/numerics.md`), sums stay f32.
         check_indices: let calls fail (InputError) for indices out of range, else clamp; default: `TILEWRIGHT_CHECK_INDICES`, else yes.
         schedules: your own for kernels by name or pattern (`"matmul_*"`): a function that gets a kernel
             whose methods are the primitives, or a trace. Slow at worst, never wrong.
@@ -142,6 +144,7 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
         store=store_option(tuned, kept),
         input_shapes=input_shapes,
         input_values=input_values,
+        precision=precision,
         check_indices=_flag("check_indices", check_indices, knobs.CHECK_INDICES),
         schedules={} if schedules is None else schedules,
         byoc=choose_codegens(byoc),

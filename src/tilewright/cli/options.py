@@ -68,13 +68,21 @@ def compile_options(command: Command) -> Command:
     """What a compilation is told.
 
     --target, --levels, --opt-level, --threads, --jobs, --input-shape, --input-value,
-    --no-index-checks, --no-cache.
+    --precision, --no-index-checks, --no-cache.
     """
     for decorate in (
         option(
             "--no-cache",
             is_flag=True,
             help="Do not reuse machine code of earlier compilations.",
+            group=Group.CODE,
+        ),
+        option(
+            "--precision",
+            type=click.Choice(["f32", "bf16", "f16"]),
+            default="f32",
+            show_default=True,
+            help="Round the operands of matrix products and convolutions; sums and results stay f32.",
             group=Group.CODE,
         ),
         option(

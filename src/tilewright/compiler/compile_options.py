@@ -10,6 +10,7 @@ from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.host import usable_cores
 from tilewright.base.options import (
     THREAD_LIMIT,
+    choice_option,
     count_option,
     shapes_option,
     values_option,
@@ -21,6 +22,7 @@ from tilewright.compiler.packaging.provenance import digest_of_array
 from tilewright.compiler.passes import PassContext, check_opt_level, instruments_of_knobs
 from tilewright.compiler.schedule.user import ScheduleSpec, check_schedules
 from tilewright.compiler.transforms.external_codegen import ChosenCodegen, Codegen
+from tilewright.compiler.transforms.round_contractions import PRECISIONS
 
 
 class Progress(Protocol):
@@ -59,6 +61,7 @@ class CompileOptions:
     threads: cores that kernels may count on (schedules only, results do not depend on it).
     jobs: processes that generate code.
     store: what tuning found; kernels of which it knows nothing are as the cost model likes them best.
+    precision: what operands of f32 contractions are rounded to: `f32` (not at all), `bf16` or `f16`.
     check_indices: let calls check the indices in their data (see `docs/errors.md`).
     input_shapes, input_values: what is known of inputs (see `frontends.onnx.load`).
     """
@@ -72,6 +75,7 @@ class CompileOptions:
     input_shapes: Mapping[str, Sequence[int | str]] | None = None
     input_values: Mapping[str, Array] | None = None
     context: PassContext | None = None
+    precision: str = "f32"
     check_indices: bool = True
     byoc: tuple[ChosenCodegen, ...] = ()
     schedules: Mapping[str, ScheduleSpec] = field(default_factory=dict[str, ScheduleSpec])
@@ -81,6 +85,7 @@ class CompileOptions:
         if self.opt_level is not None:
             check_opt_level(self.opt_level)
         check_schedules(self.schedules)
+        choice_option("precision", self.precision, PRECISIONS)
         count_option("threads", self.threads, most=THREAD_LIMIT)
         count_option("jobs", self.jobs)
         if self.input_shapes is not None:
@@ -107,6 +112,7 @@ class CompileOptions:
             "targets": [str(target) for target in self.targets],
             "opt_level": context.opt_level,
             "threads": self.threads,
+            "precision": [] if self.precision == "f32" else self.precision,
             "check_indices": self.check_indices,
             "input_shapes": {n: list(s) for n, s in (self.input_shapes or {}).items()},
             "input_values": {n: digest_of_array(v) for n, v in given.items()},

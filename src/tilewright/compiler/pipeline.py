@@ -75,6 +75,7 @@ from tilewright.compiler.transforms import (
     RecognizeNorms,
     Simplify,
     SplitConcat,
+    rounding_passes,
 )
 from tilewright.compiler.transforms.external_codegen import (
     Codegen,
@@ -192,7 +193,7 @@ def optimize(graph: Graph, options: CompileOptions) -> tuple[Graph, ...]:
         target is `graph` itself.
     """
     context = options.pass_context
-    neutral = neutral_passes(options.codegens)
+    neutral = neutral_passes(options.codegens, options.precision)
     run_passes(graph, neutral, context)
     held = frozenset[str]().union(*(each.ensures for each in neutral))
     wanted = [form_for(target, options.targets) for target in options.targets]
@@ -210,7 +211,9 @@ def form_for(target: Target, targets: Sequence[Target]) -> GraphForm:
     return backend_of(target).graph_form(own)
 
 
-def neutral_passes(codegens: tuple[Codegen, ...] = ()) -> tuple[GraphPass, ...]:
+def neutral_passes(
+    codegens: tuple[Codegen, ...] = (), precision: str = "f32"
+) -> tuple[GraphPass, ...]:
     """What holds of a graph for whatever machine, in order.
 
     Each pass has the lowest level of optimization it belongs to: at 0 values are folded and what nobody
@@ -218,6 +221,7 @@ def neutral_passes(codegens: tuple[Codegen, ...] = ()) -> tuple[GraphPass, ...]:
 
     Args:
         codegens: code generators of the user.
+        precision: what operands of f32 contractions are rounded to.
     """
     return (
         # What nobody asked for is not worth looking at.
@@ -248,6 +252,8 @@ def neutral_passes(codegens: tuple[Codegen, ...] = ()) -> tuple[GraphPass, ...]:
         FoldScales(),
         FoldConstants(keep_blocks=True),
         Simplify(),
+        # From here operands are as exact as the user wants them.
+        *rounding_passes(precision),
     )
 
 

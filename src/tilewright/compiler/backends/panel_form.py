@@ -68,6 +68,7 @@ def form_of(machine: MachineModel, others: Sequence[MachineModel] = ()) -> Graph
         PanelsOf(machine, tuple(others)),
         TilesOf(machine),
         multiplies_bytes=machine.multiplies_bytes,
+        multiplies_pairs=all(m.multiplies_pairs for m in (machine, *others)),
     )
 
 
@@ -82,7 +83,11 @@ def shared_form(
 
 
 def panel_form(
-    choose_panel: ChoosePanel, choose_tile: ChooseTile, *, multiplies_bytes: bool = False
+    choose_panel: ChoosePanel,
+    choose_tile: ChooseTile,
+    *,
+    multiplies_bytes: bool = False,
+    multiplies_pairs: bool = False,
 ) -> GraphForm:
     """The passes of the form.
 
@@ -90,6 +95,7 @@ def panel_form(
         choose_panel: (rows, columns, depth, dtype) of a contraction to columns per packed panel, or 0.
         choose_tile: (places, channels, filters, taps) of a convolution to Winograd's tile, or 0.
         multiplies_bytes: the machine adds products of bytes in one instruction.
+        multiplies_pairs: the machine adds products of two bf16 in one instruction.
     """
     return GraphForm(
         layout=(
@@ -98,12 +104,12 @@ def panel_form(
             # From here images are channels last.
             ConvertLayout(),
             # From here convolutions that have fewer products in other numbers are products of those.
-            WinogradConvolution(choose_tile=choose_tile),
+            WinogradConvolution(choose_tile=choose_tile, pairs=multiplies_pairs),
             # From here every contraction has a form that kernels are written for.
-            LegalizeConvolution(choose_panel=choose_panel),
+            LegalizeConvolution(choose_panel=choose_panel, pairs=multiplies_pairs),
             LegalizePooling(),
             # From here right operands lie as kernels read them.
-            PackMatmul(choose_panel=choose_panel),
+            PackMatmul(choose_panel=choose_panel, pairs=multiplies_pairs),
             SinkReshapes(),
         ),
         fusion=(FuseKernels(),),

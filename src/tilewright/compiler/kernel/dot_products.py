@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.base.dtypes import i32
 from tilewright.compiler.kernel.expressions import const
 from tilewright.compiler.kernel.instructions import INSTRUCTIONS, meaning
 from tilewright.compiler.kernel.ir import Argument, Function, Instruction
@@ -18,15 +17,22 @@ def _without_total(name: str, row: Instruction) -> Function:
     """What an instruction adds to its first operand, as a function of the others."""
     words = row.operands[1:]
     arguments = [Argument(place, dtype) for place, dtype in enumerate(words)]
-    return Function(name, words, row.dtype, meaning(row, [const(0, i32), *arguments]))
+    return Function(name, words, row.dtype, meaning(row, [const(0, row.dtype), *arguments]))
 
 
 _BYTES: Final = INSTRUCTIONS["vpdpbusd"]
 _DOT: Final = _without_total("dot_u8i8", _BYTES)
-ADDING: Final = {_DOT.name: _BYTES}
+_PAIRS: Final = INSTRUCTIONS["vdpbf16ps"]
+_DOT_OF_PAIRS: Final = _without_total("dot_bf16", _PAIRS)
+ADDING: Final = {_DOT.name: _BYTES, _DOT_OF_PAIRS.name: _PAIRS}
 """By the name of a sum of products, the instruction that adds it to a total."""
 
 
 def dot_of_bytes() -> Function:
     """The sum of the products of four bytes: those of the first word unsigned, of the second signed."""
     return _DOT
+
+
+def dot_of_pairs() -> Function:
+    """The sum of the products of the two bf16 in each word, in f32; denormal numbers are zeros."""
+    return _DOT_OF_PAIRS

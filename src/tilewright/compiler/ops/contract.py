@@ -34,15 +34,15 @@ from tilewright.compiler.graph.schema import Attributes, TensorType
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.ops.bodies import Operands, Results, given
 from tilewright.compiler.ops.contraction import (
-    BYTES,
-    BYTES_PER_WORD,
     CONTRACTION,
     PRODUCT,
     accumulator_dtype,
-    bytes_of,
+    elements_of,
+    per_word,
     product,
     settled,
     widened,
+    word_product,
 )
 from tilewright.compiler.ops.declaration import Types, attr, declare, operand
 from tilewright.compiler.ops.shapes import check_same, element_count, need
@@ -258,7 +258,11 @@ def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     left, right = need(types, 0), need(types, 1)
     shape = cast("tuple[Dim, ...]", attributes["shape"])
     axis_sizes(maps_of(attributes), left.shape, right.shape, shape)
-    return (TensorType(cast("DType | None", attributes["dtype"]) or left.dtype, shape),)
+    words, stated = word_product(attributes), cast("DType | None", attributes["dtype"])
+    if words is not None and (left.dtype, right.dtype) != (dtypes.i32, dtypes.i32):
+        raise ModelError(f"contract: words are i32, got {left} and {right}")
+    dtype = left.dtype if words is None else words.result
+    return (TensorType(stated or dtype, shape),)
 
 
 def _sizes_in(
@@ -272,7 +276,8 @@ def _work(
 ) -> Dim:
     sizes = _sizes_in(types, results[0], attributes)
     steps = element_count([sizes[name] for name in maps_of(attributes).sums])
-    each = BYTES_PER_WORD if attributes["product"] == BYTES else 1
+    words = word_product(attributes)
+    each = 1 if words is None else per_word(words.left)
     return 2 * each * steps * results[0].element_count
 
 
@@ -300,9 +305,9 @@ def _body(
         b.store(total, outer, 0)
         with b.reduce([sizes[name] for name in maps.sums], maps.sums) as inner:
             at = dict(zip((*maps.axes, *maps.sums), (*outer, *inner), strict=True))
-            x = b.cast(b.read(left, _indices(maps.left, at)), sums)
-            y = b.cast(b.read(right, _indices(maps.right, at)), sums)
-            b.accumulate("add", total, outer, product(b, attributes, x, y))
+            x = b.read(left, _indices(maps.left, at))
+            y = b.read(right, _indices(maps.right, at))
+            b.accumulate("add", total, outer, product(b, attributes, x, y, sums))
     with b.nest(extents, maps.axes) as outer:
         at = dict(zip(maps.axes, outer, strict=True))
         with contextlib.ExitStack() as guards:
@@ -324,13 +329,10 @@ def _oracle(left: np.ndarray, right: np.ndarray, /, **attributes: object) -> np.
     shape = cast("tuple[int, ...]", attributes["shape"])
     sizes = cast("dict[str, int]", axis_sizes(maps, left.shape, right.shape, shape))
     extra: tuple[str, ...] = ()
-    if attributes["product"] == BYTES:
-        left, right, extra = (
-            bytes_of(left, dtypes.u8),
-            bytes_of(right, dtypes.i8),
-            ("byte",),
-        )
-        dtype = dtypes.i32
+    words = word_product(attributes)
+    if words is not None:
+        left, right = elements_of(left, words.left), elements_of(right, words.right)
+        extra, dtype = ("element",), words.result
     wide = _summed(maps, sizes, widened(left, dtype), widened(right, dtype), extra)
     total = settled(wide, left, dtype)
     result = np.zeros(shape, total.dtype)
@@ -451,6 +453,7 @@ contract: Final = declare(
         f"f32[3,5] f16[2,5,4]; {_PRODUCT} shape=(3,7)",
         f"u8[3,5]:count(255) i8[2,5,4]:index(127); {_PRODUCT} shape=(3,7) dtype=i32",
         f"i32[3,5]:words i32[2,5,4]:words; {_PRODUCT} shape=(3,7) product=bytes",
+        f"i32[3,5]:=1065369472,-1082146944,16384,1073758208 i32[2,5,4]:=1065369472,1077952640,-2147434496; {_PRODUCT} shape=(3,7) product=pairs",
         f"[1,5,6,3] [1,2,3,3,3,4]; {_IMAGE} {_PANELS} shape=(1,3,4,7)",
         f"f32[1,5,6,3] f16[1,2,3,3,3,4]; {_IMAGE} {_PANELS} shape=(1,3,4,7)",
         f"[2,7,6,3] [1,1,3,2,3,8]; {_IMAGE} left=n,2*h+y,w+x,c result=n,h,w,8*p+l shape=(2,3,5,8)",

@@ -4,14 +4,15 @@ A contraction is three things in a row: an accumulator nest `T = 0; T += a * b` 
 type, and a copy nest `result = cast(T)`, so that epilogues are moved into the store in one way
 for all of them.  Convolutions are in `convolution.py`, packed forms of both in `contract.py`.
 
-Operands may be integers of different types whose sum has a type of its own (`dtype`).  The packed
-forms may have four bytes in a word (`pack_words`): a product is then the sum of four (`product`).
+Operands may have types of their own, and their sum (`dtype`).  The packed forms may have four bytes or two bf16 in a
+word of 32 bits: a product is then the sum of theirs (`product`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, cast
+from dataclasses import dataclass
+from typing import Final, cast, final
 
 import numpy as np
 
@@ -22,8 +23,9 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, Role, TensorType, Trait, Work
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, compute_dtype
-from tilewright.compiler.kernel.dot_products import dot_of_bytes
-from tilewright.compiler.kernel.ir import Buffer, Call, Expression
+from tilewright.compiler.kernel.dot_products import dot_of_bytes, dot_of_pairs
+from tilewright.compiler.kernel.expressions import bitcast
+from tilewright.compiler.kernel.ir import Buffer, Call, Expression, Function
 from tilewright.compiler.ops.bodies import Operands, Results, given
 from tilewright.compiler.ops.declaration import Types, attr, declare, operand
 from tilewright.compiler.ops.shapes import (
@@ -73,8 +75,12 @@ def widened(x: np.ndarray, dtype: DType | None) -> np.ndarray:
 
 
 def settled(total: np.ndarray, x: np.ndarray, dtype: DType | None) -> np.ndarray:
-    """The sum that an oracle returns: wrapped to `dtype`, or in the type of an operand."""
-    return narrow(total, x) if dtype is None else total.astype(np.int64).astype(dtype.numpy)
+    """The sum that an oracle returns: in `dtype`, to which integers wrap, or in the type of an operand."""
+    if dtype is None:
+        return narrow(total, x)
+    if dtype.is_float:
+        return numerics.cast(total, dtype)
+    return total.astype(np.int64).astype(dtype.numpy)
 
 
 def accumulator_dtype(left: DType, result: DType) -> DType:
@@ -82,48 +88,88 @@ def accumulator_dtype(left: DType, result: DType) -> DType:
     return compute_dtype(left) if left is result else compute_dtype(result)
 
 
-# --- four bytes in a word --------------------------------------------------------------------
+# --- elements in words -------------------------------------------------------------------------
 
-BYTES: Final = "bytes"
-"""A product of words: the sum of the products of their four bytes, unsigned times signed."""
 PRODUCT: Final = attr("product", "string", "")
-BYTES_PER_WORD: Final = 4
+_WORD_BITS: Final = 32
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class WordProduct:
+    """What a product of two words of 32 bits is: the sum of the products of the elements in them.
+
+    Attributes:
+        left, right: the types of the elements.
+        result: that of the sum.
+        function: the sum for one pair of words.
+    """
+
+    left: DType
+    right: DType
+    result: DType
+    function: Callable[[], Function]
+
+
+WORD_PRODUCTS: Final = {
+    "bytes": WordProduct(dtypes.u8, dtypes.i8, dtypes.i32, dot_of_bytes),
+    "pairs": WordProduct(dtypes.bf16, dtypes.bf16, dtypes.f32, dot_of_pairs),
+}
+"""By the attribute `product`."""
+
+
+def per_word(dtype: DType) -> int:
+    """Elements of a type in a word."""
+    return _WORD_BITS // dtype.bits
+
+
+def word_product(attributes: Attributes) -> WordProduct | None:
+    """What a step multiplies, if it is words.  Raises: ModelError for an unknown one."""
+    name = cast("str", attributes.get("product", ""))
+    if name and name not in WORD_PRODUCTS:
+        raise ModelError(f"there is no product '{name}' (known: {' '.join(WORD_PRODUCTS)})")
+    return WORD_PRODUCTS.get(name)
 
 
 def product(
-    b: KernelBuilder, attributes: Attributes, x: Expression, y: Expression
+    b: KernelBuilder, attributes: Attributes, x: Expression, y: Expression, sums: DType
 ) -> Expression:
-    """What one step adds to a sum."""
-    if attributes.get("product") != BYTES:
-        return b.mul(x, y)
-    return Call(dot_of_bytes(), (x, y))
+    """What one step adds to a sum of type `sums`."""
+    row = word_product(attributes)
+    if row is None:
+        return b.mul(b.cast(x, sums), b.cast(y, sums))
+    return Call(row.function(), (x, y))
 
 
-def bytes_of(words: np.ndarray, dtype: DType) -> np.ndarray:
-    """[..., K] words as [..., K, 4] bytes of a type, in i32."""
+def elements_of(words: np.ndarray, dtype: DType) -> np.ndarray:
+    """[..., K] words as [..., K, n] elements of a type, widened."""
     flat = np.ascontiguousarray(words).view(dtype.numpy)
-    return flat.reshape(*words.shape, BYTES_PER_WORD).astype(np.int32)
+    wide = np.float64 if dtype.is_float else np.int32
+    return flat.reshape(*words.shape, per_word(dtype)).astype(wide)
+
+
+_IN_WORDS: Final = (dtypes.u8, dtypes.i8, dtypes.bf16)
 
 
 def _words_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
     x = first(types)
-    if not x.rank or x.dtype not in (dtypes.i8, dtypes.u8):
-        raise ModelError(f"words are made of bytes along an axis, got {x}")
-    if symbolic.mod(x.shape[-1], BYTES_PER_WORD) != 0:
+    if not x.rank or x.dtype not in _IN_WORDS:
+        raise ModelError(f"words are made of bytes or bf16 along an axis, got {x}")
+    count = per_word(x.dtype)
+    if symbolic.mod(x.shape[-1], count) != 0:
         raise ModelError(f"the last axis of {x} is not whole words")
-    count = symbolic.floordiv(x.shape[-1], BYTES_PER_WORD)
-    return (TensorType(dtypes.i32, (*x.shape[:-1], count)),)
+    return (TensorType(dtypes.i32, (*x.shape[:-1], symbolic.floordiv(x.shape[-1], count))),)
 
 
 as_words: Final = declare(
     name="as_words",
-    summary="The same bytes as words: four of the last axis in one i32, the first in its lowest bits",
-    operands=(operand("x", (dtypes.u8, dtypes.i8)),),
+    summary="The same bytes as words: as many elements of the last axis as fill one i32, the first in its lowest bits",
+    operands=(operand("x", _IN_WORDS),),
     infer=_words_infer,
     evaluate=lambda x: np.ascontiguousarray(x).view("<i4"),
     traits=Trait.PURE | Trait.VIEW,
     on_host="a view is no code: it is read where it lies",
-    cases=("u8[3,8]:count(255)", "i8[2,4]:index(128)"),
+    cases=("u8[3,8]:count(255)", "i8[2,4]:index(128)", "bf16[3,6]"),
 )
 
 # --- matmul ----------------------------------------------------------------------------------
@@ -233,15 +279,15 @@ def _pack_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     shape = (*batch, panel_count(columns, panel), rows, panel)
     if not attributes["words"]:
         return (x.with_shape(shape),)
-    if x.dtype not in (dtypes.i8, dtypes.u8):
-        raise ModelError(f"words are made of bytes, got {x}")
-    steps = panel_count(rows, BYTES_PER_WORD)
+    if x.dtype not in _IN_WORDS:
+        raise ModelError(f"words are made of bytes or bf16, got {x}")
+    steps = panel_count(rows, per_word(x.dtype))
     return (TensorType(dtypes.i32, (*shape[:-2], steps, panel)),)
 
 
 def _pack_oracle(x: np.ndarray, *, panel: int, words: bool) -> np.ndarray:
     *batch, rows, columns = x.shape
-    together = BYTES_PER_WORD if words else 1
+    together = per_word(dtypes.from_numpy(x.dtype)) if words else 1
     panels, steps = -(-columns // panel), -(-rows // together)
     wide = np.zeros((*batch, steps * together, panels * panel), x.dtype)
     wide[..., :rows, :columns] = x
@@ -264,12 +310,13 @@ def _pack_body(
             b.store(result, indices, b.load(x, (*batch, k, column), inside))
             return
         word: Expression | None = None
-        for part in range(BYTES_PER_WORD):
-            row = k * BYTES_PER_WORD + part
+        count, bits = per_word(x.dtype), dtypes.u16 if x.dtype.is_float else dtypes.u8
+        for part in range(count):
+            row = k * count + part
             there = b.and_(inside, b.lt(b.index(row), b.index(x.shape[-2])))
-            byte = b.cast(b.load(x, (*batch, row, column), there), dtypes.i32)
-            byte = b.shl(b.and_(byte, 0xFF), 8 * part)
-            word = byte if word is None else b.or_(word, byte)
+            element = bitcast(b.load(x, (*batch, row, column), there), bits)
+            element = b.shl(b.cast(element, dtypes.i32), bits.bits * part)
+            word = element if word is None else b.or_(word, element)
         assert word is not None, "a word has bytes"
         b.store(result, indices, word)
 
@@ -277,7 +324,7 @@ def _pack_body(
 pack_panels: Final = declare(
     name="pack_panels",
     summary="Columns grouped in panels, zero padded: [..., K, N] to [..., ceil(N/panel), K, panel]; "
-    "bytes in words of four rows: [..., ceil(N/panel), ceil(K/4), panel]",
+    "with `words` the rows that fill a word of 32 bits are one: [..., ceil(N/panel), ceil(K/4), panel] of bytes",
     operands=(operand("x", NUMERIC),),
     attributes=(attr("panel", "int"), attr("words", "bool", False)),
     infer=_pack_infer,
@@ -292,6 +339,7 @@ pack_panels: Final = declare(
         "[4,5]; panel=1",
         "i8[8,5]:index(127); panel=4 words=True",
         "i8[2,7,3]:index(127); panel=2 words=True",
+        "bf16[7,5]; panel=4 words=True",
     ),
 )
 

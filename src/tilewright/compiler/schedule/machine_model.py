@@ -45,6 +45,7 @@ class Core:
 
 _USUAL: Final = Core()
 _BYTE_DOTS: Final = frozenset({"avx512vnni", "avxvnni", "sse2", "i8mm"})
+_PAIR_DOTS: Final = frozenset({"avx512bf16"})
 _CORES: Final[Mapping[str, Core]] = {
     "znver4": Core(wide_multiply_adds=1),  # 512 bits are two halves of 256
 }
@@ -135,6 +136,11 @@ class MachineModel:
     def multiplies_bytes(self) -> bool:
         """Whether adding four products of bytes to each lane takes fewer instructions than four products of f32."""
         return not self.instructions.isdisjoint(_BYTE_DOTS)
+
+    @property
+    def multiplies_pairs(self) -> bool:
+        """Whether two products of bf16 are added to each lane in one instruction."""
+        return not self.instructions.isdisjoint(_PAIR_DOTS)
 
     @property
     def cycle_ns(self) -> float:

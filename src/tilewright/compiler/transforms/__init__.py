@@ -25,6 +25,10 @@ from tilewright.compiler.transforms.quantize_contractions import QuantizeContrac
 from tilewright.compiler.transforms.recognize_activations import RecognizeActivations
 from tilewright.compiler.transforms.recognize_attention import RecognizeAttention
 from tilewright.compiler.transforms.recognize_norms import RecognizeNorms
+from tilewright.compiler.transforms.round_contractions import (
+    RoundContractions,
+    rounding_passes,
+)
 from tilewright.compiler.transforms.simplify import Simplify
 from tilewright.compiler.transforms.sink_reshapes import SinkReshapes
 from tilewright.compiler.transforms.split_concat import SplitConcat
@@ -54,11 +58,13 @@ __all__ = [
     "RecognizeActivations",
     "RecognizeAttention",
     "RecognizeNorms",
+    "RoundContractions",
     "Simplify",
     "SinkReshapes",
     "SplitConcat",
     "WinogradConvolution",
     "known_passes",
+    "rounding_passes",
 ]
 
 # What a `PassContext` may name.
@@ -81,6 +87,7 @@ for _pass in (
     RecognizeActivations,
     RecognizeAttention,
     RecognizeNorms,
+    RoundContractions,
     Simplify,
     SinkReshapes,
     SplitConcat,

@@ -1,37 +1,42 @@
-"""Operands of contractions of bytes as words of four, which machines multiply in one step.
+"""Operands of contractions as words of 32 bits, whose elements machines multiply and add in one step.
 
-Called by `pack_matmul` and `legalize_convolution`; what the words mean stands at `as_words` and `product`.
+Called by `pack_matmul` and `legalize_convolution`; what the words mean stands at `as_words` and `WordProduct`.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
 from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.ops.contraction import BYTES, BYTES_PER_WORD
+from tilewright.compiler.ops.contraction import WORD_PRODUCTS, per_word
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import maker, operand
 
-WORD_PRODUCT: Final = {"product": BYTES}
+BYTES_PER_WORD = per_word(dtypes.u8)
 
 
-def multiplies_bytes(node: Node) -> bool:
-    """Whether a contraction is one of unsigned by signed bytes."""
-    types = [operand(node, i).type.dtype for i in (0, 1)]
-    return node.result.type.dtype is dtypes.i32 and types == [dtypes.u8, dtypes.i8]
+def product_of_words(node: Node, *, pairs: bool) -> str:
+    """The `product` of words that a contraction is by its types, or "".
+
+    Products of bytes are those that are left as such; those of `pairs` of bf16 a machine must have.
+    """
+    types = tuple(operand(node, i).type.dtype for i in (0, 1))
+    for name, row in WORD_PRODUCTS.items():
+        is_one = (*types, node.result.type.dtype) == (row.left, row.right, row.result)
+        if is_one and (pairs or not row.left.is_float):
+            return name
+    return ""
 
 
-def are_whole(count: Dim) -> bool:
-    """Whether so many bytes are words, or can be filled up to be."""
-    return isinstance(count, int) or symbolic.mod(count, BYTES_PER_WORD) == 0
+def are_whole(count: Dim, elements: int = BYTES_PER_WORD) -> bool:
+    """Whether so many elements, `elements` to a word, are words, or can be filled up to be."""
+    return isinstance(count, int) or symbolic.mod(count, elements) == 0
 
 
 def whole(x: Value, axis: int, emit: Emitter) -> Value:
     """`x` with so many zeros behind an axis that it is whole words."""
     extent = x.type.shape[axis]
-    missing = -extent % BYTES_PER_WORD if isinstance(extent, int) else 0
+    missing = -extent % per_word(x.type.dtype) if isinstance(extent, int) else 0
     if not missing:
         return x
     rank = x.type.rank
@@ -40,7 +45,7 @@ def whole(x: Value, axis: int, emit: Emitter) -> Value:
 
 
 def words(x: Value, emit: Emitter) -> Value:
-    """The bytes of the last axis as words."""
+    """The elements of the last axis as words."""
     return emit.op("as_words", [whole(x, -1, emit)])
 
 
@@ -51,3 +56,25 @@ def as_they_lie(value: Value) -> Value:
         return value
     source = operand(node)
     return source if source.type.dtype in (dtypes.u8, dtypes.i8) else value
+
+
+def summed_in_f32(node: Node, emit: Emitter) -> Value | None:
+    """A contraction of bf16 as one whose result is f32, converted."""
+    types = {operand(node, i).type.dtype for i in (0, 1)} | {node.result.type.dtype}
+    if types != {dtypes.bf16}:
+        return None
+    wide = emit.op(node.op, node.operands, {**node.attributes, "dtype": dtypes.f32})
+    return emit.op("cast", [wide], {"dtype": dtypes.bf16})
+
+
+def in_f32(x: Value, emit: Emitter) -> Value:
+    """`x` as f32; if it was rounded to 16 bits for a contraction, what it was before.
+
+    Rounding pays where pairs are multiplied or memory is what is waited for; elsewhere it takes time and digits.
+    """
+    if x.type.dtype is dtypes.f32:
+        return x
+    rounding = maker(x, "cast")
+    if rounding is not None and operand(rounding).type.dtype is dtypes.f32:
+        return operand(rounding)
+    return emit.op("cast", [x], {"dtype": dtypes.f32})

@@ -18,10 +18,9 @@ import numpy as np
 from tilewright.base import dtypes, symbolic
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.ops.contraction import BYTES_PER_WORD
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter, RewritePass, Rule
-from tilewright.compiler.transforms.byte_words import are_whole
+from tilewright.compiler.transforms.byte_words import BYTES_PER_WORD, are_whole
 from tilewright.compiler.transforms.matching import (
     constant_of,
     number,

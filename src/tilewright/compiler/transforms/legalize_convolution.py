@@ -17,13 +17,14 @@ from tilewright.base.dtypes import HALVES
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.ops.contraction import BYTES_PER_WORD
+from tilewright.compiler.ops.contraction import per_word
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter, RewritePass, Rule, merge_rules
 from tilewright.compiler.transforms.byte_words import (
-    WORD_PRODUCT,
     as_they_lie,
-    multiplies_bytes,
+    in_f32,
+    product_of_words,
+    summed_in_f32,
     whole,
     words,
 )
@@ -67,12 +68,13 @@ class LegalizeConvolution(RewritePass):
     lookup: ClassVar = staticmethod(catalogue.schema)
     level: ClassVar[int] = 1
     choose_panel: ChoosePanel
+    pairs: bool = False
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """Bias and padding apart, then the form."""
         form = (
             bias_apart, self.with_places_in_lanes, pad_apart, as_matmul, as_depthwise, single_filter,
-            self.as_packed,
+            self.summed_in_f32, self.as_packed,
         )  # fmt: skip
         split = {"conv_transpose": (split_phases,), "col2im": (split_blocks,)}
         return merge_rules(VIEW_RULES, {"conv": form, **split})
@@ -90,6 +92,10 @@ class LegalizeConvolution(RewritePass):
         columns = 1 if _has_single_filter(node) else -(-filters // lanes) * lanes
         return as_planar(node, emit, lanes, columns)
 
+    def summed_in_f32(self, node: Node, emit: Emitter) -> Value | None:
+        """A convolution of bf16 whose sums are f32, rounded once, where pairs are multiplied in one step."""
+        return summed_in_f32(node, emit) if self.pairs and _is_legal(node) else None
+
     def as_packed(self, node: Node, emit: Emitter) -> Value | None:
         """A convolution with weights in panels."""
         if not _is_legal(node):
@@ -101,27 +107,35 @@ class LegalizeConvolution(RewritePass):
         rows = node.result.type.shape[:-1]
         count = filters // groups
         taps = element_count(kernel) * depth
-        if multiplies_bytes(node) and (groups == 1 or depth_is_whole(depth)):
-            return self._in_words(node, rows, emit)
+        kind = product_of_words(node, pairs=self.pairs)
+        elements = per_word(x.type.dtype)
+        if kind and (groups == 1 or symbolic.mod(depth, elements) == 0):
+            return self._in_words(node, kind, rows, emit)
         halves = x.type.dtype in HALVES
         if halves:  # they are multiplied as f32, converted once: a tile reads each element once per panel and tap
-            x = emit.op("cast", [x], {"dtype": dtypes.f32})
+            x = in_f32(x, emit)
+        w = (
+            emit.op("cast", [w], {"dtype": dtypes.f32})
+            if w.type.dtype is dtypes.bf16
+            else w
+        )
         panel = self.choose_panel(rows, count, taps, x.type.dtype) or _SMALLEST_PANEL
         packed = _pack(as_they_lie(w), groups, count, panel, emit)
         result = _in_panels(node, x, packed, emit, dtype=node.attributes["dtype"])
-        narrow = {"dtype": w.type.dtype}
+        narrow = {"dtype": node.result.type.dtype}
         return emit.op("cast", [result], narrow) if halves else result
 
-    def _in_words(self, node: Node, rows: Sequence[Dim], emit: Emitter) -> Value:
-        """A convolution of bytes: four channels of a tap to a step."""
+    def _in_words(self, node: Node, kind: str, rows: Sequence[Dim], emit: Emitter) -> Value:
+        """A convolution of words: as many channels of a tap to a step as fill one."""
         x, w = whole(operand(node, 0), -1, emit), whole(operand(node, 1), 1, emit)
         groups, filters = number(node, "groups"), w.type.shape[0]
         assert isinstance(filters, int), "asked by as_packed"
         count = filters // groups
-        steps = symbolic.floordiv(element_count(w.type.shape[1:]), BYTES_PER_WORD)
+        elements = per_word(w.type.dtype)
+        steps = symbolic.floordiv(element_count(w.type.shape[1:]), elements)
         panel = self.choose_panel(rows, count, steps, dtypes.i32) or _SMALLEST_PANEL
         packed = _pack(w, groups, count, panel, emit, in_words=True)
-        return _in_panels(node, words(x, emit), packed, emit, **WORD_PRODUCT)
+        return _in_panels(node, words(x, emit), packed, emit, product=kind)
 
 
 def _in_panels(
@@ -237,15 +251,10 @@ def _has_single_filter(node: Node) -> bool:
     return depth == 1 or depth >= _SMALLEST_PANEL
 
 
-def depth_is_whole(depth: Dim) -> bool:
-    """Whether the channels of a group are whole words."""
-    return symbolic.mod(depth, BYTES_PER_WORD) == 0
-
-
 def _pack(
     w: Value, groups: int, count: int, panel: int, emit: Emitter, *, in_words: bool = False
 ) -> Value:
-    """Weights [G*count, C, kernel…] as [G, P, kernel…, C, panel]; bytes four to a word."""
+    """Weights [G*count, C, kernel…] as [G, P, kernel…, C, panel]; with `in_words` channels of words."""
     _, depth, *kernel = w.type.shape
     spatial = range(3, 3 + len(kernel))
     grouped = emit.op("reshape", [w], {"shape": (groups, count, depth, *kernel)})
@@ -254,6 +263,6 @@ def _pack(
     matrix = emit.op("reshape", [rows], {"shape": (groups, taps, count)})
     panels = emit.op("pack_panels", [matrix], {"panel": panel, "words": in_words})
     if in_words:
-        depth = symbolic.floordiv(depth, BYTES_PER_WORD)
+        depth = symbolic.floordiv(depth, per_word(w.type.dtype))
     shape = (groups, panels.type.shape[1], *kernel, depth, panel)
     return emit.op("reshape", [panels], {"shape": shape})

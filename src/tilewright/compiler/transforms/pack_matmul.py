@@ -9,22 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Final, final
 
 from tilewright.base import dtypes, symbolic
 from tilewright.base.dtypes import HALVES, f32, f64
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.block_products import WORD_BITS
-from tilewright.compiler.ops.contraction import BYTES_PER_WORD
+from tilewright.compiler.ops.contraction import per_word
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter, RewritePass, Rule, merge_rules
 from tilewright.compiler.transforms.block_weights import block_weights, packed_operands
 from tilewright.compiler.transforms.byte_words import (
-    WORD_PRODUCT,
     are_whole,
     as_they_lie,
-    multiplies_bytes,
+    in_f32,
+    product_of_words,
+    summed_in_f32,
     whole,
     words,
 )
@@ -32,6 +33,9 @@ from tilewright.compiler.transforms.contract_forms import product_in_panels
 from tilewright.compiler.transforms.legalize_convolution import ChoosePanel
 from tilewright.compiler.transforms.matching import ints, is_constant, maker, operand
 from tilewright.compiler.transforms.movement_rules import VIEW_RULES
+
+_MANY_ROWS: Final = 16
+"""Rows of a product from which widening its panels in every tile takes longer than reading them twice as wide."""
 
 
 @final
@@ -54,6 +58,7 @@ class PackMatmul(RewritePass):
     level: ClassVar[int] = 1
     choose_panel: ChoosePanel
     least_rows: int = 2
+    pairs: bool = False
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """Sums for one column, else flatten, then pack."""
@@ -101,38 +106,47 @@ class PackMatmul(RewritePass):
             return None  # packing would read and write all that is read once
         many = not isinstance(rows, int) or rows >= self.least_rows
         widens = a.type.dtype in HALVES and many
-        left = emit.op("cast", [a], {"dtype": dtypes.f32}) if widens else a
-        if multiplies_bytes(node) and are_whole(depth):
-            return self._in_words(node, emit)
+        kind = product_of_words(node, pairs=self.pairs)
+        if kind and are_whole(depth, per_word(a.type.dtype)):
+            return self._in_words(node, kind, emit)
+        left = in_f32(a, emit) if widens else a
         panel = self.choose_panel((rows,), columns, depth, left.type.dtype)
         if not panel:
             return None
         b = as_they_lie(b)
+        if b.type.dtype is dtypes.bf16 and isinstance(rows, int) and rows >= _MANY_ROWS:
+            b = emit.op("cast", [b], {"dtype": dtypes.f32})
         panels = emit.op("pack_panels", [b], {"panel": panel})
         dtype = node.attributes["dtype"]
         form = product_in_panels(left.type.shape, panels.type.shape, columns, dtype=dtype)
         result = emit.op("contract", [left, panels], form)
-        return emit.op("cast", [result], {"dtype": a.type.dtype}) if widens else result
+        return (
+            emit.op("cast", [result], {"dtype": node.result.type.dtype})
+            if widens
+            else result
+        )
 
-    def _in_words(self, node: Node, emit: Emitter) -> Value | None:
-        """A product of bytes, four of the depth to a step."""
+    def summed_in_f32(self, node: Node, emit: Emitter) -> Value | None:
+        """A product of bf16 whose sums are f32, rounded once, where pairs are multiplied in one step."""
+        return summed_in_f32(node, emit) if self.pairs else None
+
+    def _in_words(self, node: Node, kind: str, emit: Emitter) -> Value | None:
+        """A product of words, as many elements of the depth to a step as fill one."""
         a, b = operand(node, 0), whole(operand(node, 1), -2, emit)
         *_, rows, _ = a.type.shape
         *_, depth, columns = b.type.shape
-        steps = symbolic.floordiv(depth, BYTES_PER_WORD)
+        steps = symbolic.floordiv(depth, per_word(b.type.dtype))
         panel = self.choose_panel((rows,), columns, steps, dtypes.i32)
         if not panel:
             return None
         panels = _panels_of_words(b, panel, emit)
         left = words(a, emit)
-        form = product_in_panels(
-            left.type.shape, panels.type.shape, columns, **WORD_PRODUCT
-        )
+        form = product_in_panels(left.type.shape, panels.type.shape, columns, product=kind)
         return emit.op("contract", [left, panels], form)
 
 
 def _panels_of_words(b: Value, panel: int, emit: Emitter) -> Value:
-    """Bytes in panels, four rows to a word; rows that lie as columns are words where they lie."""
+    """Panels of words of rows; rows that lie as columns are words where they lie."""
     turned = maker(b, "transpose")
     if turned is not None and not _is_known(b):
         rank = b.type.rank

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from tilewright.base.dtypes import f32
+from tilewright.base.dtypes import HALVES, f32
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.transforms.byte_words import in_f32, product_of_words
 from tilewright.compiler.transforms.matching import (
     constant_of,
     ints,
@@ -42,6 +43,7 @@ class WinogradConvolution(RewritePass):
     lookup: ClassVar = staticmethod(catalogue.schema)
     level: ClassVar[int] = 1
     choose_tile: ChooseTile
+    pairs: bool = False
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """One rule."""
@@ -49,7 +51,7 @@ class WinogradConvolution(RewritePass):
 
     def in_points(self, node: Node, emit: Emitter) -> Value | None:
         """`conv(x, w)` is winograd_output(winograd_input(pad(x)) @ winograd_filter(w))."""
-        if not _can_be_in_points(node):
+        if not _can_be_in_points(node) or product_of_words(node, pairs=self.pairs):
             return None
         x, w = operand(node, 0), operand(node, 1)
         *places, filters = _numbers(node.result.type.shape)
@@ -58,21 +60,26 @@ class WinogradConvolution(RewritePass):
         if not tile:
             return None
         sizes = {"tile": tile, "taps": taps}
-        left = emit.op("winograd_input", [_padded(node, x, places, tile, emit)], sizes)
-        right = emit.op("winograd_filter", [w], {"tile": tile})
+        # Transforms are of f32: those of 16 bits would lose half of the digits.
+        padded = _padded(node, in_f32(x, emit), places, tile, emit)
+        left = emit.op("winograd_input", [padded], sizes)
+        right = emit.op("winograd_filter", [in_f32(w, emit)], {"tile": tile})
         products = emit.op("matmul", [left, right])
-        return emit.op("winograd_output", [products], {**sizes, "shape": tuple(places)})
+        attributes = {**sizes, "shape": tuple(places)}
+        result = emit.op("winograd_output", [products], attributes)
+        dtype = node.result.type.dtype
+        return result if dtype is f32 else emit.op("cast", [result], {"dtype": dtype})
 
 
 def _can_be_in_points(node: Node) -> bool:
-    """Whether a node is a convolution of images with square known filters, step by step, in f32."""
+    """Whether a node is a convolution of images with square known filters, step by step, of floats."""
     x, w = operand(node, 0), operand(node, 1)
     shapes = (*node.result.type.shape, *w.type.shape)
     return (
         node.attributes["layout"] == "NHWC"
         and optional_operand(node, 2) is None
         and x.type.rank == 4
-        and x.type.dtype is f32
+        and {x.type.dtype, w.type.dtype, node.result.type.dtype} <= {f32, *HALVES}
         and all(isinstance(size, int) and size > 0 for size in shapes)
         and w.type.shape[2] == w.type.shape[3]
         and number(node, "groups") == 1

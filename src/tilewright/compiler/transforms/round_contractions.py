@@ -1,0 +1,65 @@
+"""Operands of contractions rounded to 16 bits, because the user said that this is fine.
+
+Half as much of weights lies in memory and is read, and machines that multiply pairs of bf16 take half the
+steps.  Sums and results stay f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, final
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.ops import catalogue
+from tilewright.compiler.passes import Emitter, GraphPass, RewritePass, Rule
+from tilewright.compiler.transforms.fold_constants import FoldConstants
+from tilewright.compiler.transforms.matching import operand, optional_operand
+
+PRECISIONS: Final[Mapping[str, DType]] = {
+    "f32": dtypes.f32,
+    "bf16": dtypes.bf16,
+    "f16": dtypes.f16,
+}
+"""What operands of f32 contractions may be rounded to."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundContractions(RewritePass):
+    """Write `matmul` and `conv` of f32 as those of operands rounded to `precision`, with sums of f32.
+
+    Requires: biases apart.  Ensures: types unchanged; every operand is off by at most half a unit in its last
+    place: 2**-9 of it for bf16, 2**-12 for f16, which turns what is above 65504 into infinity.
+    A convolution whose filters see one channel each stays: reading it takes longer than multiplying.
+    """
+
+    requires: ClassVar[frozenset[str]] = frozenset({"bias-apart"})
+    lookup: ClassVar = staticmethod(catalogue.schema)
+    level: ClassVar[int] = 1
+    precision: str
+
+    def rules(self) -> Mapping[str, Sequence[Rule]]:
+        """One rule for both."""
+        return {"matmul": (self.rounded,), "conv": (self.rounded,)}
+
+    def rounded(self, node: Node, emit: Emitter) -> Value | None:
+        """The same contraction of rounded operands."""
+        operands = [operand(node, 0), operand(node, 1)]
+        types = {v.type.dtype for v in (*operands, node.result)}
+        if types != {dtypes.f32} or optional_operand(node, 2) is not None:
+            return None
+        if node.op == "conv" and operands[1].type.shape[1] == 1:
+            return None
+        short = {"dtype": PRECISIONS[self.precision]}
+        cut = [emit.op("cast", [value], short) for value in operands]
+        return emit.op(node.op, cut, {**node.attributes, "dtype": dtypes.f32})
+
+
+def rounding_passes(precision: str) -> tuple[GraphPass, ...]:
+    """The passes for operands as exact as `precision` says; weights are rounded when compiling."""
+    if precision == "f32":
+        return ()
+    return RoundContractions(precision=precision), FoldConstants(keep_blocks=True)
