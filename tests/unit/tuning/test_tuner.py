@@ -234,3 +234,23 @@ def test_a_pattern_that_names_no_kernel_is_said(tmp_path: Path) -> None:
     model = save(mlp(), tmp_path / "m.onnx")
     with pytest.raises(UserError, match="no kernel is called 'nothing'"):
         tune(str(model), budget=1, kernels="nothing", store=tmp_path / "s")
+
+
+def test_the_last_word_has_sessions_of_its_own(
+    store: TuningStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, space = first_request()
+    point = next(space.neighbours(space.best()))
+    store.note_best(request.key, Finding(request.naive.name, str(point), 2.0, 1.0))
+    models: list[set[object]] = []
+
+    def as_wanted(first, second, **_: object) -> Comparison:
+        models.append({first.args[0], second.args[0]})
+        return Comparison(0.5 if len(models) == 1 else 1.5, 0.0, 100.0)
+
+    monkeypatch.setattr("tilewright.api.tune.compare", as_wanted)
+    found = tune(mlp(), budget="0s", threads=1, store=store.path)
+    assert len(models) == 2
+    assert not models[0] & models[1]
+    assert found.dropped == 1
+    assert store.decisions([request.key]) == {}
