@@ -11,7 +11,7 @@ MODELS := $(BUILD)/models
 MINILM := $(MODELS)/all-MiniLM-L6-v2.onnx
 JOBS ?= auto
 PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist worksteal
-# Left out of test-slow: code for symbolic sizes is long, and a thousand graphs or cases are as many models.
+# Left out of test-slow: code for symbolic sizes is long, the text of every kernel is, and a thousand graphs or cases are as many models.
 NIGHTLY := tests/conformance/native/test_scheduled_kernels.py::test_symbolic_sizes_agree_on_every_level \
 	tests/conformance/native/test_sizes.py::test_every_size_on_every_level \
 	tests/conformance/interop/test_vmvx_onnx_cases.py::test_many_cases_give_the_same_bits \
@@ -19,6 +19,7 @@ NIGHTLY := tests/conformance/native/test_scheduled_kernels.py::test_symbolic_siz
 	tests/conformance/interop/test_programs.py::test_every_other_way_to_compile_gives_the_bits_that_iree_gives \
 	tests/conformance/interop/test_models.py \
 	tests/conformance/interop/test_tvm.py::test_libraries_of_older_releases_run \
+	tests/conformance/ops/test_kernel_text.py::test_kernels_of_all_cases_come_back_from_their_text \
 	tests/fuzz/test_batches.py::test_a_row_of_a_batch_is_the_row_alone_at_every_level \
 	tests/fuzz/test_compiled_graphs.py::test_a_thousand_larger_graphs_agree_at_every_level
 SOURCES := src tests tools benchmarks examples

@@ -183,6 +183,18 @@ def quantized() -> Iterator[Case]:
             scalar(0.01),
             domain="com.microsoft",
         )
+        yield single(
+            f"quantized/matmul_nbits {name}",
+            "MatMulNBits",
+            x(m, k),
+            w(n, -(-k // 32), 16, t="u8", low=0, high=255),
+            w(n * -(-k // 32), low=0.01, high=0.02),
+            domain="com.microsoft",
+            K=k,
+            N=n,
+            bits=4,
+            block_size=32,
+        )
 
 
 def quantized_convolutions() -> Iterator[Case]:

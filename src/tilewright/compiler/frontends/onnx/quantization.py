@@ -34,8 +34,12 @@ def _axis(call: Call, rank: int) -> int:
 
 
 def _scalar_like(e: Emitter, x: Tensor | None) -> Tensor | None:
+    return None if x is None else scalar_like(e, x)
+
+
+def scalar_like(e: Emitter, x: Tensor) -> Tensor:
     """One-element vectors count as scalars."""
-    return e.reshape(x, ()) if x is not None and x.shape == (1,) else x
+    return e.reshape(x, ()) if x.shape == (1,) else x
 
 
 def _quantize(call: Call) -> Tensor:
@@ -89,7 +93,7 @@ def _need(x: Tensor | None) -> Tensor:
     return x
 
 
-def _centred(e: Emitter, x: Tensor, zero: Tensor | None, *, trailing: int) -> Tensor:
+def centred(e: Emitter, x: Tensor, zero: Tensor | None, *, trailing: int) -> Tensor:
     """`x` minus its zero point, as i32; a vector of zero points gets `trailing` axes behind it."""
     wide = e.cast(x, dtypes.i32)
     if zero is None:
@@ -114,15 +118,15 @@ def requantize(
 
 def _matmul_integer(call: Call) -> Tensor:
     e = call.emitter
-    left = _centred(e, call.tensor(0), call.optional(2), trailing=1)
-    right = _centred(e, call.tensor(1), call.optional(3), trailing=0)
+    left = centred(e, call.tensor(0), call.optional(2), trailing=1)
+    right = centred(e, call.tensor(1), call.optional(3), trailing=0)
     return matmul(e, left, right)
 
 
 def _conv_integer(call: Call) -> Tensor:
     e, x, w = call.emitter, call.tensor(0), call.tensor(1)
-    left = _centred(e, x, call.optional(2), trailing=0)
-    right = _centred(e, w, call.optional(3), trailing=w.rank - 1)
+    left = centred(e, x, call.optional(2), trailing=0)
+    right = centred(e, w, call.optional(3), trailing=w.rank - 1)
     return conv(call, left, right, None)
 
 
@@ -142,9 +146,7 @@ def _qlinear_matmul(call: Call) -> Tensor:
         call.emitter,
         call.tensors(),
     )
-    total = matmul(
-        e, _centred(e, a, a_zero, trailing=1), _centred(e, b, b_zero, trailing=0)
-    )
+    total = matmul(e, centred(e, a, a_zero, trailing=1), centred(e, b, b_zero, trailing=0))
     left, right, result = (_need(_scalar_like(e, s)) for s in (a_scale, b_scale, y_scale))
     if left.rank == 1:
         left = e.reshape(left, (*left.shape, 1))
@@ -157,8 +159,8 @@ def _qlinear_conv(call: Call) -> Tensor:
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (
         call.tensor(i) for i in range(8)
     )
-    left = _centred(e, x, x_zero, trailing=0)
-    right = _centred(e, w, w_zero, trailing=w.rank - 1)
+    left = centred(e, x, x_zero, trailing=0)
+    right = centred(e, w, w_zero, trailing=w.rank - 1)
     total = conv(call, left, right, call.optional(8))
     factor = _factor(e, [x_scale, w_scale, y_scale], trailing=x.rank - 2)
     return requantize(e, total, factor, y_zero, y_zero.dtype)
@@ -181,8 +183,8 @@ def _dynamic_quantize_matmul(call: Call) -> Tensor:
 
 def _matmul_integer_to_float(call: Call) -> Tensor:
     e = call.emitter
-    left = _centred(e, call.tensor(0), call.optional(4), trailing=1)
-    right = _centred(e, call.tensor(1), call.optional(5), trailing=0)
+    left = centred(e, call.tensor(0), call.optional(4), trailing=1)
+    right = centred(e, call.tensor(1), call.optional(5), trailing=0)
     scales = [_need(_scalar_like(e, call.tensor(i))) for i in (2, 3)]
     product = e.op("mul", e.cast(matmul(e, left, right), scales[0].dtype), scales[0])
     result = e.op("mul", product, scales[1])

@@ -16,6 +16,7 @@ from tilewright.compiler.frontends.onnx.control import ROWS as CONTROL
 from tilewright.compiler.frontends.onnx.convolution import ROWS as CONVOLUTION
 from tilewright.compiler.frontends.onnx.elementwise import ROWS as ELEMENTWISE
 from tilewright.compiler.frontends.onnx.grouped_attention import ROWS as GROUPED_ATTENTION
+from tilewright.compiler.frontends.onnx.linear_quantized import ROWS as LINEAR_QUANTIZED
 from tilewright.compiler.frontends.onnx.movement import ROWS as MOVEMENT
 from tilewright.compiler.frontends.onnx.normalization import ROWS as NORMALIZATION
 from tilewright.compiler.frontends.onnx.quantization import ROWS as QUANTIZATION
@@ -36,6 +37,7 @@ _FAMILIES: Final[tuple[tuple[Row, ...], ...]] = (
     CONVOLUTION,
     ELEMENTWISE,
     GROUPED_ATTENTION,
+    LINEAR_QUANTIZED,
     MOVEMENT,
     NORMALIZATION,
     QUANTIZATION,

@@ -79,7 +79,7 @@ def test_rows_of_bytes_are_looked_up(
 
 
 def test_zero_points_of_groups_in_another_order() -> None:
-    # Against the definition: onnxruntime 1.23 takes other zero points here.
+    # Against the definition: onnxruntime 1.32 takes other zero points here.
     group = (np.arange(64, dtype=np.int32) * 7) % 2
     x, stored, scale, zero = (
         floats(3, 64), some_bytes(5, 2, 16), floats(5, 2), some_bytes(5, 1)

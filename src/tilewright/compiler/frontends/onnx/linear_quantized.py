@@ -1,0 +1,150 @@
+"""Rows for onnxruntime's operators on quantized tensors that are no contraction, and QGemm.
+
+What onnxruntime's quantizer writes in the format `QOperator` (domain com.microsoft).  Each is the operator on the floats
+that the bytes stand for, quantized again; passes find bytes where they gain.
+
+Source: onnxruntime, docs/ContribOperators.md (QGemm, QLinearAdd, QLinearConcat, QLinearGlobalAveragePool,
+QLinearLeakyRelu, QLinearMul, QLinearSigmoid, QLinearSoftmax).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import DType
+from tilewright.base.errors import ModelError
+from tilewright.compiler.frontends.onnx.call import Call
+from tilewright.compiler.frontends.onnx.contraction import matmul, swap_last
+from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.quantization import centred, requantize, scalar_like
+from tilewright.compiler.frontends.onnx.row import MICROSOFT, Build, Row, row
+from tilewright.compiler.frontends.onnx.values import Tensor
+from tilewright.compiler.ops.shapes import channel_axis, normal_axis, spatial_axes
+
+
+def _floats(e: Emitter, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
+    """What the bytes stand for; one scale for the tensor."""
+    return e.op(
+        "dequantize_linear",
+        x,
+        scalar_like(e, scale),
+        _zero(e, zero),
+        axis=0,
+        dtype=dtypes.f32,
+    )
+
+
+def _zero(e: Emitter, zero: Tensor | None) -> Tensor | None:
+    return None if zero is None else scalar_like(e, zero)
+
+
+def _bytes(
+    e: Emitter, x: Tensor, scale: Tensor, zero: Tensor | None, dtype: DType
+) -> Tensor:
+    """Floats as bytes again, of the type of the zero point, else of `dtype`."""
+    target = dtype if zero is None else zero.dtype
+    return e.op(
+        "quantize_linear", x, scalar_like(e, scale), _zero(e, zero), axis=0, dtype=target
+    )
+
+
+def _operand(call: Call, first: int) -> Tensor:
+    """The floats of operands `first` (bytes), and those behind it (scale, zero point)."""
+    return _floats(
+        call.emitter, call.tensor(first), call.tensor(first + 1), call.optional(first + 2)
+    )
+
+
+def _result(call: Call, value: Tensor, first: int) -> Tensor:
+    """`value` as bytes with the scale and zero point that begin at operand `first`."""
+    scale, zero = call.tensor(first), call.optional(first + 1)
+    return _bytes(call.emitter, value, scale, zero, call.tensor(0).dtype)
+
+
+def _binary(op: str) -> Build:
+    def build(call: Call) -> Tensor:
+        value = call.emitter.op(op, _operand(call, 0), _operand(call, 3))
+        return _result(call, value, 6)
+
+    return build
+
+
+def _sigmoid(call: Call) -> Tensor:
+    return _result(call, call.emitter.op("sigmoid", _operand(call, 0)), 3)
+
+
+def _leaky_relu(call: Call) -> Tensor:
+    e, x, alpha = call.emitter, _operand(call, 0), call.float("alpha", 0.01)
+    return _result(call, e.op("leaky_relu", x, alpha=alpha), 3)
+
+
+def _softmax(call: Call) -> Tensor:
+    """Over one axis; before opset 13 over all from there on, as one."""
+    e, x = call.emitter, _operand(call, 0)
+    opset = call.integer("opset")
+    axis = normal_axis(call.integer("axis", -1), x.rank)
+    if opset >= 13:
+        return _result(call, e.op("softmax", x, axis=axis), 3)
+    if not all(isinstance(size, int) for size in x.shape):
+        raise ModelError("softmax over several axes needs sizes that are known")
+    sizes = [size for size in x.shape if isinstance(size, int)]
+    flat = e.reshape(x, (math.prod(sizes[:axis]), math.prod(sizes[axis:])))
+    return _result(call, e.reshape(e.op("softmax", flat, axis=1), x.shape), 3)
+
+
+def _global_average_pool(call: Call) -> Tensor:
+    e, x = call.emitter, _operand(call, 0)
+    layout = "NHWC" if call.flag("channels_last") else "NCHW"
+    if channel_axis(x.rank, layout) >= x.rank or x.rank < 3:
+        raise ModelError(f"operand has type {x.type}, expected images")
+    axes = spatial_axes(x.rank, layout)
+    return _result(call, e.op("reduce_mean", x, axes=axes, keepdims=True), 3)
+
+
+def _concat(call: Call) -> Tensor:
+    """Scale and zero point of the result come first, then three operands for each part."""
+    e, count = call.emitter, len(call.tensors())
+    if count < 5 or (count - 2) % 3:
+        raise ModelError(f"has {count} operands, expected 2 and 3 for each part")
+    parts = [_operand(call, first) for first in range(2, count, 3)]
+    axis = normal_axis(call.integer("axis"), parts[0].rank)
+    zero = call.tensor(1)
+    return _bytes(e, e.op("concat", *parts, axis=axis), call.tensor(0), zero, zero.dtype)
+
+
+def _gemm(call: Call) -> Tensor:
+    """`alpha * a @ b + c`: sums of 32 bits, to which `c`, in their scale, is added; floats where no result scale is."""
+    e = call.emitter
+    a, b = call.tensor(0), call.tensor(3)
+    left = centred(e, a, call.optional(2), trailing=1)
+    right = centred(
+        e, swap_last(e, b) if call.flag("transB") else b, call.optional(5), trailing=0
+    )
+    total = matmul(e, swap_last(e, left) if call.flag("transA") else left, right)
+    addend = call.optional(6)
+    if addend is not None:
+        total = e.op("add", total, addend)
+    scales = (e.cast(scalar_like(e, call.tensor(i)), dtypes.f32) for i in (1, 4))
+    factor = e.op("mul", *scales)
+    alpha = call.float("alpha", 1.0)
+    if alpha != 1.0:
+        factor = e.op("mul", factor, e.scalar(alpha, dtypes.f32))
+    scale, zero = call.optional(7), call.optional(8)
+    if scale is None:
+        return e.op("mul", e.cast(total, dtypes.f32), factor)
+    factor = e.op("div", factor, scalar_like(e, scale))
+    return requantize(e, total, factor, zero, a.dtype if zero is None else zero.dtype)
+
+
+ROWS: Final[tuple[Row, ...]] = (
+    row("QGemm", _gemm, domain=MICROSOFT),
+    row("QLinearAdd", _binary("add"), domain=MICROSOFT),
+    row("QLinearConcat", _concat, domain=MICROSOFT),
+    row("QLinearGlobalAveragePool", _global_average_pool, domain=MICROSOFT),
+    row("QLinearLeakyRelu", _leaky_relu, domain=MICROSOFT),
+    row("QLinearMul", _binary("mul"), domain=MICROSOFT),
+    row("QLinearSigmoid", _sigmoid, domain=MICROSOFT),
+    row("QLinearSoftmax", _softmax, domain=MICROSOFT),
+)
