@@ -22,7 +22,15 @@ import tilewright
 
 # Every name of `tilewright.__all__` stands in one of these, a test says; of a module its main names.
 GROUPS: Final = {
-    "Compile, look inside, save": ("compile", "build", "tune", "Model", "coverage"),
+    "Compile, look inside, save": (
+        "compile",
+        "build",
+        "tune",
+        "Tuning",
+        "quantize",
+        "Model",
+        "coverage",
+    ),
     "Load and call": ("load", "Session", "Limits"),
     "Sign": ("sign", "generate_key"),
     "Passes": ("transform.PassContext", "transform.PassInstrument"),

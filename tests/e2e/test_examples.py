@@ -30,7 +30,7 @@ SAYS = {
         " lanes]",
         "define hidden i32 @tw_",
     ),
-    "04_profile.py": ("GFLOP/s", "softmax", "layer_norm"),
+    "04_profile.py": ("GFLOP/s", "attention", "layer_norm"),
     "05_save_load_threads.py": (
         "equal to the model: True",
         "equal with one thread: True",
