@@ -58,6 +58,8 @@ MODEL_ROWS: Final = (
     ModelRow("int8", "bert_base_qdq", "BERT-base int8", "peer", 0.9),
     ModelRow("int8", "mobilenetv2_qdq", "MobileNetV2 int8", "peer", None),
     ModelRow("int8", "minilm_l6_dynamic", "MiniLM dynamic int8", "peer", None),
+    ModelRow("int8", "gpt2_decode_int4", "GPT-2 decode, weights int4", "peer", None),
+    ModelRow("int8", "llama_decode_int4", "Llama-style decode, weights int4", "peer", None),
     ModelRow("models", "resnet50", "ResNet-50", "peer", 0.85),
     ModelRow("models", "resnet18_odd", "ResNet-18, 203×251", "peer", 0.85),
     ModelRow("models", "regnet", "RegNetY-040", "peer", 0.85),

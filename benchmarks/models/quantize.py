@@ -1,4 +1,4 @@
-"""Quantize models of the set with onnxruntime: integers as they are met in files.
+"""Quantize models of the set with onnxruntime, weights of decoders with `tilewright.quantize`.
 
 What it is: a step of ``make models``.  Per model and form it writes ``MODEL_FORM.onnx`` with the inputs
 of the model, and as reference outputs those of onnxruntime without rewriting.
@@ -31,8 +31,11 @@ from onnxruntime.quantization import (
 )
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
+import tilewright
+
 SAMPLES: Final = 2
 MODELS: Final = ("resnet50", "mobilenetv2", "bert_base", "minilm_l6")
+DECODERS: Final = ("gpt2_decode", "llama_decode")
 
 
 @final
@@ -117,6 +120,16 @@ def quantize(model: str, form: Form, folder: Path) -> str:
     return f"{target.stem:28} {target.stat().st_size / 1e6:7.1f} MB"
 
 
+def quantize_decoder(model: str, folder: Path) -> str:
+    """Write one decoder with weights of 4 bits, with its inputs and outputs; a line about it."""
+    target = folder / f"{model}_int4.onnx"
+    with np.load(folder / f"{model}.inputs.npz") as archive:
+        inputs = {name: archive[name] for name in archive.files}
+    tilewright.quantize(folder / f"{model}.onnx", target)
+    _write_companions(folder, model, target, inputs)
+    return f"{target.stem:28} {target.stat().st_size / 1e6:7.1f} MB"
+
+
 def _write_companions(
     folder: Path, model: str, target: Path, inputs: dict[str, np.ndarray]
 ) -> None:
@@ -152,6 +165,11 @@ def main() -> int:
             is_made = (options.folder / f"{name}.ref.npz").exists()
             if name in options.names or (not options.names and not is_made):
                 print(quantize(model, form, options.folder), flush=True)
+    for model in DECODERS:
+        name = f"{model}_int4"
+        is_made = (options.folder / f"{name}.ref.npz").exists()
+        if name in options.names or (not options.names and not is_made):
+            print(quantize_decoder(model, options.folder), flush=True)
     return 0
 
 
