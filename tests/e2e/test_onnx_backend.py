@@ -25,7 +25,7 @@ CONTROL = "control flow is not compiled"
 # Pattern of case names -> why they import but do not compile.
 NOT_COMPILED: dict[str, str] = {}
 SAMPLE_STRIDE = 15
-QUICK_LIGHT = ("light_bvlc_alexnet", "light_shufflenet", "light_squeezenet")
+QUICK_LIGHT = ("light_bvlc_alexnet", "light_shufflenet")
 OTHER_KINDS = ("simple", "pytorch-converted", "pytorch-operator")
 
 

@@ -13,7 +13,7 @@ from tilewright.base.target import Target
 from tilewright.compiler.kernel import numerics
 
 TYPES = {"bf16": bf16, "f16": f16}
-TARGETS = ["host", "x86_64-v3", "c host"]
+TARGETS = ["host", "x86_64-v3", pytest.param("c host", marks=pytest.mark.slow)]
 
 
 def compiled(model: bytes, precision: str, target: str) -> tilewright.Model:

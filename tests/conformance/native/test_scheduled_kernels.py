@@ -23,7 +23,7 @@ from tilewright.compiler.ops.declaration import OpDecl
 pytestmark = needs_x86
 ROWS = [row for row in catalogue.all_ops() if row.cases and row.body is not None]
 by_op = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-LONG_CODE = ("conv", "contract")
+LONG_CODE = ("conv", "contract", "attention", "pool_samples", "winograd_input")
 by_op_long_ones_slow = pytest.mark.parametrize(
     "row",
     [

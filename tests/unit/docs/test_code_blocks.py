@@ -35,6 +35,8 @@ ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
 WRITTEN = (ROOT / "README.md", *DOCS.rglob("*.md"))
 BLOCK = re.compile(r"^```(python|sh) test\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SEARCHES = ("tune-a-model",)
+"""Pages that run a search, which takes as long as it is told to."""
 PAGES = sorted(p for p in WRITTEN if BLOCK.search(p.read_text(encoding="utf-8")))
 
 
@@ -73,7 +75,11 @@ def run_page(page: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=pytest.mark.slow if p.stem in SEARCHES else ()) for p in PAGES],
+    ids=lambda p: p.stem,
+)
 def test_the_blocks_of_a_page_run(
     page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

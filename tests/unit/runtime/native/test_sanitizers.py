@@ -49,12 +49,18 @@ def compile_core_test(compiler: list[str], target: Path, flags: list[str]) -> No
     ("flags", "arguments"),
     [
         (["-O2"], []),
-        (["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=all"], []),
+        pytest.param(
+            ["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=all"],
+            [],
+            marks=pytest.mark.slow,
+        ),
         # The allocator of the address sanitizer keeps its locks over a fork (up to GCC 14), so that a child
         # waits for ever where another thread was just allocating.
         (["-O1", "-g", "-fsanitize=address", "-fno-sanitize-recover=all"], ["--no-fork"]),
         # The thread sanitizer does not follow a child that starts threads.
-        (["-O1", "-g", "-fsanitize=thread"], ["--no-fork"]),
+        pytest.param(
+            ["-O1", "-g", "-fsanitize=thread"], ["--no-fork"], marks=pytest.mark.slow
+        ),
     ],
     ids=["plain", "undefined", "address", "thread"],
 )
