@@ -30,7 +30,9 @@ from figures.measure import ATTEMPTS
 from figures.page import write_page
 from figures.rows import Figures, Outcome
 
-SUBSETS: Final = ("ops", "models", "int8", "decode", "levels", "threads", "processes")
+SUBSETS: Final = (
+    "ops", "models", "int8", "bf16", "decode", "levels", "threads", "processes",
+)  # fmt: skip
 COLOURS: Final = {"PASS": "green", "MISS": "red", "WRONG": "bold red", "-": "dim"}
 
 

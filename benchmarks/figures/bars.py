@@ -10,8 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, final
 
+from tilewright.base.target import Target
+
 OURS: Final = "tilewright"
 LEVELS: Final = "tilewright-levels"
+ROUNDED: Final = "tilewright-bf16"
 PEER: Final = "onnxruntime"
 PEERS: Final = (PEER, "openvino")
 CONTENDERS: Final = (OURS, *PEERS)
@@ -34,6 +37,21 @@ class ModelRow:
     measure: str
     bar: float | None = None
 
+
+@final
+@dataclass(frozen=True, slots=True)
+class TwinRow:
+    """A model in few bits whose time is held against that of the model in f32 that it was made from."""
+
+    model: str
+    twin: str
+    title: str
+    bar: float
+
+
+HOST: Final = Target.host()
+INT8_BAR: Final = 0.45 if HOST.features & {"avx512vnni", "avxvnni"} else 0.65
+"""Lower where four products of bytes are one instruction."""
 
 MODEL_ROWS: Final = (
     ModelRow("ops", "matmul_1024", "matmul 1024³", "peak", 0.92),
@@ -84,6 +102,17 @@ MODEL_ROWS: Final = (
 MEAN_BAR: Final = 0.78
 """For the geometric mean over the models and decoders, our time over the faster peer's."""
 MEAN_SUBSETS: Final = ("models", "decode")
+TWIN_ROWS: Final = (
+    TwinRow("resnet50_qdq", "resnet50", "ResNet-50 int8", INT8_BAR),
+    TwinRow("bert_base_qdq", "bert_base", "BERT-base int8", INT8_BAR),
+    TwinRow("gpt2_decode_int4", "gpt2_decode", "GPT-2 decode, weights int4", 0.25),
+    TwinRow("llama_decode_int4", "llama_decode", "Llama-style decode, weights int4", 0.25),
+)
+ROUNDED_MODELS: Final = ("bert_base",)
+ROUNDED_BAR: Final = 0.60 if HOST.features & {"avx512bf16"} else None
+"""Of operands in bf16 against f32, where the processor multiplies pairs of them."""
+ROUNDED_ERROR: Final = 3e-2
+"""An operand of 8 significant bits is off by 2^-9; sums of a hundred layers of them by some times that."""
 LEVEL_MODELS: Final = ("resnet50", "bert_base", "mobilenetv2")
 LEVEL_BAR: Final = 1.03
 """Of one artifact for several x86-64 levels against one for the host."""

@@ -28,9 +28,15 @@ from figures.bars import (
     MODEL_ROWS,
     OURS,
     PEERS,
+    ROUNDED,
+    ROUNDED_BAR,
+    ROUNDED_ERROR,
+    ROUNDED_MODELS,
     THREAD_BAR,
     THREAD_ROWS,
+    TWIN_ROWS,
     ModelRow,
+    TwinRow,
 )
 from figures.measure import ATTEMPTS, Arena, Measurement, Series, WorkerError
 
@@ -46,12 +52,13 @@ class Outcome:
     """One line of the report.
 
     Attributes:
-        subset: "ops", "models", "decode", "threads" or "processes".
+        subset: "ops", "models", "int8", "bf16", "decode", "levels", "threads" or "processes".
         ratio: What is compared with the bar; none if it could not be measured.
         at_least: Whether the bar is a least or a most.
         bar: None for lines that only inform.
         unit: What the ratio is a share of.
         detail: Absolute values, for the reader.
+        largest_error: Of the error; a row that is further off is wrong.
     """
 
     subset: str
@@ -62,13 +69,14 @@ class Outcome:
     unit: str
     detail: str
     error: float | None = None
+    largest_error: float = LARGEST_ERROR
 
     @property
     def verdict(self) -> str:
         """PASS or MISS; "-" without a bar."""
         if self.ratio is None:
             return "MISS" if self.bar is not None else "-"
-        if self.error is not None and not self.error <= LARGEST_ERROR:
+        if self.error is not None and not self.error <= self.largest_error:
             return "WRONG"
         if self.bar is None:
             return "-"
@@ -76,12 +84,14 @@ class Outcome:
         return "PASS" if met else "MISS"
 
 
-def fastest_peer(result: Measurement) -> str | None:
+def fastest_peer(
+    result: Measurement, largest_error: float = OTHER_MODEL_ERROR
+) -> str | None:
     """Return the peer that takes least, of those that ran and computed the same model."""
     ran = {
         name: series
         for name, series in result.series.items()
-        if name in PEERS and not (series.error or 0.0) > OTHER_MODEL_ERROR
+        if name in PEERS and not (series.error or 0.0) > largest_error
     }
     return min(ran, key=lambda name: ran[name].seconds, default=None)
 
@@ -138,6 +148,10 @@ class Figures:
         yield from self.run_models(rows)
         yield from self.mean_of(rows)
         if OURS in self.contenders:
+            twins = [row for row in TWIN_ROWS if wanted("int8", row.model)]
+            yield from self.run_twins(twins)
+            rounded = [name for name in ROUNDED_MODELS if wanted("bf16", name)]
+            yield from self.run_rounded(rounded)
             levels = [name for name in LEVEL_MODELS if wanted("levels", name)]
             yield from self.run_levels(levels)
         pairs = [pair for pair in THREAD_ROWS if wanted("threads", pair[0])]
@@ -180,7 +194,7 @@ class Figures:
     def judge(self, row: ModelRow, result: Measurement) -> Outcome:
         """Turn a measurement into the ratio of its row."""
         alone = OURS not in result.series and OURS not in result.failures
-        main = fastest_peer(result) if alone else OURS
+        main = fastest_peer(result, self.peer_error(row)) if alone else OURS
         if main is None or main not in result.series:
             return failed(row, "; ".join(result.failures.values()))
         series = result.series[main]
@@ -198,9 +212,17 @@ class Figures:
             bar=None if alone else row.bar,
             unit=unit,
             detail=", ".join(filter(None, words)),
-            # Where a sum lies between two bytes its order decides, and bytes far behind differ: none is wrong.
-            error=None if row.subset == "int8" else series.error,
+            error=series.error,
+            largest_error=self.facts(row.model).get("rounding_error", LARGEST_ERROR),
         )
+
+    def peer_error(self, row: ModelRow) -> float:
+        """How far a peer may be off.
+
+        Where a sum lies between two bytes its order decides, and bytes far behind differ: all are right that are
+        as near to the reference as the reference is to the model in f32.
+        """
+        return self.facts(row.model).get("rounding_error", OTHER_MODEL_ERROR)
 
     def facts(self, model: str) -> dict[str, float]:
         """Return the fact sheet of a model."""
@@ -217,7 +239,7 @@ class Figures:
         if row.measure == "stream":
             rate = facts["streamed_bytes"] / series.seconds
             return rate / median(result.read_bytes), "of streaming read"
-        peer = fastest_peer(result)
+        peer = fastest_peer(result, self.peer_error(row))
         if peer is None:
             return None, ""
         return series.seconds / result.series[peer].seconds, f"× {peer}"
@@ -251,6 +273,29 @@ class Figures:
             with self.arena(self.threads) as arena:
                 result = arena.measure((OURS, LEVELS), self.path(model))
             yield level_outcome(model, result)
+
+    def run_twins(self, rows: list[TwinRow]) -> Iterator[Outcome]:
+        """Yield what models of few bits take, in the time of those in f32 that they were made from."""
+        for row in rows:
+            if missing := [n for n in (row.model, row.twin) if not self.path(n).exists()]:
+                yield twin_outcome(row, None, None, f"{missing[0]} is not exported")
+                continue
+            for name in (row.model, row.twin):
+                if (name, self.threads) not in self.measured:
+                    with self.arena(self.threads) as arena:
+                        self.measure(arena, name)
+            found = [self.measured[name, self.threads] for name in (row.model, row.twin)]
+            reasons = "; ".join(text for one in found for text in one.failures.values())
+            few, full = (one.series.get(OURS) for one in found)
+            yield twin_outcome(row, few, full, reasons)
+
+    def run_rounded(self, models: list[str]) -> Iterator[Outcome]:
+        """Yield what models take whose products have operands in bf16, in their time in f32."""
+        for model in models:
+            with self.arena(self.threads) as arena:
+                yield rounded_outcome(
+                    model, arena.measure((OURS, ROUNDED), self.path(model))
+                )
 
     def describe_share(self, row: ModelRow, result: Measurement, series: Series) -> str:
         """Return absolute rates: what was reached, and the limit in the same run."""
@@ -371,6 +416,41 @@ def level_outcome(model: str, result: Measurement) -> Outcome:
         unit="× one for the host",
         detail="; ".join(result.failures.values())[:160],
         error=None if levels is None else levels.error,
+    )
+
+
+def twin_outcome(
+    row: TwinRow, few: Series | None, full: Series | None, reasons: str
+) -> Outcome:
+    """Return the row of a model of few bits against its twin in f32."""
+    ratio, detail = None, reasons[:160]
+    if few is not None and full is not None:
+        ratio = few.seconds / full.seconds
+        detail = f"{format_duration(few.seconds)} of {format_duration(full.seconds)}"
+    return Outcome(
+        subset="int8",
+        name=f"{row.title}, of our f32",
+        ratio=ratio,
+        at_least=False,
+        bar=row.bar,
+        unit="× our f32",
+        detail=detail,
+    )
+
+
+def rounded_outcome(model: str, result: Measurement) -> Outcome:
+    """Return the row of a model whose operands are rounded to bf16."""
+    ours, rounded = result.series.get(OURS), result.series.get(ROUNDED)
+    return Outcome(
+        subset="bf16",
+        name=f"{model}, products of bf16",
+        ratio=None if ours is None or rounded is None else rounded.seconds / ours.seconds,
+        at_least=False,
+        bar=ROUNDED_BAR,
+        unit="× our f32",
+        detail="; ".join(result.failures.values())[:160],
+        error=None if rounded is None else rounded.error,
+        largest_error=ROUNDED_ERROR,
     )
 
 

@@ -112,12 +112,15 @@ class Tilewright:
     """Tilewright through its public functions."""
 
     levels: tuple[str, ...] | None = None
+    precision: str = "f32"
 
     def __init__(self, path: Path, threads: int) -> None:
         import tilewright
 
         start = time.perf_counter()
-        self.model = tilewright.compile(path, levels=self.levels, threads=threads)
+        self.model = tilewright.compile(
+            path, levels=self.levels, precision=self.precision, threads=threads
+        )
         self.load_seconds = time.perf_counter() - start
         self.inputs = tuple(read_inputs(path).values())
 
@@ -138,11 +141,18 @@ class TilewrightLevels(Tilewright):
     levels = ("v2", "v3", "v4")
 
 
+class TilewrightRounded(Tilewright):
+    """Operands of products in bf16, by consent."""
+
+    precision = "bf16"
+
+
 CONTENDERS: Final[dict[str, Callable[[Path, int], Contender]]] = {
     "onnxruntime": OnnxRuntime,
     "openvino": OpenVino,
     "tilewright": Tilewright,
     "tilewright-levels": TilewrightLevels,
+    "tilewright-bf16": TilewrightRounded,
 }
 
 

@@ -116,7 +116,7 @@ def quantize(model: str, form: Form, folder: Path) -> str:
                 per_channel=form.per_channel,
                 extra_options={"WeightSymmetric": form.symmetric_weights},
             )
-    _write_companions(folder, model, target, inputs)
+    _write_companions(folder, model, target, inputs, rounds_activations=True)
     return f"{target.stem:28} {target.stat().st_size / 1e6:7.1f} MB"
 
 
@@ -126,18 +126,27 @@ def quantize_decoder(model: str, folder: Path) -> str:
     with np.load(folder / f"{model}.inputs.npz") as archive:
         inputs = {name: archive[name] for name in archive.files}
     tilewright.quantize(folder / f"{model}.onnx", target)
-    _write_companions(folder, model, target, inputs)
+    _write_companions(folder, model, target, inputs, rounds_activations=False)
     return f"{target.stem:28} {target.stat().st_size / 1e6:7.1f} MB"
 
 
 def _write_companions(
-    folder: Path, model: str, target: Path, inputs: dict[str, np.ndarray]
+    folder: Path,
+    model: str,
+    target: Path,
+    inputs: dict[str, np.ndarray],
+    *,
+    rounds_activations: bool,
 ) -> None:
-    """The facts, inputs and outputs beside a model, as ``export.py`` writes them."""
+    """The facts, inputs and outputs beside a model, as ``export.py`` writes them.
+
+    Where activations are rounded to bytes, a sum between two of them may fall to either: how far rounding is off
+    as a whole is a fact that results are held to.
+    """
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(target, options, ["CPUExecutionProvider"])
-    outputs = session.run(None, inputs)
+    outputs = [np.asarray(value) for value in session.run(None, inputs)]
     facts = json.loads((folder / f"{model}.json").read_text())
     nodes = onnx.load(target, load_external_data=False).graph.node
     facts |= {
@@ -146,10 +155,20 @@ def _write_companions(
         "nodes": len(nodes),
         "quantized_from": model,
     }
+    if rounds_activations:
+        with np.load(folder / f"{model}.ref.npz") as archive:
+            exact = [archive[name] for name in archive.files]
+        facts["rounding_error"] = max(map(_relative_error, outputs, exact))
     target.with_suffix(".json").write_text(json.dumps(facts, indent=1) + "\n")
     np.savez(target.with_suffix(".inputs.npz"), allow_pickle=False, **inputs)
-    named = {f"o{index}": np.asarray(value) for index, value in enumerate(outputs)}
+    named = {f"o{index}": value for index, value in enumerate(outputs)}
     np.savez(target.with_suffix(".ref.npz"), allow_pickle=False, **named)
+
+
+def _relative_error(got: np.ndarray, want: np.ndarray) -> float:
+    """The Frobenius norm of the difference in that of `want`: what quantizing itself costs."""
+    difference = np.linalg.norm((got.astype(np.float64) - want).ravel())
+    return float(difference / (np.linalg.norm(want.ravel()) + 1e-30))
 
 
 def main() -> int:

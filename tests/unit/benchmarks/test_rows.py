@@ -7,9 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from figures.bars import MEAN_SUBSETS, MODEL_ROWS, OURS, PEER, ModelRow
+from figures.bars import (
+    MEAN_SUBSETS,
+    MODEL_ROWS,
+    OURS,
+    PEER,
+    ROUNDED,
+    ROUNDED_BAR,
+    ModelRow,
+    TwinRow,
+)
 from figures.measure import Measurement, Series
-from figures.rows import Figures, Outcome, failed
+from figures.rows import Figures, Outcome, failed, rounded_outcome
 
 OUTCOME = Outcome(
     subset="ops",
@@ -132,3 +141,45 @@ def test_the_mean_has_a_bar_only_over_all_models(figures: Figures) -> None:
         figures.measured[row.model, 1] = measurement(tilewright=0.01, openvino=0.02)
     (mean,) = figures.mean_of(chosen)
     assert (mean.ratio, mean.verdict) == (pytest.approx(0.5), "PASS")
+
+
+def test_results_of_bytes_are_held_to_what_rounding_costs(figures: Figures) -> None:
+    (figures.models / "m.json").write_text('{"flops": 1e9, "rounding_error": 0.02}')
+    row = ModelRow("int8", "m", "M", "peer", 0.9)
+    result = measurement(tilewright=0.02, onnxruntime=0.04)
+    result.series["onnxruntime"].error = 0.015
+    result.series[OURS].error = 0.01
+    assert figures.judge(row, result).verdict == "PASS"
+    result.series[OURS].error = 0.03
+    assert figures.judge(row, result).verdict == "WRONG"
+
+
+def test_bytes_are_held_against_our_own_f32(figures: Figures) -> None:
+    row = TwinRow("m", "f", "M", 0.45)
+    for name, seconds in (("m", 0.02), ("f", 0.05)):
+        (figures.models / f"{name}.onnx").touch()
+        figures.measured[name, 1] = measurement(tilewright=seconds)
+    (outcome,) = figures.run_twins([row])
+    assert (outcome.ratio, outcome.verdict) == (pytest.approx(0.4), "PASS")
+    figures.measured["f", 1] = Measurement(
+        series={},
+        failures={OURS: "no such op"},
+        fma_flops=[1.0],
+        tile_flops=[1.0],
+        read_bytes=[1.0],
+    )
+    (outcome,) = figures.run_twins([row])
+    assert (outcome.verdict, outcome.detail) == ("MISS", "no such op")
+    (outcome,) = figures.run_twins([replace(row, twin="g")])
+    assert (outcome.verdict, outcome.detail) == ("MISS", "g is not exported")
+
+
+def test_rounded_operands_are_held_against_f32() -> None:
+    result = measurement(tilewright=0.05, **{ROUNDED: 0.02})
+    result.series[ROUNDED].error = 1e-2
+    outcome = rounded_outcome("m", result)
+    assert (outcome.ratio, outcome.verdict) == (
+        pytest.approx(0.4), "-" if ROUNDED_BAR is None else "PASS",
+    )  # fmt: skip
+    result.series[ROUNDED].error = 0.1
+    assert rounded_outcome("m", result).verdict == "WRONG"
