@@ -8,14 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Final, final
+
+import numpy as np
 
 from tilewright.base import dtypes
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.passes import Emitter, RewritePass, Rule
-from tilewright.compiler.transforms.matching import operand, optional_operand, splat_of
+from tilewright.compiler.transforms.matching import (
+    constant_of,
+    maker,
+    operand,
+    optional_operand,
+    splat_of,
+)
 from tilewright.compiler.transforms.quantized_values import BYTES, is_single, known
+
+_LEAST: Final = 2.0**-64
+"""Factors nearer to zero, or farther from it than one over this, are left as they stand."""
 
 
 @final
@@ -23,15 +34,19 @@ from tilewright.compiler.transforms.quantized_values import BYTES, is_single, kn
 class DecomposeQuantization(RewritePass):
     """Write dequantizations of bytes by one scale as a conversion, a difference and a product.
 
-    Requires: nothing.  Ensures: same values, every step of which is exact but the product.
+    Requires: nothing.  Ensures: same values, every step of which is exact but the product.  A sum of integers
+    times one factor, over another, is rounded after one product, and not after a product and a quotient.
     """
 
     lookup: ClassVar = staticmethod(catalogue.schema)
     level: ClassVar[int] = 1
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
-        """One rule."""
-        return {"dequantize_linear": (plain_dequantization,)}
+        """One rule for each direction."""
+        return {
+            "dequantize_linear": (plain_dequantization,),
+            "quantize_linear": (one_factor,),
+        }
 
 
 def plain_dequantization(node: Node, emit: Emitter) -> Value | None:
@@ -47,3 +62,33 @@ def plain_dequantization(node: Node, emit: Emitter) -> Value | None:
         shift = known(emit, "cast", [zero], {"dtype": dtypes.f32})
         value = emit.op("sub", [value, known(emit, "reshape", [shift], {"shape": ()})])
     return emit.op("mul", [value, scale])
+
+
+def one_factor(node: Node, emit: Emitter) -> Value | None:
+    """round(f32(sum) * f / s) is round(f32(sum) * (f / s)) for known factors."""
+    scaled, scale = maker(operand(node), "mul"), constant_of(operand(node, 1))
+    if scaled is None or scale is None or scale.size != 1 or scale.dtype != np.float32:
+        return None
+    if emit.edit.sole_user(scaled.result) is None or not _is_sum(operand(scaled)):
+        return None
+    factor = constant_of(operand(scaled, 1))
+    if factor is None or scale.reshape(()) == 1:
+        return None
+    exact = factor.astype(np.float64) / scale.reshape(()).astype(np.float64)
+    size = np.abs(exact)
+    if not ((size > _LEAST) & (size < 1 / _LEAST)).all():  # nor is there NaN
+        return None
+    both = emit.constant(np.asarray(exact, np.float32))
+    value = emit.op("mul", [operand(scaled), both])
+    one = emit.constant(np.ones_like(scale))
+    return emit.op(node.op, [value, one, *node.operands[2:]], node.attributes)
+
+
+def _is_sum(value: Value) -> bool:
+    """Whether floats are integers of 32 bits, of which products are finite."""
+    node = maker(value, "cast")
+    return (
+        node is not None
+        and operand(node).type.dtype is dtypes.i32
+        and value.type.dtype is dtypes.f32
+    )

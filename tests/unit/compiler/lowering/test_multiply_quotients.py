@@ -8,7 +8,7 @@ from tilewright.base import dtypes
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.evaluator import evaluate
-from tilewright.compiler.kernel.ir import Binary, Fma
+from tilewright.compiler.kernel.ir import Binary, Cast, Fma
 from tilewright.compiler.kernel.rewrite import expressions
 from tilewright.compiler.lowering.multiply_quotients import multiply_quotients
 
@@ -65,3 +65,56 @@ def test_targets_that_round_twice_divide():
         kernel = lower(quantize(0.037, 5), Target.level(level))
         fused = sum(isinstance(v, Fma) for v in expressions(kernel.body))
         assert fused == count
+
+
+def float_of_byte(scale, count, zero, taken):
+    """`f32(byte) - taken`, of which the byte is `x / scale` around `zero`."""
+    b = KernelBuilder("fake_quantize")
+    x, y = b.parameter("x", dtypes.f32, (count,)), b.result("y", dtypes.f32, (count,))
+    with b.nest((count,)) as place:
+        value = b.round(b.div(b.load(x, place), scale))
+        byte = b.cast(b.add(value, zero), dtypes.u8)
+        b.store(y, place, b.sub(b.cast(byte, dtypes.f32), taken))
+    return b.build()
+
+
+@pytest.mark.parametrize("scale", [0.037, -0.25, 1.0])
+@pytest.mark.parametrize(("zero", "taken"), [(3.0, 3.0), (0.0, 0.0), (255.0, 128.0)])
+def test_bytes_read_as_floats_are_never_bytes(scale, zero, taken):
+    x = edges(scale)
+    before = float_of_byte(float(np.float32(scale)), x.size, zero, taken)
+    after = multiply_quotients(before)
+    casts = [v.dtype for v in expressions(after.body) if isinstance(v, Cast)]
+    assert casts == []
+    results = [np.zeros(x.size, np.float32) for _ in range(2)]
+    for kernel, result in zip((before, after), results, strict=True):
+        with np.errstate(all="ignore"):
+            evaluate(kernel, [x, result])
+    np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("taken", [0.5, -1.0, 1e30])
+def test_a_difference_that_is_no_byte_is_taken_as_it_stands(taken):
+    x = edges(0.037)
+    before = float_of_byte(float(np.float32(0.037)), x.size, 3.0, taken)
+    results = [np.zeros(x.size, np.float32) for _ in range(2)]
+    for kernel, result in zip((before, multiply_quotients(before)), results, strict=True):
+        with np.errstate(all="ignore"):
+            evaluate(kernel, [x, result])
+    np.testing.assert_array_equal(*results)
+
+
+def test_what_is_rounded_without_a_division_is_rounded_by_adding():
+    b = KernelBuilder("round")
+    x = edges(1.0)
+    a, y = b.parameter("x", dtypes.f32, (x.size,)), b.result("y", dtypes.u8, (x.size,))
+    with b.nest((x.size,)) as place:
+        b.store(y, place, b.cast(b.add(b.round(b.load(a, place)), 7.0), dtypes.u8))
+    before = b.build()
+    after = multiply_quotients(before)
+    assert not any(isinstance(v, Fma) for v in expressions(after.body))
+    results = [np.zeros(x.size, np.uint8) for _ in range(2)]
+    for kernel, result in zip((before, after), results, strict=True):
+        with np.errstate(all="ignore"):
+            evaluate(kernel, [x, result])
+    np.testing.assert_array_equal(*results)

@@ -5,6 +5,7 @@ import pytest
 
 from fakes.graphs import assert_becomes, assert_stays, only, ops, parse, run
 from tilewright.base import dtypes
+from tilewright.compiler.graph.evaluator import evaluate
 from tilewright.compiler.transforms import (
     DecomposeQuantization,
     EliminateDead,
@@ -265,6 +266,48 @@ def test_dequantizing_by_one_scale_is_arithmetic():
         " %z: f32[] = constant {value = f32[] [7.0]} %b: f32[3, 4] = sub(%a, %z)"
         " %y: f32[3, 4] = mul(%b, %s) return %y }",
     )  # fmt: skip
+
+
+def requantization(*, factor="0.02", scale="0.5", integer="i32", shape=""):
+    count = f"{shape}" if shape else ""
+    values = ", ".join([factor] * (int(shape) if shape else 1))
+    return (
+        f"graph @g(%x: {integer}[3, 5]) {{"
+        f" %f: f32[{count}] = constant {{value = f32[{count}] [{values}]}}"
+        + listed("s", "f32", [scale]) + listed("z", "u8", [7])
+        + " %w: f32[3, 5] = cast(%x) {dtype = f32} %m: f32[3, 5] = mul(%w, %f)"
+        " %y: u8[3, 5] = quantize_linear(%m, %s, %z) return %y }"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", ["", "5"])
+def test_sums_are_quantized_by_one_factor(shape):
+    passes = [DecomposeQuantization(), EliminateDead()]
+    graph = run(passes, requantization(shape=shape))
+    scales = [
+        np.unique(array).tolist()
+        for n in graph.nodes
+        if n.op == "constant" and (array := n.attributes["value"]).dtype == np.float32
+    ]
+    assert sorted(scales) == [[np.float32(0.02 / 0.5)], [1.0]]
+    x = RNG.integers(-9000, 9000, (3, 5), np.int32)
+    x[0] = 0, 2**31 - 1, -(2**31), 12, -13  # no number is between two bytes
+    want = np.clip(np.rint(x * 0.04) + 7, 0, 255)
+    np.testing.assert_array_equal(evaluate(graph, [x])[0], want)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"scale": "1.0"},
+        {"integer": "f16"},
+        {"factor": "1e-30"},
+        {"factor": "1e-30", "scale": "1e30"},
+        {"factor": "0.0"},
+    ],
+)
+def test_other_factors_stay_as_they_are(changes):
+    assert_stays([DecomposeQuantization()], requantization(**changes))
 
 
 def test_dequantizing_by_several_scales_stays():

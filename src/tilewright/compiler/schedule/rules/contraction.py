@@ -105,6 +105,7 @@ class ContractionSite:
             streams=tiling.streams,
             unroll=tiling.unroll,
             products=self.found.products,
+            words=self.found.multiplies_words,
         )
         tiles = [*row_tiles, self.lane]
         for part in parts:

@@ -33,6 +33,8 @@ from tilewright.compiler.schedule.tree import chain, find
 
 _SMALL_DEPTH: Final = 8
 _MOST_FMAS: Final = 640
+_MOST_DOTS: Final = 64
+"""Of words: each of the left operand takes a register, which longer straight code has in the wrong place."""
 _SHORT_BLOCK: Final = 32
 _HEAVY_EPILOGUE: Final = 24
 
@@ -42,7 +44,7 @@ _HEAVY_EPILOGUE: Final = 24
 class MicroKernel:
     """Names and sizes all micro-kernels of one contraction share.
 
-    A step of the sum adds `products`.  `streams` panels stand side by side (1 for tiles of several rows); `unroll` steps of the sum are written out.
+    A step of the sum adds `products`, or the product of two `words`.  `streams` panels stand side by side (1 for tiles of several rows); `unroll` steps of the sum are written out.
     `ways` steps of the sum run side
     by side: it must follow from the extent of the sum alone, never from the tile, for else a row
     would have other bits in another batch, or at its end.
@@ -55,6 +57,7 @@ class MicroKernel:
     unroll: int = 4
     ways: int = 1
     products: int = 1
+    words: bool = False
 
 
 def schedule_micro_kernel(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None:
@@ -129,7 +132,7 @@ def _schedule_sum(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None
     steps = [x.var.name for x in nest[depth:]]
     s.apply(reorder, [*steps, *tile])
     extents = [find(s.kernel, n).extent for n in steps]
-    size = micro.products
+    size, most = micro.products, _MOST_DOTS if micro.words else _MOST_FMAS
     for name in tile[:-1]:
         extent = find(s.kernel, name).extent
         size *= extent if isinstance(extent, int) else 1
@@ -139,7 +142,7 @@ def _schedule_sum(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None
         extent = extents[position]
         if not isinstance(extent, int) or extent > 3 * _SMALL_DEPTH:
             break
-        if size * extent > _MOST_FMAS or (written_out and size * extent > _MOST_FMAS // 2):
+        if size * extent > most or (written_out and size * extent > most // 2):
             break
         if written_out and (
             extent > _SMALL_DEPTH or _overlaps(s, steps[position], tile, micro)

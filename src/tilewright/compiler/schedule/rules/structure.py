@@ -101,6 +101,14 @@ class Contraction:
         return max(1, len(found))
 
     @property
+    def multiplies_words(self) -> bool:
+        """Whether a step adds the products of the elements of two words, in one instruction where there is one."""
+        return any(
+            isinstance(part, Call) and part.function.name in ADDING
+            for part in subexpressions(self.total.value)
+        )
+
+    @property
     def depth(self) -> int:
         """Steps of the sum, estimated."""
         count = 1

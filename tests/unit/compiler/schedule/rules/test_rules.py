@@ -9,7 +9,7 @@ from fakes.contractions import convolution as packed_convolution
 from fakes.contractions import depthwise, planar
 from fakes.contractions import product as packed_product
 from fakes.loop_nests import assert_same, body_text, emit, op_kernel, run
-from tilewright.base.dtypes import f32
+from tilewright.base.dtypes import f32, i32
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.builder import KernelBuilder
@@ -65,6 +65,23 @@ def convolution(
 
 def kinds(kernel: Kernel) -> set[LoopKind]:
     return {loop.kind for loop in loops(kernel.body)}
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_short_sums_are_written_out_unless_words_would_take_many_registers(
+    words: bool,
+) -> None:
+    b, depth, dtype = KernelBuilder("short"), 16, i32 if words else f32
+    a = b.parameter("a", dtype, (28, depth))
+    w = b.parameter("w", dtype, (1, depth, 32))
+    y = b.result("y", dtype, (28, 32))
+    kind = {"product": "bytes"} if words else {}
+    emit(b, "contract", packed_product(32, **kind), [a, w], y)
+    kernel = b.build()
+    changed = schedule(kernel, V4)
+    sums = [loop for loop in loops(changed.body) if loop.reduction]
+    assert any(loop.kind is LoopKind.SERIAL for loop in sums) is words
+    assert_same(kernel, changed)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 13, 14, 29])
