@@ -44,7 +44,7 @@ class Core:
 
 
 _USUAL: Final = Core()
-_BYTE_DOTS: Final = frozenset({"avx512vnni", "avxvnni", "sse2", "i8mm"})
+_BYTE_DOTS: Final = frozenset({"avx512vnni", "avxvnni", "sse2", "i8mm", "dotprod"})
 _PAIR_DOTS: Final = frozenset({"avx512bf16"})
 _CORES: Final[Mapping[str, Core]] = {
     "znver4": Core(wide_multiply_adds=1),  # 512 bits are two halves of 256

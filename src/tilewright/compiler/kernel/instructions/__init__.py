@@ -52,9 +52,9 @@ def all_forms(instruction: Instruction) -> tuple[Form, ...]:
 
 
 def forms_for(instruction: Instruction, target: Target) -> tuple[Form, ...]:
-    """Those that a target has, widest first; of one width, those that need no addition."""
+    """Those that a target has, widest first; of one width, those that are applied once and need no addition."""
     found = [f for row in _ALIKE[instruction.name] for f in _in_machine(row, target)]
-    return tuple(sorted(found, key=lambda form: (-form.lanes, form.adds)))
+    return tuple(sorted(found, key=lambda form: (-form.lanes, len(form.rounds), form.adds)))
 
 
 def form_for(instruction: Instruction, target: Target, lanes: int) -> Form | None:
