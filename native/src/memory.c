@@ -82,6 +82,11 @@ static tw_status_t map_descriptor(int descriptor, uint64_t offset, size_t size_b
   if (length == 0) return TW_STATUS_OK;
   void* base = mmap(NULL, length + lead, PROT_READ, MAP_SHARED, descriptor, (off_t)(offset - lead));
   if (base == MAP_FAILED) return tw_message_write(message, TW_STATUS_SYSTEM, "%s", strerror(errno));
+#ifdef MADV_HUGEPAGE
+  // Weights are read from end to end in every call.  What is not in memory yet is then read in huge pages where the
+  // file system has them; where it has none, nothing changes.
+  if (length >= HUGE_PAGE_BYTES) madvise(base, length + lead, MADV_HUGEPAGE);
+#endif
   out_mapping->data = (const uint8_t*)base + lead;
   out_mapping->map_base = base;
   out_mapping->map_size_bytes = length + lead;
