@@ -68,6 +68,7 @@ from tilewright.compiler.transforms import (
     FoldConstants,
     FoldScales,
     GuardIndices,
+    KeepWeights,
     PartitionGraph,
     QuantizeContractions,
     RecognizeActivations,
@@ -141,8 +142,7 @@ def compile_model(
     with clock("optimize graph"):
         graphs = optimize(graph, options)
         modules = generate_modules(graph, options)
-    # From here every top-level node is a constant, a view, one kernel, or a call out; targets whose
-    # back ends want the same form share a graph.
+    # From here every top-level node is a constant, a view, one kernel, or a call out; like forms share it.
 
     with clock("build kernels"):
         found = {own: find_kernels(own) for own in dict.fromkeys(graphs)}
@@ -154,8 +154,7 @@ def compile_model(
             schedule_kernels(own, target, options, progress)
             for own, target in zip(groups, options.targets, strict=True)
         ]
-    # From here its loops are tiled, fused and bound to a grid, per target, unless the cache has
-    # all that was ever to be made of it.
+    # From here its loops are tiled, fused and bound to a grid, per target, unless all of it is cached.
 
     with clock("generate code"):
         kernels = tuple(
@@ -230,8 +229,9 @@ def neutral_passes(
         EliminateCommon(),
         # Values that are known are known everywhere, but for weights that stand as bytes.
         FoldConstants(keep_bytes=True),
-        # From here what is quantized is multiplied as bytes, and the rest is arithmetic of floats.
+        # From here what is quantized is multiplied or kept as bytes, and the rest is arithmetic of floats.
         QuantizeContractions(),
+        KeepWeights(),
         DecomposeQuantization(),
         EliminateCommon(),
         # From here no weights wait for anything, but for those in blocks, whose form is the machine's.

@@ -1,18 +1,19 @@
-"""Products with weights that stay integers of 4 or 8 bits, a scale to each block of them.
+"""Products with weights that stay integers of 4 or 8 bits, or floats of 8, a scale to each block of them.
 
-A word holds 8 or 4 numbers of one column, the first in its lowest bits.  What a word stands for is made in
+A word holds 8 or 4 numbers of one column, the first in its lowest bits; floats have a sign, an exponent and `mantissa` bits.  What a word stands for is made in
 registers: its numbers as floats, exact, times those of the left operand, and their sum times the scale of the block.
 Bytes that are read are those that are stored.  Called by the catalogue; `transforms.block_weights` makes the words.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, cast
 
 import numpy as np
 
 from tilewright.base import symbolic
-from tilewright.base.dtypes import f32, i32, u8
+from tilewright.base.dtypes import DType, f8e4m3fn, f8e5m2, f32, i32, u8
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, TensorType
@@ -35,6 +36,7 @@ from tilewright.compiler.ops.declaration import (
 from tilewright.compiler.ops.shapes import check_same, need
 
 WORD_BITS: Final = 32
+_BYTE: Final = 8
 _MANTISSA_BITS: Final = 23
 _EXPONENT_BIAS: Final = 127
 _PLACES: Final = {
@@ -43,6 +45,8 @@ _PLACES: Final = {
 }
 """By the bits of an integer: in which bit of the mantissa each of a word is read, and how far left the word
 is moved for it.  Few places, so that their masks and powers stay in registers."""
+MANTISSAS: Final[Mapping[DType, int]] = {f8e4m3fn: 3, f8e5m2: 2}
+"""The floats of 8 bits that words may hold, all finite, by the bits of their mantissa."""
 
 
 def middle(bits: int) -> int:
@@ -56,6 +60,9 @@ def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     bits = cast("int", attributes["bits"])
     if bits not in (4, 8):
         raise ModelError(f"weights of {bits} bits in words, expected 4 or 8")
+    mantissa = cast("int", attributes["mantissa"])
+    if mantissa and (bits != _BYTE or mantissa not in MANTISSAS.values() or types[3]):
+        raise ModelError(f"floats of {bits} bits, {mantissa} of them of the mantissa")
     if a.rank < 2 or w.rank != 3 or scale.rank != 3:
         raise ModelError(
             f"expected [.., M, K], [P, words, panel] and [P, blocks, panel], got {a}, {w} and {scale}"
@@ -90,10 +97,14 @@ def _oracle(
     *,
     columns: tuple[int],
     bits: int,
+    mantissa: int,
 ) -> np.ndarray:
-    values = numbers_of(w, bits).astype(np.float64)
+    values = numbers_of(w, bits)
     block = values.shape[1] // scale.shape[1]
     shift = np.full(scale.shape, middle(bits)) if zero is None else zero
+    for dtype in (t for t, size in MANTISSAS.items() if size == mantissa):
+        values, shift = values.astype(np.uint8).view(dtype.numpy), np.zeros(scale.shape)
+    values = values.astype(np.float64)
     real = (values - np.repeat(shift.astype(np.float64), block, 1)) * np.repeat(
         scale.astype(np.float64), block, 1
     )
@@ -108,7 +119,7 @@ def _body(
     left, words, scale = (given(operands, i) for i in range(3))
     zero, (result,) = maybe(operands, 3), results
     (columns,) = cast("tuple[Dim, ...]", attributes["columns"])
-    bits = cast("int", attributes["bits"])
+    bits, mantissa = cast("int", attributes["bits"]), cast("int", attributes["mantissa"])
     panels, count, panel = words.shape
     blocks = scale.shape[1]
     steps = symbolic.floordiv(count, blocks)
@@ -125,7 +136,9 @@ def _body(
             shift: Expression | None = None
             if zero is not None:
                 shift = b.cast(b.read(zero, (p, block, lane)), f32)
-            numbers = _numbers(b, word, shift, bits)
+            numbers = (
+                _floats(b, word, mantissa) if mantissa else _numbers(b, word, shift, bits)
+            )
             value: Expression | None = None
             for part, number in enumerate(numbers):
                 x = b.read(left, (*batch, m, at * len(numbers) + part))
@@ -165,15 +178,42 @@ def _numbers(
     return found
 
 
+def _floats(b: KernelBuilder, word: Expression, mantissa: int) -> list[Expression]:
+    """The finite floats of 8 bits in a word, exactly.
+
+    Bits of exponent and mantissa in their places of an f32, with its bias, are the number where it is normal.
+    Where it is not, they are half of it and half of the least normal number; only there is twice that less the
+    least normal number the smaller one.  No step meets a subnormal f32.
+    """
+    place = _MANTISSA_BITS - mantissa
+    bias = (1 << (_BYTE - 2 - mantissa)) - 1
+    least = 2.0 ** (1 - bias)
+    found: list[Expression] = []
+    for low in range(0, WORD_BITS, _BYTE):
+        held = b.and_(_moved(b, word, place - low), ((1 << (_BYTE - 1)) - 1) << place)
+        real = b.bitcast(b.add(held, (_EXPONENT_BIAS - bias) << _MANTISSA_BITS), f32)
+        size = b.min(real, b.sub(b.mul(real, 2.0), least))
+        sign = b.and_(_moved(b, word, WORD_BITS - _BYTE - low), -(1 << (WORD_BITS - 1)))
+        found.append(b.bitcast(b.or_(b.bitcast(size, i32), sign), f32))
+    return found
+
+
+def _moved(b: KernelBuilder, word: Expression, left: int) -> Expression:
+    if not left:
+        return word
+    return b.shl(word, left) if left > 0 else b.shr(word, -left)
+
+
 matmul_blocks: Final = declare(
     name="matmul_blocks",
     summary="Matrix product with integers of `bits` in words, in panels (`pack_panels`), times the scale of "
-    "their block, around zero points, 2**(bits - 1) if there are none; `columns` = N",
+    "their block, around zero points, 2**(bits - 1) if there are none, or with finite floats of 8 bits, `mantissa` "
+    "of them the mantissa's; `columns` = N",
     operands=(
         operand("a", (f32,)), operand("w", (i32,)), operand("scale", (f32,)),
         optional("zero_point", (u8,)),
     ),
-    attributes=(attr("columns", "dims"), attr("bits", "int", 4)),
+    attributes=(attr("columns", "dims"), attr("bits", "int", 4), attr("mantissa", "int", 0)),
     infer=_infer,
     evaluate=_oracle,
     body=_body,
@@ -186,6 +226,8 @@ matmul_blocks: Final = declare(
         "f32[2,32]:index(4) i32[3,8,2]:words f32[3,2,2]:index(3); columns=(5,) bits=8",
         "f32[1,32]:index(4) i32[1,8,4]:words f32[1,1,4] u8[1,1,4]:count(255); columns=(1,) bits=8",
         "f32[0,32] i32[2,4,4]:words f32[2,2,4]; columns=(7,)",
+        "f32[2,8]:index(4) i32[2,2,4]:count(127) f32[2,1,4]; columns=(7,) bits=8 mantissa=3",
+        "f32[1,8]:index(4) i32[1,2,8]:count(124) f32[1,2,8]; columns=(8,) bits=8 mantissa=2",
     ),
     source="onnxruntime MatMulNBits",
 )  # fmt: skip

@@ -85,8 +85,9 @@ def _spread(values: np.ndarray, x: np.ndarray, axis: int, block_size: int) -> np
     axis = normal_axis(axis, x.ndim)
     if values.ndim == 1 and not block_size:
         return values.reshape([-1 if i == axis else 1 for i in range(x.ndim)])
-    repeated = np.repeat(values, block_size, axis) if block_size else values
-    return np.take(repeated, np.arange(x.shape[axis]), axis)
+    if not block_size:
+        return values  # has the rank of x, and one element along the other axes
+    return np.take(np.repeat(values, block_size, axis), np.arange(x.shape[axis]), axis)
 
 
 def _plain(x: np.ndarray) -> np.ndarray:

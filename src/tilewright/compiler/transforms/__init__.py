@@ -14,6 +14,7 @@ from tilewright.compiler.transforms.fold_constants import FoldConstants
 from tilewright.compiler.transforms.fold_scales import FoldScales
 from tilewright.compiler.transforms.fuse_kernels import FuseKernels
 from tilewright.compiler.transforms.guard_indices import GuardIndices
+from tilewright.compiler.transforms.keep_weights import KeepWeights
 from tilewright.compiler.transforms.legalize_convolution import (
     ChoosePanel,
     LegalizeConvolution,
@@ -50,6 +51,7 @@ __all__ = [
     "FoldScales",
     "FuseKernels",
     "GuardIndices",
+    "KeepWeights",
     "LegalizeConvolution",
     "LegalizePooling",
     "PackMatmul",
@@ -79,6 +81,7 @@ for _pass in (
     FoldScales,
     FuseKernels,
     GuardIndices,
+    KeepWeights,
     LegalizeConvolution,
     LegalizePooling,
     PackMatmul,

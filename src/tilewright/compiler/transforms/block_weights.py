@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.base import dtypes
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.graph.schema import Array
-from tilewright.compiler.ops.block_products import WORD_BITS, middle
+from tilewright.compiler.ops.block_products import MANTISSAS, WORD_BITS, middle
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import (
     constant_of,
@@ -30,13 +30,14 @@ _REAL: Final = (dtypes.f32, dtypes.f16, dtypes.bf16)
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockWeights:
-    """[K, N] integers of `bits`, with [blocks, N] scales and zero points.
+    """[K, N] integers of `bits`, or floats of 8 bits, with [blocks, N] scales and zero points.
 
     Attributes:
-        values: i32, unsigned.
+        values: i32, unsigned; of floats, their bits.
         scale: f32.
         zero: u8, or None for the middle of the range.
         block: elements of K that share a scale.
+        mantissa: bits of the mantissa where the numbers are floats of 8 bits; else 0.
     """
 
     values: Array
@@ -44,6 +45,7 @@ class BlockWeights:
     zero: Array | None
     bits: int
     block: int
+    mantissa: int = 0
 
     @property
     def depth(self) -> int:
@@ -99,8 +101,10 @@ def _settled(
 ) -> BlockWeights | None:
     if values is None or scale is None or not values.size:
         return None
-    if values.dtype.itemsize > 1 or dtypes.from_numpy(values.dtype).is_float:
+    if values.dtype.itemsize > 1:
         return None
+    if dtypes.from_numpy(values.dtype).is_float:
+        return _small_floats(values, scale, zero, block)
     whole = values.astype(np.int32)
     shift = np.zeros(scale.shape, np.int32)
     if zero is not None:
@@ -109,8 +113,8 @@ def _settled(
     bits = (
         4 if high - min(low, 0) < 16 and min(low, 0) >= -8 and (low >= 0 or high < 8) else 8
     )
-    each = WORD_BITS // bits
-    if block % each or -(-values.shape[0] // block) != scale.shape[0]:
+    block = _whole_words(block, scale, bits)
+    if block % (WORD_BITS // bits) or -(-values.shape[0] // block) != scale.shape[0]:
         return None
     # Integers of a sign are those around the middle; so are unsigned ones whose zero is not there.
     base = middle(bits) if low < 0 or int(shift.min()) < 0 else 0
@@ -120,6 +124,28 @@ def _settled(
     is_plain = bool((zeros == middle(bits)).all())
     kept = None if is_plain else zeros.astype(np.uint8)
     return BlockWeights(whole, scale.astype(np.float32), kept, bits, block)
+
+
+def _small_floats(
+    values: Array, scale: Array, zero: Array | None, block: int
+) -> BlockWeights | None:
+    """Floats of 8 bits as their bits; those that are not finite have no place in words."""
+    mantissa = MANTISSAS.get(dtypes.from_numpy(values.dtype))
+    if mantissa is None or not np.isfinite(values.astype(np.float32)).all():
+        return None
+    if zero is not None and zero.astype(np.float32).any():
+        return None
+    block = _whole_words(block, scale, 8)
+    if block % (WORD_BITS // 8) or -(-values.shape[0] // block) != scale.shape[0]:
+        return None
+    bits = values.view(np.uint8).astype(np.int32)
+    return BlockWeights(bits, scale.astype(np.float32), None, 8, block, mantissa)
+
+
+def _whole_words(block: int, scale: Array, bits: int) -> int:
+    """The size of blocks; a single one may go on to the end of its last word, in zeros."""
+    each = WORD_BITS // bits
+    return -(-block // each) * each if scale.shape[0] == 1 else block
 
 
 def packed_operands(

@@ -89,7 +89,11 @@ class PackMatmul(RewritePass):
         if missing != 0:
             left = emit.op("pad", [left], {"pads": (0, 0, 0, missing)})
         words, scale, zero = packed_operands(weights, panel, emit)
-        attributes = {"columns": (columns,), "bits": weights.bits}
+        attributes = {
+            "columns": (columns,),
+            "bits": weights.bits,
+            "mantissa": weights.mantissa,
+        }
         result = emit.op("matmul_blocks", [left, words, scale, zero], attributes)
         return (
             result

@@ -1,0 +1,149 @@
+"""Weights that a model stores in 8 bits, with one scale or one per column, stay so until products read them.
+
+One scale per column is one block as long as the column, so from here there is a single form of weights with
+scales: `dequantize_linear` in blocks, which no folding widens and `pack_matmul` reads as words.  Recognized are
+dequantizations of bytes and of 8-bit floats, and conversions of such floats, with a factor or without.  After
+`quantize_contractions`, which takes what is multiplied by bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.dtypes import HALVES, f32
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.graph.schema import Array
+from tilewright.compiler.ops import catalogue
+from tilewright.compiler.passes import Emitter, RewritePass, Rule
+from tilewright.compiler.transforms.matching import (
+    constant_of,
+    ints,
+    maker,
+    number,
+    operand,
+    optional_operand,
+)
+
+_SMALL_FLOATS: Final = (dtypes.f8e4m3fn, dtypes.f8e5m2)
+_STORED: Final = (dtypes.i8, dtypes.u8, *_SMALL_FLOATS)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepWeights(RewritePass):
+    """Write weights of 8 bits, with a scale per column at most, as one block per column.
+
+    Requires: weights of bytes not widened, contractions of bytes recognized.  Ensures: same values; the right
+    matrix of a product that is made of known numbers of 8 bits is a `dequantize_linear` in blocks.
+    """
+
+    lookup: ClassVar = staticmethod(catalogue.schema)
+    level: ClassVar[int] = 1
+
+    def rules(self) -> Mapping[str, Sequence[Rule]]:
+        """One rule."""
+        return {"matmul": (weights_in_one_block,)}
+
+
+def weights_in_one_block(node: Node, emit: Emitter) -> Value | None:
+    """`a @ (q * scale)` is `a` times `q` in blocks as long as its columns."""
+    a, b = operand(node, 0), operand(node, 1)
+    if b.type.rank != 2 or a.type.dtype not in (*HALVES, f32):
+        return None
+    found = _stored(b)
+    if found is None:
+        return None
+    values, scale, zero = found
+    depth, columns = values.shape
+    is_per_column = scale.size == 1 or scale.shape in ((columns,), (1, columns))
+    if not depth or columns < 2 or not is_per_column or not _is_finite(values):
+        return None
+    operands = [
+        emit.constant(np.ascontiguousarray(values)),
+        emit.constant(_per_column(scale, columns)),
+        None,
+    ]
+    if zero is not None:
+        operands[2] = emit.constant(_per_column(zero, columns))
+    attributes = {"axis": 0, "block_size": depth, "dtype": b.type.dtype}
+    weights = emit.op("dequantize_linear", operands, attributes)
+    return emit.op(node.op, [a, weights], node.attributes)
+
+
+def _stored(value: Value) -> tuple[Array, Array, Array | None] | None:
+    """[K, N] numbers of 8 bits, and what is added and multiplied: one number, or one per column."""
+    node = maker(value, "dequantize_linear", "cast", "mul", "transpose")
+    if node is None or value.type.rank != 2:
+        return None
+    if node.op == "transpose":
+        return _turned(node)
+    if node.op == "mul":
+        return _with_factor(node)
+    if node.op == "cast":
+        values = _known(operand(node))
+        is_small = operand(node).type.dtype in _SMALL_FLOATS
+        one = np.ones((), value.type.dtype.numpy)
+        return (values, one, None) if is_small and values is not None else None
+    values, scale = _known(operand(node)), constant_of(operand(node, 1))
+    zero_value = optional_operand(node, 2)
+    zero = constant_of(zero_value)
+    if operand(node).type.dtype not in _STORED or number(node, "block_size"):
+        return None
+    if values is None or scale is None or (zero is None) is not (zero_value is None):
+        return None
+    along = scale
+    if scale.ndim == 1:
+        along = np.expand_dims(scale, 1 - number(node, "axis") % 2)
+    return (values, along, zero) if _fits(along, values) else None
+
+
+def _with_factor(node: Node) -> tuple[Array, Array, Array | None] | None:
+    """Converted floats of 8 bits, times one factor or one per column."""
+    for index in (0, 1):
+        inner = maker(operand(node, index), "cast")
+        scale = constant_of(operand(node, 1 - index))
+        if inner is None or scale is None or operand(inner).type.dtype not in _SMALL_FLOATS:
+            continue
+        values = _known(operand(inner))
+        if values is not None and _fits(scale, values):
+            return values, scale, None
+    return None
+
+
+def _turned(node: Node) -> tuple[Array, Array, Array | None] | None:
+    """Weights that lie as columns, with one scale or one per row, which then is one per column."""
+    found = _stored(operand(node)) if ints(node, "perm") == (1, 0) else None
+    if found is None:
+        return None
+    values, scale, zero = found
+    return values.T, np.atleast_2d(scale).T, zero
+
+
+def _known(values: Value) -> Array | None:
+    """The numbers, turned if they are still to be turned."""
+    node = maker(values, "transpose")
+    if node is None or ints(node, "perm") != (1, 0):
+        return constant_of(values)
+    found = constant_of(operand(node))
+    return None if found is None else found.T
+
+
+def _fits(scale: Array, values: Array) -> bool:
+    """Whether a scale is one number, or one to each element of one axis."""
+    rows, columns = values.shape
+    return scale.size == 1 or scale.shape in ((columns,), (1, columns), (rows, 1))
+
+
+def _per_column(numbers: Array, columns: int) -> Array:
+    return np.ascontiguousarray(np.broadcast_to(numbers.reshape(1, -1), (1, columns)))
+
+
+def _is_finite(values: Array) -> bool:
+    if not dtypes.from_numpy(values.dtype).is_float:
+        return True
+    return bool(np.isfinite(values.astype(np.float32)).all())
