@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 from tilewright.base.dtypes import DType
@@ -131,6 +131,16 @@ class MachineModel:
         """Vector multiply-adds that start in one cycle."""
         wide = self.vector_bits >= 512
         return self.core.wide_multiply_adds if wide else self.core.multiply_adds
+
+    @property
+    def halved(self) -> MachineModel | None:
+        """The same with vectors of half the bits, where two of those take as long as one of all the bits."""
+        if (
+            self.vector_bits < 512
+            or self.core.multiply_adds < 2 * self.core.wide_multiply_adds
+        ):
+            return None
+        return replace(self, vector_bits=self.vector_bits // 2)
 
     @property
     def multiplies_bytes(self) -> bool:

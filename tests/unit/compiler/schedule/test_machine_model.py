@@ -28,6 +28,14 @@ def test_cores_that_differ_from_the_usual_one_are_rows() -> None:
     assert found == [1, 2, 2]
 
 
+def test_halves_pay_where_vectors_of_all_bits_take_twice_as_long() -> None:
+    halved = MachineModel.of(Target.parse("x86_64 -mcpu=znver4")).halved
+    assert halved is not None
+    assert (halved.lanes(f32), halved.multiply_adds_per_cycle) == (8, 2)
+    assert halved.halved is None
+    assert all(MachineModel.of(Target.level(name)).halved is None for name in ("v3", "v4"))
+
+
 def test_caches_are_those_of_the_target() -> None:
     machine = MachineModel.of(Target.parse("x86_64 -mcpu=znver4 -l2=256K"))
     assert machine.l2.size_bytes == 256 << 10

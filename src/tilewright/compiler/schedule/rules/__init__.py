@@ -78,7 +78,7 @@ _RULES: Final[tuple[tuple[type[Choices], Rule], ...]] = (
 class Decisions:
     """What was decided for a kernel: one record per nest, the largest nest first.
 
-    >>> text = "contraction columns=32 rows=[2,7] streams=1 outer=panels panels=2 tiles=3 unroll=4 prefetch=no"
+    >>> text = "contraction columns=32 lanes=8 rows=[2,7] streams=1 outer=rows panels=2 tiles=3 unroll=4 prefetch=no"
     >>> Decisions.parse(text).to_text() == text
     True
     """

@@ -20,8 +20,8 @@ from tilewright.base import symbolic
 from tilewright.base.outcome import Outcome
 from tilewright.compiler.analysis.sizes import estimate, trip_count
 from tilewright.compiler.analysis.strides import stride
-from tilewright.compiler.kernel.ir import Body, For, If, LoopKind
-from tilewright.compiler.kernel.rewrite import loads
+from tilewright.compiler.kernel.ir import Body, Call, For, If, LoopKind
+from tilewright.compiler.kernel.rewrite import loads, subexpressions
 from tilewright.compiler.schedule.decisions import ChoiceSpace
 from tilewright.compiler.schedule.handles import WHOLE, Part
 from tilewright.compiler.schedule.machine_model import MachineModel
@@ -91,6 +91,8 @@ class ContractionSite:
     def apply(self, tiling: Tiling, grid: Grid) -> Outcome:
         """Rewrite the nest as was decided."""
         self._explain(tiling)
+        if tiling.lanes:
+            self.s.attempt(trim, self.lane)  # no vector of columns that nobody asks for
         self._split_columns(tiling.columns)
         if self.shape.is_one_row:
             row_tiles = self._split_panels(tiling.streams)
@@ -101,7 +103,7 @@ class ContractionSite:
         micro = MicroKernel(
             left=self.found.left.buffer.name,
             right=self.found.right.buffer.name,
-            lanes=self.lanes,
+            lanes=tiling.lanes or self.lanes,
             streams=tiling.streams,
             unroll=tiling.unroll,
             products=self.found.products,
@@ -147,9 +149,22 @@ class ContractionSite:
             row_bytes=(step if isinstance(step, int) else 0) * self.dtype.itemsize,
             fixed=None if grain else self._panel_width(),
             grain=grain,
+            used=self._used(),
             products=found.products,
             threads=threads,
         )
+
+    def _used(self) -> int:
+        """Columns that are asked for, where no instruction has a number of lanes of its own; else 0."""
+        width = self.found.lane.extent
+        if not isinstance(width, int) or any(
+            isinstance(part, Call) for part in subexpressions(self.found.total.value)
+        ):
+            return 0
+        guard = guard_of(self.found.lane)
+        if guard is None or guard[1] != 0 or not isinstance(guard[2], int):
+            return width
+        return min(width, guard[2])
 
     def _panel_width(self) -> int | None:
         """The width the operand's layout fixes: that of its panels."""

@@ -144,7 +144,8 @@ def choose_tile(
     """
     rows = math.prod(extents)
     best: Tile | None = None
-    for vectors in (1, 2, 3, 4):
+    usual = (1, 2, 3, 4)
+    for vectors in usual if panel is None or panel % lanes else (panel // lanes,):
         width = vectors * lanes
         if panel is not None and width != panel:
             continue

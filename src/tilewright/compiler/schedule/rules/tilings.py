@@ -49,6 +49,7 @@ class Tiling(Choices):
 
     Attributes:
         columns: of one tile; panels of packed operands have as many, or it takes several of them, or a part.
+        lanes: of one vector, where one of half the bits leaves fewer of them unused; 0: all that a vector has.
         rows: of one tile, for each of the innermost loops over rows; none for a single row.
         streams: panels side by side, for a single row.
         outer: which of `panels` and `rows` a workgroup takes one by one, each with all of the other.
@@ -59,6 +60,7 @@ class Tiling(Choices):
 
     rule: ClassVar[str] = "contraction"
     columns: int = 0
+    lanes: int = 0
     rows: tuple[int, ...] = ()
     streams: int = 1
     outer: str = "panels"
@@ -83,6 +85,7 @@ class ContractionShape:
         fixed: the columns of every tile, where there is no choice.
         grain: the columns of a panel, where the right operand lies in panels side by side already and
             `width` goes over all of them; else 0.
+        used: how many of the columns are asked for, where vectors of any size may compute them; else 0.
         packs: whether it will lie in panels, as wide as a tile.
         products: those of one step, of the numbers in one word.
     """
@@ -97,6 +100,7 @@ class ContractionShape:
     row_bytes: int = 0
     fixed: int | None = None
     grain: int = 0
+    used: int = 0
     packs: bool = False
     products: int = 1
     threads: int = 1
@@ -124,6 +128,7 @@ class ContractionShape:
             Tiling(),
             (
                 Choice("columns", lambda _: self._widths(), lambda _: self._best().columns),
+                Choice("lanes", self._lane_counts, self._best_lanes),
                 Choice("rows", self._row_sizes, self._best_rows),
                 Choice("streams", self._stream_counts, self._best_streams),
                 Choice(
@@ -202,9 +207,46 @@ class ContractionShape:
             products=self.products,
         )
 
+    def _halved(self, tiling: Tiling) -> ContractionShape | None:
+        """The same for vectors of half the bits, where a tile has all columns and they may be so short."""
+        machine = self.machine.halved
+        whole = self._fits(tiling) and _product(self.panels) == 1
+        if machine is None or not self.used or self.is_one_row or not whole:
+            return None
+        lanes = machine.lanes(self.dtype)
+        columns = -(-self.used // lanes) * lanes
+        if (
+            self.grain not in (0, tiling.columns)
+            or columns >= machine.vector_registers * lanes // 2
+        ):
+            return None
+        return replace(
+            self,
+            machine=machine,
+            width=self.used,
+            panels=(),
+            grain=0,
+            used=0,
+            fixed=columns,
+        )
+
+    def _lane_counts(self, tiling: Tiling) -> tuple[int, ...]:
+        halved = self._halved(tiling)
+        return (0,) if halved is None else (0, halved.lanes)
+
+    def _best_lanes(self, tiling: Tiling) -> int:
+        halved = self._halved(tiling)
+        if halved is None:
+            return 0
+        worth = _WORTH_JOINING * self._tile_of(tiling.columns).cost
+        return halved.lanes if halved._best().cost < worth else 0
+
     def _row_sizes(self, tiling: Tiling) -> tuple[tuple[int, ...], ...]:
         if self.is_one_row:
             return ((),)
+        halved = self._halved(tiling)
+        if tiling.lanes and halved is not None:
+            return halved._row_sizes(Tiling(columns=halved.fixed or 0))
         vectors = -(-tiling.columns // self.lanes)
         rows = math.prod(max(1, estimate(extent)) for extent in self.rows)
         most = min(most_rows(self.machine, vectors, self.products), rows)
@@ -214,6 +256,9 @@ class ContractionShape:
     def _best_rows(self, tiling: Tiling) -> tuple[int, ...]:
         if self.is_one_row:
             return ()
+        halved = self._halved(tiling)
+        if tiling.lanes and halved is not None:
+            return halved._best_rows(Tiling(columns=halved.fixed or 0))
         best = self._best()
         if best.columns != tiling.columns:
             best = self._best(tiling.columns)

@@ -26,6 +26,7 @@ from tilewright.compiler.schedule.rules import Decisions, schedule, space_of
 from tilewright.compiler.schedule.rules.tilings import Tiling
 
 MACHINES = {name: MachineModel.of(Target.level(name)) for name in ("v2", "v3", "v4")}
+MACHINES["zen4"] = MachineModel.of(Target.parse("x86_64 -mcpu=znver4"))
 M, N = symbol("M", 0), symbol("N", 0)
 POINTS = 5000
 
@@ -249,6 +250,35 @@ def test_points_of_a_small_space_are_all_there_and_fit() -> None:
     points = [*space.points()]
     assert len(set(points)) == len(points) > 10
     assert space.best() in points
+
+
+@pytest.mark.parametrize(
+    ("columns", "panel", "lanes"),
+    [(24, 32, 8), (33, 48, 8), (4, 16, 8), (32, 32, 0), (16, 16, 0), (30, 32, 0)],
+)
+def test_columns_that_leave_half_a_vector_are_computed_in_halves(
+    columns: int, panel: int, lanes: int
+) -> None:
+    kernel = fused(31, columns, 96, panel)
+    best = space_of(kernel, MACHINES["zen4"]).best()
+    (tiling,) = best.nests
+    assert isinstance(tiling, Tiling)
+    assert tiling.lanes == lanes
+    done = schedule(kernel, MACHINES["zen4"], decisions=best)
+    assert_same(kernel, done, exact=False)
+    (usual,) = space_of(kernel, MACHINES["v4"]).best().nests
+    assert isinstance(usual, Tiling)
+    assert usual.lanes == 0
+
+
+def test_halves_leave_room_for_their_sums() -> None:
+    (space,) = space_of(fused(200, 40, 9, 48), MACHINES["zen4"]).nests
+    chance = random.Random(40)
+    points = [space.sample(chance) for _ in range(200)]
+    points = [p for p in points if isinstance(p, Tiling) and p.lanes]
+    assert points
+    registers = MACHINES["zen4"].vector_registers
+    assert all(math.prod(p.rows) * 5 + 5 + 1 <= registers for p in points)
 
 
 def test_tiles_take_several_panels_or_a_part_of_one() -> None:
