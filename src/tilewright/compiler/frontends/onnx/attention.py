@@ -1,7 +1,7 @@
 """Rows for attention as onnxruntime writes it, and rotary embedding.
 
 ONNX's own Attention comes apart through the function body of its schema; these contrib ops have
-none.  Masks of sequence lengths are reported as unsupported; caches with lengths: `grouped_attention`.
+none.  Masks of first and last keys are reported as unsupported; caches with lengths: `grouped_attention`.
 
 Source: onnxruntime ContribOperators.md (Attention, MultiHeadAttention, RotaryEmbedding).
 """
@@ -25,6 +25,8 @@ from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.frontends.onnx.values import Tensor
 
 _LOWEST: Final = -10000.0
+_MASK_AXES: Final = {2: (1, 2), 3: (1,), 4: ()}
+"""By the rank of a mask of keys, the axes that it lacks of the scores."""
 
 
 def heads_of(e: Emitter, x: Tensor, heads: int) -> Tensor:
@@ -62,18 +64,31 @@ def scale_of(call: Call, size: Dim) -> float:
     return 1 / math.sqrt(size)
 
 
-def _key_mask(call: Call, index: int, dtype: DType) -> Tensor | None:
-    """A 0/1 mask of keys as numbers to add to the scores."""
+def _key_mask(
+    call: Call, index: int, scores: tuple[Dim, Dim], dtype: DType
+) -> Tensor | None:
+    """A 0/1 mask of keys, or how many keys sequences have, as numbers to add to the scores.
+
+    Args:
+        call: whose operand it is.
+        index: of the operand.
+        scores: batch and keys of the scores.
+        dtype: of the scores.
+    """
     e, mask = call.emitter, call.optional(index)
     if mask is None:
         return None
     lowest = call.float("mask_filter_value", _LOWEST)
-    axes = {2: (1, 2), 3: (1,), 4: ()}.get(mask.rank)
-    if axes is None:
-        raise UnsupportedError("a mask of sequence lengths is not supported")
-    kept = e.op("not_equal", mask, e.scalar(0, mask.dtype))
+    batch, keys = scores
+    if mask.shape == (batch,):
+        lengths = e.cast(e.unsqueeze(mask, (1,)), dtypes.i64)
+        kept = e.op("less", e.iota((1, keys), 1), lengths)
+    elif mask.rank in _MASK_AXES:
+        kept = e.op("not_equal", mask, e.scalar(0, mask.dtype))
+    else:
+        raise UnsupportedError("a mask of first and last keys is not supported")
     added = e.op("where", kept, e.scalar(0, dtype), e.scalar(lowest, dtype))
-    return e.unsqueeze(added, axes)
+    return e.unsqueeze(added, _MASK_AXES[kept.rank])
 
 
 def _causal_mask(e: Emitter, rows: Dim, columns: Dim, dtype: DType) -> Tensor:
@@ -102,7 +117,7 @@ def _attention(call: Call) -> list[Tensor | None]:
         k, v = e.concat([old_k, k], 2), e.concat([old_v, v], 2)
     if call.wants(1):
         present = e.concat([e.unsqueeze(k, (0,)), e.unsqueeze(v, (0,))], 0)
-    masks = [_key_mask(call, 3, q.dtype), call.optional(5)]
+    masks = [_key_mask(call, 3, (k.shape[0], k.shape[2]), q.dtype), call.optional(5)]
     if call.flag("unidirectional"):
         masks.append(_causal_mask(e, q.shape[2], k.shape[2], q.dtype))
     held = [m for m in masks if m is not None]
@@ -110,12 +125,23 @@ def _attention(call: Call) -> list[Tensor | None]:
     return [merged(e, result), present]
 
 
+def _unpacked(call: Call) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values as `[batch, sequence, columns]`; keys and values perhaps with heads in front."""
+    e, q, key, value = call.emitter, call.tensor(0), call.optional(1), call.optional(2)
+    if key is not None and value is not None:
+        return q, key, value
+    packed, count = (q, 3) if key is None else (key, 2)
+    if packed.rank != 5:
+        raise UnsupportedError("keys without values are not supported")
+    batch, length, heads, _, size = packed.shape
+    parts = split(e, packed, 3, [1] * count)
+    *first, k, v = (e.reshape(x, (batch, length, heads * size)) for x in parts)
+    return (first[0] if first else q), k, v
+
+
 def _multi_head_attention(call: Call) -> list[Tensor | None]:
-    e, q = call.emitter, call.tensor(0)
-    heads = call.integer("num_heads")
-    if q.rank != 3 or call.optional(1) is None or call.optional(2) is None:
-        raise UnsupportedError("packed query, key and value are not supported")
-    k, v, bias = call.tensor(1), call.tensor(2), call.optional(3)
+    e, heads, bias = call.emitter, call.integer("num_heads"), call.optional(3)
+    q, k, v = _unpacked(call)
     if bias is not None:
         sizes = [q.shape[2], q.shape[2], bias.shape[0] - q.shape[2] * 2]
         parts = split(e, bias, 0, sizes)
@@ -127,7 +153,7 @@ def _multi_head_attention(call: Call) -> list[Tensor | None]:
     old = [call.optional(i) for i in (6, 7)]
     if old[0] is not None and old[1] is not None:
         k, v = e.concat([old[0], k], 2), e.concat([old[1], v], 2)
-    masks = [_key_mask(call, 4, q.dtype), call.optional(5)]
+    masks = [_key_mask(call, 4, (k.shape[0], k.shape[2]), q.dtype), call.optional(5)]
     if call.flag("unidirectional"):
         masks.append(_causal_mask(e, q.shape[2], k.shape[2], q.dtype))
     held = [m for m in masks if m is not None]

@@ -1,0 +1,436 @@
+"""The scores that an attention is taken of, and the attention that is written in their place.
+
+What it is: the way back from a softmax to the product whose scores it is taken of, and the operands of the one
+op.  What it is not: the search for the softmax.  Called by `recognize_attention`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, cast, final
+
+import numpy as np
+
+from tilewright.base import dtypes
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.graph.ir import Node, Value
+from tilewright.compiler.graph.schema import Array
+from tilewright.compiler.ops.shapes import broadcast_shapes, element_count
+from tilewright.compiler.passes import Emitter
+from tilewright.compiler.transforms.matching import (
+    constant_of,
+    dim_groups,
+    ints,
+    maker,
+    operand,
+    splat_of,
+)
+
+HIDING: Final = -1e30
+"""A finite score that no other score is added to up to where its power shows."""
+
+
+def regroups(node: Node) -> bool:
+    """Whether a reshape only splits or joins the axes in front of the last two."""
+    if node.op != "reshape":
+        return False
+    before, after = operand(node).type.shape, node.result.type.shape
+    return len(before) > 2 and len(after) > 2 and before[-2:] == after[-2:]
+
+
+def swapped_last(rank: int) -> tuple[int, ...]:
+    """The permutation that swaps the last two axes."""
+    return (*range(rank - 2), rank - 1, rank - 2)
+
+
+# --- from the softmax to the first product ---------------------------------------------------
+
+
+@final
+@dataclass(slots=True)
+class Scores:
+    """What a softmax is taken of: a product, a factor, and what is added or masked on the way.
+
+    Attributes:
+        biases: what is added, times a factor, each with the shape of the scores there.
+        mask: what scores are kept where, the shape there and what stands in the place of the others.
+        softcap: what stands before the hyperbolic tangent that is taken of them; 0: none is.
+        row_factor: what the rows of the product are multiplied by: `[.., 1]`, or with rows.
+    """
+
+    emit: Emitter
+    scale: float = 1.0
+    softcap: float = 0.0
+    biases: list[tuple[Value, float, tuple[Dim, ...]]] = field(default_factory=list)
+    mask: tuple[Value, tuple[Dim, ...], float] | None = None
+    shapes: list[tuple[Dim, ...]] = field(default_factory=list)
+    row_factor: Value | None = None
+    product: Node = field(init=False)
+
+    def read(self, value: Value, user: Node) -> bool:
+        """Walk back from `value`, which only `user` may read, to the product."""
+        while True:
+            node = value.node
+            if node is None or self.emit.edit.sole_user(value) is not user:
+                return False
+            if not value.type.dtype.is_float:
+                return False
+            self.shapes.append(value.type.shape)
+            if node.op == "matmul":
+                self.product = node
+                return True
+            onward = self._step(node)
+            if onward is None:
+                return False
+            value, user = onward, node
+
+    def _step(self, node: Node) -> Value | None:
+        if node.op in ("mul", "div"):
+            return self._scaled(node)
+        if node.op in ("add", "sub"):
+            return self._biased(node)
+        if node.op == "where":
+            return self._masked(node)
+        if node.op == "tanh" and not self.softcap and self.scale > 0:
+            # cap * tanh(scale * product): the op's scale is that of scores in whole, not in parts of the cap.
+            self.softcap = self.scale
+            return operand(node)
+        return operand(node) if node.op == "cast" or regroups(node) else None
+
+    def _scaled(self, node: Node) -> Value | None:
+        for here, there in ((0, 1), (1, 0)):
+            factor = splat_of(operand(node, there))
+            if factor is None or operand(node, here).type.shape != node.result.type.shape:
+                continue
+            if node.op == "mul":
+                self.scale *= float(factor)
+                return operand(node, here)
+            if here == 0 and factor:
+                self.scale /= float(factor)
+                return operand(node, here)
+        return self._row_scaled(node)
+
+    def _row_scaled(self, node: Node) -> Value | None:
+        """The product itself, where each row of it has a factor of its own, as heads of cosines have."""
+        if node.op != "mul" or self.row_factor is not None:
+            return None
+        for here, there in ((0, 1), (1, 0)):
+            product, factor = operand(node, here), operand(node, there)
+            if (
+                maker(product, "matmul") is not None
+                and product.type.shape == node.result.type.shape
+                and factor.type.shape[-1:] == (1,)
+            ):
+                self.row_factor = factor
+                return product
+        return None
+
+    def _biased(self, node: Node) -> Value | None:
+        if self.softcap or self.row_factor is not None:
+            return None
+        shape = node.result.type.shape
+        sides = ((0, 1), (1, 0)) if node.op == "add" else ((0, 1),)
+        for here, there in sides:
+            if operand(node, here).type.shape == shape and _leads_to_product(
+                operand(node, here)
+            ):
+                sign = 1.0 if node.op == "add" else -1.0
+                self.biases.append((operand(node, there), sign * self.scale, shape))
+                return operand(node, here)
+        return None
+
+    def _masked(self, node: Node) -> Value | None:
+        if self.softcap or self.row_factor is not None:
+            return None
+        shape = node.result.type.shape
+        for kept in (1, 2):
+            other = splat_of(operand(node, 3 - kept))
+            if other is None or operand(node, kept).type.shape != shape:
+                continue
+            shown = operand(node, 0)
+            if kept == 2:
+                shown = self.emit.op("logical_not", [shown])
+            value = float(other)
+            if value <= HIDING and self.scale > 0:
+                self.biases.append((self._as_bias(shown, value, node), 1.0, shape))
+            elif self.mask is None and not self.biases and self.scale == 1:
+                self.mask = (shown, shape, value)
+            else:
+                return None
+            return operand(node, kept)
+        return None
+
+    def _as_bias(self, shown: Value, value: float, node: Node) -> Value:
+        like = node.result
+        zero, low = (self.emit.scalar(x, like) for x in (0.0, value))
+        return self.emit.op("where", [shown, zero, low])
+
+
+def _leads_to_product(value: Value) -> bool:
+    """Whether a product is behind what scores are made of."""
+    node = value.node
+    while node is not None:
+        if node.op == "matmul":
+            return True
+        if node.op in ("mul", "div", "cast", "reshape", "where", "add", "sub", "tanh"):
+            sides = [
+                v for v in node.present_operands if v.type.shape == node.result.type.shape
+            ]
+            if node.op in ("cast", "reshape", "tanh"):
+                sides = [operand(node)]
+            if len(sides) > 1:
+                return any(_leads_to_product(side) for side in sides)
+            node = sides[0].node if sides else None
+        else:
+            return False
+    return False
+
+
+# --- what it is written as ---------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AttentionEnds:
+    """What stands behind the softmax: `values: [.., keys, columns]` and the result's `shape`.
+
+    Attributes:
+        zero_rows: rows without a key have weights of zero.
+    """
+
+    values: Value
+    shape: tuple[Dim, ...]
+    zero_rows: bool
+
+
+@final
+class WrittenAttention:
+    """An attention in the place of what was found."""
+
+    def __init__(self, emit: Emitter, scores: Scores, ends: AttentionEnds) -> None:
+        self.emit: Emitter = emit
+        self.scores: Scores = scores
+        self.ends: AttentionEnds = ends
+        self.scale: float = scores.scale
+        self.lead: tuple[Dim, ...] = self._lead()
+
+    def _lead(self) -> tuple[Dim, ...]:
+        """(batch, heads): those axes in front that scores have somewhere; the finest cut there is."""
+        shapes = [*self.scores.shapes, self.ends.shape]
+        leads = {shape[:-2] for shape in shapes}
+        two = [lead for lead in leads if len(lead) == 2]
+        if two:
+            return two[0]
+        finest = max(leads, key=len)
+        if len(finest) < 2:
+            return (*finest, 1, 1)[:2]
+        return finest[0], element_count(finest[1:])
+
+    def value(self) -> Value | None:
+        """The result; None where something does not fit."""
+        product = self.scores.product
+        front, behind = product.result.type.shape[:-2], self.ends.shape[:-2]
+        q = self._factored(operand(product, 0))
+        k = self._swapped(operand(product, 1))
+        if k is None or not self._fits(front, behind):
+            return None
+        q = self._full(self._row_scaled(q), front)
+        own_k, own_v = self._shared(k, front), self._shared(self.ends.values, behind)
+        if own_k.type.shape[1] != own_v.type.shape[1]:
+            own_k, own_v = self._full(k, front), self._full(self.ends.values, behind)
+        causal, bias = self._bias()
+        mask = self._mask()
+        dtype = q.type.dtype
+        if not (own_k.type.dtype is dtype and own_v.type.dtype is dtype):
+            return None
+        attributes = {
+            "scale": self.scale,
+            "causal": causal,
+            "masked": self.scores.mask[2] if self.scores.mask else -np.inf,
+            "zero_rows": self.ends.zero_rows,
+            "softcap": self.scores.softcap,
+        }
+        result = self.emit.op("attention", [q, own_k, own_v, bias, mask], attributes)
+        return self._reshaped(result, behind)
+
+    def _fits(self, front: tuple[Dim, ...], behind: tuple[Dim, ...]) -> bool:
+        """Whether both products have as many heads in all as the scores between them."""
+        count = element_count(self.lead)
+        return element_count(front) == count and element_count(behind) == count
+
+    def _reshaped(self, value: Value, lead: Sequence[Dim]) -> Value:
+        shape = (*lead, *value.type.shape[-2:])
+        if value.type.shape == shape:
+            return value
+        return self.emit.op("reshape", [value], {"shape": shape})
+
+    def _row_scaled(self, q: Value) -> Value:
+        factor = self.scores.row_factor
+        return q if factor is None else self.emit.op("mul", [q, factor])
+
+    def _factored(self, value: Value) -> Value:
+        """`value` without a factor, which goes into the scale."""
+        node = maker(value, "mul", "div")
+        if node is None:
+            return value
+        for here, there in ((0, 1), (1, 0)):
+            factor = splat_of(operand(node, there))
+            if factor is None or operand(node, here).type.shape != value.type.shape:
+                continue
+            if node.op == "mul":
+                self.scale *= float(factor)
+            elif here == 0 and factor:
+                self.scale /= float(factor)
+            else:
+                continue
+            return self._factored(operand(node, here))
+        return value
+
+    def _swapped(self, value: Value) -> Value | None:
+        """`value` with its last two axes swapped and without a factor."""
+        value = self._factored(value)
+        node = value.node
+        if node is not None and regroups(node):
+            inner = self._swapped(operand(node))
+            return None if inner is None else self._reshaped(inner, value.type.shape[:-2])
+        rank = value.type.rank
+        perm = swapped_last(rank)
+        if node is not None and node.op == "transpose":
+            before = ints(node, "perm")
+            together = tuple(before[p] for p in perm)
+            if together == tuple(range(rank)):
+                return operand(node)
+            return self.emit.op("transpose", [operand(node)], {"perm": together})
+        return self.emit.op("transpose", [value], {"perm": perm})
+
+    def _full(self, value: Value, lead: tuple[Dim, ...]) -> Value:
+        """`value`, an operand of a product with `lead`, with all of its heads as (batch, heads)."""
+        if value.type.shape[:-2] != lead:
+            shape = (*lead, *value.type.shape[-2:])
+            value = self.emit.op("broadcast_to", [value], {"shape": shape})
+        return self._reshaped(value, self.lead)
+
+    def _shared(self, value: Value, lead: tuple[Dim, ...]) -> Value:
+        """Keys or values with one head where each serves several heads of queries.
+
+        They are repeated in memory, or the product with `lead` broadcasts them.
+        """
+        own = (*(1,) * (len(lead) - value.type.rank + 2), *value.type.shape[:-2])
+        if own != lead:
+            batch, heads = self._kept(own, lead)
+            if batch is None:
+                return self._full(value, lead)
+            return self._reshaped(value, (batch, heads))
+        node = maker(value, "reshape")
+        repeated = None if node is None else maker(operand(node), "broadcast_to")
+        if repeated is None:
+            return self._reshaped(value, self.lead)
+        batch, heads, times, *last = (*repeated.result.type.shape, 0, 0)[:5]
+        source = operand(repeated).type.shape
+        ok = (
+            repeated.result.type.rank == 5
+            and source == (batch, heads, 1, *last)
+            and value.type.shape == (batch, heads * times, *last)
+            and self.lead == value.type.shape[:2]
+        )
+        if not ok:
+            return self._reshaped(value, self.lead)
+        return self._reshaped(operand(repeated), (batch, heads))
+
+    def _kept(self, own: tuple[Dim, ...], lead: tuple[Dim, ...]) -> tuple[Dim | None, Dim]:
+        """(batch, heads) of an operand that a product with `lead` broadcasts along its last axes; no batch if elsewhere."""
+        joined = len(lead) > 1 and self.lead == (lead[0], element_count(lead[1:]))
+        same = next((i for i, (a, b) in enumerate(zip(own, lead, strict=True)) if a != b))
+        if not joined or not same or any(size != 1 for size in own[same:]):
+            return None, 1
+        return lead[0], element_count(own[1:])
+
+    # --- what is added -----------------------------------------------------------------------
+
+    def _bias(self) -> tuple[tuple[Dim, ...], Value | None]:
+        """The offset of a causal mask, if there is one, and the sum of all that is added."""
+        emit, causal = self.emit, cast("tuple[Dim, ...]", ())
+        total: Value | None = None
+        for value, factor, shape in self.scores.biases:
+            offset = causal_offset(constant_of(value), alone=len(self.scores.biases) == 1)
+            if (
+                offset is not None
+                and factor > 0
+                and not causal
+                and self.scores.mask is None
+            ):
+                causal = (offset,)
+                continue
+            placed = self._placed(value, shape)
+            if factor != 1:
+                placed = emit.op("mul", [placed, emit.scalar(factor, placed)])
+            if total is not None and total.type.dtype is not placed.type.dtype:
+                placed = emit.op("cast", [placed], {"dtype": total.type.dtype})
+            total = placed if total is None else emit.op("add", [total, placed])
+        return causal, total
+
+    def _mask(self) -> Value | None:
+        if self.scores.mask is None:
+            return None
+        shown, shape, _ = self.scores.mask
+        return self._placed(shown, shape)
+
+    def _placed(self, value: Value, shape: tuple[Dim, ...]) -> Value:
+        """What was added to scores of `shape`, for scores of [batch, heads, rows, keys]."""
+        lead = shape[:-2]
+        full = (1,) * (len(shape) - value.type.rank) + value.type.shape
+        wanted = _joined(full[:-2], lead, self.lead)
+        if wanted is None:
+            full = broadcast_shapes(full, (*lead, 1, 1))
+            value = self.emit.op("broadcast_to", [value], {"shape": full})
+            wanted = self.lead
+        return self._reshaped_to(value, (*wanted, *full[-2:]))
+
+    def _reshaped_to(self, value: Value, shape: tuple[Dim, ...]) -> Value:
+        if value.type.shape == shape:
+            return value
+        return self.emit.op("reshape", [value], {"shape": shape})
+
+
+def _joined(
+    own: Sequence[Dim], lead: Sequence[Dim], into: Sequence[Dim]
+) -> tuple[Dim, ...] | None:
+    """The leading axes of a broadcast operand when those of the scores become `into`."""
+    if tuple(lead) == tuple(into):
+        return tuple(own)
+    groups = dim_groups(lead, into)
+    if groups is None:
+        return None
+    result: list[Dim] = [1] * len(into)
+    for mine, theirs in groups:
+        sizes = [own[a] for a in mine]
+        if all(size == 1 for size in sizes):
+            continue
+        if any(own[a] != lead[a] for a in mine):
+            return None
+        for axis in theirs:
+            result[axis] = into[axis]
+    return tuple(result)
+
+
+def causal_offset(array: Array | None, *, alone: bool) -> int | None:
+    """`o` of a constant that adds 0 to keys up to row + o and hides the others; None for any other.
+
+    A finite number hides only where nothing else is added: in a row that has nothing but such, scores would
+    count again.
+    """
+    if array is None or array.ndim < 2 or dtypes.from_numpy(array.dtype).is_bool:
+        return None
+    rows, keys = array.shape[-2:]
+    if array.size != rows * keys or not rows or not keys:
+        return None
+    flat: np.ndarray = array.astype(np.float64).reshape(rows, keys)
+    first = np.count_nonzero(flat[0] == 0)
+    shown = np.tril(np.ones((rows, keys), bool), int(first) - 1)
+    hidden = flat[~shown]
+    if first < 1 or not hidden.size or not (flat[shown] == 0).all():
+        return None
+    if not (hidden <= HIDING).all() or not (alone or np.isneginf(hidden).all()):
+        return None
+    return int(first) - 1
