@@ -318,10 +318,8 @@ class WrittenAttention:
         """
         own = (*(1,) * (len(lead) - value.type.rank + 2), *value.type.shape[:-2])
         if own != lead:
-            batch, heads = self._kept(own, lead)
-            if batch is None:
-                return self._full(value, lead)
-            return self._reshaped(value, (batch, heads))
+            kept = self._kept(own, lead)
+            return self._full(value, lead) if kept is None else self._reshaped(value, kept)
         node = maker(value, "reshape")
         repeated = None if node is None else maker(operand(node), "broadcast_to")
         if repeated is None:
@@ -338,12 +336,13 @@ class WrittenAttention:
             return self._reshaped(value, self.lead)
         return self._reshaped(operand(repeated), (batch, heads))
 
-    def _kept(self, own: tuple[Dim, ...], lead: tuple[Dim, ...]) -> tuple[Dim | None, Dim]:
-        """(batch, heads) of an operand that a product with `lead` broadcasts along its last axes; no batch if elsewhere."""
-        joined = len(lead) > 1 and self.lead == (lead[0], element_count(lead[1:]))
-        same = next((i for i, (a, b) in enumerate(zip(own, lead, strict=True)) if a != b))
-        if not joined or not same or any(size != 1 for size in own[same:]):
-            return None, 1
+    def _kept(self, own: tuple[Dim, ...], lead: tuple[Dim, ...]) -> tuple[Dim, Dim] | None:
+        """(batch, heads) of an operand that a product with `lead` broadcasts along its last axes; None if elsewhere."""
+        if len(lead) < 2 or self.lead != (lead[0], element_count(lead[1:])):
+            return None
+        same = next(i for i, (a, b) in enumerate(zip(own, lead, strict=True)) if a != b)
+        if not same or any(size != 1 for size in own[same:]):
+            return None
         return lead[0], element_count(own[1:])
 
     # --- what is added -----------------------------------------------------------------------
