@@ -11,8 +11,6 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import cast, final
 
-import numpy as np
-
 from tilewright.base.arena import Block, pack
 from tilewright.base.errors import ArchiveError, InputError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
@@ -25,6 +23,7 @@ from tilewright.formats.plan.findings import IndexReport
 from tilewright.runtime import native
 from tilewright.runtime.loaders.executable_library import LoadedExecutable
 from tilewright.runtime.plan_executor.host_call import BoundHostCall, HostFunction
+from tilewright.runtime.plan_executor.results import result_array
 from tilewright.runtime.plan_executor.tensors import (
     TensorType,
     buffer_formats,
@@ -217,7 +216,9 @@ class _Binder:
         for _, index in plan.outputs:
             entry = plan.entries[index]
             dtype, shape = self._type(entry)
-            allocate = functools.partial(np.empty, shape, wire_type(dtype))
+            allocate = functools.partial(
+                result_array, self.resources.heap, shape, wire_type(dtype)
+            )
             slot = slots.output(allocate, self._size_of(entry.storage))
             self.places[entry.storage] = (slot, 0)
         rows = [i for i, s in enumerate(plan.storages) if s.kind == "constant"]

@@ -32,6 +32,7 @@ from tilewright.runtime.plan_executor.binding import (
     bind_plan,
 )
 from tilewright.runtime.plan_executor.host_call import HostFunction
+from tilewright.runtime.plan_executor.results import result_array
 from tilewright.runtime.plan_executor.stepper import PlanStepper
 from tilewright.runtime.plan_executor.tensors import (
     Array,
@@ -154,7 +155,9 @@ class PlanExecutor:
         results: list[Array] = []
         rows = zip(self.output_names, bound.output_types, outputs, strict=True)
         for name, (dtype, shape), given in rows:
-            result = np.empty(shape, dtype.numpy) if given is None else given
+            result = given
+            if result is None:
+                result = result_array(self._heap, shape, dtype.numpy)
             wanted = describe(dtype, shape)
             if result.dtype != dtype.numpy or result.shape != shape:
                 problem = f"got {describe_array(result)}, expected {wanted}"
