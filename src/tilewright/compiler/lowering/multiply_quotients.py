@@ -162,6 +162,8 @@ def _reciprocal(divisor: Const) -> Const:
 
 def _quotient(x: Expression, divisor: Const) -> Expression:
     """`x / divisor` by products."""
+    if divisor.value == 1:
+        return x
     reciprocal = _reciprocal(divisor)
     first = e.binary("mul", x, reciprocal)
     first = e.binary("min", e.binary("max", first, -_LARGE), _LARGE)

@@ -104,16 +104,21 @@ def test_a_difference_that_is_no_byte_is_taken_as_it_stands(taken):
     np.testing.assert_array_equal(*results)
 
 
-def test_what_is_rounded_without_a_division_is_rounded_by_adding():
+@pytest.mark.parametrize("dtype", [dtypes.u8, dtypes.i8, dtypes.i16], ids=str)
+def test_what_is_rounded_without_a_division_needs_no_products(dtype):
     b = KernelBuilder("round")
     x = edges(1.0)
-    a, y = b.parameter("x", dtypes.f32, (x.size,)), b.result("y", dtypes.u8, (x.size,))
+    a, y = b.parameter("x", dtypes.f32, (x.size,)), b.result("y", dtype, (x.size,))
     with b.nest((x.size,)) as place:
-        b.store(y, place, b.cast(b.add(b.round(b.load(a, place)), 7.0), dtypes.u8))
+        b.store(y, place, b.cast(b.add(b.round(b.load(a, place)), 7.0), dtype))
     before = b.build()
     after = multiply_quotients(before)
-    assert not any(isinstance(v, Fma) for v in expressions(after.body))
-    results = [np.zeros(x.size, np.uint8) for _ in range(2)]
+    products = ("mul", "div")
+    assert not any(
+        isinstance(v, Fma) or (isinstance(v, Binary) and v.op in products)
+        for v in expressions(after.body)
+    )
+    results = [np.zeros(x.size, dtype.numpy) for _ in range(2)]
     for kernel, result in zip((before, after), results, strict=True):
         with np.errstate(all="ignore"):
             evaluate(kernel, [x, result])
