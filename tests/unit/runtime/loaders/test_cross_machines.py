@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import tilewright as tw
 from fakes import small_models
 from fakes.cross_machines import host_program, run
+from fakes.small_networks import quantized
 from tilewright.base.errors import TargetError
 from tilewright.base.host import describe
 from tilewright.base.symbolic import Dim
@@ -53,9 +55,41 @@ def test_a_kernel_of_iree_runs(machine: str, host: list[str]) -> None:
 def test_kernels_of_ours_run(machine: str, host: list[str], tmp_path: Path) -> None:
     """Each dispatch of a compiled model, one after the other, against the model here."""
     onnx_model = small_models.mlp()
-    expected_model = tw.compile(onnx_model)
-    tw.compile(onnx_model, target=machine).save(tmp_path / "there.vmfb")
-    artifact = extract(read_archive((tmp_path / "there.vmfb").read_bytes()))
+    x = np.random.default_rng(2).standard_normal((5, 20)).astype(np.float32)
+    (result,) = run_there(onnx_model, machine, host, tmp_path, x)
+    expected = tw.compile(onnx_model)(x)
+    np.testing.assert_allclose(
+        result.view(np.float32).reshape(5, 7), expected, rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("cpu", "word"), [("neoverse-n1", ".sdot."), ("neoverse-n2", ".usdot."), ("", "")]
+)
+def test_products_of_bytes_are_exact_on_every_core(
+    cpu: str, word: str, tmp_path: Path
+) -> None:
+    onnx_model = quantized()
+    for value in (*onnx_model.graph.input, *onnx_model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = 2
+    x = np.random.default_rng(4).standard_normal((2, 4, 9, 9)).astype(np.float32)
+    target = f"aarch64 -mcpu={cpu}" if cpu else "aarch64"
+    results = run_there(onnx_model, target, host_program("aarch64", tmp_path), tmp_path, x)
+    for result, expected in zip(results, tw.compile(onnx_model)(x), strict=True):
+        there = result.view(expected.dtype).reshape(expected.shape)
+        np.testing.assert_array_equal(there, expected)
+    sources = [kernel.source for kernel in tw.compile(onnx_model, target=target).kernels]
+    dots = [text for text in sources if ".sdot." in text or ".usdot." in text]
+    assert bool(dots) is bool(word)
+    assert all(word in text for text in dots)
+
+
+def run_there(
+    model: onnx.ModelProto, target: str, host: list[str], folder: Path, x: np.ndarray
+) -> list[np.ndarray]:
+    """The bytes of the results of a model whose steps are kernels, run one by one on another machine."""
+    tw.compile(model, target=target).save(folder / "there.vmfb")
+    artifact = extract(read_archive((folder / "there.vmfb").read_bytes()))
     (variant,) = artifact.variants
     plan = variant.plan
     storages = [np.zeros(_number(s.size_bytes), np.uint8) for s in plan.storages]
@@ -68,7 +102,6 @@ def test_kernels_of_ours_run(machine: str, host: list[str], tmp_path: Path) -> N
         begin = _number(row.offset_bytes)
         return storages[row.storage][begin : begin + _number(row.size_bytes)]
 
-    x = np.random.default_rng(2).standard_normal((5, 20)).astype(np.float32)
     view(plan.inputs[0][1])[:] = x.reshape(-1).view(np.uint8)
     for step in plan.steps:
         assert step.kind == "dispatch"
@@ -79,8 +112,7 @@ def test_kernels_of_ours_run(machine: str, host: list[str], tmp_path: Path) -> N
         results = run(host, bytes(variant.image), step.target, grid, constants, arrays)
         for array, result in zip(arrays, results, strict=True):
             array[:] = result
-    result = view(plan.outputs[0][1]).view(np.float32).reshape(5, 7)
-    np.testing.assert_allclose(result, expected_model(x), rtol=1e-5, atol=1e-5)
+    return [view(place) for _, place in plan.outputs]
 
 
 def _number(dim: Dim) -> int:
