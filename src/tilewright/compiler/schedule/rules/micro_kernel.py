@@ -136,6 +136,10 @@ def _schedule_sum(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None
     for name in tile[:-1]:
         extent = find(s.kernel, name).extent
         size *= extent if isinstance(extent, int) else 1
+    if micro.products > 1 and size >= _SHORT_BLOCK:
+        # Making numbers of a word, for all rows, is worth a jump: written out, such code is long, not faster.
+        _schedule_step(s, steps[-1], depth, micro)
+        return
     position = len(steps) - 1
     written_out: list[str] = []
     while position >= 0:
