@@ -159,3 +159,34 @@ def test_zero_points_stand_in_the_border_of_an_image(zero):
     # A zero point that comes with the call, as after DynamicQuantizeLinear.
     operands[2] = (operands[2][0], False)
     ours_and_exact("ConvInteger", operands, exact, pads=[1, 1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("channels", "filters", "groups", "size"),
+    [(17, 17, 17, (5, 7)), (4, 8, 4, (1, 1)), (6, 9, 3, (6, 5)), (35, 35, 35, (9, 1))],
+)
+@pytest.mark.parametrize("constant", [True, False])
+def test_filters_that_see_some_channels_alone_are_exact(
+    channels, filters, groups, size, constant
+):
+    rng = np.random.default_rng(channels)
+    x = rng.choice(np.array([0, 1, 254, 255], np.uint8), (2, channels, *size))
+    w = rng.choice(np.array([0, 3, 255], np.uint8), (filters, channels // groups, 3, 3))
+
+    def exact(x, w, left, right):
+        wide = np.pad(x - left, ((0, 0), (0, 0), (1, 1), (1, 1)))
+        seen = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), (2, 3))[:, :, ::2]
+        seen = seen.reshape(2, groups, channels // groups, *seen.shape[2:])
+        own = (w - right).reshape(groups, filters // groups, channels // groups, 3, 3)
+        total = np.einsum("ngchwij,gfcij->ngfhw", seen, own)
+        return total.reshape(2, filters, *total.shape[3:])
+
+    zeros = [(np.array(7, np.uint8), True), (np.array(1, np.uint8), True)]
+    ours_and_exact(
+        "ConvInteger",
+        [(x, False), (w, constant), *zeros],
+        exact,
+        pads=[1, 1, 1, 1],
+        strides=[2, 1],
+        group=groups,
+    )
