@@ -95,6 +95,11 @@ def cost(value: Expression) -> int:
     return total
 
 
+def element_ns(machine: MachineModel, reached: float, effort: int) -> float:
+    """Time for one element, from its being reached (a field of `machine.elements`) and its operations."""
+    return reached + effort * machine.elements.operation
+
+
 def body_cost(body: Iterable[Statement]) -> int:
     """The costs of every store's value."""
     return sum(cost(s.value) for s in stores(tuple(body)))

@@ -67,6 +67,32 @@ class MemoryLevel:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ElementTimes:
+    """What kernels take over one element in practice, waits and loops included.  Unit: ns.
+
+    Rough figures of a usual core, by which workgroups are sized and nothing else: one that is wrong by a factor of two
+    costs little.  What ranks tiles against each other is counted in cycles instead (`Core`).
+
+    Attributes:
+        operation: each operation upon an element that is at hand.
+        pointwise: an element that comes from memory once and goes back once.
+        row: an element in one pass over a row, which the first level cache holds from the second pass on.
+        column: a step of an inner loop, of which all lanes are computed side by side.
+        flop: half a multiply-add of a register tile.
+    """
+
+    operation: float = 0.02
+    pointwise: float = 0.3
+    row: float = 0.1
+    column: float = 0.4
+    flop: float = 0.01
+
+
+_ELEMENTS: Final = ElementTimes()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MachineModel:
     """One machine to schedule for.
 
@@ -79,6 +105,7 @@ class MachineModel:
         line_bytes: what memory moves at least.
         l1, l2, l3, main: memories from the nearest to the farthest.
         workgroup_ns: what a workgroup should run for at least, to be worth its start.
+        elements: what one element takes, to size workgroups by.
     """
 
     name: str
@@ -94,6 +121,7 @@ class MachineModel:
     l3: MemoryLevel
     main: MemoryLevel
     workgroup_ns: float = 20_000
+    elements: ElementTimes = _ELEMENTS
 
     @staticmethod
     @functools.cache

@@ -18,7 +18,7 @@ from tilewright.compiler.analysis.sizes import estimate, steps_in
 from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.ir import For, Load, Space, Store
 from tilewright.compiler.kernel.rewrite import dim_symbols, loads, loops, stores
-from tilewright.compiler.schedule.cost import body_cost
+from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.decisions import (
     Choice,
     Choices,
@@ -96,7 +96,9 @@ def match_columns(
     s.apply(reorder, names)
     inner = find(s.kernel, lane.var.name)
     beside = find(s.kernel, names[-2]) if len(names) > 1 else None
-    return ColumnsSite(s, machine, tuple(names), inner, beside, lanes, _work_ns(chain))
+    return ColumnsSite(
+        s, machine, tuple(names), inner, beside, lanes, _work_ns(chain, machine)
+    )
 
 
 @final
@@ -340,7 +342,7 @@ def _picking_pays(inner: For, lane: For, machine: MachineModel) -> bool:
     return not along or 2 * taps * spread <= along * lanes
 
 
-def _work_ns(chain: Sequence[For]) -> float:
+def _work_ns(chain: Sequence[For], machine: MachineModel) -> float:
     """Time of one iteration of the whole chain, in one lane."""
     inner = 1
     for loop in loops(chain[-1].body):
@@ -349,7 +351,8 @@ def _work_ns(chain: Sequence[For]) -> float:
     for loop in loops(chain[-1].body):
         if loop.reduction:
             steps *= max(1, estimate(loop.extent))
-    return max(inner, steps) * (0.4 + 0.02 * body_cost(chain[-1].body))
+    each = element_ns(machine, machine.elements.column, body_cost(chain[-1].body))
+    return max(inner, steps) * each
 
 
 def _is_simple(inner: For) -> bool:

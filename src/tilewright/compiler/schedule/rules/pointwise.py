@@ -18,7 +18,7 @@ from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.ir import Body, For, If, Index, Load, Statement, Store
 from tilewright.compiler.kernel.rewrite import expressions, loads, loops, stores
-from tilewright.compiler.schedule.cost import body_cost
+from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.decisions import (
     Choice,
     Choices,
@@ -101,7 +101,10 @@ class PointwiseSite:
     def space(self) -> ChoiceSpace[Pointwise]:
         """Every way to go through the elements."""
         effort = body_cost(self.body)
-        work = int(self.machine.workgroup_ns / _element_ns(effort))
+        work = int(
+            self.machine.workgroup_ns
+            / element_ns(self.machine, self.machine.elements.pointwise, effort)
+        )
         size: Choice[Pointwise] = Choice(
             "work", lambda _: powers_around(work), lambda _: work
         )
@@ -381,10 +384,6 @@ def _vector(s: Schedule, lane: str) -> bool:
         return True
     s.kernel = before
     return False
-
-
-def _element_ns(effort: int) -> float:
-    return 0.3 + effort * 0.02
 
 
 def _workgroups(s: Schedule, names: Sequence[str], work: int, inner: int) -> list[str]:

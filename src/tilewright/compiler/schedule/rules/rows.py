@@ -21,7 +21,7 @@ from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.analysis.strides import depends, stride
 from tilewright.compiler.kernel.ir import Body, For, If, Space, Statement, Store
 from tilewright.compiler.kernel.rewrite import loads, stores
-from tilewright.compiler.schedule.cost import body_cost
+from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.decisions import (
     Choice,
     Choices,
@@ -97,7 +97,7 @@ class RowsSite:
 
     def space(self) -> ChoiceSpace[Rows]:
         """Rows per workgroup, and how much is written out."""
-        work = sum(_pass_ns(p) for p in self.passes)
+        work = sum(_pass_ns(p, self.machine) for p in self.passes)
         size = max(1, int(self.machine.workgroup_ns / max(1.0, work))) if self.names else 1
         sizes = powers_around(size) if self.names else (1,)
         return ChoiceSpace(
@@ -172,8 +172,9 @@ def _contiguous(loop: For) -> bool:
     return bool(good) and 2 * len(good) >= len(moving)
 
 
-def _pass_ns(loop: For) -> float:
-    return estimate(loop.extent) * (0.1 + 0.02 * body_cost(loop.body))
+def _pass_ns(loop: For, machine: MachineModel) -> float:
+    each = element_ns(machine, machine.elements.row, body_cost(loop.body))
+    return estimate(loop.extent) * each
 
 
 def schedule_pass(s: Schedule, name: str, machine: MachineModel, written_out: int) -> None:

@@ -37,7 +37,6 @@ _WORTH_JOINING: Final = 0.97
 _UNROLL: Final = 4
 _LONGER: Final = 2
 """Workgroups of tiles run longer than others: each starts with operands that are in no cache."""
-_NS_PER_FLOP: Final = 0.01
 _SHARED_ROWS: Final = 128
 _MOST_STREAMS: Final = 4
 
@@ -329,7 +328,7 @@ class ContractionShape:
         panel_bytes = self.depth * columns * size
         rows_bytes = rows * self.depth * size
         unit = max(
-            2 * rows * columns * self.depth * _NS_PER_FLOP,
+            2 * rows * columns * self.depth * self.machine.elements.flop,
             panel_bytes * self.machine.ns_per_byte / max(1, tiles),
         )
         least = _LONGER * self.machine.workgroup_ns

@@ -21,7 +21,7 @@ from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Kernel
-from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.machine_model import ElementTimes, MachineModel
 from tilewright.compiler.schedule.rules import Decisions, schedule, space_of
 from tilewright.compiler.schedule.rules.tilings import Tiling
 
@@ -279,6 +279,29 @@ def test_halves_leave_room_for_their_sums() -> None:
     assert points
     registers = MACHINES["zen4"].vector_registers
     assert all(math.prod(p.rows) * 5 + 5 + 1 <= registers for p in points)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "size", "reached"),
+    [
+        (lambda: unary((1 << 20,)), "work", "pointwise"),
+        (lambda: softmax((4096, 33), 1), "block", "row"),
+        (lambda: reduction("reduce_sum", (64, 1 << 20), (0,)), "work", "column"),
+        (lambda: fused(2000, 100, 50, 16), "tiles", "flop"),
+    ],
+    ids=["pointwise", "rows", "columns", "tiles"],
+)
+def test_workgroups_are_sized_by_the_times_of_the_machine(
+    kernel: Callable[[], Kernel], size: str, reached: str
+) -> None:
+    machine, sizes = MACHINES["v3"], []
+    for slower in (1, 10):
+        times = replace(
+            ElementTimes(), **{reached: slower * getattr(ElementTimes(), reached)}
+        )
+        (nest,) = space_of(kernel(), replace(machine, elements=times)).best().nests
+        sizes.append(getattr(nest, size))
+    assert 1 <= sizes[1] < sizes[0]
 
 
 def test_tiles_take_several_panels_or_a_part_of_one() -> None:
