@@ -37,10 +37,12 @@ from tilewright.compiler.kernel.rewrite import (
     rename_loops,
     stores,
     subexpressions,
+    substitute_dim,
     substitute_expression,
 )
 from tilewright.compiler.kernel.text import expression_text
 from tilewright.compiler.schedule.handles import BufferName, LoopName
+from tilewright.compiler.schedule.primitives.tails import guard_sides
 from tilewright.compiler.schedule.trace import names_of, primitive
 from tilewright.compiler.schedule.tree import (
     add_locals,
@@ -220,7 +222,8 @@ def drop_guards(kernel: Kernel, loop: str) -> Kernel:
     """Let code run for iterations that a guard excludes, where nobody sees the difference.
 
     Guards around stores to registers and workgroup memory disappear when every load below them
-    stays in bounds without them and every reader of the stored elements has the same guard.
+    stays in bounds without them, or is one that the guard admits in another iteration, and every
+    reader of the stored elements has the same guard.
 
     rewrite:
         for j in 16: if j < 5: t[j] = b[j]                  (b has 16 elements)
@@ -262,11 +265,53 @@ def _droppable(kernel: Kernel, guard: If) -> bool:
     for access in users:
         inside = (*around, *access.inner)
         sizes = zip(access.indices, access.buffer.shape, strict=True)
-        if not all(within(index, size, inside, facts) for index, size in sizes):
+        in_bounds = all(within(index, size, inside, facts) for index, size in sizes)
+        if not in_bounds and not _admitted_anyway(kernel, guard, access, inside):
             return False
         if access.write and not _unobserved(kernel, guard, access, loops_of_condition):
             return False
     return True
+
+
+def _admitted_anyway(
+    kernel: Kernel, guard: If, access: Access, inside: Sequence[For]
+) -> bool:
+    """Whether a load that the guard keeps out of some iterations happens in another, at the same place.
+
+    The guard admits the first iteration of the loops that it tests, and nothing else about the load
+    depends on them: where it may be in the first iteration, it may be in all.
+    """
+    tested = {s.name for s in expression_symbols(guard.condition)}
+    extents = {loop.var.name: loop.extent for loop in inside}
+    if (
+        access.write
+        or _has_mask(access)
+        or not all(isinstance(extents.get(name), int) for name in tested)
+    ):
+        return False
+    used = {s.name for index in access.indices for s in symbolic.symbols(index)}
+    of_loops = {s.name for extent in extents.values() for s in symbolic.symbols(extent)}
+    if not used <= extents.keys() or tested & (used | of_loops):
+        return False
+    path = path_to(kernel.body, guard) or ()
+    others = [s.condition for s in path if isinstance(s, If) and s is not guard]
+    for condition in (*others, *access.guards):
+        if any(isinstance(v, Load) for v in subexpressions(condition)):
+            return False
+        if tested & {s.name for s in expression_symbols(condition)}:
+            return False
+    sides = guard_sides(guard.condition)
+    if sides is None:
+        return False
+    first: dict[str, Dim] = dict.fromkeys(tested, 0)
+    index, limit = (substitute_dim(side, first) for side in sides)
+    return symbolic.proves_less(index, limit)
+
+
+def _has_mask(access: Access) -> bool:
+    """Whether some lanes of the load stay away."""
+    found = loads((access.statement,)) if access.statement is not None else ()
+    return any(v.buffer is access.buffer and v.mask is not None for v in found)
 
 
 def _unobserved(

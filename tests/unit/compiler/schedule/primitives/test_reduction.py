@@ -7,6 +7,7 @@ from tilewright.base.dtypes import f32
 from tilewright.base.errors import ScheduleError
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import Kernel
+from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.schedule.primitives import (
     cache_write,
     drop_guards,
@@ -111,6 +112,30 @@ def test_drop_guards_keeps_a_guard_that_keeps_loads_in_bounds() -> None:
     kernel = fission(split(cache_write(product(2, 6, 3), "y", "j", "t"), "j", 4), "i", 3)
     changed = drop_guards(kernel, kernel.body[1].var.name)
     assert body_text(changed).count("if") == 3
+
+
+def rows_of_a_padded_product(rows: int, columns: int) -> Kernel:
+    """Tiles of 4 columns whose left operand is read in blocks of rows, the last of them shorter."""
+    b = KernelBuilder("k")
+    a, w = b.parameter("a", f32, (rows, 5)), b.parameter("w", f32, (5, 8))
+    y = b.result("y", f32, (rows, columns))
+    with b.nest((rows, columns), ("i", "j")) as (i, j):
+        b.store(y, (i, j), 0)
+        with b.reduce((5,), ("k",)) as (k,):
+            b.accumulate("add", y, (i, j), b.mul(b.load(a, (i, k)), b.load(w, (k, j))))
+    kernel = split(cache_write(b.build(), "y", "j", "t"), "i", 18, "tight", ("ib", "in"))
+    return fission(split(split(kernel, "in", 2), "j", 4), "j_o", 2)
+
+
+@pytest.mark.parametrize("columns", [5, 6, 7])
+def test_drop_guards_frees_loads_that_another_iteration_does_too(columns: int) -> None:
+    kernel = rows_of_a_padded_product(29, columns)
+    changed = kernel
+    for name in (s.var.name for s in loops(kernel.body) if s.var.name.startswith("j_o")):
+        changed = drop_guards(changed, name)
+    assert body_text(kernel).count(f"< {columns}") == 3
+    assert body_text(changed).count(f"< {columns}") == 1
+    assert_same(kernel, changed)
 
 
 def test_drop_guards_keeps_a_guard_when_somebody_reads_without_it() -> None:
