@@ -237,6 +237,7 @@ static void run_transfer(tw_frame_t* frame, uint32_t ordinal, uint64_t begin, ui
     return;
   }
   const uint8_t* source = frame->pointers[command->binding_first + 1];
+  if (source == target) return;  // an output in the memory of the input that it updates
   memmove(target + first, source + first, stop - first);
 }
 

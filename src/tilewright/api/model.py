@@ -431,13 +431,22 @@ class Model:
         """
         return self.session(*arguments, **named)
 
-    def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:
+    def run(
+        self,
+        inputs: Mapping[str, object],
+        outputs: Mapping[str, Array] | None = None,
+    ) -> dict[str, Array]:
         """Run on arrays by name.
 
+        Args:
+            inputs: by name.
+            outputs: arrays that outputs are written to, by name; one may be the input that it updates
+                (see `Session.run`).
+
         Returns: the outputs by name, in order.
-        Raises: as a call by position does.
+        Raises: as a call by position does; InputError for an output that is unknown or does not fit.
         """
-        return self.session.run(inputs)
+        return self.session.run(inputs, outputs)
 
     def begin(
         self, /, *arguments: object, **named: object

@@ -29,7 +29,7 @@ from typing import (
 import numpy as np
 
 from tilewright.base.budget import Limits, budget_of
-from tilewright.base.errors import UserError
+from tilewright.base.errors import InputError, UserError
 from tilewright.base.fork_locks import LATE_IMPORTS
 from tilewright.base.log import Log
 from tilewright.base.options import paths_option
@@ -90,6 +90,10 @@ class Executor(Protocol):
     def output_names(self) -> tuple[str, ...]: ...
 
     def __call__(self, *arrays: Array) -> tuple[Array, ...]: ...
+
+    def run_into(
+        self, arrays: Sequence[Array], outputs: Sequence[Array | None]
+    ) -> tuple[Array, ...]: ...
 
     def profile(self, arrays: Sequence[Array]) -> list[tuple[Step, native.Timing]]: ...
 
@@ -493,10 +497,31 @@ class Session:
         """Call without blocking the event loop: `y = await session.async_call(x)`."""
         return await self.begin(*arguments, **named)
 
-    def run(self, inputs: Mapping[str, object]) -> dict[str, Array]:
-        """Run on arrays by name; the outputs by name, in order.  Raises: as a call by position."""
+    def run(
+        self,
+        inputs: Mapping[str, object],
+        outputs: Mapping[str, Array] | None = None,
+    ) -> dict[str, Array]:
+        """Run on arrays by name; the outputs by name, in order.
+
+        Args:
+            inputs: by name.
+            outputs: dense arrays that outputs are written to, by name.  One may be an input: an output that
+                updates it, as a cache of keys is updated, is then written in place.
+
+        Raises: as a call by position; InputError for an output that is unknown or does not fit.
+        """
         executor = self.executor
-        results = executor(*self._arrange((inputs,), {}))
+        arrays = self._arrange((inputs,), {})
+        if outputs is None:
+            results = executor(*arrays)
+        else:
+            unknown = sorted(set(outputs) - set(executor.output_names))
+            if unknown:
+                known = ", ".join(executor.output_names) or "none"
+                raise InputError(f"got output '{unknown[0]}', expected some of: {known}")
+            places = [outputs.get(name) for name in executor.output_names]
+            results = executor.run_into(arrays, places)
         return dict(zip(executor.output_names, results, strict=True))
 
     def profile(

@@ -25,6 +25,7 @@ from tilewright.compiler.transforms import (
     LegalizePooling,
     PackMatmul,
     SinkReshapes,
+    UpdateInPlace,
     WinogradConvolution,
 )
 
@@ -112,7 +113,8 @@ def panel_form(
             PackMatmul(choose_panel=choose_panel, pairs=multiplies_pairs),
             SinkReshapes(),
         ),
-        fusion=(FuseKernels(),),
+        # Appends to caches write what is appended and nothing else.
+        fusion=(FuseKernels(), UpdateInPlace()),
     )
 
 

@@ -142,6 +142,9 @@ class AttributeSpec:
 
 
 Attributes = Mapping[str, object]
+
+IN_PLACE: Final = "in_place"
+"""The attribute of ops that can write over their first operand: its elements stand in the result already."""
 # (operand types, None where an optional one is absent; attributes) -> result types
 Infer = Callable[[Sequence["TensorType | None"], Attributes], tuple["TensorType", ...]]
 # (attributes, shape of operand 0, indices of a result's element) -> its indices in operand 0

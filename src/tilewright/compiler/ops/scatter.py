@@ -4,6 +4,8 @@ Updates are combined in the order in which they stand, as in the ONNX reference;
 which no two updates meet are loops of their own, so schedules may share them out or make lanes of
 them.  Indices below zero count from the end; kernels clamp every index into its range.  16-bit
 floats are combined in f32 and rounded once.
+
+With `in_place` the memory of the result holds x already, and kernels only write the updates.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 from tilewright.base.dtypes import i32, i64
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
-from tilewright.compiler.graph.schema import Attributes, TensorType
+from tilewright.compiler.graph.schema import IN_PLACE, Attributes, TensorType
 from tilewright.compiler.kernel.builder import KernelBuilder, Source, compute_dtype
 from tilewright.compiler.kernel.ir import Buffer
 from tilewright.compiler.ops.bodies import (
@@ -40,6 +42,7 @@ _INDEX: Final = (i64, i32)
 _COMBINE: Final[dict[str, Any]] = {
     "none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
 }  # fmt: skip
+_MAY_BE_IN_PLACE: Final = attr(IN_PLACE, "bool", default=False)
 _LOGICAL: Final = {"add": "or", "mul": "and", "max": "or", "min": "and"}
 
 
@@ -70,14 +73,16 @@ def _scatter(
     x: Source,
     updates: Source,
     result: Buffer,
-    reduction: str,
+    attributes: Attributes,
     place_of: Callable[[tuple[Dim, ...]], tuple[Dim, ...]],
 ) -> None:
     """The result is x with every update combined at `place_of` its own place."""
+    reduction, in_place = cast("str", attributes["reduction"]), attributes[IN_PLACE]
     wide = compute_dtype(x.dtype)
     rounds = reduction != "none" and wide is not x.dtype
     target = b.temporary(wide, result.shape, "total") if rounds else result
-    copy_nest(b, x, target)
+    if rounds or not in_place:
+        copy_nest(b, x, target)
     op = _LOGICAL.get(reduction, reduction) if target.dtype.is_bool else reduction
     # Every axis: an update has nowhere to go in a tensor without elements.
     with picking_nest(b, updates.shape, x.shape) as place:
@@ -113,8 +118,15 @@ def _elements_infer(types: Types, attributes: Attributes) -> tuple[TensorType, .
 
 
 def _elements_oracle(
-    x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, axis: int, reduction: str
+    x: np.ndarray,
+    indices: np.ndarray,
+    updates: np.ndarray,
+    *,
+    axis: int,
+    reduction: str,
+    in_place: bool = False,
 ) -> np.ndarray:
+    del in_place
     places = element_places(x, indices, normal_axis(axis, x.ndim))
     return _combine(x.copy(), places, updates, reduction)
 
@@ -130,14 +142,18 @@ def _elements_body(
         at = wrapped_index(b, b.load(indices, place), x.shape[axis])
         return (*place[:axis], at, *place[axis + 1 :])
 
-    _scatter(b, x, updates, result, cast("str", attributes["reduction"]), place_of)
+    _scatter(b, x, updates, result, attributes, place_of)
 
 
 scatter_elements: Final = declare(
     name="scatter_elements",
     summary="x with every update at its own position along `axis`, combined by `reduction`",
     operands=(operand("x"), operand("indices", _INDEX), operand("updates", like="x")),
-    attributes=(attr("axis", "int", 0), attr("reduction", "string", "none")),
+    attributes=(
+        attr("axis", "int", 0),
+        attr("reduction", "string", "none"),
+        _MAY_BE_IN_PLACE,
+    ),
     infer=_elements_infer,
     evaluate=_elements_oracle,
     body=_elements_body,
@@ -178,8 +194,14 @@ def _slices_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...
 
 
 def _slices_oracle(
-    x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, reduction: str
+    x: np.ndarray,
+    indices: np.ndarray,
+    updates: np.ndarray,
+    *,
+    reduction: str,
+    in_place: bool = False,
 ) -> np.ndarray:
+    del in_place
     places = tuple(
         from_front(indices[..., i], x.shape[i]) for i in range(indices.shape[-1])
     )
@@ -200,14 +222,14 @@ def _slices_body(
         ]
         return (*picks, *place[outer:])
 
-    _scatter(b, x, updates, result, cast("str", attributes["reduction"]), place_of)
+    _scatter(b, x, updates, result, attributes, place_of)
 
 
 scatter_nd: Final = declare(
     name="scatter_nd",
     summary="x with slices replaced at index tuples, combined by `reduction`",
     operands=(operand("x"), operand("indices", _INDEX), operand("updates", like="x")),
-    attributes=(attr("reduction", "string", "none"),),
+    attributes=(attr("reduction", "string", "none"), _MAY_BE_IN_PLACE),
     infer=_slices_infer,
     evaluate=_slices_oracle,
     body=_slices_body,

@@ -25,6 +25,7 @@ from tilewright.compiler.program.ir import (
     Step,
     Storage,
 )
+from tilewright.compiler.program.updates import updates_of
 from tilewright.compiler.program.work import nodes_of
 from tilewright.formats.plan import CHECK_BYTES, Dimension, IndexCheck
 
@@ -162,6 +163,9 @@ class _Builder:
             self._scratch(kernel, index)
             for index in range(len(operands) + len(results), len(kernel.parameters))
         ]
+        for place, result in updates_of(node):
+            self.steps.append(Copy(operands[place], results[result]))
+            operands[place] = results[result]
         arguments = (*operands, *results, *scratch)
         self.steps.append(
             Dispatch(

@@ -33,6 +33,7 @@ from tilewright.compiler.transforms.round_contractions import (
 from tilewright.compiler.transforms.simplify import Simplify
 from tilewright.compiler.transforms.sink_reshapes import SinkReshapes
 from tilewright.compiler.transforms.split_concat import SplitConcat
+from tilewright.compiler.transforms.update_in_place import UpdateInPlace
 from tilewright.compiler.transforms.winograd_convolution import (
     ChooseTile,
     WinogradConvolution,
@@ -64,6 +65,7 @@ __all__ = [
     "Simplify",
     "SinkReshapes",
     "SplitConcat",
+    "UpdateInPlace",
     "WinogradConvolution",
     "known_passes",
     "rounding_passes",

@@ -515,6 +515,29 @@ class BytecodeExecutor:
         """Run on arrays in order; outputs are fresh arrays."""
         return tuple(np.asarray(result) for result in self.function(*arrays))
 
+    def run_into(
+        self, arrays: Sequence[Array], outputs: Sequence[Array | None]
+    ) -> tuple[Array, ...]:
+        """Run, and copy results into arrays of the caller, where there are some.
+
+        Raises: InputError for an array of another type.
+        """
+        results = list(self(*arrays))
+        for index, (name, target) in enumerate(
+            zip(self.output_names, outputs, strict=True)
+        ):
+            if target is None:
+                continue
+            made = results[index]
+            if (target.dtype, target.shape) != (made.dtype, made.shape):
+                raise InputError(
+                    f"got {target.dtype}{list(target.shape)}, expected {made.dtype}{list(made.shape)}",
+                    location=f"output '{name}'",
+                )
+            np.copyto(target, made)
+            results[index] = target
+        return tuple(results)
+
     def profile(self, arrays: Sequence[Array]) -> list[tuple[Step, native.Timing]]:
         """Run once, one command at a time: each with its times, in order."""
         device = self.machine.device

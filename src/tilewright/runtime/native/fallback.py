@@ -365,6 +365,7 @@ class CommandList:
                 if code != 0:
                     raise self._error(ordinal, code)
             case Kind.COPY:
+                # No bytes move where an output has the memory of the input that it updates.
                 ctypes.memmove(pointers[0], pointers[1], command.bindings[0][3])
             case Kind.FILL:
                 width, length = command.constant_count, command.bindings[0][3]

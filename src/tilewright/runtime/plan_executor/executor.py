@@ -33,6 +33,7 @@ from tilewright.runtime.plan_executor.binding import (
 )
 from tilewright.runtime.plan_executor.host_call import HostFunction
 from tilewright.runtime.plan_executor.results import result_array
+from tilewright.runtime.plan_executor.shared_memory import saved, updated_inputs
 from tilewright.runtime.plan_executor.stepper import PlanStepper
 from tilewright.runtime.plan_executor.tensors import (
     Array,
@@ -88,6 +89,7 @@ class PlanExecutor:
             find_function,
         )
         self._bound: OrderedDict[tuple[int, ...], BoundPlan] = OrderedDict()
+        self._updated: frozenset[tuple[int, int]] = updated_inputs(plan)
         self._lock: threading.RLock = fork_lock(Rank.BINDING)
         self._static: BoundPlan | None = self.bind(()) if plan.is_static else None
 
@@ -124,6 +126,9 @@ class PlanExecutor:
     ) -> tuple[Array, ...]:
         """Run with results written into arrays of the caller.
 
+        An output that updates an input is written in place where both are one array.  An input that an output
+        overlaps otherwise is copied first.
+
         Args:
             arrays: the inputs.
             outputs: for each output a dense array of its type, or None to make one.
@@ -138,6 +143,7 @@ class PlanExecutor:
             for r, (dtype, _) in zip(results, bound.output_types, strict=True)
         ]
         try:
+            inputs = saved(inputs, wired, self._updated)
             bound.commands.run(
                 self._resources.pool, self._buffers(bound, inputs, wired), self._heap
             )

@@ -131,6 +131,11 @@ def _surely_more(total: Dim, rows: Dim) -> bool:
 
 def _joined(e: Emitter, past: Tensor | None, new: Tensor, lengths: _Lengths) -> Tensor:
     """The cache with new rows behind what it holds of each sequence: `[batch, heads, room, size]`."""
+    if past is not None and lengths.room == past.shape[2]:
+        rows = e.unsqueeze(e.iota((1, lengths.rows), 1), (1, 3))
+        places = e.op("add", rows, e.unsqueeze(lengths.before, (1, 3)))
+        places = e.broadcast_to(places, new.shape)
+        return e.op("scatter_elements", past, places, new, axis=2)
     parts = [new] if past is None else [past, new]
     both = e.concat(parts, 2) if len(parts) > 1 else new
     old = both.shape[2] - lengths.rows
