@@ -39,7 +39,7 @@ help: ## Show this list
 demo: $(STAMPS)/base $(MINILM) ## Compile and run all-MiniLM-L6-v2: sentence similarities, and how fast
 	$(PY) examples/01_sentence_similarity.py $(MINILM)
 
-test: $(STAMPS)/test ## Run the fast tests (about 3 minutes on two cores)
+test: $(STAMPS)/test ## Run the fast tests (about 4 minutes on two cores)
 	$(PYTEST) -m "not slow and not needs_torch"
 
 test-all: test test-slow ## Every test: the fast ones, then whole models against torch, IREE beside

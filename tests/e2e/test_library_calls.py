@@ -189,6 +189,7 @@ print(np.from_dlpack(main(x[:1], x))[0, 0])
 """
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_call_with_the_exception_of_its_handler(tmp_path: Path) -> None:
     source = parse(
         "g (float[n, 2048] a, float[2048, 2048] b) => (float[n, 2048] c) { c = MatMul(a, b) }"

@@ -57,6 +57,7 @@ def arena_of(path: Path) -> int:
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.slow
 def test_many_shapes_take_little_more_memory_than_the_largest(
     path: Path, engine: str, threads: int
 ) -> None:

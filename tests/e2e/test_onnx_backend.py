@@ -25,7 +25,6 @@ CONTROL = "control flow is not compiled"
 # Pattern of case names -> why they import but do not compile.
 NOT_COMPILED: dict[str, str] = {}
 SAMPLE_STRIDE = 15
-QUICK_LIGHT = ("light_bvlc_alexnet", "light_shufflenet")
 OTHER_KINDS = ("simple", "pytorch-converted", "pytorch-operator")
 
 
@@ -93,17 +92,8 @@ def test_every_exported_case_gives_the_recorded_outputs(kind: str) -> None:
         check_or_excluded(kind, name)
 
 
-def light_models() -> list[object]:
-    """All of them; those that take longest to compile are slow."""
-    return [
-        pytest.param(
-            path, marks=[] if path.stem in QUICK_LIGHT else [pytest.mark.slow], id=path.stem
-        )
-        for path in onnx_suite.light_models()
-    ]
-
-
-@pytest.mark.parametrize("path", light_models())
+@pytest.mark.parametrize("path", onnx_suite.light_models(), ids=lambda path: path.stem)
+@pytest.mark.slow
 def test_a_light_model_gives_the_recorded_outputs(path: Path) -> None:
     case = onnx_suite.light_case(path)
     model = tw.compile(path)

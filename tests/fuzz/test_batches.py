@@ -55,6 +55,7 @@ def check_network(seed: int, target: Target, known: tuple[int, ...] = BATCHES) -
 
 
 @pytest.mark.parametrize("seed", range(FEW))
+@pytest.mark.slow
 def test_a_row_of_a_batch_is_the_row_alone(seed: int) -> None:
     check_network(seed, Target.host(), KNOWN)
 
@@ -106,6 +107,7 @@ def convolved(
     ],
     ids=["few filters", "neighbours as channels", "one filter"],
 )
+@pytest.mark.slow
 def test_places_in_lanes_keep_their_bits_in_any_batch(
     image: tuple[int, ...], taps: tuple[int, ...], stride: int, target: Target
 ) -> None:

@@ -23,15 +23,6 @@ from tilewright.compiler.ops.declaration import OpDecl
 pytestmark = needs_x86
 ROWS = [row for row in catalogue.all_ops() if row.cases and row.body is not None]
 by_op = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-LONG_CODE = ("conv", "contract", "attention", "pool_samples", "winograd_input")
-by_op_long_ones_slow = pytest.mark.parametrize(
-    "row",
-    [
-        pytest.param(row, marks=[pytest.mark.slow] if row.name in LONG_CODE else [])
-        for row in ROWS
-    ],
-    ids=lambda row: row.name,
-)
 by_target = pytest.mark.parametrize("target", targets_here(), ids=lambda t: t.cpu)
 
 
@@ -77,7 +68,8 @@ def test_scheduled_code_agrees_with_the_oracle(row: OpDecl) -> None:
     check(row, found, Target.host(), special=True)
 
 
-@by_op_long_ones_slow
+@pytest.mark.slow
+@by_op
 def test_scheduled_code_with_symbolic_sizes_agrees_with_the_oracle(row: OpDecl) -> None:
     found = kernel_cases(row, dynamic=True, every_type=False)
     # Code for symbolic sizes is long: one case of four will do here.

@@ -80,6 +80,7 @@ def test_one_kernel_is_right_at_every_size(name: str) -> None:
 
 
 @by_name
+@pytest.mark.slow
 def test_kernels_for_one_size_are_right(name: str) -> None:
     check_static(SWEEPS[name], HOST, dtypes.f32, drawn(name, 2, seed=1))
 

@@ -25,6 +25,7 @@ from tilewright.compiler.transforms.attention_scores import (
     swapped_last,
 )
 from tilewright.compiler.transforms.matching import (
+    constant_of,
     ints,
     maker,
     number,
@@ -88,6 +89,8 @@ class _Found:
 
     def written(self, values: Value, shape: tuple[Dim, ...]) -> Value | None:
         """The attention of `shape` that the weights times `values` are; None where something does not fit."""
+        if constant_of(values) is not None:
+            return None  # a layer behind a softmax, whose weights are packed when compiling
         emit, lost = self.emit, self.weights.lost
         ends = AttentionEnds(values, shape, self.weights.zero_rows)
         result = WrittenAttention(emit, self.scores, ends).value()

@@ -96,6 +96,7 @@ def test_every_case_computes_the_same_after_scheduling(
 @pytest.mark.parametrize(
     "row", [r for r in ROWS if r.schema.operands], ids=lambda r: r.name
 )
+@pytest.mark.slow
 def test_every_op_computes_the_same_with_dynamic_dimensions(row: OpDecl) -> None:
     for case in of_floats(row)[:1]:
         assert_schedule_agrees(case, V4, dynamic=True)
