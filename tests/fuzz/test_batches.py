@@ -147,6 +147,7 @@ def test_rows_of_a_perceptron_keep_their_bits_in_any_batch(
 
 @pytest.mark.parametrize("target", targets_apart(), ids=lambda t: t.cpu)
 @pytest.mark.parametrize("length", [2, 3, 5, 8, 12])
+@pytest.mark.slow
 def test_sums_of_short_rows_keep_their_bits_in_any_batch(
     length: int, target: Target
 ) -> None:

@@ -75,6 +75,7 @@ def drawn(name: str, count: int, seed: int = 0) -> list[dict[str, int]]:
 
 
 @by_name
+@pytest.mark.slow
 def test_one_kernel_is_right_at_every_size(name: str) -> None:
     check_dynamic(SWEEPS[name], HOST, dtypes.f32, drawn(name, 12))
 

@@ -116,6 +116,7 @@ def test_a_buffer_that_is_stored_to_is_read_where_it_was() -> None:
     ("shape", "perm"),
     [((128, 192), (1, 0)), ((3, 64, 128), (0, 2, 1)), ((203, 100), (1, 0))],
 )
+@pytest.mark.slow
 def test_transpositions_of_every_width_use_it(shape, perm, name: str, target: str) -> None:
     level, dtype = Target.level(target), dtypes.parse(name)
     result = tuple(shape[p] for p in perm)

@@ -56,7 +56,11 @@ def compile_core_test(compiler: list[str], target: Path, flags: list[str]) -> No
         ),
         # The allocator of the address sanitizer keeps its locks over a fork (up to GCC 14), so that a child
         # waits for ever where another thread was just allocating.
-        (["-O1", "-g", "-fsanitize=address", "-fno-sanitize-recover=all"], ["--no-fork"]),
+        pytest.param(
+            ["-O1", "-g", "-fsanitize=address", "-fno-sanitize-recover=all"],
+            ["--no-fork"],
+            marks=pytest.mark.slow,
+        ),
         # The thread sanitizer does not follow a child that starts threads.
         pytest.param(
             ["-O1", "-g", "-fsanitize=thread"], ["--no-fork"], marks=pytest.mark.slow

@@ -26,6 +26,7 @@ V3 = "c x86_64-v3"
 @needs_cc
 @needs_x86
 @pytest.mark.parametrize("target", ["c", V3])
+@pytest.mark.slow
 def test_a_model_computes_the_same_in_every_form(target: str, tmp_path: Path) -> None:
     model = tw.compile(mlp(), target=target)
     want = tw.compile(mlp(), target="x86_64-v3")(X)

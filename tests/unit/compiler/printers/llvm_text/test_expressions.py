@@ -333,6 +333,7 @@ def test_bf16_values_are_those_of_ml_dtypes():
 @pytest.mark.parametrize(
     "dtype", [dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64], ids=str
 )
+@pytest.mark.slow
 def test_no_operator_needs_a_library_on_any_target(target, dtype):
     """The linker refuses undefined symbols, so building is the test."""
 

@@ -78,6 +78,7 @@ def of_floats(row: OpDecl) -> list[cases.Case]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
+@pytest.mark.slow
 def test_every_op_computes_the_same_after_scheduling(row: OpDecl) -> None:
     for case in of_floats(row)[:3]:
         assert_schedule_agrees(case, V4, dynamic=False)

@@ -124,6 +124,7 @@ def test_few_rows_split_the_sum(depth: int, rows: int) -> None:
         ((1, 17, 6, 2), 3, 64, 64, 1),
     ],
 )
+@pytest.mark.slow
 def test_convolutions_read_the_image_in_place(
     image: Sequence[int],
     kernel: int,
