@@ -21,6 +21,7 @@ NIGHTLY := tests/conformance/native/test_scheduled_kernels.py::test_symbolic_siz
 	tests/conformance/interop/test_tvm.py::test_libraries_of_older_releases_run \
 	tests/conformance/ops/test_kernel_text.py::test_kernels_of_all_cases_come_back_from_their_text \
 	tests/fuzz/test_batches.py::test_a_row_of_a_batch_is_the_row_alone_at_every_level \
+	tests/fuzz/test_compiled_graphs.py::test_larger_graphs_agree_at_every_level \
 	tests/fuzz/test_compiled_graphs.py::test_a_thousand_larger_graphs_agree_at_every_level
 SOURCES := src tests tools benchmarks examples
 # Packages that what we make is tried with, each in an environment that has no Tilewright.
