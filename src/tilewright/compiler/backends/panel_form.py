@@ -17,6 +17,7 @@ from tilewright.compiler.schedule import rules
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.transforms import (
     ChoosePanel,
+    ChooseParts,
     ChooseTile,
     ContractIntegers,
     ConvertLayout,
@@ -25,6 +26,7 @@ from tilewright.compiler.transforms import (
     LegalizePooling,
     PackMatmul,
     SinkReshapes,
+    SplitReductions,
     UpdateInPlace,
     WinogradConvolution,
 )
@@ -63,11 +65,24 @@ class TilesOf:
         return rules.winograd_tile(self.machine, places, channels, filters, taps)
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class PartsOf:
+    """Parts of long sums where a machine's cores would wait for one of them."""
+
+    machine: MachineModel
+
+    def __call__(self, rows: int, columns: int, steps: int, *, products: bool) -> int:
+        """Parts of `rows` x `columns` sums of so many steps; below 2 for none."""
+        return rules.reduction_parts(self.machine, rows, columns, steps, products=products)
+
+
 def form_of(machine: MachineModel, others: Sequence[MachineModel] = ()) -> GraphForm:
     """The form that a machine's kernels want; `others` share the weights."""
     return panel_form(
         PanelsOf(machine, tuple(others)),
         TilesOf(machine),
+        PartsOf(machine),
         multiplies_bytes=machine.multiplies_bytes,
         multiplies_pairs=all(m.multiplies_pairs for m in (machine, *others)),
     )
@@ -86,6 +101,7 @@ def shared_form(
 def panel_form(
     choose_panel: ChoosePanel,
     choose_tile: ChooseTile,
+    choose_parts: ChooseParts,
     *,
     multiplies_bytes: bool = False,
     multiplies_pairs: bool = False,
@@ -95,6 +111,7 @@ def panel_form(
     Args:
         choose_panel: (rows, columns, depth, dtype) of a contraction to columns per packed panel, or 0.
         choose_tile: (places, channels, filters, taps) of a convolution to Winograd's tile, or 0.
+        choose_parts: (rows, columns, steps) of sums to the parts that workgroups add, or 0.
         multiplies_bytes: the machine adds products of bytes in one instruction.
         multiplies_pairs: the machine adds products of two bf16 in one instruction.
     """
@@ -109,6 +126,8 @@ def panel_form(
             # From here every contraction has a form that kernels are written for.
             LegalizeConvolution(choose_panel=choose_panel, pairs=multiplies_pairs),
             LegalizePooling(),
+            # From here no core waits for a long sum of another.
+            SplitReductions(choose_parts=choose_parts),
             # From here right operands lie as kernels read them.
             PackMatmul(choose_panel=choose_panel, pairs=multiplies_pairs),
             SinkReshapes(),

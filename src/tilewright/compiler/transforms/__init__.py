@@ -33,6 +33,7 @@ from tilewright.compiler.transforms.round_contractions import (
 from tilewright.compiler.transforms.simplify import Simplify
 from tilewright.compiler.transforms.sink_reshapes import SinkReshapes
 from tilewright.compiler.transforms.split_concat import SplitConcat
+from tilewright.compiler.transforms.split_reductions import ChooseParts, SplitReductions
 from tilewright.compiler.transforms.update_in_place import UpdateInPlace
 from tilewright.compiler.transforms.winograd_convolution import (
     ChooseTile,
@@ -41,6 +42,7 @@ from tilewright.compiler.transforms.winograd_convolution import (
 
 __all__ = [
     "ChoosePanel",
+    "ChooseParts",
     "ChooseTile",
     "ContractIntegers",
     "ConvertLayout",
@@ -65,6 +67,7 @@ __all__ = [
     "Simplify",
     "SinkReshapes",
     "SplitConcat",
+    "SplitReductions",
     "UpdateInPlace",
     "WinogradConvolution",
     "known_passes",
@@ -96,6 +99,7 @@ for _pass in (
     Simplify,
     SinkReshapes,
     SplitConcat,
+    SplitReductions,
     WinogradConvolution,
 ):
     register_pass(_pass)

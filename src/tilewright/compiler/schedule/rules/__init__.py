@@ -23,7 +23,7 @@ from tilewright.compiler.kernel.ir import Kernel
 from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.schedule.decisions import Choices, ChoiceSpace, Site
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.rules.algorithms import winograd_tile
+from tilewright.compiler.schedule.rules.algorithms import reduction_parts, winograd_tile
 from tilewright.compiler.schedule.rules.attention import RowTiles, match_attention
 from tilewright.compiler.schedule.rules.attention_streams import (
     KeyStreams,
@@ -52,6 +52,7 @@ __all__ = [
     "KernelSpace",
     "contraction_panel",
     "estimate",
+    "reduction_parts",
     "schedule",
     "space_of",
     "unscheduled",

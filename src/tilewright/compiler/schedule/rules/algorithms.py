@@ -1,4 +1,4 @@
-"""Which algorithm a convolution takes: products summed directly, or fewer of them between transforms.
+"""Which algorithm a contraction takes: products summed directly, fewer of them between transforms, or in parts.
 
 The same model of time for both, so that it decides what is shared by them: register tiles over packed
 panels, weights that come from main memory once in a call.  Called by the pipeline.
@@ -21,6 +21,8 @@ _WORTH: Final = 0.9
 """Of the direct time: less is gained than a model of time can tell."""
 _STEPS: Final = 3
 """Additions and multiplications of a transform for each number that comes out of one of its axes."""
+_WORKGROUPS: Final = 16
+"""As many as keep the cores of most machines busy; the threads of a call are not known when code is made."""
 
 
 def winograd_tile(
@@ -82,3 +84,24 @@ def _transform_ns(machine: MachineModel, columns: int, points: int, others: int)
     operations = columns * numbers / machine.lanes(f32) / machine.core.issue
     moved = 2 * columns * points * points * f32.itemsize
     return operations * machine.cycle_ns + moved / machine.l3.bandwidth
+
+
+def reduction_parts(
+    machine: MachineModel, rows: int, columns: int, steps: int, *, products: bool
+) -> int:
+    """Parts that the sums of a reduction, or of a product of matrices, are cut into; below 2: none.
+
+    As many that workgroups number `_WORKGROUPS` where the sums alone do not, as long as each runs for its least time.
+    """
+    if not rows * columns:
+        return 0
+    lanes = machine.lanes(f32)
+    if products:
+        tile = choose_tile(machine, (rows,), columns, steps, lanes, row_bytes=0)
+        groups = math.ceil(rows / tile.rows) * math.ceil(columns / tile.columns)
+        time = 2 * machine.elements.flop * groups * tile.rows * tile.columns * steps
+    else:
+        groups = rows * math.ceil(columns / lanes)
+        time = machine.elements.row * rows * columns * steps
+    wanted = min(_WORKGROUPS, int(time / machine.workgroup_ns))
+    return wanted // groups

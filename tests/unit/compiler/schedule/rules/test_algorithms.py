@@ -1,4 +1,4 @@
-"""Convolutions go into Winograd's domain where the model of time gains by it."""
+"""Convolutions go into Winograd's domain, and long sums into parts, where the model of time gains by it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.base.target import Target
 from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.rules import winograd_tile
+from tilewright.compiler.schedule.rules import reduction_parts, winograd_tile
 
 MACHINES = [
     MachineModel.of(Target.parse(text))
@@ -37,3 +37,29 @@ def test_other_filters_and_few_channels_are_summed_directly(
 def test_many_images_pay_for_larger_weights() -> None:
     for machine in MACHINES:
         assert winograd_tile(machine, (64, 7, 7), 512, 512, 3) > 0
+
+
+def test_long_sums_are_cut_where_their_number_keeps_few_cores_busy() -> None:
+    for machine in MACHINES:
+        assert reduction_parts(machine, 1, 1, 4_000_000, products=False) >= 8
+        assert reduction_parts(machine, 16, 16, 100_000, products=True) >= 2
+        assert 2 <= reduction_parts(machine, 3, 1, 4_000_000, products=False) <= 5
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "steps", "products"),
+    [
+        (1, 1, 50_000, False),  # over before another core is awake
+        (64, 1, 100_000, False),
+        (1, 2048, 100_000, False),
+        (1, 768, 3072, True),  # a row of a decoder: columns are many
+        (128, 768, 768, True),
+        (0, 5, 1_000_000, True),
+        (5, 0, 1_000_000, False),
+    ],
+)
+def test_sums_that_are_many_or_short_are_not_cut(
+    rows: int, columns: int, steps: int, products: bool
+) -> None:
+    for machine in MACHINES:
+        assert reduction_parts(machine, rows, columns, steps, products=products) < 2
