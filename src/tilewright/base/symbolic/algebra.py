@@ -154,7 +154,7 @@ class Expr:
     """
 
     __slots__ = (
-        "_atoms", "_bounds", "_hash", "_names", "_opaques", "_symbols", "constant", "terms",
+        "_atoms", "_bounds", "_hash", "_names", "_opaques", "_symbols", "_text", "constant", "terms",
     )  # fmt: skip
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...], constant: int) -> None:
@@ -166,6 +166,7 @@ class Expr:
         self._names: frozenset[str] | None = None
         self._opaques: tuple[Opaque, ...] | None = None
         self._symbols: frozenset[Symbol] | None = None
+        self._text: str | None = None
 
     @staticmethod
     def of_atom(atom: Atom) -> Expr:
@@ -278,6 +279,11 @@ class Expr:
         raise InternalError(f"truth value of symbolic dimension '{self}' was asked for")
 
     def __str__(self) -> str:
+        if self._text is None:
+            self._text = self._printed()
+        return self._text
+
+    def _printed(self) -> str:
         pieces: list[str] = []
         for monomial, factor in self.terms:
             text = "*".join(a.key for a in monomial)

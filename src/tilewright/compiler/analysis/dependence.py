@@ -79,6 +79,8 @@ def _changed(found: Iterable[Access]) -> frozenset[Buffer]:
 
 def _moves(access: Access, changed: AbstractSet[Buffer]) -> bool:
     """Whether an index is read from memory that changes: equal text is no equal value then."""
+    if not any(map(symbolic.opaques, access.indices)):
+        return False
     return any(
         load.buffer in changed
         for index in access.indices
@@ -93,7 +95,15 @@ def _are_apart(
     """Whether two accesses surely meet in no two iterations."""
     if _moves(a, changed) or _moves(b, changed):
         return False
-    return distinct(a, b, shared) or disjoint(a, b, shared)
+    return _are_numbered_apart(a, b) or distinct(a, b, shared) or disjoint(a, b, shared)
+
+
+def _are_numbered_apart(a: Access, b: Access) -> bool:
+    """Whether an index of both is a number, and not the same: most pairs in code that is written out."""
+    return a.lanes == b.lanes == 1 and any(
+        isinstance(x, int) and isinstance(y, int) and x != y
+        for x, y in zip(a.indices, b.indices, strict=True)
+    )
 
 
 def carried(

@@ -236,11 +236,17 @@ class KernelBuilder(Expressions):
                 f"kernel '{self.name}' has {len(self._open) - 1} open loops"
             )
         body: Body = tuple(self._open[0])
+        return Kernel(
+            self.name, self._access(body), self._used_dims(body), tuple(self._locals), body
+        )
+
+    def _used_dims(self, body: Body) -> tuple[Symbol, ...]:
+        if not self._dims:
+            return ()
         used = {s.name for s in body_symbols(body)}
         for buffer in (*(p.buffer for p in self._parameters), *self._locals):
             used |= {s.name for d in buffer.shape for s in symbolic.symbols(d)}
-        dims = tuple(self._dims[n] for n in sorted(self._dims) if n in used)
-        return Kernel(self.name, self._access(body), dims, tuple(self._locals), body)
+        return tuple(self._dims[n] for n in sorted(self._dims) if n in used)
 
     def _access(self, body: Body) -> tuple[Parameter, ...]:
         """Results that later nests read back are READ_WRITE."""

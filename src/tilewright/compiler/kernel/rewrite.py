@@ -251,11 +251,13 @@ def rename_loops(body: Sequence[Statement], names: FreshNames) -> Body:
 # --- collecting ------------------------------------------------------------------------------
 
 
-def parts(value: Expression) -> Iterator[Expression]:
+def parts(value: Expression) -> tuple[Expression, ...]:
     """What is directly below an expression, inside its indices too."""
-    yield from children(value)
+    below = children(value)
     for dim in dims_of(value):
-        yield from payloads(dim)
+        if not isinstance(dim, int) and dim.opaques:
+            below = (*below, *payloads(dim))
+    return below
 
 
 def subexpressions(value: Expression) -> Iterator[Expression]:

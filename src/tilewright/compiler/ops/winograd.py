@@ -15,6 +15,7 @@ Winograd Convolution for Deep Neural Networks, ACM TOMS 46, 2020, for what point
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Final, Protocol, TypeVar, cast, final
@@ -207,8 +208,11 @@ def _filter_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...
 
 def _filter_oracle(w: np.ndarray, *, tile: int) -> np.ndarray:
     g = _array(matrices(tile, w.shape[2])[1])
-    u = np.einsum("ai,fcij,bj->abcf", g, w.astype(np.float64), g)
-    return narrow(u.reshape(-1, w.shape[1], w.shape[0]), w)
+    filters, channels, *square = w.shape
+    # G g G' of all filters as one product of matrices: rows of `both` are points, its columns taps.
+    both = np.kron(g, g)
+    taps = w.transpose(2, 3, 1, 0).astype(np.float64).reshape(math.prod(square), -1)
+    return narrow((both @ taps).reshape(-1, channels, filters), w)
 
 
 winograd_filter: Final = declare(

@@ -264,3 +264,23 @@ def test_disjoint_sees_what_no_multiple_reaches() -> None:
     even, odd = (Access(x, (index,), True, ()) for index in (4 * i + 2 * j, 4 * j + 1))
     assert disjoint(even, odd)
     assert not disjoint(even, Access(x, (6 * symbol("k", 0, 7) + 2,), False, ()))
+
+
+def test_rows_with_different_numbers_are_apart_unless_lanes_reach_from_one_to_the_other() -> (
+    None
+):
+    y = Buffer("y", f32, (2, 1000))
+
+    def carries(first: tuple[object, ...], second: tuple[object, ...], lanes: int) -> bool:
+        stores = [
+            Store(y, place, const(value, f32, lanes))
+            for place, value in ((first, 1.0), (second, 2.0))
+        ]
+        loop = make_loop("i", 100, stores)
+        return carried(loop, scope=(loop,)) is not None
+
+    at = symbol("i", 0, 99)
+    assert not carries((0, at), (1, at), 1)
+    assert carries((0, at), (0, at + 1), 1)
+    assert carries((0, 3), (0, 3), 1)
+    assert carries((0, 3), (0, 5), 4)
