@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, final
+from typing import final
 
 from tilewright.compiler.kernel.ir import (
     Binary,
@@ -19,9 +19,7 @@ from tilewright.compiler.kernel.ir import (
     Unary,
 )
 from tilewright.compiler.kernel.rewrite import stores, subexpressions
-from tilewright.compiler.schedule.machine_model import MachineModel
-
-_HEAVY: Final = frozenset({"exp", "log", "sin", "cos", "tanh", "erf", "sigmoid"})
+from tilewright.compiler.schedule.machine_model import SLOW_OPERATIONS, MachineModel
 
 
 @final
@@ -86,11 +84,9 @@ def cost(value: Expression) -> int:
     """Multiply-adds that take as long as a value does, computed once; loads are free."""
     total = 0
     for part in subexpressions(value):
-        if isinstance(part, Unary) and part.op in _HEAVY:
-            total += 20
-        elif isinstance(part, Binary) and part.op in ("div", "mod", "pow"):
-            total += 10 if part.op != "pow" else 50
-        elif isinstance(part, Binary | Unary | Fma):
+        if isinstance(part, Binary | Unary):
+            total += SLOW_OPERATIONS.get(part.op, 1)
+        elif isinstance(part, Fma):
             total += 1
     return total
 

@@ -30,6 +30,10 @@ class Core:
         loads, stores: vectors that go from and to the first level cache in a cycle.
         latency: cycles from an addition to the next of the same sum.
         miss: cycles that are lost where a branch goes the other way than it was taken to go.
+        tile: cycles between the last step of a register tile and the first of the next, but for its stores.
+        load: cycles that each load delays a step beyond what the ports allow: they share them with addresses.
+        crowded: how much longer steps take whose operands fall into one set of the first level cache.
+        across: operations to combine the lanes of a vector.
         clock: of a usual core of that kind at work.
     """
 
@@ -40,6 +44,10 @@ class Core:
     stores: int = 1
     latency: int = 4
     miss: int = 15
+    tile: int = 40
+    load: float = 0.03
+    crowded: float = 1.3
+    across: int = 24
     clock: float = 3.0
 
 
@@ -89,6 +97,13 @@ class ElementTimes:
 
 
 _ELEMENTS: Final = ElementTimes()
+SLOW_OPERATIONS: Final[Mapping[str, int]] = {
+    "div": 10,
+    "mod": 10,
+    "pow": 50,
+    **dict.fromkeys(("exp", "log", "sin", "cos", "tanh", "erf", "sigmoid"), 20),
+}
+"""Multiply-adds that take as long as an operation does, on a usual core; those of any other are 1."""
 
 
 @final

@@ -56,8 +56,6 @@ from tilewright.compiler.schedule.tree import find
 _WINDOW_LIMIT: Final = 50
 _NEIGHBOURS: Final = 4
 _MOST_VECTORS: Final = 4
-_ACROSS: Final = 24
-"""Instructions to combine the lanes of one row."""
 _LONG_SUM: Final = 4096
 """Terms beyond which one running sum loses digits: each addition rounds what is there already."""
 _SUBTOTAL: Final = 512
@@ -336,7 +334,7 @@ def _picking_pays(inner: For, lane: For, machine: MachineModel) -> bool:
     for loop in loops(inner.body):
         if any(stride(a, loop.var.name) == 1 for a in loads(loop.body)):
             extent = max(1, estimate(loop.extent))
-            along = max(along, taps // extent * -(-extent // lanes) + _ACROSS)
+            along = max(along, taps // extent * -(-extent // lanes) + machine.core.across)
     steps = [stride(a, lane.var.name) for a in _moving(inner, lane.var.name)]
     spread = max((n for n in steps if isinstance(n, int)), default=1)
     return not along or 2 * taps * spread <= along * lanes

@@ -9,15 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import final
 
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.schedule.cost import Demand
 from tilewright.compiler.schedule.machine_model import MachineModel
-
-_TILE_OVERHEAD: Final = 40
-_LOAD_COST: Final = 0.03
-_ALIAS_PENALTY: Final = 1.3
 
 
 @final
@@ -53,7 +49,7 @@ def step_cycles(machine: MachineModel, rows: int, vectors: int, products: int = 
         loads=rows * products + vectors,
         waits=latency if few else 0,
     )
-    return step.cycles(machine) + _LOAD_COST * (rows * products + vectors)
+    return step.cycles(machine) + machine.core.load * (rows * products + vectors)
 
 
 def aliasing(machine: MachineModel, rows: int, row_bytes: int) -> bool:
@@ -118,11 +114,11 @@ def column_cost(
 ) -> float:
     """Cycles for all row tiles of one panel with `columns` columns in use."""
     vectors = -(-columns // lanes)
-    penalty = _ALIAS_PENALTY if bad else 1.0
+    penalty = machine.core.crowded if bad else 1.0
 
     def one(rows: int) -> float:
         steps = depth * step_cycles(machine, rows, vectors, products) * penalty
-        return steps + _TILE_OVERHEAD + 2 * rows * vectors
+        return steps + machine.core.tile + 2 * rows * vectors
 
     return sum(count * one(rows) for rows, count in tiles.items())
 
