@@ -56,7 +56,6 @@ typedef struct tw_weights_t {
   uint64_t file_bytes;
   uint64_t header_bytes;
   uint64_t header_checksum;  // FNV-1a, 64 bits
-  const uint64_t* offsets;   // of each constant, in the library's bytes or in the file
 } tw_weights_t;
 
 // Threads that the models of several libraries share. All zero at first; the first model makes them.

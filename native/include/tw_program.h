@@ -139,6 +139,7 @@ typedef struct tw_program_t {
   const tw_entry_t* entries;
   const uint32_t* arguments;
   const tw_number_t* constants;
+  const uint64_t* weight_offsets;  // of each constant storage, in the library's bytes or in the file
   const tw_step_t* steps;
   const tw_kernel_row_t* kernels;
   const tw_callee_t* callees;            // packed functions that steps call

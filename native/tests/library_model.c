@@ -91,6 +91,8 @@ static const tw_kernel_row_t kernels[] = {{"scale", scale, 0, {1, 1, 1}}, {"shif
 static const tw_callee_t callees[] = {{"look_on", look_on}};
 static const char* const features[] = {NULL};
 
+static const uint64_t weight_offsets[] = {0};
+
 static const tw_program_t program = {
     .level = "any",
     .features = features,
@@ -101,6 +103,7 @@ static const tw_program_t program = {
     .entries = entries,
     .arguments = arguments,
     .constants = constants,
+    .weight_offsets = weight_offsets,
     .steps = steps,
     .kernels = kernels,
     .callees = callees,
@@ -119,8 +122,7 @@ static const tw_program_t program = {
 
 static const tw_program_t* const programs[] = {&program};
 static const float weight_data[] = {2, 1};
-static const uint64_t weight_offsets[] = {0};
-static const tw_weights_t weights = {.data = (const uint8_t*)(const void*)weight_data, .offsets = weight_offsets};
+static const tw_weights_t weights = {.data = (const uint8_t*)(const void*)weight_data};
 
 const tw_library_t test_library = {"test", "0", programs, &weights, 1, NULL};
 

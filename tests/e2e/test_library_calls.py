@@ -279,7 +279,12 @@ X = np.arange(15, dtype=np.float32).reshape(5, 3)
 def link(folder: Path, *units: str) -> Path:
     """The plan that calls `ext.scale` as a library, with further sources."""
     level = Level(
-        label="any", arch="any", features=frozenset(), plan=calling_plan(), kernels={}
+        label="any",
+        arch="any",
+        features=frozenset(),
+        plan=calling_plan(),
+        kernels={},
+        constants=(0,),
     )
     sources = make_host_sources([level], [WEIGHTS.tobytes()], "net")
     for name, data in sources.files.items():

@@ -27,7 +27,7 @@ static void bind_constants(const tw_model_t* model, tw_context_t* context) {
   const tw_program_t* program = model->program;
   const uint32_t first = program->input_count + program->output_count;
   for (uint32_t i = 0; i < program->constant_storage_count; ++i) {
-    const uint8_t* data = model->weights.base + model->weights.offsets[i];
+    const uint8_t* data = model->weights.base + program->weight_offsets[i];
     tw_frame_bind(context->frame, first + i, (void*)(uintptr_t)data);
   }
 }

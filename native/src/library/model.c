@@ -13,7 +13,7 @@ const tw_program_t* tw_model_program(const tw_model_t* model) { return model->pr
 
 const void* tw_model_constant(const tw_model_t* model, uint32_t index) {
   if (index >= model->program->constant_storage_count) return NULL;
-  return model->weights.base + model->weights.offsets[index];
+  return model->weights.base + model->program->weight_offsets[index];
 }
 
 // ---- arguments --------------------------------------------------------------------------------------

@@ -85,7 +85,6 @@ static int open_file(const tw_weights_t* weights, const char* path, tw_open_weig
 
 int tw_weights_open(const tw_weights_t* weights, const char* path, tw_open_weights_t* out_weights) {
   memset(out_weights, 0, sizeof(*out_weights));
-  out_weights->offsets = weights->offsets;
   if (weights->file_name != NULL) return open_file(weights, path, out_weights);
   if (path != NULL) {
     return tw_error_set(TW_MODEL_BAD_INPUT, "weights_path is '%s', but the weights are in the library", path);

@@ -8,7 +8,6 @@
 
 typedef struct tw_open_weights_t {
   const uint8_t* base;        // NULL: there are none
-  const uint64_t* offsets;
   tw_file_mapping_t mapping;  // of the file, if there is one
   char* path;                 // of it
 } tw_open_weights_t;

@@ -28,7 +28,12 @@ from tilewright.compiler.backends.c import compile as c_compile
 from tilewright.compiler.backends.c.backend import source_file
 from tilewright.compiler.backends.registry import backend_of
 from tilewright.compiler.graph.text import to_text
-from tilewright.compiler.packaging.archive import Part, carried_modules, make_artifact
+from tilewright.compiler.packaging.archive import (
+    Part,
+    carried_modules,
+    make_artifact,
+    named_weights,
+)
 from tilewright.compiler.packaging.kernel_objects import kernel_objects
 from tilewright.compiler.packaging.library import (
     HostSources,
@@ -42,7 +47,6 @@ from tilewright.compiler.packaging.provenance import describe_library
 from tilewright.compiler.packaging.weights_file import FORMATS, UNALIGNED, store_weights
 from tilewright.compiler.pipeline import Compiled
 from tilewright.compiler.printers.c_text.function import FLAGS as C_FLAGS
-from tilewright.formats.plan.weights import weights_of
 from tilewright.runtime.library.code_module import Code, CodeModule
 from tilewright.runtime.library.factory_module import FactoryModule, Maker
 from tilewright.runtime.library.link_files import LinkFiles, LinkOptions
@@ -155,11 +159,15 @@ def link_files(compiled: Compiled, options: LinkOptions) -> LinkFiles:
     name, weights = options.name, options.weights
     levels = code.levels(name)
     target = compiled.parts[0].target
-    constants = make_artifact(compiled.parts).constants
+    artifact = make_artifact(compiled.parts)
+    constants = artifact.constants
     code_files = code.files(levels, name, as_sources=options.kernel_sources)
     targets = [str(part.target) for part in compiled.parts]
     host = make_host_sources(
-        [level_of(part, kernels) for part, kernels in levels],
+        [
+            level_of(part, kernels, variant.constants)
+            for (part, kernels), variant in zip(levels, artifact.variants, strict=True)
+        ],
         constants,
         name,
         weights=None if weights is None else _weights_file(compiled, weights),
@@ -234,7 +242,8 @@ def _weights_file(compiled: Compiled, path: Path) -> WeightsFile:
             location=path,
             hint=f"suffixes for a library: {' '.join(aligned)}",
         )
-    stored = store_weights(path, _weights(compiled), inputs=compiled.files)
+    arrays = named_weights(compiled.parts)
+    stored = store_weights(path, arrays, inputs=compiled.files)
     begin = min((entry.offset for entry in stored.entries), default=0)
     return WeightsFile(
         name=path.name,
@@ -242,11 +251,6 @@ def _weights_file(compiled: Compiled, path: Path) -> WeightsFile:
         header=bytes(stored.index.contents[:begin]),
         offsets=tuple(entry.offset for entry in stored.entries),
     )
-
-
-def _weights(compiled: Compiled) -> Mapping[str, Array]:
-    plan = compiled.parts[0].plan
-    return weights_of(plan, make_artifact(compiled.parts).constants)
 
 
 def compiled_module(

@@ -31,7 +31,7 @@ from tilewright.base.options import (
     wrong,
 )
 from tilewright.base.outcome import Outcome
-from tilewright.base.target import LEVELS, Target
+from tilewright.base.target import Target
 from tilewright.base.text import format_bytes, plural
 from tilewright.compiler import pipeline
 from tilewright.compiler.backends import backend
@@ -46,6 +46,7 @@ from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.packaging.archive import (
     check_artifact_path,
     make_artifact,
+    named_weights,
     save_archive,
 )
 from tilewright.compiler.packaging.weights_file import store_weights
@@ -53,7 +54,6 @@ from tilewright.compiler.program.memory import MemoryReport
 from tilewright.compiler.schedule.user import ScheduleSpec
 from tilewright.compiler.transforms.external_codegen import choose_codegens
 from tilewright.formats.plan import Step
-from tilewright.formats.plan.weights import weights_of
 from tilewright.formats.tensor_spec import TensorSpec, signature_html, signature_text
 from tilewright.runtime.native import Timing
 from tilewright.runtime.packed.program_modules import ProgramModules
@@ -113,7 +113,8 @@ def compile(  # noqa: A001, PLR0913 - the verb users expect, with the options th
     Args:
         model: path of an ONNX file, its bytes, an `onnx.ModelProto`, or a `Graph`.
         target: `"x86_64 -mcpu=znver4"`, or a `Target`; default: `TILEWRIGHT_TARGET`, else the host.
-        levels: make code for several x86-64 levels (`("v2", "v4")`) instead; load picks the best.
+        levels: make code for several x86-64 levels (`("v2", "v4")`) instead, also for CPUs that have more than
+            their level (`("v3", "cascadelake")`); load picks the best.
         opt_level: 0 = the model's ops as they are, each its own kernel; 1 = the graph rewritten for
             the kernels (layouts, packed weights, one op for several); 2 = and ops fused into kernels;
             3, the highest of TVM, is the same. Default: that of the `transform.PassContext` that is entered, else 2.
@@ -200,9 +201,6 @@ def resolve_targets(
     if base.arch != "x86_64":
         raise UserError(f"levels are for x86_64, the target is '{base.arch}'")
     levels = names_option("levels", levels, "levels")
-    unknown = [level for level in levels if level not in LEVELS]
-    if unknown:
-        raise UserError(f"unknown level '{unknown[0]}', expected {' '.join(LEVELS)}")
     return tuple(Target.level(level, os=base.os) for level in levels)
 
 
@@ -586,8 +584,7 @@ class Model:
         parts = self.compiled.parts
         stored = None
         if weights is not None:
-            arrays = weights_of(parts[0].plan, make_artifact(parts).constants)
             place = Path(path_option("weights", weights))
-            stored = store_weights(place, arrays, inputs=self.compiled.files)
+            stored = store_weights(place, named_weights(parts), inputs=self.compiled.files)
         artifact = make_artifact(parts, texts, stored, self.compiled.modules)
         return save_archive(parts, artifact, path, self.compiled.origin)

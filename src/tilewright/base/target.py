@@ -169,13 +169,18 @@ class Target:
 
     @staticmethod
     def level(name: str, *, os: str = "linux") -> Target:
-        """An x86-64 level: `v1` … `v4`.  Raises: TargetError for another name."""
-        if name not in LEVELS:
+        """An x86-64 level, `v1` … `v4`, or a CPU that has more than its level: `cascadelake`.
+
+        Raises: TargetError for another name.
+        """
+        cpu = name if name not in LEVELS else "x86-64" if name == "v1" else f"x86-64-{name}"
+        if cpu not in _X86_CPUS or cpu == ANY_CPU:
             raise TargetError(
-                f"unknown x86-64 level '{name}', expected one of {' '.join(LEVELS)}"
+                f"unknown level '{name}', expected {' '.join(LEVELS)} or an x86-64 CPU",
+                hint=did_you_mean(name, _X86_CPUS),
             )
-        cpu = "x86-64" if name == "v1" else f"x86-64-{name}"
-        return Target(os=os, cpu=cpu, features=LEVELS[name], caches=_X86_CPUS[cpu].caches)
+        row = _X86_CPUS[cpu]
+        return Target(os=os, cpu=cpu, features=row.features, caches=row.caches)
 
     @staticmethod
     def parse(text: str) -> Target:

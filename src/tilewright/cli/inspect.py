@@ -363,7 +363,12 @@ def _add_artifact(rows: Table, artifact: Artifact) -> None:
         size = format_bytes(view_bytes(variant.image).nbytes)
         add("code", f"{size} for {variant.target}")
     plan = artifact.variants[0].plan
-    add("weights", format_bytes(sum(view_bytes(c).nbytes for c in artifact.constants)))
+    add("weights", _weights_text(artifact))
+    for variant in artifact.variants:
+        read = sum(artifact.sizes[place] for place in {*variant.constants})
+        if read < sum(artifact.sizes):
+            own = format_bytes(artifact.own_bytes(variant))
+            add("", f"{format_bytes(read)} for {variant.target}, {own} for it alone")
     arena = "by call" if plan.arena_bytes < 0 else format_bytes(plan.arena_bytes)
     add("activations", arena)
     kinds = [step.kind for step in plan.steps]
@@ -372,6 +377,11 @@ def _add_artifact(rows: Table, artifact: Artifact) -> None:
     add("steps", ", ".join(f"{kinds.count(k)} {k}" for k in dict.fromkeys(kinds)))
     levels = {re.sub(r"/.*", "", name) for name in artifact.sources}
     add("levels", " ".join(sorted(levels)) or "left out")
+
+
+def _weights_text(artifact: Artifact) -> str:
+    where = "" if artifact.weights is None else f" in {artifact.weights.file}"
+    return f"{format_bytes(sum(artifact.sizes))}{printable(where)}"
 
 
 def _print_plan(plan: Plan) -> None:

@@ -115,7 +115,7 @@ def compile_options(command: Command) -> Command:
         option(
             "--levels",
             metavar="v2,v3,v4",
-            help="Make code for several x86-64 levels; the best is picked at load.",
+            help="Make code for several x86-64 levels or CPUs; the best is picked at load.",
             group=Group.CODE,
         ),
         TARGET,

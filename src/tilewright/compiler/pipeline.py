@@ -47,14 +47,12 @@ from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.lowering.build_kernel import build_kernel, can_build
 from tilewright.compiler.packaging.archive import Part
 from tilewright.compiler.packaging.provenance import Origin
-from tilewright.compiler.passes import (
-    GraphPass,
-    run_passes,
-)
+from tilewright.compiler.passes import GraphPass, run_passes
 from tilewright.compiler.program import memory
 from tilewright.compiler.program.build import Lowered, build_program
 from tilewright.compiler.program.emit_plan import emit_plan
 from tilewright.compiler.program.ir import HostCall, Program
+from tilewright.compiler.program.share_constants import share_constants
 from tilewright.compiler.program.work import arithmetic_work, bytes_moved, host_verdict
 from tilewright.compiler.schedule.user import (
     check_patterns,
@@ -171,7 +169,8 @@ def compile_model(
         programs = [
             make_program(*each) for each in zip(graphs, groups, kernels, strict=True)
         ]
-    # From here every tensor has a place and every step its grid.
+        share_constants(programs)
+    # From here every tensor has a place and every step its grid; bytes that several programs read are there once.
 
     origin = origin.with_options(tuned=tuned_decisions(kernels))
     diagnostics = diagnose(options, groups, kernels, programs[0])
@@ -205,9 +204,9 @@ def optimize(graph: Graph, options: CompileOptions) -> tuple[Graph, ...]:
 
 
 def form_for(target: Target, targets: Sequence[Target]) -> GraphForm:
-    """What the back end of a target makes of the graph: one form for all of its targets."""
+    """What the back end of a target makes of the graph, for as many of its targets as can share it."""
     own = [each for each in targets if each.backend == target.backend]
-    return backend_of(target).graph_form(own)
+    return backend_of(target).graph_form(target, own)
 
 
 def neutral_passes(

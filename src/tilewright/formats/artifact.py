@@ -26,9 +26,11 @@ from tilewright.formats.vmfb import ModuleDef, Rodata
 from tilewright.formats.vmfb.seal import SEAL_ATTRIBUTE, SEAL_KIND
 
 MANIFEST_ATTRIBUTE: Final = "tilewright.manifest"
-MANIFEST_VERSION: Final = (1, 1)
+MANIFEST_VERSION: Final = (1, 2)
+_WITHOUT_OWN_CONSTANTS: Final = (1, 1)
+"""Of archives whose variants have all constants in common."""
 _PLAIN_VERSION: Final = (1, 0)
-"""Of archives without modules whose weights are inside: those who know no later one read them, too."""
+"""Of those that also have no modules, and the weights inside: those who know no later one read them, too."""
 PROVENANCE_ATTRIBUTE: Final = "tilewright.provenance"
 """JSON: what was compiled, how, by which compiler (SLSA)."""
 BILL_ATTRIBUTE: Final = "tilewright.sbom"
@@ -45,6 +47,7 @@ class Variant:
     """Code of every kernel for one target, and the plan whose grids fit that code.
 
     Runs where the machine has all `features`; `image` is empty if nothing became machine code.
+    `constants` are the places of its weights among the artifact's, in the order of the plan's constant storages.
     """
 
     target: str
@@ -53,6 +56,7 @@ class Variant:
     format: str
     image: Buffer
     plan: Plan
+    constants: tuple[int, ...]
 
 
 @final
@@ -81,7 +85,7 @@ class OutsideWeights:
 
     Attributes:
         file: its name, without folder: where it is looked for, beside the archive.
-        names: of each constant in the file, in the order of any plan's constant storages.
+        names: of each constant in the file, in the order that variants count them in.
         sizes: their bytes.
     """
 
@@ -96,8 +100,8 @@ class Artifact:
     """What a runtime needs to run a model without a virtual machine.
 
     Ownership: buffers may be views of a mapped file, which they keep alive.
-    `constants` are shared by all variants, in the order of any plan's constant storages; none where
-    `weights` says that they lie outside.
+    `constants` are those of all variants, each once, of which a variant takes its own (`constants_of`); none
+    where `weights` says that they lie outside.
     `modules` are those whose functions the plan calls.
     `sources` maps `graph`, `kernel/<name>`, `llvm/<name>` … to texts; empty when left out.
     """
@@ -108,6 +112,24 @@ class Artifact:
     producer: str = f"tilewright {PRODUCER_VERSION}"
     sources: Mapping[str, str] = field(default_factory=dict)
     weights: OutsideWeights | None = None
+
+    def constants_of(self, variant: Variant) -> tuple[Buffer, ...]:
+        """The weights of a variant, in the order of its plan's constant storages."""
+        return tuple(self.constants[place] for place in variant.constants)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The bytes of each constant, inside or outside."""
+        if self.weights is not None:
+            return self.weights.sizes
+        return tuple(view_bytes(data).nbytes for data in self.constants)
+
+    def own_bytes(self, variant: Variant) -> int:
+        """The bytes of weights that no other variant reads."""
+        others = {
+            p for other in self.variants if other is not variant for p in other.constants
+        }
+        return sum(self.sizes[place] for place in {*variant.constants} - others)
 
 
 def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
@@ -134,22 +156,19 @@ def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
     ]
     rodata.extend(Rodata(data=m.data) for m in artifact.modules)
     count = len(artifact.variants)
-    is_plain = artifact.weights is None and not artifact.modules
+    every = tuple(range(len(artifact.sizes)))
+    is_shared = all(v.constants == every for v in artifact.variants)
     manifest: dict[str, object] = {
-        "version": list(_PLAIN_VERSION if is_plain else MANIFEST_VERSION),
+        "version": list(_version(artifact, is_shared=is_shared)),
         "producer": artifact.producer,
         "sources": sources_index,
         "constants": list(range(count, count + len(artifact.constants))),
         "variants": [
             {
-                "target": v.target,
-                "arch": v.arch,
-                "features": sorted(v.features),
-                "format": v.format,
+                **_variant_row(v, plan),
                 "rodata": index,
-                "crc32": zlib.crc32(view_bytes(v.image)),
                 "plan": plan_index + index,
-                "plan_crc32": zlib.crc32(view_bytes(plan)),
+                **({} if is_shared else {"constants": list(v.constants)}),
             }
             for index, (v, plan) in enumerate(zip(artifact.variants, plans, strict=True))
         ],
@@ -169,6 +188,26 @@ def embed(artifact: Artifact, module: ModuleDef) -> ModuleDef:
         SEAL_ATTRIBUTE: SEAL_KIND,
     }
     return replace(module, rodata=tuple(rodata), attributes=attributes)
+
+
+def _variant_row(variant: Variant, plan: Buffer) -> dict[str, object]:
+    """What the manifest says of a variant, but for where it is."""
+    return {
+        "target": variant.target,
+        "arch": variant.arch,
+        "features": sorted(variant.features),
+        "format": variant.format,
+        "crc32": zlib.crc32(view_bytes(variant.image)),
+        "plan_crc32": zlib.crc32(view_bytes(plan)),
+    }
+
+
+def _version(artifact: Artifact, *, is_shared: bool) -> tuple[int, int]:
+    """The lowest version that says all of it."""
+    if not is_shared:
+        return MANIFEST_VERSION
+    is_plain = artifact.weights is None and not artifact.modules
+    return _PLAIN_VERSION if is_plain else _WITHOUT_OWN_CONSTANTS
 
 
 def leading_rodata(artifact: Artifact) -> tuple[Rodata, ...]:
@@ -281,6 +320,10 @@ def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> A
 
     sources = manifest["sources"]
     constants = tuple(segment(i) for i in cast("Sequence[object]", manifest["constants"]))
+    weights = _read_weights(manifest)
+    sizes = tuple(view_bytes(data).nbytes for data in constants)
+    if weights is not None:
+        sizes = weights.sizes
     rows = cast("Sequence[dict[str, object]]", manifest["variants"])
     variants = tuple(
         Variant(
@@ -290,16 +333,16 @@ def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> A
             format=str(row["format"]),
             image=segment(row["rodata"]),
             plan=_read_plan(row, segment(row["plan"]), location),
+            constants=_places(row, len(sizes)),
         )
         for row, needs in zip(rows, map(_needs, rows), strict=True)
     )
     if not variants:
         raise ArchiveError("manifest lists no variant", location=location)
-    weights = _read_weights(manifest)
     for row, variant in zip(rows, variants, strict=True):
         _check_code(row, variant.image, location)
-        sizes = tuple(view_bytes(data).nbytes for data in constants)
-        _check_constants(variant.plan, weights.sizes if weights else sizes, location)
+        own = [sizes[place] for place in variant.constants]
+        _check_constants(variant.plan, own, location)
     return Artifact(
         weights=weights,
         variants=variants,
@@ -308,6 +351,17 @@ def _extract(manifest: dict[str, object], module: ModuleDef, location: str) -> A
         producer=str(manifest["producer"]),
         sources={} if sources == -1 else _CompressedSources(segment(sources), location),
     )
+
+
+def _places(row: Mapping[str, object], count: int) -> tuple[int, ...]:
+    """Which of `count` constants a variant reads (since 1.2; before, all).  Raises: ValueError for no place of one."""
+    if "constants" not in row:
+        return tuple(range(count))
+    places = tuple(cast("Sequence[int]", row["constants"]))
+    odd = [place for place in places if type(place) is not int or not 0 <= place < count]
+    if odd:
+        raise ValueError(f"{odd[0]!r:.80} is no place of one of {count} constants")
+    return places
 
 
 def _read_weights(manifest: Mapping[str, object]) -> OutsideWeights | None:

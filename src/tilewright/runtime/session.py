@@ -320,7 +320,7 @@ class Session:
         return PlanExecutor(
             self.variant.plan,
             executable,
-            self.artifact.constants,
+            self.artifact.constants_of(self.variant),
             pool=self._pool,
             host_function=options.host.host_function,
             heap=self._heap,

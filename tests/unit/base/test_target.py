@@ -149,6 +149,15 @@ def test_a_target_made_by_hand_is_checked_before_code_is_made_for_it(
     assert Target.host().checked() == Target.host()
 
 
+def test_a_level_may_be_a_cpu_that_has_more_than_its_level() -> None:
+    for name in ("cascadelake", "znver4", "x86-64-v3"):
+        assert Target.level(name) == Target.parse(f"x86_64 -mcpu={name}")
+    assert Target.level("znver4", os="windows").os == "windows"
+    for name in ("any", "cortex-a76", "cascadelakes"):
+        with pytest.raises(TargetError, match=f"unknown level '{name}'"):
+            Target.level(name)
+
+
 def test_an_unknown_level_is_refused() -> None:
-    with pytest.raises(TargetError, match="unknown x86-64 level 'v9'"):
+    with pytest.raises(TargetError, match="unknown level 'v9', expected v1 v2"):
         Target.level("v9")

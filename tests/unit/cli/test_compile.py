@@ -216,7 +216,10 @@ def test_what_is_no_regular_file_is_written_to(mlp_onnx: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--levels=v9"], "error: unknown level 'v9', expected v1 v2 v3 v4"),
+        (
+            ["--levels=v9"],
+            "error: unknown level 'v9', expected v1 v2 v3 v4 or an x86-64 CPU",
+        ),
         (["--target=z80"], "error: unknown architecture 'z80'"),
         (["--input-shape=x"], "error: --input-shape 'x': expected NAME=D,D,…"),
         (["--input-shape=q=1"], "error: input_shapes names 'q'"),

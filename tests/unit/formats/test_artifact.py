@@ -49,6 +49,7 @@ def variant(target: str, *features: str) -> Variant:
         format="embedded-elf-x86_64",
         image=target.encode() * 40,
         plan=static_plan(),
+        constants=(0,),
     )
 
 
@@ -82,6 +83,59 @@ def test_an_artifact_comes_back_from_the_bytes_of_an_archive() -> None:
     assert again.producer == made.producer
     assert dict(again.sources) == SOURCES
     assert len(again.sources) == 2
+
+
+def two_packings() -> Artifact:
+    """The first constant is the first variant's, the second one both could read."""
+    first, second = artifact().variants
+    own = (replace(first, constants=(0,)), replace(second, constants=(1,)))
+    return replace(artifact(), variants=own, constants=(bytes(16), bytes(range(20))))
+
+
+def test_variants_may_have_constants_of_their_own() -> None:
+    made = two_packings()
+    again = extract(read_archive(archive_bytes(module_of(made)), "m.vmfb"))
+    first, second = again.variants
+    assert [bytes(c) for c in again.constants_of(first)] == [made.constants[0]]
+    assert [bytes(c) for c in again.constants_of(second)] == [made.constants[1]]
+    assert (again.own_bytes(first), again.own_bytes(second)) == (16, 20)
+    shared = extract(module_of(artifact()))
+    assert [shared.own_bytes(v) for v in shared.variants] == [0, 0]
+
+
+def test_archives_without_constants_of_their_own_stay_as_they_were() -> None:
+    def version(made: Artifact) -> object:
+        return json.loads(module_of(made).attributes[MANIFEST_ATTRIBUTE])["version"]
+
+    assert version(artifact()) == [1, 0]
+    assert version(replace(artifact(), modules=(CarriedModule("one", b""),))) == [1, 1]
+    assert version(two_packings()) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("places", "message"),
+    [
+        ([2], "2 is no place of one of 2 constants"),
+        ([-1], "-1 is no place of one of 2 constants"),
+        ([True], "True is no place of one of 2 constants"),
+        (["0"], "'0' is no place of one of 2 constants"),
+        (None, "malformed manifest"),
+        (0, "malformed manifest"),
+        ([[0]], "[0] is no place of one of 2 constants"),
+        ([], "0 constants, the plan needs 1"),
+        ([0, 1], "2 constants, the plan needs 1"),
+    ],
+)
+def test_places_of_constants_that_are_not_there_are_refused(
+    places: object, message: str
+) -> None:
+    module = module_of(two_packings())
+    rows = json.loads(module.attributes[MANIFEST_ATTRIBUTE])["variants"]
+    rows[1]["constants"] = places
+    with pytest.raises(ArchiveError) as caught:
+        extract(with_manifest(module, variants=rows), "m.vmfb")
+    assert str(caught.value).startswith("m.vmfb: ")
+    assert message in str(caught.value)
 
 
 def test_modules_travel_with_their_kind() -> None:

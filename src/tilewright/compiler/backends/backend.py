@@ -153,8 +153,8 @@ class Backend(Protocol):
         """What schedules and costs know of the machine."""
         ...
 
-    def graph_form(self, targets: Sequence[Target]) -> GraphForm:
-        """The form of the graph that these targets of the back end share."""
+    def graph_form(self, target: Target, targets: Sequence[Target]) -> GraphForm:
+        """The form of the graph for a target: that of all `targets` of the back end, unless it multiplies in another way."""
         ...
 
     def schedule(

@@ -1,6 +1,8 @@
 """The form that a graph takes for processors with caches and vectors: channels last, weights in panels.
 
 Shared by the back ends of CPUs.  Equal machines want equal forms, so their targets share one graph and its weights.
+Targets of one artifact have the same panels, whatever their vectors, and so the same weights; those whose instructions
+multiply pairs or bytes and those whose do not have graphs of their own, for the words that they multiply differ.
 """
 
 from __future__ import annotations
@@ -78,24 +80,33 @@ class PartsOf:
 
 
 def form_of(machine: MachineModel, others: Sequence[MachineModel] = ()) -> GraphForm:
-    """The form that a machine's kernels want; `others` share the weights."""
+    """The form that a machine's kernels want; `others` read the same panels."""
+    return _form_for(machine, machine, others)
+
+
+def _form_for(
+    own: MachineModel, packing: MachineModel, others: Sequence[MachineModel]
+) -> GraphForm:
+    """The form for a machine with the panels that `packing` decides for `others`."""
     return panel_form(
-        PanelsOf(machine, tuple(others)),
-        TilesOf(machine),
-        PartsOf(machine),
-        multiplies_bytes=machine.multiplies_bytes,
-        multiplies_pairs=all(m.multiplies_pairs for m in (machine, *others)),
+        PanelsOf(packing, tuple(others)),
+        TilesOf(packing),
+        PartsOf(packing),
+        multiplies_bytes=own.multiplies_bytes,
+        multiplies_pairs=own.multiplies_pairs,
     )
 
 
 def shared_form(
-    targets: Sequence[Target], machine_model: Callable[[Target], MachineModel]
+    target: Target,
+    targets: Sequence[Target],
+    machine_model: Callable[[Target], MachineModel],
 ) -> GraphForm:
-    """The form for all of `targets`, which share one graph and its weights."""
-    chosen = packing_target(targets)
-    machine = machine_model(chosen)
-    others = [machine_model(target) for target in targets]
-    return form_of(machine, [other for other in others if other != machine])
+    """The form for one of `targets`, equal to that of the others that multiply the same words."""
+    packing = machine_model(packing_target(targets))
+    others = [machine_model(each) for each in targets]
+    others = [other for other in others if other != packing]
+    return _form_for(machine_model(target), packing, others)
 
 
 def panel_form(

@@ -5,7 +5,6 @@ Called by the API (`Model.save`) and the CLI.  The bytes depend only on what was
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 from tilewright.base.errors import UserError
 from tilewright.base.output_file import check_output, is_regular_output
 from tilewright.base.target import Target, baseline_features
+from tilewright.base.text import unique
 from tilewright.compiler.backends.registry import backend_of
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.packaging.provenance import Origin, describe_artifact
@@ -33,6 +33,7 @@ from tilewright.formats.artifact import (
 )
 from tilewright.formats.byte_view import Buffer, view_bytes
 from tilewright.formats.plan import Plan
+from tilewright.formats.plan.weights import weights_of
 from tilewright.formats.vmfb import write_archive
 
 
@@ -46,6 +47,11 @@ class Part:
     plan: Plan
     image: Buffer
 
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """Its constants, in the order of the plan's constant storages."""
+        return tuple(s.array for s in self.program.storages if s.array is not None)
+
 
 def make_artifact(
     parts: Sequence[Part],
@@ -55,10 +61,12 @@ def make_artifact(
 ) -> Artifact:
     """The artifact of a model; constants are the programs' arrays, copied only if not in order.
 
-    With `weights` they stay in that file.
+    An array that several parts read is there once.  With `weights` all stay in that file.
 
     Raises: what a module of `modules` raises that has no bytes.
     """
+    arrays = constant_arrays(parts)
+    places = {id(array): place for place, array in enumerate(arrays)}
     variants = tuple(
         Variant(
             target=str(part.target),
@@ -67,13 +75,11 @@ def make_artifact(
             format=backend_of(part.target).image_format(part.target),
             image=part.image,
             plan=part.plan,
+            constants=tuple(places[id(array)] for array in part.arrays),
         )
         for part in parts
     )
-    arrays = _shared_arrays(parts)
-    constants = tuple(
-        view_bytes(np.ascontiguousarray(a).reshape(-1).view("u1")) for a in arrays
-    )
+    constants = tuple(view_bytes(_dense_bytes(array)) for array in arrays)
     outside = None
     if weights is not None:
         outside = OutsideWeights(
@@ -90,21 +96,32 @@ def make_artifact(
     )
 
 
-def _shared_arrays(parts: Sequence[Part]) -> list[Array]:
-    """The constants, which an artifact has once for all its parts.
+def constant_arrays(parts: Sequence[Part]) -> tuple[Array, ...]:
+    """The constants of all parts, each once: those of the first in order, then what others have beside."""
+    return tuple({id(array): array for part in parts for array in part.arrays}.values())
 
-    Raises: UserError where back ends pack them in different ways.
-    """
-    first, *others = (
-        [s.array for s in part.program.storages if s.array is not None] for part in parts
-    )
-    for part, arrays in zip(parts[1:], others, strict=True):
-        if len(arrays) != len(first) or any(map(operator.is_not, arrays, first)):
-            raise UserError(
-                f"weights for '{part.target}' lie otherwise than for '{parts[0].target}'",
-                hint="compile for each into an archive of its own",
-            )
-    return first
+
+def named_weights(parts: Sequence[Part]) -> Mapping[str, Array]:
+    """The same by the names that the parts' plans have for them; of several under one name, the later get a number."""
+    found: dict[str, Array] = {}
+    taken: set[str] = set()
+    seen: set[int] = set()
+    for part in parts:
+        own = [view_bytes(_dense_bytes(array)) for array in part.arrays]
+        for array, (name, seen_as) in zip(
+            part.arrays, weights_of(part.plan, own).items(), strict=True
+        ):
+            if id(array) in seen:
+                continue
+            seen.add(id(array))
+            chosen = unique(name, taken)
+            taken.add(chosen)
+            found[chosen] = seen_as
+    return found
+
+
+def _dense_bytes(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view("u1")
 
 
 def carried_modules(modules: Sequence[ExternalModule]) -> tuple[CarriedModule, ...]:
@@ -155,6 +172,7 @@ def save_archive(
             features=part.target.features - baseline_features(part.target.arch),
             executable=index,
             format=artifact.variants[index].format,
+            constants=artifact.variants[index].constants,
         )
         for index, part in enumerate(parts)
     ]

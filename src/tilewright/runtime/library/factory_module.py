@@ -101,7 +101,8 @@ class FactoryModule(Module):
     @lazy
     def params(self) -> Mapping[str, Array]:
         """The weights by the names of the plan: views, not copies."""
-        return weights_of(self.plan, self._artifact.constants)
+        first = self._artifact.variants[0]
+        return weights_of(first.plan, self._artifact.constants_of(first))
 
     @lazy
     def _functions(self) -> Mapping[str, PackedFunction]:
@@ -123,7 +124,7 @@ class FactoryModule(Module):
         executor = PlanExecutor(
             variant.plan,
             load_library(variant.format, image, self._name) if image.nbytes else None,
-            self._artifact.constants,
+            self._artifact.constants_of(variant),
             pool=pool,
             host_function=self._maker.host_function,
             heap=heap,

@@ -24,11 +24,12 @@ def test_among_several_levels_the_widest_up_to_avx2_packs_the_weights() -> None:
 def test_forms_are_equal_where_machines_are() -> None:
     v3, v4 = Target.level("v3"), Target.level("v4")
     cpu, c = find_backend("cpu"), find_backend("c")
-    assert cpu.graph_form([v3]) == c.graph_form([v3]) == cpu.graph_form([v3, v3])
-    assert cpu.graph_form([v3, v4]) == c.graph_form([v3, v4])
-    assert cpu.graph_form([v3]) != cpu.graph_form([v4]) != cpu.graph_form([v3, v4])
+    alone, both = cpu.graph_form(v3, [v3]), cpu.graph_form(v3, [v3, v4])
+    assert alone == c.graph_form(v3, [v3]) == cpu.graph_form(v3, [v3, v3])
+    assert both == c.graph_form(v3, [v3, v4]) == cpu.graph_form(v4, [v3, v4])
+    assert alone != cpu.graph_form(v4, [v4]) != both
     machine = cpu.machine_model(v3)
-    assert form_of(machine) == cpu.graph_form([v3])
+    assert form_of(machine) == alone
     assert PanelsOf(machine)((64,), 64, 64, dtypes.f32) % 8 == 0
 
 

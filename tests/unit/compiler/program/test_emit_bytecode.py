@@ -62,6 +62,7 @@ def code_of(program: Program, index: int = 0, *features: str) -> Code:
         features=frozenset(features),
         executable=index,
         format=FORMAT,
+        constants=tuple(range(sum(s.is_constant for s in program.storages))),
     )
 
 

@@ -58,11 +58,11 @@ class CBackend:
     def machine_model(self, target: Target) -> MachineModel:
         return MachineModel.of(target)
 
-    def graph_form(self, targets: Sequence[Target]) -> GraphForm:
+    def graph_form(self, target: Target, targets: Sequence[Target]) -> GraphForm:
         # What becomes of graphs decides nothing about a kernel: passes stay out of the keys of kernels.
         from tilewright.compiler.backends import panel_form  # noqa: PLC0415
 
-        return panel_form.shared_form(targets, self.machine_model)
+        return panel_form.shared_form(target, targets, self.machine_model)
 
     def schedule(
         self,

@@ -77,32 +77,24 @@ def entry_source(name: str, prefix: str) -> str:
     return fill("entry.c", words)
 
 
-def weights_inside(name: str, offsets: Sequence[int], size_bytes: int) -> list[str]:
+def weights_inside(name: str, size_bytes: int) -> list[str]:
     """The lines that define `weights` for bytes that are assembled into the library."""
     data = f"{name}_weight_data" if size_bytes else "NULL"
     lines = [f"extern const uint8_t {data}[];"] if size_bytes else []
-    return [*lines, *_offsets(offsets), _weights(data, "NULL", (0, 0, 0))]
+    return [*lines, _weights(data, "NULL", (0, 0, 0))]
 
 
 def weights_beside(file: WeightsFile) -> list[str]:
     """The lines that define `weights` for a file beside the library."""
     numbers = (file.size_bytes, len(file.header), checksum(file.header))
-    return [*_offsets(file.offsets), _weights("NULL", string(file.name), numbers)]
-
-
-def _offsets(offsets: Sequence[int]) -> list[str]:
-    rows = [
-        "    " + ", ".join(map(str, offsets[i : i + 12])) + ","
-        for i in range(0, len(offsets), 12)
-    ]
-    return ["static const uint64_t weight_offsets[] = {", *(rows or ["    0,"]), "};"]
+    return [_weights("NULL", string(file.name), numbers)]
 
 
 def _weights(data: str, file: str, numbers: tuple[int, int, int]) -> str:
     size, header, check = numbers
     return (
         f"static const tw_weights_t weights = {{{data}, {file}, {size}u, {header}u, "
-        f"UINT64_C({check}), weight_offsets}};"
+        f"UINT64_C({check})}};"
     )
 
 

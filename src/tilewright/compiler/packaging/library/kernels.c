@@ -3,7 +3,7 @@
 
 @PROGRAMS@
 
-static const tw_weights_t no_weights = {.offsets = NULL};
+static const tw_weights_t no_weights = {.data = NULL};
 static tw_model_workers_t workers;  // of all kernels
 
 @LIBRARIES@

@@ -28,6 +28,7 @@ class Level:
         kernels: by the `target` of the plan's steps; `function` is the linker's symbol, unique among
             all levels of a library (`compile_kernels` gives two levels the same name for code that
             reads alike).
+        constants: the places of the plan's constants among the library's, in order; empty where no model is called.
     """
 
     label: str
@@ -35,9 +36,12 @@ class Level:
     features: frozenset[str]
     plan: Plan
     kernels: Mapping[str, ExportDecl]
+    constants: tuple[int, ...] = ()
 
 
-def level_of(part: Part, kernels: Sequence[CompiledKernel]) -> Level:
+def level_of(
+    part: Part, kernels: Sequence[CompiledKernel], constants: tuple[int, ...] = ()
+) -> Level:
     """The level of a compiled part, whose kernels have symbols of their own (`kernel_objects`)."""
     return Level(
         label=level_label(part.target),
@@ -45,6 +49,7 @@ def level_of(part: Part, kernels: Sequence[CompiledKernel]) -> Level:
         features=part.target.features,
         plan=part.plan,
         kernels={kernel.name: kernel.export for kernel in kernels},
+        constants=constants,
     )
 
 

@@ -94,7 +94,7 @@ def make_host_sources(
 
     Args:
         levels: the code for each kind of processor, of one architecture and one model.
-        constants: the contents of the plans' constants, in order, the same for all levels.
+        constants: the contents of the constants of all levels, in the order that levels count them in.
         name: made a name of C (`library_name`).
         weights: where the constants lie outside of the library; None: inside.
         graph_json: also keep the plans in their file form, for `get_graph_json`.
@@ -110,8 +110,10 @@ def make_host_sources(
     name = library_name(name)
     plan = ordered[0].plan
     context = f"{symbol_prefix}{CONTEXT_SYMBOL}"
-    lines, stored = _weights(constants, name, weights)
-    units = _units(ordered, name, lines, context, graph_json=graph_json)
+    offsets, lines, stored = _weights(constants, name, weights)
+    tables = _tables(ordered, name, context, offsets, graph_json=graph_json)
+    interface = _interface(ordered, name, lines)
+    units = {**tables, f"{name}.c": interface}
     kernels = make_kernel_functions(
         ordered if kernel_functions else (), name, symbol_prefix
     )
@@ -201,23 +203,31 @@ def _headers(levels: Sequence[Level], name: str) -> Mapping[str, bytes]:
     }
 
 
-def _units(
+def _program_symbol(level: Level, name: str) -> str:
+    return f"{name}_program_{identifier(level.label)}"
+
+
+def _tables(
     levels: Sequence[Level],
     name: str,
-    weights: Sequence[str],
     context: str,
+    offsets: Sequence[int],
     *,
     graph_json: bool,
 ) -> Mapping[str, bytes]:
-    """The tables of every level, and the functions of the header."""
-    symbols = [f"{name}_program_{identifier(level.label)}" for level in levels]
-    tables = {
-        f"{symbol}.c": level_source(level, symbol, context, graph_json=graph_json).encode()
-        for symbol, level in zip(symbols, levels, strict=True)
-    }
-    rows = [(symbol, level.label) for symbol, level in zip(symbols, levels, strict=True)]
-    interface = interface_source(levels[0].plan, name, rows, weights)
-    return {**tables, f"{name}.c": interface.encode()}
+    """The tables of every level, a file each."""
+    found: dict[str, bytes] = {}
+    for level in levels:
+        symbol = _program_symbol(level, name)
+        text = level_source(level, symbol, context, offsets, graph_json=graph_json)
+        found[f"{symbol}.c"] = text.encode()
+    return found
+
+
+def _interface(levels: Sequence[Level], name: str, weights: Sequence[str]) -> bytes:
+    """The functions of the header."""
+    rows = [(_program_symbol(level, name), level.label) for level in levels]
+    return interface_source(levels[0].plan, name, rows, weights).encode()
 
 
 def _texts(texts: Mapping[str, str] | None, name: str) -> Mapping[str, bytes]:
@@ -246,25 +256,25 @@ def _in_order(levels: Sequence[Level]) -> list[Level]:
 
 def _weights(
     constants: Sequence[Buffer], name: str, file: WeightsFile | None
-) -> tuple[list[str], dict[str, Buffer]]:
-    """The lines of C that say where the constants are, and the files they are in."""
+) -> tuple[Sequence[int], list[str], dict[str, Buffer]]:
+    """Where each constant begins, the lines of C that say in which bytes, and the files with those."""
     if file is not None:
         if len(file.offsets) != len(constants):
             raise UserError(
                 f"the file has {len(file.offsets)} weights, the model {len(constants)}",
                 location=file.name,
             )
-        return weights_beside(file), {}
+        return file.offsets, weights_beside(file), {}
     offsets, size = place_inside(constants)
-    lines = weights_inside(name, offsets, size)
+    lines = weights_inside(name, size)
     if not size:
-        return lines, {}
+        return offsets, lines, {}
     data = bytearray(size)
     for offset, constant in zip(offsets, constants, strict=True):
         view = view_bytes(constant)
         data[offset : offset + view.nbytes] = view
     assembly = fill("weights.S", {"NAME": name}).encode()
-    return lines, {f"{name}_weights.S": assembly, f"{name}_weights.bin": data}
+    return offsets, lines, {f"{name}_weights.S": assembly, f"{name}_weights.bin": data}
 
 
 def _exports(plan: Plan, name: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ program is bound.  Called by `sources`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, final
 
 from tilewright.base.dtypes import DType
@@ -34,7 +34,7 @@ _INCLUDES: Final = (
 )
 _TABLES: Final = (
     "equalities", "guards", "checks", "storages", "entries", "arguments", "constants", "steps", "kernels", "callees",
-    "call_arguments",
+    "call_arguments", "weight_offsets",
 )  # fmt: skip
 _STORAGE_KINDS: Final = {
     "input": "TW_STORAGE_INPUT",
@@ -44,19 +44,28 @@ _STORAGE_KINDS: Final = {
 }
 
 
-def level_source(level: Level, symbol: str, context: str, *, graph_json: bool) -> str:
+def level_source(
+    level: Level,
+    symbol: str,
+    context: str,
+    offsets: Sequence[int],
+    *,
+    graph_json: bool,
+) -> str:
     """The C file of a level, which defines the program `symbol`.
 
     Args:
         level: whose plan it is.
         symbol: of the program.
         context: the symbol of what functions are looked up with.
+        offsets: of every constant of the library, in its bytes or in the file.
         graph_json: whether the plan goes in as text as well.
 
     Raises: UserError for a plan beyond a library's limits; ArchiveError for one that does not fit its
         kernels.
     """
-    return _Writer(level, level.plan, symbol, context=context).text(graph_json=graph_json)
+    writer = _Writer(level, level.plan, symbol, context=context, offsets=offsets)
+    return writer.text(graph_json=graph_json)
 
 
 def kernels_source(level: Level, plans: Mapping[str, Plan]) -> str:
@@ -115,12 +124,20 @@ class _Writer:
     """Writes the tables of one plan, in the order in which they refer to each other."""
 
     def __init__(
-        self, level: Level, plan: Plan, symbol: str, *, prefix: str = "", context: str = ""
+        self,
+        level: Level,
+        plan: Plan,
+        symbol: str,
+        *,
+        prefix: str = "",
+        context: str = "",
+        offsets: Sequence[int] = (),
     ) -> None:
         self.level: Level = level
         self.plan: Plan = plan
         self.symbol: str = symbol
         self.context: str = context
+        self.offsets: Sequence[int] = offsets
         self.prefix: str = prefix  # of what the tables are called
         self.sizes: Sizes = Sizes(level.plan.dims)
         self.shapes: list[str] = []
@@ -154,6 +171,7 @@ class _Writer:
             *self._dimensions(),
             *self._conditions(),
             *self._storages(),
+            *self._weight_offsets(),
             *self._entries(),
             *self._steps(),
             *self._call_arguments(),
@@ -273,6 +291,11 @@ class _Writer:
         ]
 
     # ---- memory ----
+
+    def _weight_offsets(self) -> list[str]:
+        own = self.level.constants if self.offsets else ()
+        rows = (f"{self.offsets[place]}u" for place in own)
+        return self._table("uint64_t", "weight_offsets", rows)
 
     def _storages(self) -> list[str]:
         plan = self.plan

@@ -38,11 +38,11 @@ def emit_module(
     Args:
         codes: the same model for one or more CPUs.
         rodata: segments that already have numbers: images and constants.
-        first_constant: the segment of the first constant storage; the others follow in order.
+        first_constant: the segment of the first constant; the others follow in the order that codes count them in.
         weights: names of the constants in a file instead, which the module imports.
     """
     module = ModuleTables(codes, list(rodata), first_constant, weights)
-    bodies = [emit_main(module, code.program) for code in module.codes]
+    bodies = [emit_main(module, code) for code in module.codes]
     module.bodies = _number(bodies)
     distinct = [bodies[module.bodies.index(n)] for n in range(max(module.bodies) + 1)]
     if len(distinct) == 1:

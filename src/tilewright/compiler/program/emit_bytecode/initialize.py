@@ -1,7 +1,7 @@
 """`__init` and its helpers: load the executable and every constant into globals, once.
 
 Where there is code for several CPUs, the device is asked for their features, and the executable is
-the one that needs most among those that can run.
+the one that needs most among those that can run.  Constants that it does not read are not loaded.
 
 Source: category `hal.cpu` of IREE's local devices; keys are LLVM's names of features, and one that
 a runtime does not know is no reason against code (`docs/formats/vmfb.md`).
@@ -10,7 +10,7 @@ a runtime does not know is no reason against code (`docs/formats/vmfb.md`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tilewright.compiler.program.emit_bytecode.function import (
     ANY_QUEUE,
@@ -105,34 +105,47 @@ def emit_init(module: ModuleTables) -> AssembledFunction:
         _load_best(function)
     elif module.program.kernels:
         _load_executable(function, module.codes[0])
-    if module.weights:
-        _load_weights(function)
-        build.return_()
-        return build.finish()
-    for storage, index in module.constants(module.program).items():
-        assert isinstance(storage.size_bytes, int)
-        data = function.rodata(module.segment(index))
-        arguments = [data, function.i64(storage.size_bytes)]
-        (buffer,) = build.call(LOAD_CONSTANT, arguments, ["ref"])
-        type_ = module.type_(BUFFER_TYPE)
-        build.emit("global.store.ref", index, type_, buffer)
+    common = module.common_constants()
+    sizes = _constant_sizes(module, module.codes[0])
+    _load_constants(function, {g: n for g, n in sizes.items() if g in common})
     build.return_()
     return build.finish()
 
 
-def _load_weights(function: HalFunction) -> None:
-    """Fill the constants' globals from a file that whoever runs the module gives, in place where it can be.
+def _constant_sizes(module: ModuleTables, code: Code) -> dict[int, int]:
+    """The bytes of each constant of a code, by its global."""
+    sizes: dict[int, int] = {}
+    for storage, index in module.constants(code).items():
+        assert isinstance(storage.size_bytes, int)
+        sizes[index] = max(storage.size_bytes, sizes.get(index, 0))
+    return sizes
+
+
+def _load_constants(function: HalFunction, sizes: Mapping[int, int]) -> None:
+    """Fill globals with constants of these sizes."""
+    module, build = function.module, function.build
+    if module.weights:
+        _load_weights(function, sizes)
+        return
+    for index, size_bytes in sizes.items():
+        data = function.rodata(module.segment(index))
+        (buffer,) = build.call(LOAD_CONSTANT, [data, function.i64(size_bytes)], ["ref"])
+        build.emit("global.store.ref", index, module.type_(BUFFER_TYPE), buffer)
+
+
+def _load_weights(function: HalFunction, sizes: Mapping[int, int]) -> None:
+    """Fill globals from a file that whoever runs the module gives, in place where it can be.
 
     Source: IREE `io_parameters.imports.mlir`, `load`.
     """
+    if not sizes:
+        return
     module, build = function.module, function.build
-    constants = module.constants(module.program)
     keys, table, spans = bytearray(), bytearray(), bytearray()
-    for name, storage in zip(module.weights, constants, strict=True):
-        assert isinstance(storage.size_bytes, int)
-        text = name.encode()
+    for index, size_bytes in sizes.items():
+        text = module.weights[index - 1].encode()
         table += struct.pack("<II", len(keys), len(text))
-        spans += struct.pack("<QQQ", 0, 0, storage.size_bytes)
+        spans += struct.pack("<QQQ", 0, 0, size_bytes)
         keys += text
     device = function.device()
     fence = function.call("hal.fence.create", [device, function.i64(0)], "ref")
@@ -148,7 +161,7 @@ def _load_weights(function: HalFunction) -> None:
     )
     function.wait(fence, "loading the weights")
     type_ = module.type_(BUFFER_TYPE)
-    for position, index in enumerate(constants.values()):
+    for position, index in enumerate(sizes):
         buffer = build.emit("list.get.ref", loaded, function.i32(position), type_)
         build.emit("global.store.ref", index, type_, buffer)
 
@@ -160,6 +173,7 @@ def _load_best(function: HalFunction) -> None:
     before.  So where nothing fits, the code that needs least is loaded, and they are asked again.
     """
     module, build = function.module, function.build
+    common = module.common_constants()
     codes = sorted(
         zip(module.codes, module.bodies, strict=True),
         key=lambda pair: len(pair[0].features),
@@ -178,6 +192,8 @@ def _load_best(function: HalFunction) -> None:
         _load_executable(function, code)
         if module.has_switch:
             build.emit("global.store.i32", BODY_GLOBAL, function.i32(body))
+        sizes = _constant_sizes(module, code)
+        _load_constants(function, {g: n for g, n in sizes.items() if g not in common})
         build.branch(loaded)
         build.place(next_)
     again, fail = build.block(), build.block()

@@ -27,6 +27,7 @@ from tilewright.compiler.program.emit_bytecode.module import (
     EXECUTABLE_GLOBAL,
     EXECUTABLE_TYPE,
     FIRST_BODY,
+    Code,
     ModuleTables,
 )
 from tilewright.compiler.program.ir import (
@@ -51,9 +52,9 @@ from tilewright.formats.bytecode.drafts import Block, Register
 from tilewright.formats.plan import CHECK_BYTES, IndexCheck, encode_attribute
 
 
-def emit_main(module: ModuleTables, program: Program) -> AssembledFunction:
+def emit_main(module: ModuleTables, code: Code) -> AssembledFunction:
     """The function that a user calls: buffer views in, buffer views out."""
-    return _Main(HalFunction(module, _convention(program)), program).emit()
+    return _Main(HalFunction(module, _convention(code.program)), code).emit()
 
 
 def emit_switch(module: ModuleTables, count: int) -> AssembledFunction:
@@ -92,10 +93,11 @@ class _Place:
 class _Main:
     """The body of `main`."""
 
-    def __init__(self, function: HalFunction, program: Program) -> None:
+    def __init__(self, function: HalFunction, code: Code) -> None:
         self.function: HalFunction = function
         self.build: FunctionBuilder = function.build
-        self.program: Program = program
+        self.code: Code = code
+        self.program: Program = code.program
         self.places: dict[Storage, _Place] = {}
         self.commands: Register | None = None
 
@@ -190,7 +192,7 @@ class _Main:
         for view, (_, entry) in zip(self.build.arguments, self.program.inputs, strict=True):
             buffer = self.function.call("hal.buffer_view.buffer", [view], "ref")
             self.places[entry.storage] = _Place(buffer, 0)
-        for storage, index in self.function.module.constants(self.program).items():
+        for storage, index in self.function.module.constants(self.code).items():
             type_ = self.function.module.type_(BUFFER_TYPE)
             buffer = self.build.emit("global.load.ref", index, type_)
             self.places[storage] = _Place(buffer, 0)

@@ -73,11 +73,12 @@ class Code:
     """A model for one CPU.
 
     Attributes:
-        program: its steps; interface and constants are those of the model's other programs.
+        program: its steps; the interface is that of the model's other programs.
         target: what errors call the CPU.
         features: what the kernels need beyond what every CPU of the architecture has.
         executable: the segment of the image.
         format: the image's format name.
+        constants: the places of its constants among those of all codes, in the order of its storages.
     """
 
     program: Program
@@ -85,6 +86,7 @@ class Code:
     features: frozenset[str]
     executable: int
     format: str
+    constants: tuple[int, ...]
 
 
 @final
@@ -121,10 +123,23 @@ class ModuleTables:
         """Whether `main` goes on in the body that goes with the executable."""
         return max(self.bodies) > 0
 
-    def constants(self, program: Program) -> dict[Storage, int]:
-        """The global of each constant of a program; the same numbers for each."""
-        constants = [s for s in program.storages if s.is_constant]
-        return {storage: 1 + index for index, storage in enumerate(constants)}
+    def constants(self, code: Code) -> dict[Storage, int]:
+        """The global of each constant of a code; what several read has one for all of them."""
+        constants = (s for s in code.program.storages if s.is_constant)
+        return {s: 1 + place for s, place in zip(constants, code.constants, strict=True)}
+
+    @property
+    def constant_count(self) -> int:
+        """Constants of all codes."""
+        return 1 + max(
+            (place for code in self.codes for place in code.constants), default=-1
+        )
+
+    def common_constants(self) -> frozenset[int]:
+        """The globals that are filled whichever code is chosen."""
+        return frozenset.intersection(
+            *(frozenset(self.constants(code).values()) for code in self.codes)
+        )
 
     def segment(self, constant: int) -> int:
         """The rodata segment that fills a constant's global."""
@@ -187,7 +202,7 @@ class ModuleTables:
             rodata=tuple(self.rodata),
             state=ModuleState(
                 global_bytes=_BODY_BYTES if self.has_switch else 0,
-                global_refs=1 + len(self.constants(self.program)),
+                global_refs=1 + self.constant_count,
             ),
             functions=descriptors,
             bytecode=code,
