@@ -87,6 +87,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_forked_children_call_while_threads_of_the_parent_are_in_calls(
     library: Path,

@@ -50,6 +50,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return model
 
 
+@pytest.mark.slow
 def test_cold_and_warm_differ_by_the_cache_and_children_count(stand_in: Path) -> None:
     taken = processes.compilation(stand_in)
     assert taken.cold_s >= 0.3 > taken.warm_s

@@ -41,6 +41,7 @@ def symbols_of(data: bytes) -> set[str]:
     return {s.name for s in parse_object(data).symbols if s.binding == GLOBAL}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "magic"), FORMATS.items())
 def test_objects_have_the_format_of_the_system(text: str, magic: bytes) -> None:
     target = Target.parse(text)

@@ -364,6 +364,7 @@ def test_weights_beside_objects_are_found(
     np.testing.assert_allclose(cast("Any", np.from_dlpack(main(x))), expected, 1e-4)
 
 
+@pytest.mark.slow
 def test_the_command_in_exported_sources_is_right_in_any_folder(tmp_path: Path) -> None:
     compiler()
     path = tmp_path / "my net.c"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from fakes.exported_library import compile_and_run
 from tilewright.base.errors import UserError
 from tilewright.base.symbolic import Dim, evaluate, maximum, minimum, symbol
@@ -43,6 +45,7 @@ def expected(tree: Dim, env: dict[str, int]) -> int | None:
     return value if abs(value) < 1 << 63 else NO_SIZE
 
 
+@pytest.mark.slow
 def test_every_expression_has_the_value_that_python_gives_it(tmp_path: Path) -> None:
     chance = random.Random(9)
     trees = [random_tree(chance, 4) for _ in range(300)]
