@@ -34,7 +34,7 @@ from tilewright.compiler.passes import run_passes
 UPDATE = bool(os.environ.get("TILEWRIGHT_UPDATE_TEXT"))
 STANDARD = standard_passes(
     choose_panel=lambda rows, columns, depth, dtype: 8,
-    choose_tile=lambda places, channels, filters, taps: 0,
+    choose_tile=lambda *_: 0,
 )
 BY_NAME = {graph_pass.name: graph_pass for graph_pass in STANDARD}
 

@@ -61,10 +61,10 @@ class TilesOf:
     machine: MachineModel
 
     def __call__(
-        self, places: Sequence[int], channels: int, filters: int, taps: int
+        self, places: Sequence[int], channels: int, filters: int, taps: int, groups: int
     ) -> int:
         """The tile of a convolution, or 0."""
-        return rules.winograd_tile(self.machine, places, channels, filters, taps)
+        return rules.winograd_tile(self.machine, places, channels, filters, taps, groups)
 
 
 @final
@@ -121,7 +121,7 @@ def panel_form(
 
     Args:
         choose_panel: (rows, columns, depth, dtype) of a contraction to columns per packed panel, or 0.
-        choose_tile: (places, channels, filters, taps) of a convolution to Winograd's tile, or 0.
+        choose_tile: (places, channels, filters, taps, groups) of a convolution to Winograd's tile, or 0.
         choose_parts: (rows, columns, steps) of sums to the parts that workgroups add, or 0.
         multiplies_bytes: the machine adds products of bytes in one instruction.
         multiplies_pairs: the machine adds products of two bf16 in one instruction.

@@ -5,7 +5,8 @@
     y = winograd_output(m)                # [images, height, width, filters]: A' m A of each tile
 
 `u` is `winograd_filter(w)`, G g G', which is folded.  A tile of `tile` x `tile` results takes
-(tile + r - 1)² products per channel in the place of (tile r)².
+(tile + r - 1)² products per channel in the place of (tile r)².  Filters in groups are as many convolutions, each of
+its own channels: their points lie one group behind another along the first axis, and the product sees only more points.
 
 Source: S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin, S. Gray, Fast Algorithms for
 Convolutional Neural Networks, CVPR 2016, section 4; B. Barabasz et al., Error Analysis and Improving the Accuracy of
@@ -192,6 +193,8 @@ class _Arrays:
 
 # --- filters ---------------------------------------------------------------------------------
 
+_GROUPS: Final = attr("groups", "int", 1)
+
 
 def _square(w: TensorType) -> int:
     """The taps along each side of filters [F, C, r, r]."""
@@ -200,37 +203,55 @@ def _square(w: TensorType) -> int:
     return w.shape[2]
 
 
+def _of_group(size: Dim, attributes: Attributes) -> Dim:
+    """The channels or filters of one group, which are equally many in each."""
+    groups = cast("int", attributes["groups"])
+    if groups < 1:
+        raise ModelError(f"groups must be positive, got {groups}")
+    count = symbolic.floordiv(size, groups)
+    check_same("groups of channels or filters", count * groups, size)
+    return count
+
+
 def _filter_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     w = first(types)
     points = cast("int", attributes["tile"]) + _square(w) - 1
-    return (w.with_shape((points * points, w.shape[1], w.shape[0])),)
+    groups, filters = cast("int", attributes["groups"]), _of_group(w.shape[0], attributes)
+    return (w.with_shape((groups * points * points, w.shape[1], filters)),)
 
 
-def _filter_oracle(w: np.ndarray, *, tile: int) -> np.ndarray:
+def _filter_oracle(w: np.ndarray, *, tile: int, groups: int) -> np.ndarray:
     g = _array(matrices(tile, w.shape[2])[1])
     filters, channels, *square = w.shape
-    # G g G' of all filters as one product of matrices: rows of `both` are points, its columns taps.
+    own = filters // groups
+    # G g G' of all filters of a group as one product of matrices: rows of `both` are points, its columns taps.
     both = np.kron(g, g)
-    taps = w.transpose(2, 3, 1, 0).astype(np.float64).reshape(math.prod(square), -1)
-    return narrow((both @ taps).reshape(-1, channels, filters), w)
+    wide = w.astype(np.float64).reshape(groups, own, channels, *square)
+    taps = wide.transpose(0, 3, 4, 2, 1).reshape(groups, math.prod(square), channels * own)
+    return narrow((both @ taps).reshape(groups * len(both), channels, own), w)
 
 
 winograd_filter: Final = declare(
     name="winograd_filter",
-    summary="Filters [F, C, r, r] in the domain of Winograd's algorithm: G g G' as [points², C, F]",
+    summary="Filters [F, C, r, r] in the domain of Winograd's algorithm: G g G' as [groups points², C, F / groups]",
     operands=(operand("w", FLOATS),),
-    attributes=(attr("tile", "int"),),
+    attributes=(attr("tile", "int"), _GROUPS),
     infer=_filter_infer,
     evaluate=_filter_oracle,
     traits=Trait.PURE,
-    cases=("f32[3,5,3,3]; tile=4", "f32[2,1,3,3]; tile=2", "f32[1,2,3,3]; tile=2"),
+    cases=(
+        "f32[3,5,3,3]; tile=4",
+        "f32[2,1,3,3]; tile=2",
+        "f32[1,2,3,3]; tile=2",
+        "f32[6,2,3,3]; tile=4 groups=3",
+    ),
     on_host="filters are known when a model is compiled",
     source="Lavin and Gray, 2016, equation 8",
 )
 
 # --- input -----------------------------------------------------------------------------------
 
-_SIZES: Final = (attr("tile", "int"), attr("taps", "int"))
+_SIZES: Final = (attr("tile", "int"), attr("taps", "int"), _GROUPS)
 
 
 def _tile_count(size: Dim, tile: int, taps: int) -> Dim:
@@ -240,6 +261,21 @@ def _tile_count(size: Dim, tile: int, taps: int) -> Dim:
     return count
 
 
+def _loops(
+    tiles: Sequence[Dim], own: Dim, name: str, attributes: Attributes
+) -> tuple[tuple[Dim, ...], tuple[str, ...]]:
+    """Extents and names of loops over tiles, groups where there are several, and the `own` channels of one."""
+    groups = cast("int", attributes["groups"])
+    if groups == 1:
+        return (*tiles, own), ("n", "h", "w", name)
+    return (*tiles, groups, own), ("n", "h", "w", "g", name)
+
+
+def _joined(group: Sequence[Dim], size: Dim, index: Dim) -> Dim:
+    """Where an index within a group lies among those of all groups, `size` each."""
+    return group[0] * size + index if group else index
+
+
 def _input_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     x = first(types)
     tile, taps = cast("int", attributes["tile"]), cast("int", attributes["taps"])
@@ -247,11 +283,12 @@ def _input_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]
         raise ModelError(f"winograd_input needs images [N, H, W, C], got {x}")
     images, height, width, channels = x.shape
     rows, columns = (_tile_count(size, tile, taps) for size in (height, width))
-    points = (tile + taps - 1) ** 2
-    return (x.with_shape((points, images * rows * columns, channels)),)
+    points = cast("int", attributes["groups"]) * (tile + taps - 1) ** 2
+    own = _of_group(channels, attributes)
+    return (x.with_shape((points, images * rows * columns, own)),)
 
 
-def _input_oracle(x: np.ndarray, *, tile: int, taps: int) -> np.ndarray:
+def _input_oracle(x: np.ndarray, *, tile: int, taps: int, groups: int) -> np.ndarray:
     rows, columns = ((size - taps + 1) // tile for size in x.shape[1:3])
 
     def read(i: int, j: int) -> np.ndarray:
@@ -260,7 +297,9 @@ def _input_oracle(x: np.ndarray, *, tile: int, taps: int) -> np.ndarray:
 
     points = _both_axes(_Arrays(), matrices(tile, taps)[2], read)
     v = np.array([value for row in points for value in row])
-    return narrow(v.reshape(len(v), -1, x.shape[-1]), x)
+    own = x.shape[-1] // groups
+    tiles = v.reshape(len(v), v[0, ..., 0].size, groups, own)
+    return narrow(np.moveaxis(tiles, 2, 0).reshape(-1, tiles.shape[1], own), x)
 
 
 def _input_body(
@@ -271,20 +310,23 @@ def _input_body(
     images, height, width, channels = x.shape
     rows, columns = (_tile_count(size, tile, taps) for size in (height, width))
     matrix = matrices(tile, taps)[2]
-    with b.nest((images, rows, columns, channels), ("n", "h", "w", "c")) as (n, h, w, c):
+    own = _of_group(channels, attributes)
+    extents, names = _loops((images, rows, columns), own, "c", attributes)
+    with b.nest(extents, names) as (n, h, w, *g, c):
 
         def read(i: int, j: int) -> Expression:
-            return b.read(x, (n, h * tile + i, w * tile + j, c))
+            return b.read(x, (n, h * tile + i, w * tile + j, _joined(g, own, c)))
 
         at = (n * rows + h) * columns + w
         for i, row in enumerate(_both_axes(b, matrix, read)):
             for j, value in enumerate(row):
-                b.write(result, (i * len(matrix) + j, at, c), value)
+                point = _joined(g, len(matrix) ** 2, i * len(matrix) + j)
+                b.write(result, (point, at, c), value)
 
 
 winograd_input: Final = declare(
     name="winograd_input",
-    summary="Overlapping tiles of padded images in the domain of Winograd's algorithm: B' d B as [points², tiles, C]",
+    summary="Overlapping tiles of padded images in the domain of Winograd's algorithm: B' d B as [groups points², tiles, C / groups]",
     operands=(operand("x", FLOATS),),
     attributes=_SIZES,
     infer=_input_infer,
@@ -295,6 +337,7 @@ winograd_input: Final = declare(
         "[1,6,10,3]; tile=4 taps=3",
         "[2,4,6,5]; tile=2 taps=3",
         "[1,6,6,1]; tile=4 taps=3",
+        "[2,4,6,6]; tile=2 taps=3 groups=3",
     ),
     source="Lavin and Gray, 2016, section 4",
 )
@@ -313,23 +356,26 @@ def _output_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...
     images, *sizes = cast("tuple[Dim, ...]", attributes["shape"])
     if m.rank != 3 or len(sizes) != 2:
         raise ModelError(
-            f"winograd_output needs [points², tiles, F] and (N, H, W), got {m}"
+            f"winograd_output needs [groups points², tiles, F] and (N, H, W), got {m}"
         )
     rows, columns = _tiles_of(sizes, tile)
-    check_same(f"points of {m}", m.shape[0], (tile + taps - 1) ** 2)
+    groups = cast("int", attributes["groups"])
+    check_same(f"points of {m}", m.shape[0], groups * (tile + taps - 1) ** 2)
     check_same(f"tiles of {m}", m.shape[1], images * rows * columns)
-    return (m.with_shape((images, *sizes, m.shape[2])),)
+    return (m.with_shape((images, *sizes, groups * m.shape[2])),)
 
 
 def _output_oracle(
-    m: np.ndarray, *, tile: int, taps: int, shape: tuple[int, ...]
+    m: np.ndarray, *, tile: int, taps: int, groups: int, shape: tuple[int, ...]
 ) -> np.ndarray:
     points = tile + taps - 1
     images, height, width = shape
     rows, columns = -(-height // tile), -(-width // tile)
-    tiles = m.astype(np.float64).reshape(points, points, images, rows, columns, -1)
+    wide = m.astype(np.float64).reshape(groups, points, points, *m.shape[1:])
+    tiles = np.moveaxis(wide, 0, -2)
+    tiles = tiles.reshape(points, points, images, rows, columns, groups * m.shape[-1])
     parts = _both_axes(_Arrays(), matrices(tile, taps)[0], lambda i, j: tiles[i, j])
-    whole = np.empty((images, rows * tile, columns * tile, m.shape[-1]))
+    whole = np.empty((images, rows * tile, columns * tile, tiles.shape[-1]))
     for i, row in enumerate(parts):
         for j, value in enumerate(row):
             whole[:, i::tile, j::tile] = value
@@ -345,29 +391,31 @@ def _output_body(
     rows, columns = _tiles_of((height, width), tile)
     points = tile + taps - 1
     matrix = matrices(tile, taps)[0]
-    outer, names = (images, rows, columns, filters), ("n", "h", "w", "f")
+    own = _of_group(filters, attributes)
+    outer, names = _loops((images, rows, columns), own, "f", attributes)
     y = b.temporary(compute_dtype(m.dtype), (*outer, tile, tile), "y")
-    with b.nest(outer, names) as (n, h, w, f):
+    with b.nest(outer, names) as (n, h, w, *g, f):
         at = (n * rows + h) * columns + w
 
         def read(i: int, j: int) -> Expression:
-            return b.read(m, (i * points + j, at, f))
+            return b.read(m, (_joined(g, points * points, i * points + j), at, f))
 
         for i, row in enumerate(_both_axes(b, matrix, read)):
             for j, value in enumerate(row):
-                b.store(y, (n, h, w, f, i, j), value)
-    with b.nest((*outer, tile, tile), (*names, "i", "j")) as (n, h, w, f, i, j):
+                b.store(y, (n, h, w, *g, f, i, j), value)
+    with b.nest((*outer, tile, tile), (*names, "i", "j")) as (n, h, w, *g, f, i, j):
         row, column = h * tile + i, w * tile + j
         inside = b.and_(
             b.lt(b.index(row), b.index(height)), b.lt(b.index(column), b.index(width))
         )
         with b.when(inside):
-            b.write(result, (n, row, column, f), b.load(y, (n, h, w, f, i, j)))
+            value = b.load(y, (n, h, w, *g, f, i, j))
+            b.write(result, (n, row, column, _joined(g, own, f)), value)
 
 
 winograd_output: Final = declare(
     name="winograd_output",
-    summary="Sums of products in Winograd's domain as images: A' m A, `shape` = (N, H, W)",
+    summary="Sums of products in Winograd's domain as images of all groups: A' m A, `shape` = (N, H, W)",
     operands=(operand("m", FLOATS),),
     attributes=(*_SIZES, attr("shape", "dims")),
     infer=_output_infer,
@@ -379,6 +427,7 @@ winograd_output: Final = declare(
         "[36,6,3]; tile=4 taps=3 shape=(1,7,9)",
         "[16,6,5]; tile=2 taps=3 shape=(1,4,6)",
         "[36,2,1]; tile=4 taps=3 shape=(2,4,1)",
+        "[32,6,5]; tile=2 taps=3 groups=2 shape=(1,4,5)",
     ),
     source="Lavin and Gray, 2016, section 4",
 )

@@ -22,9 +22,9 @@ from tilewright.compiler.transforms.matching import (
     optional_operand,
 )
 
-# (images, height and width of the result, channels, filters, taps along each side) -> results along each
-# side of a tile; 0 for a convolution that sums its products directly
-ChooseTile = Callable[[Sequence[int], int, int, int], int]
+# (images, height and width of the result, channels and filters of a group, taps along each side, groups)
+# -> results along each side of a tile; 0 for a convolution that sums its products directly
+ChooseTile = Callable[[Sequence[int], int, int, int, int], int]
 
 
 @final
@@ -56,14 +56,17 @@ class WinogradConvolution(RewritePass):
         x, w = operand(node, 0), operand(node, 1)
         *places, filters = _numbers(node.result.type.shape)
         _, channels, taps, _ = _numbers(w.type.shape)
-        tile = self.choose_tile(places, channels, filters, taps)
+        groups = number(node, "groups")
+        tile = self.choose_tile(places, channels, filters // groups, taps, groups)
         if not tile:
             return None
-        sizes = {"tile": tile, "taps": taps}
+        sizes = {"tile": tile, "taps": taps, "groups": groups}
         # Transforms are of f32: those of 16 bits would lose half of the digits.
         padded = _padded(node, in_f32(x, emit), places, tile, emit)
         left = emit.op("winograd_input", [padded], sizes)
-        right = emit.op("winograd_filter", [in_f32(w, emit)], {"tile": tile})
+        right = emit.op(
+            "winograd_filter", [in_f32(w, emit)], {"tile": tile, "groups": groups}
+        )
         products = emit.op("matmul", [left, right])
         attributes = {**sizes, "shape": tuple(places)}
         result = emit.op("winograd_output", [products], attributes)
@@ -82,7 +85,6 @@ def _can_be_in_points(node: Node) -> bool:
         and {x.type.dtype, w.type.dtype, node.result.type.dtype} <= {f32, *HALVES}
         and all(isinstance(size, int) and size > 0 for size in shapes)
         and w.type.shape[2] == w.type.shape[3]
-        and number(node, "groups") == 1
         and all(s == 1 for s in (*ints(node, "strides"), *ints(node, "dilations")))
         and constant_of(w) is not None
     )

@@ -26,24 +26,25 @@ _WORKGROUPS: Final = 16
 
 
 def winograd_tile(
-    machine: MachineModel, places: Sequence[int], channels: int, filters: int, taps: int
+    machine: MachineModel,
+    places: Sequence[int],
+    channels: int,
+    filters: int,
+    taps: int,
+    groups: int = 1,
 ) -> int:
     """Results along each side of a tile of a convolution of f32 with stride 1; 0: products are summed directly.
 
-    `places`: images, height and width of the result; `taps` along each side of a filter.
+    `places`: images, height and width of the result; `channels` and `filters` of each of the groups, which
+    take equal times; `taps` along each side of a filter.
     """
     if taps not in _SQUARES or min(channels, filters) < machine.lanes(f32):
         return 0
-    direct = _direct_ns(machine, places, channels, filters, taps)
+    row = groups * channels
+    direct = _product_ns(machine, places, filters, taps * taps * channels, row)
     times = {t: _winograd_ns(machine, places, channels, filters, taps, t) for t in _TILES}
     best = min(times, key=times.__getitem__)
     return best if times[best] < _WORTH * direct else 0
-
-
-def _direct_ns(
-    machine: MachineModel, places: Sequence[int], channels: int, filters: int, taps: int
-) -> float:
-    return _product_ns(machine, places, filters, taps * taps * channels, channels)
 
 
 def _winograd_ns(
@@ -66,7 +67,7 @@ def _winograd_ns(
 def _product_ns(
     machine: MachineModel, rows: Sequence[int], columns: int, depth: int, row: int
 ) -> float:
-    """Time to multiply, and to bring the right operand from main memory."""
+    """Time to multiply rows that lie `row` numbers apart, and to bring the right operand from main memory."""
     lanes = machine.lanes(f32)
     row_bytes = row * f32.itemsize
     tile = choose_tile(machine, rows, columns, depth, lanes, row_bytes=row_bytes)

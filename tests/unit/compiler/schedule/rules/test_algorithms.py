@@ -34,6 +34,17 @@ def test_other_filters_and_few_channels_are_summed_directly(
         assert winograd_tile(machine, (1, 56, 56), channels, filters, taps) == 0
 
 
+def test_groups_gain_as_convolutions_of_their_own_do() -> None:
+    for machine in MACHINES:
+        assert winograd_tile(machine, (1, 28, 28), 64, 64, 3, 3) == 4
+        # Products of so few channels wait for their operands, and the transforms cost as before.
+        assert winograd_tile(machine, (1, 28, 28), 4, 4, 3, 48) == 0
+
+
+def test_weights_of_many_groups_are_not_made_larger_either() -> None:
+    assert winograd_tile(MACHINES[2], (1, 7, 7), 64, 64, 3, 17) != 4
+
+
 def test_many_images_pay_for_larger_weights() -> None:
     for machine in MACHINES:
         assert winograd_tile(machine, (64, 7, 7), 512, 512, 3) > 0
