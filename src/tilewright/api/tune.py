@@ -35,6 +35,7 @@ from tilewright.compiler.backends.tuning_store import TuningStore
 from tilewright.compiler.frontends import onnx
 from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.schema import Trait
+from tilewright.compiler.lowering.kernel_uses import KernelUse, find_kernels
 from tilewright.compiler.schedule.rules import Decisions, space_of
 from tilewright.runtime import native
 from tilewright.tuning import Comparison, Tuned, Tuner, compare, keep_what_helps
@@ -251,7 +252,7 @@ class _Run:
         graph, _ = pipeline.import_model(self._model, self._options)
         self._dims = _likely_dims(graph) | self._dims
         (graph,) = pipeline.optimize(graph, self._options)
-        groups = pipeline.find_kernels(graph)
+        groups = find_kernels(graph)
         target = self._options.targets[0]
         requests = pipeline.make_requests(groups, target, self._options)
         found = [
@@ -267,7 +268,7 @@ class _Run:
         return found
 
     def _tuned(
-        self, group: pipeline.Group, request: KernelRequest, pool: native.Pool | None
+        self, group: KernelUse, request: KernelRequest, pool: native.Pool | None
     ) -> Tuned:
         target = self._options.targets[0]
         machine = backend_of(target).machine_model(target)

@@ -21,7 +21,7 @@ from tilewright.base.log import Log
 from tilewright.base.outcome import Outcome, Verdict
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
-from tilewright.base.text import format_duration, identifier, unique
+from tilewright.base.text import format_duration
 from tilewright.compiler.backends.backend import GraphForm
 from tilewright.compiler.backends.kernel_cache import (
     KernelRecord,
@@ -43,8 +43,13 @@ from tilewright.compiler.graph.ir import Graph, Node
 from tilewright.compiler.graph.schema import Trait
 from tilewright.compiler.graph.verifier import name_violations, violations
 from tilewright.compiler.kernel.ir import Kernel
-from tilewright.compiler.kernel.text import kernel_text
-from tilewright.compiler.lowering.build_kernel import build_kernel, can_build
+from tilewright.compiler.lowering.build_kernel import can_build
+from tilewright.compiler.lowering.kernel_uses import (
+    KEY_NAME,
+    KernelUse,
+    find_kernels,
+    is_data,
+)
 from tilewright.compiler.packaging.archive import Part
 from tilewright.compiler.packaging.provenance import Origin
 from tilewright.compiler.passes import GraphPass, run_passes
@@ -84,8 +89,6 @@ from tilewright.compiler.transforms.external_codegen import (
 from tilewright.formats.byte_view import Buffer
 
 _LOG: Final = Log("compiler")
-# Kernels are compared by their text under this name, then get names of their own.
-_KEY_NAME: Final = "kernel"
 
 
 @final
@@ -301,41 +304,6 @@ def generate_modules(graph: Graph, options: CompileOptions) -> tuple[ExternalMod
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Group:
-    """Nodes that share one kernel: equal in everything but the values of their constants."""
-
-    naive: Kernel
-    nodes: tuple[Node, ...]
-
-
-def find_kernels(graph: Graph) -> tuple[Group, ...]:
-    """The distinct kernels of the graph; kernels that print alike are one."""
-    groups: dict[str, tuple[Kernel, list[Node]]] = {}
-    taken: set[str] = set()
-    for node in graph:
-        if not is_kernel(node):
-            continue
-        kernel = build_kernel(node, _KEY_NAME)
-        key = kernel_text(kernel)
-        if key not in groups:
-            name = unique(identifier(str(node.attributes.get("name", node.title))), taken)
-            taken.add(name)
-            groups[key] = (replace(kernel, name=name), [])
-        groups[key][1].append(node)
-    return tuple(Group(kernel, tuple(nodes)) for kernel, nodes in groups.values())
-
-
-def is_kernel(node: Node) -> bool:
-    """Whether the node becomes machine code (not a constant, a view or a host call)."""
-    return not _is_data(node) and can_build(node)
-
-
-def _is_data(node: Node) -> bool:
-    return bool(node.schema.traits & (Trait.CONSTANT | Trait.VIEW))
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
 class Scheduled:
     """A kernel that was scheduled now, and what asked for it."""
 
@@ -350,7 +318,7 @@ class Scheduled:
 
 
 def schedule_kernels(
-    groups: Sequence[Group], target: Target, options: CompileOptions, progress: Progress
+    groups: Sequence[KernelUse], target: Target, options: CompileOptions, progress: Progress
 ) -> tuple[Scheduled | KernelRecord, ...]:
     """One kernel per group: scheduled, or finished by an earlier compilation."""
     kernels: list[Scheduled | KernelRecord] = []
@@ -363,13 +331,13 @@ def schedule_kernels(
 
 
 def make_requests(
-    groups: Sequence[Group], target: Target, options: CompileOptions
+    groups: Sequence[KernelUse], target: Target, options: CompileOptions
 ) -> tuple[KernelRequest, ...]:
     """What is wanted of each group: a schedule of the user's, tuned decisions, or the cost model's best."""
     requests: list[KernelRequest] = []
     for group in groups:
         naive = group.naive
-        by_user = trace_for(options.schedules, naive.name, replace(naive, name=_KEY_NAME))
+        by_user = trace_for(options.schedules, naive.name, replace(naive, name=KEY_NAME))
         requests.append(KernelRequest(naive, target, options.threads, by_user))
     return with_decisions(requests, options.store)
 
@@ -416,7 +384,7 @@ def link(
 
 
 def make_program(
-    graph: Graph, groups: Sequence[Group], kernels: Sequence[KernelRecord]
+    graph: Graph, groups: Sequence[KernelUse], kernels: Sequence[KernelRecord]
 ) -> Program:
     """The host side of the graph for one target's kernels."""
     lowered = {
@@ -474,7 +442,7 @@ def refuse_control_flow(graph: Graph) -> None:
 
 def diagnose(
     options: CompileOptions,
-    groups: Sequence[Sequence[Group]],
+    groups: Sequence[Sequence[KernelUse]],
     kernels: Sequence[Sequence[KernelRecord]],
     program: Program,
 ) -> Diagnostics:
@@ -530,7 +498,7 @@ def judge(graph: Graph, options: CompileOptions) -> tuple[onnx.Judged, ...]:
     judged += [
         _judge_call(node, target)
         for node in graph
-        if not _is_data(node) and not can_build(node)
+        if not is_data(node) and not can_build(node)
     ]
     return tuple(judged)
 
@@ -551,7 +519,7 @@ def sources_of(node: Node) -> frozenset[str]:
 
 
 def warn_about_slow_kernels(
-    groups: Sequence[Group],
+    groups: Sequence[KernelUse],
     target: Target,
     records: Sequence[KernelRecord],
     diagnostics: Diagnostics,

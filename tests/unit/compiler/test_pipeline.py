@@ -20,6 +20,7 @@ from tilewright.compiler.graph.ir import Graph
 from tilewright.compiler.graph.schema import TensorType, Trait
 from tilewright.compiler.kernel.ir import Space
 from tilewright.compiler.kernel.verifier import verify
+from tilewright.compiler.lowering.kernel_uses import find_kernels, is_kernel
 from tilewright.compiler.ops.builder import GraphBuilder
 from tilewright.compiler.packaging.archive import make_artifact
 from tilewright.compiler.schedule import rules
@@ -40,14 +41,14 @@ def test_after_optimization_every_node_is_data_a_kernel_or_runs_on_the_host(
 ) -> None:
     for node in graph:
         is_data = bool(node.schema.traits & (Trait.CONSTANT | Trait.VIEW))
-        assert is_data or pipeline.is_kernel(node) or node.op == "det"
-        assert not (is_data and pipeline.is_kernel(node))
+        assert is_data or is_kernel(node) or node.op == "det"
+        assert not (is_data and is_kernel(node))
 
 
 def test_every_kernel_of_the_graph_is_found_once(graph: Graph) -> None:
-    groups = pipeline.find_kernels(graph)
+    groups = find_kernels(graph)
     nodes = [node for group in groups for node in group.nodes]
-    assert set(nodes) == {node for node in graph if pipeline.is_kernel(node)}
+    assert set(nodes) == {node for node in graph if is_kernel(node)}
     assert len(nodes) == len(set(nodes))
     assert len({group.naive.name for group in groups}) == len(groups)
     for group in groups:
@@ -55,7 +56,7 @@ def test_every_kernel_of_the_graph_is_found_once(graph: Graph) -> None:
 
 
 def test_scheduled_kernels_own_no_device_memory(graph: Graph) -> None:
-    groups = pipeline.find_kernels(graph)
+    groups = find_kernels(graph)
     scheduled = pipeline.schedule_kernels(
         groups, OPTIONS.targets[0], OPTIONS, pipeline.SILENT
     )

@@ -3,7 +3,7 @@
 Each states in its docstring what it requires and what holds after it.
 """
 
-from tilewright.compiler.passes import known_passes, register_pass
+from tilewright.compiler.passes import GraphPass, known_passes, register_pass
 from tilewright.compiler.transforms.contract_integers import ContractIntegers
 from tilewright.compiler.transforms.convert_layout import ConvertLayout
 from tilewright.compiler.transforms.decompose_norms import DecomposeNorms
@@ -74,32 +74,8 @@ __all__ = [
     "rounding_passes",
 ]
 
-# What a `PassContext` may name.
-for _pass in (
-    ContractIntegers,
-    ConvertLayout,
-    DecomposeNorms,
-    DecomposeQuantization,
-    EliminateCommon,
-    EliminateDead,
-    FoldConstants,
-    FoldScales,
-    FuseKernels,
-    GuardIndices,
-    KeepWeights,
-    LegalizeConvolution,
-    LegalizePooling,
-    PackMatmul,
-    PartitionGraph,
-    QuantizeContractions,
-    RecognizeActivations,
-    RecognizeAttention,
-    RecognizeNorms,
-    RoundContractions,
-    Simplify,
-    SinkReshapes,
-    SplitConcat,
-    SplitReductions,
-    WinogradConvolution,
-):
-    register_pass(_pass)
+# What a `PassContext` may name: every pass above.
+for _name in __all__:
+    _value = globals()[_name]
+    if isinstance(_value, type) and issubclass(_value, GraphPass):
+        register_pass(_value)
