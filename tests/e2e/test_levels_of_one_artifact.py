@@ -102,11 +102,13 @@ def test_every_level_gives_what_it_gives_alone(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
-def test_levels_that_multiply_the_same_words_share_all_weights(name: str) -> None:
+def test_levels_share_weights_but_for_words_of_the_widest_vectors(name: str) -> None:
     model = tw.compile(MODELS[name](), target="x86_64", levels=(*LEVELS, "znver4"))
     artifact = make_artifact(model.compiled.parts)
     assert artifact.sizes
-    assert {v.constants for v in artifact.variants} == {tuple(range(len(artifact.sizes)))}
+    sharing = artifact.variants if name == "f32" else artifact.variants[:2]
+    assert len({v.constants for v in sharing}) == 1
+    assert [artifact.own_bytes(v) for v in sharing] == [0] * len(sharing)
 
 
 @pytest.fixture(scope="module")

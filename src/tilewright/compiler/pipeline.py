@@ -59,10 +59,7 @@ from tilewright.compiler.program.emit_plan import emit_plan
 from tilewright.compiler.program.ir import HostCall, Program
 from tilewright.compiler.program.share_constants import share_constants
 from tilewright.compiler.program.work import arithmetic_work, bytes_moved, host_verdict
-from tilewright.compiler.schedule.user import (
-    check_patterns,
-    trace_for,
-)
+from tilewright.compiler.schedule.user import check_patterns, trace_for
 from tilewright.compiler.transforms import (
     DecomposeNorms,
     DecomposeQuantization,
@@ -197,7 +194,7 @@ def optimize(graph: Graph, options: CompileOptions) -> tuple[Graph, ...]:
     neutral = neutral_passes(options.codegens, options.precision)
     run_passes(graph, neutral, context)
     held = frozenset[str]().union(*(each.ensures for each in neutral))
-    wanted = [form_for(target, options.targets) for target in options.targets]
+    wanted = [form_for(target, options.targets, graph) for target in options.targets]
     forms = [form for i, form in enumerate(wanted) if form not in wanted[:i]]
     graphs = [graph, *(copy_graph(graph) for _ in forms[1:])]
     for own, form in zip(graphs, forms, strict=True):
@@ -206,10 +203,11 @@ def optimize(graph: Graph, options: CompileOptions) -> tuple[Graph, ...]:
     return tuple(graphs[forms.index(form)] for form in wanted)
 
 
-def form_for(target: Target, targets: Sequence[Target]) -> GraphForm:
+def form_for(target: Target, targets: Sequence[Target], graph: Graph) -> GraphForm:
     """What the back end of a target makes of the graph, for as many of its targets as can share it."""
     own = [each for each in targets if each.backend == target.backend]
-    return backend_of(target).graph_form(target, own)
+    dtypes = frozenset(value.type.dtype for node in graph for value in node.results)
+    return backend_of(target).graph_form(target, own, dtypes)
 
 
 def neutral_passes(

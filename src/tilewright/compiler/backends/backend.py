@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, final
 
 from tilewright.base.compilation_cache import CompilationCache
+from tilewright.base.dtypes import DType
 from tilewright.base.errors import UserError
 from tilewright.base.target import Target
 from tilewright.base.text import did_you_mean
@@ -153,8 +154,10 @@ class Backend(Protocol):
         """What schedules and costs know of the machine."""
         ...
 
-    def graph_form(self, target: Target, targets: Sequence[Target]) -> GraphForm:
-        """The form of the graph for a target: that of all `targets` of the back end, unless it multiplies in another way."""
+    def graph_form(
+        self, target: Target, targets: Sequence[Target], dtypes: frozenset[DType]
+    ) -> GraphForm:
+        """The form of a graph with tensors of `dtypes` for a target: that of all `targets` of the back end, unless it costs."""
         ...
 
     def schedule(

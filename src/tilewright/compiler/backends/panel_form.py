@@ -1,8 +1,9 @@
 """The form that a graph takes for processors with caches and vectors: channels last, weights in panels.
 
 Shared by the back ends of CPUs.  Equal machines want equal forms, so their targets share one graph and its weights.
-Targets of one artifact have the same panels, whatever their vectors, and so the same weights; those whose instructions
-multiply pairs or bytes and those whose do not have graphs of their own, for the words that they multiply differ.
+Targets of one artifact have the same panels of f32, whatever their vectors, and so the same weights: that costs nobody
+3 % of the time.  Panels of words with several numbers cost the widest vectors more, and a copy of those is small, so
+there they have their own; so have targets that multiply pairs where others cannot.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import DType, bf16, i8, i32
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
 from tilewright.compiler.backends.backend import GraphForm
@@ -39,15 +40,21 @@ _PACKED_VECTOR_BITS: Final = 256
 @final
 @dataclass(frozen=True, slots=True)
 class PanelsOf:
-    """The columns per panel that the kernels of a machine want, and those of others read well."""
+    """The columns per panel that the kernels of a machine want, and those of others read well.
+
+    `of_words`, if there is one, decides instead where right operands are words of several numbers.
+    """
 
     machine: MachineModel
     others: tuple[MachineModel, ...] = ()
+    of_words: PanelsOf | None = None
 
     def __call__(
         self, m: Sequence[Dim], n: Dim, k: Dim, dtype: DType, products: int = 1
     ) -> int:
         """Columns of a product of `m` rows, `n` columns and `k` steps of `products`; 0 for no panels."""
+        if self.of_words is not None and (products > 1 or dtype is i32):
+            return self.of_words(m, n, k, dtype, products)
         return rules.contraction_panel(
             self.machine, m, n, k, dtype, products, others=self.others
         )
@@ -81,32 +88,34 @@ class PartsOf:
 
 def form_of(machine: MachineModel, others: Sequence[MachineModel] = ()) -> GraphForm:
     """The form that a machine's kernels want; `others` read the same panels."""
-    return _form_for(machine, machine, others)
+    return _form_for(machine, PanelsOf(machine, tuple(others)), pairs=True)
 
 
-def _form_for(
-    own: MachineModel, packing: MachineModel, others: Sequence[MachineModel]
-) -> GraphForm:
-    """The form for a machine with the panels that `packing` decides for `others`."""
+def _form_for(own: MachineModel, panels: PanelsOf, *, pairs: bool) -> GraphForm:
+    """The form for a machine whose graph has these panels; `pairs` of bf16 may be multiplied."""
     return panel_form(
-        PanelsOf(packing, tuple(others)),
-        TilesOf(packing),
-        PartsOf(packing),
+        panels,
+        TilesOf(panels.machine),
+        PartsOf(panels.machine),
         multiplies_bytes=own.multiplies_bytes,
-        multiplies_pairs=own.multiplies_pairs,
+        multiplies_pairs=pairs and own.multiplies_pairs,
     )
 
 
 def shared_form(
     target: Target,
     targets: Sequence[Target],
+    dtypes: frozenset[DType],
     machine_model: Callable[[Target], MachineModel],
 ) -> GraphForm:
-    """The form for one of `targets`, equal to that of the others that multiply the same words."""
-    packing = machine_model(packing_target(targets))
-    others = [machine_model(each) for each in targets]
-    others = [other for other in others if other != packing]
-    return _form_for(machine_model(target), packing, others)
+    """The form for one of `targets` and a graph with tensors of `dtypes`, equal to that of the others where it can be."""
+    packing, own = machine_model(packing_target(targets)), machine_model(target)
+    models = [machine_model(each) for each in targets]
+    others = tuple(other for other in models if other != packing)
+    has_words = any(dtype.bits <= i8.bits and not dtype.is_bool for dtype in dtypes)
+    is_wide = own.vector_bits > _PACKED_VECTOR_BITS
+    of_words = PanelsOf(own) if others and has_words and is_wide else None
+    return _form_for(own, PanelsOf(packing, others, of_words), pairs=bf16 in dtypes)
 
 
 def panel_form(

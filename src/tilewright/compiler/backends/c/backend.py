@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from tilewright.base.compilation_cache import CompilationCache
+from tilewright.base.dtypes import DType
 from tilewright.base.target import Target
 from tilewright.compiler.backends.backend import (
     Backend,
@@ -58,11 +59,13 @@ class CBackend:
     def machine_model(self, target: Target) -> MachineModel:
         return MachineModel.of(target)
 
-    def graph_form(self, target: Target, targets: Sequence[Target]) -> GraphForm:
+    def graph_form(
+        self, target: Target, targets: Sequence[Target], dtypes: frozenset[DType]
+    ) -> GraphForm:
         # What becomes of graphs decides nothing about a kernel: passes stay out of the keys of kernels.
         from tilewright.compiler.backends import panel_form  # noqa: PLC0415
 
-        return panel_form.shared_form(target, targets, self.machine_model)
+        return panel_form.shared_form(target, targets, dtypes, self.machine_model)
 
     def schedule(
         self,
