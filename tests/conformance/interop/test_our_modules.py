@@ -18,6 +18,7 @@ import tilewright as tw
 from conformance.interop.program_cases import floats, integers
 from conformance.interop.toolchain import needs_iree, program, run_module
 from tilewright.base.target import Target
+from tilewright.compiler.packaging.archive import make_artifact
 
 pytestmark = [needs_iree, pytest.mark.slow]
 DEVICES = ("local-sync", "local-task")
@@ -154,6 +155,32 @@ def test_iree_takes_the_best_code_for_the_cpu(sizes: str, tmp_path: Path) -> Non
         (result,) = answer.results
         assert isinstance(result, np.ndarray)
         assert result.tobytes() == bits[best]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(Target.host().arch != "x86_64", reason="levels are for x86-64")
+@pytest.mark.parametrize("outside", [False, True], ids=["inside", "outside"])
+def test_iree_takes_the_weights_of_the_code_that_it_chose(
+    tmp_path: Path, *, outside: bool
+) -> None:
+    """Bytes for AVX-512 lie in other panels than for AVX2."""
+    weights = integers(256, 128, dtype=np.int8, seed=3)
+    text = "f (uint8[64,256] a) => (int32[64,128] y) { y = MatMulInteger (a, w) }"
+    proto = onnx.parser.parse_model(HEAD + text)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    model = tw.compile(proto, target="v3", levels=("v3", "v4"))
+    first, second = make_artifact(model.compiled.parts).variants
+    assert not {*first.constants} & {*second.constants}
+    archive, file = tmp_path / "ours.vmfb", tmp_path / "weights.irpa"
+    model.save(archive, weights=file if outside else None)
+    a = integers(64, 256, dtype=np.uint8, seed=4)
+    more = [f"--parameters={file}"] if outside else []
+    for device in DEVICES:
+        answer = run_module(archive, [a], ["ref"], tmp_path, device=device, flags=more)
+        assert answer.error == ""
+        np.testing.assert_array_equal(
+            answer.results[0], a.astype(int) @ weights.astype(int)
+        )
 
 
 def test_an_index_out_of_range_fails_there_too(tmp_path: Path) -> None:
