@@ -36,6 +36,12 @@ _MOST_FMAS: Final = 640
 _MOST_DOTS: Final = 64
 """Of words: each of the left operand takes a register, which longer straight code has in the wrong place."""
 _SHORT_BLOCK: Final = 32
+_LONGEST_WHOLE: Final = 4 * _SHORT_BLOCK
+"""Multiply-adds of vectors up to which a whole sum is straight code.
+
+Nothing parts such a sum from what is done with it.  Code generators mix the two if they are long, and
+operands of the sum then wait on the stack.
+"""
 _HEAVY_EPILOGUE: Final = 24
 
 
@@ -155,7 +161,7 @@ def _schedule_sum(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None
         written_out.insert(0, steps[position])
         size *= extent
         position -= 1
-    if not written_out:
+    if not written_out or _is_long_whole(s, steps, tile[-1], size, micro):
         _unroll_steps(s, steps[-1], depth, micro)
         return
     if position >= 0:
@@ -164,6 +170,19 @@ def _schedule_sum(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None
     for name in written_out:
         s.apply(unroll, name)
     _schedule_step(s, written_out[-1], depth, micro)
+
+
+def _is_long_whole(
+    s: Schedule, steps: Sequence[str], lane: str, size: int, micro: MicroKernel
+) -> bool:
+    """Whether a sum of one loop over elements that all lanes share would be long straight code."""
+    loop = find(s.kernel, steps[0])
+    if len(steps) > 1 or not isinstance(loop.extent, int) or loop.extent <= micro.unroll:
+        return False
+    if size <= _LONGEST_WHOLE:
+        return False
+    left = [load for load in loads(loop.body) if load.buffer.name == micro.left]
+    return bool(left) and all(stride(load, lane) == 0 for load in left)
 
 
 def _lengthened(s: Schedule, step: str, size: int) -> list[str]:

@@ -67,20 +67,24 @@ def kinds(kernel: Kernel) -> set[LoopKind]:
     return {loop.kind for loop in loops(kernel.body)}
 
 
-@pytest.mark.parametrize("words", [False, True])
-def test_short_sums_are_written_out_unless_words_would_take_many_registers(
-    words: bool,
+@pytest.mark.parametrize(
+    ("rows", "depth", "words", "written_out"),
+    [(28, 3, False, True), (4, 16, False, True), (28, 16, False, False),
+     (29, 17, False, False), (28, 3, True, True), (28, 16, True, False)],
+)  # fmt: skip
+def test_sums_are_written_out_unless_much_would_wait_for_registers(
+    rows: int, depth: int, words: bool, written_out: bool
 ) -> None:
-    b, depth, dtype = KernelBuilder("short"), 16, i32 if words else f32
-    a = b.parameter("a", dtype, (28, depth))
+    b, dtype = KernelBuilder("short"), i32 if words else f32
+    a = b.parameter("a", dtype, (rows, depth))
     w = b.parameter("w", dtype, (1, depth, 32))
-    y = b.result("y", dtype, (28, 32))
+    y = b.result("y", dtype, (rows, 32))
     kind = {"product": "bytes"} if words else {}
     emit(b, "contract", packed_product(32, **kind), [a, w], y)
     kernel = b.build()
     changed = schedule(kernel, V4)
     sums = [loop for loop in loops(changed.body) if loop.reduction]
-    assert any(loop.kind is LoopKind.SERIAL for loop in sums) is words
+    assert all(loop.kind is not LoopKind.SERIAL for loop in sums) is written_out
     assert_same(kernel, changed)
 
 
