@@ -42,7 +42,11 @@ def winograd_tile(
         return 0
     row = groups * channels
     direct = _product_ns(machine, places, filters, taps * taps * channels, row)
-    times = {t: _winograd_ns(machine, places, channels, filters, taps, t) for t in _TILES}
+    times = {
+        t: _winograd_ns(machine, places, channels, filters, taps, t)
+        + _crowded_ns(machine, places, channels, taps, t, row)
+        for t in _TILES
+    }
     best = min(times, key=times.__getitem__)
     return best if times[best] < _WORTH * direct else 0
 
@@ -62,6 +66,30 @@ def _winograd_ns(
     transforms = _transform_ns(machine, tiles * channels, points, points)
     transforms += _transform_ns(machine, tiles * filters, points, tile)
     return points * points * product + transforms
+
+
+def _crowded_ns(
+    machine: MachineModel,
+    places: Sequence[int],
+    channels: int,
+    taps: int,
+    tile: int,
+    row: int,
+) -> float:
+    """Time that the pixels of a tile wait where they are too many for one set of the first level cache.
+
+    They lie `row` numbers apart, and are read again for what they share with the next tile and the next lanes.
+    """
+    images, *sizes = places
+    pixels = (tile + taps - 1) ** 2
+    ways = machine.l1.ways
+    way_bytes = max(machine.line_bytes, machine.l1.size_bytes // ways)
+    sets = way_bytes // math.gcd(row * f32.itemsize, way_bytes)
+    if pixels <= ways * sets:
+        return 0.0
+    tiles = images * math.prod(-(-size // tile) for size in sizes)
+    vectors = tiles * -(-channels // machine.lanes(f32))
+    return vectors * pixels * machine.core.miss * machine.cycle_ns
 
 
 def _product_ns(

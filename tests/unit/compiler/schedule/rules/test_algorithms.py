@@ -45,6 +45,13 @@ def test_weights_of_many_groups_are_not_made_larger_either() -> None:
     assert winograd_tile(MACHINES[2], (1, 7, 7), 64, 64, 3, 17) != 4
 
 
+def test_tiles_whose_pixels_crowd_one_set_of_the_cache_are_smaller() -> None:
+    """512 channels lie 2 KiB apart: 36 pixels would share two sets of the first level cache, 16 fill them."""
+    machine = MACHINES[2]
+    assert winograd_tile(machine, (1, 14, 14), 64, 64, 3, 8) == 2
+    assert winograd_tile(machine, (1, 14, 14), 64, 64, 3, 9) == 4
+
+
 def test_many_images_pay_for_larger_weights() -> None:
     for machine in MACHINES:
         assert winograd_tile(machine, (64, 7, 7), 512, 512, 3) > 0
