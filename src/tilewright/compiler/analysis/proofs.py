@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from tilewright.base import symbolic
 from tilewright.base.symbolic import Dim, Symbol
@@ -23,6 +24,9 @@ from tilewright.compiler.kernel.rewrite import (
     payloads,
     substitute_dim,
 )
+
+_MOST_DIGITS: Final = 4
+"""One value is taken apart into so many digits and one more: images in windows that are rolled have four."""
 
 
 def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
@@ -58,10 +62,12 @@ def distinct(first: Access, second: Access, shared: Sequence[Symbol]) -> bool:
         # The position in memory sees through indices that were split off one loop (i // n, i % n).
         xs, ys = zip(*pairs, strict=True)
         pairs.append((_position(first.buffer, xs), _position(second.buffer, ys)))
-        pairs.extend(_joined_digits(pairs, pairs))
-        # Once more: a row that was split into two digits may itself be a digit of a workgroup.
-        more = _joined_digits(pairs, pairs)
-        pairs.extend(pair for pair in more if pair not in pairs)
+        # A value that was split into two digits may itself be a digit of another.
+        for _ in range(_MOST_DIGITS):
+            more = [p for p in _joined_digits(pairs, pairs) if p not in pairs]
+            if not more:
+                break
+            pairs.extend(dict.fromkeys(more))
     facts = [fact for fact in first.facts if fact in second.facts]
     pairs += _guarded_parts(pairs, facts, pending, plain, renamed)
     progress = first.lanes == second.lanes == 1
@@ -170,9 +176,11 @@ def _joined_digits(
     found: list[tuple[Dim, Dim]] = []
     for x, y in remainders:
         for factor, value, divisor in _operations(x, "mod"):
+            # A quotient of a quotient is written as one: (e // 49) // 2 is e // 98.
+            wanted = symbolic.floordiv(value, divisor)
             for u, v in quotients:
                 for other, left, right in _operations(u, "floordiv"):
-                    if left != value or right != divisor:
+                    if symbolic.floordiv(left, right) != wanted:
                         continue
                     times = _times(factor, divisor, other)
                     if times is not None:

@@ -175,9 +175,10 @@ class FuseKernels(GraphPass):
         return False
 
     def _take_interleaving(self, group: Group, view: Node, groups: Groups) -> bool:
-        """Take a reshape, a transpose of its parts and the reshape behind: phases find their places.
+        """Take a reshape, a transpose of its parts and the reshape behind: phases and windows find their places.
 
-        The last part stays last and has whole vectors, so stores are as wide as before.
+        The last part stays last and has whole vectors, so stores are as wide as before.  Where no reshape is behind,
+        rows alone may move, to where something is computed: who reads heads reads them through moves of its own.
         """
         if groups.role(view) is not Role.VIEW or not self.border_through_view:
             return False
@@ -186,11 +187,16 @@ class FuseKernels(GraphPass):
             return False
         if not keeps_last_axis(move) or not _fits_panels(move, group, groups):
             return False
-        back = groups.edit.sole_user(move.result)
-        if back is None or groups.role(back) is not Role.VIEW or back in groups.of:
+        behind = groups.edit.sole_user(move.result)
+        if behind is None or behind in groups.of:
             return False
-        group.root = back
-        groups.take(group, [view, move, back])
+        merges = groups.role(behind) is Role.VIEW
+        keeps_columns = operand(view).type.shape[-1] == view.result.type.shape[-1]
+        if not merges and not (keeps_columns and groups.role(behind) is Role.POINTWISE):
+            return False
+        taken = [view, move, behind] if merges else [view, move]
+        group.root = taken[-1]
+        groups.take(group, taken)
         return True
 
     # --- prologue and the rest -----------------------------------------------------------

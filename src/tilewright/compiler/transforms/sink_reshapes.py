@@ -56,7 +56,8 @@ def sink(node: Node, emit: Emitter) -> Value | None:
         if view is None or value.type.shape != shape or not _is_contracted(operand(view)):
             continue
         target = operand(view).type.shape
-        if len(target) >= len(shape) and not _stands_alone(node, value, target):
+        alone = _stands_alone(node, value, target) or _is_moved(node, value)
+        if len(target) >= len(shape) and not alone:
             continue  # two views would chase each other
         groups = dim_groups(target, shape)
         operands = [None if v is None else _like(v, target, shape, groups, emit)
@@ -84,6 +85,20 @@ def _stands_alone(node: Node, value: Value, target: Sequence[Dim]) -> bool:
         if not alike and _is_contracted(other):
             return False
     return len(target) > len(shape)
+
+
+def _is_moved(node: Node, value: Value) -> bool:
+    """Whether `value`, and no operand beside it, merges axes that were moved: windows put together to an image.
+
+    Where it is written then is a place on the axes apart, which is found without quotients.
+    """
+    moved = [v for v in node.present_operands if _merges_moved_axes(v)]
+    return moved == [value]
+
+
+def _merges_moved_axes(value: Value) -> bool:
+    view = maker(value, "reshape")
+    return view is not None and maker(operand(view), "transpose") is not None
 
 
 def sink_transpose(node: Node, emit: Emitter) -> Value | None:

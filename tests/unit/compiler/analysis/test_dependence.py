@@ -70,6 +70,22 @@ def test_distinct_reads_a_quotient_and_remainder_as_one_value() -> None:
     assert distinct(write, write, [find(kernel, "i").var, find(kernel, "j").var])
 
 
+def test_distinct_puts_several_digits_of_one_value_together() -> None:
+    """Rows of windows of 7 x 7 in an image of 2 x 3 of them, and a place that is lost."""
+    b = KernelBuilder("k")
+    y, z = b.result("y", f32, (1, 2, 7, 3, 7)), b.result("z", f32, (1, 2, 7, 3, 7))
+    with b.nest((5, 59), ("i", "j")) as (i, j):
+        row = 59 * i + j
+        place = (row // 294, row // 147 % 2, row // 7 % 7, row // 49 % 3, row % 7)
+        b.store(y, place, 1)
+        b.store(z, (*place[:3], 0, place[4]), 1)
+    loops = b.build()
+    kept, lost = (a for a in accesses(find(loops, "j").body) if a.write)
+    shared = [find(loops, "i").var, find(loops, "j").var]
+    assert distinct(kept, kept, shared)
+    assert not distinct(lost, lost, shared)
+
+
 def test_distinct_uses_guards_on_a_loop() -> None:
     b = KernelBuilder("k")
     y = b.result("y", f32, (24,))

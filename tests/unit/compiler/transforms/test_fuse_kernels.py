@@ -517,3 +517,18 @@ def test_a_contraction_behind_it_reads_what_was_widened():
     text = widened("%z: f32[N, 4] = " + product_text("%y", "%v", "N, 4", 4), "z")
     text = text.replace("%b: f32[8]", "%b: f32[8], %v: f32[1, 8, 4]")
     assert fused(text)[0] == "contract:matmul+cast+cast+constant+mul"
+
+
+def test_windows_are_stored_where_they_lie_in_the_image_and_added_to_there():
+    graph = (
+        "graph @g(%x: f32[24, 4], %p: f32[1, 4, 16], %r: f32[2, 2, 2, 3, 16]) {"
+        ' %m: f32[24, 16] = contract(%x, %p) {axes = "m, p, l", sums = "k", left = "m, k",'
+        ' right = "p, k, l", result = "m, 16*p + l", shape = [24, 16]}'
+        " %v: f32[2, 2, 2, 3, 16] = reshape(%m) {shape = [2, 2, 2, 3, 16]}"
+        " %t: f32[2, 2, 2, 3, 16] = transpose(%v) {perm = [0, 2, 1, 3, 4]}"
+        " %y: f32[2, 2, 2, 3, 16] = add(%t, %r) return %y }"
+    )
+    assert len(fused(graph)) == 1
+    # Who only reads, reads through a move of its own.
+    alone = graph.replace(" %y: f32[2, 2, 2, 3, 16] = add(%t, %r) return %y", " return %t")
+    assert fused(alone)[0] == "contract:matmul"

@@ -100,3 +100,30 @@ def test_a_transpose_with_other_users_stays():
         result="y, %t",
     )
     assert_stays(S, text)
+
+
+def windows(*lines, extra=""):
+    """A product whose rows are windows of 2 x 3 in an image of 4 x 6, put together to the image's rows."""
+    return (
+        f"graph @g(%x: f32[24, 4], %w: f32[4, 16]{extra}) {{"
+        " %m: f32[24, 16] = matmul(%x, %w)"
+        " %v: f32[2, 2, 2, 3, 16] = reshape(%m) {shape = [2, 2, 2, 3, 16]}"
+        " %t: f32[2, 2, 2, 3, 16] = transpose(%v) {perm = [0, 2, 1, 3, 4]}"
+        f" %u: f32[24, 16] = reshape(%t) {{shape = [24, 16]}} {' '.join(lines)} return %y }}"
+    )
+
+
+def test_windows_that_become_an_image_are_added_to_before_their_axes_merge():
+    text = windows("%y: f32[24, 16] = add(%u, %r)", extra=", %r: f32[24, 16]")
+    found = ops(run(S, text))
+    assert found == ["matmul", "reshape", "transpose", "reshape", "add", "reshape"]
+
+
+def test_two_images_of_windows_do_not_chase_each_other():
+    text = windows(
+        "%b: f32[3, 2, 4, 16] = reshape(%m) {shape = [3, 2, 4, 16]}",
+        "%c: f32[2, 3, 4, 16] = transpose(%b) {perm = [1, 0, 2, 3]}",
+        "%d: f32[24, 16] = reshape(%c) {shape = [24, 16]}",
+        "%y: f32[24, 16] = add(%u, %d)",
+    )
+    assert_stays(S, text)
