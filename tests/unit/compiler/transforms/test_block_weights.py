@@ -28,6 +28,8 @@ def compiled(model: object, target: str = "host") -> tw.Model:
     [
         (1, 50, 5, 4, 16),
         pytest.param(1, 64, 48, 4, 32, marks=pytest.mark.slow),
+        pytest.param(1, 513, 77, 4, 64, marks=pytest.mark.slow),
+        pytest.param(1, 900, 129, 4, 128, marks=pytest.mark.slow),
         pytest.param(3, 129, 33, 8, 64, marks=pytest.mark.slow),
         pytest.param(0, 32, 8, 4, 32, marks=pytest.mark.slow),
     ],

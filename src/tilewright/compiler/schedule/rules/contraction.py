@@ -50,6 +50,8 @@ from tilewright.compiler.schedule.trace import Schedule
 from tilewright.compiler.schedule.tree import enclosing_loops, find
 
 _LEAST_LINES: Final = 128
+_LEAST_BLOCK_LINES: Final = 16
+"""Lines of a block that take longer to use than memory takes to bring one."""
 _MOST_HINTS: Final = 4
 
 
@@ -310,14 +312,37 @@ class ContractionSite:
             return
         path = max(paths, key=trip_count)
         panel = self._panel_elements(around, right)
-        steps = trip_count(path)
         line = self.machine.line_bytes // self.dtype.itemsize
-        step = max(1, -(-panel // steps))
-        if panel < line * _LEAST_LINES or step > line * _MOST_HINTS:
-            return  # there as soon as it is missed; or hardly used, memory decides
+        if panel < line * _LEAST_LINES:
+            return  # there as soon as it is missed
+        words = self.found.products > 1 and self.shape.is_one_row
+        if words and self._fetch_blocks(right, path, line):
+            return
+        step = max(1, -(-panel // trip_count(path)))
+        if step > line * _MOST_HINTS:
+            return  # hardly used, memory decides
         loop = path[-1].var.name
         if s.attempt(prefetch, right, loop, around.var.name, step, line):
             s.note(f"the next panel is fetched {step} elements per turn of '{loop}'")
+
+    def _fetch_blocks(self, right: str, path: Sequence[For], line: int) -> bool:
+        """While one block of words is multiplied, bring the next one into the first level cache.
+
+        Making numbers of words takes longer than reading them, so a line that is asked for a block ahead is
+        there in time, and nothing is waited for between the caches.
+        """
+        if len(path) < 2:
+            return False
+        block, inner = path[-2], path[-1]
+        size = self._panel_elements(block, right)
+        step = -(-size // trip_count((inner,)))
+        if size < line * _LEAST_BLOCK_LINES or step > line * _MOST_HINTS:
+            return False
+        name = inner.var.name
+        if not self.s.attempt(prefetch, right, name, block.var.name, step, line, 1):
+            return False
+        self.s.note(f"the next block is fetched {step} elements per turn of '{name}'")
+        return True
 
     def _panel_loop(self, right: str) -> For | None:
         """The loop that goes from panel to panel: in a workgroup, or from one to the next."""
@@ -328,6 +353,7 @@ class ContractionSite:
         return None
 
     def _panel_elements(self, around: For, right: str) -> int:
+        """How far apart iterations of `around` read the right operand; 0 where that is not regular."""
         for load in loads(around.body):
             if load.buffer.name == right:
                 apart = stride(load, around.var.name)

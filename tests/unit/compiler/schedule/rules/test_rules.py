@@ -328,6 +328,36 @@ def test_nothing_is_fetched_ahead_where_it_cannot_help(columns, rows, depth) -> 
     assert "prefetch" not in body_text(schedule(fused(columns, rows, depth), V4))
 
 
+def words(rows: int, block: int, panel: int = 64) -> Kernel:
+    """`a w` with 4 bits to a weight, 512 deep."""
+    b = KernelBuilder("words")
+    operands = [
+        b.parameter("a", f32, (rows, 512)),
+        b.parameter("w", i32, (3, 64, panel)),
+        b.parameter("scale", f32, (3, 512 // block, panel)),
+    ]
+    y = b.result("y", f32, (rows, 3 * panel))
+    attributes = {"columns": (3 * panel,), "bits": 4}
+    emit(b, "matmul_blocks", attributes, operands, y)
+    return b.build()
+
+
+@pytest.mark.parametrize(
+    ("rows", "block", "hint"),
+    [
+        (1, 32, "prefetch w[p_f, 4*k_2 + 4, 64*w_3 + 48]  # level 1"),
+        (1, 128, "prefetch w[p_f, 16*k_2 + 16, 64*w_3 + 48]  # level 1"),
+        (1, 512, "prefetch w[p_f + 1, 0, 64*w_3]  # level 2"),  # one block
+        (1, 16, "prefetch w[p_f + 1, 0,"),  # blocks are used up before memory answers
+    ],
+)
+def test_words_for_one_row_are_fetched_a_block_ahead(rows, block, hint) -> None:
+    naive = words(rows, block)
+    done = schedule(naive, V4)
+    assert hint in body_text(done)
+    assert_same(naive, done)
+
+
 def test_a_panel_is_shared_by_enough_rows_however_deep_it_is() -> None:
     done = schedule(fused(columns=640, rows=512, depth=3000), V4)
     assert any("x 10 of 37 tiles" in note for note in done.notes), done.notes
