@@ -44,32 +44,33 @@ def elements(row: Instruction) -> int:
 
 
 def applied(row: Instruction, count: int, lanes: int) -> Kernel:
-    """`total[i] = row(total[i], one word of a, word i of b)`, in vectors of so many lanes."""
-    total, left, right = row.parameters
+    """`total[i] = row(total[i], one word of a, word i of b)`, in vectors of so many lanes; some rows have no a."""
+    total, *fixed, last = row.parameters
     each = elements(row)
     result = Buffer("total", total.dtype, (count,))
-    a, b = Buffer("a", left.dtype, (each,)), Buffer("b", right.dtype, (count * each,))
+    sides = [Buffer("a", x.dtype, (each,)) for x in fixed]
+    moving = Buffer("b", last.dtype, (count * each,))
     place = symbol("i") * lanes + symbol("v")
     words: list[Expression] = [
-        e.bitcast(Load(x, (at * each,), each), i32) for x, at in ((a, 0), (b, place))
+        e.bitcast(Load(x, (at * each,), each), i32)
+        for x, at in (*((x, 0) for x in sides), (moving, place))
     ]
     value = Intrinsic(row, (Load(result, (place,)), *words))
     vector = For(Symbol("v"), lanes, (Store(result, (place,), value),), LoopKind.VECTOR)
     body = (For(Symbol("i"), count // lanes, (vector,)),)
     parameters = (
         Parameter(result, Access.READ_WRITE),
-        Parameter(a, Access.READ),
-        Parameter(b, Access.READ),
+        *(Parameter(x, Access.READ) for x in (*sides, moving)),
     )
     return Kernel(row.name, parameters, (), (), body)
 
 
 def operands(row: Instruction, count: int) -> list[np.ndarray]:
     """Arrays for the parameters of `applied`."""
-    total, left, right = row.parameters
+    total, *fixed, last = row.parameters
     each = elements(row)
     return [
         samples(total.dtype, count, 0),
-        samples(left.dtype, each, 1),
-        samples(right.dtype, count * each, 2),
+        *(samples(x.dtype, each, 1) for x in fixed),
+        samples(last.dtype, count * each, 2),
     ]

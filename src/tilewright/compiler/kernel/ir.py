@@ -536,6 +536,7 @@ class Form:
         llvm: the intrinsic; it takes the operands, but for the first where `adds`.
         c: a C expression of the operands `a`, `b` and `c`.
         adds: whether the first operand is added afterwards, by another instruction.
+        table: constants that it looks its results up in; it takes them before the packed operands.
         rounds: what is done to the packed operands before, once for every time that the instruction is
             applied; the results are added.
     """
@@ -546,6 +547,7 @@ class Form:
     llvm: str
     c: str
     adds: bool = False
+    table: tuple[float, ...] = ()
     rounds: tuple[tuple[Shifts, ...], ...] = ()
 
 

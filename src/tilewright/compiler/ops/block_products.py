@@ -18,7 +18,8 @@ from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, TensorType
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import Expression
+from tilewright.compiler.kernel.instructions import INSTRUCTIONS
+from tilewright.compiler.kernel.ir import Expression, Intrinsic
 from tilewright.compiler.ops.bodies import Operands, Results, given, maybe
 from tilewright.compiler.ops.contraction import (
     CONTRACTION,
@@ -36,15 +37,19 @@ from tilewright.compiler.ops.declaration import (
 from tilewright.compiler.ops.shapes import check_same, need
 
 WORD_BITS: Final = 32
+_NIBBLE: Final = 4
 _BYTE: Final = 8
 _MANTISSA_BITS: Final = 23
 _EXPONENT_BIAS: Final = 127
 _PLACES: Final = {
-    4: ((8, 8), (12, 8), (8, 0), (12, 0), (16, 0), (8, -12), (12, -12), (16, -12)),
+    4: ((0, 0), (4, 0), (0, -8), (4, -8), (0, -16), (4, -16), (0, -24), (4, -24)),
     8: ((0, 0), (8, 0), (0, -16), (8, -16)),
 }
 """By the bits of an integer: in which bit of the mantissa each of a word is read, and how far left the word
-is moved for it.  Few places, so that their masks and powers stay in registers."""
+is moved for it.  Few places, so that their masks and powers stay in registers; and every second number of 4 bits at
+the bottom, where machines may look it up, so that both kinds of units have half of the work."""
+_LOWEST: Final = INSTRUCTIONS["vpermps"]
+"""What is added to -0.0 is what it was, so no addition is left of it."""
 MANTISSAS: Final[Mapping[DType, int]] = {f8e4m3fn: 3, f8e5m2: 2}
 """The floats of 8 bits that words may hold, all finite, by the bits of their mantissa."""
 
@@ -160,13 +165,20 @@ def _numbers(
     """What the integers of a word stand for before they are scaled, exactly.
 
     Bits in the mantissa of a power of two are that power plus an integer, where the power is such that the
-    integer's lowest bit weighs 1: no shift, and no conversion.
+    integer's lowest bit weighs 1: no shift, and no conversion.  The lowest 4 bits are what an instruction
+    takes, where there is one.
     """
     moved = {0: word}
     found: list[Expression] = []
     for place, left in _PLACES[bits]:
         if left not in moved:
-            moved[left] = b.shl(word, left) if left > 0 else b.shr(word, -left)
+            moved[left] = _moved(b, word, left)
+        if not place and bits == _NIBBLE:
+            number: Expression = Intrinsic(_LOWEST, (b.const(-0.0, f32), moved[left]))
+            found.append(
+                number if zero is None else b.sub(number, b.sub(zero, middle(bits)))
+            )
+            continue
         power = 1 << (_MANTISSA_BITS - place)
         exponent = (_MANTISSA_BITS - place + _EXPONENT_BIAS) << _MANTISSA_BITS
         held = b.or_(b.and_(moved[left], ((1 << bits) - 1) << place), exponent)

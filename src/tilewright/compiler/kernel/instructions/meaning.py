@@ -69,6 +69,8 @@ def _image(value: Expression, holds: dict[Buffer, Expression]) -> Expression:
 def _element(word: Expression, place: object, dtype: DType) -> Expression:
     """One of the elements that lie side by side in a word."""
     assert isinstance(place, int), "loops are written out"
+    if dtype is word.dtype:
+        return word
     bits = const(place * dtype.bits, word.dtype, word.lanes)
     low = cast(operation("shr", word, bits), _UNSIGNED[dtype.bits])
     return bitcast(low, dtype)

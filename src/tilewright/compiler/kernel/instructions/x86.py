@@ -1,9 +1,9 @@
-"""Dot products of x86-64: VNNI, BF16, and the multiply-add of AVX2.
+"""Dot products of x86-64: VNNI, BF16, and the multiply-add of AVX2; and numbers of 4 bits looked up in a register.
 
 None of them saturates: `vpmaddubsw`, which does, is not here, and no product of `vpdpbusd` leaves 32 bits.
 
 Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, the pages of VPDPBUSD, VPDPWSSD,
-PMADDWD and VDPBF16PS; AMD64 Architecture Programmer's Manual, volume 4.
+PMADDWD, VDPBF16PS and VPERMPS; AMD64 Architecture Programmer's Manual, volume 4.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 
 from tilewright.base.dtypes import bf16, f32, i8, i16, i32, u8
 from tilewright.compiler.kernel.instructions.dot_products import dot, dot_flushed
+from tilewright.compiler.kernel.instructions.small_numbers import low_number
 from tilewright.compiler.kernel.ir import Form, Instruction
 
 _BITS: Final = (512, 256, 128)
@@ -98,11 +99,23 @@ def _brain_floats() -> tuple[Form, ...]:
     return tuple(forms)
 
 
+def _lookup() -> tuple[Form, ...]:
+    """A permutation of sixteen constants, which goes by the lowest 4 bits of each word."""
+    table = tuple(float(number - 8) for number in range(16))
+    written = ", ".join(f"{number:.1f}f" for number in table)
+    return (
+        Form(lanes=16, features=frozenset({"avx512f"}), unit="i32", adds=True, table=table,
+             llvm="llvm.x86.avx512.permvar.sf.512",
+             c=f"(__m512)a + _mm512_permutexvar_ps((__m512i)b, (__m512){{{written}}})"),
+    )  # fmt: skip
+
+
 def _instructions() -> tuple[Instruction, ...]:
     bytes_, byte_body = dot(i32, u8, i8, 4)
     shorts, short_body = dot(i32, i16, i16, 2)
     pairs, pair_body = dot(i32, i16, i16, 2)
     halves, half_body = dot(f32, bf16, bf16, 2)
+    word, number = low_number()
     return (
         Instruction(name="vpdpbusd", parameters=bytes_, body=byte_body,
                     forms=(*_vnni("vpdpbusd", "i8"), *_multiply_add_bytes())),
@@ -113,6 +126,7 @@ def _instructions() -> tuple[Instruction, ...]:
             replaces=half_body,
             caution="adds the second product first, each rounded once, and denormal numbers are zeros",
         ),
+        Instruction(name="vpermps", parameters=word, body=number, forms=_lookup()),
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from tilewright.compiler.kernel.ir import Form, Shifts
 from tilewright.compiler.printers.llvm_text.arithmetic import Arithmetic
 from tilewright.compiler.printers.llvm_text.types import Value, split_type, vector
 
-_UNITS_PER_WORD = {"i8": 4, "i16": 2, "bfloat": 2}
+_UNITS_PER_WORD = {"i8": 4, "i16": 2, "bfloat": 2, "i32": 1}
 
 
 def apply_form(a: Arithmetic, form: Form, operands: Sequence[Value]) -> Value:
@@ -34,14 +34,21 @@ def apply_form(a: Arithmetic, form: Form, operands: Sequence[Value]) -> Value:
 def _one(a: Arithmetic, form: Form, operands: Sequence[Value]) -> Value:
     """The instruction itself."""
     total, *words = operands
+    verb = "fadd" if split_type(total.type)[0] == "float" else "add"
+    table = [Value(_numbers(form.table), total.type)] if form.table else []
     type_ = vector(form.unit, form.lanes * _UNITS_PER_WORD[form.unit])
     packed = [a.reinterpret(word, type_) for word in words]
     for shifts in form.rounds or (((),) * len(packed),):
         given = [_shifted(a, x, steps) for x, steps in zip(packed, shifts, strict=True)]
-        given = given if form.adds else [total, *given]
+        given = [*table, *given] if form.adds else [total, *table, *given]
         result = a.writer.call(total.type, form.llvm, *given, speculate=False)
-        total = a.binary("add", total, result) if form.adds else result
+        total = a.binary(verb, total, result) if form.adds else result
     return total
+
+
+def _numbers(table: Sequence[float]) -> str:
+    """A vector of small whole numbers, which decimals hold exactly."""
+    return f"<{', '.join(f'float {number:.1f}' for number in table)}>"
 
 
 def _shifted(a: Arithmetic, value: Value, steps: Shifts) -> Value:

@@ -20,9 +20,9 @@ N2 = Target.parse("aarch64 -mcpu=neoverse-n2")
     ("target", "names"),
     [
         ("v2", "vpdpbusd vpmaddwd"),
-        ("v4", "vpdpbusd vpmaddwd"),
-        ("x86_64 -mcpu=icelake-server", "vpdpbusd vpdpwssd vpmaddwd"),
-        ("x86_64 -mcpu=znver4", "vdpbf16ps vpdpbusd vpdpwssd vpmaddwd"),
+        ("v4", "vpdpbusd vpermps vpmaddwd"),
+        ("x86_64 -mcpu=icelake-server", "vpdpbusd vpdpwssd vpermps vpmaddwd"),
+        ("x86_64 -mcpu=znver4", "vdpbf16ps vpdpbusd vpdpwssd vpermps vpmaddwd"),
         ("aarch64 -mcpu=neoverse-n2", "sdot udot usdot"),
         ("aarch64 -mcpu=neoverse-n1", "sdot udot usdot"),
         ("aarch64", ""),
