@@ -17,7 +17,7 @@ from tilewright.compiler.ops.bodies import Scalar, pointwise
 from tilewright.compiler.ops.declaration import OpDecl, attr, declare, operand
 from tilewright.compiler.ops.functions import CASES, Numpy, unary
 
-_erf: Final = np.frompyfunc(math.erf, 1, 1)
+_erfc: Final = np.frompyfunc(math.erfc, 1, 1)
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -87,11 +87,10 @@ hard_swish: Final = unary(
 
 
 def _gelu_oracle(x: np.ndarray, *, approximate: str) -> Any:
+    # Neither as 1 + f: that is a difference where f is near -1.
     if approximate == "tanh":
-        inner = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
-    else:
-        inner = np.asarray(_erf(x * math.sqrt(0.5)), np.float64)
-    return 0.5 * x * (1 + inner)
+        return x * _sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+    return 0.5 * x * np.asarray(_erfc(-x * math.sqrt(0.5)), np.float64)
 
 
 def _gelu_body(b: KernelBuilder, x: Expression, *, approximate: str) -> Expression:
