@@ -38,17 +38,17 @@ def page(report: tw.Report, tmp_path: Path) -> Iterator[Page]:
 def test_every_drawing_has_its_elements_and_nothing_complains(
     page: Page, report: tw.Report
 ) -> None:
-    facts = report.facts
-    assert facts.memory is not None
-    points = [row for row in facts.kernels if row.flops and row.size_bytes]
+    data = report.data
+    assert data.memory is not None
+    points = [row for row in data.kernels if row.flops and row.size_bytes]
     for selector, count in (
-        ("#graph-svg .node", len(facts.steps)),
-        ("#graph-svg .edge", len(facts.edges)),
-        ("#overview [data-step]", len(facts.steps)),
-        ("#strip .step", len(facts.steps)),
+        ("#graph-svg .node", len(data.steps)),
+        ("#graph-svg .edge", len(data.edges)),
+        ("#overview [data-step]", len(data.steps)),
+        ("#strip .step", len(data.steps)),
         ("#roofline .point", len(points)),
-        ("#memory .life", len(facts.memory.lifetimes)),
-        ("tr.kernel", len(facts.kernels)),
+        ("#memory .life", len(data.memory.lifetimes)),
+        ("tr.kernel", len(data.kernels)),
     ):
         assert page.run(COUNT.format(selector)) == count, selector
 
@@ -93,7 +93,7 @@ def test_the_table_sorts_by_every_column(page: Page) -> None:
 
 
 def test_a_row_shows_its_code_on_every_level(page: Page, report: tw.Report) -> None:
-    name = report.facts.kernels[0].name
+    name = report.data.kernels[0].name
     page.run("document.querySelector('tr.kernel').click()")
     page.run(SOON.format(300))
     assert name in page.run("document.querySelector('tr.code pre').textContent")

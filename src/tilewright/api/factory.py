@@ -47,7 +47,7 @@ from tilewright.compiler.packaging.provenance import describe_library
 from tilewright.compiler.packaging.weights_file import FORMATS, UNALIGNED, store_weights
 from tilewright.compiler.pipeline import Compiled
 from tilewright.compiler.printers.c_text.function import FLAGS as C_FLAGS
-from tilewright.runtime.library.code_module import Code, CodeModule
+from tilewright.runtime.library.code_module import CodeModule, KernelSources
 from tilewright.runtime.library.factory_module import FactoryModule, Maker
 from tilewright.runtime.library.link_files import LinkFiles, LinkOptions
 from tilewright.runtime.library.params_module import ParamsModule
@@ -274,7 +274,7 @@ def compiled_module(
     )
     module = FactoryModule(artifact, maker, name)
     if compiled.kernels[0]:
-        kernels = Code(
+        kernels = KernelSources(
             target=compiled.parts[0].target,
             objects=partial(code.objects, name),
             link=partial(kernel_files, compiled),

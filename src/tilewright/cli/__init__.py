@@ -22,7 +22,7 @@ from tilewright.base.errors import TilewrightError
 from tilewright.base.interrupts import keep_interrupts
 from tilewright.base.text import abridged, did_you_mean, printable
 from tilewright.base.version import VERSION
-from tilewright.cli.option_groups import Group, GroupedOption
+from tilewright.cli.option_groups import GroupedOption, OptionGroup
 from tilewright.cli.streams import discard_output, prepare_streams
 
 # verb -> what `--help` says about it; the function of the same name lives in `cli/<verb>.py`.
@@ -73,7 +73,7 @@ def _log_to_stderr(ctx: click.Context, parameter: click.Parameter, value: int) -
 
 _VERBOSE: Final = GroupedOption(
     ["-v", "--verbose"],
-    group=Group.GENERAL,
+    group=OptionGroup.GENERAL,
     count=True,
     expose_value=False,
     callback=_log_to_stderr,

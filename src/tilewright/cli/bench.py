@@ -14,7 +14,7 @@ from tilewright.cli.display import err, example, labelled, measuring_bar, out, t
 from tilewright.cli.kernel_table import bar, print_kernels
 from tilewright.cli.latency import Latency, measure
 from tilewright.cli.model_options import ModelChoice, model_options
-from tilewright.cli.option_groups import NUMBER, Group, Verb, option
+from tilewright.cli.option_groups import NUMBER, OptionGroup, Verb, option
 from tilewright.cli.options import NO_LIMITS, call_inputs, call_options, json_option
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     metavar="N",
     help="Measure N calls instead.",
-    group=Group.MEASURING,
+    group=OptionGroup.MEASURING,
 )
 @option(
     "--warmup",
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Calls that do not count.",
     metavar="N",
-    group=Group.MEASURING,
+    group=OptionGroup.MEASURING,
 )
 @option(
     "--kernels",
@@ -63,10 +63,10 @@ if TYPE_CHECKING:
     show_default=True,
     help="Rows of the kernel table; 0 = all.",
     metavar="N",
-    group=Group.PRINTING,
+    group=OptionGroup.PRINTING,
 )
 @NO_LIMITS
-@json_option(Group.PRINTING)
+@json_option(OptionGroup.PRINTING)
 @model_options
 def command(  # noqa: PLR0913 - one parameter per option
     choice: ModelChoice,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, cast, final
 
 from tilewright.base.errors import UserError
-from tilewright.cli.option_groups import Group, option
+from tilewright.cli.option_groups import OptionGroup, option
 
 
 @final
@@ -93,7 +93,7 @@ BYOC_MODULE: Final = option(
     multiple=True,
     metavar="MODULE",
     help="A Python module to import first: it registers code generators and loaders of their modules.",
-    group=Group.CODEGENS,
+    group=OptionGroup.CODEGENS,
 )
 _OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
     option(
@@ -102,14 +102,14 @@ _OPTIONS: Final[tuple[Callable[[Any], Any], ...]] = (
         metavar="NAME",
         help="A code generator of yours, registered or installed (tilewright devices lists them); "
         "the first takes first.",
-        group=Group.CODEGENS,
+        group=OptionGroup.CODEGENS,
     ),
     option(
         "--byoc-option",
         multiple=True,
         metavar="NAME.KEY=VALUE",
         help="An option of a code generator: JSON, or a text.",
-        group=Group.CODEGENS,
+        group=OptionGroup.CODEGENS,
     ),
     BYOC_MODULE,
 )

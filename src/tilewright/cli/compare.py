@@ -12,7 +12,7 @@ import click
 
 from tilewright.cli.codegen_options import CodegenChoice, codegen_options
 from tilewright.cli.display import example, out, phase_bar, table
-from tilewright.cli.option_groups import NUMBER, Group, Verb, option
+from tilewright.cli.option_groups import NUMBER, OptionGroup, Verb, option
 from tilewright.cli.options import (
     call_options,
     compile_options,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     default=0,
     show_default=True,
     help="Of the random values.",
-    group=Group.MEASURING,
+    group=OptionGroup.MEASURING,
 )
 @option(
     "--tolerance",
@@ -66,9 +66,9 @@ if TYPE_CHECKING:
     show_default=True,
     metavar="MB",
     help="For inner tensors of one run.",
-    group=Group.MEASURING,
+    group=OptionGroup.MEASURING,
 )
-@json_option(Group.PRINTING)
+@json_option(OptionGroup.PRINTING)
 @click.pass_context
 def command(  # noqa: PLR0913 - one parameter per option
     context: click.Context,

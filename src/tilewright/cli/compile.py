@@ -16,7 +16,7 @@ from tilewright.base.output_file import STANDARD_OUTPUT, check_output
 from tilewright.base.text import format_bytes, plural
 from tilewright.cli.codegen_options import CodegenChoice, codegen_options
 from tilewright.cli.display import err, example, out, phase_bar, table, thousands
-from tilewright.cli.option_groups import Group, Verb, option
+from tilewright.cli.option_groups import OptionGroup, Verb, option
 from tilewright.cli.options import (
     beside,
     compile_options,
@@ -77,25 +77,30 @@ _BESIDE: Final = Path("<beside the library>")
     "--no-tuned",
     is_flag=True,
     help="Do not use what tune found: every kernel as the cost model likes it best.",
-    group=Group.CODE,
+    group=OptionGroup.CODE,
 )
 @option(
     "--tuning-store",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Use what tune --store=FILE found; default: the store beside the cache.",
-    group=Group.CODE,
+    group=OptionGroup.CODE,
 )
 @option(
     "--no-sources",
     is_flag=True,
     help="Leave the printed levels out of the artifact.",
-    group=Group.CODE,
+    group=OptionGroup.CODE,
 )
 @option(
-    "--memory", is_flag=True, help="Print where every tensor lives.", group=Group.PRINTING
+    "--memory",
+    is_flag=True,
+    help="Print where every tensor lives.",
+    group=OptionGroup.PRINTING,
 )
-@option("-q", "--quiet", is_flag=True, help="Print errors only.", group=Group.PRINTING)
+@option(
+    "-q", "--quiet", is_flag=True, help="Print errors only.", group=OptionGroup.PRINTING
+)
 def command(  # noqa: PLR0913 - one parameter per option
     model: Path,
     output: Path | None,

@@ -20,7 +20,7 @@ from tilewright.base.input_file import why_no_file
 from tilewright.base.knobs import parse_size
 from tilewright.cli.codegen_options import NO_CODEGENS, CodegenChoice, codegen_options
 from tilewright.cli.library_model import LibraryModel
-from tilewright.cli.option_groups import NUMBER, Group, option
+from tilewright.cli.option_groups import NUMBER, OptionGroup, option
 from tilewright.cli.options import THREADS
 
 if TYPE_CHECKING:
@@ -244,38 +244,38 @@ _OPTIONS: Final = (
         multiple=True,
         metavar="FILE",
         help="Modules in the order they are loaded; the last one is MODEL where that is left out.",
-        group=Group.MODULES,
+        group=OptionGroup.MODULES,
     ),
     option(
         "--function",
         help="Which one, of MODEL or as module.function; default: the only one.",
-        group=Group.MODULES,
+        group=OptionGroup.MODULES,
     ),
     option(
         "--device",
         default="local-task",
         show_default=True,
         help="URI of a device.",
-        group=Group.WHERE,
+        group=OptionGroup.WHERE,
     ),
     option(
         "--engine",
         type=click.Choice(["plan", "vm"]),
         help="Replay the plan or run the bytecode; default: the plan where there is one.",
-        group=Group.WHERE,
+        group=OptionGroup.WHERE,
     ),
     option(
         "--bytecode",
         type=click.Choice(["translate", "interpret"]),
         help="How bytecode runs: as Python functions (default), or instruction by instruction.",
-        group=Group.WHERE,
+        group=OptionGroup.WHERE,
     ),
     option(
         "--parameters",
         multiple=True,
         metavar="[SCOPE=]FILE",
         help="Weights outside of the module: .irpa, .safetensors, .gguf or .params (TVM).",
-        group=Group.MODULES,
+        group=OptionGroup.MODULES,
     ),
     option(
         "--executable-plugin",
@@ -283,34 +283,34 @@ _OPTIONS: Final = (
         multiple=True,
         metavar="FILE",
         help="A shared library with functions that kernels import.",
-        group=Group.MODULES,
+        group=OptionGroup.MODULES,
     ),
     option(
         "--untrusted",
         is_flag=True,
         help="Run no machine code of the module, only kernels in bytecode (VMVX), within limits.",
-        group=Group.LIMITS,
+        group=OptionGroup.LIMITS,
     ),
     option(
         "--max-steps",
         type=click.IntRange(0),
         help=f"Of each call of a module; {Limits().max_steps} where --untrusted is given.",
         metavar="N",
-        group=Group.LIMITS,
+        group=OptionGroup.LIMITS,
     ),
     option(
         "--max-bytes",
         type=_Size(),
         metavar="SIZE",
         help="Memory held for a module, as 512M; 1G where --untrusted is given.",
-        group=Group.LIMITS,
+        group=OptionGroup.LIMITS,
     ),
     option(
         "--timeout",
         type=NUMBER,
         metavar="SECONDS",
         help=f"Of loading and of each call; {Limits().timeout_s:g} where --untrusted is given.",
-        group=Group.LIMITS,
+        group=OptionGroup.LIMITS,
     ),
     option(
         "--trusted-key",
@@ -318,13 +318,13 @@ _OPTIONS: Final = (
         multiple=True,
         metavar="FILE",
         help="A public key (PEM) that must have signed the module, its libraries, weights and plugins.",
-        group=Group.MODULES,
+        group=OptionGroup.MODULES,
     ),
     option(
         "--copy",
         is_flag=True,
         help="Read a .vmfb into memory and verify it, instead of mapping the file.",
-        group=Group.MODULES,
+        group=OptionGroup.MODULES,
     ),
     THREADS,
 )

@@ -19,7 +19,7 @@ _WIDEST: Final = 30
 
 
 @final
-class Group(enum.Enum):
+class OptionGroup(enum.Enum):
     """The headings, in the order in which help shows them."""
 
     COMMON = "Options"
@@ -55,13 +55,13 @@ NUMBER: Final = _Number(0)
 class GroupedOption(click.Option):
     """An option that knows its heading."""
 
-    def __init__(self, *arguments: Any, group: Group, **settings: Any) -> None:
+    def __init__(self, *arguments: Any, group: OptionGroup, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self.group: Group = group
+        self.group: OptionGroup = group
 
 
 def option(
-    *names: str, group: Group = Group.COMMON, **settings: Any
+    *names: str, group: OptionGroup = OptionGroup.COMMON, **settings: Any
 ) -> Callable[[Decorated], Decorated]:
     """`click.option` under a heading."""
     return click.option(*names, cls=GroupedOption, group=group, **settings)
@@ -69,11 +69,11 @@ def option(
 
 def grouped(
     command: click.Command, context: click.Context
-) -> dict[Group, list[click.Option]]:
+) -> dict[OptionGroup, list[click.Option]]:
     """The options of a command under their headings, those that are shown."""
     helps = command.get_help_option(context)
-    found: dict[Group, list[click.Option]] = {}
-    for group in Group:
+    found: dict[OptionGroup, list[click.Option]] = {}
+    for group in OptionGroup:
         options = [
             parameter
             for parameter in command.get_params(context)
@@ -86,10 +86,10 @@ def grouped(
     return found
 
 
-def _group_of(parameter: click.Option, helps: click.Option | None) -> Group:
+def _group_of(parameter: click.Option, helps: click.Option | None) -> OptionGroup:
     if isinstance(parameter, GroupedOption):
         return parameter.group
-    return Group.GENERAL if parameter is helps else Group.COMMON
+    return OptionGroup.GENERAL if parameter is helps else OptionGroup.COMMON
 
 
 def _with_dashes(word: str) -> str:

@@ -13,7 +13,7 @@ import click
 
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.input_file import why_no_file
-from tilewright.cli.option_groups import Group, option
+from tilewright.cli.option_groups import OptionGroup, option
 
 if TYPE_CHECKING:
     from tilewright.formats.tensor_text import Array
@@ -26,7 +26,7 @@ NO_LIMITS: Final = option(
     "--no-limits",
     is_flag=True,
     help="Do not measure the machine's limits.",
-    group=Group.MEASURING,
+    group=OptionGroup.MEASURING,
 )
 THREADS: Final = option(
     "--threads",
@@ -75,7 +75,7 @@ def compile_options(command: Command) -> Command:
             "--no-cache",
             is_flag=True,
             help="Do not reuse machine code of earlier compilations.",
-            group=Group.CODE,
+            group=OptionGroup.CODE,
         ),
         option(
             "--precision",
@@ -83,13 +83,13 @@ def compile_options(command: Command) -> Command:
             default="f32",
             show_default=True,
             help="Round the operands of matrix products and convolutions; sums and results stay f32.",
-            group=Group.CODE,
+            group=OptionGroup.CODE,
         ),
         option(
             "--no-index-checks",
             is_flag=True,
             help="Clamp indices of the data that are out of range, without a word.",
-            group=Group.CODE,
+            group=OptionGroup.CODE,
         ),
         _INPUT_SHAPE,
         _INPUT_VALUE,
@@ -98,7 +98,7 @@ def compile_options(command: Command) -> Command:
             type=click.IntRange(1),
             help="Processes that generate code.",
             metavar="N",
-            group=Group.CODE,
+            group=OptionGroup.CODE,
         ),
         THREADS,
         option(
@@ -110,13 +110,13 @@ def compile_options(command: Command) -> Command:
             help="0 = the model's ops as they are, 1 = rewritten for kernels (layouts, packed "
             "weights, one op for several), 2 = and fused into few kernels; 3 is the same.",
             metavar="N",
-            group=Group.CODE,
+            group=OptionGroup.CODE,
         ),
         option(
             "--levels",
             metavar="v2,v3,v4",
             help="Make code for several x86-64 levels or CPUs; the best is picked at load.",
-            group=Group.CODE,
+            group=OptionGroup.CODE,
         ),
         TARGET,
     ):
@@ -124,7 +124,7 @@ def compile_options(command: Command) -> Command:
     return command
 
 
-def json_option(group: Group = Group.COMMON) -> Callable[[Command], Command]:
+def json_option(group: OptionGroup = OptionGroup.COMMON) -> Callable[[Command], Command]:
     """--json."""
     return option(
         "--json",

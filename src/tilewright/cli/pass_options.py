@@ -17,7 +17,7 @@ import click
 
 from tilewright.base.errors import InputError, UserError
 from tilewright.base.input_file import why_no_file
-from tilewright.cli.option_groups import Group, option
+from tilewright.cli.option_groups import OptionGroup, option
 
 if TYPE_CHECKING:
     from tilewright.compiler.passes import PassContext, PassInstrument
@@ -133,54 +133,54 @@ _OPTIONS: Final = (
         multiple=True,
         metavar="PASS",
         help="Leave a pass out.",
-        group=Group.PASSES,
+        group=OptionGroup.PASSES,
     ),
     option(
         "--required-pass",
         multiple=True,
         metavar="PASS",
         help="Run a pass whatever the level.",
-        group=Group.PASSES,
+        group=OptionGroup.PASSES,
     ),
     option(
         "--pass-config",
         multiple=True,
         metavar="KEY=VALUE",
         help="An option of a pass, for example fold-constants.limit_bytes=1024.",
-        group=Group.PASSES,
+        group=OptionGroup.PASSES,
     ),
     option(
         "--schedules",
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="Your own schedules: a JSON object of traces by patterns of kernel names.",
-        group=Group.PASSES,
+        group=OptionGroup.PASSES,
     ),
     option(
         "--print-ir-before",
         multiple=True,
         metavar="PASS",
         help="Print the graph before a pass, or 'all', on standard error.",
-        group=Group.PASSES,
+        group=OptionGroup.PASSES,
     ),
     option(
         "--print-ir-after",
         multiple=True,
         metavar="PASS",
         help="Print the graph after a pass, or 'all', on standard error.",
-        group=Group.PASSES,
+        group=OptionGroup.PASSES,
     ),
     option(
         "--print-pass-times",
         is_flag=True,
         help="Print the time of each pass on standard error.",
-        group=Group.PASSES,
+        group=OptionGroup.PASSES,
     ),
     option(
         "--dump-ir",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIR",
         help="Write the graph after every pass that changes it, one file each.",
-        group=Group.PASSES,
+        group=OptionGroup.PASSES,
     ),
 )

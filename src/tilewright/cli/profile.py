@@ -17,7 +17,7 @@ from tilewright.base.text import format_duration, plural
 from tilewright.cli.display import err, example, out
 from tilewright.cli.kernel_table import print_kernels
 from tilewright.cli.model_options import ModelChoice, model_options
-from tilewright.cli.option_groups import Group, Verb, option
+from tilewright.cli.option_groups import OptionGroup, Verb, option
 from tilewright.cli.options import call_inputs, timing_options
 from tilewright.formats.tensor_text import Array
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     default="table",
     show_default=True,
     help="How the kernels are printed.",
-    group=Group.PRINTING,
+    group=OptionGroup.PRINTING,
 )
 @model_options
 def command(

@@ -10,7 +10,7 @@ import click
 
 from tilewright.base.text import format_bytes, plural
 from tilewright.cli.display import example, out, phase_bar, table
-from tilewright.cli.option_groups import Group, Verb, option
+from tilewright.cli.option_groups import OptionGroup, Verb, option
 from tilewright.cli.options import json_option
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     metavar="PATTERN",
     help="Products that keep their weights; may be repeated.",
 )
-@json_option(Group.PRINTING)
+@json_option(OptionGroup.PRINTING)
 def command(
     model: str,
     output: str,

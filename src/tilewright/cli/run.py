@@ -12,7 +12,7 @@ from tilewright.base.errors import DeviceError, InputError, UserError
 from tilewright.cli.display import err, example, labelled, out
 from tilewright.cli.library_model import is_library
 from tilewright.cli.model_options import ModelChoice, model_options
-from tilewright.cli.option_groups import NUMBER, Group, Verb, option
+from tilewright.cli.option_groups import NUMBER, OptionGroup, Verb, option
 from tilewright.cli.options import Command, given_inputs, parse_dims
 from tilewright.cli.tensor_arguments import (
     check_output_names,
@@ -40,7 +40,7 @@ def _listing(name: str, listed: str, description: str) -> Callable[[Command], Co
         expose_value=False,
         callback=_list(listed),
         help=description,
-        group=Group.WHERE,
+        group=OptionGroup.WHERE,
     )
 
 
@@ -108,7 +108,7 @@ def _list(listed: str) -> Callable[[click.Context, click.Parameter, bool], None]
     multiple=True,
     metavar="VALUE",
     help="Compare; exit with 1 on a difference. '(ignored)' skips one.",
-    group=Group.CHECKING,
+    group=OptionGroup.CHECKING,
 )
 @option(
     "--expected-rtol",
@@ -118,7 +118,7 @@ def _list(listed: str) -> Callable[[click.Context, click.Parameter, bool], None]
     default=1e-4,
     show_default=True,
     help="Relative tolerance.",
-    group=Group.CHECKING,
+    group=OptionGroup.CHECKING,
 )
 @option(
     "--expected-atol",
@@ -128,7 +128,7 @@ def _list(listed: str) -> Callable[[click.Context, click.Parameter, bool], None]
     default=1e-5,
     show_default=True,
     help="Absolute tolerance.",
-    group=Group.CHECKING,
+    group=OptionGroup.CHECKING,
 )
 @option("--random", "use_random", is_flag=True, help="Make up inputs.")
 @option(
@@ -142,7 +142,7 @@ def _list(listed: str) -> Callable[[click.Context, click.Parameter, bool], None]
     default=1024,
     show_default=True,
     help="Longer results are cut when printed.",
-    group=Group.PRINTING,
+    group=OptionGroup.PRINTING,
 )
 @model_options
 def command(  # noqa: PLR0913 - one parameter per option

@@ -13,7 +13,7 @@ from tilewright.base.errors import InputError
 from tilewright.base.input_file import why_no_file
 from tilewright.base.text import format_duration, plural
 from tilewright.cli.display import err, example, labelled, out, phase_bar, table
-from tilewright.cli.option_groups import Group, Verb, option
+from tilewright.cli.option_groups import OptionGroup, Verb, option
 from tilewright.cli.options import (
     TARGET,
     THREADS,
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Keep what is found in this file (compile --tuning-store); default: beside the cache.",
 )
-@json_option(Group.PRINTING)
+@json_option(OptionGroup.PRINTING)
 def command(  # noqa: PLR0913 - one parameter per option
     model: Path,
     budget: str,

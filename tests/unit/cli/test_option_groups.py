@@ -7,12 +7,12 @@ import pytest
 from click.testing import CliRunner
 
 from tilewright.cli import VERBS, root
-from tilewright.cli.option_groups import Group, Verb, grouped, option
+from tilewright.cli.option_groups import OptionGroup, Verb, grouped, option
 
 
 @click.command("weights", cls=Verb)
 @option("--unlisted", hidden=True)
-@option("--seconds", group=Group.MEASURING, help="How long.")
+@option("--seconds", group=OptionGroup.MEASURING, help="How long.")
 @option("--output-that-has-a-long-name", help="Where to.")
 @click.option("--plain", help="Declared without a group.")
 def weights() -> None:
@@ -38,9 +38,9 @@ def test_what_most_calls_need_is_the_shortest_reading(verb: str) -> None:
     command = root.get_command(click.Context(root), verb)
     assert isinstance(command, Verb)
     groups = grouped(command, click.Context(command))
-    assert next(iter(groups)) is Group.COMMON
-    assert len(groups[Group.COMMON]) <= 8
-    assert [o.opts[-1] for o in groups[Group.GENERAL]] == ["--verbose", "--help"]
+    assert next(iter(groups)) is OptionGroup.COMMON
+    assert len(groups[OptionGroup.COMMON]) <= 8
+    assert [o.opts[-1] for o in groups[OptionGroup.GENERAL]] == ["--verbose", "--help"]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])

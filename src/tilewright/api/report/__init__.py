@@ -1,6 +1,6 @@
 """A report: one self-contained page that shows a model's graph with times, roofline, memory and code.
 
-`facts` says what is known, the drawings and the page how it looks.  Everything that comes from a model is
+`data` says what is known, the drawings and the page how it looks.  Everything that comes from a model is
 text of strangers and is escaped.  Not here: how times are taken (`api.profiling`).  Called by `api.model`
 and the command line.
 """
@@ -16,15 +16,15 @@ from typing import Final, final
 from tilewright.api.model_inputs import Inputs, model_inputs
 from tilewright.api.profiling import Sample, sample
 from tilewright.api.profiling.roofline import measure
-from tilewright.api.report.facts import Facts, collect
 from tilewright.api.report.page import render
+from tilewright.api.report.report_data import ReportData, collect
 from tilewright.base.errors import UserError
 from tilewright.base.options import count_option, flag_option, path_option, sizes_option
 from tilewright.base.output_file import check_output, is_regular_output, write_text_output
 from tilewright.compiler.pipeline import Progress
 from tilewright.runtime.session import Session
 
-__all__ = ["Facts", "Report", "check_report_path", "make_report"]
+__all__ = ["Report", "ReportData", "check_report_path", "make_report"]
 
 _SUFFIXES: Final = (".html", ".htm")
 _FRAME_PIXELS: Final = 900
@@ -36,9 +36,9 @@ Sources = Callable[[], Mapping[str, str]]
 class Report:
     """A page about a model; `str(report)` is its HTML, and a notebook shows it in a frame."""
 
-    def __init__(self, facts: Facts) -> None:
-        self.facts: Facts = facts
-        self._html: str = render(facts)
+    def __init__(self, data: ReportData) -> None:
+        self.data: ReportData = data
+        self._html: str = render(data)
 
     def save(self, path: str | Path) -> None:
         """Write the page.
@@ -54,7 +54,7 @@ class Report:
         return self._html
 
     def __repr__(self) -> str:
-        return f"<report of '{self.facts.name}', {len(self._html):,} characters>"
+        return f"<report of '{self.data.name}', {len(self._html):,} characters>"
 
     def _repr_html_(self) -> str:  # pyright: ignore[reportUnusedFunction] - notebooks call it
         """A frame, so that neither page changes the looks of the other."""

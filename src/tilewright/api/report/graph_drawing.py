@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from tilewright.api.report.facts import Facts, StepFacts
 from tilewright.api.report.layers import Layout, lay_out, layers_of
 from tilewright.api.report.markup import Markup, element, number, shortened
 from tilewright.api.report.palette import outcome_class
 from tilewright.api.report.plan_reader import Edge
+from tilewright.api.report.report_data import ReportData, StepData
 from tilewright.base.text import format_bytes, format_duration, plural
 
 STEPS_LIMIT: Final = 2000
@@ -39,27 +39,27 @@ class Drawing:
     far_count: int
 
 
-def draw_graph(facts: Facts) -> Drawing | None:
+def draw_graph(data: ReportData) -> Drawing | None:
     """None where the dataflow is not known, or too large for a picture."""
-    if facts.memory is None or not 0 < len(facts.steps) <= STEPS_LIMIT:
+    if data.memory is None or not 0 < len(data.steps) <= STEPS_LIMIT:
         return None
-    return _Graph(facts).drawing()
+    return _Graph(data).drawing()
 
 
 @final
 class _Graph:
     """Numbers nodes: the steps, then inputs, then outputs."""
 
-    def __init__(self, facts: Facts) -> None:
-        self.facts: Facts = facts
-        steps, inputs = len(facts.steps), len(facts.inputs)
+    def __init__(self, data: ReportData) -> None:
+        self.data: ReportData = data
+        steps, inputs = len(data.steps), len(data.inputs)
         self.first_input: int = steps
         self.first_output: int = steps + inputs
-        self.count: int = self.first_output + len(facts.outputs)
+        self.count: int = self.first_output + len(data.outputs)
         self.edges: dict[tuple[int, int], Edge] = {
-            (self._source(e.source), self._target(e.target)): e for e in facts.edges
+            (self._source(e.source), self._target(e.target)): e for e in data.edges
         }
-        self.slowest: int = max(step.row.time_ns for step in facts.steps)
+        self.slowest: int = max(step.row.time_ns for step in data.steps)
         pairs = list(self.edges)
         self.layout: Layout = lay_out(
             [_WIDTH + _GAP] * self.count, pairs, self._layers(pairs)
@@ -76,7 +76,7 @@ class _Graph:
 
     def _layers(self, pairs: Sequence[tuple[int, int]]) -> list[int]:
         """Inputs stand directly above their first reader, outputs directly below their step."""
-        steps = len(self.facts.steps)
+        steps = len(self.data.steps)
         inner = [(s, t) for s, t in pairs if s < steps and t < steps]
         layers = [*layers_of(steps, inner), *[0] * (self.count - steps)]
         readers: dict[int, int] = {}
@@ -105,7 +105,7 @@ class _Graph:
             height=height,
             viewBox=f"0 0 {number(width)} {number(height)}",
             role="img",
-            aria_label=f"graph of {plural(len(self.facts.steps), 'step')}",
+            aria_label=f"graph of {plural(len(self.data.steps), 'step')}",
         )
         return Drawing(graph, self._overview(width, height), height, len(self.layout.far))
 
@@ -139,12 +139,12 @@ class _Graph:
     def _node(self, node: int) -> Markup:
         if node >= self.first_input:
             return self._pill(node)
-        facts = self.facts
-        step = facts.steps[node]
+        data = self.data
+        step = data.steps[node]
         left, top, width, height = self._box(node)
         share = step.row.time_ns / self.slowest if self.slowest else 0.0
         parts = [
-            element("title", _title(facts, node)),
+            element("title", _title(data, node)),
             element("rect", class_="box", width=width, height=height, rx=6),
             element("rect", class_="mark", width=5, height=height - 12, x=6, y=6, rx=2.5),
             element(
@@ -184,7 +184,7 @@ class _Graph:
         return shortened(self._border(node).partition(":")[0], 16)
 
     def _border(self, node: int) -> str:
-        names = (*self.facts.inputs, *self.facts.outputs)
+        names = (*self.data.inputs, *self.data.outputs)
         return names[node - self.first_input]
 
     def _pill(self, node: int) -> Markup:
@@ -201,7 +201,7 @@ class _Graph:
         )
 
     def _overview(self, width: float, height: float) -> Markup:
-        marks = (self._mark(node) for node in range(len(self.facts.steps)))
+        marks = (self._mark(node) for node in range(len(self.data.steps)))
         return element(
             "svg",
             *marks,
@@ -213,7 +213,7 @@ class _Graph:
         )
 
     def _mark(self, node: int) -> Markup:
-        step = self.facts.steps[node]
+        step = self.data.steps[node]
         left, top, width, height = self._box(node)
         share = step.row.time_ns / self.slowest if self.slowest else 0.0
         return element(
@@ -227,25 +227,25 @@ def _curve(x: float, y: float, to_x: float, to_y: float) -> str:
     return f"C{number(x)} {middle} {number(to_x)} {middle} {number(to_x)} {number(to_y)}"
 
 
-def _nodes_text(step: StepFacts) -> str:
+def _nodes_text(step: StepData) -> str:
     if not step.row.nodes:
         return step.kind
     more = len(step.row.nodes) - 1
     return shortened(step.row.nodes[-1], 30 if more else 36) + (f" +{more}" if more else "")
 
 
-def _result_text(step: StepFacts) -> str:
+def _result_text(step: StepData) -> str:
     return ", ".join(tensor.text for tensor in step.results)
 
 
-def _title(facts: Facts, node: int) -> str:
-    return "\n".join(_title_lines(facts, node))
+def _title(data: ReportData, node: int) -> str:
+    return "\n".join(_title_lines(data, node))
 
 
-def _title_lines(facts: Facts, node: int) -> Iterator[str]:
-    step = facts.steps[node]
+def _title_lines(data: ReportData, node: int) -> Iterator[str]:
+    step = data.steps[node]
     row = step.row
-    share = 100 * row.time_ns / (facts.time_ns or 1)
+    share = 100 * row.time_ns / (data.time_ns or 1)
     yield f"step {node}: {shortened(row.name, 200)}"
     yield f"{format_duration(row.time_ns)}, {share:.1f} % of the call, {row.outcome or step.kind}"
     for name in row.nodes[:_SHOWN_NODES]:

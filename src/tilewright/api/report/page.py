@@ -18,12 +18,12 @@ from string import Template
 from typing import TYPE_CHECKING, Final
 
 from tilewright.api.profiling import KernelRow
-from tilewright.api.report.facts import Facts, StepFacts
 from tilewright.api.report.graph_drawing import STEPS_LIMIT, draw_graph
 from tilewright.api.report.markup import Markup, clean, element, joined, shortened
 from tilewright.api.report.palette import MEANINGS, OTHER, outcome_class
 from tilewright.api.report.plan_reader import Tensor
 from tilewright.api.report.plots import draw_memory, draw_roofline, draw_strip
+from tilewright.api.report.report_data import ReportData, StepData
 from tilewright.base.outcome import Outcome
 from tilewright.base.text import format_bytes, format_duration, format_quantity, plural
 from tilewright.base.version import VERSION
@@ -47,20 +47,20 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-def render(facts: Facts) -> str:
-    """The page of these facts."""
+def render(data: ReportData) -> str:
+    """The page that shows `data`."""
     script = _read("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    name = shortened(facts.name, _NAME_LIMIT)
+    name = shortened(data.name, _NAME_LIMIT)
     return Template(_read("page.html")).substitute(
         script_hash=f"sha256-{digest}",
         title=joined(f"{name} – Tilewright"),
         style=_read("page.css"),
         heading=joined(name),
-        subtitle=joined(_subtitle(facts)),
-        content=joined(*_sections(facts)),
-        footer=joined(f"made by Tilewright {VERSION}; medians of {_calls(facts)}"),
-        data=_data(facts),
+        subtitle=joined(_subtitle(data)),
+        content=joined(*_sections(data)),
+        footer=joined(f"made by Tilewright {VERSION}; medians of {_calls(data)}"),
+        data=_data(data),
         script=script,
     )
 
@@ -69,36 +69,36 @@ def _read(name: str) -> str:
     return _FILES.joinpath(name).read_text(encoding="utf-8")
 
 
-def _calls(facts: Facts) -> str:
-    return f"{plural(facts.calls, 'call')}, one command at a time"
+def _calls(data: ReportData) -> str:
+    return f"{plural(data.calls, 'call')}, one command at a time"
 
 
-def _subtitle(facts: Facts) -> str:
-    dims = ", ".join(f"{name} = {value}" for name, value in sorted(facts.dims.items()))
-    taken = ", ".join(shortened(text, 80) for text in facts.inputs[:4])
-    more = " …" if len(facts.inputs) > 4 else ""
+def _subtitle(data: ReportData) -> str:
+    dims = ", ".join(f"{name} = {value}" for name, value in sorted(data.dims.items()))
+    taken = ", ".join(shortened(text, 80) for text in data.inputs[:4])
+    more = " …" if len(data.inputs) > 4 else ""
     words = (
         f"{taken}{more}",
         dims,
-        f"code for {facts.target}" if facts.target else "",
-        f"on {facts.machine}",
-        plural(facts.threads, "thread"),
+        f"code for {data.target}" if data.target else "",
+        f"on {data.machine}",
+        plural(data.threads, "thread"),
     )
     return " · ".join(word for word in words if word)
 
 
-def _sections(facts: Facts) -> Iterator[Markup]:
-    yield element("div", *_cards(facts), class_="cards")
+def _sections(data: ReportData) -> Iterator[Markup]:
+    yield element("div", *_cards(data), class_="cards")
     yield _section(
         "A call",
         "Every step, as wide as it takes; select one to find it in all drawings.",
-        draw_strip(facts),
-        _legend(facts),
+        draw_strip(data),
+        _legend(data),
     )
-    yield _graph(facts)
-    yield _roofline(facts)
-    yield _memory(facts)
-    yield _kernels(facts)
+    yield _graph(data)
+    yield _roofline(data)
+    yield _memory(data)
+    yield _kernels(data)
 
 
 def _section(title: str, note: str, *content: str, tools: str = "") -> Markup:
@@ -115,27 +115,27 @@ def _section(title: str, note: str, *content: str, tools: str = "") -> Markup:
 # --- figures -----------------------------------------------------------------------------------
 
 
-def _cards(facts: Facts) -> Iterator[Markup]:
-    total, flops = facts.time_ns, sum(step.row.flops for step in facts.steps)
+def _cards(data: ReportData) -> Iterator[Markup]:
+    total, flops = data.time_ns, sum(step.row.flops for step in data.steps)
     yield _card(format_duration(total), "a call, the sum of its steps")
     rate = flops / (total or 1)
     share = ""
-    if facts.limits is not None:
-        share = f", {100e9 * rate / facts.limits.flops:.0f} % of the peak"
+    if data.limits is not None:
+        share = f", {100e9 * rate / data.limits.flops:.0f} % of the peak"
     yield _card(
         format_quantity(1e9 * rate, "FLOP/s"), f"{format_quantity(flops, 'FLOP')}{share}"
     )
-    yield _card(str(len(facts.kernels)), f"kernels for {plural(len(facts.steps), 'step')}")
-    if facts.memory is not None:
-        yield _card(format_bytes(facts.memory.weights_bytes), "weights")
-        count = len(facts.memory.lifetimes)
+    yield _card(str(len(data.kernels)), f"kernels for {plural(len(data.steps), 'step')}")
+    if data.memory is not None:
+        yield _card(format_bytes(data.memory.weights_bytes), "weights")
+        count = len(data.memory.lifetimes)
         yield _card(
-            format_bytes(facts.memory.arena_bytes), f"arena for {plural(count, 'tensor')}"
+            format_bytes(data.memory.arena_bytes), f"arena for {plural(count, 'tensor')}"
         )
-    if facts.limits is not None:
+    if data.limits is not None:
         yield _card(
-            f"{facts.limits.read_bytes / 1e9:,.1f} GB/s",
-            f"from memory; {facts.limits.flops / 1e9:,.0f} GFLOP/s at most",
+            f"{data.limits.read_bytes / 1e9:,.1f} GB/s",
+            f"from memory; {data.limits.flops / 1e9:,.0f} GFLOP/s at most",
         )
 
 
@@ -143,9 +143,9 @@ def _card(value: str, text: str) -> Markup:
     return element("div", element("b", value), element("span", text), class_="card")
 
 
-def _legend(facts: Facts) -> Markup:
+def _legend(data: ReportData) -> Markup:
     times: dict[Outcome | None, int] = {}
-    for step in facts.steps:
+    for step in data.steps:
         times[step.row.outcome] = times.get(step.row.outcome, 0) + step.row.time_ns
     known = [outcome for outcome in (*Outcome, None) if outcome in times]
     items = (
@@ -154,7 +154,7 @@ def _legend(facts: Facts) -> Markup:
             element("i", class_=outcome_class(outcome)),
             element(
                 "b",
-                f"{outcome or OTHER} {100 * times[outcome] / (facts.time_ns or 1):.1f} %",
+                f"{outcome or OTHER} {100 * times[outcome] / (data.time_ns or 1):.1f} %",
             ),
             f" {MEANINGS.get(outcome, 'copies, and what nobody knows') if outcome else 'copies, and what is not known'}",
         )
@@ -166,12 +166,12 @@ def _legend(facts: Facts) -> Markup:
 # --- drawings ------------------------------------------------------------------------------------
 
 
-def _graph(facts: Facts) -> Markup:
-    drawing = draw_graph(facts)
+def _graph(data: ReportData) -> Markup:
+    drawing = draw_graph(data)
     if drawing is None:
         reason = "There is no plan that tells what flows where; the kernels below are all that is known."
-        if facts.memory is not None:
-            reason = f"{len(facts.steps)} steps, more than the {STEPS_LIMIT} that are drawn; see the kernels below."
+        if data.memory is not None:
+            reason = f"{len(data.steps)} steps, more than the {STEPS_LIMIT} that are drawn; see the kernels below."
         return _section("Graph", reason)
     tools = (("zoom-out", "−"), ("zoom-in", "+"), ("zoom-one", "1:1"), ("zoom-fit", "fit"))
     buttons = (element("button", text, id=name, type="button") for name, text in tools)
@@ -196,20 +196,20 @@ def _graph(facts: Facts) -> Markup:
     )
 
 
-def _roofline(facts: Facts) -> Markup:
-    drawing = draw_roofline(facts)
+def _roofline(data: ReportData) -> Markup:
+    drawing = draw_roofline(data)
     if drawing is None:
         return _section("Roofline", "No kernel does arithmetic that is known.")
-    hidden = [row for row in facts.kernels if not (row.flops and row.size_bytes)]
+    hidden = [row for row in data.kernels if not (row.flops and row.size_bytes)]
     words = [*_ROOFLINE_WORDS]
     if hidden:
-        share = 100 * sum(row.time_ns for row in hidden) / (facts.time_ns or 1)
+        share = 100 * sum(row.time_ns for row in hidden) / (data.time_ns or 1)
         words.append(
             f"{plural(len(hidden), 'kernel')} without arithmetic ({share:.1f} % of the time) have no place here."
         )
-    if facts.limits is None:
+    if data.limits is None:
         words.append("The limits of the machine were not measured.")
-    text = element("div", *(element("p", word) for word in words), *_by_limit(facts))
+    text = element("div", *(element("p", word) for word in words), *_by_limit(data))
     return _section(
         "Roofline",
         "One point per kernel, its area the time of all its calls.",
@@ -217,36 +217,36 @@ def _roofline(facts: Facts) -> Markup:
     )
 
 
-def _by_limit(facts: Facts) -> Iterator[Markup]:
+def _by_limit(data: ReportData) -> Iterator[Markup]:
     """The share of the time that each limit bounds."""
-    if facts.limits is None:
+    if data.limits is None:
         return
     times: dict[str, int] = {}
-    for row in facts.kernels:
-        name, _ = row.limit(facts.limits)
+    for row in data.kernels:
+        name, _ = row.limit(data.limits)
         times[name] = times.get(name, 0) + row.time_ns
     items = (
         element(
             "li",
-            element("b", f"{100 * time / (facts.time_ns or 1):.1f} %"),
+            element("b", f"{100 * time / (data.time_ns or 1):.1f} %"),
             f" nearest to {name}",
         )
         for name, time in sorted(times.items(), key=lambda item: -item[1])
-        if time >= facts.time_ns / 1000
+        if time >= data.time_ns / 1000
     )
     yield element("p", element("b", "Where the time goes"))
     yield element("ul", *items)
 
 
-def _memory(facts: Facts) -> Markup:
-    drawing = draw_memory(facts)
-    if facts.memory is None or drawing is None:
+def _memory(data: ReportData) -> Markup:
+    drawing = draw_memory(data)
+    if data.memory is None or drawing is None:
         return _section(
             "Memory", "No intermediate tensors, or no plan that tells where they lie."
         )
-    unshared = sum(lifetime.size_bytes for lifetime in facts.memory.lifetimes)
+    unshared = sum(lifetime.size_bytes for lifetime in data.memory.lifetimes)
     note = (
-        f"Tensors between steps share {format_bytes(facts.memory.arena_bytes)}; "
+        f"Tensors between steps share {format_bytes(data.memory.arena_bytes)}; "
         f"each in a place of its own, they would take {format_bytes(unshared)}. "
         "The colour is that of the step that writes first."
     )
@@ -256,7 +256,7 @@ def _memory(facts: Facts) -> Markup:
 # --- the table -----------------------------------------------------------------------------------
 
 
-def _kernels(facts: Facts) -> Markup:
+def _kernels(data: ReportData) -> Markup:
     head = (
         element(
             "th",
@@ -266,11 +266,11 @@ def _kernels(facts: Facts) -> Markup:
         )
         for text, kind in _COLUMNS
     )
-    shown = facts.kernels[:_KERNELS_LIMIT]
-    rows = (_row(facts, place, row) for place, row in enumerate(shown))
+    shown = data.kernels[:_KERNELS_LIMIT]
+    rows = (_row(data, place, row) for place, row in enumerate(shown))
     note = "Select a row to see its code."
-    if len(shown) < len(facts.kernels):
-        note += f" The slowest {_KERNELS_LIMIT} of {len(facts.kernels)}."
+    if len(shown) < len(data.kernels):
+        note += f" The slowest {_KERNELS_LIMIT} of {len(data.kernels)}."
     search = Markup(
         '<input type="search" id="filter" placeholder="filter by any word" aria-label="filter">'
     )
@@ -291,9 +291,9 @@ def _kernels(facts: Facts) -> Markup:
     )
 
 
-def _row(facts: Facts, place: int, row: KernelRow) -> Markup:
-    share = row.time_ns / (facts.time_ns or 1)
-    limit, of_it = ("", 0.0) if facts.limits is None else row.limit(facts.limits)
+def _row(data: ReportData, place: int, row: KernelRow) -> Markup:
+    share = row.time_ns / (data.time_ns or 1)
+    limit, of_it = ("", 0.0) if data.limits is None else row.limit(data.limits)
     kind = outcome_class(row.outcome)
     bar = element(
         "span", element("i", style=f"width:{100 * share:.2f}%"), class_=f"bar {kind}"
@@ -329,28 +329,28 @@ def _named(nodes: Sequence[str], count: int) -> str:
 # --- what the script shows -----------------------------------------------------------------------
 
 
-def _data(facts: Facts) -> str:
+def _data(data: ReportData) -> str:
     """Of steps and kernels, as JSON that cannot end its element."""
     kernels = [
         {
             "name": shortened(row.name, _NAME_LIMIT),
             "nodes": _lines(row.nodes),
             "code": {
-                level: _packed(text) for level, text in facts.code.get(row.name, {}).items()
+                level: _packed(text) for level, text in data.code.get(row.name, {}).items()
             },
         }
-        for row in facts.kernels[:_KERNELS_LIMIT]
+        for row in data.kernels[:_KERNELS_LIMIT]
     ]
-    steps = [_step(facts, step) for step in facts.steps]
-    slowest = max(range(len(steps)), key=lambda s: facts.steps[s].row.time_ns, default=None)
-    data = {"kernels": kernels, "steps": steps, "slowest": slowest}
-    text = json.dumps(_cleaned(data), separators=(",", ":"))
+    steps = [_step(data, step) for step in data.steps]
+    slowest = max(range(len(steps)), key=lambda s: data.steps[s].row.time_ns, default=None)
+    tables = {"kernels": kernels, "steps": steps, "slowest": slowest}
+    text = json.dumps(_cleaned(tables), separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _step(facts: Facts, step: StepFacts) -> Mapping[str, object]:
+def _step(data: ReportData, step: StepData) -> Mapping[str, object]:
     row = step.row
-    share = 100 * row.time_ns / (facts.time_ns or 1)
+    share = 100 * row.time_ns / (data.time_ns or 1)
     return {
         "kernel": step.kernel,
         "outcome": row.outcome or step.kind,
@@ -359,7 +359,7 @@ def _step(facts: Facts, step: StepFacts) -> Mapping[str, object]:
         "flops": format_quantity(row.flops, "FLOP") if row.flops else "",
         "bytes": format_bytes(row.size_bytes) if row.size_bytes else "",
         "rates": f"{format_quantity(row.flops_rate, 'FLOP/s')}, {format_quantity(row.bytes_rate, 'B/s')}",
-        "limit": "" if facts.limits is None else _limit(row, facts.limits),
+        "limit": "" if data.limits is None else _limit(row, data.limits),
         "grid": " × ".join(map(str, step.grid)) if step.kind == "dispatch" else "",
         "nodes": _lines(row.nodes),
         "operands": _tensors(step.operands),

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from tilewright.api.profiling import KernelRow
-from tilewright.api.report.facts import Facts
 from tilewright.api.report.markup import Markup, element, number, shortened
 from tilewright.api.report.palette import decades, nice_ticks, outcome_class
+from tilewright.api.report.report_data import ReportData
 from tilewright.base.text import format_bytes, format_duration, plural
 
 if TYPE_CHECKING:
@@ -67,14 +67,14 @@ def _rule(x: float, y: float, to_x: float, to_y: float, kind: str = "grid") -> M
 # --- a call ----------------------------------------------------------------------------------
 
 
-def draw_strip(facts: Facts) -> Markup:
+def draw_strip(data: ReportData) -> Markup:
     """The steps of a call end to end, as wide as they take time."""
     width, height = _STRIP
-    total = facts.time_ns or 1
+    total = data.time_ns or 1
     axis = _Axis(0, total, 0.0, width)
     parts: list[Markup] = []
     now = 0
-    for place, step in enumerate(facts.steps):
+    for place, step in enumerate(data.steps):
         took = step.row.time_ns
         title = element(
             "title",
@@ -109,23 +109,23 @@ def _round_duration(time_ns: float) -> str:
 # --- the roofline ----------------------------------------------------------------------------
 
 
-def draw_roofline(facts: Facts) -> Markup | None:
+def draw_roofline(data: ReportData) -> Markup | None:
     """Kernels with arithmetic below the limits of the machine; None if there are none of them."""
     rows = [
         (place, row)
-        for place, row in enumerate(facts.kernels)
+        for place, row in enumerate(data.kernels)
         if row.flops and row.size_bytes and row.time_ns
     ]
-    return _RooflinePlot(facts, rows).drawing() if rows else None
+    return _RooflinePlot(data, rows).drawing() if rows else None
 
 
 @final
 class _RooflinePlot:
     """Arithmetic per byte across, FLOP/s upwards, both logarithmic."""
 
-    def __init__(self, facts: Facts, rows: Sequence[tuple[int, KernelRow]]) -> None:
-        self.total_ns: int = facts.time_ns or 1
-        self.limits: Roofline | None = facts.limits
+    def __init__(self, data: ReportData, rows: Sequence[tuple[int, KernelRow]]) -> None:
+        self.total_ns: int = data.time_ns or 1
+        self.limits: Roofline | None = data.limits
         self.rows: Sequence[tuple[int, KernelRow]] = rows
         width, height = _ROOF
         density = [row.flops / row.size_bytes for _, row in rows]
@@ -239,17 +239,17 @@ class _RooflinePlot:
 # --- memory ----------------------------------------------------------------------------------
 
 
-def draw_memory(facts: Facts) -> Markup | None:
+def draw_memory(data: ReportData) -> Markup | None:
     """The arena over the steps of a call; None if there is none."""
-    memory = facts.memory
+    memory = data.memory
     if (
         memory is None
-        or not facts.steps
+        or not data.steps
         or not 0 < len(memory.lifetimes) <= _LIFETIMES_LIMIT
     ):
         return None
     width, height = _MEMORY
-    steps = len(facts.steps)
+    steps = len(data.steps)
     x = _Axis(0, steps, 78.0, width - 8)
     y = _Axis(0, memory.arena_bytes, height - 40, 26.0)
     parts: list[Markup] = []
@@ -260,7 +260,7 @@ def draw_memory(facts: Facts) -> Markup | None:
     parts += (_tick(x(tick), y.begin + 16, f"{tick:g}", "middle") for tick in whole)
     parts.append(_tick((x.begin + x.end) / 2, y.begin + 33, "step", "middle label"))
     for lifetime in memory.lifetimes:
-        step = facts.steps[min(lifetime.first, steps - 1)]
+        step = data.steps[min(lifetime.first, steps - 1)]
         tensor, size = lifetime.tensor, lifetime.size_bytes
         lines = (
             f"{shortened(lifetime.name, 200)}: {tensor}",

@@ -5,7 +5,7 @@
 information.  Objects and images are read by `formats.elf`.  Called by `compiler.backends.cpu`.
 """
 
+from tilewright.compiler.linker.architectures import ARCHITECTURES, Architecture
 from tilewright.compiler.linker.link import link_shared
-from tilewright.compiler.linker.machines import MACHINES, Machine
 
-__all__ = ["MACHINES", "Machine", "link_shared"]
+__all__ = ["ARCHITECTURES", "Architecture", "link_shared"]

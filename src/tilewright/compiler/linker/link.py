@@ -16,6 +16,14 @@ from typing import Final, final
 
 import tilewright.formats.elf.structures as elf
 from tilewright.base.errors import ArchiveError
+from tilewright.compiler.linker.architectures import (
+    ARCHITECTURES,
+    NEEDS_SLOT,
+    Architecture,
+    RelocationRule,
+    Value,
+    architecture_by_number,
+)
 from tilewright.compiler.linker.layout import (
     OutputSection,
     PlacedSegment,
@@ -23,14 +31,6 @@ from tilewright.compiler.linker.layout import (
     gather,
     output_name,
     place,
-)
-from tilewright.compiler.linker.machines import (
-    MACHINES,
-    NEEDS_SLOT,
-    Machine,
-    RelocationRule,
-    Value,
-    machine_by_number,
 )
 from tilewright.compiler.linker.resolve import (
     InputSection,
@@ -61,7 +61,7 @@ class _Linker:
     table_address: int = 0
 
     @property
-    def machine(self) -> Machine:
+    def machine(self) -> Architecture:
         return self.resolution.machine
 
     def live_sections(self) -> list[InputSection]:
@@ -87,7 +87,7 @@ def link_shared(
     Args:
         objects: the bytes of the objects; sections that nothing exported reaches are left out.
         exported: names of the functions that the loader may look up.
-        machine: a name of `MACHINES` that the objects must have; default: that of the first.
+        machine: a name of `ARCHITECTURES` that the objects must have; default: that of the first.
         names: what errors call the objects; default `object 0`, `object 1`, …
         symbols: keep a symbol table of local names for disassemblers and profilers.
 
@@ -115,15 +115,15 @@ def link_shared(
     return write_image(chosen, parsed[0].flags, sections, segments, local)
 
 
-def _machine(objects: Sequence[ObjectFile], wanted: str | None) -> Machine:
-    if wanted is not None and wanted not in MACHINES:
+def _machine(objects: Sequence[ObjectFile], wanted: str | None) -> Architecture:
+    if wanted is not None and wanted not in ARCHITECTURES:
         raise ArchiveError(
-            f"unknown machine '{wanted}', expected one of {', '.join(MACHINES)}"
+            f"unknown machine '{wanted}', expected one of {', '.join(ARCHITECTURES)}"
         )
-    first = machine_by_number(objects[0].machine, objects[0].name)
-    expected = first if wanted is None else MACHINES[wanted]
+    first = architecture_by_number(objects[0].machine, objects[0].name)
+    expected = first if wanted is None else ARCHITECTURES[wanted]
     for item in objects:
-        found = machine_by_number(item.machine, item.name)
+        found = architecture_by_number(item.machine, item.name)
         if found is not expected:
             raise ArchiveError(
                 f"object is for '{found.name}', expected '{expected.name}'",

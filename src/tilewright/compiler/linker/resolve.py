@@ -12,7 +12,7 @@ from typing import Final, final
 
 import tilewright.formats.elf.structures as elf
 from tilewright.base.errors import ArchiveError
-from tilewright.compiler.linker.machines import Machine
+from tilewright.compiler.linker.architectures import Architecture
 from tilewright.formats.elf.objects import (
     ObjectFile,
     ObjectRelocation,
@@ -70,7 +70,7 @@ class Target:
 class Resolution:
     """All objects with their names resolved; `sections[object][index]` is None when unused."""
 
-    machine: Machine
+    machine: Architecture
     objects: Sequence[ObjectFile]
     sections: list[list[InputSection | None]]
     globals: dict[str, tuple[int, ObjectSymbol]] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class Resolution:
 
 
 def resolve(
-    machine: Machine, objects: Sequence[ObjectFile], exported: Sequence[str]
+    machine: Architecture, objects: Sequence[ObjectFile], exported: Sequence[str]
 ) -> Resolution:
     """Resolve all names and mark what the exported functions reach.
 

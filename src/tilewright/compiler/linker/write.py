@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import final
 
 import tilewright.formats.elf.structures as elf
+from tilewright.compiler.linker.architectures import Architecture
 from tilewright.compiler.linker.layout import OutputSection, PlacedSegment, Region, align
-from tilewright.compiler.linker.machines import Machine
 from tilewright.compiler.linker.resolve import Target
 
 LocalSymbol = tuple[str, int, int, int, str]
@@ -140,7 +140,7 @@ def _holder(sections: Mapping[str, OutputSection], address: int) -> str:
 
 
 def write_image(
-    machine: Machine,
+    machine: Architecture,
     flags: int,
     sections: Sequence[OutputSection],
     segments: Sequence[PlacedSegment],
@@ -238,7 +238,9 @@ def _symbol_sections(
 
 
 def _program_headers(
-    machine: Machine, sections: Sequence[OutputSection], segments: Sequence[PlacedSegment]
+    machine: Architecture,
+    sections: Sequence[OutputSection],
+    segments: Sequence[PlacedSegment],
 ) -> list[bytes]:
     page = machine.page_bytes
     headers = [

@@ -20,7 +20,7 @@ from tilewright.compiler.backends.registry import backend_of
 from tilewright.compiler.graph.schema import Array
 from tilewright.compiler.packaging.provenance import Origin, describe_artifact
 from tilewright.compiler.packaging.weights_file import StoredWeights
-from tilewright.compiler.program.emit_bytecode import Code, emit_module
+from tilewright.compiler.program.emit_bytecode import VariantCode, emit_module
 from tilewright.compiler.program.ir import Program
 from tilewright.compiler.transforms.external_codegen import ExternalModule
 from tilewright.formats.artifact import (
@@ -166,7 +166,7 @@ def save_archive(
     Raises: UserError when the file cannot be written; an old one stays as it was.
     """
     codes = [
-        Code(
+        VariantCode(
             program=part.program,
             target=str(part.target),
             features=part.target.features - baseline_features(part.target.arch),

@@ -1,9 +1,9 @@
 """The relocations of linked images: all that a loader must know of an instruction set.
 
-The rules of relocations in objects are the linker's (`compiler.linker.machines`).  Called by `image` and
+The rules of relocations in objects are the linker's (`compiler.linker.architectures`).  Called by `image` and
 by the linker.
 
-Source: as in `compiler.linker.machines`.
+Source: as in `compiler.linker.architectures`.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class NcclCall(NamedTuple):
 
 
 @final
-class Part(NamedTuple):
+class Share(NamedTuple):
     """One rank's part in a collective, as NCCL counts.
 
     Attributes:
@@ -84,33 +84,33 @@ def is_supported(op: CollectiveOp) -> bool:
     return op.kind not in REDUCING or op.dtype in _TYPES
 
 
-def make_part(
+def make_share(
     op: CollectiveOp,
     rank: int,
     count: int,
     addresses: tuple[int, int],
     elements: int,
     parameter: int,
-) -> Part:
+) -> Share:
     """A rank's part; types that NCCL does not know move as bytes."""
     size = op.dtype.bits // 8
     number = _TYPES.get(op.dtype)
     if number is None:
         number, elements, size = _BYTE, elements * size, 1
     reduction = _REDUCTIONS.get(op.reduction, 0)
-    return Part(rank, count, *addresses, elements, number, size, parameter, reduction)
+    return Share(rank, count, *addresses, elements, number, size, parameter, reduction)
 
 
-def _all_gather(p: Part) -> list[NcclCall]:
+def _all_gather(p: Share) -> list[NcclCall]:
     return [NcclCall("ncclAllGather", (p.send, p.receive, p.elements, p.dtype))]
 
 
-def _all_reduce(p: Part) -> list[NcclCall]:
+def _all_reduce(p: Share) -> list[NcclCall]:
     arguments = (p.send, p.receive, p.elements, p.dtype, p.reduction)
     return [NcclCall("ncclAllReduce", arguments)]
 
 
-def _all_to_all(p: Part) -> list[NcclCall]:
+def _all_to_all(p: Share) -> list[NcclCall]:
     share = p.elements // p.ranks
     calls: list[NcclCall] = []
     for peer in range(p.ranks):
@@ -120,32 +120,32 @@ def _all_to_all(p: Part) -> list[NcclCall]:
     return calls
 
 
-def _broadcast(p: Part) -> list[NcclCall]:
+def _broadcast(p: Share) -> list[NcclCall]:
     """In place at the root, whose own range for results stays as it is."""
     memory = p.send if p.rank == p.parameter else p.receive
     arguments = (memory, memory, p.elements, p.dtype, p.parameter)
     return [NcclCall("ncclBroadcast", arguments)]
 
 
-def _reduce(p: Part) -> list[NcclCall]:
+def _reduce(p: Share) -> list[NcclCall]:
     arguments = (p.send, p.receive, p.elements, p.dtype, p.reduction, p.parameter)
     return [NcclCall("ncclReduce", arguments)]
 
 
-def _reduce_scatter(p: Part) -> list[NcclCall]:
+def _reduce_scatter(p: Share) -> list[NcclCall]:
     arguments = (p.send, p.receive, p.elements, p.dtype, p.reduction)
     return [NcclCall("ncclReduceScatter", arguments)]
 
 
-def _send(p: Part) -> list[NcclCall]:
+def _send(p: Share) -> list[NcclCall]:
     return [NcclCall("ncclSend", (p.send, p.elements, p.dtype, p.parameter))]
 
 
-def _recv(p: Part) -> list[NcclCall]:
+def _recv(p: Share) -> list[NcclCall]:
     return [NcclCall("ncclRecv", (p.receive, p.elements, p.dtype, p.parameter))]
 
 
-def _send_recv(p: Part) -> list[NcclCall]:
+def _send_recv(p: Share) -> list[NcclCall]:
     target, source = send_recv_peers(p.parameter)
     calls: list[NcclCall] = []
     if target is not None:
@@ -155,21 +155,23 @@ def _send_recv(p: Part) -> list[NcclCall]:
     return calls
 
 
-_CALLS: Final[Mapping[CollectiveKind, Callable[[Part], list[NcclCall]]]] = MappingProxyType(
-    {
-        CollectiveKind.ALL_GATHER: _all_gather,
-        CollectiveKind.ALL_REDUCE: _all_reduce,
-        CollectiveKind.ALL_TO_ALL: _all_to_all,
-        CollectiveKind.BROADCAST: _broadcast,
-        CollectiveKind.REDUCE: _reduce,
-        CollectiveKind.REDUCE_SCATTER: _reduce_scatter,
-        CollectiveKind.SEND: _send,
-        CollectiveKind.RECV: _recv,
-        CollectiveKind.SEND_RECV: _send_recv,
-    }
+_CALLS: Final[Mapping[CollectiveKind, Callable[[Share], list[NcclCall]]]] = (
+    MappingProxyType(
+        {
+            CollectiveKind.ALL_GATHER: _all_gather,
+            CollectiveKind.ALL_REDUCE: _all_reduce,
+            CollectiveKind.ALL_TO_ALL: _all_to_all,
+            CollectiveKind.BROADCAST: _broadcast,
+            CollectiveKind.REDUCE: _reduce,
+            CollectiveKind.REDUCE_SCATTER: _reduce_scatter,
+            CollectiveKind.SEND: _send,
+            CollectiveKind.RECV: _recv,
+            CollectiveKind.SEND_RECV: _send_recv,
+        }
+    )
 )
 
 
-def calls_of(op: CollectiveOp, part: Part) -> Sequence[NcclCall]:
+def calls_of(op: CollectiveOp, part: Share) -> Sequence[NcclCall]:
     """The calls of one rank; none where nothing moves."""
     return _CALLS[op.kind](part) if part.elements else ()

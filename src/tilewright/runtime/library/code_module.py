@@ -39,7 +39,7 @@ _SPELLINGS: Final = {"": "ll", "asm": "s"}
 
 @final
 @record(kw_only=True)
-class Code:
+class KernelSources:
     """What a compiler knows of a model's kernels.
 
     Attributes:
@@ -70,10 +70,12 @@ class CodeModule(Module):
     kind = "llvm"
     properties = ModuleProperties.RUNNABLE | ModuleProperties.COMPILATION_EXPORTABLE
 
-    def __init__(self, variants: Sequence[Variant], code: Code | None, name: str) -> None:
+    def __init__(
+        self, variants: Sequence[Variant], code: KernelSources | None, name: str
+    ) -> None:
         super().__init__()
         self._variants: Sequence[Variant] = variants
-        self._code: Code | None = code
+        self._code: KernelSources | None = code
         self._name: str = name
 
     # --- running

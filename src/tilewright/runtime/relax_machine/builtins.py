@@ -35,7 +35,7 @@ from tilewright.runtime.relax_machine.storage import (
 )
 
 
-class Machine(Protocol):
+class Caller(Protocol):
     """What built-ins ask of the machine."""
 
     def allocator(self, device_index: int) -> Allocator:
@@ -221,7 +221,7 @@ def _loaded(words: Any, code: int, number: int) -> int:
     return number if code == USE_NUMBER else int(words[number])
 
 
-def alloc_shape_heap(machine: Machine, count: int) -> tvm_ffi.Tensor:
+def alloc_shape_heap(machine: Caller, count: int) -> tvm_ffi.Tensor:
     """Where the sizes of a call are kept, for the machine and for compiled shape functions."""
     return machine.allocator(-1).tensor((count,), INT64)
 
@@ -247,7 +247,7 @@ def tensor_to_shape(value: object) -> tvm_ffi.Shape:
 
 
 def alloc_storage(
-    machine: Machine, sizes: Sequence[int], device_index: int, kind: Any, scope: str
+    machine: Caller, sizes: Sequence[int], device_index: int, kind: Any, scope: str
 ) -> Storage:
     """The arguments: sizes of a block and the type they count, the device, a scope of memory."""
     if scope not in ("", "global"):
@@ -346,7 +346,7 @@ def make_closure(function: tvm_ffi.Function, *saved: Any) -> tvm_ffi.Function:
     return packed_function(lambda *arguments: function(*arguments, *saved))
 
 
-def invoke_closure(machine: Machine, function: Any, *arguments: Any) -> Any:
+def invoke_closure(machine: Caller, function: Any, *arguments: Any) -> Any:
     """Call a function or a closure."""
     del machine
     return function(*arguments)

@@ -25,7 +25,7 @@ from tilewright.formats.relax_executable import (
 from tilewright.runtime.packed.functions import PackedFunction
 
 
-class Machine(Protocol):
+class Caller(Protocol):
     """What runs what the code calls."""
 
     @property
@@ -51,8 +51,8 @@ class Machine(Protocol):
 class Interpreter:
     """The functions of bytecode of a machine, which has no others."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine: Final[Machine] = machine
+    def __init__(self, machine: Caller) -> None:
+        self._machine: Final[Caller] = machine
 
     def call(self, index: int, arguments: Iterable[Any]) -> Any:
         """Run a function of bytecode.

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from tilewright.api.profiling import KernelRow
-from tilewright.api.report.facts import Facts, StepFacts
 from tilewright.api.report.graph_drawing import STEPS_LIMIT, draw_graph
 from tilewright.api.report.plan_reader import Edge, Memory, Tensor
+from tilewright.api.report.report_data import ReportData, StepData
 from tilewright.base.outcome import Outcome
 
 TENSOR = Tensor("f32[4]", 16)
 
 
-def chain(count: int, *more: tuple[int, int]) -> Facts:
+def chain(count: int, *more: tuple[int, int]) -> ReportData:
     """An input, `count` steps one after the other, an output."""
     row = KernelRow("k", 1, 8, 32, 1000, Outcome.ROWS, ("node",))
-    step = StepFacts(row=row, kernel=0, kind="dispatch", grid=(1, 1, 1), results=(TENSOR,))
+    step = StepData(row=row, kernel=0, kind="dispatch", grid=(1, 1, 1), results=(TENSOR,))
     pairs = [(-1, 0), *((n, n + 1) for n in range(count - 1)), (count - 1, -1), *more]
-    return Facts(
+    return ReportData(
         name="m", target="t", machine="h", threads=1, calls=1, dims={},
         inputs=("x: f32[4]",), outputs=("y: f32[4]",), steps=(step,) * count,
         kernels=(row,), limits=None, code={},

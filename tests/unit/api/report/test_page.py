@@ -69,30 +69,30 @@ def data_of(page: str) -> dict[str, list[dict[str, object]]]:
 
 
 def test_every_step_kernel_and_tensor_has_its_element(report: tw.Report) -> None:
-    facts, page = report.facts, Elements(str(report))
-    assert facts.memory is not None
-    assert len(page.all("g", "node")) == len(facts.steps)
-    assert len(page.all("rect", "step")) == len(facts.steps)
-    assert len(page.all("tr", "kernel")) == len(facts.kernels)
-    assert len(page.all("path", "edge")) == len(facts.edges)
+    data, page = report.data, Elements(str(report))
+    assert data.memory is not None
+    assert len(page.all("g", "node")) == len(data.steps)
+    assert len(page.all("rect", "step")) == len(data.steps)
+    assert len(page.all("tr", "kernel")) == len(data.kernels)
+    assert len(page.all("path", "edge")) == len(data.edges)
     assert len(page.all("g", "input")) == 1
     assert len(page.all("g", "output")) == 1
-    assert len(page.all("rect", "life")) == len(facts.memory.lifetimes)
-    points = [row for row in facts.kernels if row.flops and row.size_bytes]
+    assert len(page.all("rect", "life")) == len(data.memory.lifetimes)
+    points = [row for row in data.kernels if row.flops and row.size_bytes]
     assert len(page.all("circle", "point")) == len(points)
 
 
 def test_steps_have_times_and_nodes_of_the_model(report: tw.Report) -> None:
-    facts = report.facts
-    assert all(step.row.time_ns > 0 for step in facts.steps)
-    assert facts.time_ns == sum(row.time_ns for row in facts.kernels)
-    assert all(step.row.nodes for step in facts.steps)
-    assert facts.dims == {"batch": 3}
+    data = report.data
+    assert all(step.row.time_ns > 0 for step in data.steps)
+    assert data.time_ns == sum(row.time_ns for row in data.kernels)
+    assert all(step.row.nodes for step in data.steps)
+    assert data.dims == {"batch": 3}
 
 
 def test_the_code_of_every_kernel_is_in_the_page(report: tw.Report) -> None:
     kernels = data_of(str(report))["kernels"]
-    assert len(kernels) == len(report.facts.kernels)
+    assert len(kernels) == len(report.data.kernels)
     for kernel in kernels:
         code = kernel["code"]
         assert isinstance(code, dict)
@@ -113,7 +113,7 @@ def test_an_artifact_shows_the_sources_that_it_holds(tmp_path: Path) -> None:
     model.save(path, sources=False)
     page = tw.report(tw.load(path), calls=1, limits=False)
     assert all(k["code"] == {} for k in data_of(str(page))["kernels"])
-    assert page.facts.memory is not None
+    assert page.data.memory is not None
 
 
 def test_bytecode_has_a_page_without_a_graph(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_bytecode_has_a_page_without_a_graph(tmp_path: Path) -> None:
     tw.compile(mlp(), jobs=1).save(path)
     report = tw.report(tw.load(path, engine="vm"), calls=1, limits=False)
     page = Elements(str(report))
-    assert report.facts.memory is None
+    assert report.data.memory is None
     assert not page.with_id("graph-svg")
     assert page.all("tr", "kernel")
     assert page.all("rect", "step")
@@ -200,7 +200,7 @@ def test_inputs_are_taken_by_position_and_by_name() -> None:
     model = tw.compile(mlp("batch"), jobs=1)
     x = np.zeros((4, 20), np.float32)
     for inputs in ([x], {"x": x}, x):
-        assert model.report(inputs, calls=1, limits=False).facts.dims == {"batch": 4}
+        assert model.report(inputs, calls=1, limits=False).data.dims == {"batch": 4}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tilewright.base.symbolic import symbol, symbols
 from tilewright.base.target import LEVELS, Target
 from tilewright.compiler.graph.schema import TensorType
 from tilewright.compiler.ops.builder import GraphBuilder
-from tilewright.compiler.program.emit_bytecode import Code, emit_module
+from tilewright.compiler.program.emit_bytecode import VariantCode, emit_module
 from tilewright.compiler.program.emit_bytecode.function import HalFunction
 from tilewright.compiler.program.emit_bytecode.module import IMPORTS, ModuleTables
 from tilewright.compiler.program.ir import Program
@@ -55,8 +55,8 @@ def emitted(program: Program) -> ModuleDef:
     return emit_module([code_of(program)], rodata, first_constant=1)
 
 
-def code_of(program: Program, index: int = 0, *features: str) -> Code:
-    return Code(
+def code_of(program: Program, index: int = 0, *features: str) -> VariantCode:
+    return VariantCode(
         program=program,
         target=f"cpu{index}",
         features=frozenset(features),

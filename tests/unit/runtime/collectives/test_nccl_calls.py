@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
-from tilewright.runtime.collectives.nccl_calls import calls_of, is_supported, make_part
+from tilewright.runtime.collectives.nccl_calls import calls_of, is_supported, make_share
 from tilewright.runtime.hal.collective import (
     ELEMENT_TYPES,
     REDUCING,
@@ -21,7 +21,7 @@ NOBODY = 0xFFFF
 
 
 def calls(op: CollectiveOp, parameter: int, elements: int = 6, rank: int = 1):
-    part = make_part(op, rank, 3, (SEND, RECEIVE), elements, parameter)
+    part = make_share(op, rank, 3, (SEND, RECEIVE), elements, parameter)
     return [(call.function, call.arguments) for call in calls_of(op, part)]
 
 

@@ -1,7 +1,7 @@
 """What a model silently assumes about its dynamic dimensions, made explicit.
 
 Adding `[N, 8]` to `[M, 8]` works only when N and M are the same number; a position table of 512
-rows works only up to 512.  The emitter notes every such equality; `solve` turns those it
+rows works only up to 512.  The node maker notes every such equality; `solve` turns those it
 understands into facts about symbols, with which the model is imported again.  Then a call with
 other sizes is refused at the border instead of reading past the end of a tensor.  What cannot be
 solved stays a list of equalities for the runtime to check.
@@ -25,7 +25,7 @@ Equality = tuple[Dim, Dim]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Facts:
+class Assumptions:
     """Symbols that stand for other dimensions, and bounds of those that remain."""
 
     equal: Mapping[str, Dim] = field(default_factory=dict[str, Dim])
@@ -39,12 +39,12 @@ class Facts:
             return known
         return symbolic.symbol(name, self.lower.get(name, 1), self.upper.get(name))
 
-    def merged(self, other: Facts) -> Facts:
-        """These facts and `other`, found with these in force."""
+    def merged(self, other: Assumptions) -> Assumptions:
+        """These assumptions and `other`, found with these in force."""
         replaced = {
             name: symbolic.substitute(dim, other.equal) for name, dim in self.equal.items()
         }
-        return Facts(
+        return Assumptions(
             {**replaced, **other.equal},
             {**self.lower, **other.lower},
             {**self.upper, **other.upper},
@@ -65,7 +65,7 @@ def equalities(
     return schema.equal_sizes(types, result, attributes)
 
 
-def solve(pairs: Iterable[Equality], bare: Mapping[str, int]) -> Facts | None:
+def solve(pairs: Iterable[Equality], bare: Mapping[str, int]) -> Assumptions | None:
     """The first new fact that follows from `pairs`, or None.
 
     Args:
@@ -91,7 +91,7 @@ def _single(dim: Dim) -> Symbol | Operation | None:
     return atom if isinstance(atom, Symbol | Operation) else None
 
 
-def _bound(left: Dim, right: Dim) -> Facts | None:
+def _bound(left: Dim, right: Dim) -> Assumptions | None:
     """`min(512, s) = s` says that `s` is at most 512."""
     operation, name = _single(left), _single(right)
     if not isinstance(operation, Operation) or not isinstance(name, Symbol):
@@ -101,11 +101,11 @@ def _bound(left: Dim, right: Dim) -> Facts | None:
     if len(numbers) != 1 or right not in parts:
         return None
     if operation.op == "min":
-        return Facts(upper={name.name: numbers[0]})
-    return Facts(lower={name.name: numbers[0]}) if operation.op == "max" else None
+        return Assumptions(upper={name.name: numbers[0]})
+    return Assumptions(lower={name.name: numbers[0]}) if operation.op == "max" else None
 
 
-def _same(left: Dim, right: Dim, bare: Mapping[str, int]) -> Facts | None:
+def _same(left: Dim, right: Dim, bare: Mapping[str, int]) -> Assumptions | None:
     """A symbol that is a number, another symbol or a sum of others."""
     difference = left - right
     if isinstance(difference, int):
@@ -121,7 +121,7 @@ def _same(left: Dim, right: Dim, bare: Mapping[str, int]) -> Facts | None:
         value = line[1] * (-1 if line[0] == 1 else 1)
         least = symbolic.bounds(value)[0]
         if least is not None and least >= 1:
-            return Facts(equal={name: value})
+            return Assumptions(equal={name: value})
     return None
 
 

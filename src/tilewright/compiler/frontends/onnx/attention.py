@@ -18,8 +18,8 @@ from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.contraction import swap_last
-from tilewright.compiler.frontends.onnx.emitter import Emitter
 from tilewright.compiler.frontends.onnx.movement import split
+from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.frontends.onnx.values import Tensor
@@ -29,7 +29,7 @@ _MASK_AXES: Final = {2: (1, 2), 3: (1,), 4: ()}
 """By the rank of a mask of keys, the axes that it lacks of the scores."""
 
 
-def heads_of(e: Emitter, x: Tensor, heads: int) -> Tensor:
+def heads_of(e: NodeMaker, x: Tensor, heads: int) -> Tensor:
     """`[batch, sequence, heads * size]` as `[batch, heads, sequence, size]`."""
     batch, length, hidden = x.shape
     if isinstance(hidden, int) and hidden % heads:
@@ -38,14 +38,14 @@ def heads_of(e: Emitter, x: Tensor, heads: int) -> Tensor:
     return e.transpose(e.reshape(x, (batch, length, heads, size)), (0, 2, 1, 3))
 
 
-def merged(e: Emitter, x: Tensor) -> Tensor:
+def merged(e: NodeMaker, x: Tensor) -> Tensor:
     """The inverse of `heads_of`."""
     batch, heads, length, size = x.shape
     return e.reshape(e.transpose(x, (0, 2, 1, 3)), (batch, length, heads * size))
 
 
 def scaled_attention(
-    e: Emitter, q: Tensor, k: Tensor, v: Tensor, masks: Sequence[Tensor], scale: float
+    e: NodeMaker, q: Tensor, k: Tensor, v: Tensor, masks: Sequence[Tensor], scale: float
 ) -> Tensor:
     """`softmax(q k' scale + masks) v` over `[batch, heads, sequence, size]`."""
     scores = e.op("matmul", e.op("mul", q, e.scalar(scale, q.dtype)), swap_last(e, k))
@@ -75,7 +75,7 @@ def _key_mask(
         scores: batch and keys of the scores.
         dtype: of the scores.
     """
-    e, mask = call.emitter, call.optional(index)
+    e, mask = call.maker, call.optional(index)
     if mask is None:
         return None
     lowest = call.float("mask_filter_value", _LOWEST)
@@ -91,7 +91,7 @@ def _key_mask(
     return e.unsqueeze(added, _MASK_AXES[kept.rank])
 
 
-def _causal_mask(e: Emitter, rows: Dim, columns: Dim, dtype: DType) -> Tensor:
+def _causal_mask(e: NodeMaker, rows: Dim, columns: Dim, dtype: DType) -> Tensor:
     """Zero up to the diagonal that ends in the last corner, very negative behind."""
     row_ = e.op("add", e.iota((rows, 1), 0), e.dim(columns - rows))
     later = e.op("greater", e.iota((1, columns), 1), row_)
@@ -100,7 +100,7 @@ def _causal_mask(e: Emitter, rows: Dim, columns: Dim, dtype: DType) -> Tensor:
 
 def _attention(call: Call) -> list[Tensor | None]:
     """The product with packed q, k and v weights, then attention; with a cache on request."""
-    e, x, weights, bias = call.emitter, call.tensor(0), call.tensor(1), call.optional(2)
+    e, x, weights, bias = call.maker, call.tensor(0), call.tensor(1), call.optional(2)
     heads = call.integer("num_heads")
     total = weights.shape[1]
     sizes: Sequence[Dim] = call.integers("qkv_hidden_sizes", ())
@@ -127,7 +127,7 @@ def _attention(call: Call) -> list[Tensor | None]:
 
 def _unpacked(call: Call) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values as `[batch, sequence, columns]`; keys and values perhaps with heads in front."""
-    e, q, key, value = call.emitter, call.tensor(0), call.optional(1), call.optional(2)
+    e, q, key, value = call.maker, call.tensor(0), call.optional(1), call.optional(2)
     if key is not None and value is not None:
         return q, key, value
     packed, count = (q, 3) if key is None else (key, 2)
@@ -140,7 +140,7 @@ def _unpacked(call: Call) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _multi_head_attention(call: Call) -> list[Tensor | None]:
-    e, heads, bias = call.emitter, call.integer("num_heads"), call.optional(3)
+    e, heads, bias = call.maker, call.integer("num_heads"), call.optional(3)
     q, k, v = _unpacked(call)
     if bias is not None:
         sizes = [q.shape[2], q.shape[2], bias.shape[0] - q.shape[2] * 2]
@@ -163,7 +163,7 @@ def _multi_head_attention(call: Call) -> list[Tensor | None]:
 
 def _rotary_embedding(call: Call) -> Tensor:
     """Pairs of columns turned by the angle of their position."""
-    e, x, places = call.emitter, call.tensor(0), call.tensor(1)
+    e, x, places = call.maker, call.tensor(0), call.tensor(1)
     heads, interleaved = call.integer("num_heads", 0), call.flag("interleaved")
     if call.integer("rotary_embedding_dim", 0) and not heads:
         raise ModelError("attribute 'num_heads' is missing")
@@ -187,7 +187,7 @@ def _rotary_embedding(call: Call) -> Tensor:
 
 
 def turned(
-    e: Emitter, x: Tensor, places: Tensor, tables: Sequence[Tensor], *, interleaved: bool
+    e: NodeMaker, x: Tensor, places: Tensor, tables: Sequence[Tensor], *, interleaved: bool
 ) -> Tensor:
     """Columns of `x: [batch, heads, sequence, size]` turned by the angles of `places: [batch, sequence]`.
 

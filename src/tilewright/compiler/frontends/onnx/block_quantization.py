@@ -15,7 +15,7 @@ from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.contraction import matmul
-from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.frontends.onnx.values import Tensor
@@ -24,7 +24,7 @@ _BITS: Final = (4, 8)
 _LEAST_BLOCK: Final = 16
 
 
-def unpacked(e: Emitter, stored: Tensor, bits: int) -> Tensor:
+def unpacked(e: NodeMaker, stored: Tensor, bits: int) -> Tensor:
     """[..., n] bytes as [..., n * 8 / bits] unsigned integers in u8, the lowest bits first."""
     if bits == 8:
         return stored
@@ -45,13 +45,13 @@ def _bits_and_block(call: Call) -> tuple[int, int]:
     return bits, block
 
 
-def _middle(e: Emitter, bits: int) -> Tensor:
+def _middle(e: NodeMaker, bits: int) -> Tensor:
     """What stands for zero where the model says nothing."""
     return e.scalar(1 << (bits - 1), dtypes.u8)
 
 
 def _mat_mul_n_bits(call: Call) -> Tensor:
-    e, a, stored = call.emitter, call.tensor(0), call.tensor(1)
+    e, a, stored = call.maker, call.tensor(0), call.tensor(1)
     bits, block = _bits_and_block(call)
     depth, columns = call.integer("K"), call.integer("N")
     call.integer("accuracy_level", 0)  # how coarse sums may be: ours are those of f32
@@ -76,7 +76,7 @@ def _real_weights(
     call: Call, values: Tensor, shape: tuple[int, int], bits: int, block: int
 ) -> Tensor:
     """The numbers that [N, K] integers stand for; `shape` is that of the scales."""
-    e, scale = call.emitter, _shaped(call, 2, shape)
+    e, scale = call.maker, _shaped(call, 2, shape)
     zero, group = call.optional(3), call.optional(4)
     if zero is not None and zero.dtype is dtypes.u8:
         zero = _whole_zero(e, zero, shape, bits)
@@ -97,10 +97,10 @@ def _shaped(call: Call, index: int, shape: tuple[int, int]) -> Tensor:
     found = call.tensor(index)
     if found.type.element_count != shape[0] * shape[1]:
         raise ModelError(f"operand {index + 1} is {found.type}, expected {list(shape)}")
-    return call.emitter.reshape(found, shape)
+    return call.maker.reshape(found, shape)
 
 
-def _whole_zero(e: Emitter, zero: Tensor, shape: tuple[int, int], bits: int) -> Tensor:
+def _whole_zero(e: NodeMaker, zero: Tensor, shape: tuple[int, int], bits: int) -> Tensor:
     """One zero point per block out of rows of whole bytes."""
     columns, blocks = shape
     size_bytes = -(-blocks * bits // 8)
@@ -113,7 +113,7 @@ def _whole_zero(e: Emitter, zero: Tensor, shape: tuple[int, int], bits: int) -> 
 
 
 def _of_every_element(
-    e: Emitter, x: Tensor, values: Tensor, block: int, group: Tensor | None
+    e: NodeMaker, x: Tensor, values: Tensor, block: int, group: Tensor | None
 ) -> Tensor:
     """[N, blocks] as [N, K]: that of the block, or of the group that each of the depth belongs to."""
     columns, blocks = x.shape
@@ -126,7 +126,7 @@ def _of_every_element(
 
 def _gather_block_quantized(call: Call) -> Tensor:
     """Rows are looked up as they are stored; only those that were asked for become numbers."""
-    e, data, indices, scale = call.emitter, call.tensor(0), call.tensor(1), call.tensor(2)
+    e, data, indices, scale = call.maker, call.tensor(0), call.tensor(1), call.tensor(2)
     bits, block = call.integer("bits", 4), call.integer("block_size", 128)
     axis = call.axis(data.rank, 0, "gather_axis")
     along = call.axis(data.rank, 1, "quantize_axis")
@@ -147,7 +147,7 @@ def _gather_block_quantized(call: Call) -> Tensor:
 
 
 def _packed_zero(
-    e: Emitter, zero: Tensor | None, shape: tuple[Dim, ...], bits: int
+    e: NodeMaker, zero: Tensor | None, shape: tuple[Dim, ...], bits: int
 ) -> Tensor:
     if zero is None:
         return e.broadcast_to(_middle(e, bits), shape)

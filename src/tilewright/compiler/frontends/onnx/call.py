@@ -1,4 +1,4 @@
-"""One ONNX node as a row sees it: operands, attributes, opset, and an emitter to answer with.
+"""One ONNX node as a row sees it: operands, attributes, opset, and a node maker to answer with.
 
 Guards stand here: a missing operand, a shape that must be known, an attribute of the wrong type.
 Not a table (see `table`); made by the importer for every node, read by the row that owns the op.
@@ -15,7 +15,7 @@ from onnx import GraphProto, NodeProto
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim, Expr
 from tilewright.compiler.frontends.onnx.attributes import AttributeReader
-from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.problems import SkipNodeError, UnsupportedError
 from tilewright.compiler.frontends.onnx.tensors import Storage, to_array
 from tilewright.compiler.frontends.onnx.values import Held, Nothing, Tensor, TensorSequence
@@ -37,7 +37,7 @@ class Call:
     opset: int
     inputs: Sequence[Held | None]
     attributes: AttributeReader
-    emitter: Emitter
+    maker: NodeMaker
     storage: Storage
     inline: Inline
     output_count: int = field(default=1)
@@ -95,7 +95,7 @@ class Call:
         Raises: UnsupportedError when they are only known while the model runs.
         """
         tensor = self.tensor(index)
-        found = self.emitter.contents(tensor)
+        found = self.maker.contents(tensor)
         if found is None:
             raise UnsupportedError(
                 f"{subject} depends on data: operand {index + 1} is computed"

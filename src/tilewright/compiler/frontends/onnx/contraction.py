@@ -11,7 +11,7 @@ from typing import Final
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.reduction import reduce
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
@@ -21,7 +21,7 @@ from tilewright.compiler.ops.shapes import element_count
 MAX_DETERMINANT: Final = 4
 
 
-def matmul(e: Emitter, left: Tensor, right: Tensor) -> Tensor:
+def matmul(e: NodeMaker, left: Tensor, right: Tensor) -> Tensor:
     """The numpy product, vectors included."""
     if left.rank == 0 or right.rank == 0:
         raise ModelError(f"cannot multiply {left.type} by {right.type}")
@@ -36,22 +36,22 @@ def matmul(e: Emitter, left: Tensor, right: Tensor) -> Tensor:
 
 
 def _matmul(call: Call) -> Tensor:
-    return matmul(call.emitter, call.tensor(0), call.tensor(1))
+    return matmul(call.maker, call.tensor(0), call.tensor(1))
 
 
-def swap_last(e: Emitter, x: Tensor) -> Tensor:
+def swap_last(e: NodeMaker, x: Tensor) -> Tensor:
     """The last two axes exchanged."""
     order = list(range(x.rank))
     order[-2:] = reversed(order[-2:])
     return e.transpose(x, order)
 
 
-def _scaled(e: Emitter, x: Tensor, factor: float) -> Tensor:
+def _scaled(e: NodeMaker, x: Tensor, factor: float) -> Tensor:
     return x if factor == 1.0 else e.op("mul", x, e.scalar(factor, x.dtype))
 
 
 def _gemm(call: Call) -> Tensor:
-    e, a, b, c = call.emitter, call.tensor(0), call.tensor(1), call.optional(2)
+    e, a, b, c = call.maker, call.tensor(0), call.tensor(1), call.optional(2)
     alpha, beta = call.float("alpha", 1.0), call.float("beta", 1.0)
     if call.opset < 7:
         call.integer("broadcast", 0)
@@ -66,7 +66,7 @@ def _gemm(call: Call) -> Tensor:
 
 
 def _fused_matmul(call: Call) -> Tensor:
-    e, a, b = call.emitter, call.tensor(0), call.tensor(1)
+    e, a, b = call.maker, call.tensor(0), call.tensor(1)
     if call.flag("transBatchA") or call.flag("transBatchB"):
         raise UnsupportedError(
             "attributes 'transBatchA' and 'transBatchB' are not supported"
@@ -110,7 +110,7 @@ def _einsum_terms(call: Call) -> tuple[list[str], str]:
     return expanded, right.replace("...", dots)
 
 
-def _diagonal(e: Emitter, x: Tensor, term: str) -> tuple[Tensor, str]:
+def _diagonal(e: NodeMaker, x: Tensor, term: str) -> tuple[Tensor, str]:
     """Repeated letters of one operand reduced to their diagonal."""
     for letter in dict.fromkeys(term):
         while term.count(letter) > 1:
@@ -134,7 +134,7 @@ def _diagonal(e: Emitter, x: Tensor, term: str) -> tuple[Tensor, str]:
 
 
 def _pair(
-    e: Emitter, x: Tensor, left: str, y: Tensor, right: str, kept: set[str]
+    e: NodeMaker, x: Tensor, left: str, y: Tensor, right: str, kept: set[str]
 ) -> tuple[Tensor, str]:
     """Two operands contracted into one by a batched matmul."""
     x, left = _sum_out(e, x, left, set(right) | kept)
@@ -161,7 +161,7 @@ def _pair(
 
 
 def _arranged(
-    e: Emitter,
+    e: NodeMaker,
     x: Tensor,
     term: str,
     groups: Sequence[Sequence[str]],
@@ -178,7 +178,7 @@ def _arranged(
     )
 
 
-def _sum_out(e: Emitter, x: Tensor, term: str, needed: set[str]) -> tuple[Tensor, str]:
+def _sum_out(e: NodeMaker, x: Tensor, term: str, needed: set[str]) -> tuple[Tensor, str]:
     """Letters that nobody else needs are summed at once."""
     axes = [i for i, c in enumerate(term) if c not in needed]
     if not axes:
@@ -188,7 +188,7 @@ def _sum_out(e: Emitter, x: Tensor, term: str, needed: set[str]) -> tuple[Tensor
 
 
 def _einsum(call: Call) -> Tensor:
-    e = call.emitter
+    e = call.maker
     terms, result = _einsum_terms(call)
     if len(set(result)) != len(result) or not set(result) <= set("".join(terms)):
         raise ModelError(f"einsum result '{result}' does not follow from its operands")
@@ -203,7 +203,7 @@ def _einsum(call: Call) -> Tensor:
 
 def _determinant(call: Call) -> Tensor:
     """Expansion along the first row: for the small matrices of geometry."""
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     size = x.shape[-1] if x.rank >= 2 else 0
     if x.rank < 2 or size != x.shape[-2]:
         raise ModelError(f"the determinant of {x.type}")
@@ -217,7 +217,7 @@ def _determinant(call: Call) -> Tensor:
 
 
 def _minor(
-    e: Emitter, rows: Sequence[Sequence[Tensor]], columns: tuple[int, ...]
+    e: NodeMaker, rows: Sequence[Sequence[Tensor]], columns: tuple[int, ...]
 ) -> Tensor:
     """The determinant of the last `len(columns)` rows in these columns."""
     row_ = rows[len(rows) - len(columns)]

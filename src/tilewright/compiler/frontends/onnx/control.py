@@ -19,7 +19,7 @@ from onnx import GraphProto
 from tilewright.base import dtypes
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import Row, row
 from tilewright.compiler.frontends.onnx.signature import described
@@ -29,7 +29,7 @@ from tilewright.compiler.ops.shapes import normal_axis
 MAX_TRIPS: Final = 4096
 
 
-def _truth(e: Emitter, condition: Tensor) -> bool | None:
+def _truth(e: NodeMaker, condition: Tensor) -> bool | None:
     """The value of a condition when it is known."""
     found = e.contents(condition)
     if found is None or found.elements.size != 1:
@@ -40,16 +40,16 @@ def _truth(e: Emitter, condition: Tensor) -> bool | None:
 def _if(call: Call) -> list[Held]:
     condition = call.tensor(0)
     then, other = call.graph("then_branch"), call.graph("else_branch")
-    truth = _truth(call.emitter, condition)
+    truth = _truth(call.maker, condition)
     if truth is not None:
         return call.inline(then if truth else other, [])
     one, two = call.inline(then, []), call.inline(other, [])
     if len(one) != len(two):
         raise ModelError("the branches have different numbers of results")
-    return [_select(call.emitter, condition, a, b) for a, b in zip(one, two, strict=True)]
+    return [_select(call.maker, condition, a, b) for a, b in zip(one, two, strict=True)]
 
 
-def _select(e: Emitter, condition: Tensor, a: Held, b: Held) -> Held:
+def _select(e: NodeMaker, condition: Tensor, a: Held, b: Held) -> Held:
     if a is b:
         return a
     if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.type != b.type:
@@ -64,7 +64,7 @@ def _select(e: Emitter, condition: Tensor, a: Held, b: Held) -> Held:
 def _trip_count(call: Call) -> int:
     if call.is_nothing(0):
         return MAX_TRIPS
-    known = call.emitter.contents(call.tensor(0))
+    known = call.maker.contents(call.tensor(0))
     if known is None or known.constant is None:
         raise UnsupportedError(
             "the number of iterations depends on data or a dynamic dimension; control flow is "
@@ -74,7 +74,7 @@ def _trip_count(call: Call) -> int:
 
 
 def _loop(call: Call) -> list[Held]:
-    e, body = call.emitter, call.graph("body")
+    e, body = call.maker, call.graph("body")
     trips = _trip_count(call)
     running = None if call.is_nothing(1) else call.tensor(1)
     state = [_present(h) for h in call.inputs[2:]]
@@ -119,7 +119,7 @@ def _tensor(held: Held) -> Tensor:
 
 
 def _stacked(
-    e: Emitter, items: Sequence[Tensor], body: GraphProto, output: int, axis: int
+    e: NodeMaker, items: Sequence[Tensor], body: GraphProto, output: int, axis: int
 ) -> Tensor:
     """The items along a new axis; for no items the body says which type they would have."""
     if items:
@@ -160,7 +160,7 @@ def _scan_rows(
     output_axes: Sequence[int],
     output_directions: Sequence[int],
 ) -> list[Held]:
-    e, body = call.emitter, call.graph("body")
+    e, body = call.maker, call.graph("body")
     axes = [normal_axis(a, t.rank) for a, t in zip(input_axes, scanned, strict=True)]
     length = scanned[0].shape[axes[0]] if scanned else 0
     if not isinstance(length, int) or length > MAX_TRIPS:
@@ -189,7 +189,7 @@ def _scan_rows(
 
 def _batched_scan(call: Call) -> list[Held]:
     """Opset 8: a batch axis in front of everything, and a scan for every entry."""
-    e, count = call.emitter, call.integer("num_scan_inputs")
+    e, count = call.maker, call.integer("num_scan_inputs")
     if not call.is_nothing(0):
         raise UnsupportedError("'sequence_lens' is not supported")
     given = [_tensor(_present(h)) for h in call.inputs[1:]]

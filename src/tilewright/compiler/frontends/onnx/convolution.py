@@ -13,8 +13,8 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.emitter import Emitter
 from tilewright.compiler.frontends.onnx.movement import pad
+from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.reduction import extremes, reduce
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Build, Row, row
@@ -85,7 +85,7 @@ def window(call: Call, sizes: Sequence[Dim], kernel: Sequence[int]) -> Window:
     return Window(tuple(kernel), strides, dilations, tuple(pads))
 
 
-def apply_pads(e: Emitter, x: Tensor, found: Window, value: Tensor) -> Tensor:
+def apply_pads(e: NodeMaker, x: Tensor, found: Window, value: Tensor) -> Tensor:
     """`x` padded by an op of its own, when the pads are not plain numbers."""
     if found.has_fixed_pads:
         return x
@@ -120,7 +120,7 @@ def weight_kernel(call: Call, w: Tensor) -> tuple[int, ...]:
 
 def conv(call: Call, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     """The convolution that the attributes of `call` describe, of these operands."""
-    e = call.emitter
+    e = call.maker
     found = window(call, spatial_sizes(x), weight_kernel(call, w))
     padded = apply_pads(e, x, found, e.scalar(0, x.dtype))
     return e.op(
@@ -141,7 +141,7 @@ def _conv(call: Call) -> Tensor:
 
 def _fused_conv(call: Call) -> Tensor:
     """Convolution, a sum and an activation in one node."""
-    e, total = call.emitter, conv(call, call.tensor(0), call.tensor(1), call.optional(2))
+    e, total = call.maker, conv(call, call.tensor(0), call.tensor(1), call.optional(2))
     extra = call.optional(3)
     total = total if extra is None else e.op("add", total, extra)
     name = call.string("activation", "")
@@ -192,7 +192,7 @@ def _transpose_pads(
 
 
 def _conv_transpose(call: Call) -> Tensor:
-    e, x, w, bias = call.emitter, call.tensor(0), call.tensor(1), call.optional(2)
+    e, x, w, bias = call.maker, call.tensor(0), call.tensor(1), call.optional(2)
     rank = len(spatial_sizes(x))
     kernel = weight_kernel(call, w)
     strides = _spatial(call, "strides", rank, 1)
@@ -212,7 +212,7 @@ def _conv_transpose(call: Call) -> Tensor:
 
 
 def _max_pool(call: Call) -> list[Tensor | None]:
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     found = window(call, spatial_sizes(x), call.integers("kernel_shape"))
     ceil_mode = call.flag("ceil_mode")
     attributes = {
@@ -232,7 +232,7 @@ def _max_pool(call: Call) -> list[Tensor | None]:
 
 
 def _max_unpool(call: Call) -> Tensor:
-    e, x, indices = call.emitter, call.tensor(0), call.tensor(1)
+    e, x, indices = call.maker, call.tensor(0), call.tensor(1)
     sizes = spatial_sizes(x)
     kernel = call.integers("kernel_shape")
     strides = _spatial(call, "strides", len(sizes), 1)
@@ -247,7 +247,7 @@ def _max_unpool(call: Call) -> Tensor:
 
 
 def _average_pool(call: Call) -> Tensor:
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     found = window(call, spatial_sizes(x), call.integers("kernel_shape"))
     include = call.flag("count_include_pad")
     if not found.has_fixed_pads and not include:
@@ -261,7 +261,7 @@ def _average_pool(call: Call) -> Tensor:
 
 
 def _lp_pool(call: Call) -> Tensor:
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     found = window(call, spatial_sizes(x), call.integers("kernel_shape"))
     padded = apply_pads(e, x, found, e.scalar(0, x.dtype))
     return e.op(
@@ -274,13 +274,13 @@ def _global(op: str) -> Build:
     def build(call: Call) -> Tensor:
         x = call.tensor(0)
         axes = range(2, 2 + len(spatial_sizes(x)))
-        return reduce(call.emitter, op, x, axes, keepdims=True)
+        return reduce(call.maker, op, x, axes, keepdims=True)
 
     return build
 
 
 def _global_lp_pool(call: Call) -> Tensor:
-    e, x, p = call.emitter, call.tensor(0), call.integer("p", 2)
+    e, x, p = call.maker, call.tensor(0), call.integer("p", 2)
     power = e.scalar(p, x.dtype)
     axes = range(2, 2 + len(spatial_sizes(x)))
     total = reduce(e, "reduce_sum", e.op("pow", e.op("abs", x), power), axes, keepdims=True)

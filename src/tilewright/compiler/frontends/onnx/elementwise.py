@@ -11,7 +11,7 @@ from tilewright.base import dtypes
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Build, Row, row
 from tilewright.compiler.frontends.onnx.tensors import dtype_of
@@ -25,7 +25,7 @@ def _unary(op: str, **floats: float) -> Build:
 
     def build(call: Call) -> Tensor:
         attributes = {name: call.float(name, default) for name, default in floats.items()}
-        return call.emitter.op(op, call.tensor(0), **attributes)
+        return call.maker.op(op, call.tensor(0), **attributes)
 
     return build
 
@@ -42,12 +42,12 @@ def legacy_broadcast(call: Call) -> tuple[Tensor, Tensor]:
         after = left.rank - start - right.rank
         if after < 0:
             raise ModelError(f"attribute 'axis' is {axis}, too large for {right.type}")
-        right = call.emitter.reshape(right, (*right.shape, *([1] * after)))
+        right = call.maker.reshape(right, (*right.shape, *([1] * after)))
     return left, right
 
 
 def _binary(op: str) -> Build:
-    return lambda call: call.emitter.op(op, *legacy_broadcast(call))
+    return lambda call: call.maker.op(op, *legacy_broadcast(call))
 
 
 def _variadic(op: str) -> Build:
@@ -56,7 +56,7 @@ def _variadic(op: str) -> Build:
     def build(call: Call) -> Tensor:
         first, *rest = call.tensors()
         for other in rest:
-            first = call.emitter.op(op, first, other)
+            first = call.maker.op(op, first, other)
         return first
 
     return build
@@ -65,13 +65,13 @@ def _variadic(op: str) -> Build:
 def _mean(call: Call) -> Tensor:
     total = _variadic("add")(call)
     assert isinstance(total, Tensor)
-    count = call.emitter.scalar(len(call.inputs), total.dtype)
-    return call.emitter.op("div", total, count)
+    count = call.maker.scalar(len(call.inputs), total.dtype)
+    return call.maker.op("div", total, count)
 
 
 def _pow(call: Call) -> Tensor:
     base, exponent = legacy_broadcast(call)
-    e = call.emitter
+    e = call.maker
     if base.dtype.is_float:
         return e.op("pow", base, e.cast(exponent, base.dtype))
     if exponent.dtype.is_float:
@@ -82,32 +82,32 @@ def _pow(call: Call) -> Tensor:
 def _mod(call: Call) -> Tensor:
     x, y = call.tensor(0), call.tensor(1)
     fmod = call.flag("fmod")
-    return call.emitter.op("mod", x, y, fmod=fmod)
+    return call.maker.op("mod", x, y, fmod=fmod)
 
 
 def _shift(call: Call) -> Tensor:
     direction = call.choice("direction", "", ("LEFT", "RIGHT"))
-    return call.emitter.op(f"shift_{direction.lower()}", call.tensor(0), call.tensor(1))
+    return call.maker.op(f"shift_{direction.lower()}", call.tensor(0), call.tensor(1))
 
 
 def _prelu(call: Call) -> Tensor:
     x, slope = call.tensor(0), call.tensor(1)
     if call.opset < 7 and slope.rank == 1 and slope.shape[0] != 1:
         # One slope per channel.
-        slope = call.emitter.reshape(slope, (slope.shape[0], *([1] * (x.rank - 2))))
-    return call.emitter.op("prelu", x, slope)
+        slope = call.maker.reshape(slope, (slope.shape[0], *([1] * (x.rank - 2))))
+    return call.maker.op("prelu", x, slope)
 
 
 def _bound(call: Call, index: int, name: str) -> Tensor | None:
     """A limit of Clip: an attribute before opset 11, an operand since."""
     if call.opset < 11:
         number = call.attributes.float(name)
-        return None if number is None else call.emitter.scalar(number, call.tensor(0).dtype)
+        return None if number is None else call.maker.scalar(number, call.tensor(0).dtype)
     return call.optional(index)
 
 
 def _clip(call: Call) -> Tensor:
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     bounds = [_bound(call, 1, "min"), _bound(call, 2, "max")]
     scalars = [None if b is None or not b.rank else e.reshape(b, ()) for b in bounds]
     return e.op(
@@ -118,16 +118,16 @@ def _clip(call: Call) -> Tensor:
 
 
 def _relu(call: Call) -> Tensor:
-    return call.emitter.op("relu", call.tensor(0))
+    return call.maker.op("relu", call.tensor(0))
 
 
 def _gelu(call: Call) -> Tensor:
     form = call.choice("approximate", "none", ("none", "tanh"))
-    return call.emitter.op("gelu", call.tensor(0), approximate=form)
+    return call.maker.op("gelu", call.tensor(0), approximate=form)
 
 
 def _swish(call: Call) -> Tensor:
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     alpha = call.float("alpha", 1.0)
     if alpha == 1.0:
         return e.op("silu", x)
@@ -135,7 +135,7 @@ def _swish(call: Call) -> Tensor:
 
 
 def _is_inf(call: Call) -> Tensor:
-    return call.emitter.op(
+    return call.maker.op(
         "is_inf",
         call.tensor(0),
         detect_positive=call.flag("detect_positive", default=True),
@@ -143,7 +143,7 @@ def _is_inf(call: Call) -> Tensor:
     )
 
 
-def convert(e: Emitter, x: Tensor, dtype: DType, *, saturate: bool = True) -> Tensor:
+def convert(e: NodeMaker, x: Tensor, dtype: DType, *, saturate: bool = True) -> Tensor:
     """`x` as `dtype` by ONNX's rules: integers wrap, only 8-bit floats saturate on request."""
     if x.dtype == dtype:
         return x
@@ -165,14 +165,14 @@ def _cast(call: Call) -> Tensor:
     if call.opset < 6:
         raise UnsupportedError("Cast before opset 6 is not supported")
     return convert(
-        call.emitter, call.tensor(0), dtype_of(call.integer("to")), saturate=saturate
+        call.maker, call.tensor(0), dtype_of(call.integer("to")), saturate=saturate
     )
 
 
 def _cast_like(call: Call) -> Tensor:
     saturate = call.flag("saturate", default=True)
     call.attributes.string("round_mode")
-    return convert(call.emitter, call.tensor(0), call.tensor(1).dtype, saturate=saturate)
+    return convert(call.maker, call.tensor(0), call.tensor(1).dtype, saturate=saturate)
 
 
 def _identity(call: Call) -> Held:
@@ -184,7 +184,7 @@ def _identity(call: Call) -> Held:
 
 def _dropout(call: Call) -> list[Tensor | None]:
     """Inference: the operand itself, and a mask of ones."""
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     training = call.opset >= 12 and call.optional(2) is not None
     if training and any(call.array(2, "training mode").reshape(-1)):
         ratio = (
@@ -200,7 +200,7 @@ def _dropout(call: Call) -> list[Tensor | None]:
 
 
 def _where(call: Call) -> Tensor:
-    return call.emitter.op("where", call.tensor(0), call.tensor(1), call.tensor(2))
+    return call.maker.op("where", call.tensor(0), call.tensor(1), call.tensor(2))
 
 
 # --- com.microsoft
@@ -208,14 +208,14 @@ def _where(call: Call) -> Tensor:
 
 def _bias_gelu(form: str) -> Build:
     def build(call: Call) -> Tensor:
-        e, x, bias = call.emitter, call.tensor(0), call.optional(1)
+        e, x, bias = call.maker, call.tensor(0), call.optional(1)
         return e.op("gelu", x if bias is None else e.op("add", x, bias), approximate=form)
 
     return build
 
 
 def _quick_gelu(call: Call) -> Tensor:
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     scaled = e.op("mul", x, e.scalar(call.float("alpha", 1.702), x.dtype))
     return e.op("mul", x, e.op("sigmoid", scaled))
 

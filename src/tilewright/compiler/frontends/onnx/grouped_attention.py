@@ -21,8 +21,8 @@ from tilewright.compiler.frontends.onnx.attention import (
     turned,
 )
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.emitter import Emitter
 from tilewright.compiler.frontends.onnx.movement import split
+from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.frontends.onnx.values import Tensor
@@ -56,7 +56,7 @@ class _Lengths:
 
 
 def _grouped_attention(call: Call) -> list[Tensor | None]:
-    e = call.emitter
+    e = call.maker
     _refuse(call)
     q, k, v = _projected(call)
     past = [call.optional(i) for i in (3, 4)]
@@ -97,7 +97,7 @@ def _refuse(call: Call) -> None:
 
 def _projected(call: Call) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values as `[batch, heads, sequence, size]`, packed or not."""
-    e, q = call.emitter, call.tensor(0)
+    e, q = call.maker, call.tensor(0)
     heads, shared = call.integer("num_heads"), call.integer("kv_num_heads")
     if heads % shared:
         raise ModelError(f"{heads} heads of queries do not share {shared} heads of keys")
@@ -111,7 +111,7 @@ def _projected(call: Call) -> tuple[Tensor, Tensor, Tensor]:
 
 def _lengths(call: Call, q: Tensor, past: Tensor | None) -> _Lengths:
     """Without a cache nothing stands before; at a first call, whose rows are all there is, neither."""
-    e, rows = call.emitter, q.shape[2]
+    e, rows = call.maker, q.shape[2]
     (total,) = call.dims(6, "the number of keys")
     room = total if past is None else symbolic.maximum(past.shape[2], total)
     longest = e.cast(e.reshape(call.tensor(5), (q.shape[0], 1)), dtypes.i64)
@@ -129,7 +129,7 @@ def _surely_more(total: Dim, rows: Dim) -> bool:
     return least is not None and least > 0
 
 
-def _joined(e: Emitter, past: Tensor | None, new: Tensor, lengths: _Lengths) -> Tensor:
+def _joined(e: NodeMaker, past: Tensor | None, new: Tensor, lengths: _Lengths) -> Tensor:
     """The cache with new rows behind what it holds of each sequence: `[batch, heads, room, size]`."""
     if past is not None and lengths.room == past.shape[2]:
         rows = e.unsqueeze(e.iota((1, lengths.rows), 1), (1, 3))
@@ -156,7 +156,7 @@ def _joined(e: Emitter, past: Tensor | None, new: Tensor, lengths: _Lengths) -> 
     return e.transpose(found, (0, 2, 1, 3))
 
 
-def _mask(e: Emitter, lengths: _Lengths, window: int) -> Tensor:
+def _mask(e: NodeMaker, lengths: _Lengths, window: int) -> Tensor:
     """`[batch, 1, rows, total]`: keys up to the row's own place, and not too far before it."""
     place = e.unsqueeze(e.op("add", lengths.before, e.iota((1, lengths.rows), 1)), (1, 3))
     key = e.iota((1, 1, 1, lengths.total), 3)

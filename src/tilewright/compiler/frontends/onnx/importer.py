@@ -28,10 +28,9 @@ import tilewright.compiler.frontends.onnx.table as table
 from tilewright.base import symbolic
 from tilewright.base.errors import InternalError, ModelError, TilewrightError, UserError
 from tilewright.base.text import did_you_mean
-from tilewright.compiler.frontends.onnx.assumptions import Facts
+from tilewright.compiler.frontends.onnx.assumptions import Assumptions
 from tilewright.compiler.frontends.onnx.attributes import AttributeReader, text_of
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.emitter import Emitter
 from tilewright.compiler.frontends.onnx.model import (
     NEWEST_OPSET,
     OLDEST_OPSET,
@@ -39,6 +38,7 @@ from tilewright.compiler.frontends.onnx.model import (
     normal_domain,
     opset_versions,
 )
+from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.problems import (
     Problem,
     SkipNodeError,
@@ -79,11 +79,11 @@ class Importer:
         model: OpenModel,
         input_shapes: InputShapes | None = None,
         input_values: InputValues | None = None,
-        facts: Facts | None = None,
+        assumed: Assumptions | None = None,
     ) -> None:
         self.model: OpenModel = model
         self.graph: Graph = Graph(text_of(model.proto.graph.name) or _UNNAMED)
-        self.emitter: Emitter = Emitter(self.graph)
+        self.maker: NodeMaker = NodeMaker(self.graph)
         self.problems: list[Problem] = []
         self.records: list[Record] = []
         self.weight_bytes: int = 0
@@ -96,7 +96,7 @@ class Importer:
         }
         self._input_shapes: InputShapes | None = input_shapes
         self._input_values: InputValues = input_values or {}
-        self._facts: Facts | None = facts
+        self._assumed: Assumptions | None = assumed
 
     # --- the model
 
@@ -145,7 +145,7 @@ class Importer:
                 else:
                     array = sparse_to_array(tensor, storage)
                 self.weight_bytes += array.nbytes
-                scope.names[name] = self.emitter.constant(array, name)
+                scope.names[name] = self.maker.constant(array, name)
             except TilewrightError as error:
                 error.message = f"initializer '{name}': {error.message}"
                 self._problem(None, name, error)
@@ -155,7 +155,7 @@ class Importer:
         # Up to IR version 3 every initializer is listed as an input too; later that makes it a
         # default that a caller could replace.  A compiled model keeps the default.
         inputs = [v for v in proto.input if text_of(v.name) not in scope.names]
-        dimensions = Dimensions(inputs, self._input_shapes, self._facts)
+        dimensions = Dimensions(inputs, self._input_shapes, self._assumed)
         known = [text_of(v.name) for v in inputs]
         for name in self._input_values:
             if name not in known:
@@ -179,7 +179,7 @@ class Importer:
                 scope.names[name] = self._fixed(value)
                 continue
             self.graph.inputs.append(value)
-            scope.names[name] = self.emitter.of_value(value)
+            scope.names[name] = self.maker.of_value(value)
 
     def _fixed(self, value: Value) -> Tensor:
         """An input that the caller gave a value, as a constant of the type it has."""
@@ -193,7 +193,7 @@ class Importer:
                 f"input_values has shape {list(array.shape)}, expected {value.type}",
                 location=f"input '{value.name}'",
             )
-        return self.emitter.constant(array, value.name)
+        return self.maker.constant(array, value.name)
 
     def _outputs(self, proto: GraphProto, scope: Scope) -> None:
         if not proto.output:
@@ -203,7 +203,7 @@ class Importer:
             held = scope.lookup(name)
             if isinstance(held, Unknown):
                 continue
-            self.emitter.location = self._location(name)
+            self.maker.location = self._location(name)
             if isinstance(held, Tensor):
                 self.graph.outputs.append(self._output_value(held, name))
                 self.graph.output_names.append(name)
@@ -212,7 +212,7 @@ class Importer:
             self._problem(None, name, UnsupportedError(f"output '{name}' {problem}"))
 
     def _output_value(self, held: Tensor, name: str) -> Value:
-        value = self.emitter.value(held)
+        value = self.maker.value(held)
         if value.node is not None and not any(v is value for v in self.graph.outputs):
             value.name = name
         return value
@@ -224,11 +224,11 @@ class Importer:
         name = text_of(node.name) or next((text_of(o) for o in node.output if o), "")
         full = f"{scope.prefix}{name}"
         domain = normal_domain(text_of(node.domain))
-        outer_record, outer_emitted = self._record, self.emitter.emitted
+        outer_record, outer_emitted = self._record, self.maker.emitted
         record = Record(text_of(node.op_type), domain, full)
         self._record = record
-        self.emitter.emitted = record.emitted
-        self.emitter.location = self._location(full)
+        self.maker.emitted = record.emitted
+        self.maker.location = self._location(full)
         if self._function(node) is None:
             self.records.append(record)
         try:
@@ -244,7 +244,7 @@ class Importer:
             text = f"{type(error).__name__}: {error}".split("\n")[0][:200]
             self._problem(record, full, ModelError(f"is malformed ({text})"))
             self._bind_unknown(node, scope)
-        self._record, self.emitter.emitted = outer_record, outer_emitted
+        self._record, self.maker.emitted = outer_record, outer_emitted
 
     def _bind(self, node: NodeProto, scope: Scope, results: Sequence[Held | None]) -> None:
         names = [text_of(n) for n in node.output]
@@ -360,7 +360,7 @@ class Importer:
             opset=scope.opsets.get(found.domain, 1),
             inputs=inputs,
             attributes=reader,
-            emitter=self.emitter,
+            maker=self.maker,
             storage=self.model.storage,
             inline=lambda graph, given: self._subgraph(graph, given, scope),
             output_count=len(node.output),
@@ -387,11 +387,11 @@ class Importer:
             )
         for value, held in zip(graph.input, given, strict=True):
             inner.names[text_of(value.name)] = held
-        location = self.emitter.location
+        location = self.maker.location
         self._initializers(graph, inner)
         for node in graph.node:
             self._node(node, inner)
-        self.emitter.location = location
+        self.maker.location = location
         return [self._result(inner, text_of(v.name)) for v in graph.output]
 
     def _result(self, scope: Scope, name: str) -> Held:

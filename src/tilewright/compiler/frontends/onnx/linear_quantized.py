@@ -17,14 +17,14 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.contraction import matmul, swap_last
-from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.quantization import centred, requantize, scalar_like
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Build, Row, row
 from tilewright.compiler.frontends.onnx.values import Tensor
 from tilewright.compiler.ops.shapes import channel_axis, normal_axis, spatial_axes
 
 
-def _floats(e: Emitter, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
+def _floats(e: NodeMaker, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
     """What the bytes stand for; one scale for the tensor."""
     return e.op(
         "dequantize_linear",
@@ -36,12 +36,12 @@ def _floats(e: Emitter, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor
     )
 
 
-def _zero(e: Emitter, zero: Tensor | None) -> Tensor | None:
+def _zero(e: NodeMaker, zero: Tensor | None) -> Tensor | None:
     return None if zero is None else scalar_like(e, zero)
 
 
 def _bytes(
-    e: Emitter, x: Tensor, scale: Tensor, zero: Tensor | None, dtype: DType
+    e: NodeMaker, x: Tensor, scale: Tensor, zero: Tensor | None, dtype: DType
 ) -> Tensor:
     """Floats as bytes again, of the type of the zero point, else of `dtype`."""
     target = dtype if zero is None else zero.dtype
@@ -53,36 +53,36 @@ def _bytes(
 def _operand(call: Call, first: int) -> Tensor:
     """The floats of operands `first` (bytes), and those behind it (scale, zero point)."""
     return _floats(
-        call.emitter, call.tensor(first), call.tensor(first + 1), call.optional(first + 2)
+        call.maker, call.tensor(first), call.tensor(first + 1), call.optional(first + 2)
     )
 
 
 def _result(call: Call, value: Tensor, first: int) -> Tensor:
     """`value` as bytes with the scale and zero point that begin at operand `first`."""
     scale, zero = call.tensor(first), call.optional(first + 1)
-    return _bytes(call.emitter, value, scale, zero, call.tensor(0).dtype)
+    return _bytes(call.maker, value, scale, zero, call.tensor(0).dtype)
 
 
 def _binary(op: str) -> Build:
     def build(call: Call) -> Tensor:
-        value = call.emitter.op(op, _operand(call, 0), _operand(call, 3))
+        value = call.maker.op(op, _operand(call, 0), _operand(call, 3))
         return _result(call, value, 6)
 
     return build
 
 
 def _sigmoid(call: Call) -> Tensor:
-    return _result(call, call.emitter.op("sigmoid", _operand(call, 0)), 3)
+    return _result(call, call.maker.op("sigmoid", _operand(call, 0)), 3)
 
 
 def _leaky_relu(call: Call) -> Tensor:
-    e, x, alpha = call.emitter, _operand(call, 0), call.float("alpha", 0.01)
+    e, x, alpha = call.maker, _operand(call, 0), call.float("alpha", 0.01)
     return _result(call, e.op("leaky_relu", x, alpha=alpha), 3)
 
 
 def _softmax(call: Call) -> Tensor:
     """Over one axis; before opset 13 over all from there on, as one."""
-    e, x = call.emitter, _operand(call, 0)
+    e, x = call.maker, _operand(call, 0)
     opset = call.integer("opset")
     axis = normal_axis(call.integer("axis", -1), x.rank)
     if opset >= 13:
@@ -95,7 +95,7 @@ def _softmax(call: Call) -> Tensor:
 
 
 def _global_average_pool(call: Call) -> Tensor:
-    e, x = call.emitter, _operand(call, 0)
+    e, x = call.maker, _operand(call, 0)
     layout = "NHWC" if call.flag("channels_last") else "NCHW"
     if channel_axis(x.rank, layout) >= x.rank or x.rank < 3:
         raise ModelError(f"operand has type {x.type}, expected images")
@@ -105,7 +105,7 @@ def _global_average_pool(call: Call) -> Tensor:
 
 def _concat(call: Call) -> Tensor:
     """Scale and zero point of the result come first, then three operands for each part."""
-    e, count = call.emitter, len(call.tensors())
+    e, count = call.maker, len(call.tensors())
     if count < 5 or (count - 2) % 3:
         raise ModelError(f"has {count} operands, expected 2 and 3 for each part")
     parts = [_operand(call, first) for first in range(2, count, 3)]
@@ -116,7 +116,7 @@ def _concat(call: Call) -> Tensor:
 
 def _gemm(call: Call) -> Tensor:
     """`alpha * a @ b + c`: sums of 32 bits, to which `c`, in their scale, is added; floats where no result scale is."""
-    e = call.emitter
+    e = call.maker
     a, b = call.tensor(0), call.tensor(3)
     left = centred(e, a, call.optional(2), trailing=1)
     right = centred(

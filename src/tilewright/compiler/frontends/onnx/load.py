@@ -12,7 +12,7 @@ from typing import Final, final
 
 from tilewright.base import symbolic
 from tilewright.base.errors import TilewrightError
-from tilewright.compiler.frontends.onnx.assumptions import Equality, Facts, solve
+from tilewright.compiler.frontends.onnx.assumptions import Assumptions, Equality, solve
 from tilewright.compiler.frontends.onnx.importer import Importer
 from tilewright.compiler.frontends.onnx.model import (
     ModelMetadata,
@@ -92,7 +92,7 @@ def load_model(
     importer = import_model(model, input_shapes, input_values)
     if importer.problems:
         raise report(importer.problems, model.file)
-    assumptions = tuple(importer.emitter.assumptions)
+    assumptions = tuple(importer.maker.assumptions)
     importer.graph.equalities = assumptions
     files = (*([] if model.path is None else [model.path]), *model.storage.files)
     return ImportedModel(importer.graph, metadata_of(model), assumptions, files)
@@ -107,14 +107,14 @@ def import_model(
 
     Raises: UserError when `input_shapes` or `input_values` do not fit the model.
     """
-    facts = Facts()
-    importer = _run(Importer(model, input_shapes, input_values, facts))
+    assumed = Assumptions()
+    importer = _run(Importer(model, input_shapes, input_values, assumed))
     for _ in range(MAX_ROUNDS):
-        found = solve(importer.emitter.assumptions, _bare_symbols(importer.graph))
+        found = solve(importer.maker.assumptions, _bare_symbols(importer.graph))
         if found is None:
             break
-        facts = facts.merged(found)
-        importer = _run(Importer(model, input_shapes, input_values, facts))
+        assumed = assumed.merged(found)
+        importer = _run(Importer(model, input_shapes, input_values, assumed))
     return importer
 
 

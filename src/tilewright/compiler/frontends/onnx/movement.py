@@ -14,7 +14,7 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import Row, row
 from tilewright.compiler.frontends.onnx.values import Tensor
@@ -30,13 +30,13 @@ def _transpose(call: Call) -> Tensor:
         raise ModelError(
             f"attribute 'perm' is {list(perm)}, no permutation of {x.rank} axes"
         )
-    return call.emitter.transpose(x, perm)
+    return call.maker.transpose(x, perm)
 
 
 def _concat(call: Call) -> Tensor:
     parts = call.tensors()
     default = 1 if call.opset < 4 else None
-    return call.emitter.concat(parts, call.axis(parts[0].rank, default))
+    return call.maker.concat(parts, call.axis(parts[0].rank, default))
 
 
 # --- split and slice
@@ -53,7 +53,7 @@ def _split_sizes(call: Call, dim: Dim) -> Sequence[Dim]:
     return [part] * (count - 1) + [dim - part * (count - 1)]
 
 
-def split(e: Emitter, x: Tensor, axis: int, sizes: Sequence[Dim]) -> list[Tensor]:
+def split(e: NodeMaker, x: Tensor, axis: int, sizes: Sequence[Dim]) -> list[Tensor]:
     """Pieces of `x` of the given sizes, one after another."""
     start: Dim = 0
     pieces: list[Tensor] = []
@@ -73,7 +73,7 @@ def _split(call: Call) -> list[Tensor]:
     sizes = _split_sizes(call, x.shape[axis])
     if len(sizes) != call.output_count:
         raise ModelError(f"{len(sizes)} sizes for {call.output_count} outputs")
-    return split(call.emitter, x, axis, sizes)
+    return split(call.maker, x, axis, sizes)
 
 
 def _counted(position: Dim, size: Dim) -> Dim:
@@ -176,7 +176,7 @@ def _slice(call: Call) -> Tensor:
     if not kept:
         return x
     places, firsts, counts, strides = zip(*kept, strict=True)
-    return call.emitter.op(
+    return call.maker.op(
         "slice", x, axes=places, starts=firsts, sizes=counts, steps=strides
     )
 
@@ -203,9 +203,9 @@ def _pad_amounts(call: Call, rank: int) -> list[Dim]:
 
 def _pad_value(call: Call, x: Tensor) -> Tensor | None:
     if call.opset < 11:
-        return call.emitter.scalar(call.float("value", 0.0), x.dtype)
+        return call.maker.scalar(call.float("value", 0.0), x.dtype)
     value = call.optional(2)
-    return None if value is None else call.emitter.reshape(value, ())
+    return None if value is None else call.maker.reshape(value, ())
 
 
 def _pad(call: Call) -> Tensor:
@@ -216,12 +216,12 @@ def _pad(call: Call) -> Tensor:
         raise ModelError(f"{len(amounts)} amounts of padding for rank {x.rank}")
     value = _pad_value(call, x)
     if mode == "constant" and value is None:
-        value = call.emitter.scalar(0, x.dtype)
-    return pad(call.emitter, x, amounts, mode, value)
+        value = call.maker.scalar(0, x.dtype)
+    return pad(call.maker, x, amounts, mode, value)
 
 
 def pad(
-    e: Emitter, x: Tensor, amounts: Sequence[Dim], mode: str, value: Tensor | None
+    e: NodeMaker, x: Tensor, amounts: Sequence[Dim], mode: str, value: Tensor | None
 ) -> Tensor:
     """`x` with a border; negative amounts crop."""
     rank = x.rank
@@ -247,16 +247,16 @@ def pad(
 
 def _gather(call: Call) -> Tensor:
     x = call.tensor(0)
-    return call.emitter.op("gather", x, call.tensor(1), axis=call.axis(x.rank, 0))
+    return call.maker.op("gather", x, call.tensor(1), axis=call.axis(x.rank, 0))
 
 
 def _gather_elements(call: Call) -> Tensor:
     x = call.tensor(0)
-    return call.emitter.op("gather_elements", x, call.tensor(1), axis=call.axis(x.rank, 0))
+    return call.maker.op("gather_elements", x, call.tensor(1), axis=call.axis(x.rank, 0))
 
 
 def _gather_nd(call: Call) -> Tensor:
-    return call.emitter.op(
+    return call.maker.op(
         "gather_nd",
         call.tensor(0),
         call.tensor(1),
@@ -269,7 +269,7 @@ _REDUCTIONS: Final = ("none", "add", "mul", "max", "min")
 
 def _scatter_elements(call: Call) -> Tensor:
     x = call.tensor(0)
-    return call.emitter.op(
+    return call.maker.op(
         "scatter_elements",
         x,
         call.tensor(1),
@@ -280,7 +280,7 @@ def _scatter_elements(call: Call) -> Tensor:
 
 
 def _scatter_nd(call: Call) -> Tensor:
-    return call.emitter.op(
+    return call.maker.op(
         "scatter_nd",
         call.tensor(0),
         call.tensor(1),
@@ -291,7 +291,7 @@ def _scatter_nd(call: Call) -> Tensor:
 
 def _tensor_scatter(call: Call) -> Tensor:
     """Updates written into a cache from a position per batch entry on."""
-    e, cache, update = call.emitter, call.tensor(0), call.tensor(1)
+    e, cache, update = call.maker, call.tensor(0), call.tensor(1)
     axis = call.axis(cache.rank, -2)
     mode = call.choice("mode", "linear", ("linear", "circular"))
     line: list[Dim] = [1] * update.rank
@@ -309,7 +309,7 @@ def _tensor_scatter(call: Call) -> Tensor:
 
 def _compress(call: Call) -> Tensor:
     """With a constant condition, so that the size of the result is known."""
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     condition = call.array(1, "the condition").reshape(-1)
     chosen = e.constant(np.flatnonzero(condition).astype(np.int64))
     axis = call.attributes.integer("axis")
@@ -324,11 +324,11 @@ def _compress(call: Call) -> Tensor:
 def _non_zero(call: Call) -> Tensor:
     """Of a constant only: otherwise the size of the result is data."""
     found = np.nonzero(call.array(0, "the operand"))
-    return call.emitter.constant(np.array(found, np.int64).reshape(len(found), -1))
+    return call.maker.constant(np.array(found, np.int64).reshape(len(found), -1))
 
 
 def _reverse_sequence(call: Call) -> Tensor:
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     time, batch = call.integer("time_axis", 0), call.integer("batch_axis", 1)
     if sorted((time, batch)) != [0, 1]:
         raise ModelError("time and batch axes must be 0 and 1")
@@ -352,7 +352,7 @@ def _tile(call: Call) -> Tensor:
         raise ModelError(f"{len(repeats)} repeats for rank {x.rank}")
     if all(r == 1 for r in repeats):
         return x
-    return call.emitter.op("tile", x, repeats=tuple(repeats))
+    return call.maker.op("tile", x, repeats=tuple(repeats))
 
 
 def _blocks(call: Call, x: Tensor) -> int:
@@ -363,7 +363,7 @@ def _blocks(call: Call, x: Tensor) -> int:
 
 
 def _depth_to_space(call: Call) -> Tensor:
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     block = _blocks(call, x)
     n, c, h, w = x.shape
     depth = symbolic.floordiv(c, block * block)
@@ -377,7 +377,7 @@ def _depth_to_space(call: Call) -> Tensor:
 
 
 def _space_to_depth(call: Call) -> Tensor:
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     block = _blocks(call, x)
     n, c, h, w = x.shape
     rows, columns = symbolic.floordiv(h, block), symbolic.floordiv(w, block)
@@ -388,7 +388,7 @@ def _space_to_depth(call: Call) -> Tensor:
 
 
 def _trilu(call: Call) -> Tensor:
-    e, diagonal = call.emitter, call.optional(1)
+    e, diagonal = call.maker, call.optional(1)
     k = None if diagonal is None else e.reshape(diagonal, ())
     return e.op("trilu", call.tensor(0), k, upper=call.flag("upper", default=True))
 

@@ -13,14 +13,14 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.reduction import reduce
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.frontends.onnx.tensors import DTYPES
 from tilewright.compiler.frontends.onnx.values import Tensor
 
 
-def _per_channel(e: Emitter, vector: Tensor, rank: int) -> Tensor:
+def _per_channel(e: NodeMaker, vector: Tensor, rank: int) -> Tensor:
     """A vector over channels, shaped to broadcast against `[N, C, ...]`."""
     return e.reshape(vector, (*vector.shape, *([1] * (rank - 2))))
 
@@ -33,7 +33,7 @@ def _batch_normalization(call: Call) -> list[Tensor | None]:
         return _batch_training(call, epsilon)
     if call.opset >= 14:
         call.float("momentum", 0.9)
-    e = call.emitter
+    e = call.maker
     wide = variance.dtype if variance.dtype.bits >= 32 else dtypes.f32
     root = e.op("sqrt", e.op("add", e.cast(variance, wide), e.scalar(epsilon, wide)))
     factor = e.op("div", e.cast(scale, wide), root)
@@ -47,7 +47,7 @@ def _batch_training(call: Call, epsilon: float) -> list[Tensor | None]:
     """Statistics of this batch, and running ones moved towards them."""
     x, scale, bias, mean, variance = (call.tensor(i) for i in range(5))
     momentum = call.float("momentum", 0.9)
-    e = call.emitter
+    e = call.maker
     axes = tuple(i for i in range(x.rank) if i != 1)
     own_mean, own_variance = moments(e, x, axes)
     root = e.op("sqrt", e.op("add", own_variance, e.scalar(epsilon, x.dtype)))
@@ -63,7 +63,7 @@ def _batch_training(call: Call, epsilon: float) -> list[Tensor | None]:
     return [result, *running]
 
 
-def moments(e: Emitter, x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor]:
+def moments(e: NodeMaker, x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Mean and variance over `axes`, which stay as axes of size 1."""
     mean = reduce(e, "reduce_mean", x, axes, keepdims=True)
     centred = e.op("sub", x, mean)
@@ -82,21 +82,21 @@ def _layer_norm(call: Call) -> list[Tensor | None]:
     x, scale, bias = call.tensor(0), call.optional(1), call.optional(2)
     axis, epsilon = call.axis(x.rank, -1), call.float("epsilon", 1e-5)
     wide = _stash(call, x)
-    e = call.emitter
+    e = call.maker
     outputs: list[Tensor | None] = [_layer_norm_op(e, x, scale, bias, axis, epsilon)]
     if call.wants(1) or call.wants(2):
         outputs += _statistics(e, e.cast(x, wide), axis, epsilon)
     return outputs
 
 
-def _statistics(e: Emitter, x: Tensor, axis: int, epsilon: float) -> list[Tensor]:
+def _statistics(e: NodeMaker, x: Tensor, axis: int, epsilon: float) -> list[Tensor]:
     """Mean and reciprocal standard deviation, as LayerNormalization returns them."""
     mean, variance = moments(e, x, range(axis, x.rank))
     return [mean, e.op("rsqrt", e.op("add", variance, e.scalar(epsilon, x.dtype)))]
 
 
 def _layer_norm_op(
-    e: Emitter,
+    e: NodeMaker,
     x: Tensor,
     scale: Tensor | None,
     bias: Tensor | None,
@@ -109,7 +109,7 @@ def _layer_norm_op(
     )  # fmt: skip
 
 
-def _row_shaped(e: Emitter, x: Tensor, factor: Tensor | None, axis: int) -> Tensor | None:
+def _row_shaped(e: NodeMaker, x: Tensor, factor: Tensor | None, axis: int) -> Tensor | None:
     """A scale or bias in exactly the shape of the normalized axes and in the type of `x`."""
     if factor is None:
         return None
@@ -127,13 +127,13 @@ def _rms_norm(call: Call) -> Tensor:
     x, scale = call.tensor(0), call.optional(1)
     axis, epsilon = call.axis(x.rank, -1), call.float("epsilon", 1e-5)
     call.integer("stash_type", 1)
-    e = call.emitter
+    e = call.maker
     factor = _row_shaped(e, x, scale, axis)
     return e.op("rms_norm", x, factor, axis=axis, epsilon=epsilon)
 
 
 def _instance_norm(call: Call) -> Tensor:
-    return call.emitter.op(
+    return call.maker.op(
         "instance_norm", call.tensor(0), call.tensor(1), call.tensor(2),
         epsilon=call.float("epsilon", 1e-5),
     )  # fmt: skip
@@ -141,7 +141,7 @@ def _instance_norm(call: Call) -> Tensor:
 
 def _group_norm(call: Call) -> Tensor:
     """Opset 18 has a scale per group, opset 21 one per channel."""
-    e, x, scale, bias = call.emitter, call.tensor(0), call.tensor(1), call.tensor(2)
+    e, x, scale, bias = call.maker, call.tensor(0), call.tensor(1), call.tensor(2)
     groups = call.integer("num_groups")
     call.integer("stash_type", 1)
     channels = x.shape[1]
@@ -152,7 +152,7 @@ def _group_norm(call: Call) -> Tensor:
     )
 
 
-def _repeated(e: Emitter, vector: Tensor, groups: int, channels: Dim) -> Tensor:
+def _repeated(e: NodeMaker, vector: Tensor, groups: int, channels: Dim) -> Tensor:
     each = channels // groups
     return e.reshape(
         e.broadcast_to(e.reshape(vector, (groups, 1)), (groups, each)), (channels,)
@@ -160,7 +160,7 @@ def _repeated(e: Emitter, vector: Tensor, groups: int, channels: Dim) -> Tensor:
 
 
 def _lrn(call: Call) -> Tensor:
-    return call.emitter.op(
+    return call.maker.op(
         "lrn",
         call.tensor(0),
         size=call.integer("size"),
@@ -171,7 +171,7 @@ def _lrn(call: Call) -> Tensor:
 
 
 def _lp_normalization(call: Call) -> Tensor:
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     axis, p = call.axis(x.rank, -1), call.integer("p", 2)
     if p not in (1, 2):
         raise ModelError(f"attribute 'p' is {p}, expected 1 or 2")
@@ -184,7 +184,7 @@ def _lp_normalization(call: Call) -> Tensor:
 
 
 def _mean_variance(call: Call) -> Tensor:
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     axes = call.integers("axes", (0, 2, 3))
     mean, variance = moments(e, x, [a % x.rank for a in axes])
     # The constant of ONNX's own definition, which keeps a constant operand finite.
@@ -197,7 +197,7 @@ def _mean_variance(call: Call) -> Tensor:
 
 def _skip(call: Call, bias_index: int) -> tuple[Tensor, Tensor]:
     """The operand and the sum of operand, skip and bias."""
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     total = e.op("add", x, call.tensor(1))
     bias = call.optional(bias_index)
     return x, total if bias is None else e.op("add", total, bias)
@@ -207,7 +207,7 @@ def _skip_layer_norm(call: Call) -> list[Tensor | None]:
     x, total = _skip(call, 4)
     epsilon = call.float("epsilon", 1e-12)
     axis = x.rank - 1
-    e = call.emitter
+    e = call.maker
     result = _layer_norm_op(e, total, call.tensor(2), call.optional(3), axis, epsilon)
     extra: list[Tensor | None] = [None, None]
     if call.wants(1) or call.wants(2):
@@ -217,7 +217,7 @@ def _skip_layer_norm(call: Call) -> list[Tensor | None]:
 
 def _skip_rms_norm(call: Call) -> list[Tensor | None]:
     x, total = _skip(call, 3)
-    e = call.emitter
+    e = call.maker
     factor = _row_shaped(e, total, call.tensor(2), x.rank - 1)
     result = e.op(
         "rms_norm", total, factor, axis=x.rank - 1, epsilon=call.float("epsilon", 1e-12)
@@ -227,7 +227,7 @@ def _skip_rms_norm(call: Call) -> list[Tensor | None]:
 
 def _embed_layer_norm(call: Call) -> list[Tensor | None]:
     """Word, position and segment embeddings, added and normalized."""
-    e, ids = call.emitter, call.tensor(0)
+    e, ids = call.maker, call.tensor(0)
     segments, word, position = call.optional(1), call.tensor(2), call.tensor(3)
     places = call.optional(8)
     if places is None:

@@ -16,7 +16,7 @@ from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.contraction import matmul
 from tilewright.compiler.frontends.onnx.convolution import conv
 from tilewright.compiler.frontends.onnx.elementwise import convert
-from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.reduction import extremes
 from tilewright.compiler.frontends.onnx.row import MICROSOFT, Row, row
 from tilewright.compiler.frontends.onnx.tensors import dtype_of
@@ -33,17 +33,17 @@ def _axis(call: Call, rank: int) -> int:
     return normal_axis(axis, rank)
 
 
-def _scalar_like(e: Emitter, x: Tensor | None) -> Tensor | None:
+def _scalar_like(e: NodeMaker, x: Tensor | None) -> Tensor | None:
     return None if x is None else scalar_like(e, x)
 
 
-def scalar_like(e: Emitter, x: Tensor) -> Tensor:
+def scalar_like(e: NodeMaker, x: Tensor) -> Tensor:
     """One-element vectors count as scalars."""
     return e.reshape(x, ()) if x.shape == (1,) else x
 
 
 def _quantize(call: Call) -> Tensor:
-    e, x, scale, zero = call.emitter, call.tensor(0), call.tensor(1), call.optional(2)
+    e, x, scale, zero = call.maker, call.tensor(0), call.tensor(1), call.optional(2)
     code = call.integer("output_dtype", 0)
     saturate = call.flag("saturate", default=True)
     call.integer("precision", 0)
@@ -71,7 +71,7 @@ def _quantize(call: Call) -> Tensor:
 
 
 def _dequantize(call: Call) -> Tensor:
-    e, x, scale, zero = call.emitter, call.tensor(0), call.tensor(1), call.optional(2)
+    e, x, scale, zero = call.maker, call.tensor(0), call.tensor(1), call.optional(2)
     code = call.integer("output_dtype", 0)
     block = call.integer("block_size", 0)
     axis = _axis(call, x.rank)
@@ -93,7 +93,7 @@ def _need(x: Tensor | None) -> Tensor:
     return x
 
 
-def centred(e: Emitter, x: Tensor, zero: Tensor | None, *, trailing: int) -> Tensor:
+def centred(e: NodeMaker, x: Tensor, zero: Tensor | None, *, trailing: int) -> Tensor:
     """`x` minus its zero point, as i32; a vector of zero points gets `trailing` axes behind it."""
     wide = e.cast(x, dtypes.i32)
     if zero is None:
@@ -106,7 +106,7 @@ def centred(e: Emitter, x: Tensor, zero: Tensor | None, *, trailing: int) -> Ten
 
 
 def requantize(
-    e: Emitter, total: Tensor, factor: Tensor, zero: Tensor | None, dtype: DType
+    e: NodeMaker, total: Tensor, factor: Tensor, zero: Tensor | None, dtype: DType
 ) -> Tensor:
     """`round(total * factor) + zero`, saturated to `dtype`."""
     scaled = e.op("round", e.op("mul", e.cast(total, dtypes.f32), factor))
@@ -117,20 +117,20 @@ def requantize(
 
 
 def _matmul_integer(call: Call) -> Tensor:
-    e = call.emitter
+    e = call.maker
     left = centred(e, call.tensor(0), call.optional(2), trailing=1)
     right = centred(e, call.tensor(1), call.optional(3), trailing=0)
     return matmul(e, left, right)
 
 
 def _conv_integer(call: Call) -> Tensor:
-    e, x, w = call.emitter, call.tensor(0), call.tensor(1)
+    e, x, w = call.maker, call.tensor(0), call.tensor(1)
     left = centred(e, x, call.optional(2), trailing=0)
     right = centred(e, w, call.optional(3), trailing=w.rank - 1)
     return conv(call, left, right, None)
 
 
-def _factor(e: Emitter, scales: list[Tensor], trailing: int) -> Tensor:
+def _factor(e: NodeMaker, scales: list[Tensor], trailing: int) -> Tensor:
     """`a * b / c` of the scales; a vector gets `trailing` axes behind it."""
     shaped: list[Tensor] = []
     for scale in scales:
@@ -143,7 +143,7 @@ def _factor(e: Emitter, scales: list[Tensor], trailing: int) -> Tensor:
 
 def _qlinear_matmul(call: Call) -> Tensor:
     e, (a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero) = (
-        call.emitter,
+        call.maker,
         call.tensors(),
     )
     total = matmul(e, centred(e, a, a_zero, trailing=1), centred(e, b, b_zero, trailing=0))
@@ -155,7 +155,7 @@ def _qlinear_matmul(call: Call) -> Tensor:
 
 
 def _qlinear_conv(call: Call) -> Tensor:
-    e = call.emitter
+    e = call.maker
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (
         call.tensor(i) for i in range(8)
     )
@@ -168,7 +168,7 @@ def _qlinear_conv(call: Call) -> Tensor:
 
 def _dynamic_quantize_matmul(call: Call) -> Tensor:
     """The float product: quantizing `a` on the fly only loses precision."""
-    e, a, b = call.emitter, call.tensor(0), call.tensor(1)
+    e, a, b = call.maker, call.tensor(0), call.tensor(1)
     weights = e.op(
         "dequantize_linear",
         b,
@@ -182,7 +182,7 @@ def _dynamic_quantize_matmul(call: Call) -> Tensor:
 
 
 def _matmul_integer_to_float(call: Call) -> Tensor:
-    e = call.emitter
+    e = call.maker
     left = centred(e, call.tensor(0), call.optional(4), trailing=1)
     right = centred(e, call.tensor(1), call.optional(5), trailing=0)
     scales = [_need(_scalar_like(e, call.tensor(i))) for i in (2, 3)]

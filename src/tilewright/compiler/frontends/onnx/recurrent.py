@@ -17,7 +17,7 @@ from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.onnx.call import Call
 from tilewright.compiler.frontends.onnx.contraction import swap_last
-from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import Build, Row, row
 from tilewright.compiler.frontends.onnx.values import Tensor
@@ -40,7 +40,7 @@ _ACTIVATIONS: Final[dict[str, tuple[str, tuple[tuple[str, float], ...]]]] = {
 }
 
 
-def _function(e: Emitter, name: str, values: dict[str, float]) -> Function:
+def _function(e: NodeMaker, name: str, values: dict[str, float]) -> Function:
     op, parameters = _ACTIVATIONS[name]
     attributes = {key: values.get(key, default) for key, default in parameters}
     if op:
@@ -72,7 +72,7 @@ def _functions(
             rest = alphas if key == "alpha" else betas
             if rest:
                 values[key] = rest.pop(0)
-        found.append(_function(call.emitter, low, values))
+        found.append(_function(call.maker, low, values))
     return [found[i : i + len(defaults)] for i in range(0, len(found), len(defaults))]
 
 
@@ -81,7 +81,7 @@ def _functions(
 class _Cell:
     """One direction: what the equations need, with the direction axis removed."""
 
-    e: Emitter
+    e: NodeMaker
     functions: Sequence[Function]
     recurrent: Tensor
     input_bias: Tensor | None
@@ -175,7 +175,7 @@ class _Kind:
     has_state: bool = False
 
 
-def _pick(e: Emitter, x: Tensor | None, direction: int) -> Tensor | None:
+def _pick(e: NodeMaker, x: Tensor | None, direction: int) -> Tensor | None:
     """`x` of one direction."""
     return None if x is None else e.squeeze(e.slice(x, 0, direction, 1), (0,))
 
@@ -187,7 +187,7 @@ def _need(x: Tensor | None) -> Tensor:
 
 
 def _cells(call: Call, kind: _Kind, directions: int) -> list[_Cell]:
-    e, hidden = call.emitter, call.integer("hidden_size")
+    e, hidden = call.maker, call.integer("hidden_size")
     functions = _functions(call, kind.activations, directions)
     size = kind.gates * hidden
     linear = call.flag("linear_before_reset") if kind.gates == 3 else False
@@ -211,15 +211,15 @@ def _cells(call: Call, kind: _Kind, directions: int) -> list[_Cell]:
 def _initial(
     call: Call, index: int, direction: int, like: Sequence[Dim], x: Tensor
 ) -> Tensor:
-    given = _pick(call.emitter, call.optional(index), direction)
-    return call.emitter.full(0, x.dtype, like) if given is None else given
+    given = _pick(call.maker, call.optional(index), direction)
+    return call.maker.full(0, x.dtype, like) if given is None else given
 
 
 def _run_direction(
     call: Call, kind: _Kind, cell: _Cell, x: Tensor, direction: int, *, backwards: bool
 ) -> tuple[list[Tensor], Tensor, Tensor | None]:
     """The hidden state after every step, and the last states."""
-    e, steps = call.emitter, x.shape[0]
+    e, steps = call.maker, x.shape[0]
     assert isinstance(steps, int)
     weights = swap_last(e, _need(_pick(e, call.tensor(1), direction)))
     inputs = e.op("matmul", x, weights)
@@ -250,7 +250,7 @@ def _run_direction(
 
 def _recurrent(kind: _Kind) -> Build:
     def build(call: Call) -> list[Tensor | None]:
-        e, x = call.emitter, call.tensor(0)
+        e, x = call.maker, call.tensor(0)
         name = call.choice("direction", "forward", ("forward", "reverse", "bidirectional"))
         batch_first = call.flag("layout")
         call.flag("output_sequence")
@@ -275,7 +275,7 @@ def _recurrent(kind: _Kind) -> Build:
 
 def _direction_first(call: Call) -> list[Tensor | None]:
     """The operands with initial states in the order of layout 0."""
-    e = call.emitter
+    e = call.maker
     operands = [call.optional(i) for i in range(len(call.inputs))]
     for index in (5, 6):
         state = operands[index] if index < len(operands) else None
@@ -285,7 +285,7 @@ def _direction_first(call: Call) -> list[Tensor | None]:
 
 
 def _outputs(
-    e: Emitter,
+    e: NodeMaker,
     results: Sequence[tuple[list[Tensor], Tensor, Tensor | None]],
     *,
     batch_first: bool,

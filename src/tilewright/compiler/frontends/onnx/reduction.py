@@ -15,16 +15,16 @@ from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.row import Build, Row, row
 from tilewright.compiler.frontends.onnx.values import Tensor
 from tilewright.compiler.ops.shapes import normal_axes, normal_axis
 
-Reduce = Callable[[Emitter, Tensor, tuple[int, ...], bool], Tensor]
+Reduce = Callable[[NodeMaker, Tensor, tuple[int, ...], bool], Tensor]
 
 
 def reduce(
-    e: Emitter, op: str, x: Tensor, axes: Sequence[int], *, keepdims: bool
+    e: NodeMaker, op: str, x: Tensor, axes: Sequence[int], *, keepdims: bool
 ) -> Tensor:
     """Graph op `op` over `axes`; no axes, no op."""
     return e.op(op, x, axes=tuple(axes), keepdims=keepdims) if axes else x
@@ -44,10 +44,10 @@ def _axes(call: Call, operand_since: int) -> tuple[int, ...] | None:
 
 
 def _reduction(function: Reduce, *, operand_since: int = 18) -> Build:
-    """A reduction by `function(emitter, x, axes, keepdims)`."""
+    """A reduction by `function(maker, x, axes, keepdims)`."""
 
     def build(call: Call) -> Tensor:
-        e, x = call.emitter, call.tensor(0)
+        e, x = call.maker, call.tensor(0)
         keepdims = call.flag("keepdims", default=True)
         axes = _axes(call, operand_since)
         return function(e, x, () if axes is None else axes, keepdims)
@@ -56,7 +56,7 @@ def _reduction(function: Reduce, *, operand_since: int = 18) -> Build:
 
 
 def _plain(op: str) -> Reduce:
-    def function(e: Emitter, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    def function(e: NodeMaker, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
         if not x.dtype.is_bool:
             return reduce(e, op, x, axes, keepdims=keepdims)
         wide = reduce(e, op, e.cast(x, dtypes.u8), axes, keepdims=keepdims)
@@ -65,23 +65,23 @@ def _plain(op: str) -> Reduce:
     return function
 
 
-def _l1(e: Emitter, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+def _l1(e: NodeMaker, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     return reduce(e, "reduce_sum", e.op("abs", x), axes, keepdims=keepdims)
 
 
-def _sum_square(e: Emitter, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+def _sum_square(e: NodeMaker, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     return reduce(e, "reduce_sum", e.op("mul", x, x), axes, keepdims=keepdims)
 
 
-def _l2(e: Emitter, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+def _l2(e: NodeMaker, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     return through_float(e, _sum_square(e, x, axes, keepdims), "sqrt")
 
 
-def _log_sum(e: Emitter, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+def _log_sum(e: NodeMaker, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     return through_float(e, reduce(e, "reduce_sum", x, axes, keepdims=keepdims), "log")
 
 
-def _log_sum_exp(e: Emitter, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+def _log_sum_exp(e: NodeMaker, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     """Shifted by the largest element, so that it does not overflow."""
     wide = x if x.dtype.is_float else e.cast(x, dtypes.f32)
     top = reduce(e, "reduce_max", wide, axes, keepdims=True)
@@ -96,7 +96,7 @@ def _log_sum_exp(e: Emitter, x: Tensor, axes: tuple[int, ...], keepdims: bool) -
     return e.cast(result, x.dtype)
 
 
-def through_float(e: Emitter, x: Tensor, op: str) -> Tensor:
+def through_float(e: NodeMaker, x: Tensor, op: str) -> Tensor:
     """A float function of `x`, in f64 and back when `x` holds integers."""
     if x.dtype.is_float:
         return e.op(op, x)
@@ -106,7 +106,7 @@ def through_float(e: Emitter, x: Tensor, op: str) -> Tensor:
 def _arg(op: str) -> Build:
     def build(call: Call) -> Tensor:
         x = call.tensor(0)
-        return call.emitter.op(
+        return call.maker.op(
             op,
             x,
             axis=call.axis(x.rank, 0),
@@ -119,7 +119,7 @@ def _arg(op: str) -> Build:
 
 def _cumsum(call: Call) -> Tensor:
     x = call.tensor(0)
-    return call.emitter.op(
+    return call.maker.op(
         "cumsum",
         x,
         axis=normal_axis(call.number(1, "the axis"), x.rank),
@@ -130,7 +130,7 @@ def _cumsum(call: Call) -> Tensor:
 
 def _cumprod(call: Call) -> Tensor:
     """Step by step along an axis of known length."""
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     axis = normal_axis(call.number(1, "the axis"), x.rank)
     exclusive, reverse = call.flag("exclusive"), call.flag("reverse")
     size = x.shape[axis]
@@ -155,7 +155,7 @@ def _top_k(call: Call) -> list[Tensor]:
         count: Dim = call.integer("k")
     else:
         (count,) = call.dims(1, "k")
-    results = call.emitter.ops(
+    results = call.maker.ops(
         "top_k",
         x,
         k=(count,),
@@ -170,7 +170,7 @@ def _softmax(op: str) -> Build:
     """Before opset 13 all axes from `axis` on count as one."""
 
     def build(call: Call) -> Tensor:
-        e, x = call.emitter, call.tensor(0)
+        e, x = call.maker, call.tensor(0)
         axis = call.axis(x.rank, -1 if call.opset >= 13 else 1)
         if call.opset >= 13 or axis == x.rank - 1:
             return e.op(op, x, axis=axis)
@@ -179,7 +179,7 @@ def _softmax(op: str) -> Build:
     return build
 
 
-def _flattened(e: Emitter, x: Tensor, axis: int) -> Tensor:
+def _flattened(e: NodeMaker, x: Tensor, axis: int) -> Tensor:
     rest: Dim = 1
     for dim in x.shape[axis:]:
         rest = rest * dim
@@ -188,7 +188,7 @@ def _flattened(e: Emitter, x: Tensor, axis: int) -> Tensor:
 
 def _hardmax(call: Call) -> Tensor:
     """One at the first largest element, zero elsewhere."""
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     axis = call.axis(x.rank, -1 if call.opset >= 13 else 1)
     flat = x if call.opset >= 13 else _flattened(e, x, axis)
     best = e.op("arg_max", flat, axis=axis, keepdims=False)
@@ -197,7 +197,7 @@ def _hardmax(call: Call) -> Tensor:
     return e.reshape(hot, x.shape)
 
 
-def extremes(e: Emitter, dtype: DType) -> tuple[Tensor, Tensor]:
+def extremes(e: NodeMaker, dtype: DType) -> tuple[Tensor, Tensor]:
     """The smallest and the largest number of a type (infinite for floats)."""
     if dtype.is_float:
         return e.scalar(-np.inf, dtype), e.scalar(np.inf, dtype)

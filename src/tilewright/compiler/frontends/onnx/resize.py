@@ -143,7 +143,7 @@ def _resize(call: Call) -> Tensor:
     nearest = call.choice("nearest_mode", "round_prefer_floor", _NEAREST)
     if coordinates == "tf_half_pixel_for_nn":
         coordinates, nearest = "half_pixel", "round_prefer_ceil"
-    return call.emitter.op(
+    return call.maker.op(
         "resize",
         x,
         sizes=tuple(sizes),
@@ -171,7 +171,7 @@ def _upsample(call: Call) -> Tensor:
             raise ModelError(f"{len(given)} scales for rank {x.rank}")
         scales = list(given)
         sizes = [scaled_size(d, s) for d, s in zip(x.shape, given, strict=True)]
-    return call.emitter.op(
+    return call.maker.op(
         "resize",
         x,
         sizes=tuple(sizes),

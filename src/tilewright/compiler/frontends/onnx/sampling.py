@@ -17,7 +17,7 @@ from tilewright.base import dtypes, symbolic
 from tilewright.base.errors import ModelError
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.emitter import Emitter
+from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import Row, row
 from tilewright.compiler.frontends.onnx.values import Tensor
@@ -26,7 +26,7 @@ from tilewright.compiler.ops.shapes import element_count
 _CUBIC: Final = -0.75
 
 
-def _number(e: Emitter, value: float, like: Tensor) -> Tensor:
+def _number(e: NodeMaker, value: float, like: Tensor) -> Tensor:
     return e.scalar(value, like.dtype)
 
 
@@ -35,13 +35,13 @@ def _need(x: Tensor | None) -> Tensor:
     return x
 
 
-def _limit(e: Emitter, size: Dim, like: Tensor, offset: float = 0) -> Tensor:
+def _limit(e: NodeMaker, size: Dim, like: Tensor, offset: float = 0) -> Tensor:
     """`size + offset` as a float."""
     whole = e.cast(e.dim(size), like.dtype)
     return e.op("add", whole, _number(e, offset, like)) if offset else whole
 
 
-def _unnormalized(e: Emitter, place: Tensor, size: Dim, *, align: bool) -> Tensor:
+def _unnormalized(e: NodeMaker, place: Tensor, size: Dim, *, align: bool) -> Tensor:
     """A coordinate in -1 .. 1 as a position in the image."""
     shifted = e.op("add", place, _number(e, 1, place))
     half = _number(e, 0.5, place)
@@ -51,11 +51,11 @@ def _unnormalized(e: Emitter, place: Tensor, size: Dim, *, align: bool) -> Tenso
     return e.op("mul", e.op("sub", scaled, _number(e, 1, place)), half)
 
 
-def _clamped(e: Emitter, place: Tensor, size: Dim) -> Tensor:
+def _clamped(e: NodeMaker, place: Tensor, size: Dim) -> Tensor:
     return e.op("clip", place, _number(e, 0, place), _limit(e, size, place, -1))
 
 
-def _reflected(e: Emitter, place: Tensor, size: Dim, *, align: bool) -> Tensor:
+def _reflected(e: NodeMaker, place: Tensor, size: Dim, *, align: bool) -> Tensor:
     """A position folded back at both borders."""
     low = 0.0 if align else -0.5
     span = _limit(e, size, place, -1 if align else 0)
@@ -67,7 +67,7 @@ def _reflected(e: Emitter, place: Tensor, size: Dim, *, align: bool) -> Tensor:
     return e.op("add", folded, _number(e, low, place))
 
 
-def _inside(e: Emitter, places: Sequence[Tensor], sizes: Sequence[Dim]) -> Tensor:
+def _inside(e: NodeMaker, places: Sequence[Tensor], sizes: Sequence[Dim]) -> Tensor:
     """Which whole positions lie in the image."""
     inside: Tensor | None = None
     for place, size in zip(places, sizes, strict=True):
@@ -79,7 +79,7 @@ def _inside(e: Emitter, places: Sequence[Tensor], sizes: Sequence[Dim]) -> Tenso
 
 
 def _fetch(
-    e: Emitter, flat: Tensor, places: Sequence[Tensor], sizes: Sequence[Dim]
+    e: NodeMaker, flat: Tensor, places: Sequence[Tensor], sizes: Sequence[Dim]
 ) -> tuple[Tensor, Tensor]:
     """Elements of `[N, C, space]` at whole positions `[N, points]`, and which lie inside."""
     index: Tensor | None = None
@@ -96,7 +96,7 @@ def _fetch(
     return e.op("gather_elements", flat, spread, axis=2), inside
 
 
-def _cubic_weights(e: Emitter, t: Tensor) -> list[Tensor]:
+def _cubic_weights(e: NodeMaker, t: Tensor) -> list[Tensor]:
     """Weights of the four taps around a place with fraction `t`."""
 
     def polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
@@ -117,7 +117,7 @@ def _cubic_weights(e: Emitter, t: Tensor) -> list[Tensor]:
     ]
 
 
-def _taps(e: Emitter, place: Tensor, mode: str) -> list[tuple[Tensor, Tensor | None]]:
+def _taps(e: NodeMaker, place: Tensor, mode: str) -> list[tuple[Tensor, Tensor | None]]:
     """Whole positions and weights along one axis."""
     if mode == "nearest":
         return [(e.op("round", place), None)]
@@ -134,14 +134,16 @@ def _taps(e: Emitter, place: Tensor, mode: str) -> list[tuple[Tensor, Tensor | N
     ]
 
 
-def _bordered(e: Emitter, place: Tensor, size: Dim, padding: str, *, align: bool) -> Tensor:
+def _bordered(
+    e: NodeMaker, place: Tensor, size: Dim, padding: str, *, align: bool
+) -> Tensor:
     if padding == "reflection":
         place = _reflected(e, place, size, align=align)
     return place if padding == "zeros" else _clamped(e, place, size)
 
 
 def _grid_sample(call: Call) -> Tensor:
-    e, x, grid = call.emitter, call.tensor(0), call.tensor(1)
+    e, x, grid = call.maker, call.tensor(0), call.tensor(1)
     known = {"linear": "linear", "bilinear": "linear", "nearest": "nearest",
              "cubic": "cubic", "bicubic": "cubic"}  # fmt: skip
     mode = known[call.choice("mode", "linear", tuple(known))]
@@ -186,7 +188,7 @@ def _roi_places(
     call: Call, start: Tensor, end: Tensor, count: int, ratio: int, *, half: bool
 ) -> Tensor:
     """Sample positions `[regions, count * ratio]` along one axis."""
-    e = call.emitter
+    e = call.maker
     scale = _number(e, call.float("spatial_scale", 1.0), start)
     shift = _number(e, 0.5 if half else 0.0, start)
     first = e.op("sub", e.op("mul", start, scale), shift)
@@ -200,7 +202,7 @@ def _roi_places(
 
 
 def _roi_align(call: Call) -> Tensor:
-    e, x, regions, batch = call.emitter, call.tensor(0), call.tensor(1), call.tensor(2)
+    e, x, regions, batch = call.maker, call.tensor(0), call.tensor(1), call.tensor(2)
     mode = call.choice("mode", "avg", ("avg", "max"))
     height, width = call.integer("output_height", 1), call.integer("output_width", 1)
     ratio = call.integer("sampling_ratio", 0)
@@ -227,7 +229,7 @@ def _roi_align(call: Call) -> Tensor:
 
 def _col2im(call: Call) -> Tensor:
     """Blocks added up where they overlap."""
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     image = call.numbers(1, "the shape of the image")
     block = call.numbers(2, "the shape of a block")
     rank = len(image)
@@ -250,7 +252,7 @@ def _col2im(call: Call) -> Tensor:
 
 def _deform_places(call: Call, offsets: Tensor, axis: int, taps: tuple[int, int]) -> Tensor:
     """Where the taps read along an axis: `[N, banks, taps, 2, rows, columns]` to `[N, points, banks, taps]`."""
-    e = call.emitter
+    e = call.maker
     stride = call.integers("strides", (1, 1))[axis]
     dilation = call.integers("dilations", (1, 1))[axis]
     pad = call.integers("pads", (0, 0, 0, 0))[axis]
@@ -266,7 +268,7 @@ def _deform_places(call: Call, offsets: Tensor, axis: int, taps: tuple[int, int]
     return e.reshape(place, (batch, element_count(sizes), banks, count))
 
 
-def _pixels(e: Emitter, places: Sequence[Tensor], sizes: Sequence[Dim]) -> Tensor:
+def _pixels(e: NodeMaker, places: Sequence[Tensor], sizes: Sequence[Dim]) -> Tensor:
     """Where the pixels at whole positions `[N, points, banks, taps]` begin in `[N, space, banks]`."""
     batch, _, banks, _ = places[0].shape
     index = e.iota((batch, 1, 1, 1), 0)
@@ -278,7 +280,7 @@ def _pixels(e: Emitter, places: Sequence[Tensor], sizes: Sequence[Dim]) -> Tenso
 
 
 def _bilinear(
-    e: Emitter,
+    e: NodeMaker,
     pixels: Tensor,
     places: Sequence[Tensor],
     mask: Tensor | None,
@@ -304,7 +306,7 @@ def _deform_conv(call: Call) -> Tensor:
 
     Pixels are read whole: their channels lie side by side, and take the same places and weights.
     """
-    e, x, w, offsets = call.emitter, call.tensor(0), call.tensor(1), call.tensor(2)
+    e, x, w, offsets = call.maker, call.tensor(0), call.tensor(1), call.tensor(2)
     bias, mask = call.optional(3), call.optional(4)
     groups, banks = call.integer("group", 1), call.integer("offset_group", 1)
     call.integers("kernel_shape", ())
@@ -331,7 +333,7 @@ def _deform_conv(call: Call) -> Tensor:
     return e.op("add", result, e.reshape(bias, (*bias.shape, 1, 1)))
 
 
-def _deform_product(e: Emitter, gathered: Tensor, w: Tensor, groups: int) -> Tensor:
+def _deform_product(e: NodeMaker, gathered: Tensor, w: Tensor, groups: int) -> Tensor:
     """`[N, points, banks, taps, depth]` times `[F, C / groups, height, width]`: `[N, F, points]`."""
     batch, points, banks, count, depth = gathered.shape
     filters = symbolic.floordiv(w.shape[0], groups)

@@ -65,11 +65,11 @@ def _at(call: Call) -> Tensor:
 
 
 def _length(call: Call) -> Tensor:
-    return call.emitter.scalar(len(call.sequence(0).items), dtypes.i64)
+    return call.maker.scalar(len(call.sequence(0).items), dtypes.i64)
 
 
 def _concat(call: Call) -> Tensor:
-    e, items = call.emitter, list(call.sequence(0).items)
+    e, items = call.maker, list(call.sequence(0).items)
     if not items:
         raise UnsupportedError("an empty sequence is not supported here")
     axis = call.integer("axis")
@@ -93,7 +93,7 @@ def _split_sizes(call: Call, dim: Dim) -> Sequence[Dim]:
 
 
 def _split_to_sequence(call: Call) -> TensorSequence:
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     axis = call.axis(x.rank, 0)
     keepdims = call.flag("keepdims", default=True)
     pieces = split(e, x, axis, _split_sizes(call, x.shape[axis]))
@@ -131,7 +131,7 @@ def _optional(call: Call) -> Held:
 
 
 def _has_element(call: Call) -> Tensor:
-    return call.emitter.constant(np.array(not call.is_nothing(0)))
+    return call.maker.constant(np.array(not call.is_nothing(0)))
 
 
 def _get_element(call: Call) -> Held:

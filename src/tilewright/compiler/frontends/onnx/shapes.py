@@ -51,7 +51,7 @@ def constant_value(call: Call) -> Array:
 
 
 def _constant(call: Call) -> Tensor:
-    return call.emitter.constant(constant_value(call))
+    return call.maker.constant(constant_value(call))
 
 
 def _constant_of_shape(call: Call) -> Tensor:
@@ -66,18 +66,18 @@ def _constant_of_shape(call: Call) -> Tensor:
         # A view with strides of zero: costs nothing until someone needs the bytes.
         whole = tuple(int(d) for d in shape if isinstance(d, int))
         shape_of(whole)
-        return call.emitter.constant(np.broadcast_to(scalar.reshape(()), whole))
-    return call.emitter.broadcast_to(call.emitter.constant(scalar.reshape(())), shape)
+        return call.maker.constant(np.broadcast_to(scalar.reshape(()), whole))
+    return call.maker.broadcast_to(call.maker.constant(scalar.reshape(())), shape)
 
 
 def _shape(call: Call) -> Tensor:
     shape = call.tensor(0).shape
     start, end = call.integer("start", 0), call.integer("end", len(shape))
-    return call.emitter.dims(shape[slice(start, end)])
+    return call.maker.dims(shape[slice(start, end)])
 
 
 def _size(call: Call) -> Tensor:
-    return call.emitter.dim(element_count(call.tensor(0).shape))
+    return call.maker.dim(element_count(call.tensor(0).shape))
 
 
 def resolve_shape(
@@ -116,7 +116,7 @@ def _reshape(call: Call) -> Tensor:
         wanted: Sequence[Dim] = call.integers("shape")
     else:
         wanted = call.dims(1, "the shape")
-    return call.emitter.reshape(x, resolve_shape(x.shape, wanted, allow_zero=allow_zero))
+    return call.maker.reshape(x, resolve_shape(x.shape, wanted, allow_zero=allow_zero))
 
 
 def _flatten(call: Call) -> Tensor:
@@ -125,7 +125,7 @@ def _flatten(call: Call) -> Tensor:
     if not -x.rank <= axis <= x.rank:
         raise ModelError(f"axis {axis} is out of range for rank {x.rank}")
     axis += x.rank if axis < 0 else 0
-    return call.emitter.reshape(
+    return call.maker.reshape(
         x, (element_count(x.shape[:axis]), element_count(x.shape[axis:]))
     )
 
@@ -141,27 +141,27 @@ def _squeeze(call: Call) -> Tensor:
     x, axes = call.tensor(0), _axes(call)
     if axes is None:
         axes = tuple(i for i, d in enumerate(x.shape) if d == 1)
-    return call.emitter.squeeze(x, axes)
+    return call.maker.squeeze(x, axes)
 
 
 def _unsqueeze(call: Call) -> Tensor:
     axes = _axes(call)
     if axes is None:
         raise ModelError("axes are missing")
-    return call.emitter.unsqueeze(call.tensor(0), axes)
+    return call.maker.unsqueeze(call.tensor(0), axes)
 
 
 def _expand(call: Call) -> Tensor:
     x = call.tensor(0)
     wanted = call.dims(1, "the shape")
-    return call.emitter.broadcast_to(x, broadcast_shapes(x.shape, wanted))
+    return call.maker.broadcast_to(x, broadcast_shapes(x.shape, wanted))
 
 
 def _range(call: Call) -> Tensor:
     start, limit, delta = (call.contents(i, "the length") for i in range(3))
     dtype = start.dtype
     arrays = [c.constant for c in (start, limit, delta)]
-    e = call.emitter
+    e = call.maker
     if all(a is not None for a in arrays):
         first, last, step = (a.reshape(-1).tolist()[0] for a in arrays if a is not None)
         if step == 0:
@@ -195,7 +195,7 @@ def _whole(contents: Contents) -> Dim:
 
 
 def _eye_like(call: Call) -> Tensor:
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     code = call.attributes.integer("dtype")
     dtype = x.dtype if code is None else dtype_of(code)
     if x.rank != 2:
@@ -204,7 +204,7 @@ def _eye_like(call: Call) -> Tensor:
 
 
 def _one_hot(call: Call) -> Tensor:
-    e, index = call.emitter, call.tensor(0)
+    e, index = call.maker, call.tensor(0)
     depth = call.dims(1, "the depth")
     # Indices may come as floats; graph ops take integers.
     whole = index if index.dtype.is_integer else e.cast(index, dtypes.i64)

@@ -16,8 +16,8 @@ from tilewright.base import symbolic
 from tilewright.base.dtypes import DType
 from tilewright.base.errors import ModelError
 from tilewright.compiler.frontends.onnx.call import Call
-from tilewright.compiler.frontends.onnx.emitter import Emitter
 from tilewright.compiler.frontends.onnx.movement import pad
+from tilewright.compiler.frontends.onnx.node_maker import NodeMaker
 from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.row import Row, row
 from tilewright.compiler.frontends.onnx.tensors import dtype_of
@@ -28,7 +28,7 @@ MAX_LENGTH: Final = 4096
 Numbers = NDArray[np.float64]
 
 
-def _parts(e: Emitter, x: Tensor) -> tuple[Tensor, Tensor | None]:
+def _parts(e: NodeMaker, x: Tensor) -> tuple[Tensor, Tensor | None]:
     """Real and imaginary part of `[..., 1 or 2]`."""
     last = x.rank - 1
     if x.shape[last] not in (1, 2):
@@ -39,7 +39,7 @@ def _parts(e: Emitter, x: Tensor) -> tuple[Tensor, Tensor | None]:
     return real, e.squeeze(e.slice(x, last, 1, 1), (last,))
 
 
-def _sized(e: Emitter, x: Tensor, axis: int, length: int) -> Tensor:
+def _sized(e: NodeMaker, x: Tensor, axis: int, length: int) -> Tensor:
     """`x` cropped or padded with zeros to `length` along `axis`."""
     size = x.shape[axis]
     if not isinstance(size, int):
@@ -58,12 +58,12 @@ def _waves(rows: int, columns: int, length: int) -> tuple[Numbers, Numbers]:
     return np.cos(angle), np.sin(angle)
 
 
-def _matrix(e: Emitter, values: Numbers, dtype: DType) -> Tensor:
+def _matrix(e: NodeMaker, values: Numbers, dtype: DType) -> Tensor:
     return e.constant(values.astype(dtype.numpy))
 
 
 def transform(
-    e: Emitter, x: Tensor, axis: int, length: int, *, inverse: bool, onesided: bool
+    e: NodeMaker, x: Tensor, axis: int, length: int, *, inverse: bool, onesided: bool
 ) -> Tensor:
     """The discrete Fourier transform of `[..., 1 or 2]` along `axis`."""
     if length > MAX_LENGTH:
@@ -88,7 +88,7 @@ def transform(
     return e.concat(parts, real.rank)
 
 
-def _real_inverse(e: Emitter, x: Tensor, axis: int, length: int) -> Tensor:
+def _real_inverse(e: NodeMaker, x: Tensor, axis: int, length: int) -> Tensor:
     """A real signal from the first half of its spectrum; every middle bin counts twice."""
     bins = length // 2 + 1
     real, imaginary = _parts(e, _sized(e, x, axis, bins))
@@ -109,7 +109,7 @@ def _real_inverse(e: Emitter, x: Tensor, axis: int, length: int) -> Tensor:
 
 
 def _dft(call: Call) -> Tensor:
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     inverse, onesided = call.flag("inverse"), call.flag("onesided")
     if call.opset < 20:
         axis = call.axis(x.rank, 1)
@@ -129,7 +129,7 @@ def _dft(call: Call) -> Tensor:
 
 
 def _stft(call: Call) -> Tensor:
-    e, x = call.emitter, call.tensor(0)
+    e, x = call.maker, call.tensor(0)
     if x.rank == 2:  # real signals without an axis for real and imaginary parts
         x = e.reshape(x, (*x.shape, 1))
     onesided = call.flag("onesided", default=True)
@@ -175,7 +175,7 @@ def _mel_weights(call: Call) -> Tensor:
         if right > middle:
             result[falling, index] = (right - falling) / (right - middle)
     dtype = dtype_of(call.integer("output_datatype", 1))
-    return call.emitter.constant(result.astype(dtype.numpy))
+    return call.maker.constant(result.astype(dtype.numpy))
 
 
 def _to_mel(hertz: float) -> float:

@@ -19,7 +19,7 @@ from tilewright.base import symbolic
 from tilewright.base.errors import ModelError, TilewrightError, UserError
 from tilewright.base.symbolic import Dim
 from tilewright.base.text import did_you_mean, identifier, unique
-from tilewright.compiler.frontends.onnx.assumptions import Facts
+from tilewright.compiler.frontends.onnx.assumptions import Assumptions
 from tilewright.compiler.frontends.onnx.attributes import text_of
 from tilewright.compiler.frontends.onnx.problems import UnsupportedError
 from tilewright.compiler.frontends.onnx.tensors import dtype_of
@@ -35,15 +35,15 @@ MAX_DIM: Final = 1 << 48
 class Dimensions:
     """The dynamic dimensions of a model by the name ONNX gives them."""
 
-    __slots__ = ("_facts", "_overrides", "_params", "_symbols")
+    __slots__ = ("_assumed", "_overrides", "_params", "_symbols")
 
     def __init__(
         self,
         inputs: Sequence[ValueInfoProto],
         overrides: InputShapes | None = None,
-        facts: Facts | None = None,
+        assumed: Assumptions | None = None,
     ) -> None:
-        self._facts: Facts = facts or Facts()
+        self._assumed: Assumptions = assumed or Assumptions()
         self._overrides: InputShapes = overrides or {}
         self._symbols: set[str] = set()
         self._params: dict[str, Dim] = {}
@@ -110,7 +110,7 @@ class Dimensions:
     def _symbol(self, name: str) -> Dim:
         cleaned = identifier(name, fallback="d")
         self._symbols.add(cleaned)
-        return self._facts.dim(cleaned)
+        return self._assumed.dim(cleaned)
 
     def _fresh(self, name: str) -> Dim:
         return self._symbol(unique(identifier(name, fallback="d"), self._symbols))

@@ -2,7 +2,7 @@
 
 A `Tensor` is a graph value, a constant or known contents; it becomes a graph value only when an
 op needs it as data, so shape arithmetic leaves no trace in the graph.  Sequences and optionals
-exist at import time only.  Not graph values (`compiler.graph.ir.Value`); made by `emitter`, bound
+exist at import time only.  Not graph values (`compiler.graph.ir.Value`); made by `node_maker`, bound
 to names by the importer.
 """
 

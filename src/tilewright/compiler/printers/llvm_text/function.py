@@ -19,8 +19,8 @@ from tilewright.compiler.kernel.local_memory import (
     local_elements,
     workgroup_layout,
 )
+from tilewright.compiler.printers.llvm_text.body_summary import summarize
 from tilewright.compiler.printers.llvm_text.expressions import Expressions
-from tilewright.compiler.printers.llvm_text.facts import collect_facts
 from tilewright.compiler.printers.llvm_text.registers import Registers, plan_registers
 from tilewright.compiler.printers.llvm_text.statements import Statements
 from tilewright.compiler.printers.llvm_text.types import Value, constant_text, memory_type
@@ -94,8 +94,8 @@ class _Function:
     def __init__(self, kernel: Kernel, target: Target) -> None:
         self.kernel: Kernel = kernel
         self.writer: FunctionWriter = FunctionWriter()
-        facts, self.facts = collect_facts(kernel.body)
-        self.registers: Registers = plan_registers(kernel, facts, self.facts.values())
+        summary, self.summaries = summarize(kernel.body)
+        self.registers: Registers = plan_registers(kernel, summary, self.summaries.values())
         self.expressions: Expressions = Expressions(self.writer, self.registers, target)
         self.globals: list[str] = []
         self.local_bytes: int = 0
@@ -106,7 +106,11 @@ class _Function:
         self._bindings()
         self._locals()
         statements = Statements(
-            self.writer, self.expressions, self.registers, self.facts, self._workgroup_id
+            self.writer,
+            self.expressions,
+            self.registers,
+            self.summaries,
+            self._workgroup_id,
         )
         statements.run(self.kernel.body)
         self.writer.scope.block.terminator = "ret i32 0"

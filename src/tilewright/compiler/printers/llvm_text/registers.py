@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, final
 
 from tilewright.compiler.kernel.ir import Buffer, Kernel, Load, Space, Store
-from tilewright.compiler.printers.llvm_text.facts import Facts
+from tilewright.compiler.printers.llvm_text.body_summary import BodySummary
 
 MAX_GROUP_LANES: Final = 64
 
@@ -67,10 +67,12 @@ def _access(node: Load | Store) -> Access | None:
     return (index, lanes, node.stride if lanes > 1 else 1)
 
 
-def plan_registers(kernel: Kernel, facts: Facts, inner: Iterable[Facts]) -> Registers:
+def plan_registers(
+    kernel: Kernel, summary: BodySummary, inner: Iterable[BodySummary]
+) -> Registers:
     """Decide for every REGISTER buffer of a flattened kernel."""
-    nodes: dict[int, Load | Store] = {id(store): store for store in facts.stores}
-    for part in (facts, *inner):
+    nodes: dict[int, Load | Store] = {id(store): store for store in summary.stores}
+    for part in (summary, *inner):
         nodes.update({id(load): load for load in part.loads})
     accesses: dict[Buffer, dict[Access, list[int]]] = {}
     memory: set[Buffer] = set()

@@ -22,8 +22,8 @@ from tilewright.compiler.kernel.ir import (
     Statement,
     Store,
 )
+from tilewright.compiler.printers.llvm_text.body_summary import BodySummary
 from tilewright.compiler.printers.llvm_text.expressions import Expressions
-from tilewright.compiler.printers.llvm_text.facts import Facts
 from tilewright.compiler.printers.llvm_text.indices import LoopFrame
 from tilewright.compiler.printers.llvm_text.registers import Registers, Slot
 from tilewright.compiler.printers.llvm_text.types import Value
@@ -41,13 +41,13 @@ class Statements:
         writer: FunctionWriter,
         expressions: Expressions,
         registers: Registers,
-        facts: dict[int, Facts],
+        summaries: dict[int, BodySummary],
         workgroup_id: Callable[[str], Value],
     ) -> None:
         self.writer: FunctionWriter = writer
         self.e: Expressions = expressions
         self.registers: Registers = registers
-        self.facts: dict[int, Facts] = facts
+        self.summaries: dict[int, BodySummary] = summaries
         self.workgroup_id: Callable[[str], Value] = workgroup_id
 
     def run(self, body: Sequence[Statement]) -> None:
@@ -90,17 +90,17 @@ class Statements:
         extent = indices.value(loop.extent)
         low, _ = indices.interval(loop.extent)
         certain = low is not None and low >= 1
-        facts = self.facts[id(loop)]
-        memory.forget({store.buffer for store in facts.stores})
-        slots = self.registers.written(facts.stores)
+        summary = self.summaries[id(loop)]
+        memory.forget({store.buffer for store in summary.stores})
+        slots = self.registers.written(summary.stores)
         before = writer.scope.block
         enter = "" if certain else writer.pure(
             "i1", f"icmp sgt i64 {extent.text}, 0", extent
         ).text  # fmt: skip
         header = writer.block("loop")
         scope = writer.push(header)
-        frame = LoopFrame(loop.var.key, scope, not facts.has_loops)
-        _collect_users(facts, frame)
+        frame = LoopFrame(loop.var.key, scope, not summary.has_loops)
+        _collect_users(summary, frame)
         counter = Value(writer.fresh("i"), "i64", scope.level)
         indices.symbols[loop.var.key] = counter
         indices.frames.append(frame)
@@ -163,7 +163,7 @@ class Statements:
     def _if(self, node: If) -> None:
         writer, memory = self.writer, self.e.memory
         condition = self.e.value(node.condition)
-        slots = self.registers.written(self.facts[id(node)].stores)
+        slots = self.registers.written(self.summaries[id(node)].stores)
         firsts = {slot: memory.slot_value(slot) for slot in slots}
         before = writer.scope.block
         then = writer.block("then")
@@ -189,11 +189,11 @@ def _phi(
     )
 
 
-def _collect_users(facts: Facts, frame: LoopFrame) -> None:
+def _collect_users(summary: BodySummary, frame: LoopFrame) -> None:
     """Which addresses move with the loop, by step."""
     if not frame.innermost:
         return
-    for node in facts.accesses():
+    for node in summary.accesses():
         moving = frame.split(node.indices[0])
         if moving is None or moving[0] == 0:
             continue

@@ -19,15 +19,15 @@ from tilewright.compiler.program.emit_bytecode.initialize import (
     emit_load_constant,
 )
 from tilewright.compiler.program.emit_bytecode.main import emit_main, emit_switch
-from tilewright.compiler.program.emit_bytecode.module import Code, ModuleTables
+from tilewright.compiler.program.emit_bytecode.module import ModuleTables, VariantCode
 from tilewright.formats.bytecode.assembler import AssembledFunction
 from tilewright.formats.vmfb import ModuleDef, Rodata
 
-__all__ = ["Code", "emit_module"]
+__all__ = ["VariantCode", "emit_module"]
 
 
 def emit_module(
-    codes: Sequence[Code],
+    codes: Sequence[VariantCode],
     rodata: Sequence[Rodata],
     *,
     first_constant: int,

@@ -29,8 +29,8 @@ from tilewright.compiler.program.emit_bytecode.module import (
     EXECUTABLE_TYPE,
     IS_LACKING,
     LOAD_CONSTANT,
-    Code,
     ModuleTables,
+    VariantCode,
 )
 from tilewright.formats.bytecode.assembler import AssembledFunction
 from tilewright.formats.bytecode.drafts import Register
@@ -112,7 +112,7 @@ def emit_init(module: ModuleTables) -> AssembledFunction:
     return build.finish()
 
 
-def _constant_sizes(module: ModuleTables, code: Code) -> dict[int, int]:
+def _constant_sizes(module: ModuleTables, code: VariantCode) -> dict[int, int]:
     """The bytes of each constant of a code, by its global."""
     sizes: dict[int, int] = {}
     for storage, index in module.constants(code).items():
@@ -225,7 +225,7 @@ def _ask(function: HalFunction) -> dict[str, Register]:
     }
 
 
-def _load_executable(function: HalFunction, code: Code) -> None:
+def _load_executable(function: HalFunction, code: VariantCode) -> None:
     executable = function.call(
         "hal.executable.create",
         [

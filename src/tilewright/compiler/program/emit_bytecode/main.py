@@ -27,8 +27,8 @@ from tilewright.compiler.program.emit_bytecode.module import (
     EXECUTABLE_GLOBAL,
     EXECUTABLE_TYPE,
     FIRST_BODY,
-    Code,
     ModuleTables,
+    VariantCode,
 )
 from tilewright.compiler.program.ir import (
     Call,
@@ -52,7 +52,7 @@ from tilewright.formats.bytecode.drafts import Block, Register
 from tilewright.formats.plan import CHECK_BYTES, IndexCheck, encode_attribute
 
 
-def emit_main(module: ModuleTables, code: Code) -> AssembledFunction:
+def emit_main(module: ModuleTables, code: VariantCode) -> AssembledFunction:
     """The function that a user calls: buffer views in, buffer views out."""
     return _Main(HalFunction(module, _convention(code.program)), code).emit()
 
@@ -93,10 +93,10 @@ class _Place:
 class _Main:
     """The body of `main`."""
 
-    def __init__(self, function: HalFunction, code: Code) -> None:
+    def __init__(self, function: HalFunction, code: VariantCode) -> None:
         self.function: HalFunction = function
         self.build: FunctionBuilder = function.build
-        self.code: Code = code
+        self.code: VariantCode = code
         self.program: Program = code.program
         self.places: dict[Storage, _Place] = {}
         self.commands: Register | None = None

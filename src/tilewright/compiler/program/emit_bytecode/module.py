@@ -69,7 +69,7 @@ _BODY_BYTES: Final = 4
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Code:
+class VariantCode:
     """A model for one CPU.
 
     Attributes:
@@ -95,14 +95,14 @@ class ModuleTables:
 
     def __init__(
         self,
-        codes: Sequence[Code],
+        codes: Sequence[VariantCode],
         rodata: list[Rodata],
         first_constant: int,
         weights: Sequence[str] = (),
     ) -> None:
         self.weights: Sequence[str] = weights
         # Without kernels there is nothing to choose.
-        self.codes: tuple[Code, ...] = tuple(
+        self.codes: tuple[VariantCode, ...] = tuple(
             codes if codes[0].program.kernels else codes[:1]
         )
         self.program: Program = codes[0].program
@@ -123,7 +123,7 @@ class ModuleTables:
         """Whether `main` goes on in the body that goes with the executable."""
         return max(self.bodies) > 0
 
-    def constants(self, code: Code) -> dict[Storage, int]:
+    def constants(self, code: VariantCode) -> dict[Storage, int]:
         """The global of each constant of a code; what several read has one for all of them."""
         constants = (s for s in code.program.storages if s.is_constant)
         return {s: 1 + place for s, place in zip(constants, code.constants, strict=True)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import final
 
-from tilewright.runtime.collectives.nccl_calls import calls_of, is_supported, make_part
+from tilewright.runtime.collectives.nccl_calls import calls_of, is_supported, make_share
 from tilewright.runtime.drivers.cuda.context import CudaStream
 from tilewright.runtime.drivers.cuda.lowering import address_of
 from tilewright.runtime.drivers.cuda.nccl_channel import NcclChannel
@@ -46,7 +46,7 @@ def issue_collective(command: Collective, stream: CudaStream) -> None:
         return
     op, parameter, count = command.op, command.parameter, command.element_count
     addresses = (send, receive)
-    part = make_part(op, channel.rank, channel.count, addresses, count, parameter)
+    part = make_share(op, channel.rank, channel.count, addresses, count, parameter)
     contribution = Contribution(op, parameter, count, None, None)
     channel.issue(contribution, calls_of(op, part), stream)
 

@@ -5,7 +5,7 @@ from fakes import onnx_models
 from tilewright.base import symbolic
 from tilewright.base.errors import InputError
 from tilewright.compiler.frontends.onnx import load, load_model
-from tilewright.compiler.frontends.onnx.assumptions import Facts, solve
+from tilewright.compiler.frontends.onnx.assumptions import Assumptions, solve
 from tilewright.compiler.graph.evaluator import evaluate
 
 N, M, K = (symbolic.symbol(n, 1) for n in "NMK")
@@ -15,22 +15,22 @@ BARE = {"N": 0, "M": 1, "K": 2}
 @pytest.mark.parametrize(
     ("pair", "expected"),
     [
-        ((N, M), Facts(equal={"M": N})),
-        ((M, N), Facts(equal={"M": N})),
-        ((N, 5), Facts(equal={"N": 5})),
-        ((K, N + M), Facts(equal={"K": N + M})),
-        ((N, K + M), Facts(equal={"N": K + M})),
-        ((symbolic.minimum(512, N), N), Facts(upper={"N": 512})),
-        ((N, symbolic.maximum(4, N)), Facts(lower={"N": 4})),
+        ((N, M), Assumptions(equal={"M": N})),
+        ((M, N), Assumptions(equal={"M": N})),
+        ((N, 5), Assumptions(equal={"N": 5})),
+        ((K, N + M), Assumptions(equal={"K": N + M})),
+        ((N, K + M), Assumptions(equal={"N": K + M})),
+        ((symbolic.minimum(512, N), N), Assumptions(upper={"N": 512})),
+        ((N, symbolic.maximum(4, N)), Assumptions(lower={"N": 4})),
         ((N * 768, M * 768), None),
         ((N * M, K), None),
         ((symbolic.floordiv(N, 2), M), None),
         ((N, 0), None),
-        ((N + M, N + 3), Facts(equal={"M": 3})),
+        ((N + M, N + 3), Assumptions(equal={"M": 3})),
     ],
 )
 def test_what_follows_from_an_equality(
-    pair: tuple[symbolic.Dim, symbolic.Dim], expected: Facts | None
+    pair: tuple[symbolic.Dim, symbolic.Dim], expected: Assumptions | None
 ) -> None:
     assert solve([pair], BARE) == expected
 

@@ -38,7 +38,7 @@ LEVELS: Final[Mapping[str, str]] = {
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepFacts:
+class StepData:
     """A step of a call.  `row` counts this step alone, its time being the median of the calls.
 
     `constants` are the operands that every call shares; `kernel` is the place among the kernels.
@@ -55,7 +55,7 @@ class StepFacts:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class ReportData:
     """All that a report shows.  Units: nanoseconds, bytes.
 
     `edges` is empty and `memory` None where there is no plan to tell: for modules of other compilers,
@@ -70,7 +70,7 @@ class Facts:
     dims: Mapping[str, int]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    steps: tuple[StepFacts, ...]
+    steps: tuple[StepData, ...]
     kernels: tuple[KernelRow, ...]
     limits: Roofline | None
     code: Mapping[str, Mapping[str, str]]
@@ -91,8 +91,8 @@ def collect(
     name: str,
     limits: Roofline | None,
     sources: Mapping[str, str],
-) -> Facts:
-    """The facts of calls that were profiled, at least one.
+) -> ReportData:
+    """The data of calls that were profiled, at least one.
 
     Args:
         session: what was called.
@@ -109,13 +109,13 @@ def collect(
     reader = PlanReader(None if places is None else plan, dims)
     kernels = rows_of(session, arrays, samples)
     number_of = {row.name: place for place, row in enumerate(kernels)}
-    steps: list[StepFacts] = []
+    steps: list[StepData] = []
     for place, step in enumerate(taken):
         times = [call[place].timing.duration_ns for call in samples]
         operands, constants, results = reader.tensors(step)
         row = reader.row(step, int(np.median(times)))
         steps.append(
-            StepFacts(
+            StepData(
                 row=row,
                 kernel=number_of[row.name],
                 kind=step.kind,
@@ -125,7 +125,7 @@ def collect(
                 results=results,
             )
         )
-    return Facts(
+    return ReportData(
         name=name,
         target="" if session.variant is None else session.variant.target,
         machine=str(Target.host()),

@@ -23,8 +23,8 @@ from tilewright.compiler.kernel.rewrite import parts, statement_expressions
 
 @final
 @dataclass(slots=True, eq=False)
-class Facts:
-    """About the body of a kernel, loop or conditional.
+class BodySummary:
+    """What touches memory in the body of a kernel, loop or conditional.
 
     Attributes:
         stores: every store inside, in order.
@@ -46,28 +46,28 @@ class Facts:
                 yield store
 
 
-def collect_facts(body: Sequence[Statement]) -> tuple[Facts, dict[int, Facts]]:
-    """Facts about a whole body, and about every loop and conditional inside, by id."""
-    table: dict[int, Facts] = {}
+def summarize(body: Sequence[Statement]) -> tuple[BodySummary, dict[int, BodySummary]]:
+    """A summary of a whole body, and of every loop and conditional inside, by id."""
+    table: dict[int, BodySummary] = {}
     return _collect(body, table), table
 
 
-def _collect(body: Sequence[Statement], table: dict[int, Facts]) -> Facts:
-    facts = Facts()
+def _collect(body: Sequence[Statement], table: dict[int, BodySummary]) -> BodySummary:
+    summary = BodySummary()
     seen: set[int] = set()
     for statement in body:
-        facts.loads.extend(_loads(statement_expressions(statement), seen))
+        summary.loads.extend(_loads(statement_expressions(statement), seen))
         if isinstance(statement, Store):
-            facts.stores.append(statement)
+            summary.stores.append(statement)
         elif isinstance(statement, For | If):
             inner = table[id(statement)] = _collect(statement.body, table)
-            facts.stores.extend(inner.stores)
+            summary.stores.extend(inner.stores)
             if isinstance(statement, For):
-                facts.has_loops = True
+                summary.has_loops = True
             else:
-                facts.loads.extend(inner.loads)
-                facts.has_loops |= inner.has_loops
-    return facts
+                summary.loads.extend(inner.loads)
+                summary.has_loops |= inner.has_loops
+    return summary
 
 
 def _loads(roots: Iterable[Expression], seen: set[int]) -> Iterator[Load]:

@@ -33,7 +33,7 @@ FOLD_ELEMENTS: Final = 1 << 16
 
 
 @final
-class Emitter:
+class NodeMaker:
     """Writes nodes into `graph`; `location` is where the next ones come from."""
 
     __slots__ = ("assumptions", "emitted", "graph", "location")

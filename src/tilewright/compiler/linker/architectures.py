@@ -79,7 +79,7 @@ def _no_relaxation(code: bytearray, offset: int, kind: int, addend: int) -> None
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Architecture:
     """One instruction set as the linker and the loader see it.
 
     Units: `page_bytes` is the distance that keeps segments on pages of their own on every
@@ -394,20 +394,20 @@ def _riscv_rules() -> dict[int, RelocationRule]:
 # --- the table ---------------------------------------------------------------------------------
 
 _ALL: Final = (
-    Machine(
+    Architecture(
         dynamic=DYNAMIC["x86_64"],
         page_bytes=4096,
         filler=b"\xcc",
         rules=_x86_rules(),
         relax=_relax_x86,
     ),
-    Machine(
+    Architecture(
         dynamic=DYNAMIC["aarch64"],
         page_bytes=65536,
         filler=b"\0",
         rules=_aarch64_rules(),
     ),
-    Machine(
+    Architecture(
         dynamic=DYNAMIC["riscv64"],
         page_bytes=4096,
         filler=b"\0",
@@ -415,9 +415,11 @@ _ALL: Final = (
     ),
 )
 
-MACHINES: Final[Mapping[str, Machine]] = {machine.name: machine for machine in _ALL}
+ARCHITECTURES: Final[Mapping[str, Architecture]] = {
+    machine.name: machine for machine in _ALL
+}
 
 
-def machine_by_number(number: int, location: str) -> Machine:
+def architecture_by_number(number: int, location: str) -> Architecture:
     """The machine with the given `e_machine` value.  Raises: ArchiveError if there is none."""
-    return MACHINES[dynamic_by_number(number, location).name]
+    return ARCHITECTURES[dynamic_by_number(number, location).name]
