@@ -10,7 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright as tw
 from tilewright.base.errors import UserError
 from tilewright.base.target import Target
-from tilewright.compiler.pipeline import form_for, formed_passes, neutral_passes
+from tilewright.compiler.backends.registry import backend_of
+from tilewright.compiler.pipeline import formed_passes, neutral_passes
 
 GENERATOR = np.random.default_rng(0)
 W = GENERATOR.random((8, 4, 3, 3), np.float32)
@@ -60,7 +61,8 @@ def test_the_highest_level_of_tvm_is_the_highest_here() -> None:
 
 
 def test_every_pass_of_the_compilers_order_may_be_named() -> None:
-    form = form_for(Target.level("v3"), (Target.level("v3"),))
+    target = Target.level("v3")
+    form = backend_of(target).graph_form(target, [target], frozenset())
     order = [*neutral_passes(), *formed_passes(form)]
     assert {step.name for step in order} <= set(tw.transform.known_passes())
 
