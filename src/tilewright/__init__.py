@@ -181,7 +181,10 @@ def __getattr__(name: str) -> object:
         return value
     if home is None:
         raise AttributeError(f"module 'tilewright' has no attribute '{name}'")
-    value = getattr(importlib.import_module(home), name)
+    from tilewright.base.rare_collections import rare_collections  # noqa: PLC0415 - at first use
+
+    with rare_collections():
+        value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
 

@@ -6,7 +6,6 @@ what holds from there on.  No pass, schedule or encoding is implemented here.
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from tilewright.base.diagnostics import Diagnostics
 from tilewright.base.errors import ModelError, UserError
 from tilewright.base.log import Log
 from tilewright.base.outcome import Outcome, Verdict
+from tilewright.base.rare_collections import rare_collections
 from tilewright.base.symbolic import Dim
 from tilewright.base.target import Target
 from tilewright.base.text import format_duration
@@ -106,20 +106,6 @@ class Compiled:
     files: tuple[Path, ...] = ()
     origin: Origin = field(default_factory=Origin)
     modules: tuple[ExternalModule, ...] = ()
-
-
-@contextmanager
-def rare_collections() -> Generator[None]:
-    """Let the garbage collector look less often: IR is made of many small, acyclic objects.
-
-    Collecting at the usual pace takes half of the time of a compilation.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(200_000, 50, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 @rare_collections()
