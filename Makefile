@@ -20,6 +20,9 @@ NIGHTLY := tests/conformance/native/test_scheduled_kernels.py::test_symbolic_siz
 	tests/conformance/interop/test_models.py \
 	tests/conformance/interop/test_tvm.py::test_libraries_of_older_releases_run \
 	tests/conformance/ops/test_kernel_text.py::test_kernels_of_all_cases_come_back_from_their_text \
+	tests/e2e/test_models_in_c.py::test_every_other_model_in_c_computes_what_its_machine_code_does \
+	tests/e2e/test_exported_model_set.py::test_every_other_model_of_the_set_runs_from_c \
+	tests/e2e/test_exported_models.py::test_libraries_of_other_systems_export_what_they_should \
 	tests/fuzz/test_batches.py::test_a_row_of_a_batch_is_the_row_alone_at_every_level \
 	tests/fuzz/test_compiled_graphs.py::test_larger_graphs_agree_at_every_level \
 	tests/fuzz/test_compiled_graphs.py::test_a_thousand_larger_graphs_agree_at_every_level
