@@ -179,7 +179,9 @@ def _is_long_whole(
     loop = find(s.kernel, steps[0])
     if len(steps) > 1 or not isinstance(loop.extent, int) or loop.extent <= micro.unroll:
         return False
-    if size <= _LONGEST_WHOLE:
+    # What a loop leaves over is rounded with what is done to the sum: tiles of other rows, whose sums are whole,
+    # would have other bits.
+    if size <= _LONGEST_WHOLE or loop.extent % micro.unroll:
         return False
     left = [load for load in loads(loop.body) if load.buffer.name == micro.left]
     return bool(left) and all(stride(load, lane) == 0 for load in left)

@@ -70,7 +70,7 @@ def kinds(kernel: Kernel) -> set[LoopKind]:
 @pytest.mark.parametrize(
     ("rows", "depth", "words", "written_out"),
     [(28, 3, False, True), (4, 16, False, True), (28, 16, False, False),
-     (29, 17, False, False), (28, 3, True, True), (28, 16, True, False)],
+     (29, 17, False, True), (29, 20, False, False), (28, 3, True, True), (28, 16, True, False)],
 )  # fmt: skip
 def test_sums_are_written_out_unless_much_would_wait_for_registers(
     rows: int, depth: int, words: bool, written_out: bool
