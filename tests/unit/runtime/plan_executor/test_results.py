@@ -10,7 +10,7 @@ from fakes import onnx_models
 from tilewright.runtime import native
 from tilewright.runtime.plan_executor.results import result_array
 
-LARGE = (5, 6551)  # a few bytes more than 128 KiB, no whole cache lines
+LARGE = (5, 6557)  # 131 140 bytes of f32: a few more than 128 KiB, no whole cache lines
 F32 = np.dtype(np.float32)
 
 keeps_blocks = pytest.mark.skipif(
@@ -45,6 +45,7 @@ def test_elements_of_every_size_lie_in_blocks(dtype: str) -> None:
 def test_a_block_is_held_by_every_view_of_its_array() -> None:
     heap = native.Heap()
     array = result_array(heap, LARGE, F32)
+    assert transients(heap) >= array.nbytes
     array[...] = 7
     view = array.reshape(-1)[-3:].view(np.int32)
     del array
@@ -65,7 +66,10 @@ def test_what_nobody_holds_any_more_is_used_again() -> None:
     address = array.ctypes.data
     del array
     gc.collect()
-    assert result_array(heap, LARGE, F32).ctypes.data == address
+    assert transients(heap) == 0
+    again = result_array(heap, LARGE, F32)
+    assert again.ctypes.data == address
+    assert native.MemoryReport.of(heap).reuse_count == 1
 
 
 def test_small_results_and_those_under_a_cap_are_not_of_the_heap() -> None:
