@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.base.dtypes import DType, i32
+from tilewright.base.dtypes import DType
 from tilewright.base.symbolic import Symbol, symbol
 from tilewright.compiler.kernel import expressions as e
 from tilewright.compiler.kernel.ir import (
@@ -52,8 +52,10 @@ def applied(row: Instruction, count: int, lanes: int) -> Kernel:
     moving = Buffer("b", last.dtype, (count * each,))
     place = symbol("i") * lanes + symbol("v")
     words: list[Expression] = [
-        e.bitcast(Load(x, (at * each,), each), i32)
-        for x, at in (*((x, 0) for x in sides), (moving, place))
+        e.bitcast(Load(x, (at * each,), each), dtype)
+        for (x, at), dtype in zip(
+            (*((x, 0) for x in sides), (moving, place)), row.operands[1:], strict=True
+        )
     ]
     value = Intrinsic(row, (Load(result, (place,)), *words))
     vector = For(Symbol("v"), lanes, (Store(result, (place,), value),), LoopKind.VECTOR)

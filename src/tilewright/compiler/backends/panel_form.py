@@ -3,7 +3,7 @@
 Shared by the back ends of CPUs.  Equal machines want equal forms, so their targets share one graph and its weights.
 Targets of one artifact have the same panels of f32, whatever their vectors, and so the same weights: that costs nobody
 3 % of the time.  Panels of words with several numbers cost the widest vectors more, and a copy of those is small, so
-there they have their own; so have targets that multiply pairs where others cannot.
+there they have their own; so have targets that multiply pairs, or bytes themselves, where others cannot.
 """
 
 from __future__ import annotations
@@ -88,17 +88,21 @@ class PartsOf:
 
 def form_of(machine: MachineModel, others: Sequence[MachineModel] = ()) -> GraphForm:
     """The form that a machine's kernels want; `others` read the same panels."""
-    return _form_for(machine, PanelsOf(machine, tuple(others)), pairs=True)
+    panels = PanelsOf(machine, tuple(others))
+    return _form_for(machine, panels, has_pairs=True, has_bytes=True)
 
 
-def _form_for(own: MachineModel, panels: PanelsOf, *, pairs: bool) -> GraphForm:
-    """The form for a machine whose graph has these panels; `pairs` of bf16 may be multiplied."""
+def _form_for(
+    own: MachineModel, panels: PanelsOf, *, has_pairs: bool, has_bytes: bool
+) -> GraphForm:
+    """The form for a machine whose graph has these panels; pairs of bf16, or bytes, may be multiplied."""
     return panel_form(
         panels,
         TilesOf(panels.machine),
         PartsOf(panels.machine),
         multiplies_bytes=own.multiplies_bytes,
-        multiplies_pairs=pairs and own.multiplies_pairs,
+        extends_bytes=has_bytes and own.extends_bytes,
+        multiplies_pairs=has_pairs and own.multiplies_pairs,
     )
 
 
@@ -115,7 +119,12 @@ def shared_form(
     has_words = any(dtype.bits <= i8.bits and not dtype.is_bool for dtype in dtypes)
     is_wide = own.vector_bits > _PACKED_VECTOR_BITS
     of_words = PanelsOf(own) if others and has_words and is_wide else None
-    return _form_for(own, PanelsOf(packing, others, of_words), pairs=bf16 in dtypes)
+    return _form_for(
+        own,
+        PanelsOf(packing, others, of_words),
+        has_pairs=bf16 in dtypes,
+        has_bytes=has_words or not others,
+    )
 
 
 def panel_form(
@@ -124,6 +133,7 @@ def panel_form(
     choose_parts: ChooseParts,
     *,
     multiplies_bytes: bool = False,
+    extends_bytes: bool = False,
     multiplies_pairs: bool = False,
 ) -> GraphForm:
     """The passes of the form.
@@ -132,7 +142,8 @@ def panel_form(
         choose_panel: (rows, columns, depth, dtype) of a contraction to columns per packed panel, or 0.
         choose_tile: (places, channels, filters, taps, groups) of a convolution to Winograd's tile, or 0.
         choose_parts: (rows, columns, steps) of sums to the parts that workgroups add, or 0.
-        multiplies_bytes: the machine adds products of bytes in one instruction.
+        multiplies_bytes: the machine adds products of bytes in fewer instructions than products of floats.
+        extends_bytes: it multiplies them as 16-bit numbers.
         multiplies_pairs: the machine adds products of two bf16 in one instruction.
     """
     return GraphForm(
@@ -144,12 +155,16 @@ def panel_form(
             # From here convolutions that have fewer products in other numbers are products of those.
             WinogradConvolution(choose_tile=choose_tile, pairs=multiplies_pairs),
             # From here every contraction has a form that kernels are written for.
-            LegalizeConvolution(choose_panel=choose_panel, pairs=multiplies_pairs),
+            LegalizeConvolution(
+                choose_panel=choose_panel, pairs=multiplies_pairs, extends=extends_bytes
+            ),
             LegalizePooling(),
             # From here no core waits for a long sum of another.
             SplitReductions(choose_parts=choose_parts),
             # From here right operands lie as kernels read them.
-            PackMatmul(choose_panel=choose_panel, pairs=multiplies_pairs),
+            PackMatmul(
+                choose_panel=choose_panel, pairs=multiplies_pairs, extends=extends_bytes
+            ),
             SinkReshapes(),
         ),
         # Appends to caches write what is appended and nothing else.

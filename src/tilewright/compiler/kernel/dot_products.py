@@ -24,7 +24,13 @@ _BYTES: Final = INSTRUCTIONS["vpdpbusd"]
 _DOT: Final = _without_total("dot_u8i8", _BYTES)
 _PAIRS: Final = INSTRUCTIONS["vdpbf16ps"]
 _DOT_OF_PAIRS: Final = _without_total("dot_bf16", _PAIRS)
-ADDING: Final = {_DOT.name: _BYTES, _DOT_OF_PAIRS.name: _PAIRS}
+_EXTENDED: Final = INSTRUCTIONS["vpmaddwd_i8"]
+_DOT_OF_EXTENDED: Final = _without_total("dot_i16i8", _EXTENDED)
+ADDING: Final = {
+    _DOT.name: _BYTES,
+    _DOT_OF_PAIRS.name: _PAIRS,
+    _DOT_OF_EXTENDED.name: _EXTENDED,
+}
 """By the name of a sum of products, the instruction that adds it to a total."""
 
 
@@ -36,3 +42,8 @@ def dot_of_bytes() -> Function:
 def dot_of_pairs() -> Function:
     """The sum of the products of the two bf16 in each word, in f32; denormal numbers are zeros."""
     return _DOT_OF_PAIRS
+
+
+def dot_of_extended_bytes() -> Function:
+    """The sum of the products of the two 16-bit numbers of the first word and the two signed bytes of the second."""
+    return _DOT_OF_EXTENDED

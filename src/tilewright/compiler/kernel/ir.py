@@ -532,7 +532,7 @@ class Form:
     Attributes:
         lanes: results that it computes at a time.
         features: what the target must have.
-        unit: LLVM's type of an element of the packed operands.
+        unit: LLVM's type of an element of the packed operands; shorter ones are extended with their sign.
         llvm: the intrinsic; it takes the operands, but for the first where `adds`.
         c: a C expression of the operands `a`, `b` and `c`.
         adds: whether the first operand is added afterwards, by another instruction.
@@ -558,7 +558,7 @@ class Instruction:
 
     Attributes:
         parameters: what one lane is given: the first of shape [], which is the result, too; of the
-            others all elements side by side in one word of 32 bits, the first in the low bits.
+            others all elements side by side in one word of 32 bits, or of 16, the first in the low bits.
         body: what it computes, exactly: loops over the parameters.
         replaces: the loops that it may take the place of, if those compute something else; then
             `caution` says what differs.
@@ -583,7 +583,16 @@ class Instruction:
     @property
     def operands(self) -> tuple[DType, ...]:
         """The types of the operands: packed ones are words."""
-        return tuple(dtypes.i32 if x.shape else x.dtype for x in self.parameters)
+        return tuple(_operand_dtype(x) for x in self.parameters)
+
+
+def _operand_dtype(parameter: Buffer) -> DType:
+    """The type of what one lane is given for a parameter: packed elements as a word."""
+    if not parameter.shape:
+        return parameter.dtype
+    (count,) = parameter.shape
+    assert isinstance(count, int), "rows have no symbols"
+    return {16: dtypes.i16, 32: dtypes.i32}[count * parameter.dtype.bits]
 
 
 # --- kernels -----------------------------------------------------------------------------------

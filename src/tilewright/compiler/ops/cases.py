@@ -203,7 +203,8 @@ def _values(
         low = -high if bounded[1] == "index" and dtype.is_signed else 0
         return generator.integers(low, max(high, low + 1), count)
     if domain == "words":
-        return generator.integers(-(1 << 31), 1 << 31, count)
+        half = 1 << (dtype.bits - 1)
+        return generator.integers(-half, half, count)
     if dtype.is_bool:
         return generator.integers(0, 2, count)
     if not dtype.is_float:

@@ -26,7 +26,7 @@ from typing import Final, cast, final
 
 import numpy as np
 
-from tilewright.base import dtypes, symbolic
+from tilewright.base import symbolic
 from tilewright.base.dtypes import NUMERIC, DType
 from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.base.symbolic import Dim, Expr
@@ -38,7 +38,6 @@ from tilewright.compiler.ops.contraction import (
     PRODUCT,
     accumulator_dtype,
     elements_of,
-    per_word,
     product,
     settled,
     widened,
@@ -259,8 +258,9 @@ def _infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
     shape = cast("tuple[Dim, ...]", attributes["shape"])
     axis_sizes(maps_of(attributes), left.shape, right.shape, shape)
     words, stated = word_product(attributes), cast("DType | None", attributes["dtype"])
-    if words is not None and (left.dtype, right.dtype) != (dtypes.i32, dtypes.i32):
-        raise ModelError(f"contract: words are i32, got {left} and {right}")
+    if words is not None and (left.dtype, right.dtype) != words.words:
+        wanted = " and ".join(map(str, words.words))
+        raise ModelError(f"contract: words are {wanted}, got {left} and {right}")
     dtype = left.dtype if words is None else words.result
     return (TensorType(stated or dtype, shape),)
 
@@ -277,7 +277,7 @@ def _work(
     sizes = _sizes_in(types, results[0], attributes)
     steps = element_count([sizes[name] for name in maps_of(attributes).sums])
     words = word_product(attributes)
-    each = 1 if words is None else per_word(words.left)
+    each = 1 if words is None else words.elements
     return 2 * each * steps * results[0].element_count
 
 
@@ -453,6 +453,7 @@ contract: Final = declare(
         f"f32[3,5] f16[2,5,4]; {_PRODUCT} shape=(3,7)",
         f"u8[3,5]:count(255) i8[2,5,4]:index(127); {_PRODUCT} shape=(3,7) dtype=i32",
         f"i32[3,5]:words i32[2,5,4]:words; {_PRODUCT} shape=(3,7) product=bytes",
+        f"i32[3,5]:words i16[2,5,4]:words; {_PRODUCT} shape=(3,7) product=extended",
         f"i32[3,5]:=1065369472,-1082146944,16384,1073758208 i32[2,5,4]:=1065369472,1077952640,-2147434496; {_PRODUCT} shape=(3,7) product=pairs",
         f"[1,5,6,3] [1,2,3,3,3,4]; {_IMAGE} {_PANELS} shape=(1,3,4,7)",
         f"f32[1,5,6,3] f16[1,2,3,3,3,4]; {_IMAGE} {_PANELS} shape=(1,3,4,7)",
@@ -461,6 +462,7 @@ contract: Final = declare(
         f"[1,5,5,6] [2,2,3,3,3,4]; {_IMAGE} left=n,h+y,w+x,3*g+c result=n,h,w,6*g+4*p+l shape=(1,3,3,12)",
         f"u8[1,5,6,3]:count(255) i8[1,2,3,3,3,4]:index(127); {_IMAGE} {_PANELS} shape=(1,3,4,7) dtype=i32",
         f"i32[1,5,6,3]:words i32[1,2,3,3,3,4]:words; {_IMAGE} {_PANELS} shape=(1,3,4,7) product=bytes",
+        f"i32[1,5,6,3]:words i16[1,2,3,3,3,4]:words; {_IMAGE} {_PANELS} shape=(1,3,4,7) product=extended",
         f"[1,5,6,3] [3,3,3]; {_CHANNELS} left=n,h+y,w+x,c shape=(1,3,4,3)",
         f"[2,7,7,5] [3,2,5]; {_CHANNELS} left=n,2*h+y,2*w+x,c shape=(2,3,3,5)",
         f"[1,9,7,1] [3,3,1]; {_CHANNELS} left=n,h+2*y,w+2*x,c shape=(1,5,3,1)",

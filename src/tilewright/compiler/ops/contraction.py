@@ -5,7 +5,8 @@ type, and a copy nest `result = cast(T)`, so that epilogues are moved into the s
 for all of them.  Convolutions are in `convolution.py`, packed forms of both in `contract.py`.
 
 Operands may have types of their own, and their sum (`dtype`).  The packed forms may have four bytes or two bf16 in a
-word of 32 bits: a product is then the sum of theirs (`product`).
+word of 32 bits: a product is then the sum of theirs (`product`).  So may two 16-bit numbers on the left meet two bytes
+on the right, which are a word of 16 bits.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.schema import Attributes, Role, TensorType, Trait, Work
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.builder import KernelBuilder, compute_dtype
-from tilewright.compiler.kernel.dot_products import dot_of_bytes, dot_of_pairs
+from tilewright.compiler.kernel.dot_products import (
+    dot_of_bytes,
+    dot_of_extended_bytes,
+    dot_of_pairs,
+)
 from tilewright.compiler.kernel.expressions import bitcast
 from tilewright.compiler.kernel.ir import Buffer, Call, Expression, Function
 from tilewright.compiler.ops.bodies import Operands, Results, given
@@ -91,13 +96,17 @@ def accumulator_dtype(left: DType, result: DType) -> DType:
 # --- elements in words -------------------------------------------------------------------------
 
 PRODUCT: Final = attr("product", "string", "")
-_WORD_BITS: Final = 32
+WORD_BITS: Final = 32
+WORDS: Final = {16: dtypes.i16, WORD_BITS: dtypes.i32}
+"""The types of words, by their bits."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class WordProduct:
-    """What a product of two words of 32 bits is: the sum of the products of the elements in them.
+    """What a product of two words is: the sum of the products of the elements in them.
+
+    A word on the left has 32 bits, one on the right as many elements.
 
     Attributes:
         left, right: the types of the elements.
@@ -110,17 +119,33 @@ class WordProduct:
     result: DType
     function: Callable[[], Function]
 
+    @property
+    def elements(self) -> int:
+        """Products of one step."""
+        return per_word(self.left)
+
+    @property
+    def right_bits(self) -> int:
+        """Those of a word on the right."""
+        return self.elements * self.right.bits
+
+    @property
+    def words(self) -> tuple[DType, DType]:
+        """The types of both operands."""
+        return dtypes.i32, WORDS[self.right_bits]
+
 
 WORD_PRODUCTS: Final = {
     "bytes": WordProduct(dtypes.u8, dtypes.i8, dtypes.i32, dot_of_bytes),
+    "extended": WordProduct(dtypes.i16, dtypes.i8, dtypes.i32, dot_of_extended_bytes),
     "pairs": WordProduct(dtypes.bf16, dtypes.bf16, dtypes.f32, dot_of_pairs),
 }
 """By the attribute `product`."""
 
 
-def per_word(dtype: DType) -> int:
-    """Elements of a type in a word."""
-    return _WORD_BITS // dtype.bits
+def per_word(dtype: DType, bits: int = WORD_BITS) -> int:
+    """Elements of a type in a word of so many bits."""
+    return bits // dtype.bits
 
 
 def word_product(attributes: Attributes) -> WordProduct | None:
@@ -145,31 +170,48 @@ def elements_of(words: np.ndarray, dtype: DType) -> np.ndarray:
     """[..., K] words as [..., K, n] elements of a type, widened."""
     flat = np.ascontiguousarray(words).view(dtype.numpy)
     wide = np.float64 if dtype.is_float else np.int32
-    return flat.reshape(*words.shape, per_word(dtype)).astype(wide)
+    return flat.reshape(*words.shape, -1 if flat.size else 1).astype(wide)
 
 
-_IN_WORDS: Final = (dtypes.u8, dtypes.i8, dtypes.bf16)
+_IN_WORDS: Final = (dtypes.u8, dtypes.i8, dtypes.i16, dtypes.bf16)
 
 
-def _words_infer(types: Types, _: Attributes) -> tuple[TensorType, ...]:
-    x = first(types)
-    if not x.rank or x.dtype not in _IN_WORDS:
-        raise ModelError(f"words are made of bytes or bf16 along an axis, got {x}")
-    count = per_word(x.dtype)
+def _word_dtype(x: TensorType, bits: int) -> DType:
+    """The type of words of so many bits.  Raises: ModelError where the elements of `x` do not make such words."""
+    if x.dtype not in _IN_WORDS or bits not in WORDS or x.dtype.bits >= bits:
+        raise ModelError(
+            f"words of {bits} bits are not made of {x}: several bytes or 16-bit numbers fill 32 or 16 bits"
+        )
+    return WORDS[bits]
+
+
+def _words_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
+    x, bits = first(types), cast("int", attributes["bits"])
+    if not x.rank:
+        raise ModelError(f"words are made along an axis, got {x}")
+    dtype, count = _word_dtype(x, bits), per_word(x.dtype, bits)
     if symbolic.mod(x.shape[-1], count) != 0:
         raise ModelError(f"the last axis of {x} is not whole words")
-    return (TensorType(dtypes.i32, (*x.shape[:-1], symbolic.floordiv(x.shape[-1], count))),)
+    return (TensorType(dtype, (*x.shape[:-1], symbolic.floordiv(x.shape[-1], count))),)
 
 
 as_words: Final = declare(
     name="as_words",
-    summary="The same bytes as words: as many elements of the last axis as fill one i32, the first in its lowest bits",
+    summary="The same bytes as words: as many elements of the last axis as fill one i32, or one i16 with `bits=16`, "
+    "the first in its lowest bits",
     operands=(operand("x", _IN_WORDS),),
+    attributes=(attr("bits", "int", WORD_BITS),),
     infer=_words_infer,
-    evaluate=lambda x: np.ascontiguousarray(x).view("<i4"),
+    evaluate=lambda x, *, bits: np.ascontiguousarray(x).view(WORDS[bits].numpy),
     traits=Trait.PURE | Trait.VIEW,
     on_host="a view is no code: it is read where it lies",
-    cases=("u8[3,8]:count(255)", "i8[2,4]:index(128)", "bf16[3,6]"),
+    cases=(
+        "u8[3,8]:count(255)",
+        "i8[2,4]:index(128)",
+        "i16[3,6]:index(300)",
+        "i8[3,6]:index(128); bits=16",
+        "bf16[3,6]",
+    ),
 )
 
 # --- matmul ----------------------------------------------------------------------------------
@@ -277,45 +319,47 @@ def _pack_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
         raise ModelError(f"pack_panels needs a matrix, got {x}")
     *batch, rows, columns = x.shape
     shape = (*batch, panel_count(columns, panel), rows, panel)
-    if not attributes["words"]:
+    bits = cast("int", attributes["words"])
+    if not bits:
         return (x.with_shape(shape),)
-    if x.dtype not in _IN_WORDS:
-        raise ModelError(f"words are made of bytes or bf16, got {x}")
-    steps = panel_count(rows, per_word(x.dtype))
-    return (TensorType(dtypes.i32, (*shape[:-2], steps, panel)),)
+    dtype, steps = _word_dtype(x, bits), panel_count(rows, per_word(x.dtype, bits))
+    return (TensorType(dtype, (*shape[:-2], steps, panel)),)
 
 
-def _pack_oracle(x: np.ndarray, *, panel: int, words: bool) -> np.ndarray:
+def _pack_oracle(x: np.ndarray, *, panel: int, words: int) -> np.ndarray:
     *batch, rows, columns = x.shape
-    together = per_word(dtypes.from_numpy(x.dtype)) if words else 1
+    together = per_word(dtypes.from_numpy(x.dtype), words) if words else 1
     panels, steps = -(-columns // panel), -(-rows // together)
     wide = np.zeros((*batch, steps * together, panels * panel), x.dtype)
     wide[..., :rows, :columns] = x
     split = wide.reshape(*batch, steps, together, panels, panel)
     order = (-2, -4, -1, -3)  # panels, steps, columns of a panel, rows of a step
     packed = np.ascontiguousarray(np.moveaxis(split, order, (-4, -3, -2, -1)))
-    return (packed.view("<i4") if words else packed).reshape(*batch, panels, steps, panel)
+    if words:
+        packed = packed.view(WORDS[words].numpy)
+    return packed.reshape(*batch, panels, steps, panel)
 
 
 def _pack_body(
     b: KernelBuilder, attributes: Attributes, operands: Operands, results: Results
 ) -> None:
     x, (result,) = given(operands, 0), results
-    panel = cast("int", attributes["panel"])
+    panel, width = cast("int", attributes["panel"]), cast("int", attributes["words"])
     with b.nest(result.shape) as indices:
         *batch, p, k, lane = indices
         column = p * panel + lane
         inside = b.lt(b.index(column), b.index(x.shape[-1]))
-        if not attributes["words"]:
+        if not width:
             b.store(result, indices, b.load(x, (*batch, k, column), inside))
             return
         word: Expression | None = None
-        count, bits = per_word(x.dtype), dtypes.u16 if x.dtype.is_float else dtypes.u8
+        count = per_word(x.dtype, width)
+        bits = {8: dtypes.u8, 16: dtypes.u16}[x.dtype.bits]
         for part in range(count):
             row = k * count + part
             there = b.and_(inside, b.lt(b.index(row), b.index(x.shape[-2])))
             element = bitcast(b.load(x, (*batch, row, column), there), bits)
-            element = b.shl(b.cast(element, dtypes.i32), bits.bits * part)
+            element = b.shl(b.cast(element, result.dtype), bits.bits * part)
             word = element if word is None else b.or_(word, element)
         assert word is not None, "a word has bytes"
         b.store(result, indices, word)
@@ -324,9 +368,9 @@ def _pack_body(
 pack_panels: Final = declare(
     name="pack_panels",
     summary="Columns grouped in panels, zero padded: [..., K, N] to [..., ceil(N/panel), K, panel]; "
-    "with `words` the rows that fill a word of 32 bits are one: [..., ceil(N/panel), ceil(K/4), panel] of bytes",
+    "with `words` the rows that fill a word of so many bits are one: [..., ceil(N/panel), ceil(K/4), panel] of bytes in 32",
     operands=(operand("x", NUMERIC),),
-    attributes=(attr("panel", "int"), attr("words", "bool", False)),
+    attributes=(attr("panel", "int"), attr("words", "int", 0)),
     infer=_pack_infer,
     evaluate=_pack_oracle,
     body=_pack_body,
@@ -337,9 +381,10 @@ pack_panels: Final = declare(
         "[2,3,8]; panel=4",
         "[5,3]; panel=16",
         "[4,5]; panel=1",
-        "i8[8,5]:index(127); panel=4 words=True",
-        "i8[2,7,3]:index(127); panel=2 words=True",
-        "bf16[7,5]; panel=4 words=True",
+        "i8[8,5]:index(127); panel=4 words=32",
+        "i8[2,7,3]:index(127); panel=2 words=32",
+        "i8[2,7,3]:index(128); panel=2 words=16",
+        "bf16[7,5]; panel=4 words=32",
     ),
 )
 

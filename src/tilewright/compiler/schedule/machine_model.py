@@ -52,7 +52,10 @@ class Core:
 
 
 _USUAL: Final = Core()
-_BYTE_DOTS: Final = frozenset({"avx512vnni", "avxvnni", "sse2", "i8mm", "dotprod"})
+_BYTE_DOTS: Final = frozenset({"avx512vnni", "avxvnni", "i8mm", "dotprod"})
+_SHORT_DOTS: Final = frozenset({"sse2"})
+"""Extensions with products of pairs of 16-bit numbers, which are added by an instruction of their own."""
+_EXTENSION: Final = 0.3
 _PAIR_DOTS: Final = frozenset({"avx512bf16"})
 _CORES: Final[Mapping[str, Core]] = {
     "znver4": Core(wide_multiply_adds=1),  # 512 bits are two halves of 256
@@ -121,6 +124,7 @@ class MachineModel:
         l1, l2, l3, main: memories from the nearest to the farthest.
         workgroup_ns: what a workgroup should run for at least, to be worth its start.
         elements: what one element takes, to size workgroups by.
+        extension: multiply-adds that take as long as a vector of the right operand to be extended.
     """
 
     name: str
@@ -137,6 +141,7 @@ class MachineModel:
     main: MemoryLevel
     workgroup_ns: float = 20_000
     elements: ElementTimes = _ELEMENTS
+    extension: float = 0.0
 
     @staticmethod
     @functools.cache
@@ -169,6 +174,17 @@ class MachineModel:
         """Elements of `dtype` in one vector, at least 1."""
         return max(1, self.vector_bits // max(8, dtype.bits))
 
+    def for_sums_of(self, dtype: DType) -> MachineModel:
+        """The same as sums of `dtype` find it.
+
+        A product that another instruction adds to its sum takes a register in between, and bytes take time to be extended.
+        """
+        if not dtype.is_integer or not self.extends_bytes:
+            return self
+        return replace(
+            self, vector_registers=self.vector_registers - 1, extension=_EXTENSION
+        )
+
     @property
     def multiply_adds_per_cycle(self) -> int:
         """Vector multiply-adds that start in one cycle."""
@@ -188,7 +204,12 @@ class MachineModel:
     @property
     def multiplies_bytes(self) -> bool:
         """Whether adding four products of bytes to each lane takes fewer instructions than four products of f32."""
-        return not self.instructions.isdisjoint(_BYTE_DOTS)
+        return not self.instructions.isdisjoint(_BYTE_DOTS | _SHORT_DOTS)
+
+    @property
+    def extends_bytes(self) -> bool:
+        """Whether bytes are multiplied as pairs of 16-bit numbers: there is no product of bytes themselves."""
+        return self.multiplies_bytes and self.instructions.isdisjoint(_BYTE_DOTS)
 
     @property
     def multiplies_pairs(self) -> bool:

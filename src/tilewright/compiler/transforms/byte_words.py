@@ -8,24 +8,37 @@ from __future__ import annotations
 from tilewright.base import dtypes, symbolic
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
-from tilewright.compiler.ops.contraction import WORD_PRODUCTS, per_word
+from tilewright.compiler.ops.contraction import (
+    WORD_BITS,
+    WordProduct,
+    per_word,
+)
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import maker, operand
 
 BYTES_PER_WORD = per_word(dtypes.u8)
 
 
-def product_of_words(node: Node, *, pairs: bool) -> str:
+def product_of_words(node: Node, *, pairs: bool, extends: bool = False) -> str:
     """The `product` of words that a contraction is by its types, or "".
 
-    Products of bytes are those that are left as such; those of `pairs` of bf16 a machine must have.
+    Products of bytes are those that are left as such, of 16-bit numbers by bytes where the machine `extends` them;
+    those of `pairs` of bf16 a machine must have.
     """
-    types = tuple(operand(node, i).type.dtype for i in (0, 1))
-    for name, row in WORD_PRODUCTS.items():
-        is_one = (*types, node.result.type.dtype) == (row.left, row.right, row.result)
-        if is_one and (pairs or not row.left.is_float):
-            return name
+    types = (*(operand(node, i).type.dtype for i in (0, 1)), node.result.type.dtype)
+    if types == (dtypes.u8, dtypes.i8, dtypes.i32):
+        return "extended" if extends else "bytes"
+    if types == (dtypes.bf16, dtypes.bf16, dtypes.f32) and pairs:
+        return "pairs"
     return ""
+
+
+def left_elements(node: Node, row: WordProduct, emit: Emitter) -> Value:
+    """The left operand with elements of the type that words on the left have: extended once, for all columns."""
+    left = operand(node)
+    if left.type.dtype is row.left:
+        return left
+    return emit.op("cast", [left], {"dtype": row.left})
 
 
 def are_whole(count: Dim, elements: int = BYTES_PER_WORD) -> bool:
@@ -33,10 +46,11 @@ def are_whole(count: Dim, elements: int = BYTES_PER_WORD) -> bool:
     return isinstance(count, int) or symbolic.mod(count, elements) == 0
 
 
-def whole(x: Value, axis: int, emit: Emitter) -> Value:
-    """`x` with so many zeros behind an axis that it is whole words."""
+def whole(x: Value, axis: int, emit: Emitter, bits: int = WORD_BITS) -> Value:
+    """`x` with so many zeros behind an axis that it is whole words of so many bits."""
     extent = x.type.shape[axis]
-    missing = -extent % per_word(x.type.dtype) if isinstance(extent, int) else 0
+    count = per_word(x.type.dtype, bits)
+    missing = -extent % count if isinstance(extent, int) else 0
     if not missing:
         return x
     rank = x.type.rank
@@ -44,9 +58,9 @@ def whole(x: Value, axis: int, emit: Emitter) -> Value:
     return emit.op("pad", [x], {"pads": ((0,) * rank + behind)})
 
 
-def words(x: Value, emit: Emitter) -> Value:
-    """The elements of the last axis as words."""
-    return emit.op("as_words", [whole(x, -1, emit)])
+def words(x: Value, emit: Emitter, bits: int = WORD_BITS) -> Value:
+    """The elements of the last axis as words of so many bits."""
+    return emit.op("as_words", [whole(x, -1, emit, bits)], {"bits": bits})
 
 
 def as_they_lie(value: Value) -> Value:

@@ -17,12 +17,13 @@ from tilewright.base.dtypes import HALVES
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
-from tilewright.compiler.ops.contraction import per_word
+from tilewright.compiler.ops.contraction import WORD_PRODUCTS, per_word
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter, RewritePass, Rule, merge_rules
 from tilewright.compiler.transforms.byte_words import (
     as_they_lie,
     in_f32,
+    left_elements,
     product_of_words,
     summed_in_f32,
     whole,
@@ -69,6 +70,7 @@ class LegalizeConvolution(RewritePass):
     level: ClassVar[int] = 1
     choose_panel: ChoosePanel
     pairs: bool = False
+    extends: bool = False
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """Bias and padding apart, then the form."""
@@ -107,9 +109,8 @@ class LegalizeConvolution(RewritePass):
         rows = node.result.type.shape[:-1]
         count = filters // groups
         taps = element_count(kernel) * depth
-        kind = product_of_words(node, pairs=self.pairs)
-        elements = per_word(x.type.dtype)
-        if kind and (groups == 1 or symbolic.mod(depth, elements) == 0):
+        kind = product_of_words(node, pairs=self.pairs, extends=self.extends)
+        if kind and (groups == 1 or symbolic.mod(depth, WORD_PRODUCTS[kind].elements) == 0):
             return self._in_words(node, kind, rows, emit)
         halves = x.type.dtype in HALVES
         if halves:  # they are multiplied as f32, converted once: a tile reads each element once per panel and tap
@@ -127,14 +128,15 @@ class LegalizeConvolution(RewritePass):
 
     def _in_words(self, node: Node, kind: str, rows: Sequence[Dim], emit: Emitter) -> Value:
         """A convolution of words: as many channels of a tap to a step as fill one."""
-        x, w = whole(operand(node, 0), -1, emit), whole(operand(node, 1), 1, emit)
+        row = WORD_PRODUCTS[kind]
+        x, w = left_elements(node, row, emit), operand(node, 1)
+        w = whole(w, 1, emit, row.right_bits)
         groups, filters = number(node, "groups"), w.type.shape[0]
         assert isinstance(filters, int), "asked by as_packed"
         count = filters // groups
-        elements = per_word(w.type.dtype)
-        steps = symbolic.floordiv(element_count(w.type.shape[1:]), elements)
+        steps = symbolic.floordiv(element_count(w.type.shape[1:]), row.elements)
         panel = self.choose_panel(rows, count, steps, dtypes.i32) or _SMALLEST_PANEL
-        packed = _pack(w, groups, count, panel, emit, in_words=True)
+        packed = _pack(w, groups, count, panel, emit, words_of=row.right_bits)
         return _in_panels(node, words(x, emit), packed, emit, product=kind)
 
 
@@ -252,17 +254,17 @@ def _has_single_filter(node: Node) -> bool:
 
 
 def _pack(
-    w: Value, groups: int, count: int, panel: int, emit: Emitter, *, in_words: bool = False
+    w: Value, groups: int, count: int, panel: int, emit: Emitter, *, words_of: int = 0
 ) -> Value:
-    """Weights [G*count, C, kernel…] as [G, P, kernel…, C, panel]; with `in_words` channels of words."""
+    """Weights [G*count, C, kernel…] as [G, P, kernel…, C, panel]; with `words_of` so many bits, channels of those."""
     _, depth, *kernel = w.type.shape
     spatial = range(3, 3 + len(kernel))
     grouped = emit.op("reshape", [w], {"shape": (groups, count, depth, *kernel)})
     rows = emit.op("transpose", [grouped], {"perm": (0, *spatial, 2, 1)})
     taps = element_count(kernel) * depth
     matrix = emit.op("reshape", [rows], {"shape": (groups, taps, count)})
-    panels = emit.op("pack_panels", [matrix], {"panel": panel, "words": in_words})
-    if in_words:
-        depth = symbolic.floordiv(depth, per_word(w.type.dtype))
+    panels = emit.op("pack_panels", [matrix], {"panel": panel, "words": words_of})
+    if words_of:
+        depth = symbolic.floordiv(depth, per_word(w.type.dtype, words_of))
     shape = (groups, panels.type.shape[1], *kernel, depth, panel)
     return emit.op("reshape", [panels], {"shape": shape})

@@ -16,7 +16,7 @@ from tilewright.base.dtypes import HALVES, f32, f64
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops import catalogue
 from tilewright.compiler.ops.block_products import WORD_BITS
-from tilewright.compiler.ops.contraction import per_word
+from tilewright.compiler.ops.contraction import WORD_PRODUCTS, WordProduct
 from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter, RewritePass, Rule, merge_rules
 from tilewright.compiler.transforms.block_weights import block_weights, packed_operands
@@ -24,6 +24,7 @@ from tilewright.compiler.transforms.byte_words import (
     are_whole,
     as_they_lie,
     in_f32,
+    left_elements,
     product_of_words,
     summed_in_f32,
     whole,
@@ -59,6 +60,7 @@ class PackMatmul(RewritePass):
     choose_panel: ChoosePanel
     least_rows: int = 2
     pairs: bool = False
+    extends: bool = False
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """Sums for one column, else flatten, then pack."""
@@ -110,8 +112,8 @@ class PackMatmul(RewritePass):
             return None  # packing would read and write all that is read once
         many = not isinstance(rows, int) or rows >= self.least_rows
         widens = a.type.dtype in HALVES and many
-        kind = product_of_words(node, pairs=self.pairs)
-        if kind and are_whole(depth, per_word(a.type.dtype)):
+        kind = product_of_words(node, pairs=self.pairs, extends=self.extends)
+        if kind and are_whole(depth, WORD_PRODUCTS[kind].elements):
             return self._in_words(node, kind, emit)
         left = in_f32(a, emit) if widens else a
         panel = self.choose_panel((rows,), columns, depth, left.type.dtype)
@@ -136,29 +138,31 @@ class PackMatmul(RewritePass):
 
     def _in_words(self, node: Node, kind: str, emit: Emitter) -> Value | None:
         """A product of words, as many elements of the depth to a step as fill one."""
-        a, b = operand(node, 0), whole(operand(node, 1), -2, emit)
+        row = WORD_PRODUCTS[kind]
+        a, b = operand(node, 0), whole(operand(node, 1), -2, emit, row.right_bits)
         *_, rows, _ = a.type.shape
         *_, depth, columns = b.type.shape
-        steps = symbolic.floordiv(depth, per_word(b.type.dtype))
+        steps = symbolic.floordiv(depth, row.elements)
         panel = self.choose_panel((rows,), columns, steps, dtypes.i32)
         if not panel:
             return None
-        panels = _panels_of_words(b, panel, emit)
-        left = words(a, emit)
+        panels = _panels_of_words(b, panel, row, emit)
+        left = words(left_elements(node, row, emit), emit)
         form = product_in_panels(left.type.shape, panels.type.shape, columns, product=kind)
         return emit.op("contract", [left, panels], form)
 
 
-def _panels_of_words(b: Value, panel: int, emit: Emitter) -> Value:
+def _panels_of_words(b: Value, panel: int, row: WordProduct, emit: Emitter) -> Value:
     """Panels of words of rows; rows that lie as columns are words where they lie."""
     turned = maker(b, "transpose")
     if turned is not None and not _is_known(b):
         rank = b.type.rank
         perm = (*range(rank - 2), rank - 1, rank - 2)
         if ints(turned, "perm") == perm:
-            columns = emit.op("transpose", [words(operand(turned), emit)], {"perm": perm})
+            lying = words(operand(turned), emit, row.right_bits)
+            columns = emit.op("transpose", [lying], {"perm": perm})
             return emit.op("pack_panels", [columns], {"panel": panel})
-    return emit.op("pack_panels", [b], {"panel": panel, "words": True})
+    return emit.op("pack_panels", [b], {"panel": panel, "words": row.right_bits})
 
 
 def _is_known(value: Value) -> bool:

@@ -17,6 +17,7 @@ from tilewright.base.compilation_cache import CompilationCache
 from tilewright.base.target import Target
 from tilewright.compiler.backends.backend import CompiledKernel, Progress, export_of
 from tilewright.compiler.backends.cpu.llvm_binding import (
+    ARGUMENTS,
     MODULE_SEPARATOR,
     Product,
     Settings,
@@ -46,6 +47,7 @@ def settings_of(target: Target, options: Options) -> Settings:
         "cpu": target.llvm_cpu,
         "features": feature_string(target),
         "opt": options.opt,
+        "arguments": " ".join(ARGUMENTS),
     }
 
 

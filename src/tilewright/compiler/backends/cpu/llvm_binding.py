@@ -20,6 +20,12 @@ Settings = Mapping[str, str | int]
 Product = Literal["object", "assembly", "module"]
 MODULE_SEPARATOR: Final = "\f\n"
 """Between the texts of modules that are joined into one."""
+ARGUMENTS: Final = ("-x86-machine-combiner=0",)
+"""What LLVM is told for the whole of a process.
+
+The machine combiner turns chains of integer additions into trees, to wait less.  Sums of a register tile wait for nothing,
+and the partial sums of its trees have no registers.
+"""
 
 _ABI_NAMES: Final = {"riscv64": "lp64d"}
 
@@ -29,6 +35,8 @@ def _binding():
     """LLVM's binding with every target.  Imported here: the process of a user needs none."""
     import llvmlite.binding as llvm  # noqa: PLC0415
 
+    for argument in ARGUMENTS:
+        llvm.set_option("", argument)
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm

@@ -66,6 +66,24 @@ def _multiply_add() -> tuple[Form, ...]:
     return tuple(forms)
 
 
+def _multiply_add_extended() -> tuple[Form, ...]:
+    """`pmaddwd` of 16-bit numbers by bytes, whose signs a load extends, and an addition."""
+    extended = {
+        512: "_mm512_cvtepi8_epi16((__m256i)c)",
+        256: "_mm256_cvtepi8_epi16((__m128i)c)",
+        128: "_mm_srai_epi16(_mm_unpacklo_epi8(_mm_setzero_si128(), _mm_cvtsi64_si128((long long)c)), 8)",
+    }
+    forms: list[Form] = []
+    for bits, (feature, llvm) in _MULTIPLY_ADD.items():
+        prefix, vector = _PREFIX[bits], f"__m{bits}i"
+        product = f"{prefix}_madd_epi16(({vector})b, {extended[bits]})"
+        forms.append(
+            Form(lanes=bits // 32, features=frozenset({feature}), unit="i16", llvm=llvm,
+                 c=f"{prefix}_add_epi32(({vector})a, {product})", adds=True)
+        )  # fmt: skip
+    return tuple(forms)
+
+
 def _multiply_add_bytes() -> tuple[Form, ...]:
     """Two `pmaddwd` for four products of bytes, which are widened first: exact, as `pmaddubsw` is not."""
     forms: list[Form] = []
@@ -114,6 +132,7 @@ def _instructions() -> tuple[Instruction, ...]:
     bytes_, byte_body = dot(i32, u8, i8, 4)
     shorts, short_body = dot(i32, i16, i16, 2)
     pairs, pair_body = dot(i32, i16, i16, 2)
+    mixed, mixed_body = dot(i32, i16, i8, 2)
     halves, half_body = dot(f32, bf16, bf16, 2)
     word, number = low_number()
     return (
@@ -121,6 +140,7 @@ def _instructions() -> tuple[Instruction, ...]:
                     forms=(*_vnni("vpdpbusd", "i8"), *_multiply_add_bytes())),
         Instruction(name="vpdpwssd", parameters=shorts, body=short_body, forms=_vnni("vpdpwssd", "i16")),
         Instruction(name="vpmaddwd", parameters=pairs, body=pair_body, forms=_multiply_add()),
+        Instruction(name="vpmaddwd_i8", parameters=mixed, body=mixed_body, forms=_multiply_add_extended()),
         Instruction(
             name="vdpbf16ps", parameters=halves, body=dot_flushed(halves, 2), forms=_brain_floats(),
             replaces=half_body,

@@ -11,6 +11,7 @@ from tilewright.compiler.kernel.ir import Form, Shifts
 from tilewright.compiler.printers.llvm_text.arithmetic import Arithmetic
 from tilewright.compiler.printers.llvm_text.types import Value, split_type, vector
 
+_WORD_BITS = 32
 _UNITS_PER_WORD = {"i8": 4, "i16": 2, "bfloat": 2, "i32": 1}
 
 
@@ -36,14 +37,24 @@ def _one(a: Arithmetic, form: Form, operands: Sequence[Value]) -> Value:
     total, *words = operands
     verb = "fadd" if split_type(total.type)[0] == "float" else "add"
     table = [Value(_numbers(form.table), total.type)] if form.table else []
-    type_ = vector(form.unit, form.lanes * _UNITS_PER_WORD[form.unit])
-    packed = [a.reinterpret(word, type_) for word in words]
+    packed = [_elements(a, form, word) for word in words]
     for shifts in form.rounds or (((),) * len(packed),):
         given = [_shifted(a, x, steps) for x, steps in zip(packed, shifts, strict=True)]
         given = [*table, *given] if form.adds else [total, *table, *given]
         result = a.writer.call(total.type, form.llvm, *given, speculate=False)
         total = a.binary(verb, total, result) if form.adds else result
     return total
+
+
+def _elements(a: Arithmetic, form: Form, word: Value) -> Value:
+    """A packed operand in units of the form."""
+    count = _UNITS_PER_WORD[form.unit]
+    type_ = vector(form.unit, form.lanes * count)
+    bits = int(split_type(word.type)[0].removeprefix("i")) // count
+    if bits == _WORD_BITS // count:
+        return a.reinterpret(word, type_)
+    short = a.reinterpret(word, vector(f"i{bits}", form.lanes * count))
+    return a.convert("sext", short, form.unit)
 
 
 def _numbers(table: Sequence[float]) -> str:

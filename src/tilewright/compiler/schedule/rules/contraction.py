@@ -141,7 +141,7 @@ class ContractionSite:
         panels = tuple(loop.extent for loop in found.panels)
         width = found.lane.extent
         return ContractionShape(
-            machine=self.machine,
+            machine=self.machine.for_sums_of(self.dtype),
             dtype=self.dtype,
             rows=tuple(loop.extent for loop in found.rows),
             width=panels[0] * width if grain else width,

@@ -43,7 +43,7 @@ def step_cycles(machine: MachineModel, rows: int, vectors: int, products: int = 
     latency = machine.core.latency
     # Few accumulators wait for each other: sums are not split, that their order be one.
     few = rows * vectors < latency * machine.multiply_adds_per_cycle
-    made = vectors * (products + rows) if products > 1 else 0
+    made = vectors * (products + rows) if products > 1 else vectors * machine.extension
     step = Demand(
         multiply_adds=rows * vectors * products + made,
         loads=rows * products + vectors,

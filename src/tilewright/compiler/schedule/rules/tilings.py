@@ -377,7 +377,7 @@ def contraction_panel(
     """
     depth = max(1, k) if isinstance(k, int) else _LIKELY_DEPTH
     shape = ContractionShape(
-        machine=machine,
+        machine=machine.for_sums_of(dtype),
         dtype=dtype,
         rows=tuple(max(1, x) if isinstance(x, int) else _LIKELY_ROWS for x in m),
         width=n if isinstance(n, int) else _LIKELY_COLUMNS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tilewright.base.dtypes import i32
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.instructions import (
     INSTRUCTIONS,
@@ -19,10 +20,10 @@ N2 = Target.parse("aarch64 -mcpu=neoverse-n2")
 @pytest.mark.parametrize(
     ("target", "names"),
     [
-        ("v2", "vpdpbusd vpmaddwd"),
-        ("v4", "vpdpbusd vpermps vpmaddwd"),
-        ("x86_64 -mcpu=icelake-server", "vpdpbusd vpdpwssd vpermps vpmaddwd"),
-        ("x86_64 -mcpu=znver4", "vdpbf16ps vpdpbusd vpdpwssd vpermps vpmaddwd"),
+        ("v2", "vpdpbusd vpmaddwd vpmaddwd_i8"),
+        ("v4", "vpdpbusd vpermps vpmaddwd vpmaddwd_i8"),
+        ("x86_64 -mcpu=icelake-server", "vpdpbusd vpdpwssd vpermps vpmaddwd vpmaddwd_i8"),
+        ("x86_64 -mcpu=znver4", "vdpbf16ps vpdpbusd vpdpwssd vpermps vpmaddwd vpmaddwd_i8"),
         ("aarch64 -mcpu=neoverse-n2", "sdot udot usdot"),
         ("aarch64 -mcpu=neoverse-n1", "sdot udot usdot"),
         ("aarch64", ""),
@@ -78,8 +79,11 @@ def test_instructions_that_nothing_there_is_like_have_no_form():
 
 
 @pytest.mark.parametrize("row", INSTRUCTIONS.values(), ids=INSTRUCTIONS)
-def test_packed_operands_are_words_of_32_bits(row):
-    total, *packed = row.parameters
+def test_packed_operands_are_words_of_32_bits_or_on_the_right_of_as_many_elements(row):
+    total, *left, right = row.parameters
     assert total.shape == ()
-    assert all(x.shape[0] * x.dtype.itemsize == 4 for x in packed)
+    assert all(x.shape[0] * x.dtype.itemsize == 4 for x in left)
+    assert all(x.shape == right.shape for x in left)
+    assert row.operands[-1].itemsize == right.shape[0] * right.dtype.itemsize
+    assert row.operands[1:-1] == (i32,) * len(left)
     assert bool(row.caution) == (row.replaces is not None)

@@ -19,7 +19,7 @@ from tilewright.compiler.printers.c_text.function import FLAGS, emit_kernel, fil
 
 pytestmark = pytest.mark.slow  # the first use of the cross compiler takes half a minute
 
-NAMES = ("sdot", "udot", "usdot", "vpdpbusd", "vpdpwssd")
+NAMES = ("sdot", "udot", "usdot", "vpdpbusd", "vpdpwssd", "vpmaddwd_i8")
 TARGETS = {
     "with all of them": "aarch64 -mcpu=neoverse-n2 -mattr=-sve,-sve2,-bf16",
     "with two of them": "aarch64 -mcpu=neoverse-n1",

@@ -43,7 +43,10 @@ def as_words(row: Instruction, lanes: int) -> Kernel:
     total, *packed = row.parameters
     result = Buffer("total", total.dtype, (lanes,))
     sides = [Buffer(x.name, x.dtype, (lanes * int(x.shape[0]),)) for x in packed]
-    words = [e.bitcast(Load(x, (0,), int(x.shape[0])), dtypes.i32) for x in sides]
+    words = [
+        e.bitcast(Load(x, (0,), int(x.shape[0])), dtype)
+        for x, dtype in zip(sides, row.operands[1:], strict=True)
+    ]
     body = (Store(result, (0,), meaning(row, [Load(result, (0,), lanes), *words])),)
     parameters = (
         Parameter(result, Access.READ_WRITE),
