@@ -77,6 +77,24 @@ def test_an_image_smaller_than_the_window_over_it_is_refused(
     assert session(np.zeros((1, 2, 2, 7), np.float32)).shape == (1, 3, 0, 5)
 
 
+@pytest.mark.parametrize("engine", ["plan", "vm"])
+def test_an_intermediate_image_without_a_row_too_few_is_refused(
+    engine: str, tmp_path: Path
+) -> None:
+    """Neither the input nor the result has the size that would be negative."""
+    graph = window_over_an_image()
+    (image,) = graph.outputs
+    b = GraphBuilder(graph)
+    turned = b.op("transpose", [image], {"perm": (1, 0, 3, 2)})
+    sums = b.op("cumsum", [turned], {"axis": 2})
+    graph.outputs[:] = [b.op("reduce_sum", [sums], {"axes": (1, 2, 3), "keepdims": False})]
+    tw.compile(graph, threads=1, jobs=1).save(tmp_path / "m.vmfb")
+    session = tw.load(tmp_path / "m.vmfb", engine=engine, threads=1)
+    with pytest.raises(tw.TilewrightError, match="too small for this model"):
+        session(np.zeros((1, 2, 1, 7), np.float32))
+    assert session(np.zeros((1, 2, 2, 7), np.float32)).tolist() == [0, 0, 0]
+
+
 def test_a_filter_larger_than_the_image_is_refused_by_the_compiler() -> None:
     b = GraphBuilder()
     x = b.input("x", TensorType(f32, (1, 2, 4, 4)))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tilewright.base import symbolic
-from tilewright.base.dtypes import bf16, bool_, f32, i8, i32, i64
+from tilewright.base.dtypes import bf16, bool_, f32, i4, i8, i32, i64, u4
 from tilewright.base.errors import InternalError
 from tilewright.base.symbolic import Expr, Symbol
 from tilewright.compiler.kernel import expressions as e
@@ -268,6 +268,11 @@ def test_casts_saturate_truncate_and_turn_nan_into_zero():
         True,
     ]
     assert numerics.cast(np.int32([300]), i8).tolist() == [44]
+    for dtype, wrapped, saturated in ((u4, [15, 1, 0], [0, 15, 2]), (i4, [-1, 1, 0], [-8, 7, 2])):
+        integers = numerics.cast(np.int32([-1, 17, 16]), dtype)
+        assert integers.astype(np.int8).tolist() == wrapped
+        floats = numerics.cast(np.float32([-99, 99, 2.9]), dtype)
+        assert floats.astype(np.int8).tolist() == saturated
     assert numerics.cast(np.float32([1.00390625]), bf16).dtype == ml_dtypes.bfloat16
 
 

@@ -130,3 +130,10 @@ def test_functions_of_one_name_and_type_are_one_whatever_their_bodies():
     plain = Function("f", (f32,), f32)
     assert plain == Function("f", (f32,), f32, e.const(1.0, f32))
     assert plain != Function("g", (f32,), f32)
+
+
+def test_a_disjunction_of_what_is_computed_stays():
+    x, y = (Load(Buffer(name, bool_, (4,)), (0,)) for name in "xy")
+    assert expression_text(e.binary("or", x, y)) == "(x[0] | y[0])"
+    assert expression_text(e.binary("or", x, e.const(True, bool_))) == "bool(True)"
+    assert e.binary("or", x, e.const(False, bool_)) is x

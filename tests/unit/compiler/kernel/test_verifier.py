@@ -94,6 +94,13 @@ def test_a_well_formed_kernel_passes():
                 dims=[Symbol("N")],
             ),
         ),
+        (
+            "dynamic shape",
+            kernel(
+                locals_=[Buffer("t", f32, (4, symbolic.symbol("N")), Space.REGISTER)],
+                dims=[Symbol("N")],
+            ),
+        ),
         ("share a name", kernel(locals_=[Buffer("x", f32, (1,))])),
         ("go together", kernel(locals_=[Buffer("t", f32, (1,), Space.CONSTANT)])),
         ("has 2 values", kernel(locals_=[Buffer("t", f32, (3,), Space.CONSTANT, (1, 2))])),

@@ -78,6 +78,12 @@ def test_a_condition_that_never_holds_takes_its_body_along():
     assert conditions_left(loop("i", n // 4, loop("j", 4, body))) == 0
 
 
+def test_what_is_surely_more_is_decided_and_what_may_be_equal_is_not():
+    assert conditions_left(loop("i", n, where(compare("gt", n, i), count(i)))) == 0
+    assert conditions_left(loop("i", n, where(compare("gt", i, n - 1), count(i)))) == 0
+    assert conditions_left(loop("i", n, where(compare("gt", n - 1, i), count(i)))) == 1
+
+
 def test_a_tail_that_may_be_partial_keeps_its_condition():
     body = where(compare("lt", i * 4 + j, n), count(i * 4 + j))
     assert conditions_left(loop("i", (n + 3) // 4, loop("j", 4, body))) == 1

@@ -103,9 +103,11 @@ def test_kernels_without_threads_are_left_alone():
     assert serialize_threads(kernel) is kernel
 
 
-def test_a_barrier_where_threads_differ_is_refused():
-    flag = Buffer("flag", i32, (1,), Space.REGISTER)
-    chosen = Compare("gt", Load(flag, (0,)), e.const(0, i32))
+@pytest.mark.parametrize("compared", ["a number", "what all threads read"])
+def test_a_barrier_where_threads_differ_is_refused(compared):
+    flag, common = Buffer("flag", i32, (1,), Space.REGISTER), Buffer("common", i32, (1,))
+    other = e.const(0, i32) if compared == "a number" else Load(common, (0,))
+    chosen = Compare("gt", Load(flag, (0,)), other)
     kernel = workgroups(Store(Y, (G, T), Load(X, (G, T))), If(chosen, (Barrier(),)))
     with pytest.raises(InternalError, match="threads differ in the conditional around it"):
         serialize_threads(kernel)

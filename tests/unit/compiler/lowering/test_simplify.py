@@ -153,3 +153,12 @@ def test_an_index_without_variables_is_a_constant():
 def test_comparisons_of_data_stay():
     value = e.compare("lt", Load(OUT, (i,)), Const(0.0, f32))
     assert fold(value) is value
+
+
+def test_a_neutral_number_on_either_side_is_left_out():
+    x = Load(OUT, (i,))
+    one = Const(1.0, f32)
+    for value in (Binary("mul", x, one, f32), Binary("mul", one, x, f32)):
+        (outer,) = simplified(For(Symbol("i"), 8, (Store(OUT, (i + 8,), value),)))
+        (statement,) = outer.body
+        assert isinstance(statement.value, Load)

@@ -53,6 +53,23 @@ def test_products_read_words(
     np.testing.assert_allclose(program(x), expected, rtol=1e-4, atol=2e-4)
 
 
+@pytest.mark.parametrize("dtype", ["float", "float16"])
+def test_products_with_blocks_are_of_the_type_of_what_is_multiplied(dtype: str) -> None:
+    numpy_type = {"float": np.float32, "float16": np.float16}[dtype]
+    stored, scale = some_bytes(5, 4, 8), floats(5, 4).astype(numpy_type)
+    x = floats(3, 50).astype(numpy_type)
+    model = onnx_models.one_node(
+        "MatMulNBits", [x, stored, scale], domain="com.microsoft", constants=(1, 2),
+        K=50, N=5, bits=4, block_size=16,
+    )  # fmt: skip
+    program = compiled(model)
+    halves = np.stack([stored & 15, stored >> 4], axis=-1).reshape(5, 4, 16).astype(np.float64)
+    weights = ((halves - 8) * scale[..., None]).reshape(5, 64)[:, :50]
+    result = program(x)
+    assert result.dtype == numpy_type
+    np.testing.assert_allclose(result, x.astype(np.float64) @ weights.T, rtol=2e-3, atol=2e-2)
+
+
 def blockwise(values: np.ndarray, code: int, axis: int, zero: bool) -> object:
     """x @ DequantizeLinear(values), which lie as [K, N] or, with axis 1, as [N, K]."""
     blocks = list(values.shape)

@@ -241,3 +241,17 @@ def test_any_number_of_rows_is_attention(rows):
     text = spelled_out().replace("3, 5", f"3, {rows}")
     graph = run(R, text)
     assert ops(graph) == ["attention"]
+
+
+@pytest.mark.parametrize("lead", ["", "3, "])
+def test_scores_without_heads_or_a_batch_are_of_one(lead):
+    perm = "[1, 0]" if not lead else "[0, 2, 1]"
+    text = (
+        f"graph @g(%q: f32[{lead}5, 4], %k: f32[{lead}7, 4], %v: f32[{lead}7, 6]) {{"
+        f" %t: f32[{lead}4, 7] = transpose(%k) {{perm = {perm}}}"
+        f" %s: f32[{lead}5, 7] = matmul(%q, %t) %p: f32[{lead}5, 7] = softmax(%s) {{axis = -1}}"
+        f" %o: f32[{lead}5, 6] = matmul(%p, %v) return %o }}"
+    )
+    node = attention(run(R, text))
+    assert node.operands[0].type.shape == (3 if lead else 1, 1, 5, 4)
+    assert node.result.type.shape == (3 if lead else 1, 1, 5, 6)

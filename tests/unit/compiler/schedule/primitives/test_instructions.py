@@ -162,6 +162,17 @@ def test_a_loop_that_means_something_else_is_refused(kernel: Kernel, reason: str
         tensorize(kernel, "k", "vpdpbusd")
 
 
+def test_elements_along_a_diagonal_are_refused() -> None:
+    b = KernelBuilder("diagonal")
+    a, w = b.parameter("a", u8, (4, 1, 4)), b.parameter("b", i8, (4,))
+    y = b.result("y", i32, (1,))
+    with b.reduce((4,), ("k",)) as (k,):
+        x = b.cast(b.load(a, (k, 0, k)), i32)
+        b.accumulate("add", y, (0,), b.mul(x, b.cast(b.load(w, (k,)), i32)))
+    with pytest.raises(ScheduleError, match="are not elements side by side"):
+        tensorize(b.build(), "k", "vpdpbusd")
+
+
 def test_a_factor_that_is_computed_is_refused() -> None:
     b = KernelBuilder("computed")
     a, w = b.parameter("a", u8, (4,)), b.parameter("b", i8, (4,))

@@ -110,6 +110,18 @@ def test_cache_write_refuses_what_a_guard_keeps_in_bounds() -> None:
     assert_same(product(5, 8), cache_write(split(product(5, 8), "j", 4), "y", "j_i"))
 
 
+def test_cache_write_takes_what_a_guard_around_the_loop_keeps_in_bounds() -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (3, 4)), b.result("y", f32, (3,))
+    with b.nest((4,), ("i",)) as (i,), b.when(b.within(i, 0, 3)):
+        with b.reduce((4,), ("k",)) as (k,), b.when(b.within(k, 1, 4)):
+            b.accumulate("add", y, (i,), b.load(x, (i, k)))
+    kernel = b.build()
+    changed = cache_write(kernel, "y", "k")
+    assert "y_r[] = y[i]" in body_text(changed)
+    assert_same(kernel, changed)
+
+
 def test_cache_write_refuses_more_than_one_element() -> None:
     with pytest.raises(ScheduleError, match="more than one element"):
         cache_write(product(), "y", "i")

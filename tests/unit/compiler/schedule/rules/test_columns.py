@@ -7,10 +7,14 @@ from onnx import helper
 
 import tilewright
 from fakes.loop_nests import assert_same, op_kernel
+from tilewright.base.dtypes import f32
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
+from tilewright.compiler.kernel.builder import KernelBuilder
+from tilewright.compiler.kernel.rewrite import loops
+from tilewright.compiler.schedule.rules.columns import _slides
 from tilewright.compiler.schedule.rules.structure import short_axis
 
 V4 = MachineModel.of(Target.level("v4"))
@@ -98,3 +102,14 @@ def test_long_windows_a_few_elements_apart_are_rows():
     attributes = {"kernel": (200,), "strides": (4,), "pads": (0, 0), "layout": "NCHW"}
     kernel = op_kernel("average_pool", [(2, 3, 1000)], (2, 3, 201), attributes)
     assert schedule(kernel, V4).verdict.outcome is Outcome.ROWS
+
+
+@pytest.mark.parametrize(("step", "slides"), [(0, False), (1, True), (3, True)])
+def test_a_window_slides_where_its_taps_and_its_place_are_one_index(step: int, slides: bool) -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (5, 40, 8)), b.result("y", f32, (7, 8))
+    with b.nest((7, 8), ("i", "j")) as (i, j), b.reduce((5,), ("k",)) as (k,):
+        place = (0, i * step + k, j) if step else (k, i, j)
+        b.accumulate("add", y, (i, j), b.load(x, place))
+    inner = next(loop for loop in loops(b.build().body) if loop.var.name == "j")
+    assert _slides(inner, "i") == slides

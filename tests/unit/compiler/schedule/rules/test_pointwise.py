@@ -5,10 +5,13 @@ import pytest
 from fakes.loop_nests import assert_same, op_kernel
 from tilewright.base.dtypes import DType, f32, f64, i8
 from tilewright.base.target import Target
+from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.ir import LoopKind
 from tilewright.compiler.kernel.rewrite import loops
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
+from tilewright.compiler.schedule.rules.pointwise import _BLOCK, _cut, fuse_contiguous
+from tilewright.compiler.schedule.trace import Schedule
 
 
 @pytest.mark.parametrize("level", ["v3", "v4"])
@@ -24,3 +27,30 @@ def test_loops_that_fill_half_a_register_take_half_of_one(dtype: DType, level: s
         fitting = max(least, 1 << (extent - 1).bit_length())
         assert widths <= {min(fitting, whole)}, (extent, widths)
         assert widths or extent == 1
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_neighbouring_loops_are_one_unless_a_guard_looks_at_them(guarded: bool) -> None:
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (6, 8)), b.result("y", f32, (6, 8))
+    with b.nest((6, 8), ("i", "j")) as (i, j):
+        if guarded:
+            with b.when(b.lt(b.index(j), b.index(3))):
+                b.store(y, (i, j), b.load(x, (i, j)))
+        else:
+            b.store(y, (i, j), b.load(x, (i, j)))
+    names = fuse_contiguous(Schedule(b.build()), ["i", "j"])
+    assert names == (["i", "j"] if guarded else ["i_f"])
+
+
+@pytest.mark.parametrize(("times", "blocks"), [(1, 0), (2, 0), (3, 1)])
+def test_only_loops_of_several_blocks_have_blocks(times: int, blocks: int) -> None:
+    kernel = op_kernel("neg", [(times * _BLOCK,)], (times * _BLOCK,))
+    (loop,) = loops(kernel.body)
+    s = Schedule(kernel)
+    outer, tile, inner = _cut(s, loop.var.name, 4)
+    assert len(outer) == blocks
+    extents = {x.var.name: x.extent for x in loops(s.kernel.body)}
+    assert extents[inner] == 4
+    assert extents[tile] == (_BLOCK if blocks else times * _BLOCK) // 4
+    assert_same(kernel, s.kernel)

@@ -17,6 +17,7 @@ from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.grid import grid_loops
 from tilewright.compiler.kernel.ir import Kernel, LoopKind, Space
 from tilewright.compiler.kernel.rewrite import loops, stores
+from tilewright.compiler.kernel.text import kernel_text
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import schedule
 from tilewright.compiler.schedule.rules.prepare import WRITTEN_LIMIT
@@ -538,3 +539,8 @@ def test_chains_of_values_that_are_read_more_than_once_grow_by_their_length(
     assert max(sizes) <= 2 * WRITTEN_LIMIT
     assert len(sizes) <= length
     assert_same(kernel, scheduled)
+
+
+def test_a_product_says_how_much_there_is_and_what_is_made_of_it() -> None:
+    text = kernel_text(schedule(fused(rows=19), V3))
+    assert "accumulators for 19 rows, " in text

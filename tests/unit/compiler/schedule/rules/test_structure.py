@@ -3,12 +3,14 @@ from __future__ import annotations
 from fakes.contractions import convolution, depthwise
 from fakes.loop_nests import op_kernel, product, row_sums
 from tilewright.base.dtypes import f32
+from tilewright.base.symbolic import symbol
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import Binary
+from tilewright.compiler.kernel.ir import Binary, Expression
 from tilewright.compiler.kernel.rewrite import stores
 from tilewright.compiler.schedule.cost import body_cost
 from tilewright.compiler.schedule.rules.prepare import prepare
 from tilewright.compiler.schedule.rules.structure import (
+    _factors_of_word,
     find_contraction,
     parallel_chain,
     top_nests,
@@ -83,3 +85,19 @@ def test_shared_parts_count_wherever_they_stand_when_written_out():
     assert written_size(store.value) == 2**61 - 1
     assert written_uses(kernel.body, x) == 2**60
     assert written_uses(kernel.body, y) == 0
+
+
+def test_the_sum_of_a_step_times_a_number_has_the_words_of_one_buffer() -> None:
+    b = KernelBuilder("k")
+    x, w, other, scale = (b.parameter(n, f32, (8, 8)) for n in ("x", "w", "other", "scale"))
+    i, j = symbol("i"), symbol("j")
+    left, right, factor = b.load(x, (i, 0)), b.load(w, (i, j)), b.load(scale, (0, j))
+
+    def factors(left: Expression, right: Expression) -> object:
+        first, second = b.mul(left, right), b.mul(b.load(x, (i, 1)), right)
+        return _factors_of_word(b.add(first, second), factor, None)
+
+    assert factors(left, right) == (right, left)
+    assert factors(left, b.add(right, 1.0)) == (right, left)
+    assert factors(left, b.add(right, b.load(other, (i, j)))) is None, "words of two buffers"
+    assert factors(b.add(left, 1.0), b.add(right, b.load(other, (i, j)))) is None

@@ -9,6 +9,7 @@ from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import contraction_panel
+from tilewright.compiler.schedule.rules.tilings import ContractionShape
 from tilewright.compiler.schedule.rules.tiles import (
     aliasing,
     choose_tile,
@@ -68,6 +69,15 @@ def test_one_row_reads_wide_panels() -> None:
     assert contraction_panel(ZEN4, [1], 4096, 4096, f32) == 64
     assert contraction_panel(ZEN4, [1], 10, 256, f32) == 16
     assert contraction_panel(V3, [1], 4096, 4096, f32) == 32
+    assert contraction_panel(ZEN4, [0], 4096, 4096, f32) == 64, "no row is not fewer than one"
+
+
+def test_the_tile_of_one_row_has_one() -> None:
+    shape = ContractionShape(
+        machine=ZEN4, dtype=f32, rows=(1,), width=4096, depth=4096, packs=True
+    )
+    tile = shape.best_tile(None)
+    assert (tile.rows, tile.columns) == (1, 64)
 
 
 def test_panels_are_whole_vectors_for_any_size() -> None:
@@ -100,6 +110,7 @@ def test_panels_of_a_sequence_divide_usual_lengths(machine: MachineModel) -> Non
 def test_a_tile_goes_on_to_the_next_loop_only_where_it_has_all_of_the_inner_one() -> None:
     assert row_sizes([7, 7], 5) == (4,)
     assert row_sizes([7, 7], 14) == (2, 7)
+    assert row_sizes([5, 7], 7) == (7,)
     assert row_sizes([9, 1, 40], 6) == (6,)
     assert row_sizes([symbol("N", 1), 3], 6) == (2, 3)
     assert row_sizes([3, symbol("N", 1)], 6) == (6,)
