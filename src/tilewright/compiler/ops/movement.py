@@ -114,7 +114,7 @@ def _delinear(position: Dim, shape: Sequence[Dim]) -> list[Dim]:
     leading = next((i for i, d in enumerate(shape) if d != 1), 0)
     for axis in range(len(shape) - 1, -1, -1):
         extent = shape[axis]
-        if extent == 1:
+        if extent in (0, 1):  # of no elements, none is asked for
             indices.append(0)
         elif axis == leading:
             indices.append(position)
@@ -155,6 +155,7 @@ reshape: Final = declare(
         "[1,1]; shape=()",
         "[]; shape=(1,1,1)",
         "[0,3]; shape=(3,0)",
+        "[3,0,2]; shape=(0,5)",
         "[4,1,6]; shape=(2,2,1,3,2)",
     ),
     source="ONNX Reshape, opset 25 (shape resolved)",
@@ -385,7 +386,7 @@ def _tile_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]:
 def _tiled(attributes: Attributes, shape: Dims, indices: Sequence[Dim]) -> Sequence[Dim]:
     repeats = _dims(attributes, "repeats")
     return [
-        i if r == 1 else 0 if d == 1 else symbolic.mod(i, d)
+        i if r == 1 else 0 if d in (0, 1) else symbolic.mod(i, d)
         for i, d, r in zip(indices, shape, repeats, strict=True)
     ]
 
@@ -405,6 +406,7 @@ tile: Final = declare(
         "[2,3]; repeats=(2,1)",
         "[3]; repeats=(4,)",
         "[2,1]; repeats=(0,3)",
+        "[0,3]; repeats=(4,2)",
         "[]; repeats=()",
     ),
     source="ONNX Tile, opset 13",

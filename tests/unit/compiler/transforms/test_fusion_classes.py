@@ -40,6 +40,8 @@ def node(op: str, *shapes: tuple, dtype=f32, **attributes) -> Node:
         ),
         (node("tile", (3, 5), repeats=(2, 1)), False, False),
         (node("tile", (3, 1), repeats=(1, 4)), True, True),
+        (node("tile", (0, 5), repeats=(2, 1)), True, True),
+        (node("reshape", (3, 0, 2), shape=(0, 7)), True, True),
         (node("reshape", (N, 12), shape=(N, 3, 4)), True, True),
         (node("reshape", (N, 3, 4), shape=(N, 12)), False, True),
         (node("trilu", (3, 3)), False, False),
