@@ -89,7 +89,9 @@ def test_distinct_puts_several_digits_of_one_value_together() -> None:
 @pytest.mark.parametrize("down", [1, -1])
 def test_distinct_takes_digits_in_any_order_where_none_reaches_the_next(down: int) -> None:
     def of(step: int) -> bool:
-        kernel = copy(lambda i: 16 * (i // 4 % 4) + step * (i // 16) + down * (i % 4) + 3, 64)
+        kernel = copy(
+            lambda i: 16 * (i // 4 % 4) + step * (i // 16) + down * (i % 4) + 3, 64
+        )
         loop = find(kernel, "i")
         (write,) = stored(make_loop("around", 1, loop.body))
         return distinct(write, write, [loop.var])

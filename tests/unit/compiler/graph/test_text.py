@@ -137,7 +137,10 @@ def test_locations_print_on_request_and_are_read_back():
             "graph @g() { %y: f32[2] = constant {value = f32[2] [1.0]} return }",
             "expected 2 elem",
         ),
-        ("graph @g(%x: f32[]) { returned %x }", "expected a value like %x, got 'returned %x }'"),
+        (
+            "graph @g(%x: f32[]) { returned %x }",
+            "expected a value like %x, got 'returned %x }'",
+        ),
         ("graph @g() { return } x", "expected the end of the text, got 'x'"),
     ],
 )

@@ -268,7 +268,10 @@ def test_casts_saturate_truncate_and_turn_nan_into_zero():
         True,
     ]
     assert numerics.cast(np.int32([300]), i8).tolist() == [44]
-    for dtype, wrapped, saturated in ((u4, [15, 1, 0], [0, 15, 2]), (i4, [-1, 1, 0], [-8, 7, 2])):
+    for dtype, wrapped, saturated in (
+        (u4, [15, 1, 0], [0, 15, 2]),
+        (i4, [-1, 1, 0], [-8, 7, 2]),
+    ):
         integers = numerics.cast(np.int32([-1, 17, 16]), dtype)
         assert integers.astype(np.int8).tolist() == wrapped
         floats = numerics.cast(np.float32([-99, 99, 2.9]), dtype)

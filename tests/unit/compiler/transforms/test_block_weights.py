@@ -63,11 +63,15 @@ def test_products_with_blocks_are_of_the_type_of_what_is_multiplied(dtype: str) 
         K=50, N=5, bits=4, block_size=16,
     )  # fmt: skip
     program = compiled(model)
-    halves = np.stack([stored & 15, stored >> 4], axis=-1).reshape(5, 4, 16).astype(np.float64)
+    halves = (
+        np.stack([stored & 15, stored >> 4], axis=-1).reshape(5, 4, 16).astype(np.float64)
+    )
     weights = ((halves - 8) * scale[..., None]).reshape(5, 64)[:, :50]
     result = program(x)
     assert result.dtype == numpy_type
-    np.testing.assert_allclose(result, x.astype(np.float64) @ weights.T, rtol=2e-3, atol=2e-2)
+    np.testing.assert_allclose(
+        result, x.astype(np.float64) @ weights.T, rtol=2e-3, atol=2e-2
+    )
 
 
 def blockwise(values: np.ndarray, code: int, axis: int, zero: bool) -> object:

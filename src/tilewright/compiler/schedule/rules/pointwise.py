@@ -16,7 +16,7 @@ from tilewright.base.outcome import Outcome
 from tilewright.base.symbolic import Dim
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.analysis.strides import depends, stride
-from tilewright.compiler.kernel.ir import Body, For, If, Index, Load, Statement, Store
+from tilewright.compiler.kernel.ir import Body, For, Index, Load, Store
 from tilewright.compiler.kernel.rewrite import expressions, loads, loops, stores
 from tilewright.compiler.schedule.cost import body_cost, element_ns
 from tilewright.compiler.schedule.decisions import (
@@ -229,8 +229,6 @@ def _joint(s: Schedule, outer: str, inner: str) -> bool:
     around, loop = find(s.kernel, outer), find(s.kernel, inner)
     if around.reduction != loop.reduction:
         return False
-    if any(isinstance(x, If) for x in _statements(loop.body)):
-        return False
     for access in _accesses(loop.body):
         far, near = stride(access, outer), stride(access, inner)
         if far is None or near is None or far != near * loop.extent:
@@ -245,15 +243,6 @@ def _is_joint_number(number: Dim, outer: str, inner: For) -> bool:
     """Whether a number made of loop variables needs no division when both loops are one."""
     far, near = (symbolic.linear(number, name) for name in (outer, inner.var.name))
     return far is not None and near is not None and far[0] == near[0] * inner.extent
-
-
-def _statements(body: Body) -> list[Statement]:
-    found: list[Statement] = []
-    for statement in body:
-        found.append(statement)
-        if isinstance(statement, For | If):
-            found.extend(_statements(statement.body))
-    return found
 
 
 def lane_loop(s: Schedule, names: Sequence[str], body: Body, lanes: int) -> str | None:

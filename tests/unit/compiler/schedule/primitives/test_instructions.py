@@ -169,7 +169,9 @@ def test_elements_along_a_diagonal_are_refused() -> None:
     with b.reduce((4,), ("k",)) as (k,):
         x = b.cast(b.load(a, (k, 0, k)), i32)
         b.accumulate("add", y, (0,), b.mul(x, b.cast(b.load(w, (k,)), i32)))
-    with pytest.raises(ScheduleError, match=r"`a\[k, 0, k\]` are not elements side by side"):
+    with pytest.raises(
+        ScheduleError, match=r"`a\[k, 0, k\]` are not elements side by side"
+    ):
         tensorize(b.build(), "k", "vpdpbusd")
 
 

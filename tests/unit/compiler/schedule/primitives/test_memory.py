@@ -113,9 +113,13 @@ def test_cache_write_refuses_what_a_guard_keeps_in_bounds() -> None:
 def test_cache_write_takes_what_a_guard_around_the_loop_keeps_in_bounds() -> None:
     b = KernelBuilder("k")
     x, y = b.parameter("x", f32, (3, 4)), b.result("y", f32, (3,))
-    with b.nest((4,), ("i",)) as (i,), b.when(b.within(i, 0, 3)):
-        with b.reduce((4,), ("k",)) as (k,), b.when(b.within(k, 1, 4)):
-            b.accumulate("add", y, (i,), b.load(x, (i, k)))
+    with (
+        b.nest((4,), ("i",)) as (i,),
+        b.when(b.within(i, 0, 3)),
+        b.reduce((4,), ("k",)) as (k,),
+        b.when(b.within(k, 1, 4)),
+    ):
+        b.accumulate("add", y, (i,), b.load(x, (i, k)))
     kernel = b.build()
     changed = cache_write(kernel, "y", "k")
     assert "y_r[] = y[i]" in body_text(changed)

@@ -10,10 +10,11 @@ from fakes.loop_nests import assert_same, op_kernel
 from tilewright.base.dtypes import f32
 from tilewright.base.outcome import Outcome
 from tilewright.base.target import Target
-from tilewright.compiler.schedule.machine_model import MachineModel
-from tilewright.compiler.schedule.rules import schedule
 from tilewright.compiler.kernel.builder import KernelBuilder
 from tilewright.compiler.kernel.rewrite import loops
+from tilewright.compiler.kernel.text import kernel_text
+from tilewright.compiler.schedule.machine_model import MachineModel
+from tilewright.compiler.schedule.rules import schedule
 from tilewright.compiler.schedule.rules.columns import _slides
 from tilewright.compiler.schedule.rules.structure import short_axis
 
@@ -105,7 +106,9 @@ def test_long_windows_a_few_elements_apart_are_rows():
 
 
 @pytest.mark.parametrize(("step", "slides"), [(0, False), (1, True), (3, True)])
-def test_a_window_slides_where_its_taps_and_its_place_are_one_index(step: int, slides: bool) -> None:
+def test_a_window_slides_where_its_taps_and_its_place_are_one_index(
+    step: int, slides: bool
+) -> None:
     b = KernelBuilder("k")
     x, y = b.parameter("x", f32, (5, 40, 8)), b.result("y", f32, (7, 8))
     with b.nest((7, 8), ("i", "j")) as (i, j), b.reduce((5,), ("k",)) as (k,):
@@ -113,3 +116,10 @@ def test_a_window_slides_where_its_taps_and_its_place_are_one_index(step: int, s
         b.accumulate("add", y, (i, j), b.load(x, place))
     inner = next(loop for loop in loops(b.build().body) if loop.var.name == "j")
     assert _slides(inner, "i") == slides
+
+
+def test_lanes_of_sums_over_an_outer_axis_are_several_vectors() -> None:
+    kernel = op_kernel("reduce_sum", [(50, 640)], (640,), {"axes": (0,), "keepdims": False})
+    changed = schedule(kernel, V4)
+    assert "columns rows=0 vectors=2 " in kernel_text(changed)
+    assert_same(kernel, changed)

@@ -99,5 +99,7 @@ def test_the_sum_of_a_step_times_a_number_has_the_words_of_one_buffer() -> None:
 
     assert factors(left, right) == (right, left)
     assert factors(left, b.add(right, 1.0)) == (right, left)
-    assert factors(left, b.add(right, b.load(other, (i, j)))) is None, "words of two buffers"
+    assert factors(left, b.add(right, b.load(other, (i, j)))) is None, (
+        "words of two buffers"
+    )
     assert factors(b.add(left, 1.0), b.add(right, b.load(other, (i, j)))) is None

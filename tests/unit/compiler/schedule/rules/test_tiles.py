@@ -9,7 +9,6 @@ from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
 from tilewright.compiler.schedule.machine_model import MachineModel
 from tilewright.compiler.schedule.rules import contraction_panel
-from tilewright.compiler.schedule.rules.tilings import ContractionShape
 from tilewright.compiler.schedule.rules.tiles import (
     aliasing,
     choose_tile,
@@ -17,6 +16,7 @@ from tilewright.compiler.schedule.rules.tiles import (
     row_sizes,
     tile_counts,
 )
+from tilewright.compiler.schedule.rules.tilings import ContractionShape
 
 ZEN4 = MachineModel.of(Target.parse("x86_64 -mcpu=znver4"))
 V3, V2 = (MachineModel.of(Target.level(name)) for name in ("v3", "v2"))
@@ -69,7 +69,9 @@ def test_one_row_reads_wide_panels() -> None:
     assert contraction_panel(ZEN4, [1], 4096, 4096, f32) == 64
     assert contraction_panel(ZEN4, [1], 10, 256, f32) == 16
     assert contraction_panel(V3, [1], 4096, 4096, f32) == 32
-    assert contraction_panel(ZEN4, [0], 4096, 4096, f32) == 64, "no row is not fewer than one"
+    assert contraction_panel(ZEN4, [0], 4096, 4096, f32) == 64, (
+        "no row is not fewer than one"
+    )
 
 
 def test_the_tile_of_one_row_has_one() -> None:
