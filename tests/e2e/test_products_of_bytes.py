@@ -74,6 +74,7 @@ CASES: dict[str, Callable[[], tuple[onnx.ModelProto, np.ndarray, np.ndarray]]] =
     "convolution of 3 channels": lambda: convolution(3, 19, 1),
     "groups of whole words": lambda: convolution(16, 10, 2),
     "groups of half words": lambda: convolution(12, 8, 2),
+    "a filter for each group": lambda: convolution(16, 2, 2),
     "a filter for each channel": lambda: convolution(6, 6, 6),
 }
 

@@ -233,13 +233,15 @@ def _cut(
 ) -> Iterator[tuple[Dim, Dim]]:
     """(place, end) pairs: a sum is stored where all places lie in front of their ends.
 
-    Places are mixed radix: what the smaller axes of an index say stays below the factor of the next one.
+    Places are mixed radix: what the smaller axes of an index say stays below the factor of the next one.  Of two with
+    one factor (lanes, and groups of one column) the inner axis is the smaller.
     """
+    inside = list(reversed(maps.axes))
     for index, size in zip(maps.result, shape, strict=True):
         moving = [term for term in _terms(index) if sizes[term[0]] != 1]
         if not moving:
             continue
-        digits = sorted(moving, key=lambda term: term[1])
+        digits = sorted(moving, key=lambda term: (term[1], inside.index(term[0])))
         place, span = cast("Dim", _constant(index)), cast("Dim", 1)
         for (name, factor), end in zip(
             digits, [*(f for _, f in digits[1:]), size], strict=True
@@ -460,6 +462,7 @@ contract: Final = declare(
         f"[2,7,6,3] [1,1,3,2,3,8]; {_IMAGE} left=n,2*h+y,w+x,c result=n,h,w,8*p+l shape=(2,3,5,8)",
         f"[1,7,7,2] [1,1,3,3,2,4]; {_IMAGE} left=n,h+2*y,w+2*x,c result=n,h,w,4*p+l shape=(1,3,3,3)",
         f"[1,5,5,6] [2,2,3,3,3,4]; {_IMAGE} left=n,h+y,w+x,3*g+c result=n,h,w,6*g+4*p+l shape=(1,3,3,12)",
+        f"[1,5,5,6] [2,1,3,3,3,4]; {_IMAGE} left=n,h+y,w+x,3*g+c result=n,h,w,g+4*p+l shape=(1,3,3,2)",
         f"u8[1,5,6,3]:count(255) i8[1,2,3,3,3,4]:index(127); {_IMAGE} {_PANELS} shape=(1,3,4,7) dtype=i32",
         f"i32[1,5,6,3]:words i32[1,2,3,3,3,4]:words; {_IMAGE} {_PANELS} shape=(1,3,4,7) product=bytes",
         f"i32[1,5,6,3]:words i16[1,2,3,3,3,4]:words; {_IMAGE} {_PANELS} shape=(1,3,4,7) product=extended",

@@ -49,6 +49,20 @@ def test_groups_are_packed_one_by_one():
     assert node.attributes["left"] == "n, kh + 2*oh, 2*kw + ow, c + 2*g"
 
 
+@pytest.mark.parametrize("groups", [1, 2, 3])
+@pytest.mark.parametrize("depth", [1, 2, 5])
+@pytest.mark.parametrize("count", [1, 2, 4, 5, 9])
+def test_every_group_keeps_its_filters_whatever_their_number(count, depth, groups):
+    """`run` compares the results: weights are an input, so all of them differ."""
+    channels, filters = groups * depth, groups * count
+    text = (
+        f"graph @g(%x: f32[2, 4, 5, {channels}], %w: f32[{filters}, {depth}, 3, 2]) {{"
+        f' %y: f32[2, 2, 4, {filters}] = conv(%x, %w) {{groups = {groups}, layout = "NHWC"}}'
+        " return %y }"
+    )
+    assert "conv" not in ops(run(G, text))
+
+
 def test_a_point_convolution_is_a_matmul_of_all_pixels():
     graph = run(G, conv("N, 5, 6, 3", "7, 3, 1, 1", "N, 5, 6, 7"))
     assert ops(graph) == ["reshape", "matmul", "reshape"]
