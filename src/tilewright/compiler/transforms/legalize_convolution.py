@@ -226,9 +226,9 @@ def _depthwise(node: Node, x: Value, w: Value, emit: Emitter) -> Value:
 
 
 def single_filter(node: Node, emit: Emitter) -> Value | None:
-    """A convolution with one filter is a sum over the channels of a depthwise one.
+    """A convolution with one filter for each group is a sum over its channels of a depthwise one.
 
-    Lanes run along the channels, or along the image where there is one channel; a panel of one
+    Lanes run along the channels of all groups, or along the image where there is one channel; a panel of one
     column would leave all lanes but one empty.  16-bit floats are rounded after the sum.
     """
     depth = operand(node, 1).type.shape[1]
@@ -240,17 +240,21 @@ def single_filter(node: Node, emit: Emitter) -> Value | None:
     halves = x.type.dtype in HALVES
     if halves:
         x, w = (emit.op("cast", [value], {"dtype": dtypes.f32}) for value in (x, w))
-    each = _depthwise(node, x, w, emit)
-    total = emit.op("reduce_sum", [each], {"axes": (x.type.rank - 1,), "keepdims": True})
+    each, groups = _depthwise(node, x, w, emit), number(node, "groups")
+    if groups > 1:
+        *places, _ = each.type.shape
+        each = emit.op("reshape", [each], {"shape": (*places, groups, depth)})
+    last = {"axes": (each.type.rank - 1,), "keepdims": groups == 1}
+    total = emit.op("reduce_sum", [each], last)
     return emit.op("cast", [total], {"dtype": node.result.type.dtype}) if halves else total
 
 
 def _has_single_filter(node: Node) -> bool:
-    """Whether a convolution has one filter, over one channel or so many that they fill lanes."""
+    """Whether each group of a convolution has one filter, over one channel or so many that all of them fill lanes."""
     groups, filters, depth, _ = _weight_shape(node)
-    if groups != 1 or filters != 1 or not isinstance(depth, int):
+    if filters != groups or not isinstance(depth, int):
         return False
-    return depth == 1 or depth >= _SMALLEST_PANEL
+    return depth == 1 or groups * depth >= _SMALLEST_PANEL
 
 
 def _pack(

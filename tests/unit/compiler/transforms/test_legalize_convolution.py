@@ -165,6 +165,8 @@ def test_many_filters_for_each_channel_stay_panels():
 def test_one_filter_is_a_sum_over_the_channels_of_a_depthwise_convolution():
     graph = run(G, conv("N, 5, 6, 8", "1, 8, 3, 2", "N, 3, 5, 1"))
     assert ops(graph) == ["contract:depthwise_conv", "reduce_sum"]
+    graph = run(G, conv("N, 5, 6, 8", "4, 2, 3, 2", "N, 3, 5, 4", ", groups = 4"))
+    assert ops(graph) == ["contract:depthwise_conv", "reshape", "reduce_sum"]
 
 
 def test_one_filter_of_sixteen_bit_floats_sums_over_channels_before_it_rounds():
