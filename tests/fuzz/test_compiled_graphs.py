@@ -54,10 +54,12 @@ def test_more_compiled_graphs_agree_with_the_evaluator(
     check(graph, Target.host(), (opt_level,), threads)
 
 
-def check_batch(batch: int, target: Target) -> None:
+def check_batch(
+    batch: int, target: Target, opt_levels: tuple[int, ...] = (2, 1, 0)
+) -> None:
     for seed in range(batch * BATCH, (batch + 1) * BATCH):
         try:
-            check(make_graph(random.Random(seed), 14), target, (2, 1, 0), 1 + seed % 2)
+            check(make_graph(random.Random(seed), 14), target, opt_levels, 1 + seed % 2)
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
@@ -68,6 +70,12 @@ def check_batch(batch: int, target: Target) -> None:
 @pytest.mark.parametrize("batch", range(FEW_BATCHES))
 def test_larger_graphs_agree_at_every_level(batch: int, target: Target) -> None:
     check_batch(batch, target)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", range(FEW_BATCHES, BATCHES))
+def test_a_thousand_larger_graphs_agree(batch: int) -> None:
+    check_batch(batch, Target.host(), (2,))
 
 
 @pytest.mark.slow

@@ -109,8 +109,9 @@ def _read(value: Value, user: Node, emit: Emitter) -> _Found | None:
 
 
 def _swaps_last(node: Node) -> bool:
-    rank = node.result.type.rank
-    return node.op == "transpose" and ints(node, "perm") == swapped_last(rank)
+    if node.op != "transpose":
+        return False
+    return ints(node, "perm") == swapped_last(node.result.type.rank)
 
 
 # --- from the weights to the softmax ---------------------------------------------------------

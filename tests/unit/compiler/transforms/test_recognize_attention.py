@@ -255,3 +255,12 @@ def test_scores_without_heads_or_a_batch_are_of_one(lead):
     node = attention(run(R, text))
     assert node.operands[0].type.shape == (3 if lead else 1, 1, 5, 4)
     assert node.result.type.shape == (3 if lead else 1, 1, 5, 6)
+
+
+def test_a_product_with_one_of_several_results_is_looked_at_like_any_other():
+    text = (
+        "graph @g(%x: f32[5, 9], %p: f32[3, 5]) {"
+        " %v: f32[5, 4], %i: i64[5, 4] = top_k(%x) {axis = 1, k = [4]}"
+        " %s: f32[3, 5] = softmax(%p) {axis = 1} %o: f32[3, 4] = matmul(%s, %v) return %o }"
+    )
+    assert "matmul" in ops(run(R, text))
