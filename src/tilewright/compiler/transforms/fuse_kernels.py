@@ -209,7 +209,8 @@ class FuseKernels(GraphPass):
             if role in (Role.HOST, Role.NONE, Role.VIEW) or not groups.is_needed(node):
                 return
             group = groups.start(node, role)
-        if group.root is node:
+        # A region has one result: what has several stays a kernel by itself.
+        if group.root is node and len(node.results) == 1:
             _Prologue(self, group, groups).grow()
 
 

@@ -428,6 +428,14 @@ def test_ops_for_the_host_and_with_several_results_stay_alone():
     assert fused(text) == ["exp", "top_k", "neg"]
 
 
+def test_what_has_several_results_takes_nothing_in_though_it_is_free():
+    text = (
+        "graph @g() { %e: i64[3, 9] = iota {shape = [3, 9]}"
+        " %v: i64[3, 2], %i: i64[3, 2] = top_k(%e) {k = [2]} return %v, %i }"
+    )
+    assert fused(text) == ["iota", "top_k"]
+
+
 # --- limits, names ---------------------------------------------------------------------------
 
 
