@@ -17,7 +17,7 @@ import tilewright as tw
 from fakes import onnx_models
 from tilewright.base.target import Target
 
-LEVELS = ("v2", "v3", "v4", "host")
+LEVELS = ("v3", "host", *(pytest.param(x, marks=pytest.mark.slow) for x in ("v2", "v4")))
 RNG = np.random.default_rng(23)
 ENDS = {"uint8": (0, 255), "int8": (-128, 127)}
 
