@@ -56,15 +56,13 @@ def missing_requirement(marker: str) -> str | None:
         return None if importlib.util.find_spec("torch") else "torch is not installed"
     if marker == "needs_cuda":
         return None if ctypes.util.find_library("cuda") else "no CUDA driver"
-    if marker == "needs_opencl":
-        return None if ctypes.util.find_library("OpenCL") else "no OpenCL loader"
     return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip tests whose device or package is not here, with the reason."""
     for item in items:
-        for marker in ("needs_torch", "needs_cuda", "needs_opencl"):
+        for marker in ("needs_torch", "needs_cuda"):
             if item.get_closest_marker(marker):
                 reason = missing_requirement(marker)
                 if reason is not None:

@@ -56,7 +56,6 @@ CORE: Final = (
 NEIGHBOURS: Final = ("tests/unit/compiler/ops", "tests/unit/compiler/passes", "tests/text")
 CODE: Final = (
     "tests/conformance/ops",
-    "tests/unit/compiler/codegen",
     "tests/unit/compiler/backends",
     "tests/unit/compiler/printers",
     "tests/conformance/native",

@@ -16,6 +16,15 @@ FOREIGN = {"ContribOperators.md", "ExternalData.md", "Operators.md", "gguf.md"}
 CITATION = re.compile(
     r"\b(?:STYLE|SPEC|DESIGN|PERFORMANCE)(?:\.md)?\b[ ,(]{0,2}(?:section )?\d"
 )
+# In `src` only ours: other projects have a folder of this name, too.
+PATH = re.compile(
+    r"(?<![\w/.~$<{*-])(?:docs|tests|benchmarks|tools|examples|src/tilewright)/[\w./-]*\w"
+)
+# `_native` is the extension, which is built.
+DOTTED = re.compile(
+    r"\btilewright\.(?!runtime\._native)(?:api|base|cli|compiler|formats|runtime|tuning)(?:\.[A-Za-z_]\w*)+"
+)
+OF_THEIR_OWN = ("tests/", "docs/map/")  # which make files, or name those of others
 SUFFIXES = {".py", ".c", ".h", ".md", ".toml", ".yaml", ".S", ".hpp", ""}
 
 
@@ -46,11 +55,67 @@ def test_pages_that_are_named_are_here() -> None:
     missing = [
         f"{place}: {name}"
         for place, line in lines()
-        if not place.startswith("tests/")  # which make pages of their own
+        if not place.startswith("tests/")  # which make pages
         for name in re.findall(r"[\w-]+\.md\b", line)
         if name not in pages and not any(page.endswith(name) for page in pages)
     ]
     assert missing == []
+
+
+@cache
+def places() -> frozenset[str]:
+    """Files, files without their suffix, and folders."""
+    return frozenset(
+        str(place)
+        for file in map(Path, tracked())
+        for place in (file, file.with_suffix(""), *file.parents)
+    )
+
+
+def test_files_that_are_named_are_here() -> None:
+    missing = [
+        f"{place}: {name}"
+        for place, line in lines()
+        if not place.startswith(OF_THEIR_OWN)
+        for name in PATH.findall(line)
+        if name not in places() and Path(name).name not in FOREIGN
+    ]
+    assert missing == []
+
+
+def test_python_files_that_are_named_without_a_folder_are_here() -> None:
+    files = {Path(name).name for name in tracked()}
+    missing = [
+        f"{place}: {name}"
+        for place, line in lines()
+        if not place.startswith((*OF_THEIR_OWN, "CHANGELOG.md"))
+        for name in re.findall(r"`(\w+\.py)\b", line)
+        if name not in files
+    ]
+    assert missing == []
+
+
+def test_names_with_dots_lead_to_something() -> None:
+    missing = [
+        f"{place}: {name}"
+        for place, line in lines()
+        if not place.startswith((*OF_THEIR_OWN, "CHANGELOG.md"))
+        for name in DOTTED.findall(line)
+        if not leads_somewhere(name)
+    ]
+    assert missing == []
+
+
+@cache
+def leads_somewhere(name: str) -> bool:
+    """Is it a module, or does the module that it begins with say the word that follows?"""
+    place, words = ROOT / "src", name.split(".")
+    while words and (place / words[0]).is_dir():
+        place /= words.pop(0)
+    if words and (place / f"{words[0]}.py").is_file():
+        place = place / f"{words.pop(0)}.py"
+    text = place if place.is_file() else place / "__init__.py"
+    return not words or re.search(rf"\b{words[0]}\b", text.read_text("utf-8")) is not None
 
 
 def test_nobody_cites_notes_that_are_not_here() -> None:

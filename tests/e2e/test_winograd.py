@@ -38,7 +38,7 @@ def convolution(
     return x, w, expected.reshape(images, filters, rows, columns)
 
 
-def names_of(compiled: tilewright.CompiledModel) -> set[str]:
+def names_of(compiled: tilewright.Model) -> set[str]:
     """The names of its kernels."""
     return {kernel.name for kernel in compiled.kernels}
 

@@ -1,6 +1,6 @@
 // A Relax executable that is run natively: its code, its constants, the functions it calls. Private to `relax/`.
 //
-// Ownership: a program lives as long as a function that was made of it (`tw_program_entry`) or a call of one.
+// Ownership: a program lives as long as a function that was made of it (what `tw_relax_make` gives) or a call of one.
 // Functions as values do not keep it. Thread-safety: any thread may call; each call has registers of its own.
 #ifndef TW_RELAX_PROGRAM_H_
 #define TW_RELAX_PROGRAM_H_

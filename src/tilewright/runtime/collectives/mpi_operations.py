@@ -3,7 +3,7 @@
 Every operation is a generator: it starts requests, yields them, and goes on when they are done.  Ranks
 first *agree*: small messages say who wants what, so ranks that differ all get an error instead of
 waiting for each other, and whoever has given up can be told so until then.  What is agreed is carried
-out with MPI's own collectives, which only move bytes; the arithmetic is `collective.reduce_arrays` in
+out with MPI's own collectives, which only move bytes; the arithmetic is `arithmetic.reduce_arrays` in
 the order of the ranks, so all types reduce as they do in one process.  Called by `mpi_channels`.
 
 Source: MPI 4.1, chapters 3 (messages) and 6 (collectives).

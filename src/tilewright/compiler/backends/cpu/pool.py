@@ -244,7 +244,7 @@ def _exchange(process: Process, task: Task) -> Outcome:
 
 
 def generate_here(task: Task) -> Outcome:
-    """The answer of this process, where no other can be had.  Raises: as `machine.generate`."""
+    """The answer of this process, where no other can be had.  Raises: as `llvm_binding.generate`."""
     started = time.perf_counter()
     code = generate(task.product, task.text, task.settings)
     return code, time.perf_counter() - started

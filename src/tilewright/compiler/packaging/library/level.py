@@ -26,8 +26,8 @@ class Level:
         label: what it is called in files, symbols and options: `v3`.
         features: by LLVM's names; `base.host` knows all that a library can ask for.
         kernels: by the `target` of the plan's steps; `function` is the linker's symbol, unique among
-            all levels of a library (`compile_kernels` gives two levels the same name for code that
-            reads alike).
+            all levels of a library (kernels are named by a digest of their code, so two levels have the
+            same name for code that reads alike).
         constants: the places of the plan's constants among the library's, in order; empty where no model is called.
     """
 
