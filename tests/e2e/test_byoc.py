@@ -231,7 +231,7 @@ def test_damaged_bytes_of_a_module_are_found(tmp_path: Path) -> None:
         tw.load(path)
 
 
-def test_errors_of_the_code_say_which_node(tmp_path: Path) -> None:
+def test_errors_of_the_code_say_which_node() -> None:
     class Failing(DenseModule):
         def find_function(self, name: str) -> Any:
             def run(*_: Any) -> None:

@@ -112,7 +112,7 @@ def test_looking_inside_takes_the_name_of_a_kernel(
         run("03_look_inside.py", monkeypatch, "conv")
 
 
-def test_the_fallback_warns_where_it_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fallback_warns_where_it_is_compiled() -> None:
     example = runpy.run_path(str(EXAMPLES / "07_host_fallback.py"))
     import tilewright as tw
     from tilewright.base.diagnostics import TilewrightWarning

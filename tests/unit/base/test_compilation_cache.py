@@ -173,7 +173,7 @@ def test_a_folder_of_another_user_is_not_used(cache, monkeypatch):
         assert cache.get(key) is None
 
 
-def test_entries_of_another_user_and_links_are_misses(cache, tmp_path, monkeypatch):
+def test_entries_of_another_user_and_links_are_misses(cache, monkeypatch):
     key, other = CompilationCache.key("x"), CompilationCache.key("y")
     cache.put(key, b"object")
     link = cache._path(other)

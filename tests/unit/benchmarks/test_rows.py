@@ -101,7 +101,7 @@ def test_the_peer_alone_is_not_judged(figures: Figures) -> None:
     assert figures.judge(row, measurement(onnxruntime=0.04)).verdict == "-"
 
 
-def test_a_model_that_was_not_exported_is_a_miss(figures: Figures) -> None:
+def test_a_model_that_was_not_exported_is_a_miss() -> None:
     row = MODEL_ROWS[0]
     assert failed(row, "model is not exported").verdict == "MISS"
 

@@ -138,7 +138,7 @@ def test_weights_outside_of_the_module(tmp_path: Path) -> None:
 
 
 @needs_x86
-def test_modules_that_test_themselves(tmp_path: Path) -> None:
+def test_modules_that_test_themselves() -> None:
     module = ARCHIVES / "iree-3.13.0-check_cpu.vmfb"
     assert invoke(f"--module={module}", "--function=ok").exit_code == 0
     failed = invoke(f"--module={module}", "--function=bad")

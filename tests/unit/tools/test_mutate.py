@@ -153,7 +153,7 @@ def test_the_help_says_how_to_begin(capsys: pytest.CaptureFixture[str]) -> None:
     assert "python tools/mutate.py --count" in capsys.readouterr().out
 
 
-def test_the_copy_holds_what_the_tests_read(tmp_path: Path) -> None:
+def test_the_copy_holds_what_the_tests_read() -> None:
     tracked = subprocess.run(
         ["git", "ls-files"], cwd=mutate.ROOT, capture_output=True, text=True, check=False
     )

@@ -100,7 +100,7 @@ def test_little_memory_takes_more_rounds_and_finds_the_same(
     assert rounds[0] > rounds[1]
 
 
-def test_inputs_may_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inputs_may_be_given() -> None:
     x, b = np.ones((2, 6), np.float32), np.zeros(6, np.float32)
     for inputs in ([x, b], {"b": b, "x": x}):
         assert tw.compare(model(), inputs=inputs).outputs[0].size == 12

@@ -152,9 +152,7 @@ def test_a_run_that_ends_later_calls_back(ort: ModuleType) -> None:
 
 
 @BOTH
-def test_profiling_writes_a_timeline(
-    ort: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_profiling_writes_a_timeline(ort: ModuleType, tmp_path: Path) -> None:
     options = ort.SessionOptions()
     options.enable_profiling = True
     options.profile_file_prefix = str(tmp_path / "mine")

@@ -121,10 +121,8 @@ def test_answers_belong_to_the_object_not_to_its_value() -> None:
         assert {s.name: s.upper for s in symbolic.symbols(large)} == {"x": 1000, "y": 1}
 
 
-@given(polynomials, environments())
-def test_a_linear_form_adds_up_to_the_expression(
-    tree: Tree, env: Mapping[str, int]
-) -> None:
+@given(polynomials)
+def test_a_linear_form_adds_up_to_the_expression(tree: Tree) -> None:
     form = symbolic.linear(tree.dim(), "i")
     if form is not None:
         factor, rest = form

@@ -259,9 +259,7 @@ def test_a_whole_entry_of_another_form_is_a_miss(
     assert recall(request, cache) is None
 
 
-def test_two_processes_compile_into_one_cache(
-    cache: CompilationCache, tmp_path: Path
-) -> None:
+def test_two_processes_compile_into_one_cache(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "import tilewright as tw\n"

@@ -125,9 +125,7 @@ def test_a_result_of_the_wrong_type_is_our_bug():
         evaluate(graph, [np.zeros(3, np.float32)])
 
 
-def test_an_error_of_an_oracle_gets_the_node_as_its_place_and_keeps_one_of_its_own(
-    monkeypatch,
-):
+def test_an_error_of_an_oracle_gets_the_node_as_its_place_and_keeps_one_of_its_own():
     own = Location("other.onnx", "q")
     for known, shown in ((None, "m.onnx: node 'r'"), (own, "other.onnx: node 'q'")):
 

@@ -46,7 +46,7 @@ def test_options_of_one_call_are_not_those_of_the_next(source: str, tmp_path: Pa
     assert [answer_of(tmp_path / name) for name in ("a.so", "b.so")] == [9, 1]
 
 
-def test_what_a_function_made_is_handed_on(tmp_path: Path) -> None:
+def test_what_a_function_made_is_handed_on() -> None:
     def link(output: str, objects: list[str], options: list[str]) -> object:
         return output, objects, options
 

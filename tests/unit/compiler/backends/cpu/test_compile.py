@@ -191,7 +191,7 @@ def test_a_compilation_that_fails_leaves_the_workers_to_others(monkeypatch):
         pool.stop()
 
 
-def test_an_error_in_a_worker_arrives_with_the_kernel_name(monkeypatch):
+def test_an_error_in_a_worker_arrives_with_the_kernel_name():
     results: list[object] = []
     workers = pool.shared_pool(1)
     try:
@@ -243,7 +243,7 @@ def test_what_llvm_cannot_go_on_with_is_an_error_that_names_kernel_and_target():
         pool.stop()
 
 
-def test_this_process_never_loads_llvm(tmp_path):
+def test_this_process_never_loads_llvm():
     script = (
         "import importlib.util, sys\n"
         f"spec = importlib.util.spec_from_file_location('kernels', {str(Path(__file__))!r})\n"
