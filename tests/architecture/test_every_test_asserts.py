@@ -137,6 +137,71 @@ def test_no_case_of_a_test_stands_twice() -> None:
     assert twice == []
 
 
+def all_tests() -> Iterator[tuple[str, Function]]:
+    """Every test, with its place."""
+    for path, module in modules().items():
+        if path.name.startswith("test_"):
+            for name, function in module.functions.items():
+                if name.startswith("test_"):
+                    yield f"{path.relative_to(ROOT)}:{function.lineno} {name}", function
+
+
+def test_every_test_reads_what_its_cases_differ_in() -> None:
+    unread = [
+        f"{place}: {parameter}"
+        for place, function in all_tests()
+        for parameter in parameters_of(function)
+        if parameter not in names_in(function)
+    ]
+    assert unread == []
+
+
+def parameters_of(function: Function) -> Iterator[str]:
+    """The names that `parametrize` gives values to."""
+    for mark in function.decorator_list:
+        if (
+            isinstance(mark, ast.Call)
+            and isinstance(mark.func, ast.Attribute)
+            and mark.func.attr == "parametrize"
+        ):
+            names = ast.literal_eval(mark.args[0])
+            yield from names.replace(",", " ").split() if isinstance(names, str) else names
+
+
+def names_in(function: Function) -> set[str]:
+    return {
+        node.id
+        for statement in function.body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name)
+    }
+
+
+def test_no_test_compares_a_value_to_itself() -> None:
+    same = [
+        f"{place}: {ast.unparse(node)}"
+        for place, function in all_tests()
+        for node in ast.walk(function)
+        if any(ast.dump(a) == ast.dump(b) for a, b in compared(node))
+    ]
+    assert same == []
+
+
+def compared(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Pairs that must be equal; what is called may give something else the second time."""
+    match node:
+        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
+            pair = left, right
+        case ast.Call(func=ast.Attribute(attr=name), args=[left, right, *_]):
+            if not name.startswith("assert_"):
+                return
+            pair = left, right
+        case _:
+            return
+    if not any(isinstance(part, ast.Call) for part in ast.walk(pair[0])):
+        yield pair
+
+
 def lists_of_cases(tree: ast.Module) -> Iterator[list[ast.expr]]:
     """The lists that parametrised tests take their cases from, written there or as a table above."""
     tables = {
