@@ -1,13 +1,11 @@
 """ONNX's own cases compiled and run: what the importer accepts gives the recorded outputs.
 
 Ops without a kernel run on the host, which is allowed here.  Cases that do not import are those of
-`conformance/frontends`; the few that import and cannot be compiled stand in `NOT_COMPILED` with
-the reason, and the slow run checks that they still cannot.
+`conformance/frontends`; whatever is imported is compiled, too.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,21 +16,9 @@ import pytest
 import tilewright as tw
 from conformance.frontends.test_onnx_backend import excluded, import_case, tolerance
 from fakes import onnx_suite
-from tilewright.base.errors import ModelError
 
-CONTROL = "control flow is not compiled"
-
-# Pattern of case names -> why they import but do not compile.
-NOT_COMPILED: dict[str, str] = {}
 SAMPLE_STRIDE = 15
 OTHER_KINDS = ("simple", "pytorch-converted", "pytorch-operator")
-
-
-def not_compiled(name: str) -> str | None:
-    for pattern, reason in NOT_COMPILED.items():
-        if fnmatch.fnmatchcase(name, pattern):
-            return reason
-    return None
 
 
 def run_compiled(graph: object, feeds: dict[str, np.ndarray]) -> Sequence[np.ndarray]:
@@ -52,44 +38,32 @@ def check(kind: str, name: str) -> None:
             onnx_suite.assert_close(actual, expected, case.rtol, tolerance(case))
 
 
-def check_or_excluded(kind: str, name: str) -> None:
-    if excluded(name) is not None:
-        return
-    if not_compiled(name) is None:
-        check(kind, name)
-        return
-    for case in onnx_suite.cases(kind, name):
-        graph, feeds = import_case(case)
-        with pytest.raises(ModelError):
-            run_compiled(graph, feeds)
-
-
 def imported(kind: str) -> list[str]:
     return [name for name in onnx_suite.names(kind) if excluded(name) is None]
 
 
 @pytest.mark.parametrize("name", imported("node")[::SAMPLE_STRIDE])
 def test_a_sample_of_the_node_cases_gives_the_recorded_outputs(name: str) -> None:
-    check_or_excluded("node", name)
+    check("node", name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", imported("node"))
 def test_every_node_case_gives_the_recorded_outputs(name: str) -> None:
-    check_or_excluded("node", name)
+    check("node", name)
 
 
 @pytest.mark.parametrize("kind", OTHER_KINDS)
 def test_a_sample_of_the_exported_cases_gives_the_recorded_outputs(kind: str) -> None:
     for name in imported(kind)[::4]:
-        check_or_excluded(kind, name)
+        check(kind, name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", OTHER_KINDS)
 def test_every_exported_case_gives_the_recorded_outputs(kind: str) -> None:
     for name in imported(kind):
-        check_or_excluded(kind, name)
+        check(kind, name)
 
 
 @pytest.mark.parametrize("path", onnx_suite.light_models(), ids=lambda path: path.stem)
@@ -100,9 +74,3 @@ def test_a_light_model_gives_the_recorded_outputs(path: Path) -> None:
     results = model(case.inputs)
     for actual, expected in zip((results,), case.outputs, strict=True):
         onnx_suite.assert_close(actual, expected, case.rtol, case.atol)
-
-
-def test_every_exclusion_still_names_a_case() -> None:
-    known = [n for kind in onnx_suite.KINDS for n in onnx_suite.names(kind)]
-    for pattern in NOT_COMPILED:
-        assert fnmatch.filter(known, pattern), f"no case matches '{pattern}'"

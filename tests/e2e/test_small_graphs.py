@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import tilewright as tw
@@ -119,8 +119,7 @@ def has_host_ops(graph: Graph) -> bool:
 @settings(max_examples=10)
 def test_iree_runs_what_we_save(case: Case) -> None:
     pytest.importorskip("iree.runtime", reason="extra 'interop' is not installed")
-    if has_host_ops(case.graph) or any(a.size == 0 for a in case.arrays):
-        return
+    assume(not has_host_ops(case.graph) and all(a.size for a in case.arrays))
     model = tw.compile(case.graph)
     path = saved(model)
     results = run_with_iree(path, list(case.arrays), "local-sync")

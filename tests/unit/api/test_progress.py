@@ -106,6 +106,7 @@ def test_a_notebook_is_clean_after_an_error(notebook: _Shown) -> None:
 def test_names_in_a_notebook_are_escaped(notebook: _Shown) -> None:
     with phase_bar(Console(file=io.StringIO(), force_jupyter=True)) as bar:
         bar.phase("<script>alert(1)</script>")
+    assert any("&lt;script&gt;" in text for text in notebook.texts)
     assert not any("<script>" in text for text in notebook.texts)
 
 

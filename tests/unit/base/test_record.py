@@ -170,11 +170,15 @@ def test_functions_for_dataclasses_take_records() -> None:
 
 def test_patterns_match_by_position_and_by_name() -> None:
     match Point(1, 5):
-        case Point(x, y):
-            assert (x, y) == (1, 5)
+        case Point(1, y):
+            assert y == 5
+        case _:
+            pytest.fail("no match by position")
     match Named(height=3):
-        case Named(height=height):
-            assert height == 3
+        case Named(height=3):
+            pass
+        case _:
+            pytest.fail("no match by name")
 
 
 def test_methods_of_the_class_stay() -> None:

@@ -51,7 +51,9 @@ def test_the_package_itself_reads_it() -> None:
     arrays = {name: a for name, a in ARRAYS.items() if name != "half"}
     file = io.BytesIO()
     write_safetensors(file, arrays)
-    for name, array in safetensors.load(file.getvalue()).items():
+    found = safetensors.load(file.getvalue())
+    assert found.keys() == arrays.keys()
+    for name, array in found.items():
         np.testing.assert_array_equal(array, arrays[name])
 
 

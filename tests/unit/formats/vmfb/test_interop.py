@@ -38,7 +38,9 @@ def test_iree_runs_a_module_with_our_kernel_bytecode_and_archive(
 def test_iree_reads_from_our_archives_what_its_own_say(
     iree_tool: Tool, tmp_path: Path
 ) -> None:
-    for path in sorted(ARCHIVES.glob("iree-3.13.0-*.vmfb")):
+    recorded = sorted(ARCHIVES.glob("iree-3.13.0-*.vmfb"))
+    assert recorded
+    for path in recorded:
         ours = tmp_path / path.name
         write_archive(read_archive(path.read_bytes()), ours)
         dumps = [

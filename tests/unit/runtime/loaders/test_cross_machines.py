@@ -122,6 +122,7 @@ def _number(dim: Dim) -> int:
 
 def test_images_of_other_machines_are_not_run_here(machine: str) -> None:
     image = (ARCHIVES / f"iree-3.13.0-scale_{machine}.so").read_bytes()
-    if machine != describe().arch:
-        with pytest.raises(TargetError, match=f"code for '{machine}', this machine is"):
-            load_embedded_elf(image)
+    if machine == describe().arch:
+        pytest.skip("this machine is one")
+    with pytest.raises(TargetError, match=f"code for '{machine}', this machine is"):
+        load_embedded_elf(image)

@@ -138,6 +138,8 @@ def gives_back(name: str) -> bool:
 @pytest.mark.parametrize("name", [name for name in NAMES if not gives_back(name)])
 def test_every_call_may_fail(standin: StandIn, name: str, options: dict[str, str]) -> None:
     total = calls_of_work(*options.items())[name]
+    if total == 0:
+        pytest.skip("not called with these options")
     calls = nth_calls(total)
     if name == "cuCtxPushCurrent":
         del calls[3:]  # later ones are those of destructors
