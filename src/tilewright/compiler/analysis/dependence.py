@@ -284,8 +284,3 @@ def live_outside(body: Sequence[Statement], part: Statement, buffer: Buffer) -> 
         if isinstance(statement, For | If) and live_outside(statement.body, part, buffer):
             return True
     return False
-
-
-def variable(loop: For) -> Dim:
-    """The loop's variable as an index."""
-    return symbolic.Expr.of_atom(loop.var)

@@ -3,9 +3,8 @@
 For cost models that ask at which loop the data still fits into a cache:
 
     footprints(body, line_bytes=64) -> dict[Buffer, Footprint]     # buffers in order of appearance
-    working_set(body, line_bytes=64) -> int                         # bytes, whole lines, registers aside
 
-Both tell what ONE run of `body` touches while the loops around it stand still: give `loop.body` for an
+It tells what ONE run of `body` touches while the loops around it stand still: give `loop.body` for an
 iteration of a loop, `(loop,)` for all of them.  Needs multi-dimensional indices.  Sizes that are known only
 at run time are estimated by `sizes`.
 
@@ -34,7 +33,7 @@ from tilewright.compiler.analysis.progressions import (
 )
 from tilewright.compiler.analysis.sizes import GUESS, likely_sizes
 from tilewright.compiler.analysis.strides import flat
-from tilewright.compiler.kernel.ir import Buffer, For, Space, Statement
+from tilewright.compiler.kernel.ir import Buffer, For, Statement
 from tilewright.compiler.kernel.rewrite import substitute_dim
 
 
@@ -86,13 +85,6 @@ def footprints(
         )
         for buffer, all_of_it in touched.items()
     }
-
-
-def working_set(body: Sequence[Statement], *, line_bytes: int = 64) -> int:
-    """Bytes that must stay in a cache for a second run of `body` to miss nothing of the first."""
-    found = footprints(body, line_bytes=line_bytes)
-    in_memory = (f for b, f in found.items() if b.space is not Space.REGISTER)
-    return line_bytes * sum(f.lines for f in in_memory)
 
 
 # --- numbers for sizes -----------------------------------------------------------------------

@@ -112,10 +112,6 @@ class Editor:
         """Whether the graph returns `value`."""
         return any(v is value for v in self.graph.outputs)
 
-    def comes_before(self, first: Node, second: Node) -> bool:
-        """Whether `first` stands before `second`."""
-        return self._order[first] < self._order[second]
-
     # --- writing
 
     def create(

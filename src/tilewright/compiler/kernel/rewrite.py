@@ -19,7 +19,6 @@ from tilewright.compiler.kernel.fields import Mutator, children, dims_of, operan
 from tilewright.compiler.kernel.ir import (
     Body,
     Buffer,
-    Comment,
     Const,
     Expression,
     For,
@@ -187,11 +186,6 @@ def as_symbol(dim: Dim) -> Symbol | None:
     ((monomial, factor),) = dim.terms
     atom = monomial[0]
     return atom if factor == 1 and len(monomial) == 1 and isinstance(atom, Symbol) else None
-
-
-def map_expression(value: Expression, visit: ExpressionMap) -> Expression:
-    """`visit` applied to every sub-expression, children first, indices included."""
-    return Rewriter(expression=visit).expression(value)
 
 
 def map_body(
@@ -377,8 +371,3 @@ class FreshNames:
             p.buffer.name for p in kernel.parameters
         }
         return FreshNames(taken)
-
-
-def without_comments(body: Sequence[Statement]) -> Body:
-    """`body` without remarks."""
-    return map_body(body, statement=lambda s: () if isinstance(s, Comment) else s)

@@ -73,12 +73,6 @@ class Demand:
             self.waits,
         )
 
-    def nanoseconds(self, machine: MachineModel) -> float:
-        """Time on one core, with what memory takes."""
-        return max(
-            self.cycles(machine) * machine.cycle_ns, self.size_bytes * machine.ns_per_byte
-        )
-
 
 def cost(value: Expression) -> int:
     """Multiply-adds that take as long as a value does, computed once; loads are free."""

@@ -10,9 +10,9 @@ from fakes.loop_nests import doubled, op_kernel, product
 from fakes.touched_elements import touches
 from tilewright.base.dtypes import f32, i64
 from tilewright.base.symbolic import symbol
-from tilewright.compiler.analysis.footprints import Footprint, footprints, working_set
+from tilewright.compiler.analysis.footprints import Footprint, footprints
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import Buffer, Const, For, Kernel, Load, Space, Store
+from tilewright.compiler.kernel.ir import Buffer, Const, For, Kernel, Load, Store
 from tilewright.compiler.kernel.rewrite import as_index
 from tilewright.compiler.schedule.primitives import split
 from tilewright.compiler.schedule.tree import find
@@ -83,13 +83,6 @@ def test_nothing_is_touched_by_a_loop_that_does_not_run() -> None:
     assert found[x] == Footprint(
         item_bytes=4, elements=0, read=0, written=0, loads=0, stores=0, lines=0
     )
-
-
-def test_registers_are_no_part_of_what_a_cache_holds() -> None:
-    x, t = Buffer("x", f32, (64,)), Buffer("t", f32, (64,), Space.REGISTER)
-    body = (Store(x, (0,), Const(0, f32)), Store(t, (0,), Const(0, f32)))
-    assert working_set(body) == 64
-    assert working_set(body, line_bytes=128) == 128
 
 
 @pytest.mark.parametrize("seed", random.Random(7).sample(range(5000), 60))

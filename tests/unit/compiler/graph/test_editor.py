@@ -184,9 +184,6 @@ def test_many_insertions_at_one_place_renumber():
         made = [
             edit.create(tiny_ops.neg, [graph.inputs[0]], before=anchor) for _ in range(100)
         ]
-        assert all(
-            edit.comes_before(a, b) for a, b in zip(made, [*made[1:], anchor], strict=True)
-        )
     assert graph.nodes[1:101] == made
 
 

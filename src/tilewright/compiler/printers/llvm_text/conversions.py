@@ -10,7 +10,6 @@ from typing import final
 
 from tilewright.base import dtypes
 from tilewright.base.dtypes import HALVES, DType
-from tilewright.base.errors import InternalError
 from tilewright.compiler.printers.llvm_text.arithmetic import Arithmetic
 from tilewright.compiler.printers.llvm_text.types import (
     Value,
@@ -192,8 +191,3 @@ class Conversions:
         quiet = a.binary("or", payload, a.integer(bits, 0x7E00))
         result = a.select(nan, quiet, result)
         return a.convert("trunc", a.binary("or", sign, result), "i16")
-
-
-def refuse(dtype: DType, problem: str) -> InternalError:
-    """The error for a type that machine code does not handle."""
-    return InternalError(f"{problem} of type {dtype} has no machine code")

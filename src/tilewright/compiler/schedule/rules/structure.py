@@ -6,7 +6,7 @@ estimated (`analysis.sizes`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -36,7 +36,6 @@ from tilewright.compiler.kernel.rewrite import (
     loops,
     payloads,
     statement_expressions,
-    stores,
     subexpressions,
 )
 from tilewright.compiler.schedule.machine_model import MachineModel
@@ -306,20 +305,6 @@ def short_axis(machine: MachineModel) -> int:
     return max(4, min(8, machine.lanes(f32) // 2))
 
 
-def unroll_size(loop: For) -> int:
-    """Statements that a loop becomes when everything constant in it is written out."""
-    count = 0
-    for statement in loop.body:
-        if isinstance(statement, For):
-            inner = unroll_size(statement)
-            count += inner if isinstance(statement.extent, int) else inner + 1
-        elif isinstance(statement, If):
-            count += sum(1 for _ in stores(statement.body))
-        else:
-            count += 1
-    return count * (loop.extent if isinstance(loop.extent, int) else 1)
-
-
 def sites(body: Sequence[Statement], buffer: Buffer) -> list[tuple[tuple[For, ...], Load]]:
     """Every load of a buffer with the loops around it."""
     found: list[tuple[tuple[For, ...], Load]] = []
@@ -339,8 +324,3 @@ def sites(body: Sequence[Statement], buffer: Buffer) -> list[tuple[tuple[For, ..
 
     visit(body, ())
     return found
-
-
-def by_name(items: Iterable[For]) -> Mapping[str, For]:
-    """Loops by the name of their variable."""
-    return {loop.var.name: loop for loop in items}
