@@ -164,22 +164,6 @@ class Editor:
             new.name = old.name
         self.modified = True
 
-    def replace_uses_in(self, user: Node, old: Value, new: Value) -> None:
-        """Make every operand of `user` that is `old` be `new`."""
-        self._substitute(user, old, new)
-        self.modified = True
-
-    def set_operand(self, node: Node, index: int, value: Value | None) -> None:
-        """Replace one operand."""
-        old = node.operands[index]
-        if old is not None:
-            self._drop_use(old, node)
-        node.operands[index] = value
-        if value is not None:
-            self._add_use(value, node)
-        self._check_order(node)
-        self.modified = True
-
     def replace(self, node: Node, values: Sequence[Value]) -> None:
         """Use `values` instead of the results of `node` and erase it."""
         for old, new in zip(node.results, values, strict=True):
