@@ -1,6 +1,6 @@
 """What code costs on a machine: one formula for every rule.
 
-Code asks for instructions, ports, time to wait for itself, and bytes; it takes as long as what it asks most of, for a core
+Code asks for instructions, ports and time to wait for itself; it takes as long as what it asks most of, for a core
 does all of them at once.  The model ranks choices and sizes workgroups; it does not predict times to better than a factor of
 two.  Called by the spaces of the rules and by the verdict.
 """
@@ -32,7 +32,6 @@ class Demand:
         multiply_adds: vectors through the ports that multiply and add, and what takes as long as so many.
         loads, stores: between registers and the first level cache.
         waits: cycles in which nothing happens but that a value is waited for.
-        size_bytes: that main memory moves.
     """
 
     operations: float = 0.0
@@ -40,27 +39,6 @@ class Demand:
     loads: float = 0.0
     stores: float = 0.0
     waits: float = 0.0
-    size_bytes: float = 0.0
-
-    def __add__(self, other: Demand) -> Demand:
-        return Demand(
-            operations=self.operations + other.operations,
-            multiply_adds=self.multiply_adds + other.multiply_adds,
-            loads=self.loads + other.loads,
-            stores=self.stores + other.stores,
-            waits=self.waits + other.waits,
-            size_bytes=self.size_bytes + other.size_bytes,
-        )
-
-    def __mul__(self, times: float) -> Demand:
-        return Demand(
-            operations=self.operations * times,
-            multiply_adds=self.multiply_adds * times,
-            loads=self.loads * times,
-            stores=self.stores * times,
-            waits=self.waits * times,
-            size_bytes=self.size_bytes * times,
-        )
 
     def cycles(self, machine: MachineModel) -> float:
         """Cycles of a core whose operands are near."""
