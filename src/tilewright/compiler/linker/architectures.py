@@ -416,10 +416,10 @@ _ALL: Final = (
 )
 
 ARCHITECTURES: Final[Mapping[str, Architecture]] = {
-    machine.name: machine for machine in _ALL
+    architecture.name: architecture for architecture in _ALL
 }
 
 
 def architecture_by_number(number: int, location: str) -> Architecture:
-    """The machine with the given `e_machine` value.  Raises: ArchiveError if there is none."""
+    """The architecture with the given `e_machine` value.  Raises: ArchiveError if there is none."""
     return ARCHITECTURES[dynamic_by_number(number, location).name]

@@ -61,8 +61,8 @@ class _Linker:
     table_address: int = 0
 
     @property
-    def machine(self) -> Architecture:
-        return self.resolution.machine
+    def architecture(self) -> Architecture:
+        return self.resolution.architecture
 
     def live_sections(self) -> list[InputSection]:
         """The sections of the image, in input order."""
@@ -99,7 +99,7 @@ def link_shared(
         raise ArchiveError("no objects to link, expected at least one")
     labels = names or [f"object {i}" for i in range(len(objects))]
     parsed = [parse_object(data, name) for data, name in zip(objects, labels, strict=True)]
-    chosen = _machine(parsed, machine)
+    chosen = _architecture(parsed, machine)
     linker = _Linker(resolve(chosen, parsed, exported))
     for section in linker.live_sections():
         _scan(linker, section)
@@ -115,7 +115,7 @@ def link_shared(
     return write_image(chosen, parsed[0].flags, sections, segments, local)
 
 
-def _machine(objects: Sequence[ObjectFile], wanted: str | None) -> Architecture:
+def _architecture(objects: Sequence[ObjectFile], wanted: str | None) -> Architecture:
     if wanted is not None and wanted not in ARCHITECTURES:
         raise ArchiveError(
             f"unknown machine '{wanted}', expected one of {', '.join(ARCHITECTURES)}"
@@ -161,7 +161,7 @@ def _scan(linker: _Linker, section: InputSection) -> None:
                 "position-independent relocation model and the small code model",
             )
         if rule.value in NEEDS_SLOT and not target.is_constant and not target.is_table:
-            relaxed = linker.machine.relax(
+            relaxed = linker.architecture.relax(
                 section.contents, relocation.offset, relocation.type, relocation.addend
             )
             if relaxed is not None:
@@ -207,7 +207,7 @@ def _lay_out(
     relative = len(linker.pointers) + sum(not t.is_constant for t in linker.slot_targets)
     info = DynamicInfo(exported=tuple(exported), relocation_count=relative)
     sections = info.sections()
-    page = linker.machine.page_bytes
+    page = linker.architecture.page_bytes
     if slots:
         sections.append(
             OutputSection(
@@ -314,7 +314,7 @@ def _fill(linker: _Linker, sections: dict[str, OutputSection]) -> None:
     for output in sections.values():
         if not output.inputs or output.type == elf.SHT_NOBITS:
             continue
-        filler = linker.machine.filler if output.name == ".text" else b"\0"
+        filler = linker.architecture.filler if output.name == ".text" else b"\0"
         contents = bytearray(filler * output.size)
         for item in output.inputs:
             start = item.address - output.address
@@ -330,7 +330,7 @@ def _fill(linker: _Linker, sections: dict[str, OutputSection]) -> None:
 
 def _relative_entries(linker: _Linker) -> bytes:
     """The relocations the loader has to apply, in address order."""
-    relative = linker.machine.dynamic.relative
+    relative = linker.architecture.dynamic.relative
     entries = [
         (section.address + relocation.offset, target.address + relocation.addend)
         for section, relocation, target in linker.pointers
@@ -374,13 +374,13 @@ def _local_symbols(linker: _Linker) -> list[tuple[str, int, int, int, str]]:
 def _rule(
     linker: _Linker, section: InputSection, relocation: ObjectRelocation
 ) -> RelocationRule:
-    rule = linker.machine.rules.get(relocation.type)
+    rule = linker.architecture.rules.get(relocation.type)
     if rule is None:
         raise _error(
             linker,
             section,
             relocation,
-            f"relocation type {relocation.type} of '{linker.machine.name}' is not supported",
+            f"relocation type {relocation.type} of '{linker.architecture.name}' is not supported",
         )
     return rule
 

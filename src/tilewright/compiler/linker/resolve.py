@@ -70,7 +70,7 @@ class Target:
 class Resolution:
     """All objects with their names resolved; `sections[object][index]` is None when unused."""
 
-    machine: Architecture
+    architecture: Architecture
     objects: Sequence[ObjectFile]
     sections: list[list[InputSection | None]]
     globals: dict[str, tuple[int, ObjectSymbol]] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class Resolution:
 
 
 def resolve(
-    machine: Architecture, objects: Sequence[ObjectFile], exported: Sequence[str]
+    architecture: Architecture, objects: Sequence[ObjectFile], exported: Sequence[str]
 ) -> Resolution:
     """Resolve all names and mark what the exported functions reach.
 
@@ -147,7 +147,7 @@ def resolve(
     """
     groups_seen: set[str] = set()
     sections = [_input_sections(i, o, groups_seen) for i, o in enumerate(objects)]
-    resolution = Resolution(machine, objects, sections)
+    resolution = Resolution(architecture, objects, sections)
     for owner, item in enumerate(objects):
         for symbol in item.symbols:
             _define(resolution, owner, symbol)

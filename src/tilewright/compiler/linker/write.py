@@ -140,7 +140,7 @@ def _holder(sections: Mapping[str, OutputSection], address: int) -> str:
 
 
 def write_image(
-    machine: Architecture,
+    architecture: Architecture,
     flags: int,
     sections: Sequence[OutputSection],
     segments: Sequence[PlacedSegment],
@@ -155,11 +155,11 @@ def write_image(
     if local:
         table += _symbol_sections(local, sections)
     header_offset = _append_sections(image, table, len(sections))
-    headers = _program_headers(machine, sections, segments)
+    headers = _program_headers(architecture, sections, segments)
     image[: elf.FILE_HEADER.size] = elf.FILE_HEADER.pack(
         elf.MAGIC + bytes((elf.CLASS_64, elf.DATA_LITTLE, 1)),
         elf.ET_DYN,
-        machine.number,
+        architecture.number,
         1,
         0,
         elf.FILE_HEADER.size,
@@ -238,11 +238,11 @@ def _symbol_sections(
 
 
 def _program_headers(
-    machine: Architecture,
+    architecture: Architecture,
     sections: Sequence[OutputSection],
     segments: Sequence[PlacedSegment],
 ) -> list[bytes]:
-    page = machine.page_bytes
+    page = architecture.page_bytes
     headers = [
         _segment_header(elf.PT_LOAD, segment.region.flags, segment, page)
         for segment in segments
