@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tilewright.base.dtypes import DType
@@ -37,14 +39,14 @@ def samples(dtype: DType, count: int, seed: int) -> np.ndarray:
 
 
 def elements(row: Instruction) -> int:
-    """How many elements one word of the packed operands holds."""
-    (extent,) = row.parameters[1].shape
-    assert isinstance(extent, int)
-    return extent
+    """How many elements one word of the packed operands holds, or the words of one tile."""
+    return math.prod(int(str(extent)) for extent in row.parameters[1].shape)
 
 
 def applied(row: Instruction, count: int, lanes: int) -> Kernel:
     """`total[i] = row(total[i], one word of a, word i of b)`, in vectors of so many lanes; some rows have no a."""
+    if row.tile_lanes > 1:
+        return _tiles(row, count, max(lanes, row.tile_lanes))
     total, *fixed, last = row.parameters
     each = elements(row)
     result = Buffer("total", total.dtype, (count,))
@@ -67,12 +69,36 @@ def applied(row: Instruction, count: int, lanes: int) -> Kernel:
     return Kernel(row.name, parameters, (), (), body)
 
 
+def _tiles(row: Instruction, count: int, lanes: int) -> Kernel:
+    """The same of an instruction of tiles, which is in vectors from the start: all tiles have words of their own."""
+    tiles = lanes // row.tile_lanes
+    size = tiles * elements(row)
+    buffers = [
+        Buffer(name, x.dtype, (count // lanes * each,))
+        for name, x, each in zip("tab", row.parameters, (lanes, size, size), strict=True)
+    ]
+    at = symbol("i")
+    given: list[Expression] = [
+        e.bitcast(Load(x, (at * each,), each), dtype)
+        for x, each, dtype in zip(buffers, (lanes, size, size), row.operands, strict=True)
+    ]
+    store = Store(buffers[0], (at * lanes,), Intrinsic(row, tuple(given), lanes))
+    result, *sides = buffers
+    parameters = (
+        Parameter(result, Access.READ_WRITE),
+        *(Parameter(x, Access.READ) for x in sides),
+    )
+    return Kernel(
+        row.name, parameters, (), (), (For(Symbol("i"), count // lanes, (store,)),)
+    )
+
+
 def operands(row: Instruction, count: int) -> list[np.ndarray]:
     """Arrays for the parameters of `applied`."""
     total, *fixed, last = row.parameters
-    each = elements(row)
+    each, tiles = elements(row), count // row.tile_lanes
     return [
         samples(total.dtype, count, 0),
-        *(samples(x.dtype, each, 1) for x in fixed),
-        samples(last.dtype, count * each, 2),
+        *(samples(x.dtype, tiles * each if row.tile_lanes > 1 else each, 1) for x in fixed),
+        samples(last.dtype, tiles * each, 2),
     ]

@@ -45,6 +45,7 @@ from tilewright.compiler.kernel.ir import (
     Intrinsic,
     Kernel,
     Load,
+    Permuted,
     Prefetch,
     Select,
     Space,
@@ -336,6 +337,8 @@ class _Run:
             case Transposed():
                 columns = [self.value(row)[..., e.column] for row in e.rows]
                 return np.stack(np.broadcast_arrays(*columns), axis=-1)
+            case Permuted():
+                return self.value(e.operand)[..., list(e.order)]
             case Call():
                 return self._call(e)
             case Intrinsic():

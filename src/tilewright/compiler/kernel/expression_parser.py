@@ -289,8 +289,19 @@ class ExpressionParser:
             raise line.error(f"not the operands of '{kind.__name__.lower()}'", at=start)
         return self.made(kind(**values), start)
 
+    def _numbers(self) -> tuple[int, ...]:
+        """Numbers up to the end of their parentheses."""
+        found: list[int] = []
+        while not self.line.accept(")"):
+            if found:
+                self.line.expect(",")
+            found.append(self.line.whole("a number"))
+        return tuple(found)
+
     def _datum(self) -> Any:
-        """A number, a data type, an instruction or a word."""
+        """A number, several in parentheses, a data type, an instruction or a word."""
+        if self.line.accept("("):
+            return self._numbers()
         if self.line.is_at_digit() or self.line.is_at("-"):
             return self.line.whole("a number")
         name = self.line.word("a value")

@@ -48,7 +48,17 @@ _ROLES: Final = {
     "Symbol": Role.VARIABLE,
     "Body": Role.BODY,
     **dict.fromkeys(
-        ("str", "int", "float", "bool", "DType", "LoopKind", "Function", "Instruction"),
+        (
+            "str",
+            "int",
+            "float",
+            "bool",
+            "DType",
+            "LoopKind",
+            "Function",
+            "Instruction",
+            "tuple[int, ...]",
+        ),
         Role.DATA,
     ),
 }

@@ -321,6 +321,27 @@ class Transposed:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class Permuted:
+    """Lane `l` is lane `order[l]` of a vector; some may be taken several times, others never."""
+
+    operand: Expression
+    order: tuple[int, ...]
+    dtype: DType
+    lanes: int
+
+    def problem(self) -> str | None:
+        """What is wrong with the order or the type."""
+        if len(self.order) != self.lanes or self.lanes < 2:
+            return f"{len(self.order)} places for {self.lanes} lanes"
+        outside = [place for place in self.order if not 0 <= place < self.operand.lanes]
+        if outside:
+            return f"lane {outside[0]} of {self.operand.lanes}"
+        same = self.dtype is self.operand.dtype
+        return None if same else f"operand of {self.operand.dtype}, expected {self.dtype}"
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class Argument:
     """What a `Function` was called with at `position`: a scalar, found in its body only."""
 
@@ -371,7 +392,7 @@ class Call:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Intrinsic:
-    """An instruction applied to every lane of its operands."""
+    """An instruction applied to every lane of its operands, or to every tile of lanes."""
 
     instruction: Instruction
     operands: tuple[Expression, ...]
@@ -382,13 +403,18 @@ class Intrinsic:
         return self.instruction.dtype
 
     def problem(self) -> str | None:
-        """What is wrong with the operands."""
-        return _wrong_operands(self, self.instruction.operands)
+        """What is wrong with the operands or the number of lanes."""
+        row = self.instruction
+        if self.lanes % row.tile_lanes:
+            return (
+                f"{self.lanes} lanes of '{row}', expected whole tiles of {row.tile_lanes}"
+            )
+        return _wrong_operands(self, row.operands)
 
 
 Expression = (
     Load | Fma | Binary | Const | Index | Splat | Cast | Select | Compare | Unary | Bitcast
-    | Horizontal | Transposed | Call | Intrinsic | Argument
+    | Horizontal | Transposed | Permuted | Call | Intrinsic | Argument
 )  # fmt: skip
 """Every kind of expression.  A `match` over them ends in `assert_never`."""
 
@@ -554,11 +580,13 @@ class Form:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Instruction:
-    """What machines compute in one step, in every lane alone.  Compared by identity.
+    """What machines compute in one step, in every lane alone or in tiles of lanes.  Compared by identity.
 
     Attributes:
         parameters: what one lane is given: the first of shape [], which is the result, too; of the
             others all elements side by side in one word of 32 bits, or of 16, the first in the low bits.
+            Where the first has a shape, its elements are that many lanes, row by row, and as many words
+            hold the elements of each other one.
         body: what it computes, exactly: loops over the parameters.
         replaces: the loops that it may take the place of, if those compute something else; then
             `caution` says what differs.
@@ -583,16 +611,26 @@ class Instruction:
     @property
     def operands(self) -> tuple[DType, ...]:
         """The types of the operands: packed ones are words."""
-        return tuple(_operand_dtype(x) for x in self.parameters)
+        total, *packed = self.parameters
+        return total.dtype, *(self._word(x) for x in packed)
+
+    @property
+    def tile_lanes(self) -> int:
+        """Lanes that are computed of the same words: 1 where each lane stands alone."""
+        return _elements(self.parameters[0])
+
+    def _word(self, parameter: Buffer) -> DType:
+        """The type of what one lane is given for a packed parameter."""
+        bits = _elements(parameter) * parameter.dtype.bits // self.tile_lanes
+        return {16: dtypes.i16, 32: dtypes.i32}[bits]
 
 
-def _operand_dtype(parameter: Buffer) -> DType:
-    """The type of what one lane is given for a parameter: packed elements as a word."""
-    if not parameter.shape:
-        return parameter.dtype
-    (count,) = parameter.shape
-    assert isinstance(count, int), "rows have no symbols"
-    return {16: dtypes.i16, 32: dtypes.i32}[count * parameter.dtype.bits]
+def _elements(parameter: Buffer) -> int:
+    count = 1
+    for extent in parameter.shape:
+        assert isinstance(extent, int), "rows have no symbols"
+        count *= extent
+    return count
 
 
 # --- kernels -----------------------------------------------------------------------------------

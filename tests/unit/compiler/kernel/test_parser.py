@@ -36,6 +36,7 @@ from tilewright.compiler.kernel.ir import (
     Load,
     LoopKind,
     Parameter,
+    Permuted,
     Prefetch,
     Select,
     Space,
@@ -128,6 +129,10 @@ VALUES = {
     "sum of lanes": Horizontal("add", VECTOR, f32),
     "most of lanes": Horizontal("max", VECTOR, f32),
     "column": Transposed((VECTOR,) * 8, 2, f32, 8),
+    "lanes in another order": Permuted(VECTOR, (7, 0, 0, 3), f32, 4),
+    "instruction of tiles": Intrinsic(
+        INSTRUCTIONS["smmla"], tuple(Const(n, i32, 8) for n in (1, -2, 3)), 8
+    ),
 }
 
 

@@ -27,7 +27,8 @@ def _alike() -> dict[str, tuple[Instruction, ...]]:
     """By the name of each instruction, all that mean the same: one may stand for another."""
     found: dict[str, list[Instruction]] = {}
     for row in INSTRUCTIONS.values():
-        letters = [Argument(n, dtype) for n, dtype in enumerate(row.operands)]
+        lanes = row.tile_lanes
+        letters = [Argument(n, dtype, lanes) for n, dtype in enumerate(row.operands)]
         found.setdefault(expression_text(meaning(row, letters)), []).append(row)
     return {row.name: tuple(rows) for rows in found.values() for row in rows}
 

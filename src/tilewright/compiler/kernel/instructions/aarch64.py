@@ -1,9 +1,9 @@
-"""Dot products of aarch64: SDOT and UDOT (dotprod), USDOT (i8mm) and what does the same without it.
+"""Products of bytes of aarch64: SDOT and UDOT (dotprod), USDOT (i8mm) and what does the same without it.
 
-SMMLA, USMMLA and UMMLA, which multiply two rows by two columns, are no instruction of lanes that stand alone.
+SMMLA, UMMLA and USMMLA (i8mm) multiply two rows by two columns of eight bytes: four lanes are one tile.
 
-Source: Arm Architecture Reference Manual for A-profile, C7.2 (SDOT, UDOT and USDOT, vector); Arm C Language
-Extensions, Advanced SIMD intrinsics.
+Source: Arm Architecture Reference Manual for A-profile, C7.2 (SDOT, UDOT and USDOT, vector; SMMLA, UMMLA and
+USMMLA, vector); Arm C Language Extensions, Advanced SIMD intrinsics.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.base.dtypes import DType, i8, i32, u8
-from tilewright.compiler.kernel.instructions.dot_products import dot
+from tilewright.compiler.kernel.instructions.dot_products import dot, product_of_rows
 from tilewright.compiler.kernel.ir import Form, Instruction
 
 
@@ -60,8 +60,24 @@ def _signed_dots() -> list[Form]:
     return forms
 
 
+def _tile(name: str, left: DType, right: DType) -> Instruction:
+    """Two rows by two columns: 32 products, which are added to four sums."""
+    parameters, body = product_of_rows(i32, left, right, 8)
+    word = "usmmla" if name == "usmmla" else "mmla"
+    result, suffix = ("uint32", "u32") if name == "ummla" else ("int32", "s32")
+    sides = [f"{dtype.c.removesuffix('_t')}x16_t" for dtype in (left, right)]
+    form = Form(
+        lanes=4, features=frozenset({"i8mm"}), unit="i8", llvm=f"llvm.aarch64.neon.{name}.v4i32.v16i8",
+        c=f"v{word}q_{suffix}(({result}x4_t)a, ({sides[0]})b, ({sides[1]})c)",
+    )  # fmt: skip
+    return Instruction(name=name, parameters=parameters, body=body, forms=(form,))
+
+
 INSTRUCTIONS: Final = (
     _row("sdot", i8, i8, "dotprod"),
     _row("udot", u8, u8, "dotprod"),
     _row("usdot", u8, i8, "i8mm"),
+    _tile("smmla", i8, i8),
+    _tile("ummla", u8, u8),
+    _tile("usmmla", u8, i8),
 )

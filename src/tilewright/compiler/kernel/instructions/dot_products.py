@@ -20,6 +20,17 @@ def dot(total: DType, left: DType, right: DType, count: int) -> Nest:
     return (sum_, a, w), b.build().body
 
 
+def product_of_rows(total: DType, left: DType, right: DType, count: int) -> Nest:
+    """`total[i, j] += left[i, k] * right[j, k]` of two rows and two columns, in the type of the total."""
+    b = KernelBuilder("tile")
+    sum_ = b.parameter("total", total, (2, 2), Access.READ_WRITE)
+    a, w = b.parameter("a", left, (2, count)), b.parameter("b", right, (2, count))
+    with b.nest((2, 2), ["i", "j"]) as (i, j), b.reduce((count,), ["k"]) as (k,):
+        x, y = b.cast(b.load(a, (i, k)), total), b.cast(b.load(w, (j, k)), total)
+        b.accumulate("add", sum_, (i, j), b.mul(x, y))
+    return (sum_, a, w), b.build().body
+
+
 def dot_flushed(parameters: tuple[Buffer, ...], count: int) -> Body:
     """The same over the parameters of a `dot` of f32, last product first.
 

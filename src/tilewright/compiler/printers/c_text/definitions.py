@@ -177,6 +177,15 @@ _HALF_CASTS: Final = {
 }
 
 
+def chosen(machine: Sequence[tuple[str, str]], type_: str, body: str) -> str:
+    """A function's body by the first instruction that the preprocessor finds; `body` where it finds none."""
+    if not machine:
+        return body
+    branches = [f"if {test}\n  return ({type_}){text};" for test, text in machine]
+    choices = "\n#el".join(branches)
+    return f"#{choices}\n#else\n{body}\n#endif"
+
+
 @final
 class Definitions:
     """The definitions that a file needs so far, in order."""
@@ -309,11 +318,7 @@ class Definitions:
             f"  for (int lane = 0; lane < {lanes}; ++lane) all[lane] = {scalar}({items});\n"
             "  return all;"
         )
-        if machine:
-            branches = [f"if {test}\n  return ({type_}){text};" for test, text in machine]
-            choices = "\n#el".join(branches)
-            body = f"#{choices}\n#else\n{body}\n#endif"
-        self.function(name, type_, types, body)
+        self.function(name, type_, types, chosen(machine, type_, body))
         return name
 
     # --- choices and lanes -----------------------------------------------------------------

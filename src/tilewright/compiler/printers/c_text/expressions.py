@@ -31,6 +31,7 @@ from tilewright.compiler.kernel.ir import (
     Index,
     Intrinsic,
     Load,
+    Permuted,
     Select,
     Splat,
     Transposed,
@@ -151,6 +152,8 @@ class Expressions:
                 return self._horizontal(node)
             case Transposed():
                 return self._transposed(node)
+            case Permuted():
+                return self._permuted(node)
             case Call():
                 operands = [self._operand(x, node.lanes) for x in node.operands]
                 return self.functions.call(node.function, operands)
@@ -306,14 +309,30 @@ class Expressions:
         items = ", ".join(f"{row.text}[{node.column}]" for row in rows)
         return Value(f"(({type_}){{{items}}})", node.dtype, node.lanes)
 
+    def _permuted(self, node: Permuted) -> Value:
+        type_ = self.definitions.vector(node.dtype, node.lanes)
+        whole = self.named(self.value(node.operand))
+        items = ", ".join(f"{whole.text}[{place}]" for place in node.order)
+        return Value(f"(({type_}){{{items}}})", node.dtype, node.lanes)
+
     def _intrinsic(self, node: Intrinsic) -> Value:
-        """The machine's instruction where the compiler has it, else what it means lane by lane."""
+        """The machine's instruction where the compiler has it, else what it means."""
+        if node.instruction.tile_lanes > 1:
+            return self._tiles(node)
         row = node.instruction
         letters = [Argument(n, dtype) for n, dtype in enumerate(row.operands)]
         function = Function(row.name, row.operands, row.dtype, meaning(row, letters))
         forms = [form for form in all_forms(row) if form.lanes == node.lanes]
         operands = [self._operand(x, node.lanes) for x in node.operands]
         return self.functions.call(function, operands, forms)
+
+    def _tiles(self, node: Intrinsic) -> Value:
+        """An instruction of tiles: what it means is said of all lanes together."""
+        row = node.instruction
+        letters = [Argument(n, dtype, node.lanes) for n, dtype in enumerate(row.operands)]
+        forms = [form for form in all_forms(row) if form.lanes == node.lanes]
+        operands = [self._operand(x, node.lanes) for x in node.operands]
+        return self.functions.call_whole(row.name, meaning(row, letters), operands, forms)
 
     # --- functions -------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import Final, final
 
 from tilewright.compiler.kernel.ir import Expression, Form, Function
 from tilewright.compiler.kernel.primitives import HALF_PI, TWO_OVER_PI_WORDS
-from tilewright.compiler.printers.c_text.definitions import Definitions
+from tilewright.compiler.printers.c_text.definitions import Definitions, chosen
 from tilewright.compiler.printers.c_text.types import Value, unsigned, value_type, word
 
 BodyPrinter = Callable[[Expression, list[Value]], tuple[list[str], str]]
@@ -97,6 +97,26 @@ class Functions:
         name = self.definitions.in_lanes(name, function.dtype, types, lanes, machine)
         texts = ", ".join(operand.text for operand in operands)
         return Value(f"{name}({texts})", function.dtype, lanes)
+
+    def call_whole(
+        self, name: str, meaning: Expression, operands: list[Value], forms: Sequence[Form]
+    ) -> Value:
+        """A function of whole vectors, by an instruction where the compiler has one of these forms."""
+        dtype, lanes = meaning.dtype, meaning.lanes
+        name = f"tw_{name}_{word(dtype)}x{lanes}"
+        if name not in self.definitions.texts:
+            if forms:
+                self.definitions.include_intrinsics()
+            types = [self.definitions.vector(x.dtype, lanes) for x in operands]
+            type_ = self.definitions.vector(dtype, lanes)
+            letters = zip("abc", operands, strict=False)
+            arguments = [Value(letter, x.dtype, lanes) for letter, x in letters]
+            lines, result = self.print_body(meaning, arguments)
+            body = "\n".join(f"  {line}" for line in (*lines, f"return {result};"))
+            machine = [(_condition(form), form.c) for form in forms]
+            self.definitions.function(name, type_, types, chosen(machine, type_, body))
+        texts = ", ".join(operand.text for operand in operands)
+        return Value(f"{name}({texts})", dtype, lanes)
 
     def _defined(self, function: Function) -> str:
         name = f"tw_{function.name}_{word(function.dtype)}"

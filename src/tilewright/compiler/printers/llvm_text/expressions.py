@@ -32,6 +32,7 @@ from tilewright.compiler.kernel.ir import (
     Index,
     Intrinsic,
     Load,
+    Permuted,
     Select,
     Splat,
     Transposed,
@@ -124,6 +125,8 @@ class Expressions:
                 return self._horizontal(node)
             case Transposed():
                 return self._transposed(node)
+            case Permuted():
+                return self.a.shuffle(self.value(node.operand), None, list(node.order))
             case Call():
                 operands = [self._operand(x, node.lanes) for x in node.operands]
                 return self.functions.call(node.function, operands)

@@ -6,6 +6,7 @@ statement by statement and operand by operand.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Final, final
 
@@ -26,6 +27,7 @@ from tilewright.compiler.kernel.ir import (
     Intrinsic,
     Kernel,
     Load,
+    Statement,
     Store,
 )
 from tilewright.compiler.kernel.rewrite import dim_symbols
@@ -42,6 +44,9 @@ def tensorize(
 ) -> Kernel:
     """Let one instruction do what a loop does; `vectorize` then applies it to all lanes.
 
+    An instruction of tiles takes the place of the nest over a tile, whose outermost loop is `loop`, and is in
+    lanes at once.
+
     Of packed operands the loop must read elements side by side, in its order.  An instruction that
     rounds otherwise than its loop, or flushes small numbers, takes consent: `inexact`.
 
@@ -49,6 +54,10 @@ def tensorize(
         for k in 4: c[i] += i32(a[m, 4 * p + k]) * i32(b[p, i, k])
         ->
         c[i] = vpdpbusd(c[i], bits<i32>(a[m, 4 * p : 4 lanes]), bits<i32>(b[p, i, 0 : 4 lanes]))
+
+        for i in 2: for j in 2: for k in 8: c[2 * i + j] += i32(a[p, 8 * i + k]) * i32(b[p, 8 * j + k])
+        ->
+        c[0 : 4 lanes] = smmla(c[0 : 4 lanes], bits<i32>(a[p, 0 : 16 lanes]), bits<i32>(b[p, 0 : 16 lanes]))
 
     Raises: ScheduleError for an unknown instruction, or a loop that means something else: the
     message says where they part.
@@ -78,6 +87,7 @@ class _Unifier:
         self.kernel: Kernel = kernel
         self.row: Instruction = row
         self.stands_for: dict[Buffer, Load] = {}
+        self.loops: dict[str, For] = {}
 
     def fail(self, reason: str) -> ScheduleError:
         """The error that says where the two part."""
@@ -88,31 +98,42 @@ class _Unifier:
 
     def unify(self, pattern: Body, loop: For) -> Store:
         """The statement that takes the place of `loop`.  Raises: ScheduleError."""
-        (wanted,) = pattern
-        assert isinstance(wanted, For), "instructions are one loop around one store"
-        inner, store = wanted.body[0], only_statement(loop.body)
-        assert isinstance(inner, Store), "instructions are one loop around one store"
-        if loop.extent != wanted.extent or not loop.reduction:
-            kind = "reduction" if loop.reduction else "loop"
-            raise self.fail(
-                f"a {kind} over {loop.extent}, expected a reduction over {wanted.extent}"
-            )
+        (inner,) = pattern
+        store: Statement | None = loop
+        while isinstance(inner, For):
+            self.loops[inner.var.name] = self._same_loop(inner, store)
+            store, (inner,) = only_statement(self.loops[inner.var.name].body), inner.body
+        assert isinstance(inner, Store), "instructions are loops around one store"
         if not isinstance(store, Store) or store.mask is not None:
             raise self.fail("expected a single store without a mask inside")
-        total = Load(store.buffer, store.indices)
-        self._bind(inner.buffer, total, loop)
-        self._match(inner.value, store.value, loop)
-        operands = [self._operand(x, loop) for x in self.row.parameters]
-        return replace(store, value=Intrinsic(self.row, tuple(operands)))
+        self._bind(Load(inner.buffer, inner.indices), Load(store.buffer, store.indices))
+        self._match(inner.value, store.value)
+        operands = tuple(self._operand(x) for x in self.row.parameters)
+        place = self._first(store.indices)
+        value = Intrinsic(self.row, operands, self.row.tile_lanes)
+        return replace(store, indices=place, value=value)
+
+    def _same_loop(self, wanted: For, given: Statement | None) -> For:
+        """The loop in the place of one of the instruction's.  Raises: ScheduleError."""
+        if not isinstance(given, For):
+            raise self.fail(f"expected a loop over {wanted.extent} inside")
+        if (given.extent, given.reduction) != (wanted.extent, wanted.reduction):
+            found, expected = (
+                "reduction" if loop.reduction else "loop" for loop in (given, wanted)
+            )
+            raise self.fail(
+                f"a {found} over {given.extent}, expected a {expected} over {wanted.extent}"
+            )
+        return given
 
     # --- expressions -----------------------------------------------------------------------
 
-    def _match(self, wanted: Expression, given: Expression, loop: For) -> None:
+    def _match(self, wanted: Expression, given: Expression) -> None:
         """Bind parameters so that both mean the same.  Raises: ScheduleError."""
         if isinstance(wanted, Load):
             if not isinstance(given, Load):
                 raise self.fail(f"`{expression_text(given)}` is not read from memory")
-            self._bind(wanted.buffer, given, loop)
+            self._bind(wanted, given)
             return
         data = fields_of(wanted).data
         if type(given) is not type(wanted) or any(
@@ -122,42 +143,44 @@ class _Unifier:
                 f"`{expression_text(given)}`, expected the form `{expression_text(wanted)}`"
             )
         if isinstance(wanted, Binary) and wanted.op in _COMMUTATIVE:
-            self._match_either_way(children(wanted), children(given), loop)
+            self._match_either_way(children(wanted), children(given))
             return
         for one, other in zip(children(wanted), children(given), strict=True):
-            self._match(one, other, loop)
+            self._match(one, other)
 
     def _match_either_way(
-        self, wanted: tuple[Expression, ...], given: tuple[Expression, ...], loop: For
+        self, wanted: tuple[Expression, ...], given: tuple[Expression, ...]
     ) -> None:
         before = dict(self.stands_for)
         try:
             for one, other in zip(wanted, given, strict=True):
-                self._match(one, other, loop)
+                self._match(one, other)
         except ScheduleError as first:
             self.stands_for = before
             try:
                 for one, other in zip(wanted, reversed(given), strict=True):
-                    self._match(one, other, loop)
+                    self._match(one, other)
             except ScheduleError:
                 raise first from None
 
-    def _bind(self, parameter: Buffer, load: Load, loop: For) -> None:
+    def _bind(self, wanted: Load, load: Load) -> None:
         """Let a parameter stand for what is read."""
-        text = expression_text(load)
+        text, parameter = expression_text(load), wanted.buffer
         if load.dtype is not parameter.dtype or load.lanes != 1 or load.mask is not None:
             raise self.fail(f"`{text}` is of {load.dtype}, expected {parameter.dtype}")
         known = self.stands_for.setdefault(parameter, load)
         if known.buffer is not load.buffer or known.indices != load.indices:
             raise self.fail(f"`{text}` is not `{expression_text(known)}`")
         if not parameter.shape:
-            if any(loop.var in dim_symbols(index) for index in load.indices):
+            names = {loop.var for loop in self.loops.values()}
+            if any(names & dim_symbols(index) for index in load.indices):
                 raise self.fail(f"`{text}` is another element in every iteration")
-        elif not self._is_packed(load, loop):
+        elif not self._is_packed(wanted, load):
+            order = "', '".join(loop.var.name for loop in self._loops_of(wanted))
             raise self.fail(
-                f"`{text}` are not elements side by side, in the order of '{loop.var.name}'"
+                f"`{text}` are not elements side by side, in the order of '{order}'"
             )
-        elif load.buffer is self._target:
+        elif parameter is not self.row.parameters[0] and load.buffer is self._target:
             raise self.fail(f"'{load.buffer.name}' is read while it is written")
 
     @property
@@ -165,23 +188,40 @@ class _Unifier:
         """The buffer of the result."""
         return self.stands_for[self.row.parameters[0]].buffer
 
-    def _is_packed(self, load: Load, loop: For) -> bool:
-        """Whether iteration k reads element k of a row of neighbours."""
+    def _loops_of(self, wanted: Load) -> list[For]:
+        """The loops that an element of a parameter depends on, one for each of its axes."""
+        names = [min(s.name for s in dim_symbols(index)) for index in wanted.indices]
+        return [self.loops[name] for name in names]
+
+    def _is_packed(self, wanted: Load, load: Load) -> bool:
+        """Whether the loops read the elements of a parameter, row by row, out of one row of neighbours."""
         *others, last = load.indices
-        linear = symbolic.linear(last, loop.var.name)
-        moves = any(loop.var in dim_symbols(index) for index in others)
-        return linear is not None and linear[0] == 1 and not moves
+        steps = dict.fromkeys((loop.var.name for loop in self.loops.values()), 0)
+        step = 1
+        axes = zip(self._loops_of(wanted), wanted.buffer.shape, strict=True)
+        for loop, extent in reversed([*axes]):
+            steps[loop.var.name] = step
+            step *= int(str(extent))
+        for loop in self.loops.values():
+            linear = symbolic.linear(last, loop.var.name)
+            if linear is None or linear[0] != steps[loop.var.name]:
+                return False
+            if any(loop.var in dim_symbols(index) for index in others):
+                return False
+        return True
 
     # --- operands --------------------------------------------------------------------------
 
-    def _operand(self, parameter: Buffer, loop: For) -> Expression:
-        """What the instruction is given for a parameter: packed elements as one word."""
+    def _first(self, indices: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """Where the first element is."""
+        first: dict[str, Dim] = {loop.var.name: 0 for loop in self.loops.values()}
+        return tuple(symbolic.substitute(index, first) for index in indices)
+
+    def _operand(self, parameter: Buffer) -> Expression:
+        """What the instruction is given for a parameter: packed elements as words, totals as they are."""
         load = self.stands_for[parameter]
         if not parameter.shape:
             return load
-        (count,) = parameter.shape
-        assert isinstance(count, int), "instructions have numbers for shapes"
-        first: dict[str, Dim] = {loop.var.name: 0}
-        place = tuple(symbolic.substitute(index, first) for index in load.indices)
-        word = Load(load.buffer, place, count)
+        count = math.prod(int(str(extent)) for extent in parameter.shape)
+        word = Load(load.buffer, self._first(load.indices), count)
         return bitcast(word, self.row.operands[self.row.parameters.index(parameter)])

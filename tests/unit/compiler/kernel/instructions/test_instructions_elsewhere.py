@@ -9,17 +9,30 @@ import numpy as np
 import pytest
 
 from fakes.cross_machines import cross_compiler, host_program, run
-from fakes.dot_kernels import applied, operands
+from fakes.dot_kernels import applied, operands, samples
 from fakes.lowered import lower
+from fakes.tile_kernels import product_in_tiles
 from tilewright.base.target import Target
 from tilewright.compiler.backends.cpu.backend import BACKEND
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.instructions import INSTRUCTIONS
 from tilewright.compiler.printers.c_text.function import FLAGS, emit_kernel, file_text
+from tilewright.compiler.printers.llvm_text.function import emit_kernel as llvm_kernel
+from tilewright.compiler.schedule.primitives import tensorize
 
 pytestmark = pytest.mark.slow  # the first use of the cross compiler takes half a minute
 
-NAMES = ("sdot", "udot", "usdot", "vpdpbusd", "vpdpwssd", "vpmaddwd_i8")
+NAMES = (
+    "sdot",
+    "udot",
+    "usdot",
+    "vpdpbusd",
+    "vpdpwssd",
+    "vpmaddwd_i8",
+    "smmla",
+    "ummla",
+    "usmmla",
+)
 TARGETS = {
     "with all of them": "aarch64 -mcpu=neoverse-n2 -mattr=-sve,-sve2,-bf16",
     "with two of them": "aarch64 -mcpu=neoverse-n1",
@@ -47,6 +60,32 @@ def test_instructions_agree_with_their_meaning(
     np.testing.assert_array_equal(found[0], arrays[0])
 
 
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns"), [(1, 8, 1), (3, 11, 5), (7, 3, 9), (17, 40, 6)]
+)
+@pytest.mark.parametrize("name", ["smmla", "ummla", "usmmla"])
+def test_a_product_in_tiles_is_exact(
+    host: list[str], name: str, rows: int, depth: int, columns: int
+) -> None:
+    """The oracle is numpy."""
+    there, row = Target.parse(TARGETS["with all of them"]), INSTRUCTIONS[name]
+    _, left, right = row.parameters
+    kernel = tensorize(
+        product_in_tiles(left.dtype, right.dtype, rows, depth, columns), "i", name
+    )
+    assert f"@llvm.aarch64.neon.{name}." in llvm_kernel(lower(kernel, there), there).text
+    (compiled,) = BACKEND.generate([kernel], there)
+    image = BACKEND.link([compiled], "test", there)
+    arrays = [
+        samples(left.dtype, rows * depth, 1).reshape(rows, depth),
+        samples(right.dtype, depth * columns, 2).reshape(depth, columns),
+        *(np.zeros(p.buffer.shape, p.buffer.dtype.numpy) for p in kernel.parameters[2:]),
+    ]
+    found = run(host, image, compiled.name, 1, (), arrays)
+    want = arrays[0].astype(np.int64) @ arrays[1].astype(np.int64)
+    np.testing.assert_array_equal(found[2], want)
+
+
 ALL, DOTS = "+dotprod+i8mm", "+dotprod"
 
 
@@ -55,6 +94,7 @@ ALL, DOTS = "+dotprod+i8mm", "+dotprod"
     [
         ("sdot", ALL, "sdot"), ("udot", ALL, "udot"), ("usdot", ALL, "usdot"),
         ("sdot", "", ""), ("udot", "", ""), ("usdot", "", ""), ("usdot", DOTS, "sdot"),
+        ("smmla", ALL, "smmla"), ("ummla", ALL, "ummla"), ("usmmla", ALL, "usmmla"), ("usmmla", DOTS, ""),
     ],
 )  # fmt: skip
 def test_c_has_the_instruction_where_the_compiler_does(
@@ -71,5 +111,5 @@ def test_c_has_the_instruction_where_the_compiler_does(
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     text = assembly.read_text()
-    found = {word for word in ("sdot", "udot", "usdot") if f"\t{word}\t" in text}
+    found = {word for word in NAMES if f"\t{word}\t" in text}
     assert found == ({written} if written else set())

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fakes.dot_kernels import samples
+from fakes.dot_kernels import elements, samples
 from tilewright.base import dtypes
 from tilewright.base.errors import InternalError
 from tilewright.compiler.kernel import expressions as e
@@ -42,9 +42,10 @@ def as_words(row: Instruction, lanes: int) -> Kernel:
     """Its meaning in lanes, of operands that lie in memory as words."""
     total, *packed = row.parameters
     result = Buffer("total", total.dtype, (lanes,))
-    sides = [Buffer(x.name, x.dtype, (lanes * int(x.shape[0]),)) for x in packed]
+    each = elements(row) * (lanes // row.tile_lanes)
+    sides = [Buffer(x.name, x.dtype, (each,)) for x in packed]
     words = [
-        e.bitcast(Load(x, (0,), int(x.shape[0])), dtype)
+        e.bitcast(Load(x, (0,), each), dtype)
         for x, dtype in zip(sides, row.operands[1:], strict=True)
     ]
     body = (Store(result, (0,), meaning(row, [Load(result, (0,), lanes), *words])),)
@@ -61,15 +62,16 @@ def as_words(row: Instruction, lanes: int) -> Kernel:
 def test_the_meaning_of_an_instruction_is_what_its_loops_compute(row):
     total, *packed = row.parameters
     totals = samples(total.dtype, COUNT, 0)
-    sides = [samples(x.dtype, COUNT * x.shape[0], 1 + n) for n, x in enumerate(packed)]
+    tiles = COUNT // row.tile_lanes
+    sides = [samples(x.dtype, tiles * elements(row), 1 + n) for n, x in enumerate(packed)]
     found = totals.copy()
     evaluate(as_words(row, COUNT), [found, *sides])
     kernel = as_loops(row)
-    for lane in range(COUNT):
-        want = totals[lane : lane + 1].reshape(()).copy()
-        blocks = [x.reshape(COUNT, -1)[lane].copy() for x in sides]
+    for tile, total_of_tile in enumerate(totals.reshape(tiles, *total.shape)):
+        want = np.array(total_of_tile)
+        blocks = [x.reshape(tiles, -1)[tile].copy() for x in sides]
         evaluate(kernel, [want, *blocks])
-        np.testing.assert_array_equal(found[lane], want)
+        np.testing.assert_array_equal(found.reshape(tiles, *total.shape)[tile], want)
 
 
 def test_the_product_of_bytes_never_saturates():

@@ -10,12 +10,16 @@ from fakes.loop_nests import assert_same, body_text
 from fakes.lowered import lower
 from fakes.native_kernel import assert_same as assert_same_code
 from fakes.native_kernel import needs_x86, targets_here
+from fakes.tile_kernels import product_in_tiles
 from tilewright.base.dtypes import DType, bf16, f32, i8, i16, i32, u8
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import symbol
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.ir import Kernel, Load
+from tilewright.compiler.kernel.expressions import const
+from tilewright.compiler.kernel.instructions import INSTRUCTIONS
+from tilewright.compiler.kernel.ir import Intrinsic, Kernel, Load
+from tilewright.compiler.kernel.verifier import verify
 from tilewright.compiler.printers.llvm_text.function import emit_kernel
 from tilewright.compiler.schedule.primitives import reorder, tensorize, unroll, vectorize
 from tilewright.compiler.schedule.trace import Schedule, replay
@@ -58,6 +62,49 @@ def test_a_loop_of_products_becomes_the_instruction(name: str) -> None:
     assert f"intrinsic<{name}, 1>(y[i, j], bits<i32>(a[i, " in body_text(after)
     assert_same(before, after)
     assert_same(before, vectorize(after, "j"))
+
+
+TILES = {"smmla": (i8, i8), "ummla": (u8, u8), "usmmla": (u8, i8)}
+
+
+@pytest.mark.parametrize("name", TILES)
+def test_a_nest_over_a_tile_becomes_the_instruction(name: str) -> None:
+    before = product_in_tiles(*TILES[name], 3, 11, 5)
+    after = tensorize(before, "i", name)
+    assert f"intrinsic<{name}, 4>(" in body_text(after)
+    verify(after)
+    assert_same(before, after)
+
+
+@needs_x86
+def test_a_machine_without_tiles_computes_what_the_nest_says() -> None:
+    kernel = product_in_tiles(i8, i8, 3, 11, 5)
+    for target in targets_here():
+        assert_same_code(tensorize(kernel, "i", "smmla"), arrays_of(kernel), target=target)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "loop", "reason"),
+    [
+        (product_in_tiles(u8, i8, 2, 8, 2), "i", "is of u8, expected i8"),
+        (product_in_tiles(i8, i8, 2, 8, 2), "j", "a loop over 2|a reduction over 8, expected"),
+        (product_in_tiles(i8, i8, 2, 8, 2), "k", "a reduction over 8, expected a loop over 2"),
+        (
+            reorder(product_in_tiles(i8, i8, 2, 8, 2), ["j", "i"]), "j",
+            "are not elements side by side, in the order of 'j', 'i'",
+        ),
+    ],
+)  # fmt: skip
+def test_a_nest_that_is_no_tile_is_refused(kernel: Kernel, loop: str, reason: str) -> None:
+    with pytest.raises(ScheduleError, match=f"not what 'smmla' computes: .*({reason})"):
+        tensorize(kernel, loop, "smmla")
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 6])
+def test_lanes_that_are_no_whole_tiles_are_refused(lanes: int) -> None:
+    words = tuple(const(1, i32, lanes) for _ in range(3))
+    problem = Intrinsic(INSTRUCTIONS["smmla"], words, lanes).problem()
+    assert problem == f"{lanes} lanes of 'smmla', expected whole tiles of 4"
 
 
 def arrays_of(kernel: Kernel, seed: int = 0) -> list[np.ndarray]:
