@@ -12,7 +12,9 @@ import gc
 import importlib.util
 import os
 import shutil
+import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -47,6 +49,21 @@ def pytest_configure(config: pytest.Config) -> None:
     # A run starts hundreds of interpreters; without this each would compile our sources again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interrupts_arrive() -> Iterator[None]:
+    """Let SIGINT reach the tests and their children.
+
+    Shells start what runs in the background with SIGINT ignored, and Python leaves it so.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @functools.cache

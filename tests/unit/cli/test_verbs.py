@@ -181,20 +181,15 @@ def test_warnings_look_like_errors(host_onnx: Path, tmp_path: Path) -> None:
 
 def interrupted(arguments: list[object], *, after: str, folder: Path) -> tuple[int, str]:
     """Start a process, wait until the file `after` is there, send Ctrl-C; (exit code, stderr)."""
-    # Shells start what runs in the background with SIGINT ignored, and children inherit that.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tilewright", *map(str, arguments)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=folder,
-            start_new_session=True,
-            env={**os.environ, "TILEWRIGHT_CACHE_DIR": str(folder / after)},
-        )
-    finally:
-        signal.signal(signal.SIGINT, before)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tilewright", *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        start_new_session=True,
+        env={**os.environ, "TILEWRIGHT_CACHE_DIR": str(folder / after)},
+    )
     stop = time.monotonic() + 30
     while process.poll() is None and not (folder / after).exists():
         assert time.monotonic() < stop
@@ -274,17 +269,13 @@ runpy.run_module("tilewright", run_name="__main__")
 def test_ctrl_c_at_the_beginning_and_at_the_end_is_no_traceback(
     script: str, first: str
 ) -> None:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", script.format(first=first)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-    finally:
-        signal.signal(signal.SIGINT, before)
+    done = subprocess.run(
+        [sys.executable, "-c", script.format(first=first)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert done.returncode in (130, -signal.SIGINT), done.stderr
     assert "Traceback" not in done.stderr
 
