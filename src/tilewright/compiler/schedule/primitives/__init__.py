@@ -30,6 +30,7 @@ from tilewright.compiler.schedule.primitives.reduction import (
     rfactor,
     sink_guards,
     subtotal,
+    term_by_term,
 )
 from tilewright.compiler.schedule.primitives.tails import (
     partition,
@@ -66,6 +67,7 @@ __all__ = [
     "split_powers",
     "subtotal",
     "tensorize",
+    "term_by_term",
     "tile",
     "trim",
     "unroll",

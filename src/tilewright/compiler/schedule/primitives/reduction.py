@@ -1,4 +1,4 @@
-"""Primitives on reductions and guards: rfactor, subtotal, drop_guards, sink_guards.
+"""Primitives on reductions and guards: rfactor, subtotal, term_by_term, drop_guards, sink_guards.
 
 They may reassociate sums in loops marked `reduction` (see the semantics in `kernel/ir.py`);
 nothing else changes a value.
@@ -7,6 +7,7 @@ nothing else changes a value.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from tilewright.base import symbolic
@@ -17,7 +18,9 @@ from tilewright.compiler.analysis.dependence import live_outside
 from tilewright.compiler.analysis.proofs import distinct, within
 from tilewright.compiler.kernel import numerics
 from tilewright.compiler.kernel.expressions import Expressions, binary, const, horizontal
+from tilewright.compiler.kernel.fields import children, with_children
 from tilewright.compiler.kernel.ir import (
+    Binary,
     Body,
     Buffer,
     Expression,
@@ -58,6 +61,9 @@ from tilewright.compiler.schedule.tree import (
 )
 
 E: Final = Expressions
+
+_FEW_TERMS: Final = 3
+"""A sum of fewer has nothing that could wait for another."""
 
 
 @primitive
@@ -151,6 +157,72 @@ def subtotal(kernel: Kernel, buffer: str, loop: str) -> tuple[Kernel, BufferName
     total = binary(op, Load(target, element), Load(part, ()))
     body = (Store(part, (), identity), changed, Store(target, element, total))
     return add_locals(rewrite(kernel, inner, body), (part,)), BufferName(part.name)
+
+
+@primitive
+def term_by_term(kernel: Kernel, loop: str) -> tuple[Kernel, BufferName]:
+    """Give each term of a long sum a statement of its own, in the order in which they are added.
+
+    `fission` can then take one term for all iterations before the next term, so that no addition waits for the one
+    before it.  Every sum keeps its bits.
+
+    rewrite:
+        for i in n: y[i] = (((a[i] + b[i]) + c[i]) + d[i]) * e[i]
+        ->
+        for i in n: t = a[i]
+                    t = t + b[i]
+                    t = t + c[i]
+                    t = t + d[i]
+                    y[i] = t * e[i]
+
+    Raises: ScheduleError unless the loop holds one store, of a value in which at least three terms are added one
+    after another, none of which reads the buffer that is stored.
+    """
+    outer = find(kernel, loop)
+    store = only_statement(outer.body)
+    if not isinstance(store, Store):
+        raise ScheduleError(f"'{loop}' holds more than one store", location=kernel.name)
+    total, terms = _longest_sum(store.value)
+    if len(terms) < _FEW_TERMS:
+        raise ScheduleError(
+            f"no {_FEW_TERMS} terms are added one after another in '{loop}'",
+            location=kernel.name,
+        )
+    if any(
+        load.buffer is store.buffer for load in loads((Store(store.buffer, (), total),))
+    ):
+        raise ScheduleError(
+            f"a term of the sum in '{loop}' reads '{store.buffer.name}', which is stored",
+            location=kernel.name,
+        )
+    running = Buffer(names_of(kernel).fresh("terms"), total.dtype, (), Space.REGISTER)
+    so_far = Load(running, ())
+    steps = (terms[0], *(binary("add", so_far, term) for term in terms[1:]))
+    last = replace(store, value=_with_part(store.value, total, so_far))
+    body = (*(Store(running, (), value) for value in steps), last)
+    changed = rewrite(kernel, outer, (with_inner(outer, body),))
+    return add_locals(changed, (running,)), BufferName(running.name)
+
+
+def _longest_sum(value: Expression) -> tuple[Expression, tuple[Expression, ...]]:
+    """The part of `value` with the most terms added from left to right, and the terms."""
+    best: tuple[Expression, tuple[Expression, ...]] = (value, (value,))
+    for part in subexpressions(value):
+        terms, first = [], part
+        while isinstance(first, Binary) and first.op == "add":
+            terms.insert(0, first.right)
+            first = first.left
+        if len(terms) + 1 > len(best[1]):
+            best = (part, (first, *terms))
+    return best
+
+
+def _with_part(value: Expression, old: Expression, new: Expression) -> Expression:
+    """`value` with `new` in place of `old`."""
+    if value is old:
+        return new
+    images = [_with_part(child, old, new) for child in children(value)]
+    return with_children(value, images) if images else value
 
 
 def _redirected(

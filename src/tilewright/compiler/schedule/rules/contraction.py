@@ -110,6 +110,7 @@ class ContractionSite:
             unroll=tiling.unroll,
             products=self.found.products,
             words=self.found.multiplies_words,
+            interleaved=self._has_room_for_terms(tiling),
         )
         tiles = [*row_tiles, self.lane]
         for part in parts:
@@ -130,6 +131,16 @@ class ContractionSite:
         self.s.note(
             f"workgroups: {tiling.panels} of {shape.panel_count(tiling)} panels x {tiling.tiles} of "
             f"{shape.tile_count(tiling)} tiles"
+        )
+
+    def _has_room_for_terms(self, tiling: Tiling) -> bool:
+        """Whether registers hold a tile's sums, the sums of one step and its words, all at the same time."""
+        shape = self.shape
+        vectors = -(-tiling.columns // (tiling.lanes or self.lanes))
+        return (
+            shape.products > 1
+            and shape.is_one_row
+            and 3 * vectors + 2 <= shape.machine.vector_registers
         )
 
     # --- tiles ---------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from tilewright.compiler.schedule.primitives import (
     rfactor,
     sink_guards,
     split,
+    term_by_term,
     unroll,
     vectorize,
 )
@@ -53,7 +54,8 @@ class MicroKernel:
     A step of the sum adds `products`, or the product of two `words`.  `streams` panels stand side by side (1 for tiles of several rows); `unroll` steps of the sum are written out.
     `ways` steps of the sum run side
     by side: it must follow from the extent of the sum alone, never from the tile, for else a row
-    would have other bits in another batch, or at its end.
+    would have other bits in another batch, or at its end.  `interleaved`: of a single row, the products of one
+    step are added up vector by vector in turn.
     """
 
     left: str
@@ -64,6 +66,7 @@ class MicroKernel:
     ways: int = 1
     products: int = 1
     words: bool = False
+    interleaved: bool = False
 
 
 def schedule_micro_kernel(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None:
@@ -251,6 +254,9 @@ def _schedule_step(s: Schedule, step: str, depth: int, micro: MicroKernel) -> No
         if len(tile) > 2:
             s.attempt(cache_read, micro.left, vector)
     s.apply(drop_guards, step)
+    if micro.interleaved and len(tile) == 2 and s.attempt(term_by_term, tile[-1]):
+        s.apply(fission, vector, 2)
+        s.note("the numbers of a word are multiplied in turn, each with all vectors")
     for loop in loops((find(s.kernel, step),)):
         name = loop.var.name
         if name == step or loop.kind is not LoopKind.SERIAL:

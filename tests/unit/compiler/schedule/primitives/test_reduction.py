@@ -19,6 +19,7 @@ from tilewright.compiler.schedule.primitives import (
     specialize,
     split,
     subtotal,
+    term_by_term,
 )
 
 
@@ -83,6 +84,49 @@ def test_subtotal_refuses_what_no_reduction_is_around() -> None:
         subtotal(private_sums(8), "t", "i")
     with pytest.raises(ScheduleError, match="'y' is not the result of a reduction"):
         subtotal(row_sums(), "y", "k")
+
+
+def scaled_sums(n: int, terms: int) -> Kernel:
+    """`y += (x0 w0 + x1 w1 + ...) s`, with a factor x of each term that the loop over n shares."""
+    b = KernelBuilder("k")
+    x, w = b.parameter("x", f32, (3, terms)), b.parameter("w", f32, (3, terms, n))
+    scale, y = b.parameter("scale", f32, (n,)), b.result("y", f32, (n,))
+    with b.nest((n,), ("i",)) as (i,):
+        b.store(y, (i,), 0)
+    with b.reduce((3,), ("k",)) as (k,), b.nest((n,), ("j",)) as (j,):
+        total = b.mul(b.load(x, (k, 0)), b.load(w, (k, 0, j)))
+        for term in range(1, terms):
+            total = b.add(total, b.mul(b.load(x, (k, term)), b.load(w, (k, term, j))))
+        b.accumulate("add", y, (j,), b.mul(total, b.load(scale, (j,))))
+    return b.build()
+
+
+@pytest.mark.parametrize("n", [2, 5, 16])
+@pytest.mark.parametrize("terms", [3, 8])
+def test_terms_of_a_sum_are_added_for_all_iterations_in_turn(n: int, terms: int) -> None:
+    kernel = scaled_sums(n, terms)
+    changed = term_by_term(kernel, "j")
+    text = body_text(changed)
+    assert text.count("terms[] = (terms[] + ") == terms - 1
+    assert "y[j] = (y[j] + (terms[] * scale[j]))" in text
+    assert_same(kernel, changed)
+    in_turn = fission(changed, "j")
+    assert len(loops(in_turn.body)) == len(loops(kernel.body)) + terms
+    assert_same(kernel, in_turn)
+
+
+def test_term_by_term_refuses_what_is_no_long_sum() -> None:
+    with pytest.raises(ScheduleError, match="no 3 terms are added"):
+        term_by_term(scaled_sums(4, 2), "j")
+    with pytest.raises(ScheduleError, match="more than one store"):
+        term_by_term(scaled_sums(4, 8), "k")
+    b = KernelBuilder("k")
+    x, y = b.parameter("x", f32, (8, 4)), b.result("y", f32, (4,))
+    with b.nest((4,), ("j",)) as (j,):
+        total = b.add(b.load(x, (0, j)), b.load(x, (1, j)))
+        b.store(y, (j,), b.add(b.add(total, b.load(y, (j,))), b.load(x, (2, j))))
+    with pytest.raises(ScheduleError, match="reads 'y', which is stored"):
+        term_by_term(b.build(), "j")
 
 
 def guarded_tile() -> Kernel:

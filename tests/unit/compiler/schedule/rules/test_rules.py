@@ -359,6 +359,19 @@ def test_words_for_one_row_are_fetched_a_block_ahead(rows, block, hint) -> None:
     assert_same(naive, done)
 
 
+@pytest.mark.parametrize("machine", [V4, V3, V2], ids=str)
+def test_numbers_of_words_are_multiplied_in_turn_for_one_row(machine: MachineModel) -> None:
+    naive = words(1, 32)
+    done = schedule(naive, machine)
+    registers = [b for b in done.locals if b.name == "terms"]
+    wanted = 3 * 64 // machine.lanes(f32) + 2 <= machine.vector_registers
+    assert bool(registers) == wanted
+    assert_same(naive, done)
+    assert "terms" not in body_text(
+        schedule(words(6, 32), machine)
+    )  # rows hide the additions
+
+
 def test_a_panel_is_shared_by_enough_rows_however_deep_it_is() -> None:
     done = schedule(fused(columns=640, rows=512, depth=3000), V4)
     assert any("x 10 of 37 tiles" in note for note in done.notes), done.notes
