@@ -18,11 +18,13 @@ def product(columns: Dim, **others: object) -> Form:
     return lambda shapes: contract_forms.product_in_panels(*shapes, columns, **others)
 
 
-def convolution(columns: int, *, strides: tuple[int, ...] = (), groups: int = 1) -> Form:
+def convolution(
+    columns: int, *, strides: tuple[int, ...] = (), groups: int = 1, **others: object
+) -> Form:
     """A convolution with filters in panels."""
     window = Window(strides)
     return lambda shapes: contract_forms.convolution_in_panels(
-        *shapes, columns, window, groups=groups
+        *shapes, columns, window, groups=groups, **others
     )
 
 

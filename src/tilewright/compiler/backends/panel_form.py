@@ -102,6 +102,7 @@ def _form_for(
         PartsOf(panels.machine),
         multiplies_bytes=own.multiplies_bytes,
         extends_bytes=has_bytes and own.extends_bytes,
+        multiplies_tiles=has_bytes and own.multiplies_byte_tiles,
         multiplies_pairs=has_pairs and own.multiplies_pairs,
     )
 
@@ -134,6 +135,7 @@ def panel_form(
     *,
     multiplies_bytes: bool = False,
     extends_bytes: bool = False,
+    multiplies_tiles: bool = False,
     multiplies_pairs: bool = False,
 ) -> GraphForm:
     """The passes of the form.
@@ -144,6 +146,7 @@ def panel_form(
         choose_parts: (rows, columns, steps) of sums to the parts that workgroups add, or 0.
         multiplies_bytes: the machine adds products of bytes in fewer instructions than products of floats.
         extends_bytes: it multiplies them as 16-bit numbers.
+        multiplies_tiles: it multiplies two rows by two columns of eight bytes in one instruction.
         multiplies_pairs: the machine adds products of two bf16 in one instruction.
     """
     return GraphForm(
@@ -156,14 +159,20 @@ def panel_form(
             WinogradConvolution(choose_tile=choose_tile, pairs=multiplies_pairs),
             # From here every contraction has a form that kernels are written for.
             LegalizeConvolution(
-                choose_panel=choose_panel, pairs=multiplies_pairs, extends=extends_bytes
+                choose_panel=choose_panel,
+                pairs=multiplies_pairs,
+                extends=extends_bytes,
+                tiles=multiplies_tiles,
             ),
             LegalizePooling(),
             # From here no core waits for a long sum of another.
             SplitReductions(choose_parts=choose_parts),
             # From here right operands lie as kernels read them.
             PackMatmul(
-                choose_panel=choose_panel, pairs=multiplies_pairs, extends=extends_bytes
+                choose_panel=choose_panel,
+                pairs=multiplies_pairs,
+                extends=extends_bytes,
+                tiles=multiplies_tiles,
             ),
             SinkReshapes(),
         ),

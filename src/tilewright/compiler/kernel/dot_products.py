@@ -6,37 +6,69 @@ the instruction that it is taken from.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tilewright.compiler.kernel.expressions import const
+from tilewright.base.dtypes import DType, i64
+from tilewright.compiler.kernel.expressions import binary, cast, const
 from tilewright.compiler.kernel.instructions import INSTRUCTIONS, meaning
-from tilewright.compiler.kernel.ir import Argument, Function, Instruction
+from tilewright.compiler.kernel.ir import Argument, Expression, Function, Instruction
 
 
-def _without_total(name: str, row: Instruction) -> Function:
-    """What an instruction adds to its first operand, as a function of the others."""
-    words = row.operands[1:]
-    arguments = [Argument(place, dtype) for place, dtype in enumerate(words)]
-    return Function(name, words, row.dtype, meaning(row, [const(0, row.dtype), *arguments]))
+def _without_total(
+    name: str, row: Instruction, words: tuple[DType, ...] | None = None
+) -> Function:
+    """What an instruction adds to its first operand, as a function of the others; of longer `words`, for each part."""
+    types = words or row.operands[1:]
+    arguments = [Argument(place, dtype) for place, dtype in enumerate(types)]
+    total: Expression = const(0, row.dtype)
+    for operands in parts_of_words(row, arguments):
+        total = meaning(row, [total, *operands])
+    return Function(name, types, row.dtype, total)
+
+
+def parts_of_words(
+    row: Instruction, words: Sequence[Expression]
+) -> Iterator[tuple[Expression, ...]]:
+    """The operands of an instruction in words that may be as long as several of them, low bits first."""
+    wanted = row.operands[1:]
+    for part in range(words[0].dtype.bits // wanted[0].bits):
+        yield tuple(_part(x, part, dtype) for x, dtype in zip(words, wanted, strict=True))
+
+
+def _part(word: Expression, part: int, dtype: DType) -> Expression:
+    if word.dtype is dtype:
+        return word
+    shift = const(part * dtype.bits, word.dtype, word.lanes)
+    return cast(binary("shr", word, shift) if part else word, dtype)
 
 
 _BYTES: Final = INSTRUCTIONS["vpdpbusd"]
 _DOT: Final = _without_total("dot_u8i8", _BYTES)
+_DOT_OF_LONG: Final = _without_total("dot_u8i8_long", _BYTES, (i64, i64))
 _PAIRS: Final = INSTRUCTIONS["vdpbf16ps"]
 _DOT_OF_PAIRS: Final = _without_total("dot_bf16", _PAIRS)
 _EXTENDED: Final = INSTRUCTIONS["vpmaddwd_i8"]
 _DOT_OF_EXTENDED: Final = _without_total("dot_i16i8", _EXTENDED)
 ADDING: Final = {
     _DOT.name: _BYTES,
+    _DOT_OF_LONG.name: _BYTES,
     _DOT_OF_PAIRS.name: _PAIRS,
     _DOT_OF_EXTENDED.name: _EXTENDED,
 }
-"""By the name of a sum of products, the instruction that adds it to a total."""
+"""By the name of a sum of products, the instruction that adds it to a total, word by word or part by part."""
+TILES: Final = {_DOT_OF_LONG.name: INSTRUCTIONS["usmmla"]}
+"""By the same name, the instruction that adds it to the totals of two rows and two columns at once."""
 
 
 def dot_of_bytes() -> Function:
     """The sum of the products of four bytes: those of the first word unsigned, of the second signed."""
     return _DOT
+
+
+def dot_of_long_words() -> Function:
+    """The same of eight bytes in words of 64 bits."""
+    return _DOT_OF_LONG
 
 
 def dot_of_pairs() -> Function:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.compiler.kernel.dot_products import ADDING
+from tilewright.compiler.kernel.dot_products import ADDING, parts_of_words
 from tilewright.compiler.kernel.fields import with_inner
 from tilewright.compiler.kernel.ir import (
     Binary,
@@ -57,7 +57,9 @@ def _fuse(store: Store, floats: bool) -> Expression:
     for total, product in ((value.left, value.right), (value.right, value.left)):
         if isinstance(product, Call) and product.function.name in ADDING:
             row = ADDING[product.function.name]
-            return Intrinsic(row, (total, *product.operands), value.lanes)
+            for words in parts_of_words(row, product.operands):
+                total = Intrinsic(row, (total, *words), value.lanes)
+            return total
         if not (floats and value.dtype.is_float):
             continue
         if not isinstance(product, Binary) or product.op != "mul":

@@ -5,7 +5,7 @@ type, and a copy nest `result = cast(T)`, so that epilogues are moved into the s
 for all of them.  Convolutions are in `convolution.py`, packed forms of both in `contract.py`.
 
 Operands may have types of their own, and their sum (`dtype`).  The packed forms may have four bytes or two bf16 in a
-word of 32 bits: a product is then the sum of theirs (`product`).  So may two 16-bit numbers on the left meet two bytes
+word of 32 bits, or eight bytes in one of 64: a product is then the sum of theirs (`product`).  So may two 16-bit numbers on the left meet two bytes
 on the right, which are a word of 16 bits.
 """
 
@@ -27,6 +27,7 @@ from tilewright.compiler.kernel.builder import KernelBuilder, compute_dtype
 from tilewright.compiler.kernel.dot_products import (
     dot_of_bytes,
     dot_of_extended_bytes,
+    dot_of_long_words,
     dot_of_pairs,
 )
 from tilewright.compiler.kernel.expressions import bitcast
@@ -97,7 +98,7 @@ def accumulator_dtype(left: DType, result: DType) -> DType:
 
 PRODUCT: Final = attr("product", "string", "")
 WORD_BITS: Final = 32
-WORDS: Final = {16: dtypes.i16, WORD_BITS: dtypes.i32}
+WORDS: Final = {16: dtypes.i16, WORD_BITS: dtypes.i32, 64: dtypes.i64}
 """The types of words, by their bits."""
 
 
@@ -106,23 +107,25 @@ WORDS: Final = {16: dtypes.i16, WORD_BITS: dtypes.i32}
 class WordProduct:
     """What a product of two words is: the sum of the products of the elements in them.
 
-    A word on the left has 32 bits, one on the right as many elements.
+    A word on the right has as many elements as one on the left.
 
     Attributes:
         left, right: the types of the elements.
         result: that of the sum.
         function: the sum for one pair of words.
+        left_bits: those of a word on the left.
     """
 
     left: DType
     right: DType
     result: DType
     function: Callable[[], Function]
+    left_bits: int = WORD_BITS
 
     @property
     def elements(self) -> int:
         """Products of one step."""
-        return per_word(self.left)
+        return per_word(self.left, self.left_bits)
 
     @property
     def right_bits(self) -> int:
@@ -132,11 +135,14 @@ class WordProduct:
     @property
     def words(self) -> tuple[DType, DType]:
         """The types of both operands."""
-        return dtypes.i32, WORDS[self.right_bits]
+        return WORDS[self.left_bits], WORDS[self.right_bits]
 
 
 WORD_PRODUCTS: Final = {
     "bytes": WordProduct(dtypes.u8, dtypes.i8, dtypes.i32, dot_of_bytes),
+    "long_bytes": WordProduct(
+        dtypes.u8, dtypes.i8, dtypes.i32, dot_of_long_words, left_bits=64
+    ),
     "extended": WordProduct(dtypes.i16, dtypes.i8, dtypes.i32, dot_of_extended_bytes),
     "pairs": WordProduct(dtypes.bf16, dtypes.bf16, dtypes.f32, dot_of_pairs),
 }
@@ -180,7 +186,7 @@ def _word_dtype(x: TensorType, bits: int) -> DType:
     """The type of words of so many bits.  Raises: ModelError where the elements of `x` do not make such words."""
     if x.dtype not in _IN_WORDS or bits not in WORDS or x.dtype.bits >= bits:
         raise ModelError(
-            f"words of {bits} bits are not made of {x}: several bytes or 16-bit numbers fill 32 or 16 bits"
+            f"words of {bits} bits are not made of {x}: several bytes or 16-bit numbers fill 64, 32 or 16 bits"
         )
     return WORDS[bits]
 
@@ -197,7 +203,7 @@ def _words_infer(types: Types, attributes: Attributes) -> tuple[TensorType, ...]
 
 as_words: Final = declare(
     name="as_words",
-    summary="The same bytes as words: as many elements of the last axis as fill one i32, or one i16 with `bits=16`, "
+    summary="The same bytes as words: as many elements of the last axis as fill one i32, or with `bits` one i16 or i64, "
     "the first in its lowest bits",
     operands=(operand("x", _IN_WORDS),),
     attributes=(attr("bits", "int", WORD_BITS),),
@@ -210,6 +216,7 @@ as_words: Final = declare(
         "i8[2,4]:index(128)",
         "i16[3,6]:index(300)",
         "i8[3,6]:index(128); bits=16",
+        "u8[3,16]:count(255); bits=64",
         "bf16[3,6]",
     ),
 )
@@ -384,6 +391,7 @@ pack_panels: Final = declare(
         "i8[8,5]:index(127); panel=4 words=32",
         "i8[2,7,3]:index(127); panel=2 words=32",
         "i8[2,7,3]:index(128); panel=2 words=16",
+        "i8[2,9,3]:index(128); panel=2 words=64",
         "bf16[7,5]; panel=4 words=32",
     ),
 )

@@ -15,6 +15,7 @@ from tilewright.compiler.kernel.ir import (
     Binary,
     Expression,
     Fma,
+    Intrinsic,
     Statement,
     Unary,
 )
@@ -58,7 +59,7 @@ def cost(value: Expression) -> int:
     for part in subexpressions(value):
         if isinstance(part, Binary | Unary):
             total += SLOW_OPERATIONS.get(part.op, 1)
-        elif isinstance(part, Fma):
+        elif isinstance(part, Fma | Intrinsic):
             total += 1
     return total
 

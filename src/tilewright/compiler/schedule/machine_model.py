@@ -55,6 +55,8 @@ _USUAL: Final = Core()
 _BYTE_DOTS: Final = frozenset({"avx512vnni", "avxvnni", "i8mm", "dotprod"})
 _SHORT_DOTS: Final = frozenset({"sse2"})
 """Extensions with products of pairs of 16-bit numbers, which are added by an instruction of their own."""
+_BYTE_TILES: Final = frozenset({"i8mm"})
+_TILE_ROWS: Final = 2
 _EXTENSION: Final = 0.3
 _PAIR_DOTS: Final = frozenset({"avx512bf16"})
 _CORES: Final[Mapping[str, Core]] = {
@@ -125,6 +127,7 @@ class MachineModel:
         workgroup_ns: what a workgroup should run for at least, to be worth its start.
         elements: what one element takes, to size workgroups by.
         extension: multiply-adds that take as long as a vector of the right operand to be extended.
+        rows_at_once: rows that one instruction multiplies, by as many columns fewer: their words are as many times as long.
     """
 
     name: str
@@ -142,6 +145,7 @@ class MachineModel:
     workgroup_ns: float = 20_000
     elements: ElementTimes = _ELEMENTS
     extension: float = 0.0
+    rows_at_once: int = 1
 
     @staticmethod
     @functools.cache
@@ -179,6 +183,8 @@ class MachineModel:
 
         A product that another instruction adds to its sum takes a register in between, and bytes take time to be extended.
         """
+        if dtype.is_integer and self.multiplies_byte_tiles:
+            return replace(self, rows_at_once=_TILE_ROWS)
         if not dtype.is_integer or not self.extends_bytes:
             return self
         return replace(
@@ -210,6 +216,11 @@ class MachineModel:
     def extends_bytes(self) -> bool:
         """Whether bytes are multiplied as pairs of 16-bit numbers: there is no product of bytes themselves."""
         return self.multiplies_bytes and self.instructions.isdisjoint(_BYTE_DOTS)
+
+    @property
+    def multiplies_byte_tiles(self) -> bool:
+        """Whether two rows by two columns of eight bytes are multiplied, and added to four totals, in one instruction."""
+        return not self.instructions.isdisjoint(_BYTE_TILES)
 
     @property
     def multiplies_pairs(self) -> bool:

@@ -1,4 +1,4 @@
-"""Operands of contractions as words of 32 bits, whose elements machines multiply and add in one step.
+"""Operands of contractions as words of several elements, whose elements machines multiply and add in one step.
 
 Called by `pack_matmul` and `legalize_convolution`; what the words mean stands at `as_words` and `WordProduct`.
 """
@@ -10,27 +10,43 @@ from tilewright.base.symbolic import Dim
 from tilewright.compiler.graph.ir import Node, Value
 from tilewright.compiler.ops.contraction import (
     WORD_BITS,
+    WORD_PRODUCTS,
     WordProduct,
     per_word,
 )
+from tilewright.compiler.ops.shapes import element_count
 from tilewright.compiler.passes import Emitter
 from tilewright.compiler.transforms.matching import maker, operand
 
 BYTES_PER_WORD = per_word(dtypes.u8)
 
 
-def product_of_words(node: Node, *, pairs: bool, extends: bool = False) -> str:
+def product_of_words(
+    node: Node, *, pairs: bool, extends: bool = False, tiles: bool = False
+) -> str:
     """The `product` of words that a contraction is by its types, or "".
 
-    Products of bytes are those that are left as such, of 16-bit numbers by bytes where the machine `extends` them;
+    Products of bytes are those that are left as such, of 16-bit numbers by bytes where the machine `extends` them, and
+    of eight at a time where it multiplies `tiles` of two rows, of which there are several, by two columns;
     those of `pairs` of bf16 a machine must have.
     """
     types = (*(operand(node, i).type.dtype for i in (0, 1)), node.result.type.dtype)
     if types == (dtypes.u8, dtypes.i8, dtypes.i32):
+        if tiles and _fills_tiles(node):
+            return "long_bytes"
         return "extended" if extends else "bytes"
     if types == (dtypes.bf16, dtypes.bf16, dtypes.f32) and pairs:
         return "pairs"
     return ""
+
+
+def _fills_tiles(node: Node) -> bool:
+    """Whether a product of bytes has rows for tiles, and whole words of eight bytes where it is a convolution."""
+    if node.op == "matmul":
+        return node.result.type.shape[-2] != 1
+    depth, elements = operand(node, 1).type.shape[1], WORD_PRODUCTS["long_bytes"].elements
+    places = element_count(node.result.type.shape[:-1])
+    return places != 1 and symbolic.mod(depth, elements) == 0
 
 
 def left_elements(node: Node, row: WordProduct, emit: Emitter) -> Value:

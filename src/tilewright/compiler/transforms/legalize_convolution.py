@@ -71,6 +71,7 @@ class LegalizeConvolution(RewritePass):
     choose_panel: ChoosePanel
     pairs: bool = False
     extends: bool = False
+    tiles: bool = False
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """Bias and padding apart, then the form."""
@@ -109,7 +110,9 @@ class LegalizeConvolution(RewritePass):
         rows = node.result.type.shape[:-1]
         count = filters // groups
         taps = element_count(kernel) * depth
-        kind = product_of_words(node, pairs=self.pairs, extends=self.extends)
+        kind = product_of_words(
+            node, pairs=self.pairs, extends=self.extends, tiles=self.tiles
+        )
         if kind and (groups == 1 or symbolic.mod(depth, WORD_PRODUCTS[kind].elements) == 0):
             return self._in_words(node, kind, rows, emit)
         halves = x.type.dtype in HALVES
@@ -137,7 +140,8 @@ class LegalizeConvolution(RewritePass):
         steps = symbolic.floordiv(element_count(w.type.shape[1:]), row.elements)
         panel = self.choose_panel(rows, count, steps, dtypes.i32) or _SMALLEST_PANEL
         packed = _pack(w, groups, count, panel, emit, words_of=row.right_bits)
-        return _in_panels(node, words(x, emit), packed, emit, product=kind)
+        left = words(x, emit, row.left_bits)
+        return _in_panels(node, left, packed, emit, product=kind)
 
 
 def _in_panels(

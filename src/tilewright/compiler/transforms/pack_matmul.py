@@ -61,6 +61,7 @@ class PackMatmul(RewritePass):
     least_rows: int = 2
     pairs: bool = False
     extends: bool = False
+    tiles: bool = False
 
     def rules(self) -> Mapping[str, Sequence[Rule]]:
         """Sums for one column, else flatten, then pack."""
@@ -112,7 +113,9 @@ class PackMatmul(RewritePass):
             return None  # packing would read and write all that is read once
         many = not isinstance(rows, int) or rows >= self.least_rows
         widens = a.type.dtype in HALVES and many
-        kind = product_of_words(node, pairs=self.pairs, extends=self.extends)
+        kind = product_of_words(
+            node, pairs=self.pairs, extends=self.extends, tiles=self.tiles
+        )
         if kind and are_whole(depth, WORD_PRODUCTS[kind].elements):
             return self._in_words(node, kind, emit)
         left = in_f32(a, emit) if widens else a
@@ -147,7 +150,7 @@ class PackMatmul(RewritePass):
         if not panel:
             return None
         panels = _panels_of_words(b, panel, row, emit)
-        left = words(left_elements(node, row, emit), emit)
+        left = words(left_elements(node, row, emit), emit, row.left_bits)
         form = product_in_panels(left.type.shape, panels.type.shape, columns, product=kind)
         return emit.op("contract", [left, panels], form)
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.base.dtypes import f32, f64, i8
+from tilewright.base.dtypes import f32, f64, i8, i32
 from tilewright.base.target import Target
 from tilewright.compiler.schedule.machine_model import MachineModel
 
@@ -41,3 +41,10 @@ def test_caches_are_those_of_the_target() -> None:
     assert machine.l2.size_bytes == 256 << 10
     assert machine.l1.ways == 8
     assert machine.l1.bandwidth > machine.l2.bandwidth > machine.main.bandwidth
+
+
+def test_rows_are_multiplied_at_once_where_there_is_an_instruction_for_tiles() -> None:
+    for cpu, rows in (("neoverse-n1", 1), ("neoverse-n2", 2)):
+        machine = MachineModel.of(Target.parse(f"aarch64 -mcpu={cpu}"))
+        assert machine.for_sums_of(i32).rows_at_once == rows
+        assert machine.for_sums_of(f32).rows_at_once == 1

@@ -190,3 +190,23 @@ def test_images_of_sixteen_bit_floats_are_widened_once_and_the_panels_stay():
     assert ops(graph) == ["cast", "contract:conv", "cast"]
     product = only(graph, "contract:conv")
     assert [v.type.dtype.name for v in product.operands] == ["f32", "f16"]
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "word"),
+    [(8, 1, "i64"), (16, 2, "i64"), (4, 1, "i32"), (12, 1, "i32")],
+)
+def test_channels_are_eight_bytes_to_a_word_where_they_fill_it(channels, groups, word):
+    passes = [
+        ConvertLayout(),
+        LegalizeConvolution(choose_panel=panel, tiles=True),
+        FoldConstants(),
+    ]
+    weights = f"6, {channels // groups}, 3, 3"
+    text = (
+        f"graph @g(%x: u8[1, 5, 6, {channels}]) {{ %w: i8[{weights}] = constant {{value = i8[{weights}] splat -3}}"
+        f' %y: i32[1, 3, 4, 6] = conv(%x, %w) {{layout = "NHWC", dtype = i32, groups = {groups}}} return %y }}'
+    )
+    graph = run(passes, text)
+    product = only(graph, "contract:conv")
+    assert {v.type.dtype.name for v in product.operands} == {word}

@@ -1,3 +1,5 @@
+import pytest
+
 from fakes.graphs import assert_stays, ops, run
 from tilewright.compiler.transforms import FoldConstants, PackMatmul
 
@@ -86,3 +88,31 @@ def test_rows_of_sixteen_bit_floats_are_widened_once_and_the_panels_stay():
 def test_a_single_row_of_sixteen_bit_floats_is_read_as_it_is():
     graph = run(P, matmul("1, 4", "4, 6", "1, 6", dtype="bf16"))
     assert ops(graph) == ["contract:matmul"]
+
+
+def bytes_product(rows, depth):
+    return (
+        f"graph @g<N: 1..>(%a: u8[{rows}, {depth}]) {{ %b: i8[{depth}, 6] = constant {{value = i8[{depth}, 6] splat -3}}"
+        f" %y: i32[{rows}, 6] = matmul(%a, %b) {{dtype = i32}} return %y }}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "tiles", "words"),
+    [
+        (5, 24, True, "i64[5, 3]"),
+        (5, 21, True, "i64[5, 3]"),  # filled up with zeros
+        ("N", 8, True, "i64[N, 1]"),
+        (1, 24, True, "i32[1, 6]"),  # one row leaves half of every tile empty
+        (5, 24, False, "i32[5, 6]"),
+    ],
+)
+def test_bytes_are_eight_to_a_word_where_rows_are_multiplied_in_pairs(
+    rows, depth, tiles, words
+):
+    passes = [PackMatmul(choose_panel=panel, tiles=tiles), FoldConstants()]
+    graph = run(passes, bytes_product(rows, depth))
+    assert str(graph.nodes[-1].operands[0].type) == words
+    assert graph.nodes[-1].attributes["product"] == (
+        "long_bytes" if "64" in words else "bytes"
+    )

@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 import tilewright as tw
 from fakes import small_models
 from fakes.cross_machines import host_program, run
-from fakes.small_networks import quantized
+from fakes.small_networks import network, quantized
+from tilewright.base import dtypes
 from tilewright.base.errors import TargetError
 from tilewright.base.host import describe
 from tilewright.base.symbolic import Dim
@@ -64,10 +66,11 @@ def test_kernels_of_ours_run(machine: str, host: list[str], tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("cpu", "word"), [("neoverse-n1", ".sdot."), ("neoverse-n2", ".usdot."), ("", "")]
+    ("cpu", "words"),
+    [("neoverse-n1", [".sdot."]), ("neoverse-n2", [".usdot.", ".usmmla."]), ("", [])],
 )
 def test_products_of_bytes_are_exact_on_every_core(
-    cpu: str, word: str, tmp_path: Path
+    cpu: str, words: list[str], tmp_path: Path
 ) -> None:
     onnx_model = quantized()
     for value in (*onnx_model.graph.input, *onnx_model.graph.output):
@@ -79,9 +82,54 @@ def test_products_of_bytes_are_exact_on_every_core(
         there = result.view(expected.dtype).reshape(expected.shape)
         np.testing.assert_array_equal(there, expected)
     sources = [kernel.source for kernel in tw.compile(onnx_model, target=target).kernels]
-    dots = [text for text in sources if ".sdot." in text or ".usdot." in text]
-    assert bool(dots) is bool(word)
-    assert all(word in text for text in dots)
+    names = (".sdot.", ".usdot.", ".usmmla.")
+    assert [name for name in names if any(name in text for text in sources)] == words
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns"),
+    [(1, 16, 5), (2, 8, 1), (3, 13, 20), (8, 40, 12), (25, 9, 33)],
+)
+def test_tiles_of_bytes_are_exact(
+    rows: int, depth: int, columns: int, tmp_path: Path
+) -> None:
+    """Products of 255 by -128 among them, around a zero point; the oracle is numpy."""
+    random = np.random.default_rng(rows)
+    x = random.integers(0, 256, (rows, depth), np.uint8)
+    w = random.integers(-128, 128, (depth, columns), np.int8)
+    x[0], w[:, 0] = 255, -128
+    text = f"""net (uint8[{rows}, {depth}] x) => (int32[{rows}, {columns}] y) {{
+        y = MatMulInteger (x, w, z)
+    }}"""
+    model = network(text, {}, dtypes.f32)
+    for name, array in (("w", w), ("z", np.uint8(7))):
+        model.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
+    target = "aarch64 -mcpu=neoverse-n2"
+    (found,) = run_there(model, target, host_program("aarch64", tmp_path), tmp_path, x)
+    expected = (x.astype(np.int32) - 7) @ w.astype(np.int32)
+    np.testing.assert_array_equal(found.view(np.int32).reshape(rows, columns), expected)
+    sources = "".join(kernel.source for kernel in tw.compile(model, target=target).kernels)
+    assert (".usmmla." in sources) == (rows > 1 and depth > 8)  # else no sum over words
+
+
+def test_images_of_bytes_are_exact_in_tiles(tmp_path: Path) -> None:
+    body = """net (uint8[2, 8, 7, 6] x) => (uint8[2, 5, 4, 3] y) {
+        y = QLinearConv <strides = [2, 2], pads = [1, 1, 1, 1]> (x, sx, zx, w, sw, zw, sy, zx)
+    }"""
+    model = network(body, {}, dtypes.f32)
+    random = np.random.default_rng(8)
+    for name, array in {
+        "sx": np.float32(0.02), "zx": np.uint8(120), "sy": np.float32(0.3), "sw": np.float32(0.01),
+        "w": random.integers(-128, 128, (5, 8, 3, 3), np.int8), "zw": np.int8(0),
+    }.items():  # fmt: skip
+        model.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
+    x = random.integers(0, 256, (2, 8, 7, 6), np.uint8)
+    target, host = "aarch64 -mcpu=neoverse-n2", host_program("aarch64", tmp_path)
+    (found,) = run_there(model, target, host, tmp_path, x)
+    expected = tw.compile(model)(x)
+    np.testing.assert_array_equal(found.reshape(expected.shape), expected)
+    sources = "".join(kernel.source for kernel in tw.compile(model, target=target).kernels)
+    assert ".usmmla." in sources
 
 
 def run_there(

@@ -7,6 +7,7 @@ from tilewright.compiler.schedule.primitives.inlining import (
     inline,
     reverse_inline,
 )
+from tilewright.compiler.schedule.primitives.instruction_tiles import multiply_tiles
 from tilewright.compiler.schedule.primitives.instructions import tensorize
 from tilewright.compiler.schedule.primitives.loops import (
     fuse,
@@ -53,6 +54,7 @@ __all__ = [
     "fuse_nests",
     "inline",
     "join",
+    "multiply_tiles",
     "partition",
     "prefetch",
     "privatize",

@@ -102,15 +102,17 @@ class ContractionSite:
             row_tiles = self._split_rows(tiling.rows)
         grid.commit(self._arrange(tiling, row_tiles))
         parts = self._specialize(row_tiles)
+        found, has_tiles = self.found, self.machine.multiplies_byte_tiles
         micro = MicroKernel(
-            left=self.found.left.buffer.name,
-            right=self.found.right.buffer.name,
+            left=found.left.buffer.name,
+            right=found.right.buffer.name,
             lanes=tiling.lanes or self.lanes,
             streams=tiling.streams,
             unroll=tiling.unroll,
-            products=self.found.products,
-            words=self.found.multiplies_words,
+            products=found.products,
+            words=found.multiplies_words,
             interleaved=self._has_room_for_terms(tiling),
+            instruction=found.tile_instruction if has_tiles else "",
         )
         tiles = [*row_tiles, self.lane]
         for part in parts:

@@ -20,6 +20,7 @@ from tilewright.compiler.schedule.primitives import (
     cache_read,
     drop_guards,
     fission,
+    multiply_tiles,
     partition,
     reorder,
     rfactor,
@@ -55,7 +56,7 @@ class MicroKernel:
     `ways` steps of the sum run side
     by side: it must follow from the extent of the sum alone, never from the tile, for else a row
     would have other bits in another batch, or at its end.  `interleaved`: of a single row, the products of one
-    step are added up vector by vector in turn.
+    step are added up vector by vector in turn.  `instruction`: what does a step for two rows and two columns at once, or "".
     """
 
     left: str
@@ -67,6 +68,7 @@ class MicroKernel:
     products: int = 1
     words: bool = False
     interleaved: bool = False
+    instruction: str = ""
 
 
 def schedule_micro_kernel(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None:
@@ -140,6 +142,13 @@ def _schedule_sum(s: Schedule, top: str, depth: int, micro: MicroKernel) -> None
     tile = [x.var.name for x in nest[:depth]]
     steps = [x.var.name for x in nest[depth:]]
     s.apply(reorder, [*steps, *tile])
+    if micro.instruction and s.attempt(
+        multiply_tiles, steps[0], tile[0], micro.instruction
+    ):
+        s.note(
+            f"'{micro.instruction}' adds the products of two rows and two columns at once"
+        )
+        return
     extents = [find(s.kernel, n).extent for n in steps]
     size, most = micro.products, _MOST_DOTS if micro.words else _MOST_FMAS
     for name in tile[:-1]:

@@ -14,7 +14,7 @@ from tilewright.base.dtypes import f32
 from tilewright.compiler.analysis.accesses import update_operator
 from tilewright.compiler.analysis.sizes import estimate
 from tilewright.compiler.analysis.strides import depends, stride
-from tilewright.compiler.kernel.dot_products import ADDING
+from tilewright.compiler.kernel.dot_products import ADDING, TILES
 from tilewright.compiler.kernel.fields import children, dims_of
 from tilewright.compiler.kernel.ir import (
     Binary,
@@ -106,6 +106,14 @@ class Contraction:
             isinstance(part, Call) and part.function.name in ADDING
             for part in subexpressions(self.total.value)
         )
+
+    @property
+    def tile_instruction(self) -> str:
+        """The instruction that does a step for some rows and columns at once, where machines have it; or ""."""
+        for part in subexpressions(self.total.value):
+            if isinstance(part, Call) and part.function.name in TILES:
+                return TILES[part.function.name].name
+        return ""
 
     @property
     def depth(self) -> int:

@@ -31,8 +31,9 @@ def most_rows(machine: MachineModel, vectors: int, products: int = 1) -> int:
 
     The sum of the `products` of one step, if there are several, stands beside the accumulator.
     """
-    each = vectors if products == 1 else 2 * vectors
-    return max(1, (machine.vector_registers - vectors - 1) // each)
+    each, together = vectors if products == 1 else 2 * vectors, machine.rows_at_once
+    most = (machine.vector_registers - together * vectors - 1) // each
+    return max(1, most // together * together)
 
 
 def step_cycles(machine: MachineModel, rows: int, vectors: int, products: int = 1) -> float:
@@ -40,16 +41,17 @@ def step_cycles(machine: MachineModel, rows: int, vectors: int, products: int = 
 
     Where a step has several `products`, their numbers are made of a word, once for all rows, and their sum is scaled.
     """
-    latency = machine.core.latency
+    latency, together = machine.core.latency, machine.rows_at_once
+    rows = -(-rows // together) * together
     # Few accumulators wait for each other: sums are not split, that their order be one.
     few = rows * vectors < latency * machine.multiply_adds_per_cycle
     made = vectors * (products + rows) if products > 1 else vectors * machine.extension
     step = Demand(
         multiply_adds=rows * vectors * products + made,
-        loads=rows * products + vectors,
+        loads=rows * products + together * vectors,
         waits=latency if few else 0,
     )
-    return step.cycles(machine) + machine.core.load * (rows * products + vectors)
+    return step.cycles(machine) + machine.core.load * step.loads
 
 
 def aliasing(machine: MachineModel, rows: int, row_bytes: int) -> bool:

@@ -169,6 +169,8 @@ def _store_work(store: Store, place: _Place) -> Work:
     cycles = place.times * asked.cycles(machine)
     if any(loop.kind is LoopKind.VECTOR for loop in around):
         return Work(lanes=cycles)
+    if store.value.lanes > 1:  # a tile of an instruction
+        return Work(lanes=cycles * store.value.lanes)
     waits = around != () and _follows_itself(store, around[-1].var.name)
     return Work(
         single=cycles, waits=place.times * (machine.core.latency - 1) if waits else 0.0

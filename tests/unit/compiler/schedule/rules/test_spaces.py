@@ -15,7 +15,7 @@ from fakes.contractions import depthwise as channels_alone
 from fakes.contractions import planar
 from fakes.contractions import product as packed_product
 from fakes.loop_nests import assert_same, emit, op_kernel
-from tilewright.base.dtypes import f32, i32, u8
+from tilewright.base.dtypes import f32, i32, i64, u8
 from tilewright.base.errors import ScheduleError
 from tilewright.base.symbolic import Dim, symbol
 from tilewright.base.target import Target
@@ -27,6 +27,7 @@ from tilewright.compiler.schedule.rules.tilings import Tiling
 
 MACHINES = {name: MachineModel.of(Target.level(name)) for name in ("v2", "v3", "v4")}
 MACHINES["zen4"] = MachineModel.of(Target.parse("x86_64 -mcpu=znver4"))
+MACHINES["n2"] = MachineModel.of(Target.parse("aarch64 -mcpu=neoverse-n2"))
 M, N = symbol("M", 0), symbol("N", 0)
 POINTS = 5000
 
@@ -57,6 +58,16 @@ def blocks(rows: Dim, columns: int, panel: int, *, zero: bool = False) -> Kernel
     ]
     y = b.result("y", f32, (rows, columns))
     emit(b, "matmul_blocks", {"columns": (columns,), "bits": 4}, operands, y)
+    return b.build()
+
+
+def long_words(rows: Dim, columns: int, panel: int) -> Kernel:
+    """`a w` of bytes, eight to a word."""
+    b = KernelBuilder("long")
+    a = b.parameter("a", i64, (rows, 3))
+    w = b.parameter("w", i64, (-(-columns // panel), 3, panel))
+    y = b.result("y", i32, (rows, columns))
+    emit(b, "contract", packed_product(columns, product="long_bytes"), [a, w], y)
     return b.build()
 
 
@@ -124,6 +135,8 @@ KERNELS: Mapping[str, Callable[[], Kernel]] = {
     "products": lambda: op_kernel("matmul", [(2, 7, 5), (2, 5, 33)], (2, 7, 33)),
     "product of words": lambda: blocks(3, 9, 8),
     "row times words": lambda: blocks(1, 35, 16, zero=True),
+    "product of long words": lambda: long_words(13, 37, 12),
+    "product of long words and open rows": lambda: long_words(M, 20, 8),
     "product of several panels": lambda: fused(13, 100, 5, 16),
     "product of parts of panels": lambda: fused(7, 70, 3, 32),
     "product of full panels": lambda: fused(M, 96, 5, 16),

@@ -1,0 +1,228 @@
+"""The primitive that gives a tile of a product to an instruction for two rows and two columns: multiply_tiles.
+
+Such an instruction has four totals in the lanes of one register, so totals change places before and after the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Final, final
+
+from tilewright.base import symbolic
+from tilewright.base.errors import ScheduleError
+from tilewright.base.symbolic import Dim
+from tilewright.compiler.analysis.strides import depends, stride
+from tilewright.compiler.kernel.dot_products import TILES
+from tilewright.compiler.kernel.expressions import bitcast
+from tilewright.compiler.kernel.instructions import INSTRUCTIONS
+from tilewright.compiler.kernel.ir import (
+    Binary,
+    Body,
+    Buffer,
+    Call,
+    Expression,
+    For,
+    Instruction,
+    Intrinsic,
+    Kernel,
+    Load,
+    Space,
+    Store,
+)
+from tilewright.compiler.schedule.trace import names_of, primitive
+from tilewright.compiler.schedule.tree import (
+    add_locals,
+    chain,
+    find,
+    only_statement,
+    rewrite,
+    with_inner,
+)
+
+_SIDE: Final = 2
+"""Rows, and columns, of one tile of an instruction."""
+
+
+@primitive
+def multiply_tiles(kernel: Kernel, loop: str, tile: str, instruction: str) -> Kernel:
+    """Let an instruction add the products of two rows and two columns of words at once.
+
+    `loop` is the outermost loop of the sum, `tile` the outermost of those over rows, vectors and lanes, which stand
+    inside of it.  Where the number of rows is odd, the last row is multiplied twice and kept once.
+
+    rewrite:
+        for k: for i in 2: for v in 1: for l in 2: acc[i, v, l] += dot(a[i, k], b[k, l])
+        ->
+        t[0, 0, 0 : 2 lanes] = acc[0, 0, 0 : 2 lanes]
+        t[0, 0, 2 : 2 lanes] = acc[1, 0, 0 : 2 lanes]
+        for k: y[0, 0 : 2 lanes] = b[k, 0 : 2 lanes]
+               x[0, 0] = a[0, k]
+               x[0, 1] = a[1, k]
+               t[0, 0, 0 : 4 lanes] = usmmla(t[...], bits<i32>(x[...]), bits<i32>(y[...]))
+        acc[0, 0, 0 : 2 lanes] = t[0, 0, 0 : 2 lanes]
+        acc[1, 0, 0 : 2 lanes] = t[0, 0, 2 : 2 lanes]
+
+    Raises: ScheduleError unless the loops hold one sum of products of words that the instruction multiplies, over
+    lanes side by side, of which there are whole tiles.
+    """
+    row = INSTRUCTIONS.get(instruction)
+    if row is None or row not in TILES.values():
+        known = ", ".join(sorted(x.name for x in TILES.values()))
+        raise ScheduleError(
+            f"'{instruction}' multiplies no tiles of words", hint=f"there is {known}"
+        )
+    nest, inside = chain(find(kernel, loop)), find(kernel, tile)
+    steps = nest[: nest.index(inside)] if inside in nest else ()
+    found = _Tiles(kernel, row, steps, nest[len(steps) :])
+    return found.multiplied()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """What a nest adds up: words of `left` times words of `right`, to elements of `total`."""
+
+    total: Load
+    left: Load
+    right: Load
+
+
+@final
+class _Tiles:
+    """One sum over `steps` for all elements of `tile`, which are rows, vectors and lanes."""
+
+    def __init__(
+        self, kernel: Kernel, row: Instruction, steps: Sequence[For], tile: Sequence[For]
+    ) -> None:
+        self.kernel: Kernel = kernel
+        self.row: Instruction = row
+        self.steps: Sequence[For] = steps
+        self.tile: Sequence[For] = tile
+        if not steps or len(tile) <= _SIDE or not all(x.reduction for x in steps):
+            raise self.fail("expected loops over rows, vectors and lanes inside of a sum")
+        sizes = [x.extent for x in tile if isinstance(x.extent, int)]
+        if len(sizes) < len(tile) or sizes[-1] % _SIDE:
+            raise self.fail("rows and columns must be known, and columns be pairs")
+        self.sum: _Sum = self._found_sum()
+        names = [x.var.name for x in tile]
+        self.rows: list[dict[str, Dim]] = [
+            dict(zip(names, place, strict=False))
+            for place in product(*map(range, sizes[:-2]))
+        ]
+        self.columns: list[dict[str, Dim]] = [
+            dict(zip(names[-2:], place, strict=True))
+            for place in product(range(sizes[-2]), range(0, sizes[-1], _SIDE))
+        ]
+
+    def fail(self, reason: str) -> ScheduleError:
+        """The error that says why the instruction does not compute the nest."""
+        return ScheduleError(
+            f"'{self.row.name}' does not compute this: {reason}", location=self.kernel.name
+        )
+
+    # --- what there is -----------------------------------------------------------------------
+
+    def _found_sum(self) -> _Sum:
+        """The sum in the nest.  Raises: ScheduleError."""
+        store = only_statement(self.tile[-1].body)
+        if not isinstance(store, Store) or not isinstance(store.value, Binary):
+            raise self.fail("expected one sum inside")
+        for total, words in self._terms(store.value):
+            if isinstance(total, Load) and isinstance(words, Call):
+                left, right = words.operands
+                known = TILES.get(words.function.name) is self.row
+                if known and isinstance(left, Load) and isinstance(right, Load):
+                    return self._checked(store, _Sum(total, left, right))
+        raise self.fail("expected a sum of its products of words")
+
+    def _terms(self, value: Binary) -> Iterator[tuple[Expression, Expression]]:
+        if value.op == "add":
+            yield value.left, value.right
+            yield value.right, value.left
+
+    def _checked(self, store: Store, found: _Sum) -> _Sum:
+        total, left, right = found.total, found.left, found.right
+        if (store.buffer, store.indices) != (total.buffer, total.indices):
+            raise self.fail("the sum is not stored where it is read")
+        if store.mask or any(x.mask or x.lanes != 1 for x in (total, left, right)):
+            raise self.fail("some lanes of it are left out")
+        if total.buffer in (left.buffer, right.buffer):
+            raise self.fail(f"'{total.buffer.name}' is read while it is written")
+        *rows, vector, lane = (x.var.name for x in self.tile)
+        if any(depends(total, x.var.name) for x in self.steps):
+            raise self.fail("every step has a total of its own")
+        if any(depends(left, name) for name in (vector, lane)):
+            raise self.fail("a row has other words in every column")
+        if any(depends(right, name) for name in rows):
+            raise self.fail("a column has other words in every row")
+        if any(not self._is_side_by_side(x, lane) for x in (total, right)):
+            raise self.fail("columns do not lie side by side")
+        return found
+
+    def _is_side_by_side(self, load: Load, lane: str) -> bool:
+        """Whether the last index alone counts lanes."""
+        last = symbolic.linear(load.indices[-1], lane)
+        return stride(load, lane) == 1 and last is not None and last[0] == 1
+
+    # --- what becomes of it ------------------------------------------------------------------
+
+    def multiplied(self) -> Kernel:
+        """The kernel in which the instruction takes every step."""
+        names, count = names_of(self.kernel), -(-len(self.rows) // _SIDE)
+        columns, words = len(self.columns), self.sum.left.dtype
+
+        def register(name: str, *shape: int) -> Buffer:
+            dtype = self.row.dtype if name == "tiles" else words
+            return Buffer(names.fresh(name), dtype, shape, Space.REGISTER)
+
+        tiles = register("tiles", count, columns, self.row.tile_lanes)
+        pairs = register("pairs", count, _SIDE)
+        read = register("columns", columns, _SIDE)
+        body: Body = (*self._read_columns(read), *self._multiply(tiles, pairs, read))
+        for loop in reversed(self.steps):
+            body = (with_inner(loop, body),)
+        changed = (*self._totals_in(tiles), *body, *self._totals_of(tiles))
+        kernel = rewrite(self.kernel, self.steps[0], changed)
+        return add_locals(kernel, (tiles, pairs, read))
+
+    def _read_columns(self, read: Buffer) -> Iterator[Store]:
+        for place, column in enumerate(self.columns):
+            yield Store(read, (place, 0), _placed(self.sum.right, column, _SIDE))
+
+    def _multiply(self, tiles: Buffer, pairs: Buffer, read: Buffer) -> Iterator[Store]:
+        """Pair by pair, so that few registers hold words of rows."""
+        lanes, types = self.row.tile_lanes, self.row.operands
+        for pair in range(-(-len(self.rows) // _SIDE)):
+            for side in range(_SIDE):
+                row = self.rows[min(pair * _SIDE + side, len(self.rows) - 1)]
+                yield Store(pairs, (pair, side), _placed(self.sum.left, row))
+            left = bitcast(Load(pairs, (pair, 0), _SIDE), types[1])
+            for place in range(len(self.columns)):
+                right = bitcast(Load(read, (place, 0), _SIDE), types[2])
+                where = (pair, place, 0)
+                total = Load(tiles, where, lanes)
+                yield Store(tiles, where, Intrinsic(self.row, (total, left, right), lanes))
+
+    def _totals_in(self, tiles: Buffer) -> Iterator[Store]:
+        for where, total in self._places():
+            yield Store(tiles, where, total)
+
+    def _totals_of(self, tiles: Buffer) -> Iterator[Store]:
+        for where, total in self._places():
+            yield Store(total.buffer, total.indices, Load(tiles, where, _SIDE))
+
+    def _places(self) -> Iterator[tuple[tuple[Dim, ...], Load]]:
+        """Where the totals of each row stand in tiles, two columns at a time."""
+        for number, row in enumerate(self.rows):
+            pair, half = divmod(number, _SIDE)
+            for place, column in enumerate(self.columns):
+                total = _placed(self.sum.total, {**row, **column}, _SIDE)
+                yield (pair, place, half * _SIDE), total
+
+
+def _placed(load: Load, at: dict[str, Dim], lanes: int = 1) -> Load:
+    """A load at some place of the loops over a tile."""
+    indices = tuple(symbolic.substitute(index, at) for index in load.indices)
+    return Load(load.buffer, indices, lanes)
