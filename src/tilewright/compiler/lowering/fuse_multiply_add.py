@@ -3,7 +3,7 @@
     T[i] = T[i] + a*b   inside a loop marked `reduction`   ->   T[i] = fma(a, b, T[i])
 
 The kernel IR permits it there (`kernel.ir`, numeric semantics); elsewhere products are rounded.
-Sums of products of bytes become the instruction that adds them to a total.
+Sums of products of bytes become the instruction that adds them to a total, wherever they stand: nothing is rounded.
 Requires: linear indices.  Called by the back ends; `floats` for targets that have the instruction.
 """
 
@@ -45,7 +45,7 @@ def _statement(statement: Statement, floats: bool, *, reducing: bool) -> Stateme
         reduces = isinstance(statement, For) and statement.reduction
         inside = _body(statement.body, floats, reducing=reducing or reduces)
         return with_inner(statement, inside)
-    if reducing and isinstance(statement, Store):
+    if isinstance(statement, Store) and (reducing or statement.buffer.dtype.is_integer):
         return replace(statement, value=_fuse(statement, floats))
     return statement
 

@@ -9,7 +9,11 @@ from fakes.lowered import lower
 from tilewright.base import dtypes
 from tilewright.base.target import Target
 from tilewright.compiler.kernel.builder import KernelBuilder
-from tilewright.compiler.kernel.dot_products import dot_of_bytes
+from tilewright.compiler.kernel.dot_products import (
+    dot_of_bytes,
+    dot_of_long_words,
+    dot_of_pairs,
+)
 from tilewright.compiler.kernel.evaluator import evaluate
 from tilewright.compiler.kernel.ir import Call, Fma, Intrinsic, Kernel
 from tilewright.compiler.kernel.rewrite import expressions
@@ -57,18 +61,30 @@ def test_floats_are_left_where_the_machine_does_not_fuse_them():
 
 
 @pytest.mark.parametrize("reduction", [False, True])
-def test_sums_of_products_of_bytes_add_to_their_total_in_a_reduction(reduction):
+@pytest.mark.parametrize(
+    ("function", "word", "total", "wanted"),
+    [
+        (dot_of_bytes, dtypes.i32, dtypes.i32, ["vpdpbusd"]),
+        (dot_of_long_words, dtypes.i64, dtypes.i32, ["vpdpbusd", "vpdpbusd"]),
+        (dot_of_pairs, dtypes.i32, f32, ["vdpbf16ps"]),
+    ],
+)
+def test_sums_of_products_of_words_add_to_their_total(
+    function, word, total, wanted, reduction
+):
+    """Those of floats in reductions only, where sums may be rounded otherwise."""
     b = KernelBuilder("dot")
-    x, y = (b.parameter(name, dtypes.i32, (9,)) for name in "xy")
-    out = b.result("out", dtypes.i32, (1,))
+    x, y = (b.parameter(name, word, (9,)) for name in "xy")
+    out = b.result("out", total, (1,))
     with b.loop(9, "k", reduction=reduction) as k:
-        product = Call(dot_of_bytes(), (b.load(x, (k,)), b.load(y, (k,))))
+        product = Call(function(), (b.load(x, (k,)), b.load(y, (k,))))
         b.store(out, (0,), b.add(b.load(out, (0,)), product))
     kernel = fuse_multiply_add(b.build())
     found = list(expressions(kernel.body))
-    assert any(isinstance(v, Call) for v in found) is not reduction
+    fused_words = reduction or total.is_integer
+    assert any(isinstance(v, Call) for v in found) is not fused_words
     names = [v.instruction.name for v in found if isinstance(v, Intrinsic)]
-    assert names == (["vpdpbusd"] if reduction else [])
+    assert names == (wanted if fused_words else [])
 
 
 def test_targets_without_the_instruction_keep_two_operations():
